@@ -1,0 +1,69 @@
+# One command for each thing that a newcomer, an operator or CI does. `make help` lists them.
+
+STACK  ?= dev
+# pulumi or embedded; by default the command where there is one
+ENGINE ?=
+PY     := .venv/bin/python
+CHOSEN := $(if $(ENGINE),--engine $(ENGINE))
+
+.DEFAULT_GOAL := help
+.PHONY: help up down status ssh preview images check test e2e bench lock schema clean
+
+help:  ## List these targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: .venv/ready  ## Bring the stack up: cluster, images, Slurm (STACK=dev, ENGINE=pulumi|embedded)
+	@$(PY) -m local up --stack $(STACK)
+	@$(PY) -m images.build --stack $(STACK)
+	@$(PY) -m local.deploy up --stack $(STACK) $(CHOSEN)
+	@$(PY) -m local.access --stack $(STACK)
+
+down: .venv/ready  ## Remove the stack and, where it is local, its cluster
+	@$(PY) -m local.deploy destroy --stack $(STACK) $(CHOSEN)
+	@$(PY) -m local down --stack $(STACK)
+
+preview: .venv/ready  ## Show what `make up` would change
+	@$(PY) -m local.deploy preview --stack $(STACK) $(CHOSEN)
+
+status: .venv/ready  ## Show the cluster's nodes and pods
+	@$(PY) -m local status --stack $(STACK)
+
+ssh: .venv/ready  ## Log in to the cluster
+	@ssh -F .local/$(STACK)/ssh_config login
+
+images: .venv/ready  ## Build the images, then push them or load them into the local nodes
+	@$(PY) -m images.build --stack $(STACK)
+
+check: .venv/ready  ## Lint, types, import contract, unit tests (under two minutes)
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/lint-imports
+	@.venv/bin/mypy
+	@$(PY) -m pytest tests/unit -q
+
+test: check up  ## Every test there is, on the real cluster
+	@$(PY) -m pytest tests --ignore tests/unit -q
+
+e2e: up  ## The tests on the real cluster alone
+	@$(PY) -m pytest tests/e2e -q
+
+bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
+	@$(PY) -m tests.bench
+
+lock: .venv/ready  ## Pin the requirements again, with hashes
+	@.venv/bin/pip install --quiet uv
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header -o requirements.txt requirements.in
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header -c requirements.txt -o requirements-dev.txt requirements-dev.in
+
+schema: .venv/ready  ## Write the JSON Schema of the stack files
+	@$(PY) -m components.settings
+
+clean:  ## Remove the environment and every cache (after `make down`)
+	rm -rf .venv .local/cache .local/bin
+
+.venv/ready: requirements-dev.txt
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slurmstack needs Python 3.11 or newer; this is " + sys.version.split()[0])'
+	@echo "installing the Python requirements into .venv"
+	@python3 -m venv .venv
+	@.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@
