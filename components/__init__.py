@@ -1,0 +1,1 @@
+"""The Slurm cluster as typed Pulumi components."""

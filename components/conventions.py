@@ -1,0 +1,84 @@
+"""Names, labels, ports, paths and ids: each fact of the cluster defined once."""
+
+from typing import Final
+
+PROJECT: Final = "slurmstack"
+
+# --- Kubernetes ---------------------------------------------------------------------------------
+
+DOMAIN: Final = "slurmstack.dev"
+LABEL_COMPONENT: Final = f"{DOMAIN}/component"
+LABEL_NODESET: Final = f"{DOMAIN}/nodeset"
+ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
+
+CONTROLLER: Final = "controller"
+LOGIN: Final = "login"
+
+MUNGE_SECRET: Final = "munge-key"
+HOST_KEY_SECRET: Final = "login-host-key"
+SLURM_CONFIG: Final = "slurm-config"
+USERS_CONFIG: Final = "users"
+AUTHORIZED_KEYS_CONFIG: Final = "authorized-keys"
+JAIL_CLAIM: Final = "jail"
+STATE_CLAIM: Final = "controller-state"
+
+RESERVED_NAMES: Final = frozenset({CONTROLLER, LOGIN, "accounting", "rest", "monitoring"})
+"""Names of the other workloads: a nodeset called so would collide with them."""
+
+# --- Ports --------------------------------------------------------------------------------------
+
+SLURMCTLD_PORT: Final = 6817
+SLURMD_PORT: Final = 6818
+SSH_PORT: Final = 22
+SSHD_PORT: Final = 2222
+"""Where sshd listens inside the login pod; its Service answers on `SSH_PORT`."""
+
+# --- Users --------------------------------------------------------------------------------------
+
+SLURM_ID: Final = 64030
+"""User and group id of `slurm`: the number that Debian gives it."""
+MUNGE_ID: Final = 64031
+"""User and group id of `munge` in every image of this project."""
+USER_IDS: Final = range(1000, 60000)
+"""Debian's range for people (`adduser.conf`: FIRST_UID, LAST_UID)."""
+
+# --- Paths inside the containers ----------------------------------------------------------------
+
+JAIL: Final = "/mnt/jail"
+"""Where login and worker pods mount the shared root."""
+SLURM_ETC: Final = "/etc/slurm"
+SLURM_RUN: Final = "/run/slurm"
+"""Where sackd keeps the configuration that it fetched; clients look here by themselves."""
+MUNGE_RUN: Final = "/run/munge"
+"""Where everybody but munged itself finds the socket's directory: munge's own default."""
+MUNGE_SECRET_DIR: Final = "/etc/munge-secret"
+MUNGE_OWN: Final = "/run/munged"
+"""munged's volume: the key's copy in `key`, and `socket`, which the others mount."""
+MUNGE_SOCKET: Final = f"{MUNGE_OWN}/socket/munge.socket.2"
+EXTRAUSERS: Final = "/var/lib/extrausers"
+"""Where libnss-extrausers reads passwd and group."""
+AUTHORIZED_KEYS: Final = "/etc/slurmstack/authorized_keys"
+HOST_KEY: Final = "/etc/slurmstack/host_key"
+CONTROLLER_SPOOL: Final = "/var/spool/slurmctld"
+WORKER_SPOOL: Final = "/var/spool/slurmd"
+WORKER_SCRATCH: Final = "/var/spool/slurmstack"
+"""Node-local disk below which each job's private /tmp and /var/tmp are made."""
+SPANK_DIR: Final = "/usr/lib/slurmstack"
+SPANK_PLUGIN: Final = f"{SPANK_DIR}/chroot.so"
+SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
+"""Debian's plugin directory on amd64, the one architecture that the images are built for."""
+
+
+def type_token(module: str, kind: str) -> str:
+    """Pulumi type of a component, `slurmstack:<module>:<Class>`; never changed without an alias."""
+    return f"{PROJECT}:{module}:{kind}"
+
+
+def controller_address(namespace: str) -> str:
+    """DNS name of the controller's Service, right in every pod of the cluster."""
+    return f"{CONTROLLER}.{namespace}.svc"
+
+
+def node_names(nodeset: str, replicas: int) -> tuple[str, ...]:
+    """Slurm node names of a nodeset, which are its pods' names: `cpu-0`, `cpu-1`, …"""
+    return tuple(f"{nodeset}-{ordinal}" for ordinal in range(replicas))
