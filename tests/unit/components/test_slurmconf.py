@@ -1,0 +1,104 @@
+"""What is rendered for Slurm, parsed back and compared as data."""
+
+import pytest
+
+from components.settings import Nodeset
+from components.slurmconf import config_files, max_node_count, node_conf, real_memory
+from tests.unit.components.stack import settings
+
+
+def options(text: str) -> dict[str, str]:
+    """`Key=value` lines of a Slurm file that stand once."""
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return dict(line.split("=", 1) for line in lines if " " not in line)
+
+
+def records(text: str, kind: str) -> list[dict[str, str]]:
+    """Lines such as `PartitionName=… Nodes=…`, as one mapping each."""
+    return [
+        dict(word.split("=", 1) for word in line.split())
+        for line in text.splitlines()
+        if line.startswith(f"{kind}=")
+    ]
+
+
+def nodeset(memory: int) -> Nodeset:
+    return Nodeset.model_validate({"name": "n", "replicas": 1, "cpus": 1, "memory": f"{memory}MiB"})
+
+
+def test_the_controller_is_named_by_pod_and_address() -> None:
+    slurm = options(config_files(settings())["slurm.conf"])
+
+    assert slurm["ClusterName"] == "test"
+    assert slurm["SlurmctldHost"] == "controller-0(controller.slurm.svc)"
+    assert slurm["SlurmctldParameters"] == "enable_configless"
+
+
+def test_each_nodeset_is_found_by_its_feature_and_served_by_the_default_partition() -> None:
+    text = config_files(settings())["slurm.conf"]
+
+    assert records(text, "NodeSet") == [
+        {"NodeSet": "big", "Feature": "big"},
+        {"NodeSet": "cpu", "Feature": "cpu"},
+    ]
+    (partition,) = records(text, "PartitionName")
+    assert partition["Nodes"] == "cpu,big"
+    assert partition["Default"] == "YES"
+
+
+def test_partitions_of_the_settings_replace_the_default_one() -> None:
+    chosen = [
+        {"name": "short", "nodesets": ["cpu"], "default": True},
+        {"name": "long", "nodesets": ["cpu", "big"]},
+    ]
+
+    text = config_files(settings(lambda v: v.update(partitions=chosen)))["slurm.conf"]
+
+    assert [
+        (record["PartitionName"], record["Nodes"], record["Default"])
+        for record in records(text, "PartitionName")
+    ] == [("short", "cpu", "YES"), ("long", "cpu,big", "NO")]
+
+
+def test_a_cluster_without_nodesets_still_renders() -> None:
+    text = config_files(settings(lambda v: v.update(nodesets=[])))["slurm.conf"]
+
+    assert records(text, "PartitionName") == []
+
+
+def test_the_jail_plugin_is_required_and_every_path_it_binds_is_absolute() -> None:
+    (line,) = [
+        line
+        for line in config_files(settings())["plugstack.conf"].splitlines()
+        if line and not line.startswith("#")
+    ]
+    kind, plugin, *arguments = line.split()
+
+    assert kind == "required", "a step must not start without the jail"
+    assert plugin.endswith("/chroot.so")
+    assert ("jail", "/mnt/jail") in {tuple(word.split("=", 1)) for word in arguments}
+    assert all(word.split("=", 1)[1].startswith("/") for word in arguments)
+
+
+def test_rendering_the_same_settings_twice_gives_the_same_files() -> None:
+    assert config_files(settings()) == config_files(settings())
+
+
+def test_a_node_says_its_size_and_its_features() -> None:
+    big = settings().nodesets[1]
+
+    assert node_conf(big) == "CPUs=8 RealMemory=61440 Feature=big,fast"
+
+
+@pytest.mark.parametrize(
+    ("limit", "offered"), [(1024, 896), (2048, 1792), (65536, 61440), (2097152, 2093056)]
+)
+def test_slurm_offers_less_memory_than_the_pod_may_use(limit: int, offered: int) -> None:
+    assert real_memory(nodeset(limit)) == offered
+
+
+@pytest.mark.parametrize(("replicas", "room"), [(0, 1024), (500, 1024), (600, 2048), (5000, 16384)])
+def test_there_is_room_for_twice_the_nodes(replicas: int, room: int) -> None:
+    grown = settings(lambda v: v.update(nodesets=[{**v["nodesets"][0], "replicas": replicas}]))
+
+    assert max_node_count(grown) == room
