@@ -1,0 +1,394 @@
+"""Builds the images of a stack and puts them where its nodes find them.
+
+`python -m images.build [--stack dev] [--image NAME …] [--build-only] [--json]`
+
+An image whose tag exists is not built again: tags follow from content (`images.tags`). Then the
+images are pushed where the stack names a registry, or loaded into the nodes of a local cluster.
+A build that is interrupted leaves no tag, and the next run continues after its last finished step.
+"""
+
+import argparse
+import io
+import json
+import os
+import re
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound
+from requests.exceptions import RequestException
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
+
+from components.conventions import DOMAIN
+from components.settings import LocalCluster, Settings, SettingsError, read_stack
+from images import tags
+from local.cluster import load_images
+from local.debian import BASE_IMAGE, ensure_base_image
+from local.errors import LocalError
+
+LABEL = f"{DOMAIN}/image"
+"""On each image: its name, by which ours are told from others."""
+BUILDS_AT_ONCE = 2
+SILENCE = 1800
+"""Seconds that Docker may be silent for during a step before it counts as gone."""
+KEPT_LINES = 40
+"""How much of a failing step's output is shown."""
+STEP = re.compile(r"Step (\d+/\d+) : (.*)", re.DOTALL)
+EXIT_CODE = re.compile(r"returned a non-zero code: (\d+)$")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+NOTES = ("---> ", "Removing intermediate container ")
+# Docker knows these build arguments without an ARG line, and keeps them out of the image.
+PROXIES = ("http_proxy", "https_proxy", "no_proxy")
+
+Say = Callable[[str], None]
+
+
+class BuildError(Exception):
+    """An image cannot be built or handed on. `output` is what the failing step printed."""
+
+    def __init__(self, message: str, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output
+
+
+@dataclass(frozen=True)
+class Result:
+    """One image after the run; `seconds` is how long its build took, 0 where it was there."""
+
+    name: str
+    reference: str
+    built: bool
+    seconds: float
+
+
+class Report:
+    """What a run tells on stderr: live lines on a terminal, one line per step elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._start = time.monotonic()
+        self._live = Progress(
+            SpinnerColumn(),
+            TextColumn(
+                "{task.description}",
+                markup=False,
+                table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
+            ),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            expand=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def line(self, text: str, style: str = "") -> None:
+        """A line that stays."""
+        elapsed = f"[{time.monotonic() - self._start:6.1f} s] "
+        self._live.console.print(Text(elapsed + text, style=style), soft_wrap=True)
+
+    @contextmanager
+    def doing(self, name: str) -> Iterator[Say]:
+        """A function that shows what `name` is at, for as long as the context lasts."""
+        if not self._console.is_terminal:
+            yield lambda text: self.line(f"{name}: {shorten(text, 100)}")
+            return
+        task = self._live.add_task(name, total=None)
+        try:
+            yield lambda text: self._live.update(
+                task, description=f"{name}: {shorten(text, 200)}", refresh=True
+            )
+        finally:
+            self._live.remove_task(task)
+            self._live.refresh()
+
+
+def shorten(text: str, width: int) -> str:
+    """The text on one line of at most `width` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+# --- What a build is given -----------------------------------------------------------------------
+
+
+def context(name: str) -> bytes:
+    """The image's build context as a tar archive; the same bytes wherever it is made."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for archive_name, path in tags.context_files(name).items():
+            content = path.read_bytes()
+            member = tarfile.TarInfo(archive_name)
+            member.size = len(content)
+            member.mode = 0o755 if tags.is_executable(path) else 0o644
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def build_arguments(
+    name: str, registry: str | None, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Build arguments: the parent's reference, and the proxies of this machine if it has any."""
+    spellings = (spelling for proxy in PROXIES for spelling in (proxy, proxy.upper()))
+    proxies = {key: environment[key] for key in spellings if environment.get(key)}
+    parent = tags.find(name).parent
+    base = {"BASE": tags.reference(parent, registry)} if parent else {}
+    return proxies | base
+
+
+def closure(names: Iterable[str]) -> list[str]:
+    """The images and all their ancestors, each once and after its parent."""
+    return list(dict.fromkeys(member for name in names for member in tags.lineage(name)))
+
+
+# --- Docker --------------------------------------------------------------------------------------
+
+
+def connect() -> docker.DockerClient:
+    """A client of a Docker that answers. Raises BuildError with the remedy."""
+    where = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    try:
+        client = docker.from_env(timeout=20)
+        client.ping()
+    except (DockerException, RequestException) as error:
+        cause = reason(error)
+        remedy = (
+            "join the group `docker`, or run as root"
+            if "permission denied" in cause.lower()
+            else "`make up` installs and starts it; another one can be named in DOCKER_HOST"
+        )
+        raise BuildError(f"Docker does not answer at {where} ({cause}): {remedy}") from error
+    client.api.timeout = SILENCE
+    return client
+
+
+def reason(error: BaseException) -> str:
+    """The innermost cause of a client's error, which alone says what is wrong."""
+    if isinstance(error, APIError):
+        return shorten(error.explanation or str(error), 300)
+    while isinstance(inner := error.__cause__ or error.__context__, Exception):
+        error = inner
+    return shorten(getattr(error, "strerror", None) or str(error), 300)
+
+
+def is_here(client: docker.DockerClient, reference: str) -> bool:
+    """Whether this machine's Docker has the image."""
+    try:
+        client.images.get(reference)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def is_published(client: docker.DockerClient, reference: str) -> bool:
+    """Whether the registry has the image; False also where it will not tell."""
+    try:
+        client.images.get_registry_data(reference)
+    except APIError:
+        return False
+    return True
+
+
+def build(client: docker.DockerClient, name: str, registry: str | None, say: Say) -> None:
+    """Builds and tags one image. Raises BuildError with the failing step's output.
+
+    The host's network is used: the way out of Docker's own bridge needs address translation,
+    which firewalls and machines inside other machines often lack.
+    """
+    messages = client.api.build(
+        fileobj=io.BytesIO(context(name)),
+        custom_context=True,
+        tag=tags.reference(name, registry),
+        rm=True,
+        forcerm=True,
+        buildargs=build_arguments(name, registry, os.environ),
+        labels={LABEL: name},
+        network_mode="host",
+        timeout=SILENCE,
+        decode=True,
+    )
+    follow(name, messages, say)
+
+
+def follow(name: str, messages: Iterable[dict[str, Any]], say: Say) -> None:
+    """Reads the messages of a build to the end. Raises BuildError where one tells of an error."""
+    step = "before its first step"
+    output = ""
+    for message in messages:
+        if "error" in message:
+            failed = EXIT_CODE.search(message["error"])
+            problem = f"ended with exit code {failed[1]}" if failed else message["error"]
+            raise BuildError(
+                f"image {name!r}, {shorten(step, 120)}: {shorten(problem, 300)}", printed(output)
+            )
+        text = message.get("stream") or ""
+        if found := STEP.match(text):
+            step, output = f"step {found[1]} {found[2].strip()}", ""
+            say(step)
+        else:
+            output += text
+
+
+def printed(output: str) -> str:
+    """The last lines that the step itself printed: without colours and without Docker's notes."""
+    lines = (line.rstrip() for line in COLOUR.sub("", output).splitlines())
+    kept = [line for line in lines if line and not line.lstrip().startswith(NOTES)]
+    return "\n".join(kept[-KEPT_LINES:])
+
+
+def push(client: docker.DockerClient, reference: str, say: Say) -> None:
+    """Pushes one image, with the credentials of Docker's configuration."""
+    say("push")
+    for message in client.api.push(reference, stream=True, decode=True):
+        if "error" in message:
+            raise BuildError(
+                f"push of {reference}: {shorten(message['error'], 300)}; "
+                "is the registry right in the stack file, and did you `docker login` there?"
+            )
+
+
+# --- The run -------------------------------------------------------------------------------------
+
+
+def build_missing(
+    client: docker.DockerClient, names: Sequence[str], registry: str | None, report: Report
+) -> list[Result]:
+    """Builds those images that neither Docker nor the registry has; parents come first in `names`.
+
+    Raises the error of the first image that fails; what depends on it is not begun.
+    """
+    references = {name: tags.reference(name, registry) for name in names}
+    missing = [
+        name
+        for name, reference in references.items()
+        if not is_here(client, reference) and not (registry and is_published(client, reference))
+    ]
+    if any(tags.find(name).parent is None for name in missing):
+        with report.doing(BASE_IMAGE) as say:
+            ensure_base_image(client, say)
+
+    def run(name: str, parent: Future[Result] | None) -> Result:
+        if parent is not None:
+            parent.result()
+        start = time.monotonic()
+        with report.doing(name) as say:
+            build(client, name, registry, say)
+        seconds = time.monotonic() - start
+        report.line(f"{name}: built {references[name]} in {seconds:.1f} s", "green")
+        return Result(name, references[name], True, round(seconds, 1))
+
+    # One at a time is slower by half: a build waits for downloads as long as it computes. An
+    # image is submitted after its parent, so that whoever waits, waits for one that runs.
+    pool = ThreadPoolExecutor(BUILDS_AT_ONCE)
+    futures: dict[str, Future[Result]] = {}
+    try:
+        for name in missing:
+            parent = tags.find(name).parent
+            futures[name] = pool.submit(run, name, futures.get(parent) if parent else None)
+        for future in as_completed(futures.values()):
+            future.result()
+    except BaseException as error:
+        # A build under way is finished, so that the error is the last line; not on Ctrl-C.
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
+    pool.shutdown()
+    return [
+        futures[name].result() if name in futures else Result(name, references[name], False, 0.0)
+        for name in names
+    ]
+
+
+def hand_on(
+    client: docker.DockerClient,
+    stack: str,
+    settings: Settings,
+    results: Sequence[Result],
+    report: Report,
+) -> str:
+    """Puts the images where the stack's nodes find them, and says where that is."""
+    if settings.registry:
+        for result in results:
+            if is_here(client, result.reference) and not is_published(client, result.reference):
+                with report.doing(result.name) as say:
+                    push(client, result.reference, say)
+        return f"in {settings.registry}"
+    if isinstance(settings.cluster, LocalCluster):
+        with report.doing("load") as say:
+            load_images(client, stack, [result.reference for result in results], say)
+        return f"in the nodes of {stack}"
+    raise BuildError(
+        f"stack {stack!r}: its cluster is not local and registry is not set, so that its nodes "
+        "would find no images: set slurmstack:registry in the stack file, or use --build-only"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code: 0 when every image is where it belongs."""
+    parser = argparse.ArgumentParser(prog="python -m images.build", description=__doc__)
+    parser.add_argument("--stack", default="dev", help="whose registry or cluster (default: dev)")
+    parser.add_argument("--image", action="append", metavar="NAME", help="only this; repeatable")
+    parser.add_argument("--build-only", action="store_true", help="neither push nor load")
+    parser.add_argument("--json", action="store_true", help="print the references on stdout")
+    options = parser.parse_args(arguments)
+    console = Console(stderr=True)
+    try:
+        results = _run(options, Report(console))
+    except BuildError as error:
+        if error.output:
+            console.print(error.output, style="dim", markup=False, highlight=False, soft_wrap=True)
+        return _fail(console, str(error))
+    except (SettingsError, tags.ContextError, LocalError) as error:
+        return _fail(console, str(error))
+    except (DockerException, RequestException) as error:
+        return _fail(console, f"Docker: {reason(error)}")
+    except KeyboardInterrupt:
+        console.print("interrupted; the next run continues from here")
+        sys.stdout.flush()
+        # Builds under way end with the connection to Docker: do not wait for their threads.
+        os._exit(130)
+    if options.json:
+        table = {r.name: {"reference": r.reference, "built": r.built, "seconds": r.seconds}
+                 for r in results}  # fmt: skip
+        print(json.dumps(table, indent=2, sort_keys=True))
+    return 0
+
+
+def _run(options: argparse.Namespace, report: Report) -> list[Result]:
+    settings = read_stack(options.stack, tags.ROOT)
+    names = closure(options.image or tags.IMAGES)
+    for name in names:  # what is wrong with the files is said before anything is begun
+        tags.context_files(name)
+    client = connect()
+    with report:
+        results = build_missing(client, names, settings.registry, report)
+        built = sum(result.built for result in results)
+        summary = f"images: {built} built, {len(results) - built} already there"
+        if not options.build_only:
+            summary += f"; {hand_on(client, options.stack, settings, results, report)}"
+        report.line(summary)
+    return results
+
+
+def _fail(console: Console, message: str) -> int:
+    console.print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""Which files make up an image, and the tag that follows from them.
+
+A tag is a digest of the image's build context and of its parent's tag. So it is known before
+anything is built, is the same in every checkout, and changes exactly when a build would read
+something else. Nothing here needs Docker: the Pulumi program calls `reference` in a preview.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REPOSITORY = "slurmstack"
+TAG_LENGTH = 12
+
+# What editors, interpreters, compilers and linters leave in a folder.
+JUNK_FOLDERS = ("__pycache__", ".*_cache", "*.egg-info")
+JUNK_FILES = (
+    *("*.py[co]", "*.so", "*.o", "*.a", "*.d", "*.gcda", "*.gcno"),
+    *("*~", "#*#", ".#*", ".*.sw?", "*.orig", "*.rej", ".DS_Store"),
+)
+
+
+class ContextError(Exception):
+    """An image is unknown, or its build context cannot be put together; one line, for the user."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image. Its context is the folder `images/<name>/`, with `extra` added.
+
+    `extra` are files and folders of the repository, as paths from its root (the last part may be
+    a glob pattern); they keep that path in the context. `parent` is another image, whose full
+    reference the Dockerfile gets as the build argument `BASE`.
+    """
+
+    name: str
+    parent: str | None = None
+    extra: tuple[str, ...] = ()
+
+
+PLUGIN = ("spank/chroot.c", "spank/Makefile")
+IMAGES: Mapping[str, Image] = {
+    image.name: image
+    for image in (
+        Image("base", extra=PLUGIN),
+        Image("jail", parent="base"),  # takes longest, so it is begun first
+        Image("controller", parent="base"),
+        Image("worker", parent="base"),
+        Image("login", parent="base"),
+        Image("agents", parent="base", extra=("agents",)),
+    )
+}
+
+
+def find(name: str) -> Image:
+    """The image of that name. Raises ContextError with the names there are."""
+    try:
+        return IMAGES[name]
+    except KeyError:
+        raise ContextError(f"image {name!r}: expected one of {', '.join(sorted(IMAGES))}") from None
+
+
+def lineage(name: str) -> list[str]:
+    """The image and its ancestors, the oldest first: the order in which they are built."""
+    parent = find(name).parent
+    return [*(lineage(parent) if parent else ()), name]
+
+
+def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
+    """Every file of the image's build context by its name in the archive, sorted by that name.
+
+    Raises ContextError where the Dockerfile or an extra path is missing, or where two files
+    claim one name.
+    """
+    image = find(name)
+    folder = root / "images" / name
+    if not (folder / "Dockerfile").is_file():
+        raise ContextError(f"image {name!r}: images/{name}/Dockerfile is missing")
+    found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+    for pattern in image.extra:
+        paths = [path for match in root.glob(pattern) for path in _files(match)]
+        if not paths:
+            raise ContextError(f"image {name!r}: its build needs {pattern}, which is missing")
+        for path in paths:
+            archive_name = path.relative_to(root).as_posix()
+            if found.setdefault(archive_name, path) != path:
+                raise ContextError(
+                    f"image {name!r}: two files claim {archive_name} in its build context; "
+                    f"rename images/{name}/{archive_name}"
+                )
+    return dict(sorted(found.items()))
+
+
+def is_executable(path: Path) -> bool:
+    """Whether the owner may execute the file: the one permission bit that counts (git's rule)."""
+    return bool(path.stat().st_mode & 0o100)
+
+
+def tag(name: str, root: Path = ROOT) -> str:
+    """The image's tag: twelve hexadecimal digits over its context and its parent's tag."""
+    parent = find(name).parent
+    digest = sha256((tag(parent, root) if parent else "").encode())
+    for archive_name, path in context_files(name, root).items():
+        content = sha256(path.read_bytes()).hexdigest()
+        mode = "x" if is_executable(path) else "-"
+        digest.update(f"\0{archive_name}\0{mode}\0{content}".encode())
+    return digest.hexdigest()[:TAG_LENGTH]
+
+
+def reference(name: str, registry: str | None = None, root: Path = ROOT) -> str:
+    """The image's full reference, as pods and registries name it."""
+    prefix = f"{registry.rstrip('/')}/" if registry else ""
+    return f"{prefix}{REPOSITORY}/{name}:{tag(name, root)}"
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """The file itself, or every file below a folder; without junk, in no particular order."""
+    if path.is_dir():
+        if not _is_junk(path.name, JUNK_FOLDERS):
+            for child in path.iterdir():
+                yield from _files(child)
+    elif path.is_file() and not _is_junk(path.name, JUNK_FILES):
+        yield path
+
+
+def _is_junk(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)

@@ -1,0 +1,159 @@
+"""What a build is given, what it says, and what goes wrong; without Docker."""
+
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.errors import APIError
+from requests.exceptions import ConnectionError as NoConnection
+from rich.console import Console
+
+from images import build, tags
+
+
+class Recorder:
+    """Stands where a function that shows a step is wanted."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_the_context_is_the_same_bytes_each_time_and_has_plain_owners_and_modes() -> None:
+    assert build.context("worker") == build.context("worker")
+    with tarfile.open(fileobj=io.BytesIO(build.context("worker"))) as archive:
+        members = archive.getmembers()
+    assert [member.name for member in members] == list(tags.context_files("worker"))
+    assert {(member.uid, member.gid, member.mtime) for member in members} == {(0, 0, 0)}
+    assert {member.mode for member in members} == {0o644, 0o755}
+
+
+def test_a_build_is_told_its_parent_and_the_proxies_of_the_machine() -> None:
+    environment = {"HTTP_PROXY": "http://proxy:3128", "no_proxy": "", "PASSWORD": "x"}
+    arguments = build.build_arguments("worker", "registry.example.com", environment)
+    assert arguments == {
+        "BASE": tags.reference("base", "registry.example.com"),
+        "HTTP_PROXY": "http://proxy:3128",
+    }
+    assert build.build_arguments("base", None, {}) == {}
+
+
+def test_ancestors_are_built_once_and_first() -> None:
+    assert build.closure(["worker", "login", "worker"]) == ["base", "worker", "login"]
+
+
+def test_each_step_is_shown() -> None:
+    say = Recorder()
+    messages: list[dict[str, Any]] = [
+        {"stream": "Step 1/2 : FROM debian\n"},
+        {"stream": " ---> 0123456789ab\n"},
+        {"status": "Pulling"},
+        {"stream": "Step 2/2 : RUN make\n"},
+        {"stream": "done\n"},
+        {"aux": {"ID": "sha256:0123"}},
+    ]
+    build.follow("worker", messages, say)
+    assert say.said == ["step 1/2 FROM debian", "step 2/2 RUN make"]
+
+
+def test_a_failing_step_is_named_with_its_exit_code_and_its_own_output() -> None:
+    messages = [
+        {"stream": "Step 1/2 : RUN apt-get update\n"},
+        {"stream": "Get:1 trixie InRelease\n"},
+        {"stream": "Step 2/2 : RUN make\n"},
+        {"stream": " ---> Running in 0123456789ab\n"},
+        {"stream": "cc chroot.c\n\x1b[91mchroot.c:1: er"},
+        {"stream": "ror\n\x1b[0m"},
+        {"stream": "Removing intermediate container 0123456789ab\n"},
+        {"error": "The command '/bin/sh -c make' returned a non-zero code: 2"},
+    ]
+    with pytest.raises(build.BuildError) as caught:
+        build.follow("worker", messages, Recorder())
+    assert str(caught.value) == "image 'worker', step 2/2 RUN make: ended with exit code 2"
+    assert caught.value.output == "cc chroot.c\nchroot.c:1: error"
+
+
+def test_a_build_that_fails_before_its_first_step_says_so() -> None:
+    messages = [{"error": "dockerfile parse error\nline 1"}]
+    with pytest.raises(build.BuildError, match="before its first step: dockerfile parse error"):
+        build.follow("worker", messages, Recorder())
+
+
+class Registry:
+    """A Docker client whose pushes answer with the given messages."""
+
+    def __init__(self, *messages: dict[str, str]) -> None:
+        self.api = self
+        self._messages = messages
+
+    def push(self, *_: object, **__: object) -> Iterator[dict[str, str]]:
+        return iter(self._messages)
+
+
+def test_a_refused_push_names_the_image_and_the_remedy() -> None:
+    client: Any = Registry({"status": "Preparing"}, {"error": "denied: requested access"})
+    with pytest.raises(build.BuildError, match=r"push of r/base:0: denied.*docker login"):
+        build.push(client, "r/base:0", Recorder())
+
+
+def test_a_docker_that_does_not_answer_is_one_line_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert build.main(["--build-only"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: Docker does not answer at unix://")
+    assert "No such file or directory" in line
+    assert "make up" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--image", "wroker"], "image 'wroker': expected one of"),
+        (["--stack", "nowhere"], "no stack 'nowhere'"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build.main(arguments) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {expected}")
+
+
+def test_the_reason_of_an_error_is_its_innermost_cause() -> None:
+    error = NoConnection("('Connection aborted.', …)")
+    error.__cause__ = PermissionError(13, "Permission denied")
+    assert build.reason(error) == "Permission denied"
+    assert build.reason(APIError("Conflict", explanation="disk full")) == "disk full"
+
+
+def test_a_pipe_gets_one_line_for_each_step_and_no_control_codes() -> None:
+    output = io.StringIO()
+    report = build.Report(Console(file=output, force_terminal=False, width=40))
+    with report, report.doing("worker") as say:
+        say("step 1/2 RUN apt-get update \\\n && apt-get install [a] " + "x" * 200)
+        say("step 2/2 RUN make")
+    first, second = output.getvalue().splitlines()
+    assert "worker: step 1/2 RUN apt-get update \\ && apt-get install [a] x" in first
+    assert first.endswith("…")
+    assert second.endswith("worker: step 2/2 RUN make")
+    assert "\x1b" not in output.getvalue()
+
+
+def test_a_terminal_keeps_the_lines_of_what_is_done_and_clears_the_live_ones() -> None:
+    output = io.StringIO()
+    report = build.Report(Console(file=output, force_terminal=True, width=80))
+    with report:
+        with report.doing("worker") as say:
+            say("step 1/2 RUN make")
+        report.line("worker: built", "green")
+    live, kept = output.getvalue().split("worker: built")
+    assert "step 1/2 RUN make" in live
+    assert "step 1/2" not in kept

@@ -1,0 +1,181 @@
+"""A tag says what a build would read, and nothing else."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from images import tags
+
+EVERY_IMAGE = sorted(tags.IMAGES)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A small repository with a context for every image, as a checkout of it would be."""
+    root = tmp_path / "checkout"
+    for name in tags.IMAGES:
+        write(root / "images" / name / "Dockerfile", "FROM scratch\n")
+    write(root / "images/worker/slurmd", "#!/bin/sh\n").chmod(0o755)
+    write(root / "images/login/etc/sshd_config", "UsePAM no\n")
+    write(root / "spank/chroot.c", "int plugin;\n")
+    write(root / "spank/Makefile", "all:\n")
+    write(root / "agents/__init__.py", "")
+    write(root / "agents/homes.py", "pass\n")
+    return root
+
+
+def write(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+def all_tags(root: Path) -> dict[str, str]:
+    return {name: tags.tag(name, root) for name in tags.IMAGES}
+
+
+def changed(root: Path, edit: Callable[[], object]) -> set[str]:
+    """Names of the images whose tag the edit changes."""
+    before = all_tags(root)
+    edit()
+    return {name for name, tag in all_tags(root).items() if tag != before[name]}
+
+
+def with_parent(parent: str) -> set[str]:
+    return {name for name in tags.IMAGES if parent in tags.lineage(name)}
+
+
+def test_a_tag_is_twelve_hexadecimal_digits(checkout: Path) -> None:
+    for tag in all_tags(checkout).values():
+        assert len(tag) == 12
+        assert set(tag) <= set("0123456789abcdef")
+
+
+def test_the_content_of_a_file_changes_the_tag_of_its_image_alone(checkout: Path) -> None:
+    file = checkout / "images/login/etc/sshd_config"
+    assert changed(checkout, lambda: file.write_text("UsePAM yes\n")) == {"login"}
+
+
+def test_the_executable_bit_changes_the_tag(checkout: Path) -> None:
+    file = checkout / "images/worker/slurmd"
+    assert changed(checkout, lambda: file.chmod(0o644)) == {"worker"}
+
+
+def test_a_new_name_or_a_new_file_changes_the_tag(checkout: Path) -> None:
+    file = checkout / "images/worker/slurmd"
+    assert changed(checkout, lambda: file.rename(file.with_name("start"))) == {"worker"}
+    new = checkout / "images/worker/conf.d/limits"
+    assert changed(checkout, lambda: write(new, "")) == {"worker"}
+
+
+def test_a_parent_changes_the_tags_of_all_that_build_on_it(checkout: Path) -> None:
+    dockerfile = checkout / "images/base/Dockerfile"
+    assert changed(checkout, lambda: dockerfile.write_text("FROM debian\n")) == with_parent("base")
+
+
+def test_files_from_elsewhere_in_the_repository_count(checkout: Path) -> None:
+    plugin = checkout / "spank/chroot.c"
+    assert changed(checkout, lambda: plugin.write_text("int other;\n")) == with_parent("base")
+    agent = checkout / "agents/reconciler/drain.py"
+    assert changed(checkout, lambda: write(agent, "pass\n")) == {"agents"}
+
+
+def test_content_that_moves_from_one_file_to_the_next_changes_the_tag(checkout: Path) -> None:
+    first = write(checkout / "images/jail/a", "one\n")
+    second = write(checkout / "images/jail/b", "two\n")
+
+    def swap() -> None:
+        first.write_text("two\n")
+        second.write_text("one\n")
+
+    assert changed(checkout, swap) == {"jail"}
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        "images/worker/.slurmd.swp",
+        "images/worker/slurmd~",
+        "images/worker/.DS_Store",
+        "images/worker/__pycache__/x.txt",
+        "agents/__pycache__/homes.cpython-311.pyc",
+        "agents/homes.pyc",
+        "agents/.mypy_cache/3.11/cache.json",
+        "spank/chroot.o",
+        "spank/chroot.so",
+        "images/base/chroot.so",
+        "spank/test_chroot",
+        "notes.txt",
+    ],
+)
+def test_what_tools_leave_behind_is_ignored(checkout: Path, junk: str) -> None:
+    assert changed(checkout, lambda: write(checkout / junk, "junk")) == set()
+
+
+def test_time_and_permissions_of_the_checkout_are_ignored(checkout: Path) -> None:
+    def touch_all() -> None:
+        for path in checkout.rglob("*"):
+            os.utime(path, (1, 1))
+            if path.is_file():
+                path.chmod(path.stat().st_mode & 0o700)
+
+    assert changed(checkout, touch_all) == set()
+
+
+def test_another_checkout_has_the_same_tags(checkout: Path, tmp_path: Path) -> None:
+    other = tmp_path / "somewhere/else"
+    shutil.copytree(checkout, other)
+    assert all_tags(other) == all_tags(checkout)
+
+
+def test_the_context_is_sorted_and_names_extra_files_by_their_path(checkout: Path) -> None:
+    names = list(tags.context_files("base", checkout))
+    assert names == ["Dockerfile", "spank/Makefile", "spank/chroot.c"]
+    assert list(tags.context_files("login", checkout)) == ["Dockerfile", "etc/sshd_config"]
+
+
+def test_a_reference_names_the_registry_where_there_is_one(checkout: Path) -> None:
+    tag = tags.tag("worker", checkout)
+    assert tags.reference("worker", None, checkout) == f"slurmstack/worker:{tag}"
+    for registry in ("registry.example.com/team", "registry.example.com/team/"):
+        expected = f"registry.example.com/team/slurmstack/worker:{tag}"
+        assert tags.reference("worker", registry, checkout) == expected
+
+
+def test_an_unknown_image_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(tags.ContextError, match=r"image 'wroker': expected one of .*worker"):
+        tags.tag("wroker")
+
+
+def test_a_missing_dockerfile_is_named(checkout: Path) -> None:
+    (checkout / "images/jail/Dockerfile").unlink()
+    with pytest.raises(tags.ContextError, match=r"images/jail/Dockerfile is missing"):
+        tags.tag("jail", checkout)
+
+
+def test_a_missing_extra_file_is_named(checkout: Path) -> None:
+    (checkout / "spank/Makefile").unlink()
+    with pytest.raises(tags.ContextError, match=r"image 'base'.*spank/Makefile"):
+        tags.tag("worker", checkout)
+
+
+def test_two_files_cannot_claim_one_name(checkout: Path) -> None:
+    write(checkout / "images/agents/agents/homes.py", "")
+    with pytest.raises(tags.ContextError, match=r"rename images/agents/agents/homes\.py"):
+        tags.context_files("agents", checkout)
+
+
+@pytest.mark.parametrize("name", EVERY_IMAGE)
+def test_every_image_of_this_repository_has_a_tag(name: str) -> None:
+    assert tags.tag(name) == tags.tag(name)
+
+
+@pytest.mark.parametrize("name", EVERY_IMAGE)
+def test_a_dockerfile_builds_on_the_parent_that_the_table_names(name: str) -> None:
+    dockerfile = tags.context_files(name)["Dockerfile"].read_text()
+    assert ("FROM ${BASE}" in dockerfile) == (tags.IMAGES[name].parent is not None), (
+        f"images/{name}/Dockerfile and its parent in images/tags.py disagree"
+    )
