@@ -1,0 +1,52 @@
+"""Homes are made once, complete, and never touched again."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agents.homes import homes, make_home
+
+
+@pytest.fixture
+def jail(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "etc/skel").mkdir(parents=True)
+    (tmp_path / "etc/skel/.bashrc").write_text("# skeleton\n")
+    return tmp_path
+
+
+def test_homes_are_read_from_passwd() -> None:
+    assert homes("a:*:2000:2001:A:/home/a:/bin/bash\nb:*:3000:3000::/home/b:/bin/sh\n") == [
+        ("/home/a", 2000, 2001),
+        ("/home/b", 3000, 3000),
+    ]
+
+
+def test_a_home_is_private_and_has_the_skeleton(jail: Path) -> None:
+    assert make_home(jail, "/home/a", os.getuid(), os.getgid())
+
+    home = jail / "home/a"
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert (home / ".bashrc").read_text() == "# skeleton\n"
+    assert [path.name for path in (jail / "home").iterdir()] == ["a"]
+
+
+def test_a_home_that_is_there_stays_as_it_is(jail: Path) -> None:
+    home = jail / "home/a"
+    home.mkdir(mode=0o755)
+    (home / "thesis").write_text("years of work")
+
+    assert not make_home(jail, "/home/a", os.getuid(), os.getgid())
+
+    assert (home / "thesis").read_text() == "years of work"
+    assert home.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_run_that_was_cut_short_is_completed(jail: Path) -> None:
+    (jail / "home/.a.new").mkdir()
+    (jail / "home/.a.new/half").write_text("")
+
+    assert make_home(jail, "/home/a", os.getuid(), os.getgid())
+
+    assert [path.name for path in (jail / "home/a").iterdir()] == [".bashrc"]
