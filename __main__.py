@@ -1,0 +1,24 @@
+"""The program: settings in, one graph of components out."""
+
+from pathlib import Path
+
+import pulumi
+
+from components import cluster
+from components.settings import SettingsError, from_config
+from components.slurm import Slurm, SlurmArgs
+
+try:
+    settings = from_config(pulumi.runtime.get_config_env())
+    provider = cluster.provider(settings.cluster, pulumi.get_stack())
+    slurm = Slurm(
+        settings.cluster_name,
+        SlurmArgs(settings=settings, root=Path(__file__).parent),
+        pulumi.ResourceOptions(provider=provider),
+    )
+except SettingsError as error:
+    raise pulumi.RunError(str(error)) from None
+
+pulumi.export("cluster_name", settings.cluster_name)
+pulumi.export("namespace", slurm.namespace)
+pulumi.export("login_host_key", slurm.login_host_key)

@@ -1,0 +1,125 @@
+"""slurmctld, its state, and the configuration that it hands to every node and client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+from components.settings import Controller as ControllerSettings
+
+
+@dataclass(frozen=True)
+class ControllerArgs:
+    namespace: pulumi.Input[str]
+    settings: ControllerSettings
+    registry: str | None
+    munge_secret: pulumi.Input[str]
+    accounts: pulumi.Input[str]
+    """ConfigMap with passwd and group."""
+    config: Mapping[str, str]
+    """Slurm's configuration files by name."""
+    address: str
+    """DNS name that daemons and clients find slurmctld under."""
+    protect: bool
+
+
+class Controller(pulumi.ComponentResource):
+    """slurmctld as a StatefulSet of one, ready when it answers."""
+
+    server: pulumi.Output[str]
+    """`host:port` for `--conf-server`, known once slurmctld answers."""
+
+    def __init__(
+        self, name: str, args: ControllerArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("controller", "Controller"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        config = k8s.core.v1.ConfigMap(
+            f"{name}-config",
+            metadata={"name": c.SLURM_CONFIG, "namespace": args.namespace},
+            data=dict(sorted(args.config.items())),
+            opts=child,
+        )
+        state = pods.claim(
+            f"{name}-state",
+            c.STATE_CLAIM,
+            args.namespace,
+            pods.Volume("ReadWriteOnce", args.settings.state_size, args.settings.storage_class),
+            pulumi.ResourceOptions(parent=self, protect=args.protect),
+        )
+        service = k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": c.CONTROLLER, "namespace": args.namespace},
+            spec={
+                "selector": pods.labels(c.CONTROLLER),
+                "ports": [
+                    {"name": "slurmctld", "port": c.SLURMCTLD_PORT, "targetPort": c.SLURMCTLD_PORT}
+                ],
+            },
+            opts=child,
+        )
+        slurmctld = k8s.apps.v1.StatefulSet(
+            f"{name}-slurmctld",
+            metadata={"name": c.CONTROLLER, "namespace": args.namespace},
+            spec={
+                "replicas": 1,
+                "serviceName": service.metadata.name,
+                # Parallel: an ordered set does not replace a pod that never became ready, so that
+                # a bad edit could not be mended by a good one.
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": pods.labels(c.CONTROLLER)},
+                "template": {
+                    "metadata": {
+                        "labels": pods.labels(c.CONTROLLER),
+                        "annotations": {c.ANNOTATION_CHECKSUM: pods.checksum(args.config)},
+                    },
+                    "spec": {
+                        **pods.pod_defaults(),
+                        "securityContext": {
+                            "fsGroup": c.SLURM_ID,
+                            "fsGroupChangePolicy": "OnRootMismatch",
+                            "supplementalGroups": [c.MUNGE_ID],
+                        },
+                        # slurmctld's own clients must not go through its Service, which leads
+                        # nowhere until they have told that slurmctld is ready.
+                        "hostAliases": [{"ip": "127.0.0.1", "hostnames": [args.address]}],
+                        "initContainers": [pods.munge_sidecar(args.registry)],
+                        "containers": [_slurmctld(args.registry)],
+                        "volumes": [
+                            *pods.munge_volumes(args.munge_secret),
+                            pods.config_volume("config", config.metadata.name),
+                            pods.claim_volume("state", state.metadata.name),
+                            pods.users_volume(args.accounts),
+                        ],
+                    },
+                },
+            },
+            opts=child,
+        )
+        # Of the StatefulSet, so that who asks for it comes after slurmctld and goes before it.
+        self.server = slurmctld.metadata.name.apply(lambda _: f"{args.address}:{c.SLURMCTLD_PORT}")
+        self.register_outputs({"server": self.server})
+
+
+def _slurmctld(registry: str | None) -> pods.Spec:
+    return {
+        "name": "slurmctld",
+        **pods.image("controller", registry),
+        **pods.security(user=c.SLURM_ID),
+        **pods.requests("100m", "64Mi"),
+        "ports": [{"name": "slurmctld", "containerPort": c.SLURMCTLD_PORT}],
+        "readinessProbe": {
+            "exec": {"command": ["scontrol", "ping"]},
+            "periodSeconds": 2,
+            "timeoutSeconds": 10,
+        },
+        "volumeMounts": [
+            pods.munge_socket(),
+            pods.mount("config", c.SLURM_ETC, read_only=True),
+            pods.mount("state", c.CONTROLLER_SPOOL),
+            pods.users_mount(),
+        ],
+    }

@@ -1,0 +1,187 @@
+"""Where users log in: sshd, whose sessions see the jail as their root."""
+
+import base64
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+import pulumi_random as random
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from components import conventions as c
+from components import pods
+from components.settings import Login as LoginSettings
+
+_SSHD_CAPABILITIES = (
+    # sshd takes on the user, owns the terminal it gives out, and signals the session.
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SYS_CHROOT",
+    # For the mounts at start; the entrypoint gives SYS_ADMIN up before sshd runs.
+    "SETPCAP",
+    "SYS_ADMIN",
+)
+
+
+def host_key(seed: str) -> str:
+    """The Ed25519 private key that follows from 32 random bytes in base64, as PEM.
+
+    PKCS #8 and not OpenSSH's own format, which puts random numbers in: the same seed must give
+    the same text, or every deploy would see a change.
+    """
+    return (
+        _private_key(seed)
+        .private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        .decode()
+    )
+
+
+def public_host_key(seed: str) -> str:
+    """The public half, as it stands in a known_hosts file after the host's name."""
+    return (
+        _private_key(seed)
+        .public_key()
+        .public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        .decode()
+    )
+
+
+def _private_key(seed: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(base64.b64decode(seed))
+
+
+@dataclass(frozen=True)
+class LoginArgs:
+    namespace: pulumi.Input[str]
+    settings: LoginSettings
+    registry: str | None
+    munge_secret: pulumi.Input[str]
+    accounts: pulumi.Input[str]
+    """ConfigMap with passwd and group."""
+    keys: pulumi.Input[str]
+    """ConfigMap with each user's public keys."""
+    jail_claim: pulumi.Input[str]
+    conf_server: pulumi.Input[str]
+    """`host:port` of slurmctld."""
+
+
+class Login(pulumi.ComponentResource):
+    """sshd with a host key that survives it, sackd for Slurm's configuration, and the Service."""
+
+    host_key: pulumi.Output[str]
+    """Public host key, for known_hosts."""
+
+    def __init__(
+        self, name: str, args: LoginArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("login", "Login"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        seed = random.RandomBytes(f"{name}-host-key-seed", length=32, opts=child)
+        key = k8s.core.v1.Secret(
+            f"{name}-host-key",
+            metadata={"name": c.HOST_KEY_SECRET, "namespace": args.namespace},
+            type="Opaque",
+            string_data={"host_key": seed.base64.apply(host_key)},
+            opts=child,
+        )
+        service = k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": c.LOGIN, "namespace": args.namespace},
+            spec={
+                "type": args.settings.service,
+                "selector": pods.labels(c.LOGIN),
+                "ports": [
+                    {
+                        "name": "ssh",
+                        "port": c.SSH_PORT,
+                        "targetPort": c.SSHD_PORT,
+                        **(
+                            {"nodePort": args.settings.node_port} if args.settings.node_port else {}
+                        ),
+                    }
+                ],
+            },
+            opts=child,
+        )
+        k8s.apps.v1.StatefulSet(
+            f"{name}-sshd",
+            metadata={"name": c.LOGIN, "namespace": args.namespace},
+            spec={
+                "replicas": 1,
+                "serviceName": service.metadata.name,
+                # Parallel: an ordered set does not replace a pod that never became ready, so that
+                # a bad edit could not be mended by a good one.
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": pods.labels(c.LOGIN)},
+                "template": {
+                    "metadata": {"labels": pods.labels(c.LOGIN)},
+                    "spec": {
+                        **pods.pod_defaults(),
+                        **pods.munge_pod_security(),
+                        "initContainers": [pods.munge_sidecar(args.registry), _sackd(args)],
+                        "containers": [_sshd(args)],
+                        "volumes": [
+                            *pods.munge_volumes(args.munge_secret),
+                            pods.claim_volume("jail", args.jail_claim),
+                            pods.config_volume("keys", args.keys),
+                            pods.disk_volume("slurm-run"),
+                            pods.disk_volume("tmp"),
+                            pods.secret_volume("host-key", key.metadata.name),
+                            pods.users_volume(args.accounts),
+                        ],
+                    },
+                },
+            },
+            opts=child,
+        )
+        self.host_key = pulumi.Output.unsecret(seed.base64.apply(public_host_key))
+        self.register_outputs({"hostKey": self.host_key})
+
+
+def _sackd(args: LoginArgs) -> pods.Spec:
+    return {
+        "name": "sackd",
+        **pods.image("login", args.registry),
+        "command": [f"{c.SPANK_DIR}/sackd"],
+        "restartPolicy": "Always",
+        "env": [{"name": "SLURM_CONF_SERVER", "value": args.conf_server}],
+        **pods.security(user=c.SLURM_ID),
+        **pods.requests("10m", "16Mi"),
+        "startupProbe": {
+            "exec": {"command": ["test", "-e", f"{c.SLURM_RUN}/conf/slurm.conf"]},
+            "periodSeconds": 1,
+            "failureThreshold": 300,
+        },
+        "volumeMounts": [pods.munge_socket(), pods.mount("slurm-run", c.SLURM_RUN)],
+    }
+
+
+def _sshd(args: LoginArgs) -> pods.Spec:
+    return {
+        "name": "sshd",
+        **pods.image("login", args.registry),
+        **pods.security(*_SSHD_CAPABILITIES, user=0, unconfined=True),
+        **pods.requests("100m", "64Mi"),
+        "ports": [{"name": "ssh", "containerPort": c.SSHD_PORT}],
+        "readinessProbe": {"tcpSocket": {"port": c.SSHD_PORT}, "periodSeconds": 2},
+        "volumeMounts": [
+            pods.mount("jail", c.JAIL),
+            pods.mount("tmp", f"{c.JAIL}/tmp"),
+            pods.mount("slurm-run", f"{c.JAIL}{c.SLURM_RUN}", read_only=True),
+            pods.munge_socket(c.JAIL),
+            pods.mount("keys", c.AUTHORIZED_KEYS, read_only=True),
+            pods.mount("host-key", c.HOST_KEY, read_only=True),
+            pods.users_mount(),
+            pods.users_mount(c.JAIL),
+        ],
+    }

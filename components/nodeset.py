@@ -1,0 +1,157 @@
+"""Workers of one kind: slurmd in pods that register as dynamic nodes."""
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+from components.settings import Nodeset as NodesetSettings
+from components.slurmconf import node_conf
+
+_SLURMD_CAPABILITIES = (
+    # slurmstepd takes on the job's user, owns its files and signals its processes.
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    # The SPANK plugin makes the job's mount namespace and changes its root.
+    "SYS_ADMIN",
+    "SYS_CHROOT",
+    # Priorities of jobs, and looking at processes of other users.
+    "SYS_NICE",
+    "SYS_PTRACE",
+)
+_STOP_MARGIN = 60
+"""Seconds past the drain grace that a pod has to delete its record and stop slurmd."""
+
+
+@dataclass(frozen=True)
+class NodesetArgs:
+    namespace: pulumi.Input[str]
+    settings: NodesetSettings
+    registry: str | None
+    munge_secret: pulumi.Input[str]
+    accounts: pulumi.Input[str]
+    """ConfigMap with passwd and group."""
+    jail_claim: pulumi.Input[str]
+    conf_server: pulumi.Input[str]
+    """`host:port` of slurmctld."""
+
+
+class Nodeset(pulumi.ComponentResource):
+    """A StatefulSet whose pods are the nodes `<name>-0`, `<name>-1`, …
+
+    It is not waited for: a node may be down for good, and the others are of use meanwhile.
+    """
+
+    def __init__(
+        self, name: str, args: NodesetArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("nodeset", "Nodeset"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        settings = args.settings
+        labels = {**pods.labels("worker"), c.LABEL_NODESET: settings.name}
+        service = k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": settings.name, "namespace": args.namespace},
+            spec={
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": labels,
+                "ports": [{"name": "slurmd", "port": c.SLURMD_PORT, "targetPort": c.SLURMD_PORT}],
+            },
+            opts=child,
+        )
+        k8s.apps.v1.StatefulSet(
+            f"{name}-slurmd",
+            metadata={
+                "name": settings.name,
+                "namespace": args.namespace,
+                # On the way up, wait only until it is noticed. (skipAwait would not wait for a
+                # deletion either, and slurmctld must outlive the nodes that take their leave.)
+                "annotations": {"pulumi.com/waitFor": "jsonpath={.status.observedGeneration}"},
+            },
+            spec={
+                "replicas": settings.replicas,
+                "serviceName": service.metadata.name,
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        **pods.pod_defaults(),
+                        **pods.munge_pod_security(),
+                        "nodeSelector": settings.node_selector,
+                        "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
+                        "initContainers": [pods.munge_sidecar(args.registry), _join(args)],
+                        "containers": [_slurmd(args)],
+                        "volumes": [
+                            *pods.munge_volumes(args.munge_secret),
+                            pods.claim_volume("jail", args.jail_claim),
+                            pods.disk_volume("scratch"),
+                            pods.disk_volume("spool"),
+                            pods.memory_volume("shm", f"{settings.memory // 2}Mi"),
+                            pods.users_volume(args.accounts),
+                        ],
+                    },
+                },
+            },
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                custom_timeouts=pulumi.CustomTimeouts(
+                    delete=f"{settings.drain_grace + 2 * _STOP_MARGIN}s"
+                ),
+            ),
+        )
+        self.register_outputs({})
+
+
+def _environment(args: NodesetArgs) -> list[pods.Spec]:
+    return [
+        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "SLURM_CONF_SERVER", "value": args.conf_server},
+    ]
+
+
+def _join(args: NodesetArgs) -> pods.Spec:
+    return {
+        "name": "join",
+        **pods.image("worker", args.registry),
+        "command": [f"{c.SPANK_DIR}/join"],
+        "env": _environment(args),
+        **pods.security(user=c.SLURM_ID),
+        "volumeMounts": [pods.munge_socket()],
+    }
+
+
+def _slurmd(args: NodesetArgs) -> pods.Spec:
+    settings = args.settings
+    size = {"cpu": str(settings.cpus), "memory": f"{settings.memory}Mi"}
+    return {
+        "name": "slurmd",
+        **pods.image("worker", args.registry),
+        **pods.security(*_SLURMD_CAPABILITIES, user=0, unconfined=True),
+        "env": [
+            *_environment(args),
+            {"name": "NODE_CONF", "value": node_conf(settings)},
+            {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
+        ],
+        "resources": {"requests": size, "limits": size},
+        "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
+        "readinessProbe": {"tcpSocket": {"port": c.SLURMD_PORT}, "periodSeconds": 5},
+        "lifecycle": {"preStop": {"exec": {"command": [f"{c.SPANK_DIR}/leave"]}}},
+        "volumeMounts": [
+            pods.munge_socket(),
+            pods.mount("jail", c.JAIL),
+            pods.mount("scratch", c.WORKER_SCRATCH),
+            pods.mount("spool", c.WORKER_SPOOL),
+            pods.mount("shm", "/dev/shm"),
+            pods.users_mount(),
+        ],
+    }

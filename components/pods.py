@@ -1,0 +1,182 @@
+"""What the pods of the Slurm layer have in common: rights, volumes, munged, users."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from images import tags
+
+Spec = dict[str, Any]
+"""A part of a pod's spec, as Kubernetes' API spells it."""
+
+
+def labels(component: str) -> dict[str, str]:
+    """Labels that select the pods of one component."""
+    return {"app.kubernetes.io/name": c.PROJECT, c.LABEL_COMPONENT: component}
+
+
+def checksum(files: Mapping[str, str]) -> str:
+    """Digest of the files that a pod reads at start: when it changes, the pod must roll."""
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\0{content}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+# --- Containers ----------------------------------------------------------------------------------
+
+
+def image(name: str, registry: str | None) -> Spec:
+    """The image of a container. Its tag names its content, so that no pull need ask twice."""
+    return {"image": tags.reference(name, registry), "imagePullPolicy": "IfNotPresent"}
+
+
+def security(*capabilities: str, user: int, unconfined: bool = False) -> Spec:
+    """A container's rights: never privileged, no capability but those named.
+
+    `unconfined` lifts the runtime's seccomp and AppArmor profiles, for containers that mount.
+    """
+    context: Spec = {
+        "allowPrivilegeEscalation": bool(capabilities),
+        "capabilities": {
+            "drop": ["ALL"],
+            **({"add": sorted(capabilities)} if capabilities else {}),
+        },
+        "privileged": False,
+        "runAsGroup": user,
+        "runAsNonRoot": user != 0,
+        "runAsUser": user,
+        "seccompProfile": {"type": "Unconfined" if unconfined else "RuntimeDefault"},
+    }
+    if unconfined:
+        context["appArmorProfile"] = {"type": "Unconfined"}
+    return {"securityContext": context}
+
+
+def requests(cpu: str, memory: str) -> Spec:
+    """Resources that reserve for a small daemon, without a limit that could kill it."""
+    return {"resources": {"requests": {"cpu": cpu, "memory": memory}}}
+
+
+def pod_defaults() -> Spec:
+    """No credentials of Kubernetes' API in a pod, and no Service addresses in its environment."""
+    return {"automountServiceAccountToken": False, "enableServiceLinks": False}
+
+
+# --- Volumes -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Volume:
+    """What a PersistentVolumeClaim asks for; `size` in MiB."""
+
+    access: Literal["ReadWriteOnce", "ReadWriteMany"]
+    size: int
+    storage_class: str | None
+
+
+def claim(
+    resource_name: str,
+    name: str,
+    namespace: pulumi.Input[str],
+    volume: Volume,
+    opts: pulumi.ResourceOptions,
+) -> k8s.core.v1.PersistentVolumeClaim:
+    """A PersistentVolumeClaim with a fixed name."""
+    chosen = {"storageClassName": volume.storage_class} if volume.storage_class else {}
+    return k8s.core.v1.PersistentVolumeClaim(
+        resource_name,
+        metadata={"name": name, "namespace": namespace},
+        spec={
+            "accessModes": [volume.access],
+            "resources": {"requests": {"storage": f"{volume.size}Mi"}},
+            **chosen,
+        },
+        opts=opts,
+    )
+
+
+def mount(volume: str, path: str, *, read_only: bool = False) -> Spec:
+    return {"name": volume, "mountPath": path, **({"readOnly": True} if read_only else {})}
+
+
+def claim_volume(name: str, claim_name: pulumi.Input[str]) -> Spec:
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim_name}}
+
+
+def config_volume(
+    name: str, config_map: pulumi.Input[str], keys: Sequence[str] | None = None
+) -> Spec:
+    """A ConfigMap's entries as files, all of them or those of `keys`."""
+    items = {"items": [{"key": key, "path": key} for key in keys]} if keys else {}
+    return {"name": name, "configMap": {"name": config_map, "defaultMode": 0o444, **items}}
+
+
+def secret_volume(name: str, secret: pulumi.Input[str]) -> Spec:
+    """A Secret's entries as files that root and the pod's fsGroup can read."""
+    return {"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}}
+
+
+def disk_volume(name: str) -> Spec:
+    """Node-local disk that goes with the pod."""
+    return {"name": name, "emptyDir": {}}
+
+
+def memory_volume(name: str, size: str) -> Spec:
+    """Memory-backed files that go with the pod and count against its memory."""
+    return {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+
+
+# --- munged --------------------------------------------------------------------------------------
+
+
+def munge_sidecar(registry: str | None) -> Spec:
+    """munged, started before the pod's own daemon and stopped after it."""
+    return {
+        "name": "munge",
+        **image("base", registry),
+        "command": [f"{c.SPANK_DIR}/munged"],
+        "restartPolicy": "Always",
+        **security(user=c.MUNGE_ID),
+        **requests("10m", "16Mi"),
+        "startupProbe": {
+            "exec": {"command": ["munge", f"--socket={c.MUNGE_SOCKET}", "--no-input"]},
+            "periodSeconds": 1,
+            "failureThreshold": 60,
+        },
+        "volumeMounts": [
+            mount("munge-secret", c.MUNGE_SECRET_DIR, read_only=True),
+            mount("munge", c.MUNGE_OWN),
+        ],
+    }
+
+
+def munge_volumes(secret: pulumi.Input[str]) -> list[Spec]:
+    return [secret_volume("munge-secret", secret), memory_volume("munge", "1Mi")]
+
+
+def munge_socket(root: str = "") -> Spec:
+    """Mount for who talks to munged, below `root`."""
+    return {**mount("munge", f"{root}{c.MUNGE_RUN}", read_only=True), "subPath": "socket"}
+
+
+def munge_pod_security() -> Spec:
+    """Lets munged's user read the mounted key."""
+    return {"securityContext": {"fsGroup": c.MUNGE_ID, "fsGroupChangePolicy": "OnRootMismatch"}}
+
+
+# --- Users ---------------------------------------------------------------------------------------
+
+
+def users_volume(accounts: pulumi.Input[str]) -> Spec:
+    return config_volume("users", accounts, ["group", "passwd"])
+
+
+def users_mount(root: str = "") -> Spec:
+    """Mount that makes the configured users known, below `root`."""
+    return mount("users", f"{root}{c.EXTRAUSERS}", read_only=True)

@@ -1,0 +1,103 @@
+"""The Slurm layer, put together from its components."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import users as people
+from components.controller import Controller, ControllerArgs
+from components.jail import Jail, JailArgs
+from components.login import Login, LoginArgs
+from components.munge import MungeKey, MungeKeyArgs
+from components.nodeset import Nodeset, NodesetArgs
+from components.settings import Settings
+from components.slurmconf import config_files
+
+
+@dataclass(frozen=True)
+class SlurmArgs:
+    settings: Settings
+    root: Path
+    """Folder that paths in the settings are relative to."""
+
+
+class Slurm(pulumi.ComponentResource):
+    """Namespace, munge key, users, jail, controller, nodesets and login.
+
+    Its Kubernetes provider comes by `opts`.
+    """
+
+    namespace: pulumi.Output[str]
+    login_host_key: pulumi.Output[str]
+
+    def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(c.type_token("slurm", "Slurm"), name, None, opts)
+        settings = args.settings
+        child = pulumi.ResourceOptions(parent=self)
+        namespace = k8s.core.v1.Namespace(
+            "namespace", metadata={"name": settings.namespace}, opts=child
+        )
+        self.namespace = namespace.metadata.name
+        munge = MungeKey("munge", MungeKeyArgs(namespace=self.namespace), child)
+        users = people.Users(
+            "users", people.UsersArgs(self.namespace, settings.users, args.root), child
+        )
+        jail = Jail(
+            "jail",
+            JailArgs(
+                namespace=self.namespace,
+                settings=settings.jail,
+                registry=settings.registry,
+                accounts=users.accounts,
+                passwd=people.passwd(settings.users),
+                protect=settings.protect_data,
+            ),
+            child,
+        )
+        controller = Controller(
+            "controller",
+            ControllerArgs(
+                namespace=self.namespace,
+                settings=settings.controller,
+                registry=settings.registry,
+                munge_secret=munge.secret,
+                accounts=users.accounts,
+                config=config_files(settings),
+                address=c.controller_address(settings.namespace),
+                protect=settings.protect_data,
+            ),
+            child,
+        )
+        for nodeset in settings.nodesets:
+            Nodeset(
+                f"nodeset-{nodeset.name}",
+                NodesetArgs(
+                    namespace=self.namespace,
+                    settings=nodeset,
+                    registry=settings.registry,
+                    munge_secret=munge.secret,
+                    accounts=users.accounts,
+                    jail_claim=jail.claim,
+                    conf_server=controller.server,
+                ),
+                child,
+            )
+        login = Login(
+            "login",
+            LoginArgs(
+                namespace=self.namespace,
+                settings=settings.login,
+                registry=settings.registry,
+                munge_secret=munge.secret,
+                accounts=users.accounts,
+                keys=users.keys,
+                jail_claim=jail.claim,
+                conf_server=controller.server,
+            ),
+            child,
+        )
+        self.login_host_key = login.host_key
+        self.register_outputs({"namespace": self.namespace, "loginHostKey": self.login_host_key})

@@ -1,0 +1,91 @@
+"""The people of the cluster: one source for login, workers and controller."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components.settings import SettingsError, User, parse_ssh_key
+
+
+def passwd(users: Sequence[User]) -> str:
+    """passwd(5) of the users; `*`: no password opens the account."""
+    return "".join(
+        f"{user.name}:*:{user.uid}:{user.uid}:{user.name}:/home/{user.name}:{user.shell}\n"
+        for user in _sorted(users)
+    )
+
+
+def group(users: Sequence[User]) -> str:
+    """group(5) with each user's own group."""
+    return "".join(f"{user.name}:*:{user.uid}:\n" for user in _sorted(users))
+
+
+def authorized_keys(user: User, root: Path) -> str:
+    """The user's keys, those in files below `root` included; one a line.
+
+    Raises `SettingsError` for a file that is missing or holds no public key.
+    """
+    from_files = [_read_key(user, root / name, name) for name in user.ssh_key_files]
+    return "".join(f"{key}\n" for key in (*user.ssh_keys, *from_files))
+
+
+def _read_key(user: User, path: Path, name: str) -> str:
+    key = f"{c.PROJECT}:users[{user.name}].ssh_key_files"
+    try:
+        return parse_ssh_key(path.read_text())
+    except OSError as error:
+        raise SettingsError(
+            f"{key}: {name}: {error.strerror}; `make up` makes the dev key"
+        ) from None
+    except ValueError as error:
+        raise SettingsError(f"{key}: {name}: {error}") from None
+
+
+def _sorted(users: Sequence[User]) -> list[User]:
+    return sorted(users, key=lambda user: user.uid)
+
+
+@dataclass(frozen=True)
+class UsersArgs:
+    namespace: pulumi.Input[str]
+    users: tuple[User, ...]
+    root: Path
+    """Folder that `ssh_key_files` are relative to."""
+
+
+class Users(pulumi.ComponentResource):
+    """ConfigMaps with the users and with their public keys.
+
+    Pods mount them whole, so that an edit reaches them in place within the kubelet's sync period
+    (about a minute) and restarts nothing.
+    """
+
+    accounts: pulumi.Output[str]
+    """Name of the ConfigMap with `passwd` and `group`."""
+    keys: pulumi.Output[str]
+    """Name of the ConfigMap with one entry of public keys for each user name."""
+
+    def __init__(
+        self, name: str, args: UsersArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("users", "Users"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        accounts = k8s.core.v1.ConfigMap(
+            f"{name}-accounts",
+            metadata={"name": c.USERS_CONFIG, "namespace": args.namespace},
+            data={"passwd": passwd(args.users), "group": group(args.users)},
+            opts=child,
+        )
+        keys = k8s.core.v1.ConfigMap(
+            f"{name}-keys",
+            metadata={"name": c.AUTHORIZED_KEYS_CONFIG, "namespace": args.namespace},
+            data={user.name: authorized_keys(user, args.root) for user in _sorted(args.users)},
+            opts=child,
+        )
+        self.accounts = accounts.metadata.name
+        self.keys = keys.metadata.name
+        self.register_outputs({"accounts": self.accounts, "keys": self.keys})

@@ -1,0 +1,105 @@
+"""The program run against a recording monitor: what it would ask of any engine."""
+
+import asyncio
+import runpy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from google.protobuf import json_format
+from pulumi.runtime import mocks, stack
+
+from tests.unit.components.stack import config
+
+ROOT = Path(__file__).resolve().parents[3]
+SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One raw RegisterResource request."""
+
+    type: str
+    name: str
+    parent: str
+    custom: bool
+    protect: bool
+    provider: str
+    inputs: dict[str, Any]
+    """As on the wire: secrets are still wrapped."""
+    dependencies: frozenset[str]
+
+
+class _Echo(mocks.Mocks):
+    """Every resource comes out as it went in; random bytes are always the same."""
+
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], None]:
+        return {}, None
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        outputs = dict(args.inputs)
+        if args.typ.startswith("random:"):
+            outputs["base64"] = pulumi.Output.secret("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+        return f"{args.name}-id", outputs
+
+
+class _Recorder(mocks.MockMonitor):
+    def __init__(self) -> None:
+        super().__init__(_Echo())
+        self.requests: list[Registration] = []
+        self.outputs_registered: set[str] = set()
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802  # the protocol's name
+        response = super().RegisterResource(request)  # type: ignore[no-untyped-call]
+        self.requests.append(
+            Registration(
+                type=request.type,
+                name=request.name,
+                parent=request.parent,
+                custom=request.custom,
+                protect=request.protect,
+                provider=request.provider,
+                inputs=json_format.MessageToDict(request.object),
+                dependencies=frozenset(request.dependencies),
+            )
+        )
+        return response
+
+    def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802
+        self.outputs_registered.add(request.urn)
+        return super().RegisterResourceOutputs(request)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Graph:
+    resources: tuple[Registration, ...]
+    outputs_registered: frozenset[str]
+
+    def of_type(self, type_: str) -> list[Registration]:
+        return [resource for resource in self.resources if resource.type == type_]
+
+    def one(self, name: str) -> Registration:
+        (found,) = [resource for resource in self.resources if resource.name == name]
+        return found
+
+
+def _program() -> None:
+    runpy.run_path(str(ROOT / "__main__.py"))
+
+
+def record(monkeypatch: pytest.MonkeyPatch, values: dict[str, str] | None = None) -> Graph:
+    """Runs the unmodified program to its end and returns all that it registered."""
+    monkeypatch.setattr(
+        pulumi.runtime, "get_config_env", lambda: config() if values is None else values
+    )
+    monitor = _Recorder()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        mocks.set_mocks(_Echo(), project="slurmstack", stack="test", monitor=monitor)
+        loop.run_until_complete(stack.run_pulumi_func(_program))
+    finally:
+        loop.close()
+    return Graph(tuple(monitor.requests), frozenset(monitor.outputs_registered))
