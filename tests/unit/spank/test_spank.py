@@ -1,0 +1,43 @@
+"""The SPANK plugin's own tests, and what of it Slurm can see."""
+
+import subprocess
+from pathlib import Path
+
+SPANK = Path(__file__).parents[3] / "spank"
+
+
+def test_every_test_of_the_plugin_passes_under_the_sanitizers() -> None:
+    """`make test` needs a C compiler and slurm/spank.h (Debian: gcc, make, libslurm-dev)."""
+    run = subprocess.run(
+        ["make", "-C", str(SPANK), "test"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert ", 0 failed" in run.stdout, run.stdout
+
+
+def test_the_plugin_shows_slurm_its_callbacks_and_nothing_else(tmp_path: Path) -> None:
+    """With everything else hidden, no name of ours can take the place of one of slurmstepd's."""
+    subprocess.run(
+        ["make", "-C", str(SPANK), "install", f"DESTDIR={tmp_path}", "PLUGINDIR=/plugin"],
+        capture_output=True,
+        check=True,
+    )
+    listing = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", str(tmp_path / "plugin" / "chroot.so")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = {line.split()[-1] for line in listing.stdout.splitlines()}
+    assert names == {
+        "plugin_name",
+        "plugin_type",
+        "plugin_version",
+        "spank_plugin_version",
+        "slurm_spank_init",
+        "slurm_spank_init_post_opt",
+        "slurm_spank_user_init",
+        "slurm_spank_task_init_privileged",
+        "slurm_spank_task_init",
+        "slurm_spank_job_epilog",
+    }
