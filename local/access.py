@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
-from local.deploy import ROOT
+from local.paths import ROOT
 
 _PATIENCE = 180
 """Seconds until nodes that do not come are only reported."""

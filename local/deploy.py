@@ -12,10 +12,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from local.paths import ROOT
 
 
 def environment(stack: str, root: Path, outer: Mapping[str, str]) -> dict[str, str]:
@@ -43,6 +44,40 @@ def commands(
     ]
 
 
+def without_salt(text: str) -> str:
+    """A stack file without the salt of its passphrase."""
+    return "".join(
+        line for line in text.splitlines(keepends=True) if not line.startswith("encryptionsalt:")
+    )
+
+
+@contextmanager
+def committed_file_kept(stack: str, root: Path) -> Iterator[None]:
+    """Takes the salt out of the stack file again that Pulumi's command writes there.
+
+    Where the passphrase is kept in `.local/`, it goes with `make down`. A salt that stayed behind
+    in a committed file would then refuse every other passphrase; the state holds it as well.
+    """
+    path = root / f"Pulumi.{stack}.yaml"
+    kept = (root / ".local" / stack / "passphrase").exists()
+    before = path.read_text() if kept and path.exists() else None
+    try:
+        yield
+    finally:
+        if before is not None and path.read_text() != before:
+            after = without_salt(path.read_text())
+            path.write_text(before if after == without_salt(before) else after)
+
+
+def wait(process: subprocess.Popen[bytes]) -> int:
+    """Exit code of a process that answers Ctrl-C itself, and ends in order."""
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue
+
+
 def main(arguments: Sequence[str]) -> int:
     """Exit code of the engine."""
     parser = argparse.ArgumentParser(prog="python -m local.deploy", description=__doc__)
@@ -61,17 +96,11 @@ def main(arguments: Sequence[str]) -> int:
     state = ROOT / ".local" / "state"
     state.mkdir(parents=True, exist_ok=True)
     inner = environment(options.stack, ROOT, os.environ)
-    for command in commands(options.verb, options.stack, engine, options.extra, sys.executable):
-        # The engine answers Ctrl-C itself, and ends in order.
-        process = subprocess.Popen(command, cwd=ROOT, env=inner)
-        while True:
-            try:
-                status = process.wait()
-                break
-            except KeyboardInterrupt:
-                continue
-        if status:
-            return status
+    with committed_file_kept(options.stack, ROOT):
+        for command in commands(options.verb, options.stack, engine, options.extra, sys.executable):
+            status = wait(subprocess.Popen(command, cwd=ROOT, env=inner))
+            if status:
+                return status
     return 0
 
 

@@ -1,0 +1,1 @@
+"""A real Kubernetes on one machine: its binaries, its node image, and its start and stop."""

@@ -1,0 +1,184 @@
+"""`python -m local up|down|status|load IMAGE…|kubectl ARGUMENT… [--stack dev]`"""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+
+from components.settings import LocalCluster, Settings, SettingsError, read_stack
+from local import binaries, host
+from local.cluster import Cluster, load_images
+from local.errors import LocalError
+from local.paths import KUBECTL, LOCK, ROOT, locked
+from local.progress import Progress
+from local.state import State
+
+RESERVED = frozenset({"bin", "cache", "engine", "lock", "state"})
+"""Names below `.local` that are no stack's."""
+_STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is asked for."""
+
+    verb: str
+    stack: str
+    arguments: tuple[str, ...] = ()
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """The command that the arguments name. Raises LocalError for a stack's bad name.
+
+    Exits as argparse does for anything else that is wrong.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m local", description="A real Kubernetes on this machine."
+    )
+    parser.add_argument("--stack", default="dev", help="whose cluster (default: dev)")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+    for verb, text in (
+        ("up", "start the cluster, or bring it to what the stack file says"),
+        ("down", "remove the cluster with all its data"),
+        ("status", "show the nodes; the exit code says whether all are ready"),
+        ("load", "load images from Docker into all nodes"),
+        ("kubectl", "run kubectl on the cluster"),
+    ):
+        command = verbs.add_parser(verb, help=text)
+        if verb == "kubectl":
+            continue
+        command.add_argument("--stack", default=argparse.SUPPRESS, help="whose cluster")
+        if verb == "load":
+            command.add_argument("arguments", nargs="+", metavar="IMAGE")
+    # kubectl's own options are not for argparse to understand.
+    before, kubectl, after = _split_kubectl(arguments)
+    options = parser.parse_args([*before, *kubectl])
+    stack = options.stack
+    if kubectl:
+        stack, after = _take_stack(after, stack)
+    if stack in RESERVED or not _STACK.fullmatch(stack):
+        raise LocalError(f"--stack {stack}: is no name for a stack; choose another")
+    given = after if kubectl else getattr(options, "arguments", [])
+    return Command(options.verb, stack, tuple(given))
+
+
+def _split_kubectl(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """What stands before the command kubectl, the command itself, and what follows it."""
+    words = list(arguments)
+    index = 0
+    while index < len(words) and words[index].startswith("-"):
+        index += 2 if words[index] == "--stack" else 1
+    if words[index : index + 1] == ["kubectl"]:
+        return words[:index], ["kubectl"], words[index + 1 :]
+    return words, [], []
+
+
+def _take_stack(words: list[str], default: str) -> tuple[str, list[str]]:
+    """Our `--stack NAME` out of kubectl's arguments, from which all after `--` is left alone."""
+    end = words.index("--") if "--" in words else len(words)
+    for index, word in enumerate(words[:end]):
+        if word == "--stack" and index + 1 < end:
+            return words[index + 1], words[:index] + words[index + 2 :]
+        if word.startswith("--stack="):
+            return word.removeprefix("--stack="), words[:index] + words[index + 1 :]
+    return default, words
+
+
+def up(stack: str, settings: Settings, progress: Progress) -> int:
+    """Starts the cluster, or, for one that is not local, only what builds images."""
+    with locked(LOCK, progress.note):
+        with progress.phase("Docker"):
+            client = host.engine(progress.note)
+        if isinstance(settings.cluster, LocalCluster):
+            Cluster.of(client, stack, settings).up(progress)
+    progress.summary()
+    return 0
+
+
+def down(stack: str, settings: Settings, progress: Progress) -> int:
+    """Removes the cluster, and stops Docker if nobody else needs what was started here."""
+    if not isinstance(settings.cluster, LocalCluster):
+        progress.note(f"stack '{stack}' has no local cluster: nothing to remove")
+        return 0
+    with locked(LOCK, progress.note):
+        client = host.engine(progress.note)
+        Cluster.of(client, stack, settings).down(progress)
+        host.stop_own_engine(client, progress.note)
+    return 0
+
+
+def status(stack: str, settings: Settings) -> int:
+    """Prints a line for each node; 0 if all that are wanted are ready."""
+    if not isinstance(settings.cluster, LocalCluster):
+        print(f"stack '{stack}' has no local cluster")
+        return 0
+    client = host.connect()
+    if client is None:
+        print("no Docker engine answers")
+        return 1
+    nodes = Cluster.of(client, stack, settings).status()
+    for node in nodes:
+        print(f"{node.name}  {node.container:8}  {'ready' if node.ready else 'not ready'}")
+    return 0 if all(node.ready for node in nodes) else 1
+
+
+def load(stack: str, images: Sequence[str], progress: Progress) -> int:
+    """Loads images into the nodes."""
+    client = host.connect()
+    if client is None:
+        raise LocalError(f"no Docker engine answers: run `python -m local up --stack {stack}`")
+    with progress.phase("images loaded"):
+        load_images(client, stack, images, progress.note)
+    return 0
+
+
+def kubectl(stack: str, arguments: Sequence[str]) -> int:
+    """Becomes kubectl."""
+    config = State(stack).kubeconfig
+    if not config.is_file():
+        raise LocalError(
+            f"stack '{stack}' has no cluster: run `python -m local up --stack {stack}`"
+        )
+    if not KUBECTL.exists():
+        say = Progress().note
+        with locked(LOCK, say):
+            binaries.ensure(say)
+    sys.stdout.flush()
+    os.execv(KUBECTL, ["kubectl", "--kubeconfig", str(config), *arguments])  # noqa: S606
+
+
+def run(command: Command) -> int:
+    """Runs the command; the exit code."""
+    if command.verb == "kubectl":
+        return kubectl(command.stack, command.arguments)
+    progress = Progress()
+    if command.verb == "load":
+        return load(command.stack, command.arguments, progress)
+    settings = read_stack(command.stack, ROOT)
+    if command.verb == "status":
+        return status(command.stack, settings)
+    return (up if command.verb == "up" else down)(command.stack, settings, progress)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code; problems are told in one line."""
+    try:
+        return run(parse(arguments))
+    except (LocalError, SettingsError) as error:
+        message = str(error)
+    except (DockerException, RequestException) as error:
+        message = f"Docker: {' '.join(str(error).split())}"
+    except KeyboardInterrupt:
+        print("interrupted; run it again to go on from here", file=sys.stderr)
+        return 130
+    print(f"error: {message}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

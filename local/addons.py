@@ -1,0 +1,313 @@
+"""What every cluster here carries from the start: DNS and the StorageClass `shared`.
+
+Kubernetes objects as data; pure functions.
+"""
+
+import json
+from typing import Any
+
+from components.conventions import DOMAIN
+from local.configuration import (
+    API_PORT,
+    CLUSTER_DOMAIN,
+    DNS_READY_PORT,
+    DNS_SERVICE,
+    VOLUMES,
+    node_name,
+)
+
+Object = dict[str, Any]
+
+NAMESPACE = "kube-system"
+STORAGE_CLASS = "shared"
+PROVISIONER = f"{DOMAIN}/local-path"
+DEPLOYMENTS = ("coredns", "local-path-provisioner")
+# On a volume that everybody may write to, as on a fresh disk of any cloud, whoever mounts it
+# first says whose it is.
+_SETUP = '#!/bin/sh\nset -eu\nmkdir -m 0777 -p "$VOL_DIR"\n'
+_TEARDOWN = '#!/bin/sh\nset -eu\nrm -rf "$VOL_DIR"\n'
+
+
+def objects(system_image: str, api_address: str) -> list[Object]:
+    """All of them, in the order in which they can be applied.
+
+    They reach the API at its own address: after a restart, they need not wait for its Service.
+    """
+    api = [
+        {"name": "KUBERNETES_SERVICE_HOST", "value": api_address},
+        {"name": "KUBERNETES_SERVICE_PORT", "value": str(API_PORT)},
+    ]
+    return [*_dns(system_image, api), *_storage(system_image, api)]
+
+
+# --- DNS -----------------------------------------------------------------------------------------
+
+
+def corefile() -> str:
+    """CoreDNS's configuration.
+
+    The cluster's own names are answered from memory and never cached: a cached 'no such name'
+    would keep a pod's peers from finding it for half a minute.
+    """
+    return f""".:53 {{
+    errors
+    ready :{DNS_READY_PORT}
+    kubernetes {CLUSTER_DOMAIN} in-addr.arpa ip6.arpa {{
+        pods insecure
+        fallthrough in-addr.arpa ip6.arpa
+        ttl 5
+    }}
+    forward . /etc/resolv.conf
+    cache 30 {{
+        disable success {CLUSTER_DOMAIN}
+        disable denial {CLUSTER_DOMAIN}
+    }}
+}}
+"""
+
+
+def _dns(image: str, environment: list[Object]) -> list[Object]:
+    name = "coredns"
+    labels = {"k8s-app": "kube-dns"}
+    pod: Object = {
+        "serviceAccountName": name,
+        "priorityClassName": "system-cluster-critical",
+        # In the first node's network, whose resolver is Docker's: it knows the way to the
+        # machine's name servers, and answers only there.
+        "hostNetwork": True,
+        "dnsPolicy": "Default",
+        "nodeSelector": {"kubernetes.io/hostname": node_name(0)},
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {
+                "name": name,
+                "image": image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["/bin/coredns", "-conf", "/etc/coredns/Corefile"],
+                "env": [
+                    *environment,
+                    {"name": "GOMEMLIMIT", "value": "48MiB"},
+                    {"name": "GOGC", "value": "50"},
+                ],
+                "ports": [
+                    {"name": "dns", "containerPort": 53, "protocol": "UDP"},
+                    {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"},
+                ],
+                "readinessProbe": {
+                    "httpGet": {"path": "/ready", "port": DNS_READY_PORT},
+                    "periodSeconds": 2,
+                },
+                "resources": {
+                    "requests": {"cpu": "20m", "memory": "32Mi"},
+                    "limits": {"memory": "128Mi"},
+                },
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]},
+                    "readOnlyRootFilesystem": True,
+                },
+                "volumeMounts": [{"name": "config", "mountPath": "/etc/coredns"}],
+            }
+        ],
+        "volumes": [{"name": "config", "configMap": {"name": name}}],
+    }
+    watched = [
+        _rule([""], ["endpoints", "services", "pods", "namespaces"], ["list", "watch"]),
+        _rule(["discovery.k8s.io"], ["endpointslices"], ["list", "watch"]),
+    ]
+    return [
+        *_account(name, watched),
+        _object("v1", "ConfigMap", name, data={"Corefile": corefile()}),
+        _deployment(name, labels, pod),
+        _object(
+            "v1",
+            "Service",
+            "kube-dns",
+            labels=labels | {"kubernetes.io/name": "CoreDNS"},
+            spec={
+                "clusterIP": str(DNS_SERVICE),
+                "selector": labels,
+                "ports": [
+                    {"name": "dns", "port": 53, "protocol": "UDP"},
+                    {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+                ],
+            },
+        ),
+    ]
+
+
+# --- Volumes -------------------------------------------------------------------------------------
+
+
+def _storage(image: str, environment: list[Object]) -> list[Object]:
+    name = "local-path-provisioner"
+    labels = {"app": name}
+    helper = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "volume-helper"},
+        "spec": {
+            "priorityClassName": "system-node-critical",
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "helper-pod",
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                }
+            ],
+        },
+    }
+    pod: Object = {
+        "serviceAccountName": name,
+        "priorityClassName": "system-cluster-critical",
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {
+                "name": name,
+                "image": image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": [
+                    *("/bin/local-path-provisioner", "start"),
+                    *("--config", "/etc/config/config.json"),
+                    *("--provisioner-name", PROVISIONER),
+                    *("--helper-image", image),
+                    *("--configmap-name", name),
+                    *("--service-account-name", name),
+                ],
+                "env": [
+                    *environment,
+                    {
+                        "name": "POD_NAMESPACE",
+                        "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}},
+                    },
+                    {"name": "GOMEMLIMIT", "value": "32MiB"},
+                    {"name": "GOGC", "value": "50"},
+                ],
+                "resources": {
+                    "requests": {"cpu": "10m", "memory": "24Mi"},
+                    "limits": {"memory": "128Mi"},
+                },
+                "volumeMounts": [{"name": "config", "mountPath": "/etc/config"}],
+            }
+        ],
+        "volumes": [{"name": "config", "configMap": {"name": name}}],
+    }
+    watched = [
+        _rule(
+            [""],
+            ["nodes", "persistentvolumeclaims", "configmaps", "pods", "pods/log"],
+            ["get", "list", "watch"],
+        ),
+        _rule(
+            [""],
+            ["persistentvolumes"],
+            ["get", "list", "watch", "create", "patch", "update", "delete"],
+        ),
+        _rule([""], ["events"], ["create", "patch"]),
+        _rule(["storage.k8s.io"], ["storageclasses"], ["get", "list", "watch"]),
+    ]
+    helpers = [
+        _rule(
+            [""],
+            ["pods"],
+            ["create", "delete", "get", "list", "patch", "update", "watch"],
+        )
+    ]
+    return [
+        *_account(name, watched),
+        _object("rbac.authorization.k8s.io/v1", "Role", name, rules=helpers),
+        _object(
+            "rbac.authorization.k8s.io/v1",
+            "RoleBinding",
+            name,
+            roleRef={
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "Role",
+                "name": name,
+            },
+            subjects=[{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
+        ),
+        _object(
+            "v1",
+            "ConfigMap",
+            name,
+            data={
+                "config.json": json.dumps({"sharedFileSystemPath": VOLUMES}),
+                "setup": _SETUP,
+                "teardown": _TEARDOWN,
+                "helperPod.yaml": json.dumps(helper, sort_keys=True),
+            },
+        ),
+        _deployment(name, labels, pod),
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {
+                "name": STORAGE_CLASS,
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            },
+            "provisioner": PROVISIONER,
+            # One directory that all nodes mount: a volume has no place that a pod must follow.
+            "volumeBindingMode": "Immediate",
+            "reclaimPolicy": "Delete",
+        },
+    ]
+
+
+# --- Parts ---------------------------------------------------------------------------------------
+
+
+def _object(
+    version: str,
+    kind: str,
+    name: str,
+    labels: dict[str, str] | None = None,
+    **body: Any,
+) -> Object:
+    metadata: Object = {"name": name, "namespace": NAMESPACE}
+    if labels:
+        metadata["labels"] = labels
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **body}
+
+
+def _deployment(name: str, labels: dict[str, str], pod: Object) -> Object:
+    return _object(
+        "apps/v1",
+        "Deployment",
+        name,
+        labels=labels,
+        spec={
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    )
+
+
+def _account(name: str, rules: list[Object]) -> list[Object]:
+    """A service account with rights in the whole cluster."""
+    role = f"{DOMAIN}:{name}"
+    group = "rbac.authorization.k8s.io"
+    return [
+        _object("v1", "ServiceAccount", name),
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": role},
+            "rules": rules,
+        },
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
+        },
+    ]
+
+
+def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Object:
+    return {"apiGroups": groups, "resources": resources, "verbs": verbs}

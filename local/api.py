@@ -1,0 +1,76 @@
+"""The few questions that are asked of the Kubernetes API here, without a client library."""
+
+import http.client
+import json
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TIMEOUT = 10
+"""Seconds for one answer."""
+
+
+class ApiError(Exception):
+    """The API does not answer, or says no; `status` is the HTTP status, 0 without an answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Api:
+    """The API server on a loopback port, talked to as the administrator."""
+
+    port: int
+    pki: Path
+
+    def get(self, path: str) -> Any:
+        """The object at a path. Raises ApiError."""
+        return self._ask("GET", path)
+
+    def merge(self, path: str, patch: dict[str, Any]) -> None:
+        """Merges a patch into the object at a path. Raises ApiError."""
+        self._ask("PATCH", path, patch)
+
+    def delete(self, path: str) -> None:
+        """Deletes the object at a path, if there. Raises ApiError."""
+        try:
+            self._ask("DELETE", path)
+        except ApiError as error:
+            if error.status != http.client.NOT_FOUND:
+                raise
+
+    def is_ready(self) -> bool:
+        """Whether the API server says that it is."""
+        try:
+            self._ask("GET", "/readyz")
+        except ApiError:
+            return False
+        return True
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        try:
+            context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
+            context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
+        except OSError as error:
+            raise ApiError(0, f"no certificates in {self.pki}: {error.strerror}") from error
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=TIMEOUT, context=context
+        )
+        headers = {"Content-Type": "application/merge-patch+json"} if body else {}
+        try:
+            connection.request(method, path, json.dumps(body) if body else None, headers)
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise ApiError(0, str(error) or type(error).__name__) from error
+        finally:
+            connection.close()
+        if response.status >= http.client.BAD_REQUEST:
+            raise ApiError(response.status, f"{method} {path}: {response.status}")
+        try:
+            return json.loads(content)
+        except ValueError:
+            return content.decode(errors="replace")

@@ -1,0 +1,115 @@
+"""The cluster's programs, built from pinned Go modules and cached by what they are built from."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from local import host
+from local.errors import LocalError
+from local.paths import CACHE, KUBECTL, ROOT
+
+GO = ROOT / "local" / "go"
+KUBERNETES_VERSION = "v1.34.4"
+KUBERNETES = "kubernetes"
+"""The binary that is every Kubernetes server, etcd and kubectl: whichever it is called by."""
+UNFINISHED = "go-unfinished-"
+
+
+@dataclass(frozen=True)
+class Build:
+    """A binary, the directory of its module, its package, and values for its linker."""
+
+    binary: str
+    module: str
+    package: str
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+_MAJOR, _MINOR, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+BUILDS = (
+    Build(
+        KUBERNETES,
+        "kubernetes",
+        ".",
+        (
+            ("k8s.io/component-base/version.gitVersion", KUBERNETES_VERSION),
+            ("k8s.io/component-base/version.gitMajor", _MAJOR),
+            ("k8s.io/component-base/version.gitMinor", _MINOR),
+        ),
+    ),
+    Build(
+        "local-path-provisioner",
+        "kubernetes",
+        "github.com/rancher/local-path-provisioner",
+    ),
+    Build("coredns", "coredns", "."),
+)
+
+
+def cache_key(sources: Path, toolchain: str) -> str:
+    """Twelve hex digits that change when a Go source, a module version or the toolchain does."""
+    digest = hashlib.sha256(f"{toolchain}\n{BUILDS!r}\n".encode())
+    for path in sorted(sources.rglob("*")):
+        if path.is_file() and (path.suffix == ".go" or path.name in ("go.mod", "go.sum")):
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(sources)}\n{len(content)}\n".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def ensure(say: Callable[[str], None]) -> Path:
+    """The directory with the binaries, built if need be; one run at a time. Raises LocalError."""
+    toolchain = host.go_version()
+    directory = CACHE / f"go-{cache_key(GO, toolchain)}"
+    if not directory.is_dir():
+        _build_all(directory, toolchain, say)
+    _link_kubectl(directory / KUBERNETES)
+    return directory
+
+
+def _build_all(directory: Path, toolchain: str, say: Callable[[str], None]) -> None:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    for leftover in CACHE.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(leftover)
+    unfinished = Path(tempfile.mkdtemp(dir=CACHE, prefix=UNFINISHED))
+    try:
+        for build in BUILDS:
+            say(f"go build {build.binary} ({toolchain})")
+            _go_build(build, unfinished / build.binary)
+        unfinished.chmod(0o755)
+        unfinished.rename(directory)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _go_build(build: Build, output: Path) -> None:
+    variables = "".join(f" -X {name}={value}" for name, value in build.variables)
+    result = subprocess.run(
+        [
+            *("go", "build", "-trimpath", "-ldflags", f"-s -w{variables}"),
+            *("-o", str(output), build.package),
+        ],
+        cwd=GO / build.module,
+        env=os.environ | {"CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+    )
+    if result.returncode != 0:
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("go: down")]
+        reason = lines[-1] if lines else f"exit code {result.returncode}"
+        raise LocalError(
+            f"go build of {build.binary} failed: {reason}; "
+            "can this machine reach a Go module proxy (`go env GOPROXY`)?"
+        )
+
+
+def _link_kubectl(binary: Path) -> None:
+    if KUBECTL.is_symlink() and KUBECTL.readlink() == binary:
+        return
+    KUBECTL.parent.mkdir(parents=True, exist_ok=True)
+    KUBECTL.unlink(missing_ok=True)
+    KUBECTL.symlink_to(binary)

@@ -1,0 +1,438 @@
+"""A stack's local cluster: up, down, status, and images into its nodes."""
+
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.models.containers import Container
+
+from components.settings import LocalCluster, Settings
+from local import addons, binaries, debian, node_image
+from local.api import Api, ApiError
+from local.configuration import API_PORT, MAX_NODES, Node, node_name
+from local.containers import IMAGES, LABEL_DIRECTORY, Engine, NodeContainer, Port
+from local.errors import LocalError as LocalError  # what callers of `load_images` catch
+from local.paths import KUBECTL
+from local.progress import Progress
+from local.state import State
+
+API_TIMEOUT = 120
+NODES_TIMEOUT = 120
+ADDONS_TIMEOUT = 180
+DRAIN_TIMEOUT = 60
+"""All in seconds."""
+POLL = 0.25
+"""Seconds between two looks."""
+CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
+ADDONS_RECORD = "slurmstack-addons"
+"""ConfigMap which says what was applied last, so that it is not applied again."""
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node as Docker and Kubernetes see it."""
+
+    name: str
+    container: str
+    ready: bool
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The local cluster of a stack."""
+
+    client: docker.DockerClient
+    stack: str
+    spec: LocalCluster
+    login_node_port: int
+
+    @classmethod
+    def of(cls, client: docker.DockerClient, stack: str, settings: Settings) -> "Cluster":
+        """The cluster that the settings ask for. Raises LocalError if they ask for another kind."""
+        if not isinstance(settings.cluster, LocalCluster) or settings.login.node_port is None:
+            raise LocalError(f"stack '{stack}': slurmstack:cluster is of another kind than local")
+        return cls(client, stack, settings.cluster, settings.login.node_port)
+
+    @property
+    def state(self) -> State:
+        """The stack's files."""
+        return State(self.stack)
+
+    @property
+    def engine(self) -> Engine:
+        """The stack's part of Docker."""
+        return Engine(self.client, self.stack)
+
+    @property
+    def api(self) -> Api:
+        """The cluster's API."""
+        return Api(self.spec.api_port, self.state.pki)
+
+    # --- Up --------------------------------------------------------------------------------------
+
+    def up(self, progress: Progress) -> None:
+        """Makes the cluster run as the settings say, from whatever there is of it.
+
+        Raises LocalError.
+        """
+        if self.spec.nodes > MAX_NODES:
+            raise LocalError(f"slurmstack:cluster nodes: {self.spec.nodes}: at most {MAX_NODES}")
+        self._refuse_foreign()
+        image, system_image = self._prepare_images(progress)
+        if not self.state.has_authority:
+            # What is left of a cluster whose keys are lost cannot be used again.
+            self.engine.remove_all()
+        self.state.write_user_files()
+        self.state.write_cluster_files(self.spec.api_port)
+        with progress.phase("node containers"):
+            self._ensure_nodes(image)
+        started = self.engine.started()
+        with progress.phase("Kubernetes API"):
+            self._wait("the Kubernetes API", API_TIMEOUT, self.api.is_ready)
+        self._apply_addons(system_image, progress)
+        with progress.phase("nodes ready"):
+            self._wait("the nodes", NODES_TIMEOUT, lambda: self._nodes_are_ready(started))
+        self._remove_surplus(progress)
+        self._mark_control_plane()
+        with progress.phase("DNS and volumes"):
+            self._wait("DNS and volumes", ADDONS_TIMEOUT, lambda: self._addons_run(started))
+
+    def _refuse_foreign(self) -> None:
+        for container in self.engine.nodes().values():
+            directory = container.labels.get(LABEL_DIRECTORY)
+            if directory != str(self.state.directory):
+                raise LocalError(
+                    f"stack '{self.stack}' runs already, from {directory}: "
+                    "take it down there, or name this one otherwise"
+                )
+
+    def _prepare_images(self, progress: Progress) -> tuple[str, str]:
+        with ThreadPoolExecutor(1) as pool, progress.phase("Kubernetes binaries"):
+            base = pool.submit(debian.ensure_base_image, self.client, progress.note)
+            directory = binaries.ensure(progress.note)
+            base.result()
+        with progress.phase("node image"):
+            image = node_image.ensure(self.client, directory, progress.note)
+        return image, node_image.system_image(directory)
+
+    def _ensure_nodes(self, image: str) -> None:
+        network = self.engine.ensure_network()
+        existing = self.engine.nodes()
+        wanted = [
+            self._container(Node(ordinal, network), image) for ordinal in range(self.spec.nodes)
+        ]
+        with ThreadPoolExecutor(len(wanted)) as pool:
+            for _ in pool.map(
+                lambda node: self.engine.ensure_node(node, existing.get(node.node.ordinal)),
+                wanted,
+            ):
+                pass
+
+    def _container(self, node: Node, image: str) -> NodeContainer:
+        ports = (
+            Port(self.spec.api_port, API_PORT, "api_port"),
+            Port(self.spec.ssh_port, self.login_node_port, "ssh_port"),
+        )
+        return NodeContainer(
+            stack=self.stack,
+            directory=self.state.directory,
+            image=image,
+            node=node,
+            files=self.state.write_node_files(node),
+            ports=ports if node.is_control_plane else (),
+        )
+
+    def _wait(self, what: str, seconds: float, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            stopped = [
+                container.name
+                for container in self.engine.nodes().values()
+                if container.status not in ("running", "created")
+            ]
+            if stopped:
+                raise LocalError(f"{stopped[0]} has stopped: see `docker logs {stopped[0]}`")
+            if time.monotonic() > deadline:
+                name = f"slurmstack-{self.stack}-{node_name(0)}"
+                raise LocalError(
+                    f"{what}: not ready after {seconds:.0f} s; "
+                    f"see /var/log/slurmstack in the container {name}, then run this again"
+                )
+            time.sleep(POLL)
+
+    def _nodes_are_ready(self, started: Mapping[int, datetime.datetime]) -> bool:
+        try:
+            listed = self.api.get("/api/v1/nodes")["items"]
+        except ApiError:
+            return False
+        ready = {node["metadata"]["name"] for node in listed if node_is_ready(node, started)}
+        return ready >= {node_name(ordinal) for ordinal in range(self.spec.nodes)}
+
+    def _addons_run(self, started: Mapping[int, datetime.datetime]) -> bool:
+        space = f"namespaces/{addons.NAMESPACE}"
+        try:
+            deployments = [
+                self.api.get(f"/apis/apps/v1/{space}/deployments/{name}")
+                for name in addons.DEPLOYMENTS
+            ]
+            pods = self.api.get(f"/api/v1/{space}/pods")["items"]
+        except ApiError:
+            return False
+        return all(map(is_rolled_out, deployments)) and all(
+            any(pod_runs(pod, started) for pod in pods if belongs_to(pod, name))
+            for name in addons.DEPLOYMENTS
+        )
+
+    def _mark_control_plane(self) -> None:
+        path = f"/api/v1/nodes/{node_name(0)}"
+        if CONTROL_PLANE_LABEL not in self.api.get(path)["metadata"]["labels"]:
+            self.api.merge(path, {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}})
+
+    def _apply_addons(self, system_image: str, progress: Progress) -> None:
+        address = Node(0, self.engine.ensure_network()).address
+        objects = addons.objects(system_image, address)
+        digest = node_image.content_digest([json.dumps(objects, sort_keys=True)], ())
+        record = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": ADDONS_RECORD, "namespace": addons.NAMESPACE},
+            "data": {"digest": digest},
+        }
+        path = f"/api/v1/namespaces/{addons.NAMESPACE}/configmaps/{ADDONS_RECORD}"
+        try:
+            if self.api.get(path)["data"] == record["data"]:
+                return
+        except ApiError as error:
+            if error.status != 404:
+                raise LocalError(f"the Kubernetes API: {error}; run this again") from error
+        with progress.phase("add-ons applied"):
+            document = {"apiVersion": "v1", "kind": "List", "items": [*objects, record]}
+            result = self.kubectl(
+                ["apply", "--server-side", "--force-conflicts", "--filename", "-"],
+                text=json.dumps(document),
+            )
+            if result.returncode != 0:
+                reason = result.stderr.strip().splitlines()[-1:]
+                raise LocalError(f"the add-ons cannot be applied: {''.join(reason)}")
+
+    def kubectl(
+        self, arguments: Sequence[str], text: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs kubectl as the administrator, with `text` on its standard input."""
+        return subprocess.run(
+            [str(KUBECTL), "--kubeconfig", str(self.state.kubeconfig), *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+        )
+
+    def _remove_surplus(self, progress: Progress) -> None:
+        """Removes the last nodes, if there are more than the settings want."""
+        surplus = {
+            ordinal: container
+            for ordinal, container in sorted(self.engine.nodes().items(), reverse=True)
+            if ordinal >= self.spec.nodes
+        }
+        for ordinal, container in surplus.items():
+            name = node_name(ordinal)
+            with progress.phase(f"{name} leaves"):
+                self.kubectl(
+                    [
+                        *("drain", name, "--force", "--ignore-daemonsets"),
+                        *("--delete-emptydir-data", f"--timeout={DRAIN_TIMEOUT}s"),
+                    ]
+                )
+                # What could not be moved in time ends with the node.
+                pods = self.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}")["items"]
+                self.engine.remove_node(container)
+                self.api.delete(f"/api/v1/nodes/{name}")
+                for pod in pods:
+                    metadata = pod["metadata"]
+                    self.api.delete(
+                        f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+                        "?gracePeriodSeconds=0"
+                    )
+                network = self.engine.ensure_network()
+                self.state.remove_node(Node(ordinal, network))
+
+    # --- Down and status -------------------------------------------------------------------------
+
+    def down(self, progress: Progress) -> None:
+        """Removes the cluster and everything below the stack's directory. Raises LocalError."""
+        self._refuse_foreign()
+        with progress.phase("node containers removed"):
+            self.engine.remove_all()
+        with progress.phase("data removed"):
+            try:
+                shutil.rmtree(self.state.directory)
+            except FileNotFoundError:
+                pass
+            except PermissionError as error:
+                raise LocalError(
+                    f"{error.filename} belongs to a user of the cluster: run this as root"
+                ) from error
+
+    def status(self) -> list[NodeStatus]:
+        """The nodes that there are, and those that the settings want."""
+        existing = self.engine.nodes()
+        try:
+            listed = self.api.get("/api/v1/nodes")["items"]
+        except ApiError:
+            listed = []
+        started = self.engine.started()
+        ready = {node["metadata"]["name"] for node in listed if node_is_ready(node, started)}
+        return [
+            NodeStatus(
+                node_name(ordinal),
+                existing[ordinal].status if ordinal in existing else "missing",
+                node_name(ordinal) in ready,
+            )
+            for ordinal in sorted({*existing, *range(self.spec.nodes)})
+        ]
+
+
+# --- What the API's objects say ------------------------------------------------------------------
+
+
+def node_is_ready(node: Mapping[str, Any], started: Mapping[int, datetime.datetime]) -> bool:
+    """Whether a Node is ready by word of a kubelet that began after its container did.
+
+    `started` are the containers' times of start by ordinal.
+    """
+    since = _started_by_name(started).get(node["metadata"]["name"])
+    for condition in node["status"].get("conditions", []):
+        if condition["type"] == "Ready" and since is not None:
+            said = datetime.datetime.fromisoformat(condition["lastHeartbeatTime"])
+            return bool(condition["status"] == "True" and said >= since)
+    return False
+
+
+def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
+    """Whether all pods of a Deployment are available, and of its latest shape."""
+    status = deployment["status"]
+    wanted = deployment["spec"]["replicas"]
+    return status.get("observedGeneration") == deployment["metadata"]["generation"] and all(
+        status.get(count, 0) == wanted
+        for count in ("replicas", "updatedReplicas", "availableReplicas")
+    )
+
+
+def pod_runs(pod: Mapping[str, Any], started: Mapping[int, datetime.datetime]) -> bool:
+    """Whether a Pod is ready, and its containers began after the container of its node did."""
+    since = _started_by_name(started).get(pod["spec"].get("nodeName", ""))
+    containers = pod["status"].get("containerStatuses", [])
+    if since is None or not containers:
+        return False
+    return all(_runs_since(container, since) for container in containers)
+
+
+def _runs_since(container: Mapping[str, Any], when: datetime.datetime) -> bool:
+    running = container["state"].get("running")
+    if running is None or not container["ready"]:
+        return False
+    return datetime.datetime.fromisoformat(running["startedAt"]) >= when
+
+
+def belongs_to(pod: Mapping[str, Any], deployment: str) -> bool:
+    """Whether the Pod is one of the Deployment's, by the name that this gave it."""
+    prefix: str = pod["metadata"].get("generateName", "")
+    return prefix.rstrip("-").rpartition("-")[0] == deployment
+
+
+def _started_by_name(
+    started: Mapping[int, datetime.datetime],
+) -> dict[str, datetime.datetime]:
+    return {node_name(ordinal): when for ordinal, when in started.items()}
+
+
+# --- Images --------------------------------------------------------------------------------------
+
+
+def load_images(
+    client: docker.DockerClient,
+    stack: str,
+    references: Iterable[str],
+    say: Callable[[str], None],
+) -> None:
+    """Loads images from Docker into all nodes of the stack; what a node has already is left out.
+
+    Raises LocalError.
+    """
+    nodes = [node for node in Engine(client, stack).nodes().values() if node.status == "running"]
+    if not nodes:
+        raise LocalError(
+            f"stack '{stack}' has no running node: start it with "
+            f"`python -m local up --stack {stack}`"
+        )
+    wanted = list(dict.fromkeys(references))
+    missing = {node: [r for r in wanted if canonical(r) not in _loaded(node)] for node in nodes}
+    needed = [reference for reference in wanted if any(reference in m for m in missing.values())]
+    if not needed:
+        return
+    directory = State(stack).images
+    directory.mkdir(parents=True, exist_ok=True)
+    for leftover in directory.glob("*.tar"):
+        if not Path(f"/proc/{leftover.stem}").exists():
+            leftover.unlink(missing_ok=True)
+    archive = directory / f"{os.getpid()}.tar"
+    say(f"save {len(needed)} images")
+    try:
+        _save(client, needed, archive.open("wb"))
+        say(f"load {len(needed)} images into {len(nodes)} nodes")
+        behind = [node for node, absent in missing.items() if absent]
+        with ThreadPoolExecutor(len(behind)) as pool:
+            for _ in pool.map(lambda node: _import(node, archive.name), behind):
+                pass
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def canonical(reference: str) -> str:
+    """The image's name as containerd keeps it, with its registry and tag."""
+    first, _, rest = reference.partition("/")
+    if not rest:
+        reference = f"docker.io/library/{reference}"
+    elif not ("." in first or ":" in first or first == "localhost"):
+        reference = f"docker.io/{reference}"
+    return reference if ":" in reference.rpartition("/")[2] else f"{reference}:latest"
+
+
+def _loaded(node: Container) -> set[str]:
+    return set(_ctr(node, "images", "list", "--quiet").split())
+
+
+def _save(client: docker.DockerClient, references: Sequence[str], file: Any) -> None:
+    """All images in one archive, so that what they share is in it once."""
+    url = f"{client.api.base_url}/v{client.api.api_version}/images/get"
+    with (
+        file,
+        client.api.get(url, params={"names": list(references)}, stream=True) as response,
+    ):
+        if response.status_code != 200:
+            message = response.json().get("message", response.reason)
+            raise LocalError(f"Docker cannot save {', '.join(references)}: {message}")
+        for chunk in response.iter_content(1 << 20):
+            file.write(chunk)
+
+
+def _import(node: Container, archive: str) -> None:
+    _ctr(node, "images", "import", f"{IMAGES}/{archive}")
+
+
+def _ctr(node: Container, *arguments: str) -> str:
+    """Output of containerd's client in a node. Raises LocalError."""
+    code, content = node.exec_run(["ctr", "--namespace", "k8s.io", *arguments])
+    output = content.decode(errors="replace") if isinstance(content, bytes) else ""
+    if code != 0:
+        lines = output.strip().splitlines()
+        raise LocalError(f"{node.name}: ctr {' '.join(arguments)} failed: {''.join(lines[-1:])}")
+    return output

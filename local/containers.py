@@ -1,0 +1,367 @@
+"""The Docker side of a cluster: its network, its node containers and their volumes."""
+
+import datetime
+import errno
+import hashlib
+import ipaddress
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import APIError, NotFound
+from docker.models.containers import Container
+
+from components.conventions import DOMAIN, PROJECT
+from local.configuration import CONFIG, VOLUMES, Node, choose_network, routed_networks
+from local.errors import LocalError
+
+LABEL_STACK = f"{DOMAIN}/stack"
+LABEL_NODE = f"{DOMAIN}/node"
+LABEL_CONTENT = f"{DOMAIN}/content"
+"""Digest of everything that a node container was made from."""
+LABEL_DIRECTORY = f"{DOMAIN}/directory"
+"""The stack's working directory."""
+IMAGES = "/srv/images"
+"""Where a node finds images to load."""
+LOOPBACK = "127.0.0.1"
+ROUTES = Path("/proc/net/route")
+
+# Linux's own numbering (capabilities(7)), as far as every Docker engine knows their names.
+CAPABILITIES = (
+    *(
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "DAC_READ_SEARCH",
+        "FOWNER",
+        "FSETID",
+        "KILL",
+        "SETGID",
+        "SETUID",
+    ),
+    *(
+        "SETPCAP",
+        "LINUX_IMMUTABLE",
+        "NET_BIND_SERVICE",
+        "NET_BROADCAST",
+        "NET_ADMIN",
+        "NET_RAW",
+    ),
+    *(
+        "IPC_LOCK",
+        "IPC_OWNER",
+        "SYS_MODULE",
+        "SYS_RAWIO",
+        "SYS_CHROOT",
+        "SYS_PTRACE",
+        "SYS_PACCT",
+    ),
+    *(
+        "SYS_ADMIN",
+        "SYS_BOOT",
+        "SYS_NICE",
+        "SYS_RESOURCE",
+        "SYS_TIME",
+        "SYS_TTY_CONFIG",
+        "MKNOD",
+    ),
+    *(
+        "LEASE",
+        "AUDIT_WRITE",
+        "AUDIT_CONTROL",
+        "SETFCAP",
+        "MAC_OVERRIDE",
+        "MAC_ADMIN",
+        "SYSLOG",
+    ),
+    *("WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ"),
+)
+
+
+@dataclass(frozen=True)
+class Port:
+    """A loopback port of this machine, the node port that it leads to, and the key that sets it."""
+
+    number: int
+    target: int
+    key: str
+
+
+@dataclass(frozen=True)
+class NodeContainer:
+    """Everything that a node's container is made from."""
+
+    stack: str
+    directory: Path
+    image: str
+    node: Node
+    files: Mapping[str, bytes]
+    ports: tuple[Port, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the container, and of its volume."""
+        return f"{PROJECT}-{self.stack}-{self.node.name}"
+
+    @property
+    def content(self) -> str:
+        """A digest that changes with whatever makes another container necessary."""
+        digest = hashlib.sha256()
+        for part in (
+            self.image,
+            str(self.directory),
+            self.node.address,
+            repr(self.ports),
+        ):
+            digest.update(f"{part}\n".encode())
+        for name, content in sorted(self.files.items()):
+            digest.update(f"{name} {len(content)}\n".encode() + content)
+        return digest.hexdigest()[:16]
+
+    def labels(self) -> dict[str, str]:
+        """By which the container is found again and judged."""
+        return {
+            LABEL_STACK: self.stack,
+            LABEL_NODE: str(self.node.ordinal),
+            LABEL_CONTENT: self.content,
+            LABEL_DIRECTORY: str(self.directory),
+        }
+
+    def configuration(self, rights: Mapping[str, Any]) -> dict[str, Any]:
+        """The container as Docker's API wants it."""
+        published = {
+            f"{port.target}/tcp": [{"HostIp": LOOPBACK, "HostPort": str(port.number)}]
+            for port in self.ports
+        }
+        network = network_name(self.stack)
+        return {
+            "Image": self.image,
+            "Hostname": self.node.name,
+            "Labels": self.labels(),
+            "ExposedPorts": {port: {} for port in published},
+            "HostConfig": {
+                "CgroupnsMode": "private",
+                "NetworkMode": network,
+                "PortBindings": published,
+                "Tmpfs": {"/run": "", "/tmp": ""},  # noqa: S108  # the container's own
+                "Mounts": self._mounts(),
+                "LogConfig": {
+                    "Type": "json-file",
+                    "Config": {"max-size": "10m", "max-file": "2"},
+                },
+                **rights,
+            },
+            "NetworkingConfig": {
+                "EndpointsConfig": {network: {"IPAMConfig": {"IPv4Address": self.node.address}}}
+            },
+        }
+
+    def _mounts(self) -> list[dict[str, Any]]:
+        labels = {LABEL_STACK: self.stack}
+        bound = {
+            f"{self.directory}/nodes/{self.node.name}": (CONFIG, True),
+            f"{self.directory}/volumes": (VOLUMES, False),
+            f"{self.directory}/images": (IMAGES, True),
+        }
+        return [
+            # etcd, containerd and kubelet live below /var: it survives the container, and
+            # containerd's overlays do not lie on Docker's.
+            {
+                "Type": "volume",
+                "Source": self.name,
+                "Target": "/var",
+                "VolumeOptions": {"Labels": labels},
+            },
+            *(
+                {
+                    "Type": "bind",
+                    "Source": source,
+                    "Target": target,
+                    "ReadOnly": read_only,
+                }
+                for source, (target, read_only) in bound.items()
+            ),
+        ]
+
+
+def network_name(stack: str) -> str:
+    """Name of the stack's Docker network."""
+    return f"{PROJECT}-{stack}"
+
+
+def all_rights() -> dict[str, Any]:
+    """What a node container wants."""
+    return {"Privileged": True}
+
+
+def named_rights(bounding_set: int) -> dict[str, Any]:
+    """The same where this machine lacks a capability, which Docker's 'privileged' insists on.
+
+    `bounding_set` are the capabilities that can be had, as bits of capabilities(7).
+    """
+    had = [name for bit, name in enumerate(CAPABILITIES) if bounding_set >> bit & 1]
+    return {
+        "CapAdd": had,
+        "DeviceCgroupRules": ["a *:* rwm"],
+        "SecurityOpt": ["seccomp=unconfined", "apparmor=unconfined", "label=disable"],
+        # The client's `systempaths=unconfined`.
+        "MaskedPaths": [],
+        "ReadonlyPaths": [],
+    }
+
+
+def bounding_set(status: Path = Path("/proc/self/status")) -> int:
+    """The capabilities that processes of this machine can have at most."""
+    for line in status.read_text().splitlines():
+        if line.startswith("CapBnd:"):
+            return int(line.split()[1], 16)
+    raise LookupError(f"no CapBnd in {status}")
+
+
+# --- Ports ---------------------------------------------------------------------------------------
+
+
+def require_free(port: Port, stack: str) -> None:
+    """Raises LocalError if something listens on the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port.number))
+        except OSError as error:
+            reason = "is in use" if error.errno == errno.EADDRINUSE else str(error.strerror)
+            raise LocalError(
+                f"port {port.number} on {LOOPBACK}: {reason}; "
+                f"give {PROJECT}:cluster {port.key} in Pulumi.{stack}.yaml a free port"
+            ) from None
+
+
+# --- Docker --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What belongs to one stack in a Docker engine."""
+
+    client: docker.DockerClient
+    stack: str
+
+    def nodes(self) -> dict[int, Container]:
+        """The stack's node containers by ordinal, running or not."""
+        found = self.client.containers.list(all=True, filters=self._ours())
+        return {int(container.labels[LABEL_NODE]): container for container in found}
+
+    def started(self) -> dict[int, datetime.datetime]:
+        """When each running node began, in whole seconds, as Kubernetes counts."""
+        times = {}
+        for ordinal, container in self.nodes().items():
+            if container.status == "running":
+                text = container.attrs["State"]["StartedAt"]
+                times[ordinal] = datetime.datetime.fromisoformat(f"{text[:19]}+00:00")
+        return times
+
+    def ensure_network(self) -> ipaddress.IPv4Network:
+        """The stack's network, made if need be, on addresses that nothing else uses."""
+        name = network_name(self.stack)
+        for network in self.client.networks.list(names=[name], filters=self._ours()):
+            if network.name == name:
+                return _subnets(network.attrs)[0]
+        taken = [
+            subnet for network in self.client.networks.list() for subnet in _subnets(network.attrs)
+        ]
+        subnet = choose_network([*taken, *routed_networks(ROUTES.read_text())])
+        self.client.networks.create(
+            name,
+            labels={LABEL_STACK: self.stack},
+            ipam=docker.types.IPAMConfig(
+                pool_configs=[docker.types.IPAMPool(subnet=str(subnet), gateway=str(subnet[1]))]
+            ),
+        )
+        return subnet
+
+    def ensure_node(self, wanted: NodeContainer, existing: Container | None) -> bool:
+        """Makes the node's container run, a new one if the old one is another; False if it did.
+
+        Its volume is kept. Raises LocalError.
+        """
+        # One that is only 'created' could not start, or its start was cut short: try it all again.
+        current = (
+            existing is not None
+            and existing.status != "created"
+            and existing.labels.get(LABEL_CONTENT) == wanted.content
+        )
+        if existing is not None and current and existing.status == "running":
+            return False
+        for port in wanted.ports:
+            if existing is None or port.number not in _published(existing):
+                require_free(port, self.stack)
+        if existing is not None and not current:
+            existing.remove(force=True)
+        try:
+            if existing is not None and current:
+                existing.start()
+            else:
+                self._create(wanted)
+        except APIError as error:
+            reason = " ".join((error.explanation or str(error)).split())
+            raise LocalError(f"{wanted.name} does not start: {reason}") from error
+        return True
+
+    def _create(self, wanted: NodeContainer) -> None:
+        try:
+            self._create_with(wanted, all_rights())
+        except APIError as error:
+            if not _lacks_capability(error):
+                raise
+            self._create_with(wanted, named_rights(bounding_set()))
+
+    def _create_with(self, wanted: NodeContainer, rights: Mapping[str, Any]) -> None:
+        api: Any = self.client.api  # whose types lack the call that takes a whole configuration
+        identity = api.create_container_from_config(wanted.configuration(rights), wanted.name)["Id"]
+        try:
+            api.start(identity)
+        except APIError:
+            api.remove_container(identity, force=True)
+            raise
+
+    def remove_node(self, container: Container) -> None:
+        """Removes a node's container with its volume."""
+        container.remove(force=True)
+        self._remove_volume(container.name or "")
+
+    def remove_all(self) -> None:
+        """Removes the stack's containers, volumes and network; nothing that is not labelled so."""
+        for container in self.client.containers.list(all=True, filters=self._ours()):
+            container.remove(force=True, v=True)
+        for volume in self.client.volumes.list(filters=self._ours()):
+            volume.remove(force=True)
+        for network in self.client.networks.list(filters=self._ours()):
+            network.remove()
+
+    def _remove_volume(self, name: str) -> None:
+        try:
+            self.client.volumes.get(name).remove(force=True)
+        except NotFound:
+            return
+
+    def _ours(self) -> dict[str, str | list[str] | bool]:
+        return {"label": f"{LABEL_STACK}={self.stack}"}
+
+
+def _published(container: Container) -> set[int]:
+    """The ports of this machine that the container, if it runs, holds itself."""
+    bindings = container.ports.values()
+    return {int(binding["HostPort"]) for bound in bindings if bound for binding in bound}
+
+
+def _subnets(attributes: Mapping[str, Any]) -> list[ipaddress.IPv4Network]:
+    pools = (attributes.get("IPAM") or {}).get("Config") or []
+    networks = (ipaddress.ip_network(pool["Subnet"]) for pool in pools if pool.get("Subnet"))
+    return [network for network in networks if isinstance(network, ipaddress.IPv4Network)]
+
+
+def _lacks_capability(error: APIError) -> bool:
+    """Whether a start failed for a capability, as in `unable to apply caps`."""
+    text = (error.explanation or str(error)).lower()
+    return "caps" in text or "operation not permitted" in text

@@ -1,0 +1,182 @@
+"""What this machine must have: a few Debian packages, a Docker engine that answers, Go."""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+
+from local.errors import LocalError
+from local.paths import ENGINE
+
+Say = Callable[[str], None]
+
+PACKAGES = {
+    "dockerd": "docker.io",
+    "containerd": "containerd",
+    "runc": "runc",
+    "iptables": "iptables",
+    "debootstrap": "debootstrap",
+}
+"""Command to look for, and the Debian package that brings it."""
+ENGINE_COMMANDS = ("dockerd", "containerd", "runc", "iptables")
+GO_MINIMUM = (1, 24)
+ENGINE_START = 60
+"""Seconds that a Docker engine may take to start."""
+_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def missing_packages(
+    commands: Sequence[str], find: Callable[[str], str | None] | None = None
+) -> list[str]:
+    """Packages for those of the commands that this machine lacks."""
+    look = find or (lambda command: shutil.which(command, path=_PATH))
+    return sorted({PACKAGES[command] for command in commands if look(command) is None})
+
+
+def install(packages: Sequence[str], say: Say) -> None:
+    """Installs Debian packages. Raises LocalError where that needs another user or machine."""
+    if not packages:
+        return
+    names = " ".join(packages)
+    if shutil.which("apt-get") is None:
+        raise LocalError(f"missing: {names}; this is no Debian system: install them by its means")
+    if os.geteuid() != 0:
+        raise LocalError(f"missing: {names}; run `sudo apt-get install {names}`, or this as root")
+    say(f"apt-get install {names}")
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+    if subprocess.run(command, env=environment, capture_output=True).returncode == 0:
+        return
+    # The package lists may be missing or out of date: a second try with fresh ones.
+    subprocess.run(["apt-get", "update"], env=environment, capture_output=True)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if result.returncode != 0:
+        lines = [line for line in result.stderr.splitlines() if line.startswith("E:")]
+        reason = lines[0] if lines else f"exit code {result.returncode}"
+        raise LocalError(f"apt-get install {names} failed: {reason}")
+
+
+# --- The Docker engine ---------------------------------------------------------------------------
+
+
+def connect() -> docker.DockerClient | None:
+    """A client of the Docker engine that the environment names, or None if none answers."""
+    try:
+        client = docker.from_env(timeout=10)
+        client.ping()
+    except (DockerException, RequestException):
+        return None
+    client.api.timeout = 600
+    return client
+
+
+def engine(say: Say) -> docker.DockerClient:
+    """A client of a Docker engine that answers; installs and starts one if need be.
+
+    Raises LocalError with the remedy.
+    """
+    client = connect()
+    if client is not None:
+        return client
+    if os.environ.get("DOCKER_HOST"):
+        raise LocalError(
+            f"no Docker engine answers at DOCKER_HOST={os.environ['DOCKER_HOST']}: "
+            "start it, or unset DOCKER_HOST"
+        )
+    install(missing_packages(ENGINE_COMMANDS), say)
+    client = connect()  # Where systemd runs, the package has started it.
+    if client is not None:
+        return client
+    if os.geteuid() != 0:
+        raise LocalError(
+            "no Docker engine answers: start it (`sudo systemctl start docker`), "
+            "be in the group docker, or run this as root"
+        )
+    return _start_engine(say)
+
+
+def _start_engine(say: Say) -> docker.DockerClient:
+    say("dockerd starts")
+    ENGINE.mkdir(parents=True, exist_ok=True)
+    log = ENGINE / "dockerd.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [
+                *("dockerd", "--storage-driver", "overlay2"),
+                *("--pidfile", str(_pid_file())),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=os.environ | {"PATH": _PATH},
+        )
+    deadline = time.monotonic() + ENGINE_START
+    while time.monotonic() < deadline and process.poll() is None:
+        client = connect()
+        if client is not None:
+            return client
+        time.sleep(0.2)
+    if process.poll() is None:
+        process.terminate()
+    raise LocalError(f"dockerd does not start: see the end of {log}")
+
+
+def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
+    """Stops the engine if it was started by `engine` and nobody has a container on it."""
+    pid = own_engine(_pid_file())
+    if pid is None or client.containers.list(all=True):
+        return
+    say("dockerd stops: it was started from here, and no container is left")
+    os.kill(pid, 15)
+    deadline = time.monotonic() + ENGINE_START
+    while time.monotonic() < deadline and Path(f"/proc/{pid}").exists():
+        if _is_zombie(pid):
+            break
+        time.sleep(0.1)
+
+
+def own_engine(pid_file: Path) -> int | None:
+    """Process id of the engine that the file tells of, if that is what runs under it."""
+    try:
+        pid = int(pid_file.read_text())
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+    except (OSError, ValueError):
+        return None
+    return pid if name == "dockerd" else None
+
+
+def _pid_file() -> Path:
+    return ENGINE / "dockerd.pid"
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+# --- Go ------------------------------------------------------------------------------------------
+
+
+def go_version() -> str:
+    """Version of the Go toolchain, as `go1.24.2`. Raises LocalError if it is none or too old."""
+    wanted = f"Go {GO_MINIMUM[0]}.{GO_MINIMUM[1]} or newer"
+    remedy = f"install {wanted} and put `go` on the PATH: it builds the local Kubernetes"
+    try:
+        result = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True)
+    except FileNotFoundError:
+        raise LocalError(f"go is not there: {remedy}") from None
+    version = result.stdout.strip()
+    numbers = re.match(r"go(\d+)\.(\d+)", version)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) < GO_MINIMUM:
+        raise LocalError(f"go is {version or 'broken'}, too old: {remedy}")
+    return version

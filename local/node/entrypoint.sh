@@ -1,0 +1,122 @@
+#!/bin/bash
+# Process 1 of a node: prepares what Docker leaves undone, then keeps the node's programs running.
+#
+# Below /etc/slurmstack it finds
+#   node.env           API_ADDRESS, API_PORT, POD_RANGE
+#   routes             the way to the other nodes' pods, for `ip -batch`
+#   cni/               the pod network
+#   programs/early/    one file a program, an argument a line: what needs nothing
+#   programs/late/     what needs containerd and the Kubernetes API
+set -euo pipefail
+
+readonly config=/etc/slurmstack
+readonly logs=/var/log/slurmstack
+readonly log_limit=$((16 * 1024 * 1024))
+readonly open_files=65536
+
+# shellcheck source=/dev/null
+. "$config/node.env"
+
+say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*"; }
+
+prepare_cgroups() {
+    # Docker mounts cgroups read-only where it may not make the container privileged.
+    local hierarchy
+    for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/*/; do
+        if mountpoint --quiet "$hierarchy"; then
+            mount -o remount,bind,rw "$hierarchy"
+        fi
+    done
+    # cgroup v2 lets only groups without processes of their own have groups with controllers.
+    if [[ -f /sys/fs/cgroup/cgroup.controllers ]]; then
+        mkdir -p /sys/fs/cgroup/node
+        local pid
+        while read -r pid; do
+            echo "$pid" >/sys/fs/cgroup/node/cgroup.procs || true # it may have ended
+        done </sys/fs/cgroup/cgroup.procs
+        sed 's/[^ ]\+/+&/g' /sys/fs/cgroup/cgroup.controllers >/sys/fs/cgroup/cgroup.subtree_control
+    fi
+}
+
+prepare_system() {
+    # kubelet wants the kernel's log and the machine's name, and volumes mounted in pods must be seen by others.
+    [[ -e /dev/kmsg ]] || mknod /dev/kmsg c 1 11
+    [[ -s /etc/machine-id ]] || tr -d - </proc/sys/kernel/random/uuid >/etc/machine-id
+    mount --make-rshared /
+    echo 1 >/proc/sys/net/ipv4/ip_forward
+    # Each watched file of each pod counts, on all nodes together; 128 is the kernel's default.
+    local instances=/proc/sys/fs/inotify/max_user_instances
+    (($(<"$instances") >= 1024)) || echo 1024 >"$instances" || say "cannot raise $instances"
+    # Pods inherit the limit, and many programs close every file that they might have open.
+    [[ $(ulimit -Sn) != unlimited ]] && (($(ulimit -Sn) <= open_files)) || ulimit -Sn "$open_files"
+}
+
+prepare_network() {
+    ip -batch "$config/routes"
+    # Pods keep their addresses among themselves; only the world outside sees the node's.
+    iptables -w -t nat -A POSTROUTING -s "$POD_RANGE" ! -d "$POD_RANGE" -j MASQUERADE
+}
+
+supervise() {
+    local name=$1 log="$logs/$1.log" status
+    shift
+    while :; do
+        if [[ -f $log ]] && (($(stat -c %s "$log") > log_limit)); then
+            mv "$log" "$log.1"
+        fi
+        "$@" >>"$log" 2>&1 &
+        echo $! >"/run/slurmstack/$name.pid"
+        status=0
+        wait $! || status=$?
+        say "$name ended with $status; it starts again"
+        sleep 1
+    done
+}
+
+supervise_all() {
+    local file argv
+    for file in "$config/programs/$1"/*; do
+        [[ -f $file ]] || continue
+        mapfile -t argv <"$file"
+        supervise "$(basename "$file")" "${argv[@]}" &
+    done
+}
+
+start_containerd() {
+    supervise containerd containerd &
+    until ctr version >/dev/null 2>&1; do sleep 0.1; done
+    local image
+    image=$(</usr/local/share/slurmstack/system.name)
+    if ! ctr -n k8s.io images list -q | grep -qxF "$image"; then
+        ctr -n k8s.io images import /usr/local/share/slurmstack/system.tar >/dev/null
+    fi
+}
+
+stop() {
+    say "stops"
+    # Everything else ends with this process; etcd is to close its files first.
+    local pid_file=/run/slurmstack/etcd.pid tries
+    if [[ -f $pid_file ]] && kill -TERM "$(<"$pid_file")" 2>/dev/null; then
+        for ((tries = 0; tries < 50; tries++)); do
+            kill -0 "$(<"$pid_file")" 2>/dev/null || break
+            sleep 0.1
+        done
+    fi
+    exit 0
+}
+
+trap stop TERM INT
+mkdir -p "$logs" /run/slurmstack
+prepare_cgroups
+prepare_system
+prepare_network
+supervise_all early
+start_containerd
+until (: >"/dev/tcp/$API_ADDRESS/$API_PORT") 2>/dev/null; do sleep 0.2; done
+supervise_all late
+until kubectl --kubeconfig "$config/kube-proxy.kubeconfig" get --raw /readyz >/dev/null 2>&1; do
+    sleep 0.2
+done
+supervise_all last
+say "runs"
+while :; do wait || true; done

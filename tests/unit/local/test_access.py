@@ -1,0 +1,23 @@
+"""The files that `ssh -F` uses."""
+
+from pathlib import Path
+
+from local.access import known_hosts, ssh_config
+
+
+def options(text: str) -> dict[str, str]:
+    return dict(line.split(maxsplit=1) for line in text.splitlines())
+
+
+def test_the_configuration_leads_to_the_login_node_and_trusts_only_its_key() -> None:
+    parsed = options(ssh_config(Path("/s"), "researcher", 12222))
+
+    assert (parsed["Host"], parsed["HostName"]) == ("login", "127.0.0.1")
+    assert (parsed["Port"], parsed["User"]) == ("12222", "researcher")
+    assert parsed["IdentityFile"] == "/s/id_ed25519"
+    assert parsed["UserKnownHostsFile"] == "/s/known_hosts"
+    assert parsed["StrictHostKeyChecking"] == "yes"
+
+
+def test_the_host_is_known_by_its_port() -> None:
+    assert known_hosts(12222, "ssh-ed25519 AAAA") == "[127.0.0.1]:12222 ssh-ed25519 AAAA\n"

@@ -1,0 +1,89 @@
+"""What is built is built again when, and only when, its sources change."""
+
+from pathlib import Path
+
+import pytest
+
+from local import binaries, host, node_image
+from local.errors import LocalError
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    module = tmp_path / "go" / "module"
+    module.mkdir(parents=True)
+    (module / "main.go").write_text("package main\n")
+    (module / "go.mod").write_text("module example.org/a\n")
+    (module / "go.sum").write_text("")
+    return tmp_path / "go"
+
+
+def test_the_key_stays_while_sources_and_toolchain_do(sources: Path) -> None:
+    assert binaries.cache_key(sources, "go1.24.1") == binaries.cache_key(sources, "go1.24.1")
+
+
+def test_another_toolchain_makes_another_key(sources: Path) -> None:
+    assert binaries.cache_key(sources, "go1.24.1") != binaries.cache_key(sources, "go1.24.2")
+
+
+@pytest.mark.parametrize("name", ["main.go", "go.mod", "go.sum", "new.go"])
+def test_another_source_makes_another_key(sources: Path, name: str) -> None:
+    before = binaries.cache_key(sources, "go1.24.1")
+    (sources / "module" / name).write_text("// changed\n")
+    assert binaries.cache_key(sources, "go1.24.1") != before
+
+
+def test_a_file_that_go_does_not_read_changes_nothing(sources: Path) -> None:
+    before = binaries.cache_key(sources, "go1.24.1")
+    (sources / "module" / "notes.txt").write_text("notes\n")
+    assert binaries.cache_key(sources, "go1.24.1") == before
+
+
+def test_other_binaries_make_other_images() -> None:
+    one, other = Path("go-1"), Path("go-2")
+    assert node_image.system_image(one) != node_image.system_image(other)
+    assert node_image.node_image(one) != node_image.node_image(other)
+    assert node_image.node_image(one) == node_image.node_image(one)
+
+
+def fake_go(directory: Path, output: str) -> None:
+    command = directory / "go"
+    command.write_text(f"#!/bin/sh\necho {output}\n")
+    command.chmod(0o755)
+
+
+def test_a_new_enough_go_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_go(tmp_path, "go1.24.0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert host.go_version() == "go1.24.0"
+
+
+@pytest.mark.parametrize("version", ["go1.19.8", "go1.23.12", "devel"])
+def test_an_old_go_is_refused_with_the_version_that_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    fake_go(tmp_path, version)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LocalError, match=r"1\.24 or newer") as failure:
+        host.go_version()
+    assert version in str(failure.value)
+
+
+def test_a_machine_without_go_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LocalError, match="go is not there"):
+        host.go_version()
+
+
+def test_only_missing_packages_are_installed() -> None:
+    there = {"dockerd": "/usr/sbin/dockerd", "runc": "/usr/sbin/runc"}
+    assert host.missing_packages(host.ENGINE_COMMANDS, there.get) == ["containerd", "iptables"]
+
+
+def test_a_pid_file_of_a_process_that_is_no_docker_is_not_believed(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    assert host.own_engine(pid_file) is None
+    pid_file.write_text("1\n")
+    assert host.own_engine(pid_file) is None
+    pid_file.write_text("nonsense\n")
+    assert host.own_engine(pid_file) is None

@@ -1,0 +1,104 @@
+"""What is read from the API's objects, and names of images."""
+
+import datetime
+from typing import Any
+
+import pytest
+
+from local.cluster import belongs_to, canonical, is_rolled_out, node_is_ready, pod_runs
+
+START = datetime.datetime(2030, 1, 1, 12, 0, 0, tzinfo=datetime.UTC)
+STARTED = {0: START}
+BEFORE = "2030-01-01T11:59:59Z"
+AFTER = "2030-01-01T12:00:00Z"
+
+
+def node(status: str, said: str, name: str = "node-0") -> dict[str, Any]:
+    ready = {"type": "Ready", "status": status, "lastHeartbeatTime": said}
+    other = {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": said}
+    return {"metadata": {"name": name}, "status": {"conditions": [other, ready]}}
+
+
+def pod(ready: bool, since: str | None, on: str = "node-0") -> dict[str, Any]:
+    state = {"running": {"startedAt": since}} if since else {"waiting": {}}
+    return {
+        "metadata": {"generateName": "coredns-5f8b48fd87-"},
+        "spec": {"nodeName": on},
+        "status": {"containerStatuses": [{"ready": ready, "state": state}]},
+    }
+
+
+def test_a_node_is_ready_when_its_kubelet_says_so() -> None:
+    assert node_is_ready(node("True", AFTER), STARTED)
+    assert not node_is_ready(node("False", AFTER), STARTED)
+
+
+def test_what_a_kubelet_said_before_the_node_restarted_is_not_believed() -> None:
+    assert not node_is_ready(node("True", BEFORE), STARTED)
+
+
+def test_a_node_without_a_container_is_not_ready() -> None:
+    assert not node_is_ready(node("True", AFTER, "node-1"), STARTED)
+
+
+def test_a_node_that_has_said_nothing_is_not_ready() -> None:
+    assert not node_is_ready({"metadata": {"name": "node-0"}, "status": {}}, STARTED)
+
+
+@pytest.mark.parametrize(
+    ("ready", "since", "on", "expected"),
+    [
+        (True, AFTER, "node-0", True),
+        (False, AFTER, "node-0", False),
+        (True, BEFORE, "node-0", False),
+        (True, AFTER, "node-1", False),
+        (False, None, "node-0", False),
+    ],
+)
+def test_a_pod_runs_when_it_is_ready_since_its_node_started(
+    ready: bool, since: str | None, on: str, expected: bool
+) -> None:
+    assert pod_runs(pod(ready, since, on), STARTED) is expected
+
+
+def test_a_pod_that_is_not_placed_does_not_run() -> None:
+    assert not pod_runs({"metadata": {}, "spec": {}, "status": {}}, STARTED)
+
+
+def test_a_pod_belongs_to_the_deployment_that_named_it() -> None:
+    assert belongs_to(pod(True, AFTER), "coredns")
+    assert not belongs_to(pod(True, AFTER), "core")
+    assert not belongs_to({"metadata": {"name": "coredns"}}, "coredns")
+
+
+@pytest.mark.parametrize(
+    ("generation", "updated", "replicas", "expected"),
+    [(2, 1, 1, True), (1, 1, 1, False), (2, 0, 1, False), (2, 1, 2, False)],
+)
+def test_a_deployment_is_rolled_out_when_only_its_latest_pods_are_left(
+    generation: int, updated: int, replicas: int, expected: bool
+) -> None:
+    status = {
+        "observedGeneration": generation,
+        "updatedReplicas": updated,
+        "availableReplicas": 1,
+        "replicas": replicas,
+    }
+    deployment = {"metadata": {"generation": 2}, "spec": {"replicas": 1}, "status": status}
+    assert is_rolled_out(deployment) is expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "known_as"),
+    [
+        ("debian", "docker.io/library/debian:latest"),
+        ("debian:trixie-slim", "docker.io/library/debian:trixie-slim"),
+        ("slurmstack/login:1a", "docker.io/slurmstack/login:1a"),
+        ("registry.example/slurmstack/login:1a", "registry.example/slurmstack/login:1a"),
+        ("localhost:5000/slurmstack/login", "localhost:5000/slurmstack/login:latest"),
+    ],
+)
+def test_an_image_is_found_under_the_name_that_containerd_gives_it(
+    reference: str, known_as: str
+) -> None:
+    assert canonical(reference) == known_as

@@ -1,0 +1,53 @@
+"""Arguments of `python -m local`."""
+
+import pytest
+
+from local.__main__ import Command, main, parse
+from local.errors import LocalError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["up"], Command("up", "dev")),
+        (["up", "--stack", "gpu"], Command("up", "gpu")),
+        (["--stack", "gpu", "up"], Command("up", "gpu")),
+        (["down", "--stack=gpu"], Command("down", "gpu")),
+        (["status"], Command("status", "dev")),
+        (["load", "a:1", "b:2", "--stack", "gpu"], Command("load", "gpu", ("a:1", "b:2"))),
+        (["kubectl", "get", "pods", "-A"], Command("kubectl", "dev", ("get", "pods", "-A"))),
+        (["kubectl", "get", "pods", "--stack", "gpu"], Command("kubectl", "gpu", ("get", "pods"))),
+        (["--stack", "gpu", "kubectl", "get", "-o", "json"],
+         Command("kubectl", "gpu", ("get", "-o", "json"))),
+        (["kubectl", "--stack=gpu", "--help"], Command("kubectl", "gpu", ("--help",))),
+        (["kubectl", "exec", "p", "--", "x", "--stack", "y"],
+         Command("kubectl", "dev", ("exec", "p", "--", "x", "--stack", "y"))),
+    ],
+)  # fmt: skip
+def test_the_stack_may_stand_anywhere_and_kubectl_keeps_its_own(
+    arguments: list[str], expected: Command
+) -> None:
+    assert parse(arguments) == expected
+
+
+@pytest.mark.parametrize("stack", ["cache", "state", "../up", "", "-x y"])
+def test_a_stack_whose_files_would_lie_elsewhere_is_refused(stack: str) -> None:
+    with pytest.raises(LocalError, match="--stack"):
+        parse(["up", f"--stack={stack}"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["start"], ["load"], ["up", "now"]])
+def test_what_is_not_understood_ends_with_the_usage(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ending:
+        parse(arguments)
+    assert ending.value.code == 2
+    assert "usage: python -m local" in capsys.readouterr().err
+
+
+def test_an_unknown_stack_is_one_line_and_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--stack", "nowhere"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "nowhere" in error

@@ -1,0 +1,74 @@
+"""Which engine runs, with what environment, and that it leaves the stack file alone."""
+
+from pathlib import Path
+
+import pytest
+
+from local.deploy import commands, committed_file_kept, environment
+
+STACK_FILE = "config:\n  slurmstack:cluster_name: dev\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / ".local/dev").mkdir(parents=True)
+    (tmp_path / ".local/dev/passphrase").write_text("secret")
+    (tmp_path / "Pulumi.dev.yaml").write_text(STACK_FILE)
+    return tmp_path
+
+
+def test_a_stack_of_make_up_finds_its_state_and_its_passphrase(project: Path) -> None:
+    assert environment("dev", project, {"HOME": "/h"}) == {
+        "HOME": "/h",
+        "PULUMI_BACKEND_URL": f"file://{project}/.local/state",
+        "PULUMI_CONFIG_PASSPHRASE_FILE": f"{project}/.local/dev/passphrase",
+    }
+
+
+def test_what_the_operator_set_goes_first(project: Path) -> None:
+    outer = {"PULUMI_BACKEND_URL": "s3://states", "PULUMI_CONFIG_PASSPHRASE": "mine"}
+
+    assert environment("dev", project, outer) == outer
+
+
+def test_any_other_stack_is_left_to_the_operators_environment(project: Path) -> None:
+    assert environment("prod", project, {"HOME": "/h"}) == {"HOME": "/h"}
+
+
+@pytest.mark.parametrize(("verb", "asks"), [("up", True), ("destroy", True), ("preview", False)])
+@pytest.mark.parametrize("engine", ["embedded", "pulumi"])
+def test_only_what_changes_something_needs_a_yes(verb: str, asks: bool, engine: str) -> None:
+    last = commands(verb, "dev", engine, ["--json"], "python")[-1]
+
+    assert ("--yes" in last) is asks
+    assert last[-1] == "--json"
+    assert verb in last
+
+
+def test_the_salt_that_pulumi_writes_does_not_stay_in_the_committed_file(project: Path) -> None:
+    path = project / "Pulumi.dev.yaml"
+
+    with committed_file_kept("dev", project):
+        path.write_text(STACK_FILE + "encryptionsalt: v1:abc\n")
+
+    assert path.read_text() == STACK_FILE
+
+
+def test_an_edit_that_is_made_meanwhile_stays(project: Path) -> None:
+    path = project / "Pulumi.dev.yaml"
+    edited = STACK_FILE + "  slurmstack:namespace: other\n"
+
+    with committed_file_kept("dev", project):
+        path.write_text(edited + "encryptionsalt: v1:abc\n")
+
+    assert path.read_text() == edited
+
+
+def test_the_salt_of_an_operators_own_stack_stays(project: Path) -> None:
+    path = project / "Pulumi.prod.yaml"
+    path.write_text(STACK_FILE)
+
+    with committed_file_kept("prod", project):
+        path.write_text(STACK_FILE + "encryptionsalt: v1:abc\n")
+
+    assert "encryptionsalt" in path.read_text()
