@@ -1,0 +1,1 @@
+"""Deploys the Pulumi program where the `pulumi` command cannot be had."""

@@ -1,0 +1,213 @@
+"""A stack's file, ``Pulumi.<stack>.yaml``, read as the Pulumi command reads it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+import yaml
+
+from engine.errors import EngineError
+
+_FIELDS: Final = frozenset(
+    {"config", "encryptionsalt", "secretsprovider", "encryptedkey", "environment"}
+)
+
+
+@dataclass(frozen=True)
+class Ciphertext:
+    """A value that the file holds encrypted (``secure: …``)."""
+
+    text: str
+
+
+ConfigValue: TypeAlias = (
+    "bool | int | float | str | Ciphertext | list[ConfigValue] | dict[str, ConfigValue] | None"
+)
+
+
+class Decrypter(Protocol):
+    """What opens the encrypted values of a stack file."""
+
+    def decrypt(self, ciphertext: str) -> str:
+        """The plain text. Raises EngineError."""
+        ...
+
+
+@dataclass(frozen=True)
+class StackFile:
+    """What a stack file says. Config keys are ``<namespace>:<name>``."""
+
+    path: Path
+    config: dict[str, ConfigValue] = field(default_factory=dict)
+    encryption_salt: str | None = None
+    secrets_provider: str | None = None
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether any value is encrypted."""
+        return any(_holds_ciphertext(value) for value in self.config.values())
+
+    def decrypted(self, crypter: Decrypter | None) -> tuple[dict[str, str], list[str]]:
+        """Values as a language host is given them, and the keys which hold a secret.
+
+        Text is handed on as it is, everything else as JSON. Raises EngineError naming the key
+        where a value cannot be decrypted, or is encrypted and ``crypter`` is None.
+        """
+        texts = {key: self._text(key, value, crypter) for key, value in self.config.items()}
+        secret = [key for key, value in self.config.items() if _holds_ciphertext(value)]
+        return texts, sorted(secret)
+
+    def _text(self, key: str, value: ConfigValue, crypter: Decrypter | None) -> str:
+        try:
+            opened = _opened(value, crypter)
+        except EngineError as error:
+            raise EngineError(f"{self.path}: {key}: {error}") from error
+        if opened is None:
+            return ""
+        if isinstance(opened, str):
+            return opened
+        if isinstance(opened, float):
+            return repr(opened).replace("e-0", "e-")  # as JSON is written elsewhere
+        return json.dumps(opened, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+
+
+def read_stack_file(path: Path) -> StackFile:
+    """Read a stack file; one that does not exist is a stack without config.
+
+    Raises EngineError naming the file and the key.
+    """
+    try:
+        document = yaml.load(path.read_text(), _Loader)  # noqa: S506 - a safe loader
+    except FileNotFoundError:
+        return StackFile(path)
+    except OSError as error:
+        raise EngineError(f"{path}: cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise EngineError(f"{path}: not valid YAML: {_one_line(error)}") from error
+    return _parsed(path, {} if document is None else document)
+
+
+def _parsed(path: Path, document: Any) -> StackFile:
+    if not isinstance(document, dict):
+        raise EngineError(f"{path}: expected a mapping with the key `config`")
+    unknown = sorted(str(key) for key in document if key not in _FIELDS)
+    if unknown:
+        raise EngineError(f"{path}: {unknown[0]}: unknown key; did you mean to put it in `config`?")
+    if document.get("environment"):
+        raise EngineError(
+            f"{path}: environment: environments are a service of Pulumi Cloud which this engine"
+            " does not use; put the values in `config`"
+        )
+    provider = document.get("secretsprovider")
+    if provider not in (None, "", "passphrase") or document.get("encryptedkey"):
+        raise EngineError(
+            f"{path}: secretsprovider: {provider!r}: this engine opens only secrets under a"
+            " passphrase; run `pulumi stack change-secrets-provider passphrase`"
+        )
+    return StackFile(
+        path,
+        parse_config(path, document.get("config")),
+        document.get("encryptionsalt") or None,
+        provider or None,
+    )
+
+
+def parse_config(path: Path, config: Any, namespace: str | None = None) -> dict[str, ConfigValue]:
+    """The ``config`` of a stack or project file. Raises EngineError naming file and key.
+
+    A key without a namespace belongs to ``namespace``, the project; without one it is an error.
+    """
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise EngineError(f"{path}: config: expected a mapping of <namespace>:<name> to values")
+    return {
+        _key(path, key, namespace): _value(path, str(key), value) for key, value in config.items()
+    }
+
+
+def _key(path: Path, key: Any, namespace: str | None) -> str:
+    parts = str(key).split(":")
+    match parts:
+        case [name] if namespace:
+            return f"{namespace}:{name}"
+        case [_, _]:
+            return ":".join(parts)
+        case [package, "config", name]:
+            return f"{package}:{name}"  # how keys were written long ago
+    raise EngineError(f"{path}: config: {key}: expected a key of the form <namespace>:<name>")
+
+
+def _value(path: Path, key: str, value: Any) -> ConfigValue:
+    if isinstance(value, dict):
+        if len(value) == 1 and isinstance(value.get("secure"), str):
+            return Ciphertext(value["secure"])
+        return {str(name): _value(path, f"{key}.{name}", item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_value(path, f"{key}[{index}]", item) for index, item in enumerate(value)]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # JSON, which a program reads, has one kind of number
+    if isinstance(value, float) and not math.isfinite(value):
+        raise EngineError(f"{path}: {key}: {value}: expected a number that JSON can hold")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise EngineError(
+        f"{path}: {key}: a {type(value).__name__} is no config value; expected text, a number, a"
+        " boolean, a list or a mapping; put it in quotes"
+    )
+
+
+def _opened(value: ConfigValue, crypter: Decrypter | None) -> Any:
+    if isinstance(value, Ciphertext):
+        if crypter is None:
+            raise EngineError("is encrypted, and the stack has no encryptionsalt; set it again")
+        return crypter.decrypt(value.text)
+    if isinstance(value, dict):
+        return {name: _opened(item, crypter) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_opened(item, crypter) for item in value]
+    return value
+
+
+def _holds_ciphertext(value: ConfigValue) -> bool:
+    if isinstance(value, Mapping):
+        return any(_holds_ciphertext(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_holds_ciphertext(item) for item in value)
+    return isinstance(value, Ciphertext)
+
+
+def _one_line(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return where + str(getattr(error, "problem", None) or error).replace("\n", " ")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Pulumi reads it: ``yes`` and ``1:30:00`` are text, only true and false boolean."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+_SCALARS: Final = (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("int", r"[-+]?(0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?",
+        "-+.0123456789",
+    ),
+    ("merge", r"<<", "<"),
+)
+for _tag, _pattern, _first in _SCALARS:
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first)
+    )
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^$"), [""])

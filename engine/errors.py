@@ -1,0 +1,59 @@
+"""What the engine tells its user when something is wrong: one line, with the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.values import Value
+
+
+class EngineError(Exception):
+    """An error to show to the user as it is: one line that says what to do."""
+
+
+class WrongPassphrase(EngineError):  # noqa: N818 - named for what happened
+    """The passphrase does not open the stack's secrets."""
+
+
+class CheckError(EngineError):
+    """An input that the provider does not accept.
+
+    ``path`` is a property path ("spec.replicas"), or "" for the resource as a whole.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.property = path
+        self.reason = reason
+
+
+class PartialFailure(EngineError):  # noqa: N818
+    """The resource exists but is not as it should be: made, but never became ready.
+
+    The engine stores it, so that the next update continues with it.
+    """
+
+    def __init__(self, resource_id: str, outputs: Mapping[str, Value], reason: str) -> None:
+        super().__init__(reason)
+        self.id = resource_id
+        self.outputs = dict(outputs)
+        self.reason = reason
+
+
+class Cancelled(EngineError):  # noqa: N818
+    """The user stopped the operation before anything existed."""
+
+    def __init__(self, reason: str = "cancelled") -> None:
+        super().__init__(reason)
+
+
+class CancelledPartway(PartialFailure, Cancelled):
+    """The user stopped the operation when the resource existed already but was not ready."""
+
+    def __init__(
+        self,
+        resource_id: str,
+        outputs: Mapping[str, Value],
+        reason: str = "cancelled while waiting",
+    ) -> None:
+        PartialFailure.__init__(self, resource_id, outputs, reason)

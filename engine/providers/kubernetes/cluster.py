@@ -1,0 +1,271 @@
+"""Which cluster: the provider's config and the kubeconfig it names. No Kubernetes client here.
+
+The client's package takes a third of a second to import, which a preview without changes need
+not pay: what such a preview asks for (the default namespace, whether the cluster answers at all)
+is answered here from the kubeconfig alone.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import yaml
+
+from engine.errors import EngineError
+from engine.values import Properties, Unknown
+
+_CONNECT_SECONDS: Final = 5.0
+_LOCAL_HINT: Final = "is it running? `make up` starts the local one"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The provider's config, with the meaning it has for Pulumi's own Kubernetes provider."""
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+    config_map_mutable: bool
+    secret_mutable: bool
+    delete_unreachable: bool
+    upsert: bool
+    patch_force: bool
+    known: bool  # False in a preview where the cluster itself has still to be made
+
+
+def read_settings(config: Properties) -> Settings:
+    """The provider's config. Raises EngineError naming the key that cannot be honoured.
+
+    Keys that only tune Pulumi's own plugin (its client, its warnings, Helm) are passed over.
+    """
+    if _flag(config, "enableServerSideApply", default=True) is False:
+        raise EngineError(
+            "kubernetes provider: enableServerSideApply: false: this engine applies on the server"
+            " only; remove it"
+        )
+    if config.get("renderYamlToDirectory"):
+        raise EngineError(
+            "kubernetes provider: renderYamlToDirectory: this engine does not render to files;"
+            " deploy with the `pulumi` command"
+        )
+    if _flag(config, "strictMode"):
+        for key in ("kubeconfig", "context"):
+            if not config.get(key):
+                raise EngineError(f"kubernetes provider: {key}: has to be set in strict mode")
+    identity = (config.get("kubeconfig"), config.get("context"))
+    return Settings(
+        kubeconfig=_text(config, "kubeconfig"),
+        context=_text(config, "context"),
+        namespace=_text(config, "namespace"),
+        config_map_mutable=_flag(config, "enableConfigMapMutable"),
+        secret_mutable=_flag(config, "enableSecretMutable"),
+        delete_unreachable=_flag(config, "deleteUnreachable"),
+        upsert=_flag(config, "upsertExistingObjects"),
+        patch_force=_flag(config, "enablePatchForce"),
+        known=not any(isinstance(value, Unknown) for value in identity),
+    )
+
+
+def _flag(config: Properties, key: str, default: bool = False) -> bool:
+    value = config.get(key)
+    if value is None:
+        value = os.environ.get(_variable(key), default)
+    if isinstance(value, Unknown):
+        return default
+    if str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
+    raise EngineError(f"kubernetes provider: {key}: {value!r}: expected true or false")
+
+
+def _variable(key: str) -> str:
+    """The environment variable for a key: PULUMI_K8S_DELETE_UNREACHABLE for deleteUnreachable."""
+    words = key.replace("ConfigMap", "Configmap")  # one word to Pulumi
+    return "PULUMI_K8S_" + "".join(f"_{c}" if c.isupper() else c.upper() for c in words)
+
+
+def _text(config: Properties, key: str) -> str | None:
+    value = config.get(key)
+    if value is None or value == "" or isinstance(value, Unknown):
+        return None
+    if isinstance(value, dict):
+        return yaml.safe_dump(value)  # a kubeconfig may be given as an object
+    if not isinstance(value, str):
+        raise EngineError(f"kubernetes provider: {key}: {value!r}: expected text")
+    return value
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster, as a kubeconfig describes it; ``document`` None means from inside a pod."""
+
+    document: Mapping[str, Any] | None
+    context: str | None
+    server: str
+    namespace: str
+    proxied: bool
+
+
+def find_cluster(settings: Settings) -> Cluster:
+    """The cluster that the settings mean. Raises EngineError with the file and the remedy."""
+    if settings.kubeconfig is None:
+        found = _ambient()
+        if found is None:
+            return _in_pod(settings)
+        document, source = found
+    else:
+        document, source = _given(settings.kubeconfig)
+    context_name = settings.context or document.get("current-context") or None
+    context = _entry(document, "contexts", "context", context_name, source)
+    cluster = _entry(document, "clusters", "cluster", context.get("cluster"), source)
+    server = str(cluster.get("server", ""))
+    return Cluster(
+        document,
+        context_name,
+        server,
+        settings.namespace or str(context.get("namespace") or "default"),
+        bool(cluster.get("proxy-url")) or (_has_proxy() and not is_loopback(server)),
+    )
+
+
+def _given(text: str) -> tuple[dict[str, Any], str]:
+    """The kubeconfig behind a value that is either a path or the contents."""
+    path = Path(text).expanduser() if len(text) < os.pathconf("/", "PC_PATH_MAX") else None
+    if path is not None and "\n" not in text and path.is_file():
+        return _read(path)
+    document = _parsed(text, "kubeconfig") if "\n" in text or "{" in text else None
+    if isinstance(document, dict):
+        return _with_absolute_paths(document, Path.cwd()), "the provider's kubeconfig"
+    raise EngineError(
+        f"kubeconfig: {text.splitlines()[0]} does not exist (below {Path.cwd()}); expected a"
+        " kubeconfig file or its contents; `make up` writes the local cluster's"
+    )
+
+
+def _ambient() -> tuple[dict[str, Any], str] | None:
+    listed = [Path(p) for p in os.environ.get("KUBECONFIG", "").split(os.pathsep) if p]
+    existing = [path for path in listed or [Path.home() / ".kube" / "config"] if path.is_file()]
+    if not existing:
+        if listed:
+            raise EngineError(
+                f"KUBECONFIG: {listed[0]} does not exist; set it to a kubeconfig file"
+            )
+        return None
+    merged: dict[str, Any] = {}
+    for path in existing:
+        document, _ = _read(path)
+        for key, value in document.items():
+            if isinstance(value, list):
+                merged.setdefault(key, []).extend(value)
+            else:
+                merged.setdefault(key, value)
+    return merged, str(existing[0])
+
+
+def _in_pod(settings: Settings) -> Cluster:
+    host = os.environ.get("KUBERNETES_SERVICE_HOST")
+    if host is None:
+        raise EngineError(
+            "kubernetes provider: no kubeconfig: set the provider's `kubeconfig` or KUBECONFIG;"
+            " `make up` writes the local cluster's"
+        )
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    mounted = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+    namespace = mounted.read_text().strip() if mounted.is_file() else "default"
+    server = f"https://{host}:{port}"
+    return Cluster(None, None, server, settings.namespace or namespace, False)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str]:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise EngineError(f"kubeconfig: {path} cannot be read: {error}") from error
+    document = _parsed(text, str(path))
+    if not isinstance(document, dict):
+        raise EngineError(f"kubeconfig: {path} is not a kubeconfig: expected a mapping")
+    return _with_absolute_paths(document, path.absolute().parent), str(path)
+
+
+_FILES: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+
+
+def _with_absolute_paths(document: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Files that a kubeconfig names are relative to itself."""
+    sections = (*(document.get("clusters") or []), *(document.get("users") or []))
+    for entry in sections:
+        fields = entry.get("cluster") or entry.get("user") or {}
+        for key in _FILES:
+            if fields.get(key):
+                fields[key] = str(base / fields[key])
+    return document
+
+
+def _parsed(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
+    except yaml.YAMLError as error:
+        # The text may hold credentials: say where, not what.
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        raise EngineError(f"kubeconfig: {source} is not valid YAML{where}") from error
+
+
+def _entry(
+    document: Mapping[str, Any], section: str, field: str, name: Any, source: str
+) -> Mapping[str, Any]:
+    entries = document.get(section) or []
+    for entry in entries:
+        if isinstance(entry, dict) and entry.get("name") == name:
+            return entry.get(field) or {}
+    names = ", ".join(str(e.get("name")) for e in entries if isinstance(e, dict)) or "none"
+    raise EngineError(f"kubeconfig: {source}: no {field} named {name!r} (there is: {names})")
+
+
+def is_loopback(server: str) -> bool:
+    """Whether a server is on this machine: such a one is never asked through a proxy."""
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _has_proxy() -> bool:
+    return any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy"))
+
+
+def unreachable(cluster: Cluster) -> str | None:
+    """Why the cluster does not answer, None where it does (or only a proxy can tell)."""
+    if cluster.proxied:
+        return None
+    address = urlsplit(cluster.server)
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        with socket.create_connection((address.hostname or "", port), timeout=_CONNECT_SECONDS):
+            return None
+    except OSError as error:
+        return describe_unreachable(cluster.server, error)
+
+
+def describe_unreachable(server: str, error: BaseException) -> str:
+    """One line for a cluster that cannot be connected to."""
+    reason = _reason(error)
+    hint = f"; {_LOCAL_HINT}" if is_loopback(server) else "; is it running, and the network up?"
+    return f"cluster not reachable at {server}: {reason}{hint}"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, socket.gaierror):
+        return "its name does not resolve"
+    return str(getattr(error, "strerror", None) or error).lower()

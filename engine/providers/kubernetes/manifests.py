@@ -1,0 +1,553 @@
+"""Manifests as data: names, kinds, what counts as equal, what can only be replaced. No I/O.
+
+A manifest is a plain JSON object. Facts about kinds are from the Kubernetes API's reference; the
+conventions of the state (``__inputs``, ``__fieldManager``, auto-naming) are Pulumi's, so that a
+stack can be handed from one engine to the other.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import copy
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, TypeAlias, cast
+
+from engine.errors import CheckError
+from engine.urns import name_of
+from engine.values import Path, Properties, Unknown, Value, changed_paths
+
+Manifest: TypeAlias = dict[str, Any]
+
+AUTONAMED: Final = "pulumi.com/autonamed"
+SKIP_AWAIT: Final = "pulumi.com/skipAwait"
+WAIT_FOR: Final = "pulumi.com/waitFor"
+TIMEOUT: Final = "pulumi.com/timeoutSeconds"
+PATCH_FORCE: Final = "pulumi.com/patchForce"
+PATCH_MANAGER: Final = "pulumi.com/patchFieldManager"
+PROPAGATION: Final = "pulumi.com/deletionPropagationPolicy"
+
+INPUTS: Final = "__inputs"
+INITIAL_API_VERSION: Final = "__initialApiVersion"
+FIELD_MANAGER: Final = "__fieldManager"
+MANAGER_PREFIX: Final = "pulumi-kubernetes-"
+
+_SERVER_SET: Final = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of object: ``api_version`` is "v1" or "<group>/<version>"."""
+
+    api_version: str
+    kind: str
+
+    @property
+    def group(self) -> str:
+        """The API group, "" for the core."""
+        return self.api_version.rpartition("/")[0]
+
+    def __str__(self) -> str:
+        return f"{self.api_version}/{self.kind}"
+
+
+@dataclass(frozen=True)
+class Ref:
+    """One object: its kind, namespace (None where the kind has none) and name."""
+
+    kind: Kind
+    namespace: str | None
+    name: str
+
+    @property
+    def id(self) -> str:
+        """The id under which the state knows it."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.id}"
+
+
+# ---------------------------------------------------------------------------------------------
+# Kinds and names
+
+
+# Groups of the type token which the API writes otherwise.
+_GROUPS: Final = {"core": ""}
+# Remote components and charts: the real plugin builds their children itself.
+_NOT_OBJECTS: Final = ("helm.sh/", "yaml", "kustomize", "kustomize/")
+
+
+def kind_of(resource_type: str, inputs: Mapping[str, Any]) -> Kind:
+    """The kind of a resource: from its inputs, else from its token ("kubernetes:apps/v1:Job").
+
+    Raises CheckError on a type that is no Kubernetes object.
+    """
+    _, _, rest = resource_type.partition(":")
+    module, _, token_kind = rest.partition(":")
+    if not token_kind or module.startswith(_NOT_OBJECTS) or "/" not in module:
+        raise CheckError(
+            "", f"{resource_type} is not a Kubernetes object: deploy it with the `pulumi` command"
+        )
+    group, _, version = module.partition("/")
+    group = _GROUPS.get(group, group)
+    api_version = inputs.get("apiVersion") or (f"{group}/{version}" if group else version)
+    return Kind(str(api_version), str(inputs.get("kind") or token_kind.removesuffix("Patch")))
+
+
+def is_patch(resource_type: str, kind: Kind) -> bool:
+    """Whether the resource sets fields of an object that someone else owns (``*Patch``)."""
+    return resource_type.rpartition(":")[2] == f"{kind.kind}Patch"
+
+
+# Kinds without a namespace, of the groups that every cluster has. Others are asked for.
+_CLUSTER_WIDE: Final[Mapping[str, frozenset[str]]] = {
+    "": frozenset({"Namespace", "Node", "PersistentVolume", "ComponentStatus"}),
+    "admissionregistration.k8s.io": frozenset(
+        {
+            "MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
+            "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+            "ValidatingWebhookConfiguration",
+        }
+    ),
+    "apiextensions.k8s.io": frozenset({"CustomResourceDefinition"}),
+    "apiregistration.k8s.io": frozenset({"APIService"}),
+    "apps": frozenset(),
+    "autoscaling": frozenset(),
+    "batch": frozenset(),
+    "certificates.k8s.io": frozenset({"CertificateSigningRequest", "ClusterTrustBundle"}),
+    "coordination.k8s.io": frozenset(),
+    "discovery.k8s.io": frozenset(),
+    "events.k8s.io": frozenset(),
+    "flowcontrol.apiserver.k8s.io": frozenset({"FlowSchema", "PriorityLevelConfiguration"}),
+    "networking.k8s.io": frozenset({"IngressClass", "IPAddress", "ServiceCIDR"}),
+    "node.k8s.io": frozenset({"RuntimeClass"}),
+    "policy": frozenset({"PodSecurityPolicy"}),
+    "rbac.authorization.k8s.io": frozenset({"ClusterRole", "ClusterRoleBinding"}),
+    "scheduling.k8s.io": frozenset({"PriorityClass"}),
+    "storage.k8s.io": frozenset(
+        {"CSIDriver", "CSINode", "StorageClass", "VolumeAttachment", "VolumeAttributesClass"}
+    ),
+}
+
+
+def is_namespaced(kind: Kind) -> bool | None:
+    """Whether objects of a kind live in a namespace; None where only the cluster knows."""
+    cluster_wide = _CLUSTER_WIDE.get(kind.group)
+    return None if cluster_wide is None else kind.kind not in cluster_wide
+
+
+def metadata(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metadata, empty where there is none or it is not known yet."""
+    found = manifest.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def annotation(manifest: Mapping[str, Any], key: str) -> str:
+    """An annotation's value, "" where it is not set."""
+    annotations = metadata(manifest).get("annotations")
+    value = annotations.get(key) if isinstance(annotations, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def is_true(manifest: Mapping[str, Any], key: str) -> bool:
+    """Whether an annotation is set to "true"."""
+    return annotation(manifest, key) == "true"
+
+
+def autoname(urn: str) -> str:
+    """A name for an object that was given none: the resource's name and eight random digits."""
+    return f"{name_of(urn)}-{secrets.token_hex(4)}"
+
+
+def field_manager(urn: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
+    """The field manager of a resource: what the inputs or the state say, else one of its own.
+
+    It follows from the URN alone, so that an object made by an interrupted run is known again.
+    """
+    named = annotation(inputs, PATCH_MANAGER) or outputs.get(FIELD_MANAGER)
+    if isinstance(named, str) and named:
+        return named
+    return MANAGER_PREFIX + hashlib.sha256(urn.encode()).hexdigest()[:8]
+
+
+# ---------------------------------------------------------------------------------------------
+# Inputs
+
+
+def checked(
+    kind: Kind, urn: str, olds: Mapping[str, Any], news: Properties, namespace: str | None
+) -> Properties:
+    """Inputs as they are stored: named, with a namespace, and normalised.
+
+    ``namespace`` is the default one, None for a kind without. Raises CheckError.
+    """
+    inputs = cast(Manifest, copy.deepcopy(news))
+    inputs.setdefault("apiVersion", kind.api_version)
+    inputs.setdefault("kind", kind.kind)
+    meta = inputs.setdefault("metadata", {})
+    if isinstance(meta, dict):
+        _name(meta, urn, olds)
+        if namespace is None:
+            meta.pop("namespace", None)
+        elif not meta.get("namespace"):
+            meta["namespace"] = namespace
+    return cast(Properties, normalised(inputs))
+
+
+def _name(meta: dict[str, Any], urn: str, olds: Mapping[str, Any]) -> None:
+    if meta.get("name"):
+        return
+    if meta.get("generateName"):
+        raise CheckError(
+            "metadata.generateName",
+            "an object that is applied needs a name: set metadata.name, or neither for a name"
+            " made from the resource's",
+        )
+    adopted = metadata(olds).get("name") if is_true(olds, AUTONAMED) else None
+    meta["name"] = adopted or autoname(urn)
+    annotations = meta.setdefault("annotations", {})
+    if isinstance(annotations, dict):
+        annotations[AUTONAMED] = "true"
+
+
+def normalised(manifest: Manifest) -> Manifest:
+    """The manifest without what the server sets, and a Secret's text moved into its data."""
+    result = dict(manifest)
+    meta = result.get("metadata")
+    if isinstance(meta, dict):
+        result["metadata"] = {key: meta[key] for key in meta if key not in _SERVER_SET}
+    if result.get("apiVersion") == "v1" and result.get("kind") == "Secret":
+        _normalise_secret(result)
+    return result
+
+
+def _normalise_secret(secret: Manifest) -> None:
+    text, data = secret.get("stringData"), secret.get("data")
+    # What is not known yet cannot be encoded; the update will see it.
+    if isinstance(text, dict) and text and not any(isinstance(t, Unknown) for t in text.values()):
+        encoded = {key: base64.b64encode(str(t).encode()).decode() for key, t in text.items()}
+        secret["data"] = {**(data if isinstance(data, dict) else {}), **encoded}
+        del secret["stringData"]
+    elif isinstance(data, dict):
+        secret["data"] = {key: _canonical_base64(value) for key, value in data.items()}
+
+
+def _canonical_base64(value: Any) -> Any:
+    # The server decodes and encodes again: line breaks inside do not survive.
+    if not isinstance(value, str):
+        return value
+    try:
+        return base64.b64encode(base64.b64decode("".join(value.split()), validate=True)).decode()
+    except binascii.Error:
+        return value  # the server says what is wrong with it
+
+
+# The typed SDKs cannot spell these keys of a CustomResourceDefinition's schema.
+_DASHED: Final = {
+    f"x_kubernetes_{name.replace('-', '_')}": f"x-kubernetes-{name}"
+    for name in (
+        "embedded-resource",
+        "int-or-string",
+        "list-map-keys",
+        "list-type",
+        "map-type",
+        "preserve-unknown-fields",
+        "validations",
+    )
+}
+_UNDERSCORED: Final = {dashed: underscored for underscored, dashed in _DASHED.items()}
+
+
+def to_server(inputs: Mapping[str, Any]) -> Manifest:
+    """The object to apply, for checked inputs."""
+    applied: Manifest = _renamed(
+        {k: v for k, v in inputs.items() if not k.startswith("__")}, _DASHED
+    )
+    return applied
+
+
+def checkpoint(live: Manifest, inputs: Mapping[str, Any], manager: str) -> Properties:
+    """A resource's outputs: the live object, and beside it what the next run needs."""
+    outputs: Properties = _renamed(live, _UNDERSCORED)
+    outputs[INPUTS] = dict(inputs)
+    outputs[INITIAL_API_VERSION] = str(inputs.get("apiVersion", live.get("apiVersion")))
+    outputs[FIELD_MANAGER] = manager
+    return outputs
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {names.get(key, key): _renamed(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_renamed(item, names) for item in value]
+    return value
+
+
+# ---------------------------------------------------------------------------------------------
+# Differences
+
+
+_QUANTITY: Final = re.compile(r"([-+]?[0-9.]+)([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?")
+_POWERS: Final = {
+    suffix: Decimal(10) ** power
+    for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+} | {f"{prefix}i": Decimal(1024) ** (i + 1) for i, prefix in enumerate("KMGTPE")}
+# Below these keys stand resource quantities, which can be written in several ways.
+_QUANTITIES: Final = frozenset({"requests", "limits", "capacity", "hard", "overhead"})
+_QUANTITY_KEYS: Final = frozenset({"sizeLimit", "storage", "divisor"})
+
+
+def quantity(value: Any) -> Decimal | None:
+    """A quantity ("1500m", "2Gi") as a number; None where it is none."""
+    match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int | float) else None
+    if match is None or isinstance(value, bool):
+        return None
+    number, suffix = match.groups(default="")
+    try:
+        if suffix[:1] in ("e", "E") and len(suffix) > 1:
+            return Decimal(number + suffix)
+        return Decimal(number) * _POWERS.get(suffix, Decimal(1))
+    except InvalidOperation:
+        return None
+
+
+def same(path: Path, old: Any, new: Any) -> bool:
+    """Whether two values at a path mean the same to the server."""
+    if type(old) is type(new) and old == new:
+        return True
+    if _is_quantity(path):
+        parsed = quantity(old)
+        return parsed is not None and parsed == quantity(new)
+    return False
+
+
+def _is_quantity(path: Path) -> bool:
+    return bool(path) and (path[-1] in _QUANTITY_KEYS or not _QUANTITIES.isdisjoint(path[-2:-1]))
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Path, ...]:
+    """Paths at which new inputs mean something else than the old ones."""
+    before, after = normalised(dict(old)), normalised(dict(new))
+    return tuple(
+        path
+        for path in changed_paths(cast(Value, before), cast(Value, after))
+        if not same(path, at(before, path), at(after, path))
+    )
+
+
+def at(value: Any, path: Iterable[str | int]) -> Any:
+    """The value at a path, None where there is none."""
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+_SELECTOR: Final = ("spec.selector",)
+# What the API refuses to change in place, by group and kind.
+_REPLACED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("", "PersistentVolume"): ("spec",),
+    ("", "PersistentVolumeClaim"): (
+        "spec.accessModes",
+        "spec.dataSource",
+        "spec.selector",
+        "spec.storageClassName",
+        "spec.volumeMode",
+        "spec.volumeName",
+    ),
+    ("", "Pod"): ("spec",),
+    ("", "ResourceQuota"): ("spec.scopes",),
+    ("", "Secret"): ("type",),
+    ("", "Service"): ("spec.clusterIP",),
+    ("apps", "DaemonSet"): _SELECTOR,
+    ("apps", "Deployment"): _SELECTOR,
+    ("apps", "ReplicaSet"): _SELECTOR,
+    ("apps", "StatefulSet"): (
+        "spec.podManagementPolicy",
+        "spec.selector",
+        "spec.serviceName",
+        "spec.volumeClaimTemplates",
+    ),
+    ("batch", "Job"): (
+        "spec.completionMode",
+        "spec.completions",
+        "spec.parallelism",
+        "spec.selector",
+        "spec.template",
+    ),
+    ("node.k8s.io", "RuntimeClass"): ("handler",),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): ("roleRef",),
+    ("rbac.authorization.k8s.io", "RoleBinding"): ("roleRef",),
+    ("scheduling.k8s.io", "PriorityClass"): ("preemptionPolicy", "value"),
+    ("storage.k8s.io", "StorageClass"): (
+        "parameters",
+        "provisioner",
+        "reclaimPolicy",
+        "volumeBindingMode",
+    ),
+}
+
+
+# Below a field that is only replaced, what can change in place all the same.
+_IN_PLACE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("", "PersistentVolume"): (
+        "spec.accessModes",
+        "spec.capacity",
+        "spec.claimRef",
+        "spec.mountOptions",
+        "spec.persistentVolumeReclaimPolicy",
+        "spec.storageClassName",
+        "spec.volumeAttributesClassName",
+    ),
+    ("", "Pod"): ("spec.activeDeadlineSeconds", "spec.schedulingGates", "spec.tolerations"),
+}
+
+
+@dataclass(frozen=True)
+class Mutability:
+    """Which changes of one kind of object need a replacement."""
+
+    replaced: tuple[Path, ...]
+    in_place: tuple[Path, ...] = ()
+
+    def forces_replacement(self, path: Path) -> bool:
+        """Whether a change at a path cannot be made in place."""
+        return any(_meet(path, field) for field in self.replaced) and not any(
+            path[: len(field)] == field for field in self.in_place
+        )
+
+
+def mutability(
+    kind: Kind, inputs: Mapping[str, Any], config_map_mutable: bool, secret_mutable: bool
+) -> Mutability:
+    """What of a kind of object can change in place, given the provider's two settings."""
+    fields = ["metadata.name", "metadata.namespace", *_REPLACED.get((kind.group, kind.kind), ())]
+    frozen = inputs.get("immutable") is True
+    if kind == Kind("v1", "ConfigMap") and (frozen or not config_map_mutable):
+        fields += ["binaryData", "data"]
+    if kind == Kind("v1", "Secret") and (frozen or not secret_mutable):
+        fields += ["data", "stringData"]
+    in_place = _IN_PLACE.get((kind.group, kind.kind), ())
+    return Mutability(tuple(map(_path, fields)), tuple(map(_path, in_place)))
+
+
+def _path(field: str) -> Path:
+    return tuple(field.split("."))
+
+
+def _meet(path: Path, field: Path) -> bool:
+    """Whether one is at or below the other."""
+    return all(a == b for a, b in zip(path, field, strict=False))
+
+
+def refreshed(inputs: Any, live: Any, path: Path = ()) -> Any:
+    """Inputs with what the cluster holds instead, wherever that means something else.
+
+    Only what the inputs name is looked at: the rest is the server's business.
+    """
+    if isinstance(inputs, dict) and isinstance(live, dict):
+        return {
+            key: refreshed(inputs[key], live[key], (*path, key)) for key in inputs if key in live
+        }
+    if isinstance(inputs, list) and isinstance(live, list):
+        pairs = _paired(inputs, live)
+        return [refreshed(i, v, (*path, n)) for n, (i, v) in enumerate(pairs)]
+    return inputs if same(path, inputs, live) else live
+
+
+def _paired(inputs: list[Any], live: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """Items of two lists that belong together: by name where all have one, else by position."""
+    named = {item["name"]: item for item in live if isinstance(item, dict) and "name" in item}
+    by_name = len(named) == len(live) and all(
+        isinstance(item, dict) and item.get("name") in named for item in inputs
+    )
+    if by_name:
+        yield from ((item, named[item["name"]]) for item in inputs)
+        return
+    yield from zip(inputs, live, strict=False)
+    # What the server added to a list of plain values counts; added objects are its own.
+    yield from ((item, item) for item in live[len(inputs) :] if not isinstance(item, dict))
+
+
+def imported(live: Manifest) -> Manifest:
+    """Inputs for an object that was not made by a program: all but what the server sets."""
+    inputs = {key: value for key, value in live.items() if key != "status"}
+    return normalised(inputs)
+
+
+# ---------------------------------------------------------------------------------------------
+# Who owns which fields
+
+
+# Managers of what was created, or edited as a whole, in the state's name before it was applied.
+_ADOPTED: Final = frozenset(
+    {
+        "pulumi-kubernetes",
+        "pulumi-kubernetes.exe",
+        "pulumi-resource-kubernetes",
+        "kubectl",
+        "before-first-apply",
+    }
+)
+
+
+def is_managed_by(live: Manifest, manager: str) -> bool:
+    """Whether a field manager owns anything of an object."""
+    return any(entry.get("manager") == manager for entry in _entries(live))
+
+
+def is_pulumis(live: Manifest) -> bool:
+    """Whether some Pulumi stack, ours or another, has set anything of an object."""
+    prefix = MANAGER_PREFIX.rstrip("-")
+    return any(str(entry.get("manager")).startswith(prefix) for entry in _entries(live))
+
+
+def adopted_fields(live: Manifest, manager: str) -> list[Manifest] | None:
+    """``managedFields`` with those of a plain create handed to ``manager``; None: none to hand.
+
+    The real plugin creates by POST; without this, applying would find itself in conflict with it.
+    """
+    entries = _entries(live)
+    taken = [e for e in entries if e.get("operation") == "Update" and _is_adopted(e)]
+    if not taken:
+        return None
+    own = [e for e in entries if e.get("operation") == "Apply" and e.get("manager") == manager]
+    fields: Manifest = {}
+    for entry in (*own, *taken):
+        _merge(fields, entry.get("fieldsV1", {}))
+    applied = {**taken[-1], "manager": manager, "operation": "Apply", "fieldsV1": fields}
+    return [e for e in entries if e not in taken and e not in own] + [applied]
+
+
+def _is_adopted(entry: Manifest) -> bool:
+    return entry.get("manager") in _ADOPTED and not entry.get("subresource")
+
+
+def _entries(live: Manifest) -> list[Manifest]:
+    entries: list[Manifest] = metadata(live).get("managedFields") or []
+    return entries
+
+
+def _merge(into: Manifest, fields: Manifest) -> None:
+    for key, value in fields.items():
+        _merge(into.setdefault(key, {}), value)

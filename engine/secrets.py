@@ -1,0 +1,187 @@
+"""Secrets at rest, in Pulumi's passphrase format, so that either engine reads the other's state.
+
+The key is PBKDF2-HMAC-SHA256 of the passphrase over the stack's salt (1,000,000 rounds, 32 bytes);
+a value is AES-256-GCM under that key, written ``v1:<base64 nonce>:<base64 ciphertext and tag>``.
+The stack's salt string, ``v1:<base64 salt>:`` and the encrypted word "pulumi", lets a wrong
+passphrase be told from a damaged value. Facts from the documentation of Pulumi's state format.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from engine.errors import EngineError, WrongPassphrase
+from engine.values import SECRET, SIGNATURE, Secret, Unknown, Value, as_secret, plain
+
+_ROUNDS: Final = 1_000_000
+_KEY_BYTES: Final = 32
+_SALT_BYTES: Final = 8
+_NONCE_BYTES: Final = 12
+_PROOF: Final = "pulumi"
+_VERSION: Final = "v1"
+_PASSPHRASE: Final = "PULUMI_CONFIG_PASSPHRASE"  # noqa: S105 - the variable's name
+_PASSPHRASE_FILE: Final = "PULUMI_CONFIG_PASSPHRASE_FILE"  # noqa: S105 - the variable's name
+
+
+class PassphraseCrypter:
+    """Encrypts and decrypts a stack's secrets; may be used from several threads.
+
+    Deriving the key takes a few tenths of a second, without the interpreter's lock: make the
+    crypter in a thread where something else can be done meanwhile.
+    """
+
+    def __init__(self, key: bytes, salt: bytes, proof: str | None = None) -> None:
+        self._cipher = AESGCM(key)
+        self._lock = threading.Lock()
+        self._known: dict[str, str] = {}
+        self.state: Final = ":".join((_VERSION, _encode(salt), proof or self._seal(_PROOF)))
+
+    @classmethod
+    def new(cls, passphrase: str) -> PassphraseCrypter:
+        """A crypter with a salt of its own, for a stack that has no secrets yet."""
+        salt = os.urandom(_SALT_BYTES)
+        return cls(_derive(passphrase, salt), salt)
+
+    @classmethod
+    def from_state(cls, passphrase: str, state: str) -> PassphraseCrypter:
+        """The crypter of a stack, from its salt string.
+
+        Raises WrongPassphrase, or EngineError where the string is no salt string.
+        """
+        version, _, rest = state.partition(":")
+        encoded, _, proof = rest.partition(":")
+        if version != _VERSION or not proof:
+            raise EngineError(
+                "encryptionsalt: expected v1:<salt>:v1:<nonce>:<text>, as `pulumi stack init`"
+                " writes it"
+            )
+        salt = _decode(encoded, "encryptionsalt")
+        crypter = cls(_derive(passphrase, salt), salt, proof)
+        try:
+            correct = crypter._open(proof) == _PROOF
+        except EngineError:
+            correct = False
+        if not correct:
+            raise WrongPassphrase(
+                f"incorrect passphrase: {_PASSPHRASE} does not open this stack's secrets; set it"
+                " to the passphrase the stack was made with"
+            )
+        return crypter
+
+    def encrypt(self, plaintext: str) -> str:
+        """The ciphertext of a text: the one it was read from, so that a state does not churn."""
+        with self._lock:
+            known = self._known.get(plaintext)
+            if known is None:
+                known = self._known[plaintext] = self._seal(plaintext)
+            return known
+
+    def decrypt(self, ciphertext: str) -> str:
+        """The text. Raises EngineError where the ciphertext is damaged or another stack's."""
+        plaintext = self._open(ciphertext)
+        with self._lock:
+            self._known.setdefault(plaintext, ciphertext)
+        return plaintext
+
+    def _seal(self, plaintext: str) -> str:
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = self._cipher.encrypt(nonce, plaintext.encode(), None)
+        return ":".join((_VERSION, _encode(nonce), _encode(sealed)))
+
+    def _open(self, ciphertext: str) -> str:
+        match ciphertext.split(":"):
+            case [version, nonce, sealed] if version == _VERSION:
+                try:
+                    opened = self._cipher.decrypt(
+                        _decode(nonce, "secret"), _decode(sealed, "secret"), None
+                    )
+                except (InvalidTag, ValueError) as error:
+                    raise EngineError(
+                        "a secret cannot be decrypted: it is damaged or was encrypted for another"
+                        " stack; set it again"
+                    ) from error
+                return opened.decode()
+        raise EngineError(
+            "a secret cannot be decrypted: expected v1:<nonce>:<ciphertext>; was it encrypted by"
+            " another secrets provider?"
+        )
+
+
+def passphrase_from_environment() -> str:
+    """The passphrase the user has set. Raises EngineError where there is none to be had."""
+    passphrase = os.environ.get(_PASSPHRASE)
+    if passphrase is not None:
+        return passphrase
+    file = os.environ.get(_PASSPHRASE_FILE)
+    if not file:
+        raise EngineError(
+            f"the stack has secrets and no passphrase is set: set {_PASSPHRASE} or"
+            f" {_PASSPHRASE_FILE}"
+        )
+    try:
+        return Path(file).read_text().strip()
+    except OSError as error:
+        raise EngineError(
+            f"{_PASSPHRASE_FILE}: cannot read {file}: {error.strerror}; expected a file that"
+            " holds the passphrase"
+        ) from error
+
+
+def seal(value: Value, crypter: PassphraseCrypter) -> Any:
+    """A value as JSON for the state, with every secret in it encrypted.
+
+    Raises ValueError on an unknown: a state holds only what is.
+    """
+    if isinstance(value, Secret):
+        text = json.dumps(seal(plain(value), crypter), separators=(",", ":"), ensure_ascii=False)
+        return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(text)}
+    if isinstance(value, Unknown):
+        raise ValueError("an unknown value cannot be stored")
+    if isinstance(value, dict):
+        return {key: seal(item, crypter) for key, item in value.items()}
+    if isinstance(value, list):
+        return [seal(item, crypter) for item in value]
+    return value
+
+
+def unseal(stored: Any, crypter: PassphraseCrypter) -> Value:
+    """The value that the state's JSON stands for, with ``Secret`` where it was encrypted.
+
+    Raises EngineError where a secret cannot be read.
+    """
+    if isinstance(stored, list):
+        return [unseal(item, crypter) for item in stored]
+    if not isinstance(stored, dict):
+        value: Value = stored
+        return value
+    if stored.get(SIGNATURE) != SECRET:
+        return {key: unseal(item, crypter) for key, item in stored.items()}
+    # A state exported with its secrets shown has them as plain text.
+    sealed = stored.get("ciphertext")
+    text = stored["plaintext"] if sealed is None else crypter.decrypt(sealed)
+    return as_secret(unseal(json.loads(text), crypter))
+
+
+def _derive(passphrase: str, salt: bytes) -> bytes:
+    return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, _ROUNDS, _KEY_BYTES)
+
+
+def _encode(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _decode(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise EngineError(f"{name}: expected base64; the value is damaged") from error

@@ -1,0 +1,152 @@
+"""Which cluster is meant, and what is said where it cannot be told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.errors import EngineError
+from engine.providers.kubernetes.cluster import (
+    Cluster,
+    find_cluster,
+    is_loopback,
+    read_settings,
+    unreachable,
+)
+from engine.values import UNKNOWN, Properties
+
+
+def kubeconfig(server: str = "https://127.0.0.1:16443", **context: Any) -> dict[str, Any]:
+    return {
+        "current-context": "one",
+        "contexts": [
+            {"name": "one", "context": {"cluster": "c", "user": "u", **context}},
+            {"name": "two", "context": {"cluster": "c", "namespace": "other"}},
+        ],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"client-key": "keys/me"}}],
+    }
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+def found(**config: Any) -> Cluster:
+    return find_cluster(read_settings(config))
+
+
+def test_a_path_is_relative_to_the_project(tmp_path: Path) -> None:
+    (tmp_path / ".local").mkdir()
+    (tmp_path / ".local" / "kubeconfig").write_text(yaml.safe_dump(kubeconfig()))
+    cluster = found(kubeconfig=".local/kubeconfig")
+    assert cluster.server == "https://127.0.0.1:16443"
+    assert cluster.namespace == "default"
+    assert cluster.document is not None
+    key = cluster.document["users"][0]["user"]["client-key"]
+    assert key == str(tmp_path / ".local" / "keys" / "me"), "files are relative to the kubeconfig"
+
+
+@pytest.mark.parametrize("dump", [json.dumps, yaml.safe_dump], ids=["JSON", "YAML"])
+def test_contents_are_as_good_as_a_path(dump: Any) -> None:
+    assert found(kubeconfig=dump(kubeconfig())).server == "https://127.0.0.1:16443"
+
+
+def test_the_context_and_the_namespace_can_be_chosen() -> None:
+    text = json.dumps(kubeconfig(namespace="first"))
+    assert found(kubeconfig=text).namespace == "first"
+    assert found(kubeconfig=text, context="two").namespace == "other"
+    assert found(kubeconfig=text, context="two", namespace="mine").namespace == "mine"
+
+
+def test_several_files_of_the_environment_are_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text(yaml.safe_dump({"current-context": "two"}))
+    (tmp_path / "b").write_text(yaml.safe_dump(kubeconfig()))
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/a:{tmp_path}/missing:{tmp_path}/b")
+    assert found().namespace == "other"
+
+
+def test_in_a_pod_the_service_account_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert found().server == "https://10.0.0.1:443"
+
+
+REFUSED: list[tuple[Properties, str]] = [
+    ({"kubeconfig": ".local/dev/kubeconfig"}, ".local/dev/kubeconfig does not exist"),
+    ({"kubeconfig": "a: [\nb"}, "is not valid YAML at line"),
+    ({"kubeconfig": json.dumps(kubeconfig()), "context": "x"}, "no context named 'x' (there is:"),
+    ({"kubeconfig": "{}"}, "no context named None (there is: none)"),
+    ({}, "no kubeconfig: set the provider's `kubeconfig` or KUBECONFIG"),
+    ({"strictMode": True, "kubeconfig": "{}"}, "context: has to be set in strict mode"),
+    ({"enableServerSideApply": False}, "enableServerSideApply: false"),
+    ({"enableConfigMapMutable": "maybe"}, "enableConfigMapMutable: 'maybe': expected true"),
+    ({"renderYamlToDirectory": "out"}, "renderYamlToDirectory"),
+    ({"namespace": 1}, "namespace: 1: expected text"),
+]
+
+
+@pytest.mark.parametrize(("config", "said"), REFUSED, ids=[r[1] for r in REFUSED])
+def test_a_config_that_names_no_cluster_is_refused_in_one_line(
+    config: Properties, said: str
+) -> None:
+    with pytest.raises(EngineError) as error:
+        find_cluster(read_settings(config))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_error_never_repeats_what_a_kubeconfig_says() -> None:
+    with pytest.raises(EngineError) as error:
+        found(kubeconfig="token: [hush\nx")
+    assert "hush" not in str(error.value)
+
+
+def test_a_missing_file_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/does/not/exist")
+    with pytest.raises(EngineError, match="KUBECONFIG: /does/not/exist does not exist"):
+        found()
+
+
+def test_a_cluster_that_is_still_to_be_made_is_not_known() -> None:
+    assert not read_settings({"kubeconfig": UNKNOWN}).known
+    assert read_settings({"kubeconfig": "x", "namespace": UNKNOWN}).known
+
+
+def test_flags_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
+    monkeypatch.setenv("PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE", "true")
+    assert read_settings({}).delete_unreachable
+    assert read_settings({}).config_map_mutable
+    assert not read_settings({"deleteUnreachable": "false"}).delete_unreachable
+
+
+@pytest.mark.parametrize(
+    ("server", "here"),
+    [
+        ("https://127.0.0.1:6443", True),
+        ("https://[::1]:6443", True),
+        ("https://localhost", True),
+        ("https://10.0.0.1", False),
+        ("https://example.org", False),
+    ],
+)
+def test_a_server_on_this_machine_is_told_from_others(server: str, here: bool) -> None:
+    assert is_loopback(server) is here
+
+
+def test_only_a_proxy_can_tell_whether_a_server_behind_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    remote = found(kubeconfig=json.dumps(kubeconfig("https://203.0.113.1:6443")))
+    assert remote.proxied
+    assert unreachable(remote) is None
+    assert not found(kubeconfig=json.dumps(kubeconfig())).proxied

@@ -1,0 +1,134 @@
+"""A stack file means to this engine what it means to the `pulumi` command."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.config import Ciphertext, parse_config, read_stack_file
+from engine.errors import EngineError
+
+
+class Reversing:
+    """Stands in for a crypter."""
+
+    def decrypt(self, ciphertext: str) -> str:
+        if ciphertext == "damaged":
+            raise EngineError("cannot be decrypted")
+        return ciphertext[::-1]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "Pulumi.dev.yaml"
+
+
+# What `pulumi` 3.272 hands to the program for each spelling.
+SPELLINGS = [
+    ("yes", "yes"),
+    ("off", "off"),
+    ("true", "true"),
+    ("1:30:00", "1:30:00"),
+    ("0o17", "15"),
+    ("017", "15"),
+    ("089", "89"),
+    ("0x10", "16"),
+    ("1_000", "1000"),
+    ("1.50", "1.5"),
+    ("1e3", "1000"),
+    ("1000000.0", "1000000"),
+    ("1.5e-7", "1.5e-7"),
+    (".5", "0.5"),
+    ("12345678901234567890", "12345678901234567890"),
+    ('"007"', "007"),
+    ("~", ""),
+    ("{b: [1, ~, 12:30:00], a: 2.0}", '{"a":2,"b":[1,null,"12:30:00"]}'),
+]
+
+
+@pytest.mark.parametrize(("spelling", "handed"), SPELLINGS, ids=[s for s, _ in SPELLINGS])
+def test_a_plain_value_is_handed_on_as_pulumi_does(file: Path, spelling: str, handed: str) -> None:
+    file.write_text(f"config:\n  p:key: {spelling}\n")
+    assert read_stack_file(file).decrypted(None) == ({"p:key": handed}, [])
+
+
+def test_secure_values_are_decrypted_wherever_they_stand(file: Path) -> None:
+    file.write_text(
+        "encryptionsalt: salt\n"
+        "config:\n"
+        "  p:token: {secure: nekot}\n"
+        "  p:object: {list: [{secure: peed}], plain: 1}\n"
+        "  p:plain: x\n"
+    )
+    stack = read_stack_file(file)
+    assert stack.encryption_salt == "salt"
+    assert stack.has_secrets
+    assert stack.config["p:token"] == Ciphertext("nekot")
+    texts, secret = stack.decrypted(Reversing())
+    assert texts == {
+        "p:token": "token",
+        "p:object": '{"list":["deep"],"plain":1}',
+        "p:plain": "x",
+    }
+    assert secret == ["p:object", "p:token"]
+
+
+def test_a_mapping_with_more_than_secure_is_a_plain_mapping(file: Path) -> None:
+    file.write_text("config: {'p:a': {secure: x, other: y}}")
+    assert not read_stack_file(file).has_secrets
+
+
+def test_a_stack_without_a_file_has_no_config(file: Path) -> None:
+    stack = read_stack_file(file)
+    assert stack.config == {}
+    assert stack.encryption_salt is None
+
+
+def test_an_empty_file_has_no_config(file: Path) -> None:
+    file.write_text("# nothing yet\n")
+    assert read_stack_file(file).config == {}
+
+
+def test_the_old_form_of_a_key_is_understood(file: Path) -> None:
+    file.write_text("config: {'p:config:name': x}")
+    assert read_stack_file(file).config == {"p:name": "x"}
+
+
+def test_in_a_project_file_a_bare_key_is_the_projects() -> None:
+    assert parse_config(Path("Pulumi.yaml"), {"a": 1, "q:b": 2}, "p") == {"p:a": 1, "q:b": 2}
+
+
+REFUSED = [
+    ("config: {name: x}", "config: name: expected a key of the form"),
+    ("config: [1]", "config: expected a mapping"),
+    ("[]", "expected a mapping with the key `config`"),
+    ("conifg: {}", "conifg: unknown key"),
+    ("config: {'a:b': [", "not valid YAML: line 1"),
+    ("config: {'a:b': !!binary aGk=}", "a:b: a bytes is no config value"),
+    ("config: {'a:b': 1e400}", "a:b: inf: expected a number"),
+    ("secretsprovider: awskms://x", "secretsprovider: 'awskms://x'"),
+    ("environment: [base]", "environment"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED, ids=[t for t, _ in REFUSED])
+def test_what_cannot_be_honoured_is_refused_naming_file_and_key(
+    file: Path, text: str, said: str
+) -> None:
+    file.write_text(text)
+    with pytest.raises(EngineError) as error:
+        read_stack_file(file)
+    assert str(file) in str(error.value)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_secret_without_a_crypter_names_its_key(file: Path) -> None:
+    file.write_text("config: {'p:a': {secure: x}}")
+    with pytest.raises(EngineError, match="p:a: is encrypted"):
+        read_stack_file(file).decrypted(None)
+
+
+def test_a_secret_that_cannot_be_decrypted_names_its_key(file: Path) -> None:
+    file.write_text("config: {'p:a': {secure: damaged}}")
+    with pytest.raises(EngineError, match="p:a: cannot be decrypted"):
+        read_stack_file(file).decrypted(Reversing())
