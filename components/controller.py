@@ -66,7 +66,7 @@ class Controller(pulumi.ComponentResource):
             metadata={"name": c.CONTROLLER, "namespace": args.namespace},
             spec={
                 "replicas": 1,
-                "serviceName": service.metadata.name,
+                "serviceName": c.CONTROLLER,
                 # Parallel: an ordered set does not replace a pod that never became ready, so that
                 # a bad edit could not be mended by a good one.
                 "podManagementPolicy": "Parallel",

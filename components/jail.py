@@ -91,13 +91,14 @@ class Jail(pulumi.ComponentResource):
         depends_on: Sequence[pulumi.Resource] = (),
     ) -> k8s.batch.v1.Job:
         """A Job that runs one container as root with the jail mounted."""
+        metadata = {"annotations": annotations} if annotations else {}
         return k8s.batch.v1.Job(
             name,
             metadata={"namespace": namespace, "labels": pods.labels("jail")},
             spec={
                 "backoffLimit": 3,
                 "template": {
-                    "metadata": {"labels": pods.labels("jail"), "annotations": annotations or {}},
+                    "metadata": {"labels": pods.labels("jail"), **metadata},
                     "spec": {
                         **pods.pod_defaults(),
                         "restartPolicy": "Never",

@@ -1,6 +1,6 @@
 """Where users log in: sshd, whose sessions see the jail as their root."""
 
-import base64
+import hashlib
 from dataclasses import dataclass
 
 import pulumi
@@ -30,7 +30,7 @@ _SSHD_CAPABILITIES = (
 
 
 def host_key(seed: str) -> str:
-    """The Ed25519 private key that follows from 32 random bytes in base64, as PEM.
+    """The Ed25519 private key that follows from a random text, as PEM.
 
     PKCS #8 and not OpenSSH's own format, which puts random numbers in: the same seed must give
     the same text, or every deploy would see a change.
@@ -57,7 +57,7 @@ def public_host_key(seed: str) -> str:
 
 
 def _private_key(seed: str) -> Ed25519PrivateKey:
-    return Ed25519PrivateKey.from_private_bytes(base64.b64decode(seed))
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(seed.encode()).digest())
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,16 @@ class Login(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("login", "Login"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        seed = random.RandomBytes(f"{name}-host-key-seed", length=32, opts=child)
+        # 64 letters and digits: more random bits than the 256 of the key. (No RandomBytes: see munge.)
+        seed = random.RandomPassword(f"{name}-host-key-seed", length=64, special=False, opts=child)
         key = k8s.core.v1.Secret(
             f"{name}-host-key",
             metadata={"name": c.HOST_KEY_SECRET, "namespace": args.namespace},
             type="Opaque",
-            string_data={"host_key": seed.base64.apply(host_key)},
+            string_data={"host_key": seed.result.apply(host_key)},
             opts=child,
         )
-        service = k8s.core.v1.Service(
+        k8s.core.v1.Service(
             f"{name}-service",
             metadata={"name": c.LOGIN, "namespace": args.namespace},
             spec={
@@ -118,7 +119,7 @@ class Login(pulumi.ComponentResource):
             metadata={"name": c.LOGIN, "namespace": args.namespace},
             spec={
                 "replicas": 1,
-                "serviceName": service.metadata.name,
+                "serviceName": c.LOGIN,
                 # Parallel: an ordered set does not replace a pod that never became ready, so that
                 # a bad edit could not be mended by a good one.
                 "podManagementPolicy": "Parallel",
@@ -144,7 +145,7 @@ class Login(pulumi.ComponentResource):
             },
             opts=child,
         )
-        self.host_key = pulumi.Output.unsecret(seed.base64.apply(public_host_key))
+        self.host_key = pulumi.Output.unsecret(seed.result.apply(public_host_key))
         self.register_outputs({"hostKey": self.host_key})
 
 

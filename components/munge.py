@@ -25,13 +25,14 @@ class MungeKey(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("munge", "MungeKey"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        # 1024 bits, as mungekey(8) makes by default.
-        key = random.RandomBytes(f"{name}-bytes", length=128, opts=child)
+        # munged takes any 32 to 1024 bytes as its key; 128 letters and digits hold 762 random bits.
+        # No RandomBytes: its id is the value itself, and ids stand in the state in plain.
+        key = random.RandomPassword(f"{name}-password", length=128, special=False, opts=child)
         secret = k8s.core.v1.Secret(
             f"{name}-secret",
             metadata={"name": c.MUNGE_SECRET, "namespace": args.namespace},
             type="Opaque",
-            data={"munge.key": key.base64},
+            string_data={"munge.key": key.result},
             opts=child,
         )
         self.secret = secret.metadata.name

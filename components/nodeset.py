@@ -56,7 +56,8 @@ class Nodeset(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         settings = args.settings
         labels = {**pods.labels("worker"), c.LABEL_NODESET: settings.name}
-        service = k8s.core.v1.Service(
+        selector = settings.node_selector
+        k8s.core.v1.Service(
             f"{name}-service",
             metadata={"name": settings.name, "namespace": args.namespace},
             spec={
@@ -78,7 +79,7 @@ class Nodeset(pulumi.ComponentResource):
             },
             spec={
                 "replicas": settings.replicas,
-                "serviceName": service.metadata.name,
+                "serviceName": settings.name,
                 "podManagementPolicy": "Parallel",
                 "selector": {"matchLabels": labels},
                 "template": {
@@ -86,7 +87,7 @@ class Nodeset(pulumi.ComponentResource):
                     "spec": {
                         **pods.pod_defaults(),
                         **pods.munge_pod_security(),
-                        "nodeSelector": settings.node_selector,
+                        **({"nodeSelector": selector} if selector else {}),
                         "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
                         "initContainers": [pods.munge_sidecar(args.registry), _join(args)],
                         "containers": [_slurmd(args)],

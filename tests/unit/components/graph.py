@@ -33,7 +33,7 @@ class Registration:
 
 
 class _Echo(mocks.Mocks):
-    """Every resource comes out as it went in; random bytes are always the same."""
+    """Every resource comes out as it went in; random text is always the same."""
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], None]:
         return {}, None
@@ -41,7 +41,7 @@ class _Echo(mocks.Mocks):
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         outputs = dict(args.inputs)
         if args.typ.startswith("random:"):
-            outputs["base64"] = pulumi.Output.secret("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+            outputs["result"] = pulumi.Output.secret("always the same")
         return f"{args.name}-id", outputs
 
 

@@ -64,7 +64,7 @@ def test_every_kubernetes_object_goes_through_the_one_explicit_provider(graph: G
 
 
 def test_the_munge_key_and_the_host_key_are_secret_wherever_they_go(graph: Graph) -> None:
-    key = json.dumps(graph.one("munge-secret").inputs["data"])
+    key = json.dumps(graph.one("munge-secret").inputs["stringData"])
     host_key = json.dumps(graph.one("login-host-key").inputs["stringData"])
 
     assert SECRET_SIGNATURE in key
@@ -72,6 +72,11 @@ def test_the_munge_key_and_the_host_key_are_secret_wherever_they_go(graph: Graph
     for resource in graph.of_type("kubernetes:core/v1:ConfigMap"):
         assert SECRET_SIGNATURE not in json.dumps(resource.inputs), resource.name
         assert "PRIVATE KEY" not in json.dumps(resource.inputs), resource.name
+
+
+def test_no_secret_comes_from_a_resource_whose_id_would_give_it_away(graph: Graph) -> None:
+    assert graph.of_type("random:index/randomBytes:RandomBytes") == []
+    assert len(graph.of_type("random:index/randomPassword:RandomPassword")) == 2
 
 
 def test_no_container_is_privileged_and_all_drop_what_they_are_not_given(graph: Graph) -> None:
