@@ -86,7 +86,7 @@ class Login(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("login", "Login"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        # 64 letters and digits: more random bits than the 256 of the key. (No RandomBytes: see munge.)
+        # 64 letters and digits hold more random bits than the key. No RandomBytes: see munge.
         seed = random.RandomPassword(f"{name}-host-key-seed", length=64, special=False, opts=child)
         key = k8s.core.v1.Secret(
             f"{name}-host-key",

@@ -134,6 +134,7 @@ def _join(args: NodesetArgs) -> pods.Spec:
 def _slurmd(args: NodesetArgs) -> pods.Spec:
     settings = args.settings
     size = {"cpu": str(settings.cpus), "memory": f"{settings.memory}Mi"}
+    reserved = {**size, "cpu": f"{settings.cpu_request or settings.cpus:g}"}
     return {
         "name": "slurmd",
         **pods.image("worker", args.registry),
@@ -143,7 +144,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
             {"name": "NODE_CONF", "value": node_conf(settings)},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
         ],
-        "resources": {"requests": size, "limits": size},
+        "resources": {"requests": reserved, "limits": size},
         "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
         "readinessProbe": {"tcpSocket": {"port": c.SLURMD_PORT}, "periodSeconds": 5},
         "lifecycle": {"preStop": {"exec": {"command": [f"{c.SPANK_DIR}/leave"]}}},

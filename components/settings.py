@@ -196,7 +196,10 @@ class Nodeset(_Model):
     replicas: Annotated[int, Field(ge=0, le=10_000)]
     """Number of nodes."""
     cpus: Annotated[int, Field(ge=1, le=4096)]
-    """CPUs of a node, which are its pod's request and limit."""
+    """CPUs of a node, which its pod may use at most."""
+    cpu_request: Annotated[float, Field(gt=0)] | None = None
+    """CPUs that a pod reserves in Kubernetes; by default all of them. Less lets nodes share a
+    machine, for development."""
     memory: MemoryMiB
     """Memory of a node's pod, as '16GiB'; Slurm offers it less a headroom for its own daemons."""
     features: tuple[DnsLabel, ...] = ()
@@ -205,6 +208,16 @@ class Nodeset(_Model):
     """How long a node that leaves lets its jobs go on, in seconds; then they are requeued."""
     node_selector: dict[str, str] = {}
     """Labels of the Kubernetes nodes that its pods may run on."""
+
+    @model_validator(mode="after")
+    def _request_fits_size(self) -> Self:
+        if self.cpu_request is not None and self.cpu_request > self.cpus:
+            raise PydanticCustomError(
+                "cpu_request",
+                "cpu_request is {request}: expected at most cpus, which is {cpus}",
+                {"request": self.cpu_request, "cpus": self.cpus},
+            )
+        return self
 
 
 class Partition(_Model):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from components import conventions as c
-from components.settings import Nodeset, Settings
+from components.settings import Nodeset, Partition, Settings
 
 _MIN_NODE_COUNT = 1024
 
@@ -41,6 +41,18 @@ def real_memory(nodeset: Nodeset) -> int:
     return nodeset.memory - min(nodeset.memory // 8, 4096)
 
 
+def memory_per_cpu(partition: Partition, settings: Settings) -> int:
+    """Memory in MiB that a job gets for each CPU unless it asks, by the partition's leanest nodes.
+
+    Without it Slurm would give every job all memory of its node, and so the node to one job.
+    """
+    return min(
+        real_memory(nodeset) // nodeset.cpus
+        for nodeset in settings.nodesets
+        if nodeset.name in partition.nodesets
+    )
+
+
 def max_node_count(settings: Settings) -> int:
     """Room for dynamic nodes: the next power of two over twice the nodes, at least 1024."""
     nodes = sum(nodeset.replicas for nodeset in settings.nodesets)
@@ -57,6 +69,9 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "max_node_count": max_node_count(settings),
         "nodesets": sorted(nodeset.name for nodeset in settings.nodesets),
         "partitions": settings.queues(),
+        "memory_per_cpu": {
+            partition.name: memory_per_cpu(partition, settings) for partition in settings.queues()
+        },
         "state_location": f"{c.CONTROLLER_SPOOL}/state",
         "worker_spool": c.WORKER_SPOOL,
         "slurm_run": c.SLURM_RUN,

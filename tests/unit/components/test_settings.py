@@ -64,6 +64,11 @@ REFUSED: list[tuple[str, Edit, str]] = [
         'slurmstack:nodesets[0].memory: "2 gigs": expected a number with its unit',
     ),
     (
+        "more CPUs reserved than there are",
+        lambda v: v["nodesets"][0].update(cpu_request=3),
+        "cpu_request is 3.0: expected at most cpus, which is 2",
+    ),
+    (
         "two nodesets with one name",
         lambda v: v["nodesets"][1].update(name="cpu"),
         "slurmstack:nodesets: two are named 'cpu'; give each a name of its own",

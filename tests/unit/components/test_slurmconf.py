@@ -46,6 +46,13 @@ def test_each_nodeset_is_found_by_its_feature_and_served_by_the_default_partitio
     assert partition["Default"] == "YES"
 
 
+def test_a_job_that_asks_for_no_memory_gets_its_share_of_the_leanest_node() -> None:
+    (partition,) = records(config_files(settings())["slurm.conf"], "PartitionName")
+
+    # cpu: (2048 - 256) / 2 CPUs; big: (65536 - 4096) / 8 CPUs.
+    assert partition["DefMemPerCPU"] == "896"
+
+
 def test_partitions_of_the_settings_replace_the_default_one() -> None:
     chosen = [
         {"name": "short", "nodesets": ["cpu"], "default": True},
