@@ -19,7 +19,7 @@ up: .venv/ready  ## Bring the stack up: cluster, images, Slurm (STACK=dev, ENGIN
 	@$(PY) -m local.access --stack $(STACK)
 
 down: .venv/ready  ## Remove the stack and, where it is local, its cluster
-	@$(PY) -m local.deploy destroy --stack $(STACK) $(CHOSEN)
+	@$(PY) -m local.deploy down --stack $(STACK) $(CHOSEN)
 	@$(PY) -m local down --stack $(STACK)
 
 preview: .venv/ready  ## Show what `make up` would change

@@ -1,10 +1,12 @@
 """Runs the program with Pulumi's command or with the embedded engine.
 
-`python -m local.deploy up|preview|destroy --stack dev [--engine pulumi|embedded] [-- ARGUMENT…]`
+`python -m local.deploy up|preview|destroy|down [--stack dev] [--engine pulumi|embedded] [-- …]`
 
 The command is taken where it is on PATH, the embedded engine where it is not. A stack that `make
 up` made keeps its state and its passphrase below `.local/`; for any other stack both are what the
 operator's environment says.
+
+`down` is `destroy`, but for a stack whose cluster goes with it: there only the state is forgotten.
 """
 
 import argparse
@@ -16,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from components.conventions import PROJECT
+from components.settings import LocalCluster, SettingsError, read_stack
 from local.paths import ROOT
 
 
@@ -42,6 +46,35 @@ def commands(
         ["pulumi", "stack", "select", "--create", stack],
         ["pulumi", verb, "--stack", stack, *answer, *extra],
     ]
+
+
+def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own arguments, and those after `--`, which are the engine's."""
+    words = list(arguments)
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]
+
+
+def forget(stack: str, root: Path) -> None:
+    """Removes a stack's state, with its history and its backups, from below `.local/`."""
+    state = root / ".local/state/.pulumi"
+    for path in (
+        *(state / "stacks" / PROJECT).glob(f"{stack}.json*"),
+        *(state / folder / PROJECT / stack for folder in ("backups", "history")),
+        state / "locks/organization" / PROJECT / stack,
+    ):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def goes_with_its_cluster(stack: str, root: Path) -> bool:
+    """Whether the stack's cluster is a local one, that `python -m local down` removes.
+
+    Raises `SettingsError`.
+    """
+    return isinstance(read_stack(stack, root).cluster, LocalCluster)
 
 
 def without_salt(text: str) -> str:
@@ -81,11 +114,20 @@ def wait(process: subprocess.Popen[bytes]) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Exit code of the engine."""
     parser = argparse.ArgumentParser(prog="python -m local.deploy", description=__doc__)
-    parser.add_argument("verb", choices=["up", "preview", "destroy"])
+    parser.add_argument("verb", choices=["up", "preview", "destroy", "down"])
     parser.add_argument("--stack", default="dev")
     parser.add_argument("--engine", choices=["pulumi", "embedded"])
-    parser.add_argument("extra", nargs="*", help="arguments for the engine, after --")
-    options = parser.parse_args(arguments)
+    own, extra = split_at_dashes(arguments)
+    options = parser.parse_args(own)
+    if options.verb == "down":
+        try:
+            if goes_with_its_cluster(options.stack, ROOT):
+                forget(options.stack, ROOT)
+                return 0
+        except SettingsError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        options.verb = "destroy"
     engine = options.engine or ("pulumi" if shutil.which("pulumi") else "embedded")
     if engine == "pulumi" and not shutil.which("pulumi"):
         print(
@@ -97,7 +139,7 @@ def main(arguments: Sequence[str]) -> int:
     state.mkdir(parents=True, exist_ok=True)
     inner = environment(options.stack, ROOT, os.environ)
     with committed_file_kept(options.stack, ROOT):
-        for command in commands(options.verb, options.stack, engine, options.extra, sys.executable):
+        for command in commands(options.verb, options.stack, engine, extra, sys.executable):
             status = wait(subprocess.Popen(command, cwd=ROOT, env=inner))
             if status:
                 return status

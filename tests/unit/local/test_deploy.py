@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from local.deploy import commands, committed_file_kept, environment
+from local.deploy import commands, committed_file_kept, environment, forget
 
 STACK_FILE = "config:\n  slurmstack:cluster_name: dev\n"
 
@@ -72,3 +72,18 @@ def test_the_salt_of_an_operators_own_stack_stays(project: Path) -> None:
         path.write_text(STACK_FILE + "encryptionsalt: v1:abc\n")
 
     assert "encryptionsalt" in path.read_text()
+
+
+def test_a_stack_is_forgotten_with_its_history_and_no_other_one(project: Path) -> None:
+    state = project / ".local/state/.pulumi"
+    for stack in ("dev", "other"):
+        for folder in (f"history/slurmstack/{stack}", f"backups/slurmstack/{stack}"):
+            (state / folder).mkdir(parents=True)
+        (state / "stacks/slurmstack").mkdir(parents=True, exist_ok=True)
+        for ending in ("json", "json.bak", "json.attrs"):
+            (state / f"stacks/slurmstack/{stack}.{ending}").touch()
+
+    forget("dev", project)
+
+    assert sorted(path.name for path in state.rglob("*") if "dev" in path.name) == []
+    assert len([path for path in state.rglob("other*") if path.is_file()]) == 3
