@@ -1,0 +1,174 @@
+"""The command: `python -m engine up|preview|destroy|stack`, with the meaning that Pulumi's have.
+
+python -m engine up --stack dev --yes
+python -m engine preview --stack dev --expect-no-changes
+python -m engine stack output login_host_key --stack dev --show-secrets
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from engine.backend import Backend
+from engine.display import choose
+from engine.errors import EngineError
+from engine.project import Project, find_project
+from engine.secrets import PassphraseCrypter, passphrase_from_environment
+from engine.show import redacted
+from engine.state import Checkpoint, in_the_clear
+from engine.update import INTERRUPTED, Request, run
+from engine.values import plain
+from engine.work import describe_bug
+
+_PARALLEL: Final = 16
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--stack", default=os.environ.get("PULUMI_STACK"), help="the stack's name")
+    common.add_argument("--cwd", type=Path, default=Path(), help="a directory of the project")
+    common.add_argument("--json", action="store_true", help="write JSON, and nothing else")
+    deploys = argparse.ArgumentParser(add_help=False, parents=[common])
+    deploys.add_argument(
+        "--parallel", type=_count, default=_PARALLEL, help="operations at once (default 16)"
+    )
+    changes = argparse.ArgumentParser(add_help=False, parents=[deploys])
+    changes.add_argument("--yes", action="store_true", help="do not ask")
+
+    parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", parents=[changes], help="make the stack what the program says")
+    preview = commands.add_parser("preview", parents=[deploys], help="show what `up` would do")
+    for command in (up, preview):
+        command.add_argument(
+            "--expect-no-changes", action="store_true", help="fail where there is any change"
+        )
+    commands.add_parser("destroy", parents=[changes], help="delete everything in the stack")
+    stack = commands.add_parser("stack", help="read the stack's state")
+    reads = stack.add_subparsers(dest="read", required=True)
+    output = reads.add_parser("output", parents=[common], help="the stack's outputs")
+    output.add_argument("name", nargs="?", help="of which only this")
+    export = reads.add_parser("export", parents=[common], help="the whole state, as JSON")
+    for command in (output, export):
+        command.add_argument("--show-secrets", action="store_true", help="in the clear")
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
+    return number
+
+
+def _stack_name(options: argparse.Namespace) -> str:
+    if not options.stack:
+        raise EngineError("which stack? give --stack NAME or set PULUMI_STACK")
+    return str(options.stack)
+
+
+def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
+    """`up` and `destroy`: with --yes at once, else after a look and a question."""
+    name = _stack_name(options)
+    expect = getattr(options, "expect_no_changes", False)
+    if not options.yes:
+        if options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise EngineError("nobody is there to be asked: pass --yes to go ahead")
+        seen = run(project, name, Request(kind, True, options.parallel), choose(False))
+        if seen:
+            return seen
+        if not _agreed(options.command, name):
+            print("nothing was changed", file=sys.stderr)
+            return 1
+    request = Request(kind, False, options.parallel, expect)
+    return run(project, name, request, choose(options.json))
+
+
+def _agreed(command: str, stack: str) -> bool:
+    try:
+        return input(f"{command} stack {stack}? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def _checkpoint(options: argparse.Namespace, project: Project) -> Checkpoint:
+    name = _stack_name(options)
+    backend = Backend(project.state_directory(), project.name, name)
+    checkpoint = backend.read()
+    if checkpoint is None:
+        raise EngineError(f"stack {name!r}: there is no state in {backend.root}; run `up` first")
+    return checkpoint
+
+
+def _crypter(checkpoint: Checkpoint) -> PassphraseCrypter | None:
+    if checkpoint.salt is None:
+        return None
+    return PassphraseCrypter.from_state(passphrase_from_environment(), checkpoint.salt)
+
+
+def _output(options: argparse.Namespace, project: Project) -> int:
+    checkpoint = _checkpoint(options, project)
+    # What is not shown need not be opened: no passphrase for outputs without secrets.
+    crypter = _crypter(checkpoint) if options.show_secrets else None
+    outputs = checkpoint.open(crypter).outputs
+    value: Any = plain(outputs) if options.show_secrets else redacted(outputs)
+    if options.name is None:
+        if options.json:
+            print(json.dumps(value, indent=2, ensure_ascii=False))
+        else:
+            for name in sorted(value):
+                print(f"{name}: {_text(value[name])}")
+        return 0
+    if options.name not in value:
+        known = ", ".join(sorted(value)) or "none"
+        raise EngineError(f"output {options.name!r}: no such output (there are: {known})")
+    one = value[options.name]
+    print(json.dumps(one, ensure_ascii=False) if options.json else _text(one))
+    return 0
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _export(options: argparse.Namespace, project: Project) -> int:
+    checkpoint = _checkpoint(options, project)
+    deployment: Any = checkpoint.deployment
+    if options.show_secrets:
+        deployment = in_the_clear(deployment, _crypter(checkpoint))
+    print(json.dumps({"version": 3, "deployment": deployment}, indent=2, ensure_ascii=False))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 done, 1 failed, 130 stopped by the user."""
+    options = _parser().parse_args(arguments)
+    try:
+        project = find_project(options.cwd)
+        if options.command == "stack":
+            read = _output if options.read == "output" else _export
+            return read(options, project)
+        if options.command == "preview":
+            request = Request("update", True, options.parallel, options.expect_no_changes)
+            return run(project, _stack_name(options), request, choose(options.json))
+        kind = "update" if options.command == "up" else "destroy"
+        return _change(options, project, kind)
+    except EngineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped before anything was begun", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        print(f"error: {describe_bug(error)}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Under which other URNs the state may know a resource: Pulumi's rules for aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.urns import make_urn, name_of, resource_type_of
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A former name. Whatever is "" is as it is now; ``urn`` alone says it all."""
+
+    urn: str = ""
+    name: str = ""
+    type: str = ""
+    stack: str = ""
+    project: str = ""
+    parent: str = ""
+    no_parent: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a resource stands now; ``parent`` is a URN."""
+
+    stack: str
+    project: str
+    parent: str
+    type: str
+    name: str
+
+
+def former_urns(
+    place: Place, aliases: Sequence[Alias], renamed: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The URNs to look under, in order. ``renamed`` has the former URNs of renamed resources."""
+    own = [_former_urn(place, alias, renamed) for alias in aliases]
+    result = dict.fromkeys(own)
+    above = renamed.get(place.parent)
+    if above is not None:
+        for name, kind in (
+            (place.name, place.type),
+            *((name_of(urn), resource_type_of(urn)) for urn in own),
+        ):
+            result[_under(place, above, kind, name)] = None
+    return tuple(result)
+
+
+def _former_urn(place: Place, alias: Alias, renamed: Mapping[str, str]) -> str:
+    if alias.urn:
+        return alias.urn
+    parent = renamed.get(alias.parent, alias.parent) if alias.parent else place.parent
+    return make_urn(
+        alias.stack or place.stack,
+        alias.project or place.project,
+        "" if alias.no_parent else parent,
+        alias.type or place.type,
+        alias.name or place.name,
+    )
+
+
+def _under(place: Place, above: str, kind: str, name: str) -> str:
+    """The URN below a parent's former one. A name that begins with the parent's went along."""
+    parent = name_of(place.parent)
+    if name.startswith(parent):
+        name = name_of(above) + name.removeprefix(parent)
+    return make_urn(place.stack, place.project, above, kind, name)

@@ -1,0 +1,140 @@
+"""Where state is kept: Pulumi's own file backend, so that either engine finds it.
+
+``<dir>/.pulumi/stacks/<project>/<stack>.json`` holds the checkpoint, ``.json.bak`` the one before;
+``history/`` has one entry an update; ``meta.yaml`` the layout's version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from engine.errors import EngineError
+from engine.state import VERSION, Checkpoint
+
+_LAYOUT: Final = 1
+_ORGANIZATION: Final = "organization"  # what the file backend calls it, always
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Backend:
+    """Where the state of one stack is kept."""
+
+    def __init__(self, directory: Path, project: str, stack: str) -> None:
+        for kind, name in (("project", project), ("stack", stack)):
+            if not _NAME.fullmatch(name):
+                raise EngineError(
+                    f"{kind} {name!r}: expected a name of letters, digits, '.', '-' and '_'"
+                )
+        self.root: Final = directory / ".pulumi"
+        self.project: Final = project
+        self.stack: Final = stack
+        self.file: Final = self.root / "stacks" / project / f"{stack}.json"
+        self.locks: Final = self.root / "locks" / _ORGANIZATION / project / stack
+
+    def read(self) -> Checkpoint | None:
+        """The state, or None where the stack has none yet. Raises EngineError."""
+        self._check_layout()
+        try:
+            document = json.loads(self.file.read_text())
+        except FileNotFoundError:
+            for suffix in (".gz", ".zst"):
+                if self.file.with_name(self.file.name + suffix).exists():
+                    raise EngineError(
+                        f"{self.file}{suffix}: this engine does not read compressed state; run"
+                        " `pulumi stack export` and `pulumi stack import` without compression"
+                    ) from None
+            return None
+        except (OSError, ValueError) as error:
+            raise EngineError(
+                f"{self.file}: cannot be read: {error}; the state before it is {self.file.name}.bak"
+            ) from error
+        return self._checkpoint(document)
+
+    def _checkpoint(self, document: Any) -> Checkpoint:
+        version = document.get("version") if isinstance(document, dict) else None
+        if version != VERSION:
+            raise EngineError(
+                f"{self.file}: version {version!r} of a checkpoint; this engine reads version"
+                f" {VERSION}; deploy this stack with the `pulumi` command"
+            )
+        deployment = document["checkpoint"].get("latest") or {}
+        provider = deployment.get("secrets_providers") or {}
+        if provider.get("type") not in (None, "", "passphrase"):
+            raise EngineError(
+                f"{self.file}: its secrets are kept by {provider['type']!r}; this engine opens"
+                " only secrets under a passphrase: run `pulumi stack change-secrets-provider"
+                " passphrase`"
+            )
+        return Checkpoint((provider.get("state") or {}).get("salt"), deployment)
+
+    def _check_layout(self) -> None:
+        meta = self.root / "meta.yaml"
+        if not meta.exists():
+            return
+        content = yaml.safe_load(meta.read_text())
+        version = content.get("version") if isinstance(content, dict) else content
+        if version != _LAYOUT:
+            raise EngineError(
+                f"{meta}: version {version!r} of the layout; this engine knows version {_LAYOUT};"
+                " run `pulumi state upgrade`"
+            )
+
+    def write(self, deployment: Mapping[str, Any]) -> None:
+        """Store the deployment; whoever reads sees the old state or the new one, whole."""
+        meta = self.root / "meta.yaml"
+        if not meta.exists():
+            write_atomically(meta, f"version: {_LAYOUT}\n")
+        checkpoint = {
+            "stack": f"{_ORGANIZATION}/{self.project}/{self.stack}",
+            "latest": deployment,
+        }
+        text = json.dumps({"version": VERSION, "checkpoint": checkpoint}, separators=(",", ":"))
+        if self.file.exists():
+            shutil.copyfile(self.file, self.file.with_name(self.file.name + ".bak"))
+        write_atomically(self.file, text)
+
+    def add_history(
+        self, kind: str, started: float, changes: Mapping[str, int], succeeded: bool
+    ) -> None:
+        """Record an update; times are seconds since the epoch."""
+        directory = self.root / "history" / self.project / self.stack
+        prefix = f"{self.stack}-{time.time_ns()}"
+        entry = {
+            "kind": kind,
+            "startTime": int(started),
+            "message": "",
+            "environment": {"exec.kind": "engine"},
+            "config": {},
+            "version": 0,
+            "result": "succeeded" if succeeded else "failed",
+            "endTime": int(time.time()),
+            "resourceChanges": dict(changes),
+        }
+        write_atomically(directory / f"{prefix}.history.json", json.dumps(entry))
+        if self.file.exists():
+            shutil.copyfile(self.file, directory / f"{prefix}.checkpoint.json")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that only its owner reads, so that a crash leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,428 @@
+"""Makes resources what the program says: each is checked, compared, planned and carried out.
+
+One event loop plans; providers work in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeGuard, TypeVar
+
+from engine import planning, providers
+from engine.aliases import Place, former_urns
+from engine.builtin import provider_inputs
+from engine.errors import EngineError, PartialFailure
+from engine.events import Severity, Step
+from engine.managers import Managers
+from engine.paths import reset
+from engine.planning import Goal, Op, Plan
+from engine.providers import Operation, Provider
+from engine.recovery import recover
+from engine.removal import Removal
+from engine.show import shown
+from engine.state import StoredResource, now
+from engine.urns import STACK_TYPE, is_provider, short
+from engine.values import (
+    UNKNOWN_STRING,
+    Properties,
+    mark_secret_like,
+    plain_properties,
+)
+from engine.work import Stopped, Work, as_providers_see
+
+T = TypeVar("T")
+
+
+class Deployment:
+    """One run over one stack. All methods belong to the event loop's thread."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._journal = work.journal
+        self._interrupted = work.journal.snapshot().pending
+        self._managers = Managers(work)
+        self._removal = Removal(work, self._managers)
+        self._begun: dict[str, StoredResource] = {}  # what an interrupted run may have made
+        self._goals: dict[str, Goal] = {}
+        self._stored = {resource.urn for resource in work.journal.left()}
+        self._renamed: dict[str, str] = {}  # URNs to the former ones they were found by
+        self._taken_over: dict[str, str] = {}  # and the other way round
+        self._default_providers: dict[str, asyncio.Task[str]] = {}
+        self._stack_outputs: Properties | None = None
+
+    async def recover(self) -> None:
+        """Settle what an interrupted run has left unknown. Raises EngineError."""
+        self._begun = await recover(self._interrupted, self._work, self._managers)
+
+    # -- registering ---------------------------------------------------------------------------
+
+    async def register(self, goal: Goal) -> StoredResource:
+        """Make a resource what the program wants it to be: its state, or in a preview its plan.
+
+        Raises Stopped where the deployment goes no further.
+        """
+        self._work.go_on()
+        goal = planning.inherited(goal, self._goals.get(goal.parent))
+        urn = self._urn(goal)
+        try:
+            return await self._register(urn, goal)
+        except EngineError as error:
+            self._work.report(Step(urn, Op.SAME, goal.parent), error)
+            raise Stopped from error
+
+    def _urn(self, goal: Goal) -> str:
+        return goal.urn(self._work.options.stack, self._work.options.project)
+
+    async def _register(self, urn: str, goal: Goal) -> StoredResource:
+        self._refuse_second(urn, goal)
+        goal = await self._with_provider(goal)
+        manager = await self._managers.manager(goal.type, goal.provider)
+        old = self._claim(urn, goal)
+        inputs = await self._checked(manager, urn, goal, old)
+        diff = providers.Diff()
+        if _is_comparable(old):
+            diff = await self._work.ask(
+                manager.diff, as_providers_see(old), plain_properties(inputs)
+            )
+        if old is not None:
+            # A replacement that takes this one along may have been decided upon meanwhile.
+            await self._removal.settled(old.urn)
+            old = self._journal.old(old.urn)
+        self._removal.decided.add(urn)
+        planned = planning.plan(
+            goal,
+            old,
+            diff,
+            replaced=self._removal.replaced,
+            provider_changed=old is not None and self._managers.changed(goal, old),
+        )
+        new = _wanted(urn, goal, inputs, old)
+        return await self._carry_out(planned, goal, manager, new, old)
+
+    def _refuse_second(self, urn: str, goal: Goal) -> None:
+        if urn in self._goals:
+            raise EngineError(
+                "registered twice: a name may occur once among resources of one type and parent;"
+                " rename one"
+            )
+        if urn in self._taken_over:
+            raise EngineError(
+                f"{short(self._taken_over[urn])} has taken it over by an alias; remove the alias or"
+                " the resource"
+            )
+        if goal.parent and goal.parent not in self._goals:
+            raise EngineError(f"its parent {short(goal.parent)} has not been registered")
+        self._goals[urn] = goal
+
+    def _claim(self, urn: str, goal: Goal) -> StoredResource | None:
+        """The resource in the state that is meant: by its own URN, else by an alias."""
+        own = self._journal.old(urn)
+        if own is not None:
+            return own
+        options = self._work.options
+        place = Place(options.stack, options.project, goal.parent, goal.type, goal.name)
+        for former in former_urns(place, goal.aliases, self._renamed):
+            if former in self._goals and former in self._stored:
+                raise EngineError(
+                    f"its alias {short(former)} is a resource of its own in this program; remove"
+                    " the alias"
+                )
+            old = self._journal.old(former)
+            if old is not None:
+                self._taken_over[former] = urn
+                self._renamed[urn] = former
+                return old
+        return None
+
+    async def _with_provider(self, goal: Goal) -> Goal:
+        """The goal with the provider that manages it, or as a provider with its inputs."""
+        if not goal.custom or (goal.provider and not is_provider(goal.type)):
+            return goal
+        if is_provider(goal.type):
+            return replace(goal, provider="", inputs=provider_inputs(goal.inputs, goal.version))
+        default = self._managers.default(goal)
+        urn = self._urn(default)
+        if urn not in self._default_providers:
+            task = asyncio.create_task(self._reference(urn, default))
+            self._default_providers[urn] = task
+        return replace(goal, provider=await asyncio.shield(self._default_providers[urn]))
+
+    async def _reference(self, urn: str, default: Goal) -> str:
+        provider = await self._register(urn, default)
+        return f"{provider.urn}::{provider.id}"
+
+    async def _checked(
+        self, manager: Provider, urn: str, goal: Goal, old: StoredResource | None
+    ) -> Properties:
+        """The goal's inputs as they are to be stored; ``old`` lends what the provider made up."""
+        wanted, known = goal.inputs, Properties()
+        if _is_comparable(old):
+            wanted, known = reset(goal.inputs, old.inputs, goal.ignore_changes), old.inputs
+        elif urn in self._begun:
+            known = self._begun[urn].inputs
+        checked = await self._work.ask(
+            manager.check, goal.type, urn, plain_properties(known), plain_properties(wanted)
+        )
+        return providers.with_secrecy(checked, wanted, manager.secret_outputs(goal.type))
+
+    # -- carrying out a plan -------------------------------------------------------------------
+
+    async def _carry_out(
+        self,
+        planned: Plan,
+        goal: Goal,
+        manager: Provider,
+        new: StoredResource,
+        old: StoredResource | None,
+    ) -> StoredResource:
+        if old is None or planned.op is Op.CREATE:
+            step = Step(new.urn, Op.CREATE, new.parent)
+            return await self._create(step, manager, new, old)
+        if planned.op is Op.SAME:
+            outputs = mark_secret_like(old.outputs, _secret(new, manager, old.outputs))
+            assert isinstance(outputs, dict)  # noqa: S101 - marking keeps the shape
+            new = replace(new, id=old.id, outputs=outputs)
+            return self._settle(Step(new.urn, Op.SAME, new.parent), new, old)
+        if planned.op is Op.UPDATE:
+            return await self._update(planned, manager, new, old)
+        return await self._replace(planned, goal, manager, new, old)
+
+    async def _create(
+        self,
+        step: Step,
+        manager: Provider,
+        new: StoredResource,
+        old: StoredResource | None,
+        *,
+        condemn: bool = False,
+    ) -> StoredResource:
+        """Make ``new``, which then stands in the place of ``old``."""
+        inputs = plain_properties(new.inputs)
+        if self._work.options.preview:
+            foreseen = await self._work.ask(manager.preview_outputs, new.type, inputs, None)
+            new = replace(
+                new,
+                id=UNKNOWN_STRING if is_provider(new.type) else "",
+                outputs=_secret(new, manager, foreseen),
+            )
+            return self._settle(step, new, old, condemn=condemn)
+
+        def create(operation: Operation) -> tuple[str, Properties]:
+            return manager.create(new.type, new.urn, inputs, operation)
+
+        def made(result: tuple[str, Properties]) -> StoredResource:
+            outputs = _secret(new, manager, result[1])
+            return replace(new, id=result[0], outputs=outputs, created=now(), modified=now())
+
+        return await self._operate("creating", step, manager, new, old, create, made, condemn)
+
+    async def _update(
+        self, planned: Plan, manager: Provider, new: StoredResource, old: StoredResource
+    ) -> StoredResource:
+        changes = planning.changes(old.inputs, new.inputs, planned, shown)
+        step = Step(new.urn, Op.UPDATE, new.parent, changes)
+        inputs = plain_properties(new.inputs)
+        new = replace(new, id=old.id)
+        before = replace(as_providers_see(old), urn=new.urn, type=new.type)
+        if self._work.options.preview:
+            foreseen = await self._work.ask(manager.preview_outputs, new.type, inputs, before)
+            new = replace(new, outputs=_secret(new, manager, foreseen))
+            return self._settle(step, new, old)
+
+        def update(operation: Operation) -> Properties:
+            return manager.update(before, inputs, operation)
+
+        def made(outputs: Properties) -> StoredResource:
+            return replace(new, outputs=_secret(new, manager, outputs), modified=now())
+
+        return await self._operate("updating", step, manager, new, old, update, made)
+
+    async def _replace(
+        self,
+        planned: Plan,
+        goal: Goal,
+        manager: Provider,
+        new: StoredResource,
+        old: StoredResource,
+    ) -> StoredResource:
+        planning.refuse_replacing_protected(old, goal.protect)
+        # Names that were made up for the old one are not for the new one.
+        new = replace(new, inputs=await self._checked(manager, new.urn, goal, None))
+        self._removal.replaced |= {new.urn, old.urn}
+        changes = planning.changes(old.inputs, new.inputs, planned, shown)
+        step = Step(new.urn, Op.REPLACE, new.parent, changes)
+        if planned.delete_first and not old.pending_replacement:
+            old = await self._removal.make_way(old)
+        condemn = not old.pending_replacement
+        return await self._create(step, manager, new, old, condemn=condemn)
+
+    async def _operate(
+        self,
+        kind: str,
+        step: Step,
+        manager: Provider,
+        new: StoredResource,
+        old: StoredResource | None,
+        call: Callable[[Operation], T],
+        made: Callable[[T], StoredResource],
+        condemn: bool = False,
+    ) -> StoredResource:
+        """Run a create or update. What came of it, whole or half, is in the state afterwards."""
+        try:
+            new = made(await self._work.run(kind, step, new, call))
+        except PartialFailure as error:
+            half = replace(
+                new,
+                id=error.id,
+                outputs=_secret(new, manager, error.outputs),
+                init_errors=(error.reason,),
+                created=new.created or now(),
+                modified=now(),
+            )
+            self._record(half, old, condemn)
+            raise
+        self._record(new, old, condemn)
+        return new
+
+    def _record(self, new: StoredResource, old: StoredResource | None, condemn: bool) -> None:
+        """Write what came of an operation."""
+        self._journal.settle(new, old, condemn=condemn)
+        begun = self._begun.pop(new.urn, None)
+        if begun is not None:
+            self._journal.end(begun)
+        self._work.save()
+
+    def _settle(
+        self,
+        step: Step,
+        new: StoredResource,
+        old: StoredResource | None,
+        *,
+        condemn: bool = False,
+    ) -> StoredResource:
+        """Record what takes no operation: nothing to do, or a preview."""
+        self._journal.settle(new, old, condemn=condemn)
+        self._work.done(step, 0.0)
+        return new
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def read(self, goal: Goal, resource_id: str) -> StoredResource:
+        """A resource that somebody else manages. Raises Stopped where there is none."""
+        self._work.go_on()
+        urn = self._urn(goal)
+        try:
+            return await self._read(urn, goal, resource_id)
+        except EngineError as error:
+            self._work.report(Step(urn, Op.READ, goal.parent), error)
+            raise Stopped from error
+
+    async def _read(self, urn: str, goal: Goal, resource_id: str) -> StoredResource:
+        self._refuse_second(urn, goal)
+        goal = await self._with_provider(goal)
+        manager = await self._managers.manager(goal.type, goal.provider)
+        self._removal.decided.add(urn)
+        old = self._journal.old(urn)
+        step = Step(urn, Op.READ, goal.parent)
+        if resource_id == UNKNOWN_STRING:  # of something that is still to be made
+            new = replace(_wanted(urn, goal, goal.inputs, old), external=True)
+            return self._settle(step, new, old)
+        found = await self._work.ask(
+            manager.read, goal.type, urn, resource_id, plain_properties(goal.inputs)
+        )
+        if found is None:
+            raise EngineError(f"id {resource_id!r}: there is no such resource; check the id")
+        new = _wanted(urn, goal, found[1], old)
+        new = replace(new, id=found[0], external=True, outputs=_secret(new, manager, found[2]))
+        # What the stack made itself under another id is deleted; under this id it is let go.
+        condemn = old is not None and not old.external and old.id != new.id
+        return self._settle(step, new, old, condemn=condemn)
+
+    def registered(self, urn: str) -> StoredResource | None:
+        """A resource of this run."""
+        return self._journal.settled(urn)
+
+    # -- outputs and the end -------------------------------------------------------------------
+
+    async def register_outputs(self, urn: str, outputs: Properties) -> None:
+        """What a component says that it consists of; the stack's count when all went well."""
+        self._work.go_on()
+        current = self._journal.settled(urn)
+        if current is None:
+            raise EngineError(f"{urn}: outputs of a resource that is not registered")
+        if current.type == STACK_TYPE:
+            self._stack_outputs = outputs
+        else:
+            self._journal.amend(current, replace(current, outputs=outputs))
+
+    async def finish(self) -> None:
+        """Delete what the program no longer has, and take over the stack's outputs.
+
+        For a program that has run to its end. What fails is shown.
+        """
+        await self._removal.delete_all(self._journal.left())
+        self._give_up_begun()
+        for resource in self._journal.snapshot().resources:
+            if resource.type == STACK_TYPE and self._stack_outputs is not None:
+                self._journal.amend(resource, replace(resource, outputs=self._stack_outputs))
+        self._work.save()
+
+    async def destroy(self) -> None:
+        """Delete the whole stack. What fails is shown."""
+        await self._removal.delete_all(self._journal.snapshot().resources)
+        self._give_up_begun()
+        self._work.save()
+
+    def _give_up_begun(self) -> None:
+        """What an interrupted run may have made and nothing has come back to is for people."""
+        for begun in self._begun.values():
+            self._journal.end(begun)
+            self._work.display.message(
+                Severity.WARNING,
+                "a run that was interrupted may have made it, and this engine cannot tell; look"
+                " for it and delete it",
+                begun.urn,
+            )
+
+    def fail(self, reason: str = "") -> None:
+        """Begin nothing any more: something outside the resources failed."""
+        self._work.failed = True
+        if reason:
+            self._work.display.message(Severity.ERROR, reason)
+
+
+def _is_comparable(old: StoredResource | None) -> TypeGuard[StoredResource]:
+    """Whether there is something of the stack's own to compare with."""
+    return old is not None and not old.external and not old.pending_replacement
+
+
+def _wanted(urn: str, goal: Goal, inputs: Properties, old: StoredResource | None) -> StoredResource:
+    return StoredResource(
+        urn=urn,
+        type=goal.type,
+        custom=goal.custom,
+        inputs=inputs,
+        parent=goal.parent,
+        provider=goal.provider if goal.custom else "",
+        dependencies=goal.dependencies,
+        property_dependencies=goal.property_dependencies,
+        protect=bool(goal.protect),
+        retain_on_delete=bool(goal.retain_on_delete),
+        deleted_with=goal.deleted_with,
+        replace_with=goal.replace_with,
+        replacement_trigger=goal.replacement_trigger,
+        additional_secret_outputs=goal.additional_secret_outputs,
+        custom_timeouts=goal.custom_timeouts,
+        ignore_changes=goal.ignore_changes,
+        replace_on_changes=goal.replace_on_changes,
+        created=old.created if old else "",
+        modified=old.modified if old else "",
+    )
+
+
+def _secret(new: StoredResource, manager: Provider, outputs: Properties) -> Properties:
+    """Outputs with what is secret in them marked."""
+    names = manager.secret_outputs(new.type) | frozenset(new.additional_secret_outputs)
+    return providers.with_secrecy(outputs, new.inputs, names)

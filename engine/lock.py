@@ -1,0 +1,104 @@
+"""One update of a stack at a time: Pulumi's lock files, which either engine heeds."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.backend import write_atomically
+from engine.errors import EngineError
+from engine.state import now
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lock, as its file says."""
+
+    file: Path
+    pid: int
+    user: str
+    host: str
+    since: str
+
+    @property
+    def gone(self) -> bool:
+        """Whether its process is known to have ended: only one of this machine can be."""
+        return self.host == socket.gethostname() and not _alive(self.pid)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[Path]:
+    """Hold the lock of the stack whose locks are in ``directory``.
+
+    A lock of a process of this machine that has ended is taken over. Raises EngineError naming
+    the holder where another update runs.
+    """
+    own = directory / f"{uuid.uuid4()}.json"
+    _refuse_if_held(directory, own)
+    content = {
+        "pid": os.getpid(),
+        "username": getpass.getuser(),
+        "hostname": socket.gethostname(),
+        "timestamp": now(),
+    }
+    write_atomically(own, json.dumps(content))
+    try:
+        # Two that start at once both see the other's: none goes on, rather than both.
+        _refuse_if_held(directory, own)
+        yield own
+    finally:
+        own.unlink(missing_ok=True)
+
+
+def _refuse_if_held(directory: Path, own: Path) -> None:
+    for file in sorted(directory.glob("*.json")):
+        if file == own:
+            continue
+        holder = _read(file)
+        if holder is None:
+            continue
+        if holder.gone:
+            file.unlink(missing_ok=True)
+            continue
+        raise EngineError(
+            f"the stack is locked by {holder.user}@{holder.host} (pid {holder.pid}) since"
+            f" {holder.since}: wait until that update has ended; if it has, delete {file}"
+        )
+
+
+def _read(file: Path) -> Holder | None:
+    """The holder, or None where the lock was released meanwhile."""
+    try:
+        content: Any = json.loads(file.read_text())
+        return Holder(
+            file,
+            int(content["pid"]),
+            str(content.get("username")),
+            str(content.get("hostname")),
+            str(content.get("timestamp")),
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise EngineError(
+            f"{file}: a lock that cannot be read ({error}); delete it if no update of the stack"
+            " runs"
+        ) from error

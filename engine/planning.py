@@ -1,0 +1,254 @@
+"""The rules by which a deployment is planned; nothing here does or asks anything.
+
+They are Pulumi's: what a difference leads to, what a replacement takes with it, and in which order
+things go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from engine.aliases import Alias
+from engine.errors import EngineError
+from engine.paths import Missing, contains, look_up, parse_path
+from engine.providers import Diff
+from engine.state import StoredResource
+from engine.urns import make_urn, split_reference
+from engine.values import (
+    UNKNOWN,
+    Path,
+    Properties,
+    Value,
+    changed_paths,
+    contains_unknown,
+    format_path,
+    plain,
+)
+
+
+class Op(StrEnum):
+    """What is done about a resource. The values are those of Pulumi's own reports."""
+
+    SAME = "same"
+    CREATE = "create"
+    UPDATE = "update"
+    REPLACE = "replace"
+    DELETE = "delete"
+    READ = "read"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A resource as the program wants it. Timeouts are in seconds by operation."""
+
+    type: str
+    name: str
+    custom: bool
+    inputs: Properties = field(default_factory=dict)
+    parent: str = ""
+    provider: str = ""
+    version: str = ""
+    dependencies: tuple[str, ...] = ()
+    property_dependencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    protect: bool | None = None
+    retain_on_delete: bool | None = None
+    deleted_with: str = ""
+    replace_with: tuple[str, ...] = ()
+    replacement_trigger: Value = None
+    delete_before_replace: bool | None = None
+    ignore_changes: tuple[str, ...] = ()
+    replace_on_changes: tuple[str, ...] = ()
+    additional_secret_outputs: tuple[str, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+    custom_timeouts: Mapping[str, float] = field(default_factory=dict)
+
+    def urn(self, stack: str, project: str) -> str:
+        """The name by which the state knows it."""
+        return make_urn(stack, project, self.parent, self.type, self.name)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done about one resource, and the property paths that are why."""
+
+    op: Op
+    changed: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
+    delete_first: bool = False
+
+
+def plan(
+    goal: Goal,
+    old: StoredResource | None,
+    diff: Diff,
+    *,
+    replaced: Collection[str] = (),
+    provider_changed: bool = False,
+) -> Plan:
+    """What a difference leads to. ``replaced`` are the URNs this deployment has replaced."""
+    if old is None or old.external:
+        return Plan(Op.CREATE)
+    replaces = _reasons_to_replace(goal, old, diff, replaced, provider_changed)
+    if replaces:
+        delete_first = diff.delete_before_replace
+        if goal.delete_before_replace is not None:
+            delete_first = goal.delete_before_replace
+        changed = tuple(dict.fromkeys((*diff.changed, *diff.replaces)))
+        return Plan(Op.REPLACE, changed, replaces, delete_first)
+    if diff.changed or old.init_errors:
+        return Plan(Op.UPDATE, diff.changed)
+    return Plan(Op.SAME)
+
+
+def _reasons_to_replace(
+    goal: Goal,
+    old: StoredResource,
+    diff: Diff,
+    replaced: Collection[str],
+    provider_changed: bool,
+) -> tuple[str, ...]:
+    reasons: list[str] = []
+    if old.pending_replacement or old.taint:
+        reasons.append("id")
+    if any(urn in replaced for urn in goal.replace_with):
+        reasons.append("replaceWith")
+    if goal.deleted_with in replaced:
+        reasons.append("deletedWith")
+    if provider_changed:
+        reasons.append("provider")
+    if _trigger_fired(goal.replacement_trigger, old.replacement_trigger):
+        reasons.append("replacementTrigger")
+    patterns = [parse_path(pattern) for pattern in goal.replace_on_changes]
+    forced = [
+        path
+        for path in diff.changed
+        if any(contains(pattern, parse_path(path)) for pattern in patterns)
+    ]
+    return tuple(dict.fromkeys((*reasons, *diff.replaces, *forced)))
+
+
+def _trigger_fired(new: Value, old: Value) -> bool:
+    if new is None or old is None:
+        return False
+    return contains_unknown(new) or plain(new) != plain(old)
+
+
+def inherited(goal: Goal, parent: Goal | None) -> Goal:
+    """The goal with what it takes over from its parent where it says nothing itself."""
+    if parent is None:
+        return goal
+    return replace(
+        goal,
+        protect=parent.protect if goal.protect is None else goal.protect,
+        retain_on_delete=(
+            parent.retain_on_delete if goal.retain_on_delete is None else goal.retain_on_delete
+        ),
+        deleted_with=goal.deleted_with or parent.deleted_with,
+    )
+
+
+def refuse_replacing_protected(old: StoredResource, protect: bool | None) -> None:
+    """Raises EngineError where the resource may not be deleted, so that it cannot be replaced."""
+    if old.protect and protect:
+        raise EngineError(
+            "it is protected and this change would replace it; take the change back, or remove"
+            " `protect` and run again"
+        )
+
+
+def refuse_deleting_protected(condemned: Iterable[StoredResource]) -> None:
+    """Raises EngineError naming the resources that may not be deleted; none of them then is."""
+    held = [resource for resource in condemned if resource.protect and not resource.delete]
+    if held:
+        names = ", ".join(sorted(f"{r.type} {r.urn.split('::', 3)[3]}" for r in held))
+        raise EngineError(
+            f"protected, so nothing is deleted: {names}; set protect=False and run `up`, then"
+            " delete"
+        )
+
+
+def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties | None:
+    """Inputs of a dependent with unknowns for what will change; None where nothing does."""
+    affected = {
+        key
+        for key, urns in old.property_dependencies.items()
+        if key in old.inputs and any(urn in replaced for urn in urns)
+    }
+    if not affected:
+        return None
+    return {key: UNKNOWN if key in affected else value for key, value in old.inputs.items()}
+
+
+def goes_with(old: StoredResource, replaced: Collection[str]) -> bool:
+    """Whether a resource is lost with what is replaced, whatever its properties say."""
+    provider = split_reference(old.provider)[0] if old.provider else ""
+    return provider in replaced or old.deleted_with in replaced
+
+
+def may_be_dependent(old: StoredResource, settled: Collection[str]) -> bool:
+    """Whether a replacement could reach a resource: custom, and not yet come to in this run."""
+    return old.custom and not old.external and not old.delete and old.urn not in settled
+
+
+def order_of_deletion(
+    condemned: Sequence[StoredResource],
+) -> dict[StoredResource, frozenset[StoredResource]]:
+    """For each resource, in the state's order, those that have to be gone before it.
+
+    What refers to a resource goes first: dependents, children, what its provider manages. Only an
+    earlier resource can be meant, so there are no cycles even where a URN occurs twice.
+    """
+    before: dict[StoredResource, set[StoredResource]] = {r: set() for r in condemned}
+    earlier: dict[str, list[StoredResource]] = {}
+    for resource in condemned:
+        for urn in resource.references():
+            for target in earlier.get(urn, ()):
+                before[target].add(resource)
+        earlier.setdefault(resource.urn, []).append(resource)
+    return {resource: frozenset(others) for resource, others in before.items()}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One property's change as it is shown: JSON texts, secrets hidden; None where absent."""
+
+    path: str
+    old: str | None
+    new: str | None
+    replaces: bool = False
+
+
+def changes(
+    old: Properties, new: Properties, planned: Plan, show: Callable[[Value], str]
+) -> tuple[Change, ...]:
+    """What a plan changes, each difference at its own path."""
+    result: dict[str, Change] = {}
+    forcing = [parse_path(key) for key in planned.replaces]
+    for text in dict.fromkeys((*planned.changed, *planned.replaces)):
+        path = parse_path(text)
+        replaces = any(contains(key, path) or contains(path, key) for key in forcing)
+        for at in _differences(old, new, path):
+            before, after = look_up(old, at), look_up(new, at)
+            change = Change(format_path(at), _shown(before, show), _shown(after, show), replaces)
+            result.setdefault(change.path, change)
+    return tuple(result.values())
+
+
+def _differences(old: Properties, new: Properties, path: Path) -> list[Path]:
+    """The paths below one at which two values differ in more than something empty."""
+    before, after = look_up(old, path), look_up(new, path)
+    if isinstance(before, Missing) or isinstance(after, Missing):
+        return [path]
+    deeper = [(*path, *rest) for rest in changed_paths(plain(before), plain(after))]
+    telling = [at for at in deeper if not (_empty(look_up(old, at)) and _empty(look_up(new, at)))]
+    return telling or deeper or [path]
+
+
+def _empty(value: Value | Missing) -> bool:
+    return isinstance(value, Missing) or value in (None, {}, [], "")
+
+
+def _shown(value: Value | Missing, show: Callable[[Value], str]) -> str | None:
+    return None if isinstance(value, Missing) else show(value)

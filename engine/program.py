@@ -1,0 +1,113 @@
+"""The program's process: started with the engine's, ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from typing import Final
+
+from engine.events import Display, Severity
+from engine.project import Project
+from engine.work import Options
+
+_RUNNER: Final = Path(__file__).with_name("runner.py")
+_STOPPED: Final = 3  # the runner's exit code for a program that the deployment's end has ended
+_GRACE: Final = 3.0  # seconds that a program has to end by itself when it is told to
+_LONGEST_LINE: Final = 1024 * 1024
+
+
+class Program:
+    """One run of the program. It imports the SDK while the engine gets ready."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._ended_by_us = False
+
+    @classmethod
+    async def start(cls, project: Project) -> Program:
+        """Start the program's Python, up to where it has to know the deployment."""
+        process = await asyncio.create_subprocess_exec(
+            str(project.interpreter),
+            str(_RUNNER),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=project.root,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            # Ctrl-C is for the engine to answer, which ends the program in order.
+            start_new_session=True,
+            limit=_LONGEST_LINE,
+        )
+        return cls(process)
+
+    async def run(
+        self,
+        project: Project,
+        options: Options,
+        secret_keys: list[str],
+        address: str,
+        display: Display,
+    ) -> bool:
+        """Run it to its end and show what it prints; whether nothing went wrong."""
+        settings = {
+            "address": address,
+            "project": options.project,
+            "stack": options.stack,
+            "organization": "organization",
+            "parallel": options.parallel,
+            "dry_run": options.preview,
+            "config": dict(options.config),
+            "secret_keys": secret_keys,
+            "main": str(project.main),
+            "root": str(project.root),
+        }
+        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
+        assert stdin is not None  # noqa: S101 - all three are pipes
+        assert stdout is not None  # noqa: S101
+        assert stderr is not None  # noqa: S101
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            stdin.write(json.dumps(settings).encode() + b"\n")
+            await stdin.drain()
+        await asyncio.gather(_show(stdout, display), _show(stderr, display))
+        code = await self._process.wait()
+        if code not in (0, 1, _STOPPED) and not self._ended_by_us:
+            display.message(Severity.ERROR, f"the program's process {_ended(code)}")
+        return code == 0
+
+    async def stop(self) -> None:
+        """End the process and all that it has started, kindly and then at once."""
+        if self._process.returncode is not None:
+            return
+        self._ended_by_us = True
+        self._signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self._process.wait(), _GRACE)
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            await self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+def _ended(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+async def _show(stream: asyncio.StreamReader, display: Display) -> None:
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # a line longer than any that is worth showing
+            continue
+        if not line:
+            return
+        text = line.decode(errors="replace").rstrip()
+        if text:
+            display.message(Severity.OUTPUT, text)

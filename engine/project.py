@@ -1,0 +1,136 @@
+"""The project: what Pulumi.yaml says, and where its files and its state are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import yaml
+
+from engine.config import ConfigValue, StackFile, parse_config, read_stack_file
+from engine.errors import EngineError
+
+_NAMES: Final = ("Pulumi.yaml", "Pulumi.yml")
+_BACKEND: Final = "PULUMI_BACKEND_URL"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A Pulumi project. ``root`` is the directory of its Pulumi.yaml."""
+
+    root: Path
+    file: Path
+    name: str
+    main: Path
+    interpreter: Path
+    defaults: dict[str, ConfigValue]
+    backend: str | None
+
+    def stack_file(self, stack: str) -> Path:
+        """Where the stack's config is."""
+        return self.root / f"Pulumi.{stack}{self.file.suffix}"
+
+    def read_stack(self, stack: str) -> StackFile:
+        """The stack's config, with the project's defaults below it. Raises EngineError."""
+        file = read_stack_file(self.stack_file(stack))
+        return StackFile(
+            file.path,
+            {**self.defaults, **file.config},
+            file.encryption_salt,
+            file.secrets_provider,
+        )
+
+    def state_directory(self) -> Path:
+        """Where the state is kept: PULUMI_BACKEND_URL, Pulumi.yaml's backend, or .local/state.
+
+        Raises EngineError for a place that is no directory of this machine.
+        """
+        url = os.environ.get(_BACKEND) or self.backend
+        if not url:
+            return self.root / ".local" / "state"
+        if not url.startswith("file://"):
+            raise EngineError(
+                f"{_BACKEND}: {url}: this engine keeps state in a directory only; expected a URL"
+                " like file:///var/lib/pulumi"
+            )
+        text = unquote(urlsplit(url)._replace(scheme="", netloc="", query="").geturl())
+        host = urlsplit(url).netloc  # file://~ and file://. have the path's first part here
+        path = Path(host + text).expanduser()
+        return path if path.is_absolute() else (self.root / path).resolve()
+
+
+def find_project(start: Path) -> Project:
+    """The project of a directory: the nearest Pulumi.yaml there or above. Raises EngineError."""
+    start = start.resolve()
+    for directory in (start, *start.parents):
+        for name in _NAMES:
+            if (directory / name).is_file():
+                return _read(directory / name)
+    raise EngineError(f"no Pulumi.yaml in {start} or above; run in the project or give --cwd")
+
+
+def _read(file: Path) -> Project:
+    try:
+        document = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise EngineError(f"{file}: cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise EngineError(f"{file}: not valid YAML: {reason}") from error
+    if not isinstance(document, dict):
+        raise EngineError(f"{file}: expected a mapping with the keys `name` and `runtime`")
+    name = document.get("name")
+    if not isinstance(name, str) or not name:
+        raise EngineError(f"{file}: name: {name!r}: expected the project's name")
+    options = _runtime_options(file, document.get("runtime"))
+    root = file.parent
+    return Project(
+        root=root,
+        file=file,
+        name=name,
+        main=(root / str(document.get("main") or ".")).resolve(),
+        interpreter=_interpreter(file, options),
+        defaults=_defaults(file, name, document.get("config")),
+        backend=(document.get("backend") or {}).get("url"),
+    )
+
+
+def _runtime_options(file: Path, runtime: Any) -> dict[str, Any]:
+    if isinstance(runtime, str):
+        runtime = {"name": runtime}
+    if not isinstance(runtime, dict) or runtime.get("name") != "python":
+        shown = runtime.get("name") if isinstance(runtime, dict) else runtime
+        raise EngineError(
+            f"{file}: runtime: {shown!r}: this engine runs Python programs only; deploy this"
+            " project with the `pulumi` command"
+        )
+    options = runtime.get("options") or {}
+    return dict(options)
+
+
+def _interpreter(file: Path, options: dict[str, Any]) -> Path:
+    virtualenv = options.get("virtualenv")
+    if not virtualenv:
+        return Path(sys.executable)
+    interpreter = file.parent / str(virtualenv) / "bin" / "python"
+    if not interpreter.exists():
+        raise EngineError(
+            f"{file}: runtime.options.virtualenv: {virtualenv}: no Python there; make it with"
+            f" `python3 -m venv {virtualenv}` and install the requirements"
+        )
+    return interpreter
+
+
+def _defaults(file: Path, name: str, config: Any) -> dict[str, ConfigValue]:
+    """The values of Pulumi.yaml's ``config``: plain, or under ``value`` or ``default``."""
+    values: dict[str, Any] = {}
+    for key, entry in (config or {}).items():
+        if not isinstance(entry, dict):
+            values[key] = entry
+        elif "value" in entry or "default" in entry:
+            values[key] = entry.get("value", entry.get("default"))
+    return parse_config(file, values, namespace=name)

@@ -1,0 +1,125 @@
+"""Runs a Pulumi program; started by the engine with the program's own Python.
+
+It needs nothing but the Pulumi SDK, and reads what it has to know as JSON from its standard
+input, so that no secret is on a command line. Exit codes: 0 done, 1 failed and said why, 3 stopped
+because the deployment was over.
+"""
+
+import sys
+
+# Its own directory is no place to import from: there is a `secrets` in it.
+sys.path.pop(0)
+
+import asyncio
+import json
+import logging
+import os
+import runpy
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+FAILED = 1
+STOPPED = 3
+
+
+def _imported_sdk() -> Any:
+    try:
+        import pulumi
+        import pulumi.runtime
+    except ImportError as error:
+        print(
+            f"{sys.executable} cannot import the Pulumi SDK ({error}); install the program's"
+            " requirements there",
+            file=sys.stderr,
+        )
+        sys.exit(FAILED)
+    return pulumi
+
+
+def _told() -> dict[str, Any]:
+    """What the engine says; the program itself has no input to read.
+
+    The engine keeps its end open for as long as it lives. A program that it has left behind,
+    however that came about, ends too.
+    """
+    stream = os.fdopen(os.dup(0))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    settings: dict[str, Any] = json.loads(stream.readline())
+
+    def watch() -> None:
+        stream.read()
+        os._exit(STOPPED)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return settings
+
+
+def _user_traceback(error: BaseException, main: Path) -> str:
+    """The traceback from the program's first frame on."""
+    frames = traceback.extract_tb(error.__traceback__)
+    files = {str(main), str(main / "__main__.py")}
+    first = next((i for i, frame in enumerate(frames) if frame.filename in files), 0)
+    lines = traceback.format_list(frames[first:])
+    return "".join([*lines, *traceback.format_exception_only(error)]).rstrip()
+
+
+def _run(pulumi: Any, settings: dict[str, Any]) -> int:
+    main = Path(settings["main"])
+    config = settings["config"]
+    os.environ["PULUMI_CONFIG"] = json.dumps(config)
+    os.environ["PULUMI_CONFIG_SECRET_KEYS"] = json.dumps(settings["secret_keys"])
+    pulumi.runtime.set_all_config(config, settings["secret_keys"])
+    pulumi.runtime.configure(
+        pulumi.runtime.Settings(
+            monitor=settings["address"],
+            engine=settings["address"],
+            project=settings["project"],
+            stack=settings["stack"],
+            parallel=settings["parallel"],
+            dry_run=settings["dry_run"],
+            organization=settings["organization"],
+            root_directory=settings["root"],
+        )
+    )
+    os.chdir(main if main.is_dir() else main.parent)
+    sys.argv = [str(main)]
+    sys.path.insert(0, str(main if main.is_dir() else main.parent))
+    # What is left undone when a deployment stops is of no interest to anybody.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    executor = ThreadPoolExecutor(max_workers=max(settings["parallel"], 1) * 4)
+    loop.set_default_executor(executor)
+
+    def program() -> None:
+        runpy.run_path(str(main), run_name="__main__")
+
+    try:
+        loop.run_until_complete(pulumi.runtime.run_in_stack(program))
+    except pulumi.RunError as error:
+        if "Resource monitor has terminated" in str(error):
+            return STOPPED
+        pulumi.log.error(str(error))
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            pulumi.log.error(error.code)
+        else:
+            pulumi.log.error(f"the program ended early, by sys.exit({error.code})")
+    except Exception as error:
+        pulumi.log.error("the program failed:\n" + _user_traceback(error, main))
+    else:
+        return 0
+    return FAILED
+
+
+if __name__ == "__main__":
+    sdk = _imported_sdk()
+    code = _run(sdk, _told())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads that wait for an answer that will not come hold nothing up

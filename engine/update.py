@@ -1,0 +1,223 @@
+"""One command over one stack: `up`, `preview`, `destroy`, from lock to history entry."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from engine.backend import Backend
+from engine.config import StackFile
+from engine.deployment import Deployment
+from engine.display import Report, Result
+from engine.errors import EngineError
+from engine.events import Severity
+from engine.lock import locked
+from engine.planning import Op
+from engine.program import Program
+from engine.project import Project
+from engine.secrets import PassphraseCrypter, passphrase_from_environment
+from engine.state import Checkpoint, Sealer, Snapshot
+from engine.work import Options, Stopped, Work
+
+INTERRUPTED: Final = 130
+"""Exit code of a run that the user stopped, as a shell gives it."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack with its state and config read, and its secrets opened."""
+
+    project: Project
+    name: str
+    backend: Backend
+    crypter: PassphraseCrypter | None
+    snapshot: Snapshot
+    config: dict[str, str]
+    secret_keys: list[str]
+
+
+def open_stack(project: Project, name: str, *, writes: bool) -> Stack:
+    """Read a stack. ``writes``: state will be written, so a passphrase must be at hand.
+
+    Raises EngineError, WrongPassphrase.
+    """
+    backend = Backend(project.state_directory(), project.name, name)
+    checkpoint = backend.read()
+    file = project.read_stack(name)
+    crypter, config_crypter = _crypters(checkpoint, file, writes)
+    values, secret_keys = file.decrypted(config_crypter)
+    snapshot = checkpoint.open(crypter) if checkpoint else Snapshot()
+    return Stack(project, name, backend, crypter, snapshot, values, secret_keys)
+
+
+def _crypters(
+    checkpoint: Checkpoint | None, file: StackFile, writes: bool
+) -> tuple[PassphraseCrypter | None, PassphraseCrypter | None]:
+    """What opens the state, and what opens the config: the same where their salts are."""
+    state_salt = checkpoint.salt if checkpoint else None
+    if not (state_salt or writes or file.has_secrets):
+        return None, None
+    passphrase = passphrase_from_environment()
+    if writes and not state_salt:
+        state_salt = file.encryption_salt
+    config_salt = file.encryption_salt if file.has_secrets else None
+    salts = sorted({salt for salt in (state_salt, config_salt) if salt})
+    with ThreadPoolExecutor(2) as pool:  # each takes some tenths of a second
+        crypters = pool.map(lambda salt: PassphraseCrypter.from_state(passphrase, salt), salts)
+        opened = dict(zip(salts, crypters, strict=True))
+    state = opened.get(state_salt or "")
+    if state is None and writes:
+        state = PassphraseCrypter.new(passphrase)
+    return state, opened.get(config_salt or "")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for. ``parallel`` is the number of operations at once."""
+
+    kind: str  # "update" or "destroy", as the history has it
+    preview: bool
+    parallel: int
+    expect_no_changes: bool = False
+
+
+def run(project: Project, name: str, request: Request, report: Report) -> int:
+    """Deploy, and show it: the exit code. Raises EngineError before anything is begun."""
+    with contextlib.ExitStack() as held:
+        lock: Path | None = None
+        if not request.preview:
+            backend = Backend(project.state_directory(), project.name, name)
+            lock = held.enter_context(locked(backend.locks))
+        # A program may name files of its project by relative paths, and so do its providers.
+        held.enter_context(contextlib.chdir(project.root))
+        return asyncio.run(_run(project, name, request, report, lock))
+
+
+async def _run(
+    project: Project, name: str, request: Request, report: Report, lock: Path | None
+) -> int:
+    begun, started = time.monotonic(), time.time()
+    program = await Program.start(project) if request.kind == "update" else None
+    try:
+        stack = await asyncio.to_thread(open_stack, project, name, writes=not request.preview)
+        options = Options(project.name, name, request.preview, request.parallel, stack.config)
+        work = Work(options, stack.snapshot, _saving(stack), report)
+        with report, _signals(work, lock, program, report):
+            await _carried_out(work, program, stack)
+            result = Result(
+                succeeded=not (work.failed or work.cancelled),
+                cancelled=work.cancelled,
+                preview=request.preview,
+                counts=work.counts,
+                failures=work.failures,
+                outputs=work.journal.snapshot().outputs if program else None,
+                outputs_before=stack.snapshot.outputs,
+                seconds=time.monotonic() - begun,
+            )
+            report.finish(result)
+        work.close()
+    finally:
+        if program is not None:
+            await program.stop()
+    if not request.preview:
+        counts = {op.value: count for op, count in work.counts.items()}
+        stack.backend.add_history(request.kind, started, counts, result.succeeded)
+    return _exit_code(result, request)
+
+
+def _saving(stack: Stack) -> Callable[[Snapshot], None]:
+    sealer = Sealer(stack.crypter)
+    return lambda snapshot: stack.backend.write(sealer.deployment(snapshot))
+
+
+async def _carried_out(work: Work, program: Program | None, stack: Stack) -> None:
+    """The whole deployment; what goes wrong is shown, and noted in the work."""
+    deployment = Deployment(work)
+    try:
+        await deployment.recover()
+        if program is None:
+            await deployment.destroy()
+        else:
+            await _deploy(deployment, work, program, stack)
+    except Stopped:
+        pass  # why has been shown
+    except EngineError as error:
+        deployment.fail(str(error))
+
+
+def _exit_code(result: Result, request: Request) -> int:
+    if result.cancelled:
+        return INTERRUPTED
+    if not result.succeeded:
+        return 1
+    changed = sum(n for op, n in result.counts.items() if op not in (Op.SAME, Op.READ))
+    if request.expect_no_changes and changed:
+        print(f"error: no changes were expected, and there are {changed}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _deploy(deployment: Deployment, work: Work, program: Program, stack: Stack) -> None:
+    # Imported while the program's process starts: its protocol takes a while to load.
+    from engine.host import Engine, Monitor, served
+
+    monitor = Monitor(deployment, work.options, work.display)
+    async with served(monitor, Engine(work.display)) as address:
+        ran = await program.run(
+            stack.project, work.options, stack.secret_keys, address, work.display
+        )
+        await monitor.idle()
+    if not ran or not monitor.finished:
+        deployment.fail()
+    work.save()
+    work.go_on()
+    await deployment.finish()
+
+
+@contextmanager
+def _signals(
+    work: Work, lock: Path | None, program: Program | None, report: Report
+) -> Iterator[None]:
+    """Ctrl-C and SIGTERM: the first ends the run in order, the second at once."""
+    loop = asyncio.get_running_loop()
+    ending: list[asyncio.Task[None]] = []
+
+    def stop() -> None:
+        if work.cancelled:
+            _leave_at_once(report, lock)
+        work.cancel()
+        report.message(
+            Severity.WARNING,
+            "stopping: running operations are being cancelled; once more to stop at once",
+        )
+        if program is not None:
+            ending.append(asyncio.ensure_future(program.stop()))
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def _leave_at_once(report: Report, lock: Path | None) -> None:
+    """The state says which operations run; the next run finds out what became of them."""
+    report.__exit__(None, None, None)
+    print("stopped at once; the next run finds out what was under way", file=sys.stderr)
+    sys.stdout.flush()
+    if lock is not None:
+        lock.unlink(missing_ok=True)
+    os._exit(INTERRUPTED)

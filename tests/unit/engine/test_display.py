@@ -1,0 +1,168 @@
+"""What people and programs are shown."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from engine.display import Json, Plain, Result, choose, summary
+from engine.events import Severity, Step
+from engine.planning import Change, Op
+from engine.show import redacted, shown
+from engine.values import UNKNOWN, Properties, Secret
+
+URN = "urn:pulumi:dev::web::x:y:Z::a"
+
+
+def result(
+    counts: dict[Op, int] | None = None,
+    *,
+    succeeded: bool = True,
+    cancelled: bool = False,
+    preview: bool = False,
+    failures: int = 0,
+    outputs: Properties | None = None,
+    before: Properties | None = None,
+) -> Result:
+    return Result(succeeded, cancelled, preview, counts or {}, failures, outputs, before, 1.25)
+
+
+def plain() -> tuple[Plain, io.StringIO, io.StringIO]:
+    out, err = io.StringIO(), io.StringIO()
+    return Plain(out, err), out, err
+
+
+def test_values_are_short_and_no_secret_is_among_them() -> None:
+    value: Properties = {"a": Secret("hush"), "b": [UNKNOWN, {"c": Secret(1)}], "d": None}
+    assert redacted(value) == {"a": "[secret]", "b": ["[unknown]", {"c": "[secret]"}], "d": None}
+    assert shown(Secret("hush")) == "[secret]"
+    assert shown(UNKNOWN) == "[unknown]"
+    assert len(shown("x" * 1000)) < 100
+
+
+def test_counts_are_one_line() -> None:
+    counts = {Op.CREATE: 3, Op.UPDATE: 1, Op.SAME: 38}
+    assert summary(result(counts)) == "+ 3 created, ~ 1 updated, 38 unchanged"
+    assert summary(result(counts, preview=True)) == ("+ 3 to create, ~ 1 to update, 38 unchanged")
+    assert summary(result()) == "0 unchanged"
+    assert summary(result({Op.REPLACE: 1, Op.DELETE: 2}, failures=1)) == (
+        "+- 1 replaced, - 2 deleted, 1 failed"
+    )
+
+
+def test_a_preview_lists_what_changes_and_not_what_does_not() -> None:
+    display, out, _ = plain()
+    changes = (
+        Change("spec.replicas", "1", "2"),
+        Change("spec.selector", "{}", None, replaces=True),
+        Change("data", None, "[secret]"),
+    )
+    display.known(Step(URN, Op.REPLACE, changes=changes))
+    display.known(Step(URN, Op.SAME))
+    assert out.getvalue().splitlines() == [
+        "+- x:y:Z a replace",
+        "       spec.replicas: 1 => 2",
+        "       spec.selector: - {}  (forces replacement)",
+        "       data: + [secret]",
+    ]
+
+
+def test_a_long_list_of_changes_is_cut() -> None:
+    display, out, _ = plain()
+    many = tuple(Change(f"p{i}", "1", "2") for i in range(50))
+    display.known(Step(URN, Op.UPDATE, changes=many))
+    assert out.getvalue().splitlines()[-1].strip() == "… 30 more"
+
+
+def test_a_status_is_shown_once_and_not_when_it_is_empty() -> None:
+    display, out, _ = plain()
+    for line in ("waiting", "waiting", "", "waiting"):
+        display.status(URN, line)
+    assert out.getvalue().splitlines() == ["   x:y:Z a: waiting", "   x:y:Z a: waiting"]
+
+
+def test_errors_go_to_standard_error() -> None:
+    display, out, err = plain()
+    display.failed(Step(URN, Op.CREATE), "no room")
+    display.message(Severity.ERROR, "no such zone")
+    display.message(Severity.WARNING, "careful", URN)
+    assert err.getvalue().splitlines() == ["error: x:y:Z a: no room", "error: no such zone"]
+    assert out.getvalue().splitlines() == ["warning: x:y:Z a: careful"]
+
+
+def test_a_reader_that_has_gone_does_not_stop_a_deployment() -> None:
+    class Gone(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise BrokenPipeError
+
+    Plain(Gone(), Gone()).started(Step(URN, Op.CREATE))
+
+
+def test_the_end_shows_outputs_with_what_changed_in_them() -> None:
+    display, out, _ = plain()
+    display.finish(
+        result(
+            {Op.SAME: 2},
+            outputs={"a": 1, "pass": Secret("hush"), "new": UNKNOWN},
+            before={"a": 0, "pass": Secret("hush"), "old": True},
+        )
+    )
+    assert out.getvalue().splitlines() == [
+        "Outputs:",
+        "    a   : 0 => 1",
+        "    new : [unknown]",
+        "    old : - true",
+        "    pass: [secret]",
+        "2 unchanged (done in 1.2 s)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (result(succeeded=False, outputs={"a": 1}), "0 unchanged (failed after 1.2 s)"),
+        (result(succeeded=False, cancelled=True), "0 unchanged (cancelled after 1.2 s)"),
+        (result(preview=True), "0 unchanged (previewed in 1.2 s)"),
+    ],
+)
+def test_the_end_says_how_it_ended(end: Result, words: str) -> None:
+    display, out, _ = plain()
+    display.finish(end)
+    assert out.getvalue().splitlines() == [words]
+
+
+def test_json_is_one_document_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Json()
+    display.started(Step(URN, Op.CREATE))
+    display.finished(Step(URN, Op.CREATE, note="x", changes=(Change("p", "1", "2"),)), 0.5)
+    display.failed(Step(URN, Op.UPDATE), "no room")
+    display.message(Severity.WARNING, "careful", URN)
+    display.finish(result({Op.CREATE: 1}, succeeded=False, outputs={"a": Secret("hush")}))
+    document = json.loads(capsys.readouterr().out)
+    assert document == {
+        "result": "failed",
+        "preview": False,
+        "changes": {"create": 1},
+        "outputs": {"a": "[secret]"},
+        "steps": [
+            {
+                "op": "create",
+                "urn": URN,
+                "type": "x:y:Z",
+                "name": "a",
+                "note": "x",
+                "changes": [{"path": "p", "old": "1", "new": "2", "replaces": False}],
+                "seconds": 0.5,
+            },
+            {"op": "update", "urn": URN, "type": "x:y:Z", "name": "a", "error": "no room"},
+        ],
+        "diagnostics": [{"severity": "warning", "message": "careful", "urn": URN}],
+        "seconds": 1.25,
+    }
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    assert isinstance(choose(as_json=False), Plain)
+    assert isinstance(choose(as_json=True), Json)

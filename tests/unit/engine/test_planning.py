@@ -1,0 +1,198 @@
+"""The rules by which a deployment is planned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import planning
+from engine.errors import EngineError
+from engine.planning import Goal, Op, Plan, plan
+from engine.providers import Diff
+from engine.show import shown
+from engine.state import StoredResource
+from engine.urns import make_urn
+from engine.values import UNKNOWN, Properties, Secret
+
+NOTHING = Diff()
+GOAL = Goal("test:index:Thing", "a", custom=True)
+
+
+def urn(name: str) -> str:
+    return make_urn("dev", "project", "", "test:index:Thing", name)
+
+
+def stored(name: str = "a", **fields: object) -> StoredResource:
+    resource = StoredResource(urn(name), "test:index:Thing", custom=True, id=f"{name}-1")
+    return replace(resource, **fields)  # type: ignore[arg-type]
+
+
+def test_what_the_state_does_not_have_is_created() -> None:
+    assert plan(GOAL, None, NOTHING) == Plan(Op.CREATE)
+
+
+def test_what_somebody_else_managed_is_created() -> None:
+    assert plan(GOAL, stored(external=True), NOTHING).op is Op.CREATE
+
+
+def test_what_does_not_differ_stays() -> None:
+    assert plan(GOAL, stored(), NOTHING) == Plan(Op.SAME)
+
+
+def test_what_differs_is_updated() -> None:
+    assert plan(GOAL, stored(), Diff(("x",))) == Plan(Op.UPDATE, ("x",))
+
+
+def test_what_was_never_ready_is_updated_though_nothing_differs() -> None:
+    assert plan(GOAL, stored(init_errors=("no pod",)), NOTHING).op is Op.UPDATE
+
+
+@pytest.mark.parametrize(
+    ("goal", "old", "diff", "reason"),
+    [
+        (GOAL, stored(), Diff(("x",), ("x",)), "x"),
+        (GOAL, stored(taint=True), NOTHING, "id"),
+        (GOAL, stored(pending_replacement=True), NOTHING, "id"),
+        (replace(GOAL, replace_on_changes=("x",)), stored(), Diff(("x.y",)), "x.y"),
+        (replace(GOAL, replace_on_changes=("x[*].y",)), stored(), Diff(("x[3].y",)), "x[3].y"),
+        (replace(GOAL, replace_with=(urn("b"),)), stored(), NOTHING, "replaceWith"),
+        (replace(GOAL, deleted_with=urn("b")), stored(), NOTHING, "deletedWith"),
+        (
+            replace(GOAL, replacement_trigger=2),
+            stored(replacement_trigger=1),
+            NOTHING,
+            "replacementTrigger",
+        ),
+        (
+            replace(GOAL, replacement_trigger=UNKNOWN),
+            stored(replacement_trigger=1),
+            NOTHING,
+            "replacementTrigger",
+        ),
+    ],
+)
+def test_each_reason_to_replace_is_named(
+    goal: Goal, old: StoredResource, diff: Diff, reason: str
+) -> None:
+    planned = plan(goal, old, diff, replaced={urn("b")})
+    assert (planned.op, planned.replaces) == (Op.REPLACE, (reason,))
+
+
+def test_another_provider_replaces() -> None:
+    assert plan(GOAL, stored(), NOTHING, provider_changed=True).replaces == ("provider",)
+
+
+def test_a_trigger_that_is_new_or_the_same_replaces_nothing() -> None:
+    goal = replace(GOAL, replacement_trigger=Secret("x"))
+    assert plan(goal, stored(), NOTHING).op is Op.SAME
+    assert plan(goal, stored(replacement_trigger="x"), NOTHING).op is Op.SAME
+
+
+@pytest.mark.parametrize("provider", [True, False])
+@pytest.mark.parametrize("program", [None, True, False])
+def test_the_program_overrules_the_provider_on_what_comes_first(
+    provider: bool, program: bool | None
+) -> None:
+    goal = replace(GOAL, delete_before_replace=program)
+    planned = plan(goal, stored(), Diff(("x",), ("x",), provider))
+    assert planned.delete_first is (provider if program is None else program)
+
+
+def test_a_child_takes_over_what_it_does_not_say_itself() -> None:
+    parent = replace(GOAL, protect=True, retain_on_delete=True, deleted_with=urn("b"))
+    child = planning.inherited(GOAL, parent)
+    assert (child.protect, child.retain_on_delete, child.deleted_with) == (True, True, urn("b"))
+    own = replace(GOAL, protect=False, retain_on_delete=False, deleted_with=urn("c"))
+    assert planning.inherited(own, parent) == own
+    assert planning.inherited(GOAL, None) == GOAL
+
+
+def test_protection_holds_while_state_and_program_both_say_so() -> None:
+    with pytest.raises(EngineError, match="protected"):
+        planning.refuse_replacing_protected(stored(protect=True), True)
+    planning.refuse_replacing_protected(stored(protect=True), False)
+    planning.refuse_replacing_protected(stored(), True)
+
+
+def test_protected_resources_are_named_before_anything_is_deleted() -> None:
+    with pytest.raises(EngineError, match=r"test:index:Thing a, test:index:Thing b;"):
+        planning.refuse_deleting_protected([stored("b", protect=True), stored(protect=True)])
+    planning.refuse_deleting_protected([stored(), stored("b", protect=True, delete=True)])
+
+
+def test_what_hangs_on_a_replaced_resource_is_unknown_to_its_dependents() -> None:
+    old = stored(
+        "b",
+        inputs={"x": 1, "y": 2},
+        property_dependencies={"x": (urn("a"),), "y": (), "gone": (urn("a"),)},
+    )
+    assert planning.inputs_without(old, {urn("a")}) == {"x": UNKNOWN, "y": 2}
+    assert planning.inputs_without(old, {urn("c")}) is None
+
+
+def test_a_resource_goes_with_its_provider_and_with_what_it_is_deleted_with() -> None:
+    assert planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("p")})
+    assert planning.goes_with(stored(deleted_with=urn("b")), {urn("b")})
+    assert not planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("b")})
+
+
+def test_only_managed_resources_still_to_come_are_reached_by_a_replacement() -> None:
+    assert planning.may_be_dependent(stored(), set())
+    assert not planning.may_be_dependent(stored(), {urn("a")})
+    assert not planning.may_be_dependent(stored(external=True), set())
+    assert not planning.may_be_dependent(stored(delete=True), set())
+    assert not planning.may_be_dependent(stored(custom=False), set())
+
+
+def test_dependents_children_and_managed_resources_are_deleted_first() -> None:
+    p, a = stored("p"), stored("a")
+    b = stored("b", dependencies=(urn("a"),), provider=f"{urn('p')}::p-1")
+    c = stored("c", parent=urn("a"), property_dependencies={"x": (urn("b"),)})
+    order = planning.order_of_deletion([p, a, b, c])
+    assert order == {p: {b}, a: {b, c}, b: {c}, c: frozenset()}
+
+
+def test_a_condemned_original_goes_before_what_it_needed() -> None:
+    a = stored("a")
+    b = stored("b", delete=True, dependencies=(urn("a"),))
+    assert planning.order_of_deletion([a, b]) == {a: {b}, b: frozenset()}
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(0, 5), max_size=4)), max_size=12))
+def test_an_order_of_deletion_never_goes_round_in_a_circle(
+    shapes: list[tuple[int, list[int]]],
+) -> None:
+    condemned = [
+        stored(str(name), dependencies=tuple(urn(str(other)) for other in others))
+        for name, others in shapes
+    ]
+    order = planning.order_of_deletion(condemned)
+    position = {resource: index for index, resource in enumerate(condemned)}
+    assert list(order) == condemned
+    assert all(position[o] > position[r] for r, others in order.items() for o in others)
+
+
+def test_changes_are_shown_where_they_are_with_secrets_hidden() -> None:
+    old: Properties = {"spec": {"a": 1, "b": [1, 2]}, "data": Secret("old"), "gone": True}
+    new: Properties = {"spec": {"a": 2, "b": [1, 3], "c": {}}, "data": Secret("new"), "here": "x"}
+    planned = Plan(Op.REPLACE, ("spec", "data", "gone", "here"), ("spec.a",))
+    lines = planning.changes(old, new, planned, shown)
+    assert [(c.path, c.old, c.new) for c in lines] == [
+        ("spec.a", "1", "2"),
+        ("spec.b[1]", "2", "3"),
+        ("data", "[secret]", "[secret]"),
+        ("gone", "true", None),
+        ("here", None, '"x"'),
+    ]
+    assert next(c.path for c in lines if c.replaces) == "spec.a"
+    assert not any(c.replaces for c in lines if c.path in ("data", "gone", "here"))
+
+
+def test_a_change_inside_a_secret_is_hidden() -> None:
+    old: Properties = {"data": Secret({"a": "hush"})}
+    new: Properties = {"data": Secret({"a": "hush!"})}
+    (change,) = planning.changes(old, new, Plan(Op.UPDATE, ("data.a",)), shown)
+    assert (change.old, change.new) == ("[secret]", "[secret]")

@@ -1,0 +1,112 @@
+"""What Pulumi.yaml says, and where things are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.errors import EngineError
+from engine.project import find_project
+
+
+def write(directory: Path, text: str) -> Path:
+    (directory / "Pulumi.yaml").write_text(text)
+    return directory
+
+
+def test_a_project_is_found_from_below(tmp_path: Path) -> None:
+    write(tmp_path, "name: web\nruntime: python\n")
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    project = find_project(inner)
+    assert (project.name, project.root, project.main) == ("web", tmp_path, tmp_path)
+    assert project.interpreter == Path(sys.executable)
+
+
+def test_the_virtualenv_and_the_main_directory_are_the_projects(tmp_path: Path) -> None:
+    python = tmp_path / "env/bin/python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    write(
+        tmp_path,
+        "name: web\nmain: src\nruntime:\n  name: python\n  options:\n    virtualenv: env\n",
+    )
+    project = find_project(tmp_path)
+    assert (project.interpreter, project.main) == (python, tmp_path / "src")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("runtime: python", "name: None: expected the project's name"),
+        ("name: web\nruntime: nodejs", "runtime: 'nodejs': this engine runs Python"),
+        ("name: web", "runtime: None"),
+        ("- web", "expected a mapping"),
+        ("name: [", "not valid YAML"),
+        (
+            "name: web\nruntime:\n  name: python\n  options: {virtualenv: env}",
+            "virtualenv: env: no Python there; make it with",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_project_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(EngineError, match=message) as caught:
+        find_project(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_no_project_at_all_is_said(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"no Pulumi\.yaml .* give --cwd"):
+        find_project(tmp_path)
+
+
+def test_the_projects_defaults_lie_below_the_stacks_config(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "name: web\nruntime: python\nconfig:\n  size: 1\n  shape: {value: round}\n"
+        "  kind: {type: string, default: soft}\n  later: {type: string}\n",
+    )
+    (tmp_path / "Pulumi.dev.yaml").write_text("config:\n  web:size: 2\n")
+    assert find_project(tmp_path).read_stack("dev").config == {
+        "web:size": 2,
+        "web:shape": "round",
+        "web:kind": "soft",
+    }
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("", "{root}/.local/state"),
+        ("file:///var/lib/pulumi", "/var/lib/pulumi"),
+        ("file:///with%20space?no_tmp_dir=true", "/with space"),
+        ("file://./here", "{root}/here"),
+        ("file://~/there", "{home}/there"),
+        ("file://~", "{home}"),
+    ],
+)
+def test_the_state_is_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, expected: str
+) -> None:
+    monkeypatch.setenv("PULUMI_BACKEND_URL", url)
+    project = find_project(write(tmp_path, "name: web\nruntime: python\n"))
+    assert str(project.state_directory()) == expected.format(root=tmp_path, home=Path.home())
+
+
+def test_the_projects_own_backend_is_used_where_the_environment_names_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    write(tmp_path, "name: web\nruntime: python\nbackend:\n  url: file:///srv/state\n")
+    assert find_project(tmp_path).state_directory() == Path("/srv/state")
+
+
+def test_a_backend_that_is_no_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://bucket")
+    project = find_project(write(tmp_path, "name: web\nruntime: python\n"))
+    with pytest.raises(EngineError, match="s3://bucket: this engine keeps state in a directory"):
+        project.state_directory()

@@ -1,0 +1,267 @@
+"""The state: Pulumi's own checkpoint, read, changed and written back whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import secrets
+from engine.backend import Backend, write_atomically
+from engine.errors import EngineError
+from engine.journal import Journal
+from engine.secrets import PassphraseCrypter
+from engine.state import Pending, Sealer, Snapshot, StoredResource, in_the_clear, to_json
+from engine.values import Secret
+
+WRITTEN_BY_PULUMI = Path(__file__).with_name("data") / "pulumi-3.272.json"
+URN = "urn:pulumi:dev::web::x:y:Z::"
+
+
+def stored(name: str, **values: Any) -> StoredResource:
+    return replace(StoredResource(URN + name, "x:y:Z", True, id=name), **values)
+
+
+@pytest.fixture
+def crypter(monkeypatch: pytest.MonkeyPatch) -> PassphraseCrypter:
+    monkeypatch.setattr(secrets, "_ROUNDS", 10)
+    return PassphraseCrypter.new("x")
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Backend:
+    return Backend(tmp_path, "web", "dev")
+
+
+def _names(snapshot: Snapshot) -> list[str]:
+    return [r.urn.removeprefix(URN) for r in snapshot.resources]
+
+
+def _opened(stored: Any, crypter: PassphraseCrypter) -> Any:
+    """Stored JSON with its secrets as values: Go and Python escape text differently."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "plaintext" in value:
+                return ("secret", json.loads(value["plaintext"]))
+            return {key: read(item) for key, item in value.items()}
+        return [read(item) for item in value] if isinstance(value, list) else value
+
+    return read(in_the_clear(stored, crypter))
+
+
+def test_a_checkpoint_of_pulumis_comes_back_as_it_was(tmp_path: Path) -> None:
+    backend = Backend(tmp_path, "demo", "dev")
+    backend.file.parent.mkdir(parents=True)
+    shutil.copy(WRITTEN_BY_PULUMI, backend.file)
+    checkpoint = backend.read()
+    assert checkpoint is not None
+    assert checkpoint.salt is not None
+    crypter = PassphraseCrypter.from_state("x", checkpoint.salt)
+    snapshot = checkpoint.open(crypter)
+    assert snapshot.outputs["pet"] == "distinct-goldfish"
+    assert isinstance(snapshot.outputs["pw"], Secret)
+    written = Sealer(crypter).deployment(snapshot)
+    known: Any = json.loads(WRITTEN_BY_PULUMI.read_text())["checkpoint"]["latest"]
+    assert _opened(written["resources"], crypter) == _opened(known["resources"], crypter)
+    assert written["secrets_providers"] == known["secrets_providers"]
+    assert written["manifest"]["magic"] == known["manifest"]["magic"]
+
+
+def test_every_field_of_a_resource_comes_back(backend: Backend, crypter: PassphraseCrypter) -> None:
+    full = StoredResource(
+        urn=URN + "a",
+        type="x:y:Z",
+        custom=True,
+        id="1",
+        inputs={"a": 1, "b": Secret({"c": [None, True]})},
+        outputs={"d": Secret("e")},
+        parent=URN + "p",
+        provider=f"{URN}q::2",
+        dependencies=(URN + "b", URN + "c"),
+        property_dependencies={"a": (URN + "b",), "b": ()},
+        protect=True,
+        external=True,
+        delete=True,
+        taint=True,
+        pending_replacement=True,
+        retain_on_delete=True,
+        deleted_with=URN + "d",
+        replace_with=(URN + "e",),
+        init_errors=("one", "two"),
+        additional_secret_outputs=("d",),
+        custom_timeouts={"create": 90.0},
+        ignore_changes=("f",),
+        replace_on_changes=("g",),
+        replacement_trigger=Secret(3),
+        created="then",
+        modified="now",
+        carried={"sourcePosition": "project:///x"},
+    )
+    empty = StoredResource("", "", False)
+    assert all(getattr(full, field.name) != getattr(empty, field.name) for field in fields(full)), (
+        "a field that this test forgets"
+    )
+    backend.write(Sealer(crypter).deployment(Snapshot((full,), (Pending("creating", full),))))
+    checkpoint = backend.read()
+    assert checkpoint is not None
+    back = checkpoint.open(crypter)
+    for resource in (back.resources[0], back.pending[0].resource):
+        assert {f.name: getattr(resource, f.name) for f in fields(resource)} == {
+            f.name: getattr(full, f.name) for f in fields(full)
+        }
+    assert back.pending[0].kind == "creating"
+
+
+def test_what_is_empty_is_left_out() -> None:
+    bare = StoredResource(URN + "a", "x:y:Z", False)
+    assert to_json(bare, lambda value: value) == {
+        "urn": URN + "a",
+        "custom": False,
+        "type": "x:y:Z",
+    }
+
+
+def test_a_stack_without_state_has_none(backend: Backend) -> None:
+    assert backend.read() is None
+
+
+def test_the_state_before_is_kept(backend: Backend, crypter: PassphraseCrypter) -> None:
+    sealer = Sealer(crypter)
+    backend.write(sealer.deployment(Snapshot((stored("a"),))))
+    first = backend.file.read_text()
+    backend.write(sealer.deployment(Snapshot((stored("b"),))))
+    assert backend.file.with_name("dev.json.bak").read_text() == first
+
+
+def test_a_write_that_fails_leaves_the_file_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    write_atomically(file, "one")
+
+    def full(_descriptor: int) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(file, "two")
+    assert file.read_text() == "one"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_damaged_state_is_named_with_the_one_before(backend: Backend) -> None:
+    backend.file.parent.mkdir(parents=True)
+    backend.file.write_text("{")
+    with pytest.raises(EngineError, match=r"dev\.json: cannot be read: .* dev\.json\.bak"):
+        backend.read()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"version": 2}, "version 2 of a checkpoint"),
+        ([], "version None of a checkpoint"),
+        (
+            {"version": 3, "checkpoint": {"latest": {"secrets_providers": {"type": "service"}}}},
+            "secrets are kept by 'service'",
+        ),
+    ],
+)
+def test_state_of_another_kind_is_refused(backend: Backend, content: Any, message: str) -> None:
+    backend.file.parent.mkdir(parents=True)
+    backend.file.write_text(json.dumps(content))
+    with pytest.raises(EngineError, match=message):
+        backend.read()
+
+
+def test_compressed_state_is_refused_and_not_taken_for_none(backend: Backend) -> None:
+    backend.file.parent.mkdir(parents=True)
+    backend.file.with_name("dev.json.gz").write_bytes(b"")
+    with pytest.raises(EngineError, match="compressed"):
+        backend.read()
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "x" * 101])
+def test_a_stack_name_stays_in_its_directory(tmp_path: Path, name: str) -> None:
+    with pytest.raises(EngineError, match="expected a name of letters"):
+        Backend(tmp_path, "web", name)
+
+
+def test_a_secret_is_not_written_without_a_passphrase() -> None:
+    with pytest.raises(EngineError, match="PULUMI_CONFIG_PASSPHRASE"):
+        Sealer(None).deployment(Snapshot((stored("a", inputs={"x": [Secret(1)]}),)))
+
+
+def test_outputs_can_be_read_without_a_passphrase_but_for_the_secret_ones(
+    backend: Backend, crypter: PassphraseCrypter
+) -> None:
+    stack = replace(
+        stored("s", outputs={"open": [1], "hush": {"x": Secret(1)}}), type="pulumi:pulumi:Stack"
+    )
+    backend.write(Sealer(crypter).deployment(Snapshot((stack,))))
+    checkpoint = backend.read()
+    assert checkpoint is not None
+    assert checkpoint.open(None).outputs == {"open": [1], "hush": {"x": Secret(None)}}
+
+
+def test_an_export_in_the_clear_has_no_ciphertext(crypter: PassphraseCrypter) -> None:
+    deployment = Sealer(crypter).deployment(Snapshot((stored("a", inputs={"x": Secret(1)}),)))
+    clear = in_the_clear(deployment, crypter)
+    assert clear["resources"][0]["inputs"]["x"]["plaintext"] == "1"
+    assert "ciphertext" not in json.dumps(clear)
+
+
+# -- the journal -----------------------------------------------------------------------------------
+
+
+def test_what_is_settled_stands_before_what_is_still_to_come() -> None:
+    a, b = stored("a"), stored("b")
+    journal = Journal(Snapshot((a, b)))
+    journal.settle(stored("c"), None)
+    journal.settle(stored("b", inputs={"x": 1}), b)
+    assert _names(journal.snapshot()) == ["c", "b", "a"]
+    assert journal.left() == (a,)
+    assert journal.old(URN + "b") is None
+
+
+def test_a_condemned_original_is_kept_until_it_is_deleted() -> None:
+    a = stored("a")
+    journal = Journal(Snapshot((a,)))
+    journal.settle(stored("a", id="2"), a, condemn=True)
+    assert [(r.id, r.delete) for r in journal.snapshot().resources] == [("2", False), ("a", True)]
+    assert journal.old(URN + "a") is None, "the program is not compared with it"
+    condemned = journal.find(URN + "a", "a")
+    assert condemned is not None
+    journal.drop(condemned)
+    assert [r.id for r in journal.snapshot().resources] == ["2"]
+
+
+def test_an_operation_is_pending_from_its_begin_to_its_end() -> None:
+    journal, a = Journal(Snapshot()), stored("a")
+    journal.begin("creating", a)
+    assert [(p.kind, p.resource) for p in journal.snapshot().pending] == [("creating", a)]
+    journal.end(a)
+    assert journal.snapshot().pending == ()
+
+
+def test_references_to_a_renamed_resource_follow_it() -> None:
+    a = stored("a")
+    b = stored(
+        "b",
+        parent=a.urn,
+        dependencies=(a.urn,),
+        provider=f"{a.urn}::a",
+        deleted_with=a.urn,
+        replace_with=(a.urn,),
+        property_dependencies={"x": (a.urn,)},
+    )
+    journal = Journal(Snapshot((a, b)))
+    journal.settle(stored("new"), a)
+    renamed = journal.snapshot().resources[1]
+    assert set(renamed.references()) == {URN + "new"}
+    assert renamed.provider == f"{URN}new::a"

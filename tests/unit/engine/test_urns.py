@@ -1,0 +1,92 @@
+"""URNs, provider references, and the former URNs of what was renamed."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.aliases import Alias, Place, former_urns
+from engine.urns import (
+    is_default_provider,
+    make_urn,
+    name_of,
+    package_of,
+    provided_package,
+    resource_type_of,
+    short,
+    split_reference,
+)
+
+STACK = "urn:pulumi:dev::web::pulumi:pulumi:Stack::web-dev"
+GROUP = "urn:pulumi:dev::web::my:index:Group::g"
+
+
+def test_a_urn_has_the_types_of_the_parents_but_not_the_stacks() -> None:
+    assert make_urn("dev", "web", "", "pulumi:pulumi:Stack", "web-dev") == STACK
+    assert make_urn("dev", "web", STACK, "my:index:Group", "g") == GROUP
+    child = make_urn("dev", "web", GROUP, "k:core/v1:Pod", "g-p")
+    assert child == "urn:pulumi:dev::web::my:index:Group$k:core/v1:Pod::g-p"
+    assert make_urn("dev", "web", child, "x:y:Z", "n").split("::")[2] == (
+        "my:index:Group$k:core/v1:Pod$x:y:Z"
+    )
+
+
+def test_a_name_may_hold_colons() -> None:
+    urn = make_urn("dev", "web", GROUP, "x:y:Z", "a::b")
+    assert (name_of(urn), resource_type_of(urn), short(urn)) == ("a::b", "x:y:Z", "x:y:Z a::b")
+
+
+def test_packages_are_told_from_types() -> None:
+    assert package_of("kubernetes:core/v1:Pod") == "kubernetes"
+    assert provided_package("pulumi:providers:kubernetes") == "kubernetes"
+
+
+def test_a_provider_reference_is_a_urn_and_an_id() -> None:
+    assert split_reference(f"{GROUP}::some-id") == (GROUP, "some-id")
+    with pytest.raises(ValueError, match="no provider reference"):
+        split_reference("nonsense")
+
+
+def test_providers_of_the_engines_own_making_are_known() -> None:
+    def provider(name: str) -> str:
+        return make_urn("dev", "web", "", "pulumi:providers:random", name)
+
+    assert is_default_provider(provider("default"))
+    assert is_default_provider(provider("default_4_21_4"))
+    assert not is_default_provider(provider("defaults"))
+    assert not is_default_provider(GROUP.replace("::g", "::default"))
+
+
+def place(parent: str = STACK, name: str = "a") -> Place:
+    return Place("dev", "web", parent, "x:y:Z", name)
+
+
+@pytest.mark.parametrize(
+    ("alias", "urn"),
+    [
+        (Alias(urn="urn:pulumi:any"), "urn:pulumi:any"),
+        (Alias(name="old"), "urn:pulumi:dev::web::x:y:Z::old"),
+        (Alias(type="x:y:Old"), "urn:pulumi:dev::web::x:y:Old::a"),
+        (Alias(stack="prod", project="site"), "urn:pulumi:prod::site::x:y:Z::a"),
+        (Alias(parent=GROUP), "urn:pulumi:dev::web::my:index:Group$x:y:Z::a"),
+    ],
+)
+def test_what_an_alias_leaves_out_is_as_it_is_now(alias: Alias, urn: str) -> None:
+    assert former_urns(place(), [alias], {}) == (urn,)
+
+
+def test_an_alias_without_parent_was_at_the_top() -> None:
+    assert former_urns(place(GROUP), [Alias(no_parent=True)], {}) == (
+        "urn:pulumi:dev::web::x:y:Z::a",
+    )
+
+
+def test_children_of_a_renamed_parent_are_looked_for_under_its_former_name() -> None:
+    renamed = {GROUP: GROUP.replace("::g", "::old")}
+    below = "urn:pulumi:dev::web::my:index:Group$x:y:Z::"
+    assert former_urns(place(GROUP, "g-a"), [], renamed) == (f"{below}old-a",)
+    assert former_urns(place(GROUP, "other"), [], renamed) == (f"{below}other",)
+    assert former_urns(place(GROUP, "g-a"), [Alias(name="g-b")], renamed) == (
+        f"{below}g-b",
+        f"{below}old-a",
+        f"{below}old-b",
+    )
