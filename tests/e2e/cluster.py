@@ -1,0 +1,159 @@
+"""Handles on the running dev stack: the user's side by SSH, the operator's by kubectl and make."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMESPACE = "slurm"
+T = TypeVar("T")
+
+
+def execute(
+    command: Sequence[str | Path],
+    *,
+    check: bool = True,
+    timeout: float = 120,
+    stdin: str | None = None,
+    env: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command; fails the test with all that it said unless its exit code is as hoped."""
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd=ROOT,
+        input=stdin,
+        env=env,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+    )
+    if check:
+        assert result.returncode == 0, (
+            f"{command}: {result.returncode}\n{result.stdout}{result.stderr}"
+        )
+    return result
+
+
+def eventually(what: str, probe: Callable[[], T], timeout: float = 60) -> T:
+    """The probe's first true answer; fails the test, naming `what`, after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = probe()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"after {timeout} s not: {what} (last: {answer!r})"
+        time.sleep(0.3)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One deployed stack with a local cluster."""
+
+    stack: str = "dev"
+
+    @property
+    def directory(self) -> Path:
+        return ROOT / ".local" / self.stack
+
+    @property
+    def stack_file(self) -> Path:
+        return ROOT / f"Pulumi.{self.stack}.yaml"
+
+    @property
+    def state_file(self) -> Path:
+        return ROOT / ".local/state/.pulumi/stacks/slurmstack" / f"{self.stack}.json"
+
+    # --- The user ---------------------------------------------------------------------------------
+
+    def ssh(
+        self, script: str, *, check: bool = True, timeout: float = 120, tty: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a script in the user's login shell."""
+        options = ["-tt"] if tty else []
+        return execute(
+            ["ssh", *options, "-F", self.directory / "ssh_config", "login", script],
+            check=check,
+            timeout=timeout,
+        )
+
+    def run(self, script: str, **options: Any) -> str:
+        return self.ssh(script, **options).stdout.strip()
+
+    def submit(self, folder: str, script: str, *options: str) -> int:
+        """Submits a batch script from `folder`; its job id."""
+        quoted = script.replace("'", "'\\''")
+        command = f"cd {folder} && printf '%s\\n' '{quoted}' >job.sh && sbatch --parsable"
+        return int(self.run(f"{command} {' '.join(options)} job.sh").split(";")[0])
+
+    def job_state(self, job: int) -> str:
+        return self.run(f"squeue --noheader --states=all --jobs={job} --format=%T").splitlines()[0]
+
+    def wait_for_job(self, job: int, state: str = "COMPLETED", timeout: float = 60) -> None:
+        eventually(f"job {job} is {state}", lambda: self.job_state(job) == state, timeout)
+
+    def nodes(self) -> dict[str, str]:
+        """Every node that Slurm knows and its state, as `idle` or `mix*`."""
+        lines = self.run("sinfo --noheader --Node --format='%N %t'").splitlines()
+        return dict(tuple(line.split()) for line in lines)  # type: ignore[misc]  # pairs
+
+    def wait_for_nodes(self, *names: str, timeout: float = 90) -> None:
+        wanted = dict.fromkeys(names, "idle")
+        eventually(f"{names} are idle", lambda: self.nodes() == wanted, timeout)
+
+    # --- The operator -----------------------------------------------------------------------------
+
+    def kubectl(self, *arguments: str, **options: Any) -> str:
+        kubeconfig = str(self.directory / "kubeconfig")
+        return execute(
+            [ROOT / ".local/bin/kubectl", "--kubeconfig", kubeconfig, "-n", NAMESPACE, *arguments],
+            **options,
+        ).stdout
+
+    def objects(self, kind: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
+        return items
+
+    def in_pod(self, pod: str, container: str, *command: str, **options: Any) -> str:
+        return self.kubectl("exec", pod, "-c", container, "--", *command, **options)
+
+    def pod_uid(self, pod: str) -> str:
+        return self.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}", check=False)
+
+    def deploy(
+        self, verb: str, *extra: str, check: bool = True, timeout: float = 300, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs the embedded engine, as `make` does."""
+        return execute(
+            [
+                *(sys.executable, "-m", "local.deploy", verb),
+                *("--stack", self.stack, "--engine", "embedded"),
+                *(("--", *extra) if extra else ()),
+            ],
+            check=check,
+            timeout=timeout,
+            **options,
+        )
+
+    @contextlib.contextmanager
+    def edited(self, edit: Callable[[dict[str, Any]], object]) -> Iterator[None]:
+        """The stack file after an operator's edit of its settings; as it was, afterwards."""
+        original = self.stack_file.read_text()
+        document = yaml.safe_load(original)
+        values = {key.split(":", 1)[1]: value for key, value in document["config"].items()}
+        edit(values)
+        document["config"] = {f"slurmstack:{key}": value for key, value in values.items()}
+        try:
+            self.stack_file.write_text(yaml.safe_dump(document, sort_keys=False))
+            yield
+        finally:
+            self.stack_file.write_text(original)
