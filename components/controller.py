@@ -99,8 +99,10 @@ class Controller(pulumi.ComponentResource):
             },
             opts=child,
         )
-        # Of the StatefulSet, so that who asks for it comes after slurmctld and goes before it.
-        self.server = slurmctld.metadata.name.apply(lambda _: f"{args.address}:{c.SLURMCTLD_PORT}")
+        # Of both, so that who asks for it comes after slurmctld answers and goes before it does.
+        self.server = pulumi.Output.all(slurmctld.metadata.name, service.metadata.name).apply(
+            lambda _: f"{args.address}:{c.SLURMCTLD_PORT}"
+        )
         self.register_outputs({"server": self.server})
 
 

@@ -105,6 +105,7 @@ def other_stack() -> Iterator[Callable[[dict[str, Any]], str]]:
 
     yield make
     for path in made:
+        execute([sys.executable, "-m", "local", "down", "--stack", "e2e"])
         path.unlink(missing_ok=True)
 
 

@@ -123,7 +123,8 @@ def before(graph: Graph, name: str) -> set[str]:
 def test_workers_and_login_come_after_the_controller_and_the_filled_jail(
     graph: Graph, name: str
 ) -> None:
-    assert {"controller-slurmctld", "jail-populate", "jail-homes"} <= before(graph, name)
+    needed = {"controller-slurmctld", "controller-service", "jail-populate", "jail-homes"}
+    assert needed <= before(graph, name), "the controller's Service must outlive who takes leave"
 
 
 def test_names_that_users_and_dns_see_are_fixed(graph: Graph) -> None:
