@@ -122,7 +122,9 @@ class RandomProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """What the state says: there is nothing else to ask."""
+        """What the state says: there is nothing else to ask. What has no id was never drawn."""
+        if not resource_id:
+            return None
         if outputs is None:
             raise EngineError(
                 f"{resource_type}: cannot be imported: its value is only in the state that drew it"

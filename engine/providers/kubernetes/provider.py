@@ -181,7 +181,11 @@ class KubernetesProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Inputs and outputs as the cluster has them now; None where the object is gone."""
+        """Inputs and outputs as the cluster has them now; None where the object is gone.
+
+        Without an id it is asked what came of a creation whose end nobody saw: only an object
+        that this very resource made is an answer then.
+        """
         if self._unreachable_reason() and self._settings.delete_unreachable:
             return None
         target = self._target(resource_type, urn, inputs, outputs or {}, resource_id)
@@ -191,10 +195,10 @@ class KubernetesProvider:
             if error.missing:
                 return None
             raise
-        if live is None:
+        if live is None or not (resource_id or is_managed_by(live, target.manager)):
             return None
         now = cast(Properties, refreshed(inputs, live) if inputs else imported(live))
-        return resource_id, now, checkpoint(live, now, target.manager)
+        return target.ref.id, now, checkpoint(live, now, target.manager)
 
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None

@@ -409,5 +409,23 @@ def test_a_refresh_reads_what_someone_changed(fake: FakeApi, provider: Make) -> 
     assert outputs["__fieldManager"] == made.outputs["__fieldManager"]
 
 
+def test_an_object_of_a_creation_whose_end_nobody_saw_is_found_again(
+    fake: FakeApi, provider: Make
+) -> None:
+    kubernetes = provider()
+    made = create(kubernetes, inputs())
+    found = kubernetes.read(TOKEN, URN, "", made.inputs, {})
+    assert found is not None
+    assert found[0] == "slurm/settings"
+
+
+def test_somebody_elses_object_is_not_taken_for_an_unfinished_creation(
+    fake: FakeApi, provider: Make
+) -> None:
+    kubernetes = provider()
+    made = create(kubernetes, inputs())
+    assert kubernetes.read(TOKEN, f"{URN}-another", "", made.inputs, {}) is None
+
+
 def test_a_refresh_of_what_is_gone_says_so(provider: Make) -> None:
     assert provider().read(TOKEN, URN, "slurm/settings", inputs()) is None
