@@ -76,10 +76,16 @@ class Cluster:
     # --- The user ---------------------------------------------------------------------------------
 
     def ssh(
-        self, script: str, *, check: bool = True, timeout: float = 120, tty: bool = False
+        self,
+        script: str,
+        *,
+        check: bool = True,
+        timeout: float = 120,
+        tty: bool = False,
+        user: str = "researcher",
     ) -> subprocess.CompletedProcess[str]:
         """Runs a script in the user's login shell."""
-        options = ["-tt"] if tty else []
+        options = ["-l", user, *(["-tt"] if tty else [])]
         return execute(
             ["ssh", *options, "-F", self.directory / "ssh_config", "login", script],
             check=check,
