@@ -27,6 +27,7 @@ preview: .venv/ready  ## Show what `make up` would change
 
 status: .venv/ready  ## Show the cluster's nodes and pods
 	@$(PY) -m local status --stack $(STACK)
+	@$(PY) -m local kubectl --stack $(STACK) get pods --all-namespaces
 
 ssh: .venv/ready  ## Log in to the cluster
 	@ssh -F .local/$(STACK)/ssh_config login
