@@ -6,6 +6,10 @@ ENGINE ?=
 PY     := .venv/bin/python
 CHOSEN := $(if $(ENGINE),--engine $(ENGINE))
 
+# Debian's packages, with fresh lists where the old ones do not lead to them.
+APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends
+apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
+
 .DEFAULT_GOAL := help
 .PHONY: help up down status ssh preview images check test e2e bench lock schema clean
 
@@ -35,7 +39,7 @@ ssh: .venv/ready  ## Log in to the cluster
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
 	@$(PY) -m images.build --stack $(STACK)
 
-check: .venv/ready  ## Lint, types, import contract, unit tests (under two minutes)
+check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (under two minutes)
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
@@ -65,6 +69,9 @@ clean:  ## Remove the environment and every cache (after `make down`)
 .venv/ready: requirements-dev.txt
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slurmstack needs Python 3.11 or newer; this is " + sys.version.split()[0])'
 	@echo "installing the Python requirements into .venv"
-	@python3 -m venv .venv
+	@python3 -m venv .venv 2>/dev/null || { $(call apt,python3-venv); python3 -m venv .venv; }
 	@.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@
+
+/usr/include/slurm/spank.h: # for the SPANK plugin's unit tests
+	@$(call apt,binutils gcc libc6-dev libslurm-dev make)

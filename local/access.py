@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
+from local import host
+from local.errors import LocalError
 from local.paths import ROOT
 
 _PATIENCE = 180
@@ -111,8 +113,9 @@ def main(arguments: Sequence[str]) -> int:
         if not isinstance(settings.cluster, LocalCluster):
             print(f"The stack is up; its login Service is 'login' in '{settings.namespace}'.")
             return 0
+        host.install(host.missing_packages(["ssh"]), print)
         config = write_access(stack, settings, settings.cluster)
-    except SettingsError as error:
+    except (LocalError, SettingsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     wanted = sum(nodeset.replicas for nodeset in settings.nodesets)

@@ -23,6 +23,7 @@ PACKAGES = {
     "runc": "runc",
     "iptables": "iptables",
     "debootstrap": "debootstrap",
+    "ssh": "openssh-client",
 }
 """Command to look for, and the Debian package that brings it."""
 ENGINE_COMMANDS = ("dockerd", "containerd", "runc", "iptables")
