@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from components.conventions import PROJECT
-from components.settings import LocalCluster, SettingsError, read_stack
+from components.settings import LocalCluster, Settings, SettingsError, read_stack
 from local.paths import ROOT
 
 
@@ -86,20 +86,30 @@ def without_salt(text: str) -> str:
 
 @contextmanager
 def committed_file_kept(stack: str, root: Path) -> Iterator[None]:
-    """Takes the salt out of the stack file again that Pulumi's command writes there.
+    """Leaves the stack file as it was, which Pulumi's command writes its salt into and reformats.
 
     Where the passphrase is kept in `.local/`, it goes with `make down`. A salt that stayed behind
     in a committed file would then refuse every other passphrase; the state holds it as well.
+    An edit that somebody makes meanwhile stays.
     """
     path = root / f"Pulumi.{stack}.yaml"
-    kept = (root / ".local" / stack / "passphrase").exists()
-    before = path.read_text() if kept and path.exists() else None
+    if not (root / ".local" / stack / "passphrase").exists() or not path.exists():
+        yield
+        return
+    text, meaning = path.read_text(), _settings(stack, root)
     try:
         yield
     finally:
-        if before is not None and path.read_text() != before:
-            after = without_salt(path.read_text())
-            path.write_text(before if after == without_salt(before) else after)
+        if path.read_text() != text:
+            same = meaning is not None and _settings(stack, root) == meaning
+            path.write_text(text if same else without_salt(path.read_text()))
+
+
+def _settings(stack: str, root: Path) -> Settings | None:
+    try:
+        return read_stack(stack, root)
+    except SettingsError:
+        return None  # the program will say what is wrong with them
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:

@@ -6,7 +6,13 @@ import pytest
 
 from local.deploy import commands, committed_file_kept, environment, forget
 
-STACK_FILE = "config:\n  slurmstack:cluster_name: dev\n"
+STACK_FILE = """config:
+  slurmstack:cluster_name: dev
+  slurmstack:cluster: {kind: existing}
+  slurmstack:protect_data: false
+"""
+REWRITTEN = STACK_FILE.replace("false", '"false"') + "encryptionsalt: v1:abc\n"
+"""As the `pulumi` command leaves it."""
 
 
 @pytest.fixture
@@ -45,11 +51,11 @@ def test_only_what_changes_something_needs_a_yes(verb: str, asks: bool, engine: 
     assert verb in last
 
 
-def test_the_salt_that_pulumi_writes_does_not_stay_in_the_committed_file(project: Path) -> None:
+def test_what_pulumi_writes_into_the_committed_file_does_not_stay(project: Path) -> None:
     path = project / "Pulumi.dev.yaml"
 
     with committed_file_kept("dev", project):
-        path.write_text(STACK_FILE + "encryptionsalt: v1:abc\n")
+        path.write_text(REWRITTEN)
 
     assert path.read_text() == STACK_FILE
 
