@@ -50,17 +50,6 @@ class Controller(pulumi.ComponentResource):
             pods.Volume("ReadWriteOnce", args.settings.state_size, args.settings.storage_class),
             pulumi.ResourceOptions(parent=self, protect=args.protect),
         )
-        service = k8s.core.v1.Service(
-            f"{name}-service",
-            metadata={"name": c.CONTROLLER, "namespace": args.namespace},
-            spec={
-                "selector": pods.labels(c.CONTROLLER),
-                "ports": [
-                    {"name": "slurmctld", "port": c.SLURMCTLD_PORT, "targetPort": c.SLURMCTLD_PORT}
-                ],
-            },
-            opts=child,
-        )
         slurmctld = k8s.apps.v1.StatefulSet(
             f"{name}-slurmctld",
             metadata={"name": c.CONTROLLER, "namespace": args.namespace},
@@ -99,10 +88,20 @@ class Controller(pulumi.ComponentResource):
             },
             opts=child,
         )
-        # Of both, so that who asks for it comes after slurmctld answers and goes before it does.
-        self.server = pulumi.Output.all(slurmctld.metadata.name, service.metadata.name).apply(
-            lambda _: f"{args.address}:{c.SLURMCTLD_PORT}"
+        service = k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": c.CONTROLLER, "namespace": args.namespace},
+            spec={
+                # Of the pods that are ready: who waits for this Service has nothing to wait for.
+                "selector": slurmctld.spec.selector.match_labels,
+                "ports": [
+                    {"name": "slurmctld", "port": c.SLURMCTLD_PORT, "targetPort": c.SLURMCTLD_PORT}
+                ],
+            },
+            opts=child,
         )
+        # Of the Service, so that who asks for it comes after slurmctld answers, and goes before.
+        self.server = service.metadata.name.apply(lambda _: f"{args.address}:{c.SLURMCTLD_PORT}")
         self.register_outputs({"server": self.server})
 
 

@@ -95,26 +95,7 @@ class Login(pulumi.ComponentResource):
             string_data={"host_key": seed.result.apply(host_key)},
             opts=child,
         )
-        k8s.core.v1.Service(
-            f"{name}-service",
-            metadata={"name": c.LOGIN, "namespace": args.namespace},
-            spec={
-                "type": args.settings.service,
-                "selector": pods.labels(c.LOGIN),
-                "ports": [
-                    {
-                        "name": "ssh",
-                        "port": c.SSH_PORT,
-                        "targetPort": c.SSHD_PORT,
-                        **(
-                            {"nodePort": args.settings.node_port} if args.settings.node_port else {}
-                        ),
-                    }
-                ],
-            },
-            opts=child,
-        )
-        k8s.apps.v1.StatefulSet(
+        sshd = k8s.apps.v1.StatefulSet(
             f"{name}-sshd",
             metadata={"name": c.LOGIN, "namespace": args.namespace},
             spec={
@@ -142,6 +123,25 @@ class Login(pulumi.ComponentResource):
                         ],
                     },
                 },
+            },
+            opts=child,
+        )
+        k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": c.LOGIN, "namespace": args.namespace},
+            spec={
+                "type": args.settings.service,
+                "selector": sshd.spec.selector.match_labels,
+                "ports": [
+                    {
+                        "name": "ssh",
+                        "port": c.SSH_PORT,
+                        "targetPort": c.SSHD_PORT,
+                        **(
+                            {"nodePort": args.settings.node_port} if args.settings.node_port else {}
+                        ),
+                    }
+                ],
             },
             opts=child,
         )

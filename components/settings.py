@@ -9,6 +9,7 @@ import base64
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -136,8 +137,7 @@ class _Model(BaseModel):
 
 
 def _duplicates(values: Iterator[str]) -> list[str]:
-    seen: set[str] = set()
-    return sorted({value for value in values if value in seen or seen.add(value)})  # type: ignore[func-returns-value]  # set.add is used for its effect
+    return sorted(value for value, count in Counter(values).items() if count > 1)
 
 
 # --- The models ----------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ Cluster = Annotated[LocalCluster | ExistingCluster, Field(discriminator="kind")]
 class Jail(_Model):
     """The shared root file system of login and workers."""
 
-    size: MemoryMiB = 100 * 1024
+    size: MemoryMiB = Field("100GiB", validate_default=True)
     """Size of the volume, as '100GiB'."""
     storage_class: str | None = None
     """A class that offers ReadWriteMany; by default the cluster's default class."""
@@ -182,7 +182,7 @@ class Jail(_Model):
 class Controller(_Model):
     """slurmctld and its state."""
 
-    state_size: MemoryMiB = 10 * 1024
+    state_size: MemoryMiB = Field("10GiB", validate_default=True)
     """Size of the volume for the queue and the nodes' state."""
     storage_class: str | None = None
     """Class of that volume (ReadWriteOnce); by default the cluster's default class."""
@@ -264,12 +264,12 @@ class Settings(_Model):
     """Registry that images are pushed to and pulled from; else local nodes get them loaded."""
     protect_data: bool = True
     """Refuse every deploy that would delete the jail or the controller's state."""
-    jail: Jail = Jail()
-    controller: Controller = Controller()
+    jail: Jail = Field(default_factory=Jail)
+    controller: Controller = Field(default_factory=Controller)
     nodesets: tuple[Nodeset, ...] = ()
     partitions: tuple[Partition, ...] = ()
     """By default one partition, `main`, over all nodesets."""
-    login: Login = Login()
+    login: Login = Field(default_factory=Login)
     users: tuple[User, ...] = ()
 
     @model_validator(mode="after")
