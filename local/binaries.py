@@ -2,10 +2,12 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,8 @@ GO = ROOT / "local" / "go"
 KUBERNETES_VERSION = "v1.34.4"
 KUBERNETES = "kubernetes"
 """The binary that is every Kubernetes server, etcd and kubectl: whichever it is called by."""
+REPORT_EVERY = 100
+_PACKAGE = re.compile(r"[\w.~/-]+")
 UNFINISHED = "go-unfinished-"
 
 
@@ -79,32 +83,51 @@ def _build_all(directory: Path, toolchain: str, say: Callable[[str], None]) -> N
     try:
         for build in BUILDS:
             say(f"go build {build.binary} ({toolchain})")
-            _go_build(build, unfinished / build.binary)
+            _go_build(build, unfinished / build.binary, say)
         unfinished.chmod(0o755)
         unfinished.rename(directory)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _go_build(build: Build, output: Path) -> None:
+def _go_build(build: Build, output: Path, say: Callable[[str], None]) -> None:
     variables = "".join(f" -X {name}={value}" for name, value in build.variables)
-    result = subprocess.run(
+    process = subprocess.Popen(
         [
-            *("go", "build", "-trimpath", "-ldflags", f"-s -w{variables}"),
+            *("go", "build", "-v", "-trimpath", "-ldflags", f"-s -w{variables}"),
             *("-o", str(output), build.package),
         ],
         cwd=GO / build.module,
         env=os.environ | {"CGO_ENABLED": "0"},
-        capture_output=True,
+        stderr=subprocess.PIPE,
         text=True,
     )
-    if result.returncode != 0:
-        lines = [line for line in result.stderr.splitlines() if not line.startswith("go: down")]
-        reason = lines[-1] if lines else f"exit code {result.returncode}"
+    assert process.stderr is not None  # noqa: S101  # it is a pipe
+    problems = _watched(process.stderr, lambda done: say(f"go build {build.binary}: {done}"))
+    if process.wait() != 0:
+        reason = problems[-1] if problems else f"exit code {process.returncode}"
         raise LocalError(
             f"go build of {build.binary} failed: {reason}; "
             "can this machine reach a Go module proxy (`go env GOPROXY`)?"
         )
+
+
+def _watched(lines: Iterable[str], say: Callable[[str], None]) -> list[str]:
+    """Counts what `go build -v` reports, saying so now and then; the lines that are no reports."""
+    counts = Counter[str]()
+    rest: list[str] = []
+    for line in map(str.rstrip, lines):
+        if line.startswith("go: downloading "):
+            what = "modules downloaded"
+        elif _PACKAGE.fullmatch(line):
+            what = "packages compiled"
+        else:
+            rest.append(line)
+            continue
+        counts[what] += 1
+        if counts[what] % REPORT_EVERY == 0:
+            say(f"{counts[what]} {what}")
+    return rest
 
 
 def _link_kubectl(binary: Path) -> None:

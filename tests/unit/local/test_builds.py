@@ -87,3 +87,21 @@ def test_a_pid_file_of_a_process_that_is_no_docker_is_not_believed(tmp_path: Pat
     assert host.own_engine(pid_file) is None
     pid_file.write_text("nonsense\n")
     assert host.own_engine(pid_file) is None
+
+
+def test_a_long_build_tells_how_far_it_is_and_keeps_only_its_problems() -> None:
+    from local.binaries import REPORT_EVERY, _watched
+
+    said: list[str] = []
+    downloads = [f"go: downloading example.org/m{n} v1.0.0\n" for n in range(REPORT_EVERY)]
+    packages = [f"example.org/m/pkg{n}\n" for n in range(2 * REPORT_EVERY)]
+    problem = "./main.go:3:8: no required module provides package example.org/x\n"
+
+    problems = _watched([*downloads, *packages, problem], said.append)
+
+    assert said == [
+        "100 modules downloaded",
+        "100 packages compiled",
+        "200 packages compiled",
+    ]
+    assert problems == [problem.rstrip()]
