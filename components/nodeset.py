@@ -26,6 +26,7 @@ _SLURMD_CAPABILITIES = (
     "SYS_NICE",
     "SYS_PTRACE",
 )
+_FETCHED_CONF = f"{c.WORKER_SPOOL}/conf-cache/slurm.conf"
 _STOP_MARGIN = 60
 """Seconds past the drain grace that a pod has to delete its record and stop slurmd."""
 
@@ -146,7 +147,14 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         ],
         "resources": {"requests": reserved, "limits": size},
         "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
-        "readinessProbe": {"tcpSocket": {"port": c.SLURMD_PORT}, "periodSeconds": 5},
+        # Asked in Slurm's own words: slurmd would log every bare connection as an error.
+        "readinessProbe": {
+            "exec": {
+                "command": ["env", f"SLURM_CONF={_FETCHED_CONF}", "scontrol", "show", "slurmd"]
+            },
+            "periodSeconds": 5,
+            "timeoutSeconds": 10,
+        },
         "lifecycle": {"preStop": {"exec": {"command": [f"{c.SPANK_DIR}/leave"]}}},
         "volumeMounts": [
             pods.munge_socket(),
