@@ -23,6 +23,7 @@ class ControllerArgs:
     """Slurm's configuration files by name."""
     address: str
     """DNS name that daemons and clients find slurmctld under."""
+    hosts_domain: str
     protect: bool
 
 
@@ -55,7 +56,7 @@ class Controller(pulumi.ComponentResource):
             metadata={"name": c.CONTROLLER, "namespace": args.namespace},
             spec={
                 "replicas": 1,
-                "serviceName": c.CONTROLLER,
+                "serviceName": c.HOSTS,
                 # Parallel: an ordered set does not replace a pod that never became ready, so that
                 # a bad edit could not be mended by a good one.
                 "podManagementPolicy": "Parallel",
@@ -67,6 +68,7 @@ class Controller(pulumi.ComponentResource):
                     },
                     "spec": {
                         **pods.pod_defaults(),
+                        **pods.named(args.hosts_domain),
                         "securityContext": {
                             "fsGroup": c.SLURM_ID,
                             "fsGroupChangePolicy": "OnRootMismatch",

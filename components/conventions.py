@@ -13,6 +13,10 @@ ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 
 CONTROLLER: Final = "controller"
 LOGIN: Final = "login"
+HOSTS: Final = "hosts"
+"""Headless Service below which every pod of Slurm is known by its host name."""
+CLUSTER_DOMAIN: Final = "cluster.local"
+"""Domain of a Kubernetes cluster that was given no other."""
 
 MUNGE_SECRET: Final = "munge-key"
 HOST_KEY_SECRET: Final = "login-host-key"
@@ -22,7 +26,7 @@ AUTHORIZED_KEYS_CONFIG: Final = "authorized-keys"
 JAIL_CLAIM: Final = "jail"
 STATE_CLAIM: Final = "controller-state"
 
-RESERVED_NAMES: Final = frozenset({CONTROLLER, LOGIN, "accounting", "rest", "monitoring"})
+RESERVED_NAMES: Final = frozenset({CONTROLLER, LOGIN, HOSTS, "accounting", "rest", "monitoring"})
 """Names of the other workloads: a nodeset called so would collide with them."""
 
 # --- Ports --------------------------------------------------------------------------------------
@@ -77,6 +81,11 @@ def type_token(module: str, kind: str) -> str:
 def controller_address(namespace: str) -> str:
     """DNS name of the controller's Service, right in every pod of the cluster."""
     return f"{CONTROLLER}.{namespace}.svc"
+
+
+def hosts_domain(namespace: str, cluster_domain: str) -> str:
+    """DNS domain in which the controller, the login node and every worker have their names."""
+    return f"{HOSTS}.{namespace}.svc.{cluster_domain}"
 
 
 def node_names(nodeset: str, replicas: int) -> tuple[str, ...]:

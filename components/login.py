@@ -73,6 +73,7 @@ class LoginArgs:
     jail_claim: pulumi.Input[str]
     conf_server: pulumi.Input[str]
     """`host:port` of slurmctld."""
+    hosts_domain: str
 
 
 class Login(pulumi.ComponentResource):
@@ -100,7 +101,7 @@ class Login(pulumi.ComponentResource):
             metadata={"name": c.LOGIN, "namespace": args.namespace},
             spec={
                 "replicas": 1,
-                "serviceName": c.LOGIN,
+                "serviceName": c.HOSTS,
                 # Parallel: an ordered set does not replace a pod that never became ready, so that
                 # a bad edit could not be mended by a good one.
                 "podManagementPolicy": "Parallel",
@@ -109,6 +110,7 @@ class Login(pulumi.ComponentResource):
                     "metadata": {"labels": pods.labels(c.LOGIN)},
                     "spec": {
                         **pods.pod_defaults(),
+                        **pods.named(args.hosts_domain),
                         **pods.munge_pod_security(),
                         "initContainers": [pods.munge_sidecar(args.registry), _sackd(args)],
                         "containers": [_sshd(args)],

@@ -42,6 +42,7 @@ class NodesetArgs:
     jail_claim: pulumi.Input[str]
     conf_server: pulumi.Input[str]
     """`host:port` of slurmctld."""
+    hosts_domain: str
 
 
 class Nodeset(pulumi.ComponentResource):
@@ -54,21 +55,9 @@ class Nodeset(pulumi.ComponentResource):
         self, name: str, args: NodesetArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(c.type_token("nodeset", "Nodeset"), name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
         settings = args.settings
         labels = {**pods.labels("worker"), c.LABEL_NODESET: settings.name}
         selector = settings.node_selector
-        k8s.core.v1.Service(
-            f"{name}-service",
-            metadata={"name": settings.name, "namespace": args.namespace},
-            spec={
-                "clusterIP": "None",
-                "publishNotReadyAddresses": True,
-                "selector": labels,
-                "ports": [{"name": "slurmd", "port": c.SLURMD_PORT, "targetPort": c.SLURMD_PORT}],
-            },
-            opts=child,
-        )
         k8s.apps.v1.StatefulSet(
             f"{name}-slurmd",
             metadata={
@@ -80,13 +69,14 @@ class Nodeset(pulumi.ComponentResource):
             },
             spec={
                 "replicas": settings.replicas,
-                "serviceName": settings.name,
+                "serviceName": c.HOSTS,
                 "podManagementPolicy": "Parallel",
                 "selector": {"matchLabels": labels},
                 "template": {
                     "metadata": {"labels": labels},
                     "spec": {
                         **pods.pod_defaults(),
+                        **pods.named(args.hosts_domain),
                         **pods.munge_pod_security(),
                         **({"nodeSelector": selector} if selector else {}),
                         "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,

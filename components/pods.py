@@ -15,9 +15,13 @@ Spec = dict[str, Any]
 """A part of a pod's spec, as Kubernetes' API spells it."""
 
 
+LABELS = {"app.kubernetes.io/name": c.PROJECT}
+"""Labels of all our pods."""
+
+
 def labels(component: str) -> dict[str, str]:
     """Labels that select the pods of one component."""
-    return {"app.kubernetes.io/name": c.PROJECT, c.LABEL_COMPONENT: component}
+    return {**LABELS, c.LABEL_COMPONENT: component}
 
 
 def checksum(files: Mapping[str, str]) -> str:
@@ -66,6 +70,15 @@ def requests(cpu: str, memory: str) -> Spec:
 def pod_defaults() -> Spec:
     """No credentials of Kubernetes' API in a pod, and no Service addresses in its environment."""
     return {"automountServiceAccountToken": False, "enableServiceLinks": False}
+
+
+def named(hosts_domain: str) -> Spec:
+    """Lets a pod find the others by their bare host names, as `cpu-0`.
+
+    Not for users alone: slurmctld calls an srun back on the host name that it gave, and a name
+    that does not resolve halts slurmctld for ten seconds.
+    """
+    return {"dnsConfig": {"searches": [hosts_domain]}}
 
 
 # --- Volumes -------------------------------------------------------------------------------------

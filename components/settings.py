@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import yaml
 from pydantic import (
@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from components.conventions import PROJECT, RESERVED_NAMES, USER_IDS
+from components.conventions import CLUSTER_DOMAIN, PROJECT, RESERVED_NAMES, USER_IDS
 
 STACK_SCHEMA = Path(__file__).with_name("settings.schema.json")
 
@@ -53,6 +53,12 @@ def _dns_label(value: str) -> str:
             "dns_label",
             "expected a DNS label: at most 63 lower-case letters, digits and inner hyphens",
         )
+    return value
+
+
+def _domain(value: str) -> str:
+    if len(value) > 253 or not all(map(_DNS_LABEL.fullmatch, value.split("."))):
+        raise PydanticCustomError("domain", "expected a DNS domain, as in 'cluster.local'")
     return value
 
 
@@ -119,6 +125,7 @@ def _ssh_key(value: str) -> str:
 
 
 DnsLabel = Annotated[str, AfterValidator(_dns_label)]
+Domain = Annotated[str, AfterValidator(_domain)]
 NodesetName = Annotated[str, AfterValidator(_nodeset_name)]
 UserName = Annotated[str, AfterValidator(_user_name)]
 SshKey = Annotated[str, AfterValidator(_ssh_key)]
@@ -153,6 +160,7 @@ class LocalCluster(_Model):
     """Loopback port of the Kubernetes API."""
     ssh_port: Port = 12222
     """Loopback port that leads to the login node's sshd."""
+    domain: ClassVar[str] = CLUSTER_DOMAIN
 
 
 class ExistingCluster(_Model):
@@ -163,6 +171,8 @@ class ExistingCluster(_Model):
     """Path of the kubeconfig; by default what kubectl would take."""
     context: str | None = None
     """Context in the kubeconfig; by default its current one."""
+    domain: Domain = CLUSTER_DOMAIN
+    """Domain of the cluster's own DNS."""
 
 
 Cluster = Annotated[LocalCluster | ExistingCluster, Field(discriminator="kind")]

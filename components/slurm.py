@@ -7,6 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
+from components import pods
 from components import users as people
 from components.controller import Controller, ControllerArgs
 from components.jail import Jail, JailArgs
@@ -41,6 +42,18 @@ class Slurm(pulumi.ComponentResource):
             "namespace", metadata={"name": settings.namespace}, opts=child
         )
         self.namespace = namespace.metadata.name
+        hosts_domain = c.hosts_domain(settings.namespace, settings.cluster.domain)
+        k8s.core.v1.Service(
+            "hosts",
+            metadata={"name": c.HOSTS, "namespace": self.namespace},
+            spec={
+                "clusterIP": "None",
+                # A name must lead somewhere from the moment that its pod begins.
+                "publishNotReadyAddresses": True,
+                "selector": pods.LABELS,
+            },
+            opts=child,
+        )
         munge = MungeKey("munge", MungeKeyArgs(namespace=self.namespace), child)
         users = people.Users(
             "users", people.UsersArgs(self.namespace, settings.users, args.root), child
@@ -67,6 +80,7 @@ class Slurm(pulumi.ComponentResource):
                 accounts=users.accounts,
                 config=config_files(settings),
                 address=c.controller_address(settings.namespace),
+                hosts_domain=hosts_domain,
                 protect=settings.protect_data,
             ),
             child,
@@ -82,6 +96,7 @@ class Slurm(pulumi.ComponentResource):
                     accounts=users.accounts,
                     jail_claim=jail.claim,
                     conf_server=controller.server,
+                    hosts_domain=hosts_domain,
                 ),
                 child,
             )
@@ -96,6 +111,7 @@ class Slurm(pulumi.ComponentResource):
                 keys=users.keys,
                 jail_claim=jail.claim,
                 conf_server=controller.server,
+                hosts_domain=hosts_domain,
             ),
             child,
         )

@@ -6,10 +6,9 @@ Kubernetes objects as data; pure functions.
 import json
 from typing import Any
 
-from components.conventions import DOMAIN
+from components.conventions import CLUSTER_DOMAIN, DOMAIN
 from local.configuration import (
     API_PORT,
-    CLUSTER_DOMAIN,
     DNS_READY_PORT,
     DNS_SERVICE,
     VOLUMES,

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from components.conventions import DOMAIN
+from components.conventions import CLUSTER_DOMAIN, DOMAIN
 from local.certificates import Pair, Request
 
 MAX_NODES = 16
@@ -21,7 +21,6 @@ POD_RANGE = ipaddress.ip_network("10.244.0.0/16")
 SERVICE_RANGE = ipaddress.ip_network("10.96.0.0/16")
 API_SERVICE = SERVICE_RANGE[1]
 DNS_SERVICE = SERVICE_RANGE[10]
-CLUSTER_DOMAIN = "cluster.local"
 API_PORT = 6443
 """Port of the API server inside the cluster."""
 ETCD_URL = "https://127.0.0.1:2379"

@@ -133,6 +133,18 @@ def test_names_that_users_and_dns_see_are_fixed(graph: Graph) -> None:
     assert names == {"controller", "login", "cpu", "big"}
 
 
+def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
+    hosts = graph.one("hosts")
+    assert hosts.inputs["spec"]["clusterIP"] == "None"
+    assert hosts.inputs["spec"]["publishNotReadyAddresses"]
+    for stateful_set in graph.of_type(STATEFUL_SET):
+        spec = stateful_set.inputs["spec"]
+        pod = spec["template"]
+        assert spec["serviceName"] == hosts.inputs["metadata"]["name"]
+        assert pod["spec"]["dnsConfig"]["searches"] == ["hosts.slurm.svc.cluster.local"]
+        assert hosts.inputs["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+
+
 def test_a_worker_may_take_its_drain_grace_to_leave(graph: Graph) -> None:
     spec = pod_specs(graph)["nodeset-cpu-slurmd"]
 
