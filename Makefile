@@ -46,11 +46,11 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/mypy
 	@$(PY) -m pytest tests/unit -q
 
-test: check up  ## Every test there is, on the real cluster
+test: check  ## Every test there is, on a real cluster of their own
 	@$(PY) -m pytest tests --ignore tests/unit -q
 
-e2e: up  ## The tests on the real cluster alone
-	@$(PY) -m pytest tests/e2e -q
+e2e: .venv/ready  ## What users and operators see, on that cluster (ARGS="--keep -k resize")
+	@$(PY) -m pytest tests/e2e -q $(ARGS)
 
 bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
 	@$(PY) -m tests.bench

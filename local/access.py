@@ -36,6 +36,8 @@ def ssh_config(directory: Path, user: str, port: int) -> str:
             f"  UserKnownHostsFile {directory / 'known_hosts'}",
             "  GlobalKnownHostsFile /dev/null",
             "  StrictHostKeyChecking yes",
+            # Docker's proxy answers where no sshd does yet.
+            "  ConnectTimeout 10",
             "  ServerAliveInterval 30",
             "",
         ]

@@ -1,4 +1,4 @@
-"""Handles on the running dev stack: the user's side by SSH, the operator's by kubectl and make."""
+"""Handles on a running stack: the user's side by SSH, the operator's by kubectl and make."""
 
 import contextlib
 import json
@@ -59,7 +59,7 @@ def eventually(what: str, probe: Callable[[], T], timeout: float = 60) -> T:
 class Cluster:
     """One deployed stack with a local cluster."""
 
-    stack: str = "dev"
+    stack: str
 
     @property
     def directory(self) -> Path:
@@ -150,6 +150,16 @@ class Cluster:
             **options,
         )
 
+    def up(self) -> None:
+        """Brings the stack up as an operator does, whose output it is."""
+        command = ["make", "up", f"STACK={self.stack}", "ENGINE=embedded"]
+        subprocess.run(command, cwd=ROOT, check=True, timeout=3000)
+
+    def down(self) -> None:
+        """Removes the stack and its cluster, and then the file that says how to."""
+        execute(["make", "down", f"STACK={self.stack}", "ENGINE=embedded"], timeout=300)
+        self.stack_file.unlink()
+
     @contextlib.contextmanager
     def edited(self, edit: Callable[[dict[str, Any]], object]) -> Iterator[None]:
         """The stack file after an operator's edit of its settings; as it was, afterwards."""
@@ -163,3 +173,19 @@ class Cluster:
             yield
         finally:
             self.stack_file.write_text(original)
+
+
+def write_stack(stack: str, **settings: Any) -> Cluster:
+    """Writes a stack file like the dev stack's, with some settings changed; nothing is deployed."""
+    cluster = Cluster(stack)
+    document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
+    values = {"cluster_name": stack, **settings}
+    document["config"] |= {f"slurmstack:{key}": value for key, value in values.items()}
+    document["config"]["slurmstack:users"][0]["ssh_key_files"] = [f".local/{stack}/id_ed25519.pub"]
+    cluster.stack_file.write_text(yaml.safe_dump(document, sort_keys=False))
+    return cluster
+
+
+def local_cluster(nodes: int, api_port: int, ssh_port: int) -> dict[str, Any]:
+    """The setting of that name, for `write_stack`."""
+    return {"kind": "local", "nodes": nodes, "api_port": api_port, "ssh_port": ssh_port}

@@ -1,4 +1,4 @@
-"""The dev stack, which `make up` brought up, and a folder of its own for each test."""
+"""A folder of its own for each test."""
 
 import uuid
 from collections.abc import Iterator
@@ -6,15 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.cluster import Cluster
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Cluster:
-    """The dev stack with its two nodes idle."""
-    dev = Cluster()
-    assert (dev.directory / "ssh_config").exists(), "the dev stack is not up: run `make up`"
-    dev.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
-    return dev
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.cluster import ROOT, Cluster, eventually, execute
+from tests.e2e.cluster import ROOT, Cluster, eventually, execute, local_cluster, write_stack
 
 
 def error_line(answer: subprocess.CompletedProcess[str]) -> str:
@@ -90,27 +90,19 @@ def test_a_wrong_passphrase_is_refused(cluster: Cluster) -> None:
     assert "passphrase" in error_line(cluster.deploy("up", check=False, env=env))
 
 
+REFUSED_STACK = "test-refused"
+
+
 @pytest.fixture
-def other_stack() -> Iterator[Callable[[dict[str, Any]], str]]:
-    """Makes a stack file after the dev stack's, with some settings changed; its name."""
-    made: list[Path] = []
-
-    def make(changes: dict[str, Any]) -> str:
-        path = ROOT / "Pulumi.e2e.yaml"
-        made.append(path)
-        document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
-        document["config"] |= {f"slurmstack:{key}": value for key, value in changes.items()}
-        path.write_text(yaml.safe_dump(document))
-        return "e2e"
-
-    yield make
-    for path in made:
-        execute([sys.executable, "-m", "local", "down", "--stack", "e2e"])
-        path.unlink(missing_ok=True)
+def other_stack() -> Iterator[Callable[[dict[str, Any]], object]]:
+    """Writes the file of a stack, with the given setting `cluster`, that never comes up."""
+    yield lambda setting: write_stack(REFUSED_STACK, cluster=setting)
+    execute([sys.executable, "-m", "local", "down", "--stack", REFUSED_STACK])
+    Cluster(REFUSED_STACK).stack_file.unlink()
 
 
 def test_an_unreachable_cluster_is_named(
-    other_stack: Callable[[dict[str, Any]], str], cluster: Cluster, tmp_path: Path
+    other_stack: Callable[[dict[str, Any]], object], cluster: Cluster, tmp_path: Path
 ) -> None:
     kubeconfig = yaml.safe_load((cluster.directory / "kubeconfig").read_text())
     with socket.socket() as closed:
@@ -118,9 +110,7 @@ def test_an_unreachable_cluster_is_named(
         server = f"https://127.0.0.1:{closed.getsockname()[1]}"
     kubeconfig["clusters"][0]["cluster"]["server"] = server
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-    stack = other_stack(
-        {"cluster": {"kind": "existing", "kubeconfig": str(tmp_path / "kubeconfig")}}
-    )
+    other_stack({"kind": "existing", "kubeconfig": str(tmp_path / "kubeconfig")})
     env = {
         **os.environ,
         "PULUMI_BACKEND_URL": f"file://{tmp_path}",
@@ -128,21 +118,25 @@ def test_an_unreachable_cluster_is_named(
     }
 
     answer = execute(
-        [sys.executable, "-m", "engine", "up", "--yes", "--stack", stack], check=False, env=env
+        [sys.executable, "-m", "engine", "up", "--yes", "--stack", REFUSED_STACK],
+        check=False,
+        env=env,
     )
 
     assert server.removeprefix("https://") in error_line(answer)
 
 
-def test_a_port_in_use_is_named_with_its_key(other_stack: Callable[[dict[str, Any]], str]) -> None:
+def test_a_port_in_use_is_named_with_its_key(
+    other_stack: Callable[[dict[str, Any]], object],
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        stack = other_stack(
-            {"cluster": {"kind": "local", "nodes": 1, "api_port": port, "ssh_port": port + 1}}
+        other_stack(local_cluster(1, api_port=port, ssh_port=port + 1))
+        answer = execute(
+            [sys.executable, "-m", "local", "up", "--stack", REFUSED_STACK], check=False
         )
-        answer = execute([sys.executable, "-m", "local", "up", "--stack", stack], check=False)
 
     line = error_line(answer)
     assert str(port) in line
@@ -165,7 +159,10 @@ def test_an_interrupted_up_is_taken_up_again(cluster: Cluster) -> None:
 
     with cluster.edited(grow):
         process = subprocess.Popen(
-            [sys.executable, "-m", "local.deploy", "up", "--engine", "embedded"],
+            [
+                *(sys.executable, "-m", "local.deploy", "up"),
+                *("--stack", cluster.stack, "--engine", "embedded"),
+            ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -5,27 +5,16 @@ from typing import Any
 
 import docker
 import pytest
-import yaml
 
-from tests.e2e.cluster import ROOT, Cluster, execute
-
-STACK = "beside"
+from tests.e2e.cluster import Cluster, eventually, local_cluster, write_stack
 
 
 @pytest.fixture
 def second() -> Iterator[Cluster]:
-    document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
-    document["config"] |= {
-        "slurmstack:cluster_name": STACK,
-        "slurmstack:cluster": {"kind": "local", "nodes": 1, "api_port": 17443, "ssh_port": 13222},
-    }
-    document["config"]["slurmstack:nodesets"][0]["replicas"] = 1
-    document["config"]["slurmstack:users"][0]["ssh_key_files"] = [f".local/{STACK}/id_ed25519.pub"]
-    other = Cluster(STACK)
-    other.stack_file.write_text(yaml.safe_dump(document))
+    other = write_stack("test-beside", cluster=local_cluster(1, api_port=17443, ssh_port=13222))
     yield other
-    execute(["make", "down", f"STACK={STACK}"], check=False, timeout=300)
-    other.stack_file.unlink()
+    if other.stack_file.exists():
+        other.down()
 
 
 def docker_things(client: docker.DockerClient) -> dict[str, set[str]]:
@@ -41,14 +30,23 @@ def test_a_second_stack_comes_up_from_nothing_and_down_to_nothing(
     cluster: Cluster, second: Cluster
 ) -> None:
     client = docker.from_env()
+    outlives = "/home/researcher/outlives"
     before = docker_things(client)
 
-    execute(["make", "up", f"STACK={STACK}", "ENGINE=embedded"], timeout=500)
-    assert second.run("srun hostname") == "cpu-0"
+    second.up()
+    assert sorted(second.run("srun --nodes=2 hostname").split()) == ["cpu-0", "cpu-1"]
     assert sorted(cluster.run("srun --nodes=2 hostname").split()) == ["cpu-0", "cpu-1"]
+    second.run(f"echo kept >{outlives}")
     assert cluster.pod_uid("cpu-0") != second.pod_uid("cpu-0")
 
-    execute(["make", "down", f"STACK={STACK}", "ENGINE=embedded"], timeout=300)
+    # Both of its nodes at once, as when the machine is started again.
+    for node in client.containers.list(filters={"name": f"slurmstack-{second.stack}-"}):
+        node.restart()
+    two_nodes = "timeout --kill-after=1 20 srun --nodes=2 hostname"
+    eventually("it runs jobs again", lambda: second.ssh(two_nodes, check=False).stdout.split(), 180)
+    assert second.run(f"cat {outlives}") == "kept"
+
+    second.down()
 
     assert docker_things(client) == before, "all that it made is gone, and only that"
     assert not second.directory.exists()

@@ -1,6 +1,5 @@
 """A real cluster, and a namespace in it for each test session."""
 
-import os
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,14 +14,7 @@ from engine.providers.kubernetes.api import Api
 from engine.providers.kubernetes.cluster import find_cluster, read_settings
 from engine.providers.kubernetes.manifests import Kind, Ref
 from engine.values import Properties
-
-ROOT = Path(__file__).parents[3]
-KUBECONFIG = Path(os.environ.get("KUBECONFIG") or ROOT / ".local" / "dev" / "kubeconfig")
-CONFIG: Properties = {
-    "kubeconfig": str(KUBECONFIG),
-    "enableConfigMapMutable": True,
-    "enableSecretMutable": True,
-}
+from tests.e2e.cluster import Cluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -110,11 +102,19 @@ class Stack:
 
 
 @pytest.fixture(scope="session")
-def api() -> Api:
+def config(cluster: Cluster) -> Properties:
+    """Settings of the provider."""
+    return {
+        "kubeconfig": str(cluster.directory / "kubeconfig"),
+        "enableConfigMapMutable": True,
+        "enableSecretMutable": True,
+    }
+
+
+@pytest.fixture(scope="session")
+def api(config: Properties) -> Api:
     """The cluster's API."""
-    if not KUBECONFIG.is_file():
-        pytest.fail(f"{KUBECONFIG} does not exist: start the local cluster with `make up`")
-    return Api(find_cluster(read_settings(CONFIG)))
+    return Api(find_cluster(read_settings(config)))
 
 
 @pytest.fixture(scope="session")
@@ -143,10 +143,10 @@ def namespace(api: Api) -> Iterator[str]:
 
 
 @pytest.fixture
-def stack(api: Api, image: str, namespace: str) -> Iterator[Stack]:
+def stack(config: Properties, api: Api, image: str, namespace: str) -> Iterator[Stack]:
     """A provider for the cluster; what a test makes is removed after it."""
     made: list[Resource] = []
-    provider = KubernetesProvider(CONFIG, preview=False)
+    provider = KubernetesProvider(config, preview=False)
     yield Stack(provider, api, namespace, image, made)
     for resource in reversed(made):
         provider.delete(resource, Operation())
