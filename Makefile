@@ -11,7 +11,7 @@ APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-reco
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status ssh preview images check test e2e bench lock schema clean
+.PHONY: help up stop down status ssh preview images check test e2e bench lock schema clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ up: .venv/ready  ## Bring the stack up: cluster, images, Slurm (STACK=dev, ENGIN
 	@$(PY) -m images.build --stack $(STACK)
 	@$(PY) -m local.deploy up --stack $(STACK) $(CHOSEN)
 	@$(PY) -m local.access --stack $(STACK)
+
+stop: .venv/ready  ## Stop the local cluster and keep its data; `make up` goes on from there
+	@$(PY) -m local stop --stack $(STACK)
 
 down: .venv/ready  ## Remove the stack and, where it is local, its cluster
 	@$(PY) -m local.deploy down --stack $(STACK) $(CHOSEN)

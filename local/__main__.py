@@ -1,4 +1,4 @@
-"""`python -m local up|down|status|load IMAGE…|kubectl ARGUMENT… [--stack dev]`"""
+"""`python -m local up|stop|down|status|load IMAGE…|kubectl ARGUMENT… [--stack dev]`"""
 
 import argparse
 import os
@@ -44,6 +44,7 @@ def parse(arguments: Sequence[str]) -> Command:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     for verb, text in (
         ("up", "start the cluster, or bring it to what the stack file says"),
+        ("stop", "stop the cluster; `up` goes on with the same data"),
         ("down", "remove the cluster with all its data"),
         ("status", "show the nodes; the exit code says whether all are ready"),
         ("load", "load images from Docker into all nodes"),
@@ -112,6 +113,17 @@ def down(stack: str, settings: Settings, progress: Progress) -> int:
     return 0
 
 
+def stop(stack: str, settings: Settings, progress: Progress) -> int:
+    """Stops the cluster, with its data kept."""
+    client = host.connect()
+    if client is None or not isinstance(settings.cluster, LocalCluster):
+        progress.note(f"stack '{stack}' has no local cluster that runs")
+        return 0
+    with locked(LOCK, progress.note):
+        Cluster.of(client, stack, settings).stop(progress)
+    return 0
+
+
 def status(stack: str, settings: Settings) -> int:
     """Prints a line for each node; 0 if all that are wanted are ready."""
     if not isinstance(settings.cluster, LocalCluster):
@@ -162,7 +174,7 @@ def run(command: Command) -> int:
     settings = read_stack(command.stack, ROOT)
     if command.verb == "status":
         return status(command.stack, settings)
-    return (up if command.verb == "up" else down)(command.stack, settings, progress)
+    return {"up": up, "stop": stop, "down": down}[command.verb](command.stack, settings, progress)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -264,7 +264,13 @@ class Cluster:
                 network = self.engine.ensure_network()
                 self.state.remove_node(Node(ordinal, network))
 
-    # --- Down and status -------------------------------------------------------------------------
+    # --- Stop, down and status --------------------------------------------------------------------
+
+    def stop(self, progress: Progress) -> None:
+        """Stops the nodes and keeps their data, for `up` to go on from. Raises LocalError."""
+        self._refuse_foreign()
+        with progress.phase("node containers stopped"):
+            self.engine.stop_all()
 
     def down(self, progress: Progress) -> None:
         """Removes the cluster and everything below the stack's directory. Raises LocalError."""

@@ -6,6 +6,7 @@ import hashlib
 import ipaddress
 import socket
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,13 @@ class Engine:
         except APIError:
             api.remove_container(identity, force=True)
             raise
+
+    def stop_all(self) -> None:
+        """Stops the stack's containers; their volumes stay."""
+        nodes = list(self.nodes().values())
+        with ThreadPoolExecutor(max(1, len(nodes))) as pool:
+            for _ in pool.map(Container.stop, nodes):
+                pass
 
     def remove_node(self, container: Container) -> None:
         """Removes a node's container with its volume."""

@@ -1,4 +1,4 @@
-"""A second stack stands beside the first, and goes without a trace."""
+"""A second stack beside the first: restarted, stopped, and gone without a trace."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,15 +6,24 @@ from typing import Any
 import docker
 import pytest
 
-from tests.e2e.cluster import Cluster, eventually, local_cluster, write_stack
+from tests.e2e.cluster import Cluster, eventually, execute, local_cluster, write_stack
+
+STACK = "test-beside"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _afterwards_gone() -> Iterator[None]:
+    yield
+    if Cluster(STACK).stack_file.exists():
+        Cluster(STACK).down()
 
 
 @pytest.fixture
-def second() -> Iterator[Cluster]:
-    other = write_stack("test-beside", cluster=local_cluster(1, api_port=17443, ssh_port=13222))
-    yield other
-    if other.stack_file.exists():
-        other.down()
+def second() -> Cluster:
+    """A stack on a cluster of one Kubernetes node; up, whatever the test before did to it."""
+    stack = write_stack(STACK, cluster=local_cluster(1, api_port=17443, ssh_port=13222))
+    stack.up()
+    return stack
 
 
 def docker_things(client: docker.DockerClient) -> dict[str, set[str]]:
@@ -26,29 +35,41 @@ def docker_things(client: docker.DockerClient) -> dict[str, set[str]]:
     }
 
 
-def test_a_second_stack_comes_up_from_nothing_and_down_to_nothing(
-    cluster: Cluster, second: Cluster
-) -> None:
-    client = docker.from_env()
-    outlives = "/home/researcher/outlives"
-    before = docker_things(client)
-
-    second.up()
-    assert sorted(second.run("srun --nodes=2 hostname").split()) == ["cpu-0", "cpu-1"]
-    assert sorted(cluster.run("srun --nodes=2 hostname").split()) == ["cpu-0", "cpu-1"]
-    second.run(f"echo kept >{outlives}")
+def test_two_stacks_run_their_own_jobs(cluster: Cluster, second: Cluster) -> None:
+    for stack in (cluster, second):
+        assert sorted(stack.run("srun --nodes=2 hostname").split()) == ["cpu-0", "cpu-1"]
     assert cluster.pod_uid("cpu-0") != second.pod_uid("cpu-0")
 
-    # Both of its nodes at once, as when the machine is started again.
-    for node in client.containers.list(filters={"name": f"slurmstack-{second.stack}-"}):
+
+def test_a_stack_comes_back_when_docker_restarts_its_nodes(second: Cluster) -> None:
+    second.run("echo kept >outlives")
+    for node in docker.from_env().containers.list(filters={"name": f"slurmstack-{STACK}-"}):
         node.restart()
-    two_nodes = "timeout --kill-after=1 20 srun --nodes=2 hostname"
-    eventually("it runs jobs again", lambda: second.ssh(two_nodes, check=False).stdout.split(), 180)
-    assert second.run(f"cat {outlives}") == "kept"
+
+    job = "timeout --kill-after=1 20 srun --nodes=2 cat outlives"
+    eventually("jobs run again", lambda: second.ssh(job, check=False).stdout == "kept\n" * 2, 180)
+
+
+def test_a_stopped_stack_goes_on_with_its_queue(second: Cluster) -> None:
+    held = second.run("sbatch --hold --parsable --wrap true")
+
+    execute(["make", "stop", f"STACK={STACK}"])
+    assert execute(["make", "status", f"STACK={STACK}"], check=False).returncode != 0
+    second.up()
+
+    assert second.run(f"squeue --noheader --jobs={held} --format=%T") == "PENDING"
+
+
+def test_down_removes_all_of_a_stack_and_only_that(cluster: Cluster, second: Cluster) -> None:
+    client = docker.from_env()
+    others = {
+        kind: {name for name in names if STACK not in name}
+        for kind, names in docker_things(client).items()
+    }
 
     second.down()
 
-    assert docker_things(client) == before, "all that it made is gone, and only that"
+    assert docker_things(client) == others
     assert not second.directory.exists()
     assert not second.state_file.exists()
     assert cluster.run("srun hostname") in ("cpu-0", "cpu-1")
