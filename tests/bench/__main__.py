@@ -5,26 +5,44 @@ means stands in `docs/benchmarks.md`.
 """
 
 import argparse
+import contextlib
+import functools
 import json
+import os
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import yaml
+from docker.errors import DockerException, ImageNotFound
 from rich.console import Console
 from rich.table import Table
 
 from components.settings import LocalCluster, read_stack
+from images import build, tags
 from local.access import write_access
 from local.configuration import MAX_NODES
-from tests.e2e.cluster import NAMESPACE, ROOT, Cluster, eventually, execute
+from tests.e2e.cluster import (
+    NAMESPACE,
+    ROOT,
+    Cluster,
+    eventually,
+    execute,
+    local_cluster,
+    write_stack,
+)
 
 BENCH = Cluster("bench")
+NODESET = {"name": "cpu", "replicas": 2, "cpus": 2, "cpu_request": 0.2, "memory": "1GiB"}
 SRUNS = 50
+NOWHERE = "bench.invalid"
+"""A registry that cannot be (RFC 2606): images named after it are nobody else's."""
 
 
 def say(line: str) -> None:
@@ -37,29 +55,38 @@ def seconds(work: Callable[[], object]) -> float:
     return time.monotonic() - begin
 
 
-@contextmanager
+@contextlib.contextmanager
 def stack() -> Iterator[None]:
-    """The stack file and a local cluster with the images in it; afterwards neither is there."""
-    document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
-    document["config"] |= {
-        "slurmstack:cluster_name": BENCH.stack,
-        "slurmstack:cluster": {"kind": "local", "nodes": 2, "api_port": 18443, "ssh_port": 14222},
-    }
-    # A worker whose controller is gone waits for it; between two rounds nobody need wait long.
-    document["config"]["slurmstack:nodesets"][0]["drain_grace"] = 1
-    user = document["config"]["slurmstack:users"][0]
-    user["ssh_key_files"] = [f".local/{BENCH.stack}/id_ed25519.pub"]
-    BENCH.stack_file.write_text(yaml.safe_dump(document))
+    """The stack's file; afterwards neither that nor anything of the stack is there."""
+    write_stack(
+        BENCH.stack,
+        cluster=local_cluster(2, api_port=18443, ssh_port=14222),
+        # A worker whose controller is gone waits for it; between two rounds nobody need wait long.
+        nodesets=[NODESET | {"drain_grace": 1}],
+    )
+    down = ["make", "down", f"STACK={BENCH.stack}", "ENGINE=embedded"]
     try:
+        if BENCH.directory.exists() or BENCH.state_file.exists():
+            say("removing what an earlier run left")
+            execute(down, timeout=300)
         yield
     finally:
+        # A second Ctrl-C, which `make` would hear as well, shall not leave half of it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("removing the stack")
-        execute(["make", "down", f"STACK={BENCH.stack}"], check=False, timeout=300)
-        BENCH.stack_file.unlink(missing_ok=True)
+        if execute(down, check=False, timeout=300).returncode:
+            say(f"not all of it went; see: {' '.join(down)}")
+        else:
+            BENCH.stack_file.unlink(missing_ok=True)
 
 
 def module(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return execute([sys.executable, "-m", *arguments, "--stack", BENCH.stack], **options)
+    """Runs one of our modules on the stack; says the last thing that it says, its phases."""
+    command = [sys.executable, "-m", *arguments, "--stack", BENCH.stack]
+    result = execute(command, **options)
+    if told := result.stderr.strip().splitlines():
+        say(f"  {told[-1].strip()}")
+    return result
 
 
 def first_job() -> None:
@@ -71,7 +98,7 @@ def first_job() -> None:
 
 def deployed() -> None:
     """From an empty cluster to the first job, by the engine."""
-    BENCH.deploy("up")
+    say(f"  engine up {seconds(lambda: BENCH.deploy('up')):.1f} s")
     settings = read_stack(BENCH.stack, ROOT)
     assert isinstance(settings.cluster, LocalCluster)
     write_access(BENCH.stack, settings, settings.cluster)
@@ -124,12 +151,46 @@ def working_set() -> float:
     return total / 2**30
 
 
-def measure(rounds: int) -> dict[str, float]:
+def build_binaries() -> None:
+    """Builds Kubernetes, CoreDNS and the volume provisioner with an empty Go build cache.
+
+    In a copy of the sources, whose `.local` is its own; the modules are downloaded already.
+    """
+    with tempfile.TemporaryDirectory(prefix="slurmstack-bench-") as copy:
+        for folder in ("components", "local"):
+            shutil.copytree(ROOT / folder, f"{copy}/{folder}")
+        command = [sys.executable, "-c", "from local import binaries; binaries.ensure(print)"]
+        environment = os.environ | {"GOCACHE": f"{copy}/go"}
+        subprocess.run(command, cwd=copy, env=environment, stdout=sys.stderr, check=True)
+
+
+def build_images() -> None:
+    """Builds all images as `make images` does, but without Docker's cache."""
+    client = build.connect()
+    client.api.build = functools.partial(  # type: ignore[method-assign]  # of this client only
+        client.api.build, nocache=True
+    )
+    names = build.closure(tags.IMAGES)
+    try:
+        build.build_missing(client, names, NOWHERE, build.Report(Console(stderr=True)))
+    finally:
+        for name in reversed(names):
+            with contextlib.suppress(ImageNotFound):
+                client.images.remove(tags.reference(name, NOWHERE))
+
+
+def measure(rounds: int, cold: bool) -> dict[str, float]:
     """All figures by name; seconds unless the name says otherwise."""
     figures: dict[str, float] = {}
+    if cold:
+        say("building Kubernetes with an empty cache")
+        figures["Go programs, cold"] = seconds(build_binaries)
     say("starting the cluster")
     figures["cluster from nothing"] = seconds(lambda: module("local", "up", timeout=1800))
-    say("building and loading the images")
+    if cold:
+        say("building the images without a cache")
+        figures["images, cold"] = seconds(build_images)
+    say("loading the images, and building what is not there")
     figures["images, built already, into the nodes"] = seconds(
         lambda: module("images.build", timeout=1800)
     )
@@ -142,9 +203,11 @@ def measure(rounds: int) -> dict[str, float]:
         say(f"round {turn + 1} of {rounds}: deploying with kubectl apply")
         by_kubectl.append(seconds(lambda: applied(objects)))  # noqa: B023  # called at once
         BENCH.kubectl("delete", "namespace", NAMESPACE, timeout=300)
-    figures["first srun after engine up"] = min(by_engine)
-    figures["first srun after kubectl apply"] = min(by_kubectl)
-    figures["ratio of the two"] = min(by_engine) / min(by_kubectl)
+    for name, statistic in (("quickest", min), ("median", statistics.median)):
+        engine, kubectl = statistic(by_engine), statistic(by_kubectl)
+        figures[f"first srun after engine up, {name}"] = engine
+        figures[f"first srun after kubectl apply, {name}"] = kubectl
+        figures[f"ratio of the two, {name}"] = engine / kubectl
     say("deploying once more, for what follows")
     deployed()
     BENCH.wait_for_nodes("cpu-0", "cpu-1")
@@ -154,8 +217,15 @@ def measure(rounds: int) -> dict[str, float]:
     figures["make up, nothing to do"] = seconds(
         lambda: execute(["make", "up", f"STACK={BENCH.stack}", "ENGINE=embedded"])
     )
-    loop = f"for i in $(seq {SRUNS}); do srun --nodes=1 true; done"
-    figures["one srun, in ms"] = seconds(lambda: BENCH.ssh(loop)) * 1000 / SRUNS
+    for name, shell, nodes in (
+        ("a job of one node", "bash -c", 1),
+        ("a job of two nodes", "bash -c", 2),
+        ("a step in an allocation", "salloc --quiet --nodes=1 bash -c", 1),
+    ):
+        loop = f"for i in $(seq {SRUNS}); do srun --nodes={nodes} true; done"
+        command = f"{shell} '{loop}'"
+        took = seconds(lambda: BENCH.ssh(command))  # noqa: B023  # called at once
+        figures[f"one srun, {name}, in ms"] = took * 1000 / SRUNS
     figures["memory of the whole stack, in GiB"] = working_set()
     return figures
 
@@ -175,13 +245,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=2, help="alternating deploys (default: 2)")
     parser.add_argument("--json", action="store_true", help="figures as JSON")
+    parser.add_argument(
+        "--cold", action="store_true", help="build Kubernetes and the images anew too (minutes)"
+    )
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: expected 1 or more")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with stack():
-            figures = measure(options.rounds)
+            figures = measure(options.rounds, options.cold)
     except KeyboardInterrupt:
-        say("interrupted; the stack is removed")
+        say("interrupted")
         return 130
+    except (AssertionError, build.BuildError, DockerException, subprocess.SubprocessError) as error:
+        say(f"error: {error}")
+        return 1
     if options.json:
         print(json.dumps(figures))
     else:
