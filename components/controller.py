@@ -10,6 +10,9 @@ from components import conventions as c
 from components import pods
 from components.settings import Controller as ControllerSettings
 
+_CONFIG_DEADLINE = 300
+"""Seconds until slurmctld must run by a new configuration; the kubelet takes up to about 90."""
+
 
 @dataclass(frozen=True)
 class ControllerArgs:
@@ -19,8 +22,10 @@ class ControllerArgs:
     munge_secret: pulumi.Input[str]
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
-    config: Mapping[str, str]
+    config: pulumi.Input[Mapping[str, str]]
     """Slurm's configuration files by name."""
+    config_mark: str
+    """Word by which slurmctld shows that it runs by them."""
     address: str
     """DNS name that daemons and clients find slurmctld under."""
     hosts_domain: str
@@ -41,7 +46,7 @@ class Controller(pulumi.ComponentResource):
         config = k8s.core.v1.ConfigMap(
             f"{name}-config",
             metadata={"name": c.SLURM_CONFIG, "namespace": args.namespace},
-            data=dict(sorted(args.config.items())),
+            data=args.config,
             opts=child,
         )
         state = pods.claim(
@@ -62,10 +67,8 @@ class Controller(pulumi.ComponentResource):
                 "podManagementPolicy": "Parallel",
                 "selector": {"matchLabels": pods.labels(c.CONTROLLER)},
                 "template": {
-                    "metadata": {
-                        "labels": pods.labels(c.CONTROLLER),
-                        "annotations": {c.ANNOTATION_CHECKSUM: pods.checksum(args.config)},
-                    },
+                    # No digest of the configuration: slurmctld is told of a new one, and goes on.
+                    "metadata": {"labels": pods.labels(c.CONTROLLER)},
                     "spec": {
                         **pods.pod_defaults(),
                         **pods.named(args.hosts_domain),
@@ -78,7 +81,7 @@ class Controller(pulumi.ComponentResource):
                         # nowhere until they have told that slurmctld is ready.
                         "hostAliases": [{"ip": "127.0.0.1", "hostnames": [args.address]}],
                         "initContainers": [pods.munge_sidecar(args.registry)],
-                        "containers": [_slurmctld(args.registry)],
+                        "containers": [_slurmctld(args.registry), _reload(args.registry)],
                         "volumes": [
                             *pods.munge_volumes(args.munge_secret),
                             pods.config_volume("config", config.metadata.name),
@@ -102,9 +105,61 @@ class Controller(pulumi.ComponentResource):
             },
             opts=child,
         )
+        k8s.batch.v1.Job(
+            f"{name}-config-in-force",
+            metadata={"namespace": service.metadata.namespace, "labels": pods.labels("config")},
+            spec=_config_in_force_job(args),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[config]),
+        )
         # Of the Service, so that who asks for it comes after slurmctld answers, and goes before.
-        self.server = service.metadata.name.apply(lambda _: f"{args.address}:{c.SLURMCTLD_PORT}")
+        self.server = service.metadata.name.apply(lambda _: c.conf_server(args.address))
         self.register_outputs({"server": self.server})
+
+
+def _reload(registry: str | None) -> pods.Spec:
+    return {
+        "name": "reload",
+        **pods.image("controller", registry),
+        "command": [f"{c.SPANK_DIR}/reload"],
+        **pods.security(user=c.SLURM_ID),
+        **pods.requests("10m", "16Mi"),
+        "volumeMounts": [
+            pods.munge_socket(),
+            pods.mount("config", c.SLURM_ETC, read_only=True),
+            pods.users_mount(),
+        ],
+    }
+
+
+def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
+    """Ends when slurmctld runs by the configuration: who deploys it waits for this Job."""
+    return {
+        "backoffLimit": 3,
+        "activeDeadlineSeconds": _CONFIG_DEADLINE,
+        "template": {
+            "metadata": {"labels": pods.labels("config")},
+            "spec": {
+                **pods.pod_defaults(),
+                **pods.munge_pod_security(),
+                "restartPolicy": "Never",
+                "initContainers": [pods.munge_sidecar(args.registry)],
+                "containers": [
+                    {
+                        "name": "wait",
+                        **pods.image("controller", args.registry),
+                        "command": [f"{c.SPANK_DIR}/await-config", args.config_mark],
+                        "env": [
+                            {"name": "SLURM_CONF_SERVER", "value": c.conf_server(args.address)}
+                        ],
+                        **pods.security(user=c.SLURM_ID),
+                        **pods.requests("10m", "16Mi"),
+                        "volumeMounts": [pods.munge_socket()],
+                    }
+                ],
+                "volumes": pods.munge_volumes(args.munge_secret),
+            },
+        },
+    }
 
 
 def _slurmctld(registry: str | None) -> pods.Spec:

@@ -1,5 +1,7 @@
 """Names, labels, ports, paths and ids: each fact of the cluster defined once."""
 
+import hashlib
+from collections.abc import Mapping
 from typing import Final
 
 PROJECT: Final = "slurmstack"
@@ -12,6 +14,7 @@ LABEL_NODESET: Final = f"{DOMAIN}/nodeset"
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 
 CONTROLLER: Final = "controller"
+CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
 LOGIN: Final = "login"
 HOSTS: Final = "hosts"
 """Headless Service below which every pod of Slurm is known by its host name."""
@@ -21,6 +24,9 @@ CLUSTER_DOMAIN: Final = "cluster.local"
 MUNGE_SECRET: Final = "munge-key"
 HOST_KEY_SECRET: Final = "login-host-key"
 SLURM_CONFIG: Final = "slurm-config"
+"""What slurmctld reads."""
+SLURM_CONFIG_CANDIDATE: Final = "slurm-config-candidate"
+"""What it is to read once it has been seen to start on it."""
 USERS_CONFIG: Final = "users"
 AUTHORIZED_KEYS_CONFIG: Final = "authorized-keys"
 JAIL_CLAIM: Final = "jail"
@@ -51,6 +57,7 @@ USER_IDS: Final = range(1000, 60000)
 JAIL: Final = "/mnt/jail"
 """Where login and worker pods mount the shared root."""
 SLURM_ETC: Final = "/etc/slurm"
+SLURM_CANDIDATE: Final = "/etc/slurmstack/candidate"
 SLURM_RUN: Final = "/run/slurm"
 """Where sackd keeps the configuration that it fetched; clients look here by themselves."""
 MUNGE_RUN: Final = "/run/munge"
@@ -73,6 +80,18 @@ SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 """Debian's plugin directory on amd64, the one architecture that the images are built for."""
 
 
+CONFIG_REFUSED: Final = 3
+"""Exit code of the check of a configuration that must not come into force."""
+
+
+def checksum(files: Mapping[str, str]) -> str:
+    """Digest of what some files hold: a pod that carries it is another when they change."""
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\0{content}\0".encode())
+    return digest.hexdigest()[:16]
+
+
 def type_token(module: str, kind: str) -> str:
     """Pulumi type of a component, `slurmstack:<module>:<Class>`; never changed without an alias."""
     return f"{PROJECT}:{module}:{kind}"
@@ -81,6 +100,11 @@ def type_token(module: str, kind: str) -> str:
 def controller_address(namespace: str) -> str:
     """DNS name of the controller's Service, right in every pod of the cluster."""
     return f"{CONTROLLER}.{namespace}.svc"
+
+
+def conf_server(address: str) -> str:
+    """Where daemons and clients fetch Slurm's configuration, as `--conf-server` takes it."""
+    return f"{address}:{SLURMCTLD_PORT}"
 
 
 def hosts_domain(namespace: str, cluster_domain: str) -> str:

@@ -70,7 +70,7 @@ class Jail(pulumi.ComponentResource):
                 "volumeMounts": [pods.mount("jail", c.JAIL), pods.users_mount()],
             },
             volumes=[pods.users_volume(args.accounts)],
-            annotations={c.ANNOTATION_CHECKSUM: pods.checksum({"passwd": args.passwd})},
+            annotations={c.ANNOTATION_CHECKSUM: c.checksum({"passwd": args.passwd})},
             depends_on=[populate],
         )
         # Of `homes`, something that a preview knows as well, so that it shows no false changes.

@@ -1,7 +1,6 @@
 """What the pods of the Slurm layer have in common: rights, volumes, munged, users."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,14 +21,6 @@ LABELS = {"app.kubernetes.io/name": c.PROJECT}
 def labels(component: str) -> dict[str, str]:
     """Labels that select the pods of one component."""
     return {**LABELS, c.LABEL_COMPONENT: component}
-
-
-def checksum(files: Mapping[str, str]) -> str:
-    """Digest of the files that a pod reads at start: when it changes, the pod must roll."""
-    digest = hashlib.sha256()
-    for name, content in sorted(files.items()):
-        digest.update(f"{name}\0{content}\0".encode())
-    return digest.hexdigest()[:16]
 
 
 # --- Containers ----------------------------------------------------------------------------------

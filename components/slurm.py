@@ -9,13 +9,14 @@ import pulumi_kubernetes as k8s
 from components import conventions as c
 from components import pods
 from components import users as people
+from components.configuration import SlurmConfig, SlurmConfigArgs
 from components.controller import Controller, ControllerArgs
 from components.jail import Jail, JailArgs
 from components.login import Login, LoginArgs
 from components.munge import MungeKey, MungeKeyArgs
 from components.nodeset import Nodeset, NodesetArgs
 from components.settings import Settings
-from components.slurmconf import config_files
+from components.slurmconf import config_files, config_mark
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,16 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
+        configuration = SlurmConfig(
+            "config",
+            SlurmConfigArgs(
+                namespace=self.namespace,
+                files=config_files(settings),
+                registry=settings.registry,
+                munge_secret=munge.secret,
+            ),
+            child,
+        )
         controller = Controller(
             "controller",
             ControllerArgs(
@@ -78,7 +89,8 @@ class Slurm(pulumi.ComponentResource):
                 registry=settings.registry,
                 munge_secret=munge.secret,
                 accounts=users.accounts,
-                config=config_files(settings),
+                config=configuration.proven,
+                config_mark=config_mark(settings),
                 address=c.controller_address(settings.namespace),
                 hosts_domain=hosts_domain,
                 protect=settings.protect_data,

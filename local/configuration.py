@@ -267,6 +267,8 @@ def kubelet(node: Node) -> dict[str, Any]:
         },
         "systemReserved": {"cpu": "100m", "memory": "256Mi"},
         "enforceNodeAllocatable": ["pods"],
+        # How soon a pod sees that a ConfigMap has changed; a minute by default.
+        "syncFrequency": "10s",
         # Nobody reads the sizes of volumes, and to sum up a root file system takes its time.
         "volumeStatsAggPeriod": "-1s",
         "runtimeRequestTimeout": "5m",

@@ -19,10 +19,22 @@ _templates = Environment(
 
 def config_files(settings: Settings) -> dict[str, str]:
     """The files that slurmctld reads and hands to every node and client, by name."""
+    return _files(settings, config_mark(settings))
+
+
+def config_mark(settings: Settings) -> str:
+    """What tells these files from others, wherever Slurm shows its configuration.
+
+    Slurm takes any word among SlurmctldParameters, and shows them in `scontrol show config`.
+    """
+    return f"{c.PROJECT}={c.checksum(_files(settings, mark=''))}"
+
+
+def _files(settings: Settings, mark: str) -> dict[str, str]:
     return {
         "cgroup.conf": _render("cgroup.conf", {}),
         "plugstack.conf": _render("plugstack.conf", _plugstack()),
-        "slurm.conf": _render("slurm.conf", _slurm(settings)),
+        "slurm.conf": _render("slurm.conf", {**_slurm(settings), "mark": mark}),
     }
 
 
@@ -62,7 +74,7 @@ def max_node_count(settings: Settings) -> int:
 def _slurm(settings: Settings) -> dict[str, object]:
     return {
         "cluster_name": settings.cluster_name,
-        "controller_pod": f"{c.CONTROLLER}-0",
+        "controller_pod": c.CONTROLLER_HOST,
         "controller_address": c.controller_address(settings.namespace),
         "slurmctld_port": c.SLURMCTLD_PORT,
         "slurmd_port": c.SLURMD_PORT,

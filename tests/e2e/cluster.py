@@ -169,10 +169,16 @@ class Cluster:
         edit(values)
         document["config"] = {f"slurmstack:{key}": value for key, value in values.items()}
         try:
-            self.stack_file.write_text(yaml.safe_dump(document, sort_keys=False))
+            self.stack_file.write_text(stack_text(document))
             yield
         finally:
             self.stack_file.write_text(original)
+
+
+def stack_text(document: dict[str, Any]) -> str:
+    """A stack file, with the schema named at its head as in all of them."""
+    head = (ROOT / "Pulumi.dev.yaml").read_text().splitlines()[0]
+    return f"{head}\n{yaml.safe_dump(document, sort_keys=False)}"
 
 
 def write_stack(stack: str, **settings: Any) -> Cluster:
@@ -182,7 +188,7 @@ def write_stack(stack: str, **settings: Any) -> Cluster:
     values = {"cluster_name": stack, **settings}
     document["config"] |= {f"slurmstack:{key}": value for key, value in values.items()}
     document["config"]["slurmstack:users"][0]["ssh_key_files"] = [f".local/{stack}/id_ed25519.pub"]
-    cluster.stack_file.write_text(yaml.safe_dump(document, sort_keys=False))
+    cluster.stack_file.write_text(stack_text(document))
     return cluster
 
 

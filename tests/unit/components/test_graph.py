@@ -97,7 +97,7 @@ def test_daemons_that_need_no_root_run_without_it(graph: Graph) -> None:
         if container["securityContext"]["runAsNonRoot"]
     }
 
-    assert rootless == {"munge", "slurmctld", "sackd", "join"}
+    assert rootless == {"munge", "slurmctld", "reload", "check", "wait", "sackd", "join"}
 
 
 @pytest.mark.parametrize("protect", [True, False])
@@ -159,17 +159,24 @@ def test_registering_twice_gives_the_same_graph(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_a_config_edit_rolls_the_controller_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = record(monkeypatch).one("controller-slurmctld").inputs
-    after = (
-        record(monkeypatch, config(lambda v: v["nodesets"].pop()))
-        .one("controller-slurmctld")
-        .inputs
-    )
+def test_a_config_edit_leaves_slurmctld_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def edit(values: dict[str, Any]) -> None:
+        values["partitions"] = [{"name": "main", "nodesets": ["cpu", "big"], "default": True}]
+        values["partitions"] += [{"name": "second", "nodesets": ["cpu"]}]
 
-    changed = {key for key in after["spec"] if after["spec"][key] != before["spec"][key]}
-    assert changed == {"template"}, "anything else would replace slurmctld"
-    assert before["metadata"] == after["metadata"]
+    before, after = record(monkeypatch), record(monkeypatch, config(edit))
+
+    changed = {
+        new.name for old, new in zip(_sorted(before), _sorted(after), strict=True) if old != new
+    }
+    assert changed == {
+        *("config-candidate", "config-check"),
+        *("controller-config", "controller-config-in-force"),
+    }
+
+
+def test_no_configuration_comes_into_force_that_was_not_checked(graph: Graph) -> None:
+    assert "config-check" in before(graph, "controller-config")
 
 
 def test_a_resize_changes_only_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,99 @@
+"""Slurm's configuration files: proven by the real slurmctld before they come into force."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+
+
+@dataclass(frozen=True)
+class SlurmConfigArgs:
+    namespace: pulumi.Input[str]
+    files: Mapping[str, str]
+    """Slurm's configuration files by name."""
+    registry: str | None
+    munge_secret: pulumi.Input[str]
+
+
+class SlurmConfig(pulumi.ComponentResource):
+    """The files as a candidate, and the Job that starts slurmctld on them.
+
+    A candidate that slurmctld refuses fails the Job, and what is in force stays as it was.
+    """
+
+    proven: pulumi.Output[Mapping[str, str]]
+    """The files, known once the Job has passed them."""
+
+    def __init__(
+        self, name: str, args: SlurmConfigArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("configuration", "SlurmConfig"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        files = dict(sorted(args.files.items()))
+        candidate = k8s.core.v1.ConfigMap(
+            f"{name}-candidate",
+            metadata={"name": c.SLURM_CONFIG_CANDIDATE, "namespace": args.namespace},
+            data=files,
+            opts=child,
+        )
+        check = k8s.batch.v1.Job(
+            f"{name}-check",
+            metadata={"namespace": args.namespace, "labels": pods.labels("config-check")},
+            spec=_check_job(args, candidate.metadata.name),
+            opts=child,
+        )
+        # Of the Job, something that a preview knows as well.
+        self.proven = check.metadata.namespace.apply(lambda _: files)
+        self.register_outputs({"proven": self.proven})
+
+
+def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec:
+    verdict = {"containerName": "check", "operator": "In", "values": [c.CONFIG_REFUSED]}
+    return {
+        "backoffLimit": 3,
+        # A refusal stands; anything else that befalls the pod is tried again.
+        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": verdict}]},
+        "template": {
+            "metadata": {
+                "labels": pods.labels("config-check"),
+                "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(args.files)},
+            },
+            "spec": {
+                **pods.pod_defaults(),
+                **pods.munge_pod_security(),
+                "restartPolicy": "Never",
+                # slurmctld starts only on a host of the name that its configuration gives it.
+                "hostname": c.CONTROLLER_HOST,
+                "initContainers": [pods.munge_sidecar(args.registry)],
+                "containers": [
+                    {
+                        "name": "check",
+                        **pods.image("controller", args.registry),
+                        "command": [f"{c.SPANK_DIR}/check"],
+                        **pods.security(user=c.SLURM_ID),
+                        **pods.requests("50m", "64Mi"),
+                        "terminationMessagePolicy": "FallbackToLogsOnError",
+                        "volumeMounts": [
+                            pods.munge_socket(),
+                            pods.mount("candidate", c.SLURM_CANDIDATE, read_only=True),
+                            pods.mount("in-force", c.SLURM_ETC, read_only=True),
+                            pods.mount("state", c.CONTROLLER_SPOOL),
+                            pods.mount("tmp", "/tmp"),  # in the pod
+                        ],
+                    }
+                ],
+                "volumes": [
+                    *pods.munge_volumes(args.munge_secret),
+                    pods.config_volume("candidate", candidate),
+                    # Not there before the first deploy, as it is made after this Job.
+                    {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}},
+                    pods.disk_volume("state"),
+                    pods.disk_volume("tmp"),
+                ],
+            },
+        },
+    }
