@@ -33,7 +33,7 @@ class ControllerArgs:
 
 
 class Controller(pulumi.ComponentResource):
-    """slurmctld as a StatefulSet of one, ready when it answers."""
+    """slurmctld, ready when it answers, and where the settings ask for it another that waits."""
 
     server: pulumi.Output[str]
     """`host:port` for `--conf-server`, known once slurmctld answers."""
@@ -53,42 +53,31 @@ class Controller(pulumi.ComponentResource):
             f"{name}-state",
             c.STATE_CLAIM,
             args.namespace,
-            pods.Volume("ReadWriteOnce", args.settings.state_size, args.settings.storage_class),
+            pods.Volume(
+                "ReadWriteMany" if args.settings.standby else "ReadWriteOnce",
+                args.settings.state_size,
+                args.settings.storage_class,
+            ),
             pulumi.ResourceOptions(parent=self, protect=args.protect),
         )
-        slurmctld = k8s.apps.v1.StatefulSet(
+        slurmctld = k8s.apps.v1.Deployment(
             f"{name}-slurmctld",
-            metadata={"name": c.CONTROLLER, "namespace": args.namespace},
+            metadata={
+                "name": c.CONTROLLER,
+                "namespace": args.namespace,
+                # Of two, one waits, and is not ready until it takes over.
+                "annotations": {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"},
+            },
+            # A Deployment, since a StatefulSet replaces no pod whose node is lost. What keeps two
+            # from writing one state is the lease that they take turns on (images/controller).
             spec={
-                "replicas": 1,
-                "serviceName": c.HOSTS,
-                # Parallel: an ordered set does not replace a pod that never became ready, so that
-                # a bad edit could not be mended by a good one.
-                "podManagementPolicy": "Parallel",
+                "replicas": 2 if args.settings.standby else 1,
+                "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": pods.labels(c.CONTROLLER)},
                 "template": {
                     # No digest of the configuration: slurmctld is told of a new one, and goes on.
                     "metadata": {"labels": pods.labels(c.CONTROLLER)},
-                    "spec": {
-                        **pods.pod_defaults(),
-                        **pods.named(args.hosts_domain),
-                        "securityContext": {
-                            "fsGroup": c.SLURM_ID,
-                            "fsGroupChangePolicy": "OnRootMismatch",
-                            "supplementalGroups": [c.MUNGE_ID],
-                        },
-                        # slurmctld's own clients must not go through its Service, which leads
-                        # nowhere until they have told that slurmctld is ready.
-                        "hostAliases": [{"ip": "127.0.0.1", "hostnames": [args.address]}],
-                        "initContainers": [pods.munge_sidecar(args.registry)],
-                        "containers": [_slurmctld(args.registry), _reload(args.registry)],
-                        "volumes": [
-                            *pods.munge_volumes(args.munge_secret),
-                            pods.config_volume("config", config.metadata.name),
-                            pods.claim_volume("state", state.metadata.name),
-                            pods.users_volume(args.accounts),
-                        ],
-                    },
+                    "spec": _pod(args, config.metadata.name, state.metadata.name),
                 },
             },
             opts=child,
@@ -114,6 +103,45 @@ class Controller(pulumi.ComponentResource):
         # Of the Service, so that who asks for it comes after slurmctld answers, and goes before.
         self.server = service.metadata.name.apply(lambda _: c.conf_server(args.address))
         self.register_outputs({"server": self.server})
+
+
+def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[str]) -> pods.Spec:
+    apart = {
+        "labelSelector": {"matchLabels": pods.labels(c.CONTROLLER)},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
+    return {
+        **pods.pod_defaults(),
+        **pods.named(args.hosts_domain),
+        # slurmctld starts only on a host of the name that its configuration gives it.
+        "hostname": c.CONTROLLER_HOST,
+        "subdomain": c.HOSTS,
+        "securityContext": {
+            "fsGroup": c.SLURM_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "supplementalGroups": [c.MUNGE_ID],
+        },
+        "affinity": {
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+        },
+        # Elsewhere as soon as its node is known to be lost, and not five minutes later.
+        "tolerations": [
+            {"key": f"node.kubernetes.io/{reason}", **lost}
+            for reason in ("not-ready", "unreachable")
+        ],
+        # slurmctld's own clients must not go through its Service, which leads
+        # nowhere until they have told that slurmctld is ready.
+        "hostAliases": [{"ip": "127.0.0.1", "hostnames": [args.address]}],
+        "initContainers": [pods.munge_sidecar(args.registry)],
+        "containers": [_slurmctld(args.registry), _reload(args.registry)],
+        "volumes": [
+            *pods.munge_volumes(args.munge_secret),
+            pods.config_volume("config", config),
+            pods.claim_volume("state", state),
+            pods.users_volume(args.accounts),
+        ],
+    }
 
 
 def _reload(registry: str | None) -> pods.Spec:
@@ -168,6 +196,7 @@ def _slurmctld(registry: str | None) -> pods.Spec:
         **pods.image("controller", registry),
         **pods.security(user=c.SLURM_ID),
         **pods.requests("100m", "64Mi"),
+        "env": [{"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
         "ports": [{"name": "slurmctld", "containerPort": c.SLURMCTLD_PORT}],
         "readinessProbe": {
             "exec": {"command": ["scontrol", "ping"]},

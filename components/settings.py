@@ -11,18 +11,21 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import yaml
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -189,13 +192,31 @@ class Jail(_Model):
     """Raise it by one to unpack the jail image again over the jail; users' files stay."""
 
 
+class Munge(_Model):
+    """The key that Slurm's daemons and clients trust each other by."""
+
+    rotations: tuple[AwareDatetime, ...] = ()
+    """Moments, as '2026-12-01T03:00:00Z' and oldest first, at which a new key takes over; at least
+    three minutes ahead, so that every pod has the key by then. Past ones but the last may go."""
+
+    @field_validator("rotations")
+    @classmethod
+    def _in_order(cls, value: tuple[datetime, ...]) -> tuple[datetime, ...]:
+        if list(value) != sorted(set(value)):
+            raise PydanticCustomError("rotations", "expected moments in order, the oldest first")
+        return value
+
+
 class Controller(_Model):
     """slurmctld and its state."""
 
     state_size: MemoryMiB = Field("10GiB", validate_default=True)
     """Size of the volume for the queue and the nodes' state."""
     storage_class: str | None = None
-    """Class of that volume (ReadWriteOnce); by default the cluster's default class."""
+    """Class of that volume; by default the cluster's default class."""
+    standby: bool = False
+    """Let a second controller wait on another Kubernetes node, to take over in seconds when the
+    first falls silent. Its volume must offer ReadWriteMany; choose before the first deploy."""
 
 
 class Nodeset(_Model):
@@ -274,6 +295,7 @@ class Settings(_Model):
     """Registry that images are pushed to and pulled from; else local nodes get them loaded."""
     protect_data: bool = True
     """Refuse every deploy that would delete the jail or the controller's state."""
+    munge: Munge = Field(default_factory=Munge)
     jail: Jail = Field(default_factory=Jail)
     controller: Controller = Field(default_factory=Controller)
     nodesets: tuple[Nodeset, ...] = ()

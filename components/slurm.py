@@ -55,7 +55,11 @@ class Slurm(pulumi.ComponentResource):
             },
             opts=child,
         )
-        munge = MungeKey("munge", MungeKeyArgs(namespace=self.namespace), child)
+        munge = MungeKey(
+            "munge",
+            MungeKeyArgs(namespace=self.namespace, rotations=settings.munge.rotations),
+            child,
+        )
         users = people.Users(
             "users", people.UsersArgs(self.namespace, settings.users, args.root), child
         )

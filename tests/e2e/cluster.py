@@ -132,6 +132,13 @@ class Cluster:
     def in_pod(self, pod: str, container: str, *command: str, **options: Any) -> str:
         return self.kubectl("exec", pod, "-c", container, "--", *command, **options)
 
+    def controller(self) -> str:
+        """The pod whose slurmctld serves; of two, the other waits."""
+        selector = "slurmstack.dev/component=controller"
+        pods = json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
+        (name,) = (pod["metadata"]["name"] for pod in pods if is_ready(pod))
+        return str(name)
+
     def pod_uid(self, pod: str) -> str:
         return self.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}", check=False)
 
@@ -173,6 +180,12 @@ class Cluster:
             yield
         finally:
             self.stack_file.write_text(original)
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Whether a pod is ready and not on its way out."""
+    conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
 def stack_text(document: dict[str, Any]) -> str:

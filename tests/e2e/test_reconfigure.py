@@ -7,8 +7,6 @@ import pytest
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.test_operator import error_line
 
-EVERY_POD = ("controller-0", "cpu-0", "cpu-1", "login-0")
-
 
 def add_a_partition(values: dict[str, Any]) -> None:
     values["partitions"] = [
@@ -30,7 +28,8 @@ def test_an_edit_reaches_every_daemon_and_restarts_none(cluster: Cluster, folder
     ]
     for job in jobs:
         cluster.wait_for_job(job, "RUNNING")
-    pods = {pod: cluster.pod_uid(pod) for pod in EVERY_POD}
+    every_pod = (cluster.controller(), "cpu-0", "cpu-1", "login-0")
+    pods = {pod: cluster.pod_uid(pod) for pod in every_pod}
 
     with cluster.edited(add_a_partition):
         cluster.deploy("up")
@@ -53,9 +52,9 @@ def test_an_edit_reaches_every_daemon_and_restarts_none(cluster: Cluster, folder
 
     assert cluster.run("sinfo --noheader --format=%R") == "main"
     assert [cluster.job_state(job) for job in jobs] == ["RUNNING", "RUNNING"]
-    assert {pod: cluster.pod_uid(pod) for pod in EVERY_POD} == pods
+    assert {pod: cluster.pod_uid(pod) for pod in every_pod} == pods
     restarts = cluster.kubectl(
-        "get", "pods", *EVERY_POD, "-o", "jsonpath={..restartCount}", check=True
+        "get", "pods", *every_pod, "-o", "jsonpath={..restartCount}", check=True
     )
     assert set(restarts.split()) == {"0"}
 

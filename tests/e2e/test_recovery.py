@@ -1,5 +1,11 @@
 """Any pod may go at any time: it comes back, and what ran elsewhere goes on."""
 
+import time
+from dataclasses import dataclass
+
+import docker
+import pytest
+
 from tests.e2e.cluster import Cluster, eventually
 
 
@@ -10,19 +16,92 @@ def delete_and_wait(cluster: Cluster, pod: str) -> None:
     cluster.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
 
 
-def test_the_controller_comes_back_with_its_queue(cluster: Cluster, folder: str) -> None:
+def queue(cluster: Cluster, controller: str) -> list[str]:
+    """All jobs with state, nodes and start, as one controller's own slurmctld tells; [] if none."""
+    ask = ("squeue", "-h", "-o", "%A %T %N %S")
+    return sorted(cluster.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
+
+
+def controllers(cluster: Cluster) -> dict[str, str]:
+    """The Kubernetes node of each controller."""
+    return {
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in cluster.objects("pods")
+        if pod["metadata"]["labels"].get("slurmstack.dev/component") == "controller"
+    }
+
+
+def serves_on(cluster: Cluster, node: str) -> bool:
+    """Whether the one controller that serves is on the node."""
+    try:
+        return controllers(cluster)[cluster.controller()] == node
+    except ValueError:  # none is ready, or the one that goes still is
+        return False
+
+
+@dataclass(frozen=True)
+class Work:
+    """Jobs that must outlive whatever befalls the controller."""
+
+    cluster: Cluster
+    running: int
+    held: int
+
+    def is_unharmed(self) -> None:
+        eventually("Slurm answers", lambda: self.cluster.ssh("sinfo", check=False).returncode == 0)
+        self.cluster.run(f"scontrol release {self.held}")
+        self.cluster.wait_for_job(self.held, "COMPLETED")
+        assert self.cluster.job_state(self.running) == "RUNNING"
+
+
+@pytest.fixture
+def work(cluster: Cluster, folder: str) -> Work:
     running = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--nodelist=cpu-0")
     held = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold")
     cluster.wait_for_job(running, "RUNNING")
-    queue = sorted(cluster.run("squeue -h -o '%A %T %N %S'").splitlines())
+    return Work(cluster, running, held)
 
-    delete_and_wait(cluster, "controller-0")
 
-    eventually("Slurm answers", lambda: cluster.ssh("sinfo", check=False).returncode == 0)
-    assert sorted(cluster.run("squeue -h -o '%A %T %N %S'").splitlines()) == queue
-    cluster.run(f"scontrol release {held}")
-    cluster.wait_for_job(held, "COMPLETED")
-    assert cluster.job_state(running) == "RUNNING"
+def test_the_second_controller_takes_over_when_the_first_is_deleted(
+    cluster: Cluster, work: Work
+) -> None:
+    first = cluster.controller()
+    (second,) = controllers(cluster).keys() - {first}
+    before = queue(cluster, first)
+
+    cluster.kubectl("delete", "pod", first, timeout=120)
+
+    eventually("the second one serves", lambda: queue(cluster, second) == before)
+    work.is_unharmed()
+    assert cluster.controller() == second
+
+
+def test_a_controller_whose_node_falls_silent_gives_up_its_place(
+    cluster: Cluster, work: Work
+) -> None:
+    """The node is frozen, so that its slurmctld goes on later as if nothing had happened."""
+    # Not the node that the Kubernetes API is on.
+    if not serves_on(cluster, "node-1"):
+        cluster.kubectl("delete", "pod", cluster.controller(), timeout=120)
+        eventually("the one on node-1 serves", lambda: serves_on(cluster, "node-1"))
+    first = cluster.controller()
+    (second,) = controllers(cluster).keys() - {first}
+    before = queue(cluster, first)
+    node = docker.from_env().containers.get(f"slurmstack-{cluster.stack}-node-1")
+    # slurmctld writes its state within five seconds of a change, here as on any machine.
+    time.sleep(6)
+
+    node.pause()
+    try:
+        eventually("the second one serves", lambda: queue(cluster, second) == before)
+    finally:
+        node.unpause()
+
+    lost = "the lease is lost"
+    logs = ("logs", first, "-c", "slurmctld", "--previous")
+    eventually("the first one stops", lambda: lost in cluster.kubectl(*logs, check=False))
+    work.is_unharmed()
+    assert cluster.controller() == second
 
 
 def test_a_worker_comes_back_while_jobs_elsewhere_go_on(cluster: Cluster, folder: str) -> None:
@@ -60,7 +139,7 @@ def test_login_comes_back_as_the_same_host(cluster: Cluster, folder: str) -> Non
 
 
 def test_somebody_elses_drain_survives_the_pod(cluster: Cluster) -> None:
-    scontrol = ("controller-0", "slurmctld", "scontrol", "update", "nodename=cpu-1")
+    scontrol = (cluster.controller(), "slurmctld", "scontrol", "update", "nodename=cpu-1")
     cluster.in_pod(*scontrol, "state=drain", "reason=bad DIMM")
     try:
         delete_and_wait(cluster, "cpu-1")

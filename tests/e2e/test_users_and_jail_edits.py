@@ -9,7 +9,7 @@ def test_users_have_one_id_on_login_workers_and_controller(cluster: Cluster) -> 
     everywhere = [
         cluster.run("id -u researcher"),
         cluster.run("srun id -u researcher"),
-        cluster.in_pod("controller-0", "slurmctld", "id", "-u", "researcher").strip(),
+        cluster.in_pod(cluster.controller(), "slurmctld", "id", "-u", "researcher").strip(),
         cluster.in_pod("cpu-0", "slurmd", "id", "-u", "researcher").strip(),
     ]
 
@@ -24,7 +24,9 @@ def test_a_new_user_gets_a_home_and_logs_in_without_a_restart(cluster: Cluster) 
         answer = cluster.ssh("cd && srun sh -c 'id -un; pwd'", check=False, user="newcomer")
         return answer.stdout.split() == ["newcomer", "/home/newcomer"]
 
-    pods = {pod: cluster.pod_uid(pod) for pod in ("controller-0", "cpu-0", "cpu-1", "login-0")}
+    pods = {
+        pod: cluster.pod_uid(pod) for pod in (cluster.controller(), "cpu-0", "cpu-1", "login-0")
+    }
     with cluster.edited(hire):
         cluster.deploy("up")
         try:

@@ -10,7 +10,7 @@ from tests.unit.components.graph import SECRET_SIGNATURE, Graph, record
 from tests.unit.components.stack import config
 
 COMPONENT = "slurmstack:"
-STATEFUL_SET = "kubernetes:apps/v1:StatefulSet"
+WORKLOADS = ("kubernetes:apps/v1:Deployment", "kubernetes:apps/v1:StatefulSet")
 
 
 @pytest.fixture
@@ -74,6 +74,18 @@ def test_the_munge_key_and_the_host_key_are_secret_wherever_they_go(graph: Graph
         assert "PRIVATE KEY" not in json.dumps(resource.inputs), resource.name
 
 
+def test_a_rotation_adds_a_key_and_changes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rotate(values: dict[str, Any]) -> None:
+        values["munge"] = {"rotations": ["2026-12-01T03:00:00Z"]}
+
+    before, after = record(monkeypatch), record(monkeypatch, config(rotate))
+
+    changed = [r.name for r in after.resources if r not in before.resources]
+    assert sorted(changed) == ["munge-password-1796094000", "munge-secret"], "no pod rolls"
+    names = {r.name for r in after.resources}
+    assert {r.name for r in before.resources} <= names, "the key in use stays"
+
+
 def test_no_secret_comes_from_a_resource_whose_id_would_give_it_away(graph: Graph) -> None:
     assert graph.of_type("random:index/randomBytes:RandomBytes") == []
     assert len(graph.of_type("random:index/randomPassword:RandomPassword")) == 2
@@ -128,7 +140,7 @@ def test_workers_and_login_come_after_the_controller_and_the_filled_jail(
 
 
 def test_names_that_users_and_dns_see_are_fixed(graph: Graph) -> None:
-    names = {resource.inputs["metadata"]["name"] for resource in graph.of_type(STATEFUL_SET)}
+    names = {r.inputs["metadata"]["name"] for r in graph.resources if r.type in WORKLOADS}
 
     assert names == {"controller", "login", "cpu", "big"}
 
@@ -137,10 +149,10 @@ def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
     hosts = graph.one("hosts")
     assert hosts.inputs["spec"]["clusterIP"] == "None"
     assert hosts.inputs["spec"]["publishNotReadyAddresses"]
-    for stateful_set in graph.of_type(STATEFUL_SET):
-        spec = stateful_set.inputs["spec"]
-        pod = spec["template"]
-        assert spec["serviceName"] == hosts.inputs["metadata"]["name"]
+    for workload in (r.inputs for r in graph.resources if r.type in WORKLOADS):
+        pod = workload["spec"]["template"]
+        domain = workload["spec"].get("serviceName", pod["spec"].get("subdomain"))
+        assert domain == hosts.inputs["metadata"]["name"]
         assert pod["spec"]["dnsConfig"]["searches"] == ["hosts.slurm.svc.cluster.local"]
         assert hosts.inputs["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
