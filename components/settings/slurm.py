@@ -142,6 +142,9 @@ class Priority(Model):
         return self
 
 
+_LUA_FUNCTIONS = ("slurm_job_submit", "slurm_job_modify")
+
+
 class _Source(Model):
     """A text: itself, or in a file of the project."""
 
@@ -157,29 +160,29 @@ class _Source(Model):
         path = PurePosixPath(self.file or "file")
         if path.is_absolute() or ".." in path.parts:
             raise cross_field("file", f"'{self.file}': expected a path inside the project")
-        if self.text is not None:
-            self.check(self.text)
+        problem = self.problem(self.text) if self.text is not None else None
+        if problem:
+            raise cross_field("text", problem)
         return self
 
-    def check(self, text: str) -> None:
-        """Raises where the text, wherever it came from, is not what it should be."""
+    def problem(self, text: str) -> str | None:
+        """What is wrong with a text, wherever it came from."""
+        raise NotImplementedError
 
 
 class Script(_Source):
     """A script: its text, or a file of the project."""
 
-    def check(self, text: str) -> None:
-        if not text.startswith("#!"):
-            raise cross_field("text", "expected a script, which begins with '#!'")
+    def problem(self, text: str) -> str | None:
+        return None if text.startswith("#!") else "expected a script, which begins with '#!'"
 
 
 class Lua(_Source):
     """A Lua script: its text, or a file of the project."""
 
-    def check(self, text: str) -> None:
-        for function in ("slurm_job_submit", "slurm_job_modify"):
-            if function not in text:
-                raise cross_field("text", f"expected a function {function}, which slurmctld calls")
+    def problem(self, text: str) -> str | None:
+        missing = [name for name in _LUA_FUNCTIONS if name not in text]
+        return f"expected a function {missing[0]}, which slurmctld calls" if missing else None
 
 
 class HealthCheck(Script):
