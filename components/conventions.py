@@ -35,6 +35,9 @@ STATE_CLAIM: Final = "controller-state"
 RESERVED_NAMES: Final = frozenset({CONTROLLER, LOGIN, HOSTS, "accounting", "rest", "monitoring"})
 """Names of the other workloads: a nodeset called so would collide with them."""
 
+MAX_REPLICAS: Final = 10_000
+"""Most nodes of one nodeset."""
+
 # --- Ports --------------------------------------------------------------------------------------
 
 SLURMCTLD_PORT: Final = 6817
@@ -78,6 +81,22 @@ SPANK_DIR: Final = "/usr/lib/slurmstack"
 SPANK_PLUGIN: Final = f"{SPANK_DIR}/chroot.so"
 SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 """Debian's plugin directory on amd64, the one architecture that the images are built for."""
+ABSENT_PROGRAM: Final = f"{SPANK_DIR}/absent"
+"""What slurmctld runs at its start to mark static nodes that never registered as down."""
+SCRIPTS: Final = "/etc/slurmstack/scripts"
+"""Where workers mount the scripts that slurmd and tasks run."""
+JWT_KEY_DIR: Final = "/etc/slurmstack/jwt"
+JWT_KEY: Final = f"{JWT_KEY_DIR}/jwt_hs256.key"
+"""Key that slurmctld signs and checks tokens with; it belongs to `slurm`, and no other reads it."""
+WORKER_VOLUMES: Final = frozenset(
+    {"jail", "munge", "munge-secret", "scratch", "scripts", "shm", "slurm-key", "spool", "users"}
+)
+"""Names of the volumes that every worker has: a further one called so would collide with them."""
+WORKER_PATHS: Final = (
+    *(JAIL, SLURM_ETC, SLURM_RUN, MUNGE_RUN, EXTRAUSERS, WORKER_SPOOL, WORKER_SCRATCH),
+    *(SPANK_DIR, SLURM_PLUGIN_DIR, SCRIPTS, "/dev", "/proc", "/sys"),
+)
+"""Paths of a worker that nothing else may be mounted at, below (the jail's excepted) or above."""
 
 
 CONFIG_REFUSED: Final = 3

@@ -57,7 +57,7 @@ class Slurm(pulumi.ComponentResource):
         )
         munge = MungeKey(
             "munge",
-            MungeKeyArgs(namespace=self.namespace, rotations=settings.munge.rotations),
+            MungeKeyArgs(namespace=self.namespace, rotations=settings.auth.rotations),
             child,
         )
         users = people.Users(

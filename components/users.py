@@ -8,7 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
-from components.settings import SettingsError, User, parse_ssh_key
+from components.settings import Group, SettingsError, User, parse_ssh_key
 
 
 def passwd(users: Sequence[User]) -> str:
@@ -19,9 +19,13 @@ def passwd(users: Sequence[User]) -> str:
     )
 
 
-def group(users: Sequence[User]) -> str:
-    """group(5) with each user's own group."""
-    return "".join(f"{user.name}:*:{user.uid}:\n" for user in _sorted(users))
+def group(users: Sequence[User], groups: Sequence[Group] = ()) -> str:
+    """group(5) with each user's own group, and the groups that they share."""
+    own = [(user.uid, f"{user.name}:*:{user.uid}:\n") for user in users]
+    shared = [
+        (one.gid, f"{one.name}:*:{one.gid}:{','.join(sorted(one.members))}\n") for one in groups
+    ]
+    return "".join(line for _, line in sorted(own + shared))
 
 
 def authorized_keys(user: User, root: Path) -> str:
@@ -55,6 +59,7 @@ class UsersArgs:
     users: tuple[User, ...]
     root: Path
     """Folder that `ssh_key_files` are relative to."""
+    groups: tuple[Group, ...] = ()
 
 
 class Users(pulumi.ComponentResource):
@@ -77,7 +82,7 @@ class Users(pulumi.ComponentResource):
         accounts = k8s.core.v1.ConfigMap(
             f"{name}-accounts",
             metadata={"name": c.USERS_CONFIG, "namespace": args.namespace},
-            data={"passwd": passwd(args.users), "group": group(args.users)},
+            data={"passwd": passwd(args.users), "group": group(args.users, args.groups)},
             opts=child,
         )
         keys = k8s.core.v1.ConfigMap(

@@ -1,110 +1,195 @@
-"""Slurm's configuration files as pure functions of the settings."""
+"""Slurm's configuration files as functions of the settings; nothing is read but scripts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from components import conventions as c
-from components.settings import Nodeset, Partition, Settings
+from components.hostlist import compress
+from components.settings import Settings
+from components.settings.slurm import REPEATABLE, key_of
+from components.slurmconf.nodes import (
+    gres_lines,
+    gres_types,
+    max_node_count,
+    memory_per_cpu,
+    node_conf,
+    node_line,
+    partition_line,
+    real_memory,
+)
+from components.slurmconf.scripts import SCRIPTS, script_files, text_of
 
-_MIN_NODE_COUNT = 1024
+__all__ = [
+    "config_files",
+    "config_mark",
+    "max_node_count",
+    "memory_per_cpu",
+    "node_conf",
+    "real_memory",
+    "script_files",
+]
 
 _templates = Environment(
     loader=PackageLoader("components.slurmconf", "."),
     undefined=StrictUndefined,
     keep_trailing_newline=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
     autoescape=False,  # noqa: S701  # Slurm's files are no HTML
 )
 
 
-def config_files(settings: Settings) -> dict[str, str]:
-    """The files that slurmctld reads and hands to every node and client, by name."""
-    return _files(settings, config_mark(settings))
+def config_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
+    """The files that slurmctld reads and hands to every node and client, by name.
+
+    Raises `SettingsError` where one is to hold a script, below `root`, that cannot be used.
+    """
+    return _files(settings, root, config_mark(settings, root))
 
 
-def config_mark(settings: Settings) -> str:
+def config_mark(settings: Settings, root: Path = Path()) -> str:
     """What tells these files from others, wherever Slurm shows its configuration.
 
     Slurm takes any word among SlurmctldParameters, and shows them in `scontrol show config`.
     """
-    return f"{c.PROJECT}={c.checksum(_files(settings, mark=''))}"
+    return f"{c.PROJECT}={c.checksum(_files(settings, root, mark=''))}"
 
 
-def _files(settings: Settings, mark: str) -> dict[str, str]:
-    return {
-        "cgroup.conf": _render("cgroup.conf", {}),
-        "plugstack.conf": _render("plugstack.conf", _plugstack()),
-        "slurm.conf": _render("slurm.conf", {**_slurm(settings), "mark": mark}),
+def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
+    slurm = settings.slurm
+    files = {
+        "cgroup.conf": _render("cgroup.conf", {"plugin": _CGROUP_PLUGINS[slurm.cgroups]}),
+        "plugstack.conf": _render("plugstack.conf", _plugstack(settings)),
+        "slurm.conf": _slurm_conf(settings, mark),
     }
+    if gres_types(settings):
+        nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
+        lines = [line for nodeset in nodesets for line in gres_lines(nodeset)]
+        files["gres.conf"] = _render("gres.conf", {"lines": lines})
+    if slurm.topology.kind != "none":
+        files["topology.conf"] = _render("topology.conf", {"lines": _topology(settings)})
+    if slurm.job_submit_lua:
+        files["job_submit.lua"] = text_of("slurm.job_submit_lua", slurm.job_submit_lua, root)
+    for name, extra in slurm.extra.items():
+        files[name] = files.get(name, "") + "".join(f"{line}\n" for line in extra)
+    return dict(sorted(files.items()))
 
 
-def node_conf(nodeset: Nodeset) -> str:
-    """What a node of this nodeset says of itself when it registers (`slurmd -Z --conf`)."""
-    features = ",".join((nodeset.name, *nodeset.features))
-    return f"CPUs={nodeset.cpus} RealMemory={real_memory(nodeset)} Feature={features}"
+# --- slurm.conf ----------------------------------------------------------------------------------
 
 
-def real_memory(nodeset: Nodeset) -> int:
-    """Memory that Slurm may give to jobs on a node, in MiB.
-
-    The pod's limit also holds slurmd, one slurmstepd per step, and whatever jobs write to
-    memory-backed /dev/shm, so an eighth of it, at most 4 GiB, is kept back.
-    """
-    return nodeset.memory - min(nodeset.memory // 8, 4096)
-
-
-def memory_per_cpu(partition: Partition, settings: Settings) -> int:
-    """Memory in MiB that a job gets for each CPU unless it asks, by the partition's leanest nodes.
-
-    Without it Slurm would give every job all memory of its node, and so the node to one job.
-    """
-    return min(
-        real_memory(nodeset) // nodeset.cpus
-        for nodeset in settings.nodesets
-        if nodeset.name in partition.nodesets
+def _slurm_conf(settings: Settings, mark: str) -> str:
+    """slurm.conf without the keys that the settings' own lines, which come after it, set."""
+    rendered = _render("slurm.conf", {**_slurm(settings), "mark": mark})
+    lines = settings.slurm.extra.get("slurm.conf", ())
+    replaced = {key for line in lines if (key := key_of(line))} - REPEATABLE
+    return "".join(
+        line for line in rendered.splitlines(keepends=True) if key_of(line) not in replaced
     )
 
 
-def max_node_count(settings: Settings) -> int:
-    """Room for dynamic nodes: the next power of two over twice the nodes, at least 1024."""
-    nodes = sum(nodeset.replicas for nodeset in settings.nodesets)
-    return max(_MIN_NODE_COUNT, 1 << (2 * nodes).bit_length())
-
-
 def _slurm(settings: Settings) -> dict[str, object]:
+    slurm = settings.slurm
+    nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
+    node_lines = [line for nodeset in nodesets if (line := node_line(nodeset))]
     return {
         "cluster_name": settings.cluster_name,
         "controller_pod": c.CONTROLLER_HOST,
         "controller_address": c.controller_address(settings.namespace),
         "slurmctld_port": c.SLURMCTLD_PORT,
         "slurmd_port": c.SLURMD_PORT,
+        "slurmctld_parameters": _flags(slurm.slurmctld_parameters),
+        "auth": settings.auth.type,
+        "jwt_key": c.JWT_KEY if settings.rest.enabled else None,
         "max_node_count": max_node_count(settings),
-        "nodesets": sorted(nodeset.name for nodeset in settings.nodesets),
-        "partitions": settings.queues(),
-        "memory_per_cpu": {
-            partition.name: memory_per_cpu(partition, settings) for partition in settings.queues()
-        },
+        "node_lines": node_lines,
+        "absent_program": c.ABSENT_PROGRAM if node_lines else None,
+        "nodesets": [nodeset.name for nodeset in nodesets],
+        "gres_types": gres_types(settings),
+        "partition_lines": [partition_line(partition, settings) for partition in settings.queues()],
         "state_location": f"{c.CONTROLLER_SPOOL}/state",
         "worker_spool": c.WORKER_SPOOL,
         "slurm_run": c.SLURM_RUN,
+        "slurm": slurm,
+        "scheduler_parameters": _flags(slurm.scheduler.effective()),
+        "preempt_mode": _preempt_mode(settings),
+        "tres_weights": ",".join(f"{name}={n}" for name, n in sorted(slurm.priority.tres.items())),
+        "scripts": {
+            key: f"{c.SCRIPTS}/{name}" for name, key in SCRIPTS.items() if getattr(slurm, name)
+        },
+        "health_check_states": _health_check_states(settings),
     }
 
 
-def _plugstack() -> dict[str, object]:
+def _flags(parameters: Mapping[str, object]) -> str:
+    """Parameters as Slurm lists them: flags by name, values as `name=value`, in order."""
+    return ",".join(
+        name if value is True else f"{name}={value}"
+        for name, value in sorted(parameters.items())
+        if value is not False
+    )
+
+
+def _preempt_mode(settings: Settings) -> str:
+    """PreemptMode of the cluster; jobs that are suspended anywhere need the gang scheduler."""
+    preemption = settings.slurm.preemption
+    if preemption.type == "none":
+        return "OFF"
+    modes = {preemption.mode, *(partition.preempt_mode for partition in settings.partitions)}
+    return preemption.mode.upper() + (",GANG" if "suspend" in modes else "")
+
+
+def _health_check_states(settings: Settings) -> str:
+    check = settings.slurm.health_check
+    return ",".join(state.upper() for state in check.node_states) if check else ""
+
+
+# --- The others ----------------------------------------------------------------------------------
+
+_CGROUP_PLUGINS = {
+    "disabled": "disabled",
+    "auto": "autodetect",
+    "v1": "cgroup/v1",
+    "v2": "cgroup/v2",
+}
+
+
+def _topology(settings: Settings) -> list[str]:
+    topology = settings.slurm.topology
+    lines = [
+        f"SwitchName={switch.name} Switches={','.join(sorted(switch.switches))}"
+        if switch.switches
+        else f"SwitchName={switch.name} Nodes={compress(settings.nodes_of(switch))}"
+        for switch in topology.switches
+    ]
+    lines += [
+        f"BlockName={block.name} Nodes={compress(settings.nodes_of(block))}"
+        for block in topology.blocks
+    ]
+    if topology.block_sizes:
+        lines.append(f"BlockSizes={','.join(map(str, topology.block_sizes))}")
+    return lines
+
+
+def _plugstack(settings: Settings) -> dict[str, object]:
+    task_scripts = settings.slurm.task_prolog or settings.slurm.task_epilog
+    # What slurmstepd and the clients inside a job still open after the change of root.
+    readable: Sequence[str] = (
+        c.SPANK_DIR,
+        c.SLURM_PLUGIN_DIR,
+        c.EXTRAUSERS,
+        "/etc/hosts",
+        "/etc/resolv.conf",
+    )
     return {
         "plugin": c.SPANK_PLUGIN,
         "jail": c.JAIL,
         "scratch": c.WORKER_SCRATCH,
         # The batch script and the fetched configuration are in the spool directory.
         "writable": (c.WORKER_SPOOL, c.MUNGE_RUN),
-        # What slurmstepd and the clients inside a job still open after the change of root.
-        "readable": (
-            c.SPANK_DIR,
-            c.SLURM_PLUGIN_DIR,
-            c.EXTRAUSERS,
-            "/etc/hosts",
-            "/etc/resolv.conf",
-        ),
+        "readable": (*readable, c.SCRIPTS) if task_scripts else readable,
     }
 
 

@@ -128,7 +128,7 @@ def all_changed_over(cluster: Cluster, since: int) -> None:
 
 
 def last_key(cluster: Cluster, pod: str) -> str:
-    log = cluster.kubectl("logs", pod, "-c", "munge")
+    log = cluster.kubectl("logs", pod, "-c", "auth")
     taken_over = re.findall(r"^the key of (\d+) takes over", log, re.MULTILINE)
     return str(taken_over[-1]) if taken_over else "0"
 
@@ -138,7 +138,7 @@ def test_a_rotation_of_the_munge_key(cluster: Cluster, folder: str) -> None:
     moment = soon.replace(microsecond=0)
 
     def rotate(values: dict[str, Any]) -> None:
-        values["munge"] = {"rotations": [moment.isoformat()]}
+        values["auth"] = {"rotations": [moment.isoformat()]}
 
     with load(cluster, folder), cluster.edited(rotate):
         cluster.deploy("up")

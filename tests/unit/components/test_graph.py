@@ -76,7 +76,7 @@ def test_the_munge_key_and_the_host_key_are_secret_wherever_they_go(graph: Graph
 
 def test_a_rotation_adds_a_key_and_changes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def rotate(values: dict[str, Any]) -> None:
-        values["munge"] = {"rotations": ["2026-12-01T03:00:00Z"]}
+        values["auth"] = {"rotations": ["2026-12-01T03:00:00Z"]}
 
     before, after = record(monkeypatch), record(monkeypatch, config(rotate))
 

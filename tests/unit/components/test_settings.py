@@ -66,7 +66,7 @@ REFUSED: list[tuple[str, Edit, str]] = [
     (
         "more CPUs reserved than there are",
         lambda v: v["nodesets"][0].update(cpu_request=3),
-        "cpu_request is 3.0: expected at most cpus, which is 2",
+        "slurmstack:nodesets[0].cpu_request: 3: expected at most cpus, which is 2",
     ),
     (
         "two nodesets with one name",

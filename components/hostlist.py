@@ -1,0 +1,86 @@
+"""Slurm's hostlist expressions, as `scontrol show hostlist` makes them: `cpu-0,gpu-[0-3,7]`."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_PART = re.compile(r"([^\[\],]*)(?:\[([0-9,-]+)\])?")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+MAX_HOSTS = 65_536
+"""More hosts than one range of Slurm may have (its MAX_RANGE is 64 Ki)."""
+
+
+def compress(names: Iterable[str]) -> str:
+    """The shortest expression of these names, each once, sorted by prefix and number."""
+    plain: set[str] = set()
+    numbered: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
+            plain.add(name)
+            continue
+        prefix, digits = match.groups()
+        # Numbers with leading zeros keep their width; all others go together.
+        padded = digits.startswith("0") and digits != "0"
+        numbered[prefix, len(digits) if padded else 0].add(int(digits))
+    parts = [(name, 0, name) for name in plain]
+    for (prefix, width), numbers in numbered.items():
+        ranges = [_span(first, last, width) for first, last in _runs(sorted(numbers))]
+        alone = len(ranges) == 1 and "-" not in ranges[0]
+        parts.append((prefix, width, prefix + (ranges[0] if alone else f"[{','.join(ranges)}]")))
+    return ",".join(text for _, _, text in sorted(parts))
+
+
+def expand(expression: str) -> tuple[str, ...]:
+    """The names of an expression with at most one bracket a part, in its order.
+
+    Raises `ValueError` that says what is wrong.
+    """
+    names: list[str] = []
+    for part in _split(expression):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise ValueError(f"'{part}' is no hostlist; write it as in 'gpu-[0-3,7]'")
+        prefix, ranges = match.groups()
+        found = [prefix] if ranges is None else [f"{prefix}{n}" for n in _numbers(ranges)]
+        for name in found:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"'{name}' is no host name; write a hostlist as in 'gpu-[0-3,7]'")
+        names += found
+        if len(names) > MAX_HOSTS:
+            raise ValueError(f"more than {MAX_HOSTS} hosts")
+    return tuple(names)
+
+
+def _split(expression: str) -> list[str]:
+    """The parts between commas that stand outside of brackets."""
+    return re.split(r",(?![^\[]*\])", expression)
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for part in ranges.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise ValueError(f"'{part}' is no range of numbers; write it as in '0-3'")
+        first, last = match[1], match[2] or match[1]
+        if int(last) < int(first):
+            raise ValueError(f"the range '{part}' runs backwards")
+        if int(last) - int(first) >= MAX_HOSTS:
+            raise ValueError(f"the range '{part}' has more than {MAX_HOSTS} hosts")
+        yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
+
+
+def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """First and last number of each run without a gap."""
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        yield members[0], members[-1]
+
+
+def _span(first: int, last: int, width: int) -> str:
+    start = f"{first:0{width}d}" if width else str(first)
+    end = f"{last:0{width}d}" if width else str(last)
+    return start if first == last else f"{start}-{end}"

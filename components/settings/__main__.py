@@ -1,0 +1,7 @@
+"""`python -m components.settings` writes the JSON Schema of the stack files."""
+
+import json
+
+from components.settings import STACK_SCHEMA, stack_schema
+
+STACK_SCHEMA.write_text(json.dumps(stack_schema(), indent=2, sort_keys=True) + "\n")

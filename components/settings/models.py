@@ -1,0 +1,301 @@
+"""The whole configuration of a stack as one typed, frozen model."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import AwareDatetime, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from components.conventions import CLUSTER_DOMAIN, USER_IDS, node_names
+from components.settings.nodesets import Nodeset
+from components.settings.partitions import Partition
+from components.settings.slurm import Block, Slurm, Switch, hosts_of
+from components.settings.types import (
+    DnsLabel,
+    Domain,
+    MemoryMiB,
+    Model,
+    NodePort,
+    Port,
+    SshKey,
+    UserName,
+    cross_field,
+    duplicates,
+    known_names,
+)
+
+
+class LocalCluster(Model):
+    """A Kubernetes cluster of containers on this machine, started by `make up`."""
+
+    kind: Literal["local"]
+    nodes: Annotated[int, Field(ge=1, le=9)] = 2
+    """Kubernetes nodes; the first one carries the control plane too."""
+    api_port: Port = 16443
+    """Loopback port of the Kubernetes API."""
+    ssh_port: Port = 12222
+    """Loopback port that leads to the login node's sshd."""
+    domain: ClassVar[str] = CLUSTER_DOMAIN
+
+
+class ExistingCluster(Model):
+    """A Kubernetes cluster that is there already, found through a kubeconfig."""
+
+    kind: Literal["existing"]
+    kubeconfig: str | None = None
+    """Path of the kubeconfig; by default what kubectl would take."""
+    context: str | None = None
+    """Context in the kubeconfig; by default its current one."""
+    domain: Domain = CLUSTER_DOMAIN
+    """Domain of the cluster's own DNS."""
+
+
+Cluster = Annotated[LocalCluster | ExistingCluster, Field(discriminator="kind")]
+
+
+class Jail(Model):
+    """The shared root file system of login and workers."""
+
+    size: MemoryMiB = Field("100GiB", validate_default=True)
+    """Size of the volume, as '100GiB'."""
+    storage_class: str | None = None
+    """A class that offers ReadWriteMany; by default the cluster's default class."""
+    refresh: Annotated[int, Field(ge=0)] = 0
+    """Raise it by one to unpack the jail image again over the jail; users' files stay."""
+
+
+class Controller(Model):
+    """slurmctld and its state."""
+
+    state_size: MemoryMiB = Field("10GiB", validate_default=True)
+    """Size of the volume for the queue and the nodes' state."""
+    storage_class: str | None = None
+    """Class of that volume; by default the cluster's default class."""
+    standby: bool = False
+    """Let a second controller wait on another Kubernetes node, to take over in seconds when the
+    first falls silent. Its volume must offer ReadWriteMany; choose before the first deploy."""
+
+
+class Login(Model):
+    """Where users log in by SSH."""
+
+    service: Literal["NodePort", "LoadBalancer", "ClusterIP"] = "LoadBalancer"
+    node_port: NodePort | None = None
+    """Port on every Kubernetes node, for service NodePort."""
+
+
+class User(Model):
+    """A person with the same name and id on login, workers and controller."""
+
+    name: UserName
+    uid: Annotated[int, Field(ge=USER_IDS.start, lt=USER_IDS.stop)]
+    """User id, and the id of the user's own group."""
+    ssh_keys: tuple[SshKey, ...] = ()
+    """Public keys that log in."""
+    ssh_key_files: tuple[str, ...] = ()
+    """Files with one public key each, relative to the project; read at deploy time."""
+    shell: str = "/bin/bash"
+
+
+class Group(Model):
+    """A group of users, beside each user's own."""
+
+    name: UserName
+    gid: Annotated[int, Field(ge=USER_IDS.start, lt=USER_IDS.stop)]
+    """Group id; no user's uid, which is the id of the user's own group."""
+    members: tuple[UserName, ...] = ()
+    """Names of users."""
+
+
+class Auth(Model):
+    """How daemons and clients trust each other."""
+
+    type: Literal["munge", "slurm"] = "munge"
+    """munge: a munged in every pod; slurm: Slurm's own."""
+    rotations: tuple[AwareDatetime, ...] = ()
+    """Moments, as '2026-12-01T03:00:00Z' and oldest first, at which a new key takes over; at least
+    three minutes ahead, so that every pod has the key by then. Past ones but the last may go."""
+
+    @field_validator("rotations")
+    @classmethod
+    def _in_order(cls, value: tuple[datetime, ...]) -> tuple[datetime, ...]:
+        if list(value) != sorted(set(value)):
+            raise PydanticCustomError("rotations", "expected moments in order, the oldest first")
+        return value
+
+
+class Rest(Model):
+    """slurmrestd, and the tokens (JWT) that it is used by."""
+
+    enabled: bool = False
+    replicas: Annotated[int, Field(ge=1, le=16)] = 1
+    """Number of its pods."""
+    token_lifetime: Annotated[int, Field(ge=60, le=30 * 24 * 3600)] = 1800
+    """How long a token holds that our own programs make, in seconds."""
+
+
+class Settings(Model):
+    """Everything that a stack file says."""
+
+    cluster_name: DnsLabel
+    """Name of the Slurm cluster."""
+    cluster: Cluster
+    """The Kubernetes cluster underneath."""
+    namespace: DnsLabel = "slurm"
+    """Kubernetes namespace of the Slurm layer."""
+    registry: str | None = None
+    """Registry that images are pushed to and pulled from; else local nodes get them loaded."""
+    pull_secrets: tuple[Domain, ...] = ()
+    """Secrets of the namespace that hold the registry's credentials."""
+    protect_data: bool = True
+    """Refuse every deploy that would delete the jail or the controller's state."""
+    jail: Jail = Field(default_factory=Jail)
+    controller: Controller = Field(default_factory=Controller)
+    nodesets: tuple[Nodeset, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+    """By default one partition, `main`, over all nodesets."""
+    slurm: Slurm = Field(default_factory=Slurm)
+    auth: Auth = Field(default_factory=Auth)
+    rest: Rest = Field(default_factory=Rest)
+    login: Login = Field(default_factory=Login)
+    users: tuple[User, ...] = ()
+    groups: tuple[Group, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        named: dict[str, Iterator[str]] = {
+            "nodesets": (nodeset.name for nodeset in self.nodesets),
+            "partitions": (partition.name for partition in self.partitions),
+            "users": (user.name for user in self.users),
+            "groups": (group.name for group in self.groups),
+        }
+        for field, names in named.items():
+            for name in duplicates(names):
+                raise cross_field(field, f"two are named '{name}'; give each a name of its own")
+        for uid in duplicates(str(user.uid) for user in self.users):
+            raise cross_field("users", f"two have the uid {uid}; give each an id of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _partitions_fit_nodesets(self) -> Self:
+        known = {nodeset.name for nodeset in self.nodesets}
+        for index, partition in enumerate(self.partitions):
+            for name in partition.nodesets:
+                if name not in known:
+                    raise cross_field(
+                        f"partitions[{index}].nodesets",
+                        f"'{name}' is no nodeset; {known_names(name, known)}",
+                    )
+        defaults = [partition.name for partition in self.partitions if partition.default]
+        if len(defaults) > 1:
+            raise cross_field(
+                "partitions", f"{' and '.join(defaults)} are all the default; keep one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _groups_fit_users(self) -> Self:
+        users = {user.name for user in self.users}
+        own = {str(user.uid) for user in self.users}
+        for gid in duplicates(str(group.gid) for group in self.groups):
+            raise cross_field("groups", f"two have the gid {gid}; give each an id of its own")
+        for index, group in enumerate(self.groups):
+            if group.name in users:
+                raise cross_field(
+                    f"groups[{index}].name", f"'{group.name}' is a user's own group; choose another"
+                )
+            if str(group.gid) in own:
+                raise cross_field(
+                    f"groups[{index}].gid", f"{group.gid} is a user's own group; choose another"
+                )
+            for name in group.members:
+                if name not in users:
+                    raise cross_field(
+                        f"groups[{index}].members",
+                        f"'{name}' is no user; {known_names(name, users)}",
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _partitions_fit_groups_and_preemption(self) -> Self:
+        groups = {group.name for group in self.groups} | {user.name for user in self.users}
+        for index, partition in enumerate(self.partitions):
+            for name in partition.allow_groups:
+                if name not in groups:
+                    raise cross_field(
+                        f"partitions[{index}].allow_groups",
+                        f"'{name}' is no group; {known_names(name, groups)}",
+                    )
+            if self.slurm.preemption.type == "none":
+                for field in ("preempt_mode", "grace_time"):
+                    if getattr(partition, field) is not None:
+                        raise cross_field(
+                            f"partitions[{index}].{field}",
+                            "counts only with slurm.preemption.type; set that to 'partition_prio'",
+                        )
+        return self
+
+    @model_validator(mode="after")
+    def _topology_fits_nodesets(self) -> Self:
+        nodes = {nodeset.name: self.nodes(nodeset) for nodeset in self.nodesets}
+        static = {nodeset.name for nodeset in self.nodesets if nodeset.kind == "static"}
+        owner = {node: name for name, names in nodes.items() for node in names}
+        wired: dict[str, str] = {}
+        topology = self.slurm.topology
+        for group in topology.groups():
+            key = f"slurm.topology.{'blocks' if topology.kind == 'block' else 'switches'}"
+            for name in group.nodesets:
+                if name not in nodes:
+                    raise cross_field(key, f"'{name}' is no nodeset; {known_names(name, nodes)}")
+            for node in self.nodes_of(group):
+                if node not in owner:
+                    raise cross_field(key, f"'{node}' is no node; add it to a nodeset")
+                # slurmctld 24.11 dies of a block, and logs an error for each port of a switch,
+                # whose node it does not know yet.
+                if owner[node] not in static:
+                    raise cross_field(
+                        key,
+                        f"'{node}' is dynamic; give its nodeset '{owner[node]}' kind: static",
+                    )
+                if node in wired:
+                    raise cross_field(
+                        key, f"'{node}' is in '{wired[node]}' and '{group.name}'; keep one"
+                    )
+                wired[node] = group.name
+            if topology.block_sizes and len(self.nodes_of(group)) < topology.block_sizes[0]:
+                raise cross_field(
+                    key,
+                    f"'{group.name}' has {len(self.nodes_of(group))} nodes: expected at least "
+                    f"the first of block_sizes, {topology.block_sizes[0]}",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _login_fits_cluster(self) -> Self:
+        if self.login.node_port is not None and self.login.service != "NodePort":
+            raise cross_field("login.node_port", "is of use only with login.service NodePort")
+        if isinstance(self.cluster, LocalCluster):
+            if self.login.service != "NodePort" or self.login.node_port is None:
+                raise cross_field(
+                    "login", "a local cluster needs service: NodePort and a node_port (30000-32767)"
+                )
+            if self.cluster.api_port == self.cluster.ssh_port:
+                raise cross_field("cluster", "api_port and ssh_port must differ")
+        return self
+
+    def nodes(self, nodeset: Nodeset) -> tuple[str, ...]:
+        """Names of a nodeset's nodes."""
+        return node_names(nodeset.name, nodeset.replicas)
+
+    def nodes_of(self, group: Switch | Block) -> tuple[str, ...]:
+        """Names of the nodes of a leaf switch or a block."""
+        whole = (nodeset for nodeset in self.nodesets if nodeset.name in group.nodesets)
+        return (*hosts_of(group), *(node for nodeset in whole for node in self.nodes(nodeset)))
+
+    def queues(self) -> tuple[Partition, ...]:
+        """The partitions, with the default for settings that name none."""
+        if self.partitions or not self.nodesets:
+            return self.partitions
+        everything = tuple(nodeset.name for nodeset in self.nodesets)
+        return (Partition(name="main", nodesets=everything, default=True),)

@@ -1,0 +1,227 @@
+"""Workers of one kind, and what their pods get."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from components.conventions import JAIL, MAX_REPLICAS, WORKER_PATHS, WORKER_VOLUMES
+from components.settings.types import (
+    DnsLabel,
+    Domain,
+    GpuType,
+    LabelKey,
+    MemoryMiB,
+    MigProfile,
+    Model,
+    NodesetName,
+    ParameterName,
+    Path,
+    ResourceName,
+    Scalar,
+    Seconds,
+    cross_field,
+    duplicates,
+)
+
+_OWNED_PARAMETERS: Mapping[str, str] = {
+    "feature": "use features",
+    "features": "use features",
+    "gres": "use gpus",
+    "nodeaddr": "the node's pod gives its address itself",
+    "nodehostname": "nodes are named after the nodeset",
+    "nodename": "nodes are named after the nodeset",
+    "port": "all nodes share slurmd's port",
+    "state": "use `scontrol update`",
+}
+"""Parameters of a node, in lower case, that follow from other settings, and what to do instead."""
+
+
+def refuse_owned(parameters: Mapping[str, Any], owned: Mapping[str, str]) -> None:
+    """Raises for free parameters that would break what we write ourselves, or stand twice."""
+    for name in parameters:
+        if name.lower() in owned:
+            raise cross_field(f"parameters.{name}", f"is not free; {owned[name.lower()]}")
+    for name in duplicates(name.lower() for name in parameters):
+        raise cross_field("parameters", f"'{name}' stands there twice; keep one")
+
+
+class Gpus(Model):
+    """The GPUs of a node, which Slurm hands out as gres."""
+
+    type: GpuType
+    """Name for `--gres=gpu:<type>:1`, as 'h100'."""
+    count: Annotated[int, Field(ge=1, le=64)]
+    """GPUs of a node."""
+    resource: ResourceName = "nvidia.com/gpu"
+    """What Kubernetes calls them."""
+    shards: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Parts that each GPU is shared in, for `--gres=shard:1`."""
+    mig: dict[MigProfile, Annotated[int, Field(ge=1, le=448)]] = {}
+    """Slices of a node by MIG profile, as `1g.10gb: 7`; jobs then get slices, not whole GPUs."""
+
+    @model_validator(mode="after")
+    def _shards_are_of_whole_gpus(self) -> Self:
+        if self.mig and self.shards:
+            raise cross_field("shards", f"{self.shards}: MIG slices have none; leave it out")
+        return self
+
+    def kubernetes_resources(self) -> dict[str, int]:
+        """What a node's pod asks of Kubernetes' device plugin."""
+        vendor = self.resource.rpartition("/")[0]
+        slices = {f"{vendor}/mig-{profile}": n for profile, n in sorted(self.mig.items())}
+        return slices or {self.resource: self.count}
+
+
+class Toleration(Model):
+    """A taint of Kubernetes nodes that the nodeset's pods bear."""
+
+    key: LabelKey | None = None
+    """Key of the taint; by default every key."""
+    operator: Literal["Exists", "Equal"] = "Exists"
+    """Whether the taint's value counts."""
+    value: str | None = None
+    """Value of the taint, for operator Equal."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect of the taint; by default every effect."""
+    seconds: Seconds | None = None
+    """How long pods stay once a NoExecute taint is there, in seconds; by default for good."""
+
+    @model_validator(mode="after")
+    def _fits_kubernetes(self) -> Self:
+        if self.operator == "Equal" and (self.key is None or self.value is None):
+            raise cross_field("operator", "Equal: needs a key and a value; add them")
+        if self.operator == "Exists" and self.value is not None:
+            raise cross_field("value", f"'{self.value}': counts only with operator: Equal")
+        if self.seconds is not None and self.effect != "NoExecute":
+            raise cross_field("seconds", f"{self.seconds}: counts only with effect: NoExecute")
+        return self
+
+
+class Empty(Model):
+    """Room that goes with the pod."""
+
+    size: MemoryMiB | None = None
+    """At most this much, as '10GiB'; by default what the machine has."""
+    medium: Literal["disk", "memory"] = "disk"
+    """Where it lies; memory counts against the pod's own."""
+
+
+class Volume(Model):
+    """A further volume of the nodeset's pods, from one source."""
+
+    name: DnsLabel
+    path: Path
+    """Where the worker mounts it; below /mnt/jail jobs see it, as /mnt/jail/data for /data."""
+    claim: DnsLabel | None = None
+    """Name of a PersistentVolumeClaim."""
+    host_path: Path | None = None
+    """Folder of the Kubernetes node."""
+    empty: Empty | None = None
+    """Room that goes with the pod."""
+    config_map: Domain | None = None
+    """Name of a ConfigMap, whose entries are the files."""
+    secret: Domain | None = None
+    """Name of a Secret, whose entries are the files."""
+    read_only: bool = False
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        sources = ("claim", "host_path", "empty", "config_map", "secret")
+        given = [source for source in sources if getattr(self, source) is not None]
+        if len(given) != 1:
+            raise cross_field(
+                "name",
+                f"'{self.name}': has {' and '.join(given) or 'no source'}; "
+                f"expected one of {', '.join(sources)}",
+            )
+        if self.name in WORKER_VOLUMES:
+            raise cross_field("name", f"'{self.name}': is a volume of every worker; choose another")
+        for path in WORKER_PATHS:
+            inside = self.path.startswith(f"{path}/") and path != JAIL
+            if self.path == path or inside:
+                raise cross_field("path", f"'{self.path}': {path} is in use; choose another")
+            if path.startswith(f"{self.path}/"):
+                raise cross_field("path", f"'{self.path}': would hide {path}; choose another")
+        return self
+
+
+class Nodeset(Model):
+    """Workers of one kind: nodes `<name>-0`, `<name>-1`, …"""
+
+    name: NodesetName
+    """First part of the node names, and a feature that all its nodes carry."""
+    kind: Literal["dynamic", "static"] = "dynamic"
+    """dynamic: a node is known to Slurm from its first start until it leaves; static: listed in
+    slurm.conf, and down while it is absent, as a topology needs it."""
+    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
+    """Number of nodes."""
+    cpus: Annotated[int, Field(ge=1, le=4096)]
+    """CPUs of a node, which its pod may use at most."""
+    sockets: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Sockets that the CPUs are on; by default slurmd tells."""
+    threads_per_core: Annotated[int, Field(ge=1, le=8)] | None = None
+    """CPUs of a core; by default slurmd tells."""
+    cpu_request: Annotated[float, Field(gt=0)] | None = None
+    """CPUs that a pod reserves in Kubernetes; by default all of them. Less lets nodes share a
+    machine, for development."""
+    memory: MemoryMiB
+    """Memory of a node's pod, as '16GiB'; Slurm offers it less a headroom for its own daemons."""
+    ephemeral_storage: MemoryMiB | None = None
+    """Disk of a node's pod, as '100GiB', for its spool and the jobs' /tmp; by default without
+    bound."""
+    gpus: Gpus | None = None
+    features: tuple[DnsLabel, ...] = ()
+    """Further features for `sbatch --constraint`."""
+    weight: Annotated[int, Field(ge=1, le=4_294_967_280)] | None = None
+    """Slurm fills nodes of low weight first; 1 where it is not given."""
+    parameters: dict[ParameterName, Scalar] = {}
+    """Further parameters of the nodes, as in slurm.conf's NodeName lines; they win over ours."""
+    drain_grace: Seconds = 3600
+    """How long a node that leaves lets its jobs go on, in seconds; then they are requeued."""
+    node_selector: dict[LabelKey, str] = {}
+    """Labels of the Kubernetes nodes that its pods may run on."""
+    affinity: dict[str, JsonValue] = {}
+    """Affinity of its pods, as Kubernetes spells it."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of Kubernetes nodes that its pods bear."""
+    priority_class: Domain | None = None
+    """PriorityClass of its pods."""
+    volumes: tuple[Volume, ...] = ()
+    """Further volumes of its pods."""
+
+    @model_validator(mode="after")
+    def _request_fits_size(self) -> Self:
+        if self.cpu_request is not None and self.cpu_request > self.cpus:
+            raise cross_field(
+                "cpu_request", f"{self.cpu_request:g}: expected at most cpus, which is {self.cpus}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _cpus_divide(self) -> Self:
+        parts = (self.sockets or 1) * (self.threads_per_core or 1)
+        if self.cpus % parts:
+            raise cross_field(
+                "cpus",
+                f"{self.cpus}: expected a multiple of sockets times threads_per_core, "
+                f"which is {parts}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        for name in duplicates(volume.name for volume in self.volumes):
+            raise cross_field("volumes", f"two are named '{name}'; give each a name of its own")
+        for path in duplicates(volume.path for volume in self.volumes):
+            raise cross_field("volumes", f"two are mounted at '{path}'; give each its own path")
+        for feature in duplicates((self.name, *self.features)):
+            raise cross_field(
+                "features", f"'{feature}': stands there twice, or is the nodeset's name; keep one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _parameters_are_free(self) -> Self:
+        refuse_owned(self.parameters, _OWNED_PARAMETERS)
+        return self

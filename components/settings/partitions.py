@@ -1,0 +1,103 @@
+"""Queues over nodesets."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from components.settings.nodesets import refuse_owned
+from components.settings.types import (
+    DnsLabel,
+    MemoryMiB,
+    Model,
+    ParameterName,
+    Scalar,
+    Seconds,
+    SlurmTime,
+    Uint16,
+    UserName,
+    Word,
+    cross_field,
+    parse_time,
+)
+
+_OWNED_PARAMETERS: Mapping[str, str] = {
+    "default": "use default",
+    "nodes": "use nodesets",
+    "partitionname": "use name",
+}
+"""Parameters of a partition, in lower case, that follow from other settings."""
+
+Nodes = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class Partition(Model):
+    """A queue over some nodesets."""
+
+    name: DnsLabel
+    nodesets: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Names of the nodesets that serve it."""
+    default: bool = False
+    """Whether jobs go here that name no partition."""
+    state: Literal["up", "down", "drain", "inactive"] = "up"
+    """up: takes and starts jobs; down: takes them; drain: starts them; inactive: neither."""
+    max_time: SlurmTime = "UNLIMITED"
+    """Longest time of a job, as '2-00:00:00'."""
+    default_time: SlurmTime | None = None
+    """Time of a job that asks for none; by default max_time."""
+    min_nodes: Nodes | None = None
+    """Fewest nodes of a job."""
+    max_nodes: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Most nodes of a job; by default all."""
+    memory_per_cpu: MemoryMiB | None = None
+    """Memory that a job gets for each CPU unless it asks, as '2GiB'; by default an equal share of
+    the leanest node."""
+    priority_tier: Uint16 | None = None
+    """Jobs of a higher tier are looked at first, and may preempt those of lower ones."""
+    priority_job_factor: Uint16 | None = None
+    """Weight of the partition in the multifactor priority."""
+    preempt_mode: Literal["off", "cancel", "requeue", "suspend"] | None = None
+    """What becomes of its jobs that are preempted; by default slurm.preemption.mode."""
+    grace_time: Seconds | None = None
+    """How long preempted jobs go on, in seconds."""
+    qos: Word | None = None
+    """QOS whose limits hold for the partition; needs accounting."""
+    allow_qos: tuple[Word, ...] = ()
+    """QOS that may use it; by default all. Needs accounting."""
+    deny_qos: tuple[Word, ...] = ()
+    """QOS that may not use it. Needs accounting."""
+    allow_accounts: tuple[Word, ...] = ()
+    """Accounts that may use it; by default all."""
+    allow_groups: tuple[UserName, ...] = ()
+    """Groups whose members may use it; by default all."""
+    hidden: bool = False
+    """Whether it is left out of what users see by default."""
+    exclusive: bool = False
+    """Whether a job gets its nodes whole."""
+    over_subscribe: Literal["no", "yes", "force"] = "no"
+    """Whether jobs may share the same CPUs: never, where they ask for it, or always."""
+    parameters: dict[ParameterName, Scalar] = {}
+    """Further parameters, as in slurm.conf's PartitionName lines; they win over ours."""
+
+    @model_validator(mode="after")
+    def _limits_fit(self) -> Self:
+        if self.default_time and parse_time(self.default_time) > parse_time(self.max_time):
+            raise cross_field(
+                "default_time", f"'{self.default_time}': expected at most max_time, {self.max_time}"
+            )
+        if self.min_nodes and self.max_nodes and self.min_nodes > self.max_nodes:
+            raise cross_field(
+                "min_nodes", f"{self.min_nodes}: expected at most max_nodes, {self.max_nodes}"
+            )
+        if self.allow_qos and self.deny_qos:
+            raise cross_field("deny_qos", "Slurm takes no deny_qos beside allow_qos; keep one")
+        if self.exclusive and self.over_subscribe != "no":
+            raise cross_field(
+                "over_subscribe", f"{self.over_subscribe}: contradicts exclusive: true; keep one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _parameters_are_free(self) -> Self:
+        refuse_owned(self.parameters, _OWNED_PARAMETERS)
+        return self

@@ -1,0 +1,34 @@
+"""JSON Schema of a stack file, for editors."""
+
+from pathlib import Path
+from typing import Any
+
+from components.conventions import PROJECT
+from components.settings.models import Settings
+
+STACK_SCHEMA = Path(__file__).parent.with_name("settings.schema.json")
+
+
+def stack_schema() -> dict[str, Any]:
+    """JSON Schema of `Pulumi.<stack>.yaml`; committed as `STACK_SCHEMA`, which a test checks."""
+    schema = Settings.model_json_schema()
+    definitions = schema.pop("$defs")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "slurmstack stack file",
+        "type": "object",
+        "required": ["config"],
+        "properties": {
+            "config": {
+                "type": "object",
+                "required": [f"{PROJECT}:{name}" for name in schema["required"]],
+                "properties": {
+                    f"{PROJECT}:{name}": value for name, value in schema["properties"].items()
+                },
+                # Other namespaces, such as kubernetes:…, belong to other packages.
+                "patternProperties": {f"^(?!{PROJECT}:)": True},
+                "additionalProperties": False,
+            }
+        },
+        "$defs": definitions,
+    }

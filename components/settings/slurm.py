@@ -1,0 +1,365 @@
+"""What slurm.conf and its companions say beyond nodes and partitions."""
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from components.hostlist import expand
+from components.settings.types import (
+    Hosts,
+    Line,
+    Model,
+    ParameterName,
+    Scalar,
+    SlurmTime,
+    Word,
+    cross_field,
+    duplicates,
+)
+
+Weight = Annotated[int, Field(ge=0, le=4_294_967_295)]
+
+REPEATABLE = frozenset(("downnodes", "epilog", "include", "nodename", "partitionname", "prolog"))
+"""Keys of slurm.conf, in lower case, that may stand on several lines."""
+
+_OWNED_KEYS: Mapping[str, str] = {
+    "clustername": "use cluster_name",
+    "nodeset": "use nodesets",
+    "slurmctldhost": "the controller's pod gives it",
+    "slurmctldparameters": "use slurm.slurmctld_parameters",
+    "slurmctldport": "the controller's Service gives it",
+    "slurmdport": "the workers' pods give it",
+    "slurmuser": "the controller's image gives it",
+    "statesavelocation": "the controller's volume gives it",
+}
+"""Keys of slurm.conf, in lower case, that pods are made by, and what to do instead."""
+
+
+class Scheduler(Model):
+    """How slurmctld looks for room."""
+
+    DEFAULTS: ClassVar[dict[str, str | int | bool]] = {
+        "bf_continue": True,
+        "bf_max_job_test": 1000,
+        "bf_max_time": 60,
+        "defer_batch": True,
+        "extra_constraints": True,
+        "max_rpc_cnt": 100,
+        "nohold_on_prolog_fail": True,
+    }
+    """What large clusters came to."""
+
+    type: Literal["backfill", "builtin"] = "backfill"
+    """backfill: a job that delays none before it may start earlier; builtin: strictly in order."""
+    parameters: dict[ParameterName, Scalar] = {}
+    """SchedulerParameters, over the defaults: `bf_max_time: 120`, true for a flag, false to leave
+    a default out."""
+
+    def effective(self) -> dict[str, str | int | bool]:
+        """The defaults with what was chosen over them."""
+        return {**self.DEFAULTS, **self.parameters}
+
+
+class Preemption(Model):
+    """Whose jobs make way for whose."""
+
+    type: Literal["none", "partition_prio", "qos"] = "none"
+    """By a partition's priority_tier, or by QOS (which needs accounting)."""
+    mode: Literal["requeue", "cancel", "suspend"] = "requeue"
+    """What becomes of the jobs that make way."""
+
+
+class Timeouts(Model):
+    """All in seconds; 0 turns `inactive` and `wait` off."""
+
+    message: Annotated[int, Field(ge=1, le=600)] = 60
+    """How long a daemon or client waits for an answer."""
+    tcp: Annotated[int, Field(ge=1, le=600)] = 15
+    """How long a connection may take to come about."""
+    slurmctld: Annotated[int, Field(ge=10, le=65533)] = 180
+    """How long slurmctld may be silent."""
+    slurmd: Annotated[int, Field(ge=10, le=65533)] = 180
+    """How long a node may be silent before it is down."""
+    kill_wait: Annotated[int, Field(ge=1, le=65533)] = 30
+    """Between SIGTERM and SIGKILL for a job at its time limit."""
+    unkillable_step: Annotated[int, Field(ge=1, le=65533)] = 600
+    """How long killed processes may take to end before the node is drained."""
+    inactive: Annotated[int, Field(ge=0, le=65533)] = 0
+    """How long an salloc may be silent."""
+    wait: Annotated[int, Field(ge=0, le=65533)] = 0
+    """How long tasks go on after the first one of a step has ended."""
+    complete: Annotated[int, Field(ge=0, le=65533)] = 0
+    """How long new jobs wait for the nodes of an ending one."""
+    min_job_age: Annotated[int, Field(ge=2, le=65533)] = 1800
+    """How long ended jobs are shown."""
+
+    @model_validator(mode="after")
+    def _unkillable_leaves_time_for_messages(self) -> Self:
+        if self.unkillable_step < 5 * self.message:
+            raise cross_field(
+                "unkillable_step",
+                f"{self.unkillable_step}: Slurm takes no less than five times message, "
+                f"which is {5 * self.message}",
+            )
+        return self
+
+
+class Priority(Model):
+    """The order of the queue."""
+
+    type: Literal["basic", "multifactor"] = "basic"
+    """basic: first come, first served; multifactor: by the weights below."""
+    age: Weight = 0
+    """Weight of the time in the queue."""
+    association: Weight = 0
+    """Weight of the association's priority; needs accounting."""
+    fairshare: Weight = 0
+    """Weight of what the user used lately; needs accounting."""
+    job_size: Weight = 0
+    """Weight of the job's size."""
+    partition: Weight = 0
+    """Weight of the partition's priority_job_factor."""
+    qos: Weight = 0
+    """Weight of the QOS's priority; needs accounting."""
+    tres: dict[Literal["cpu", "mem", "node"], Weight] = {}
+    """Weights of what the job asks for, by kind."""
+    max_age: SlurmTime = "7-00:00:00"
+    """Time in the queue at which `age` counts in full."""
+    decay_half_life: SlurmTime = "7-00:00:00"
+    """Time after which use counts half."""
+    favor_small: bool = False
+    """Whether `job_size` favours small jobs."""
+
+    @model_validator(mode="after")
+    def _weights_are_looked_at(self) -> Self:
+        chosen = self.model_fields_set - {"type"}
+        if self.type == "basic" and chosen:
+            name = min(chosen)
+            raise cross_field(name, "counts only with type: multifactor; add it, or leave this out")
+        return self
+
+
+_LUA_FUNCTIONS = ("slurm_job_submit", "slurm_job_modify")
+
+
+class _Source(Model):
+    """A text: itself, or in a file of the project."""
+
+    text: str | None = None
+    """The script itself."""
+    file: str | None = None
+    """Path of the script, relative to the project; read at deploy time."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.text is None) == (self.file is None):
+            raise cross_field("text", "give either text or file")
+        path = PurePosixPath(self.file or "file")
+        if path.is_absolute() or ".." in path.parts:
+            raise cross_field("file", f"'{self.file}': expected a path inside the project")
+        problem = self.problem(self.text) if self.text is not None else None
+        if problem:
+            raise cross_field("text", problem)
+        return self
+
+    def problem(self, text: str) -> str | None:
+        """What is wrong with a text, wherever it came from."""
+        raise NotImplementedError
+
+
+class Script(_Source):
+    """A script: its text, or a file of the project."""
+
+    def problem(self, text: str) -> str | None:
+        return None if text.startswith("#!") else "expected a script, which begins with '#!'"
+
+
+class Lua(_Source):
+    """A Lua script: its text, or a file of the project."""
+
+    def problem(self, text: str) -> str | None:
+        missing = [name for name in _LUA_FUNCTIONS if name not in text]
+        return f"expected a function {missing[0]}, which slurmctld calls" if missing else None
+
+
+class HealthCheck(Script):
+    """A script that every node runs as root at intervals; it may drain its node."""
+
+    interval: Annotated[int, Field(ge=10, le=65533)] = 120
+    """Seconds between two runs."""
+    node_states: Annotated[
+        tuple[Literal["any", "alloc", "cycle", "idle", "mixed", "nondrained_idle"], ...],
+        Field(min_length=1),
+    ] = ("any", "cycle")
+    """States in which a node runs it; cycle: not on all nodes at once."""
+
+
+class Switch(Model):
+    """A switch over other switches, or over nodes."""
+
+    name: Word
+    switches: tuple[Word, ...] = ()
+    """Names of the switches below it."""
+    nodes: Hosts | None = None
+    """Nodes below it, as 'gpu-[0-7]'."""
+    nodesets: tuple[str, ...] = ()
+    """Nodesets whose nodes are all below it."""
+
+    @model_validator(mode="after")
+    def _has_one_kind_of_children(self) -> Self:
+        leaf = bool(self.nodes or self.nodesets)
+        if leaf == bool(self.switches):
+            raise cross_field("name", f"'{self.name}': needs either switches, or nodes or nodesets")
+        return self
+
+
+class Block(Model):
+    """Nodes with a fast network among them."""
+
+    name: Word
+    nodes: Hosts | None = None
+    """Nodes in it, as 'gpu-[0-7]'."""
+    nodesets: tuple[str, ...] = ()
+    """Nodesets whose nodes are all in it."""
+
+    @model_validator(mode="after")
+    def _has_nodes(self) -> Self:
+        if not (self.nodes or self.nodesets):
+            raise cross_field("name", f"'{self.name}': needs nodes or nodesets")
+        return self
+
+
+class Topology(Model):
+    """How the nodes are wired, for jobs of several nodes; of static nodesets only."""
+
+    kind: Literal["none", "block", "tree"] = "none"
+    switches: tuple[Switch, ...] = ()
+    """For kind tree."""
+    blocks: tuple[Block, ...] = ()
+    """For kind block."""
+    block_sizes: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = ()
+    """Nodes of a block that jobs are planned with, then of groups of blocks; by default the size
+    of the smallest block."""
+
+    @model_validator(mode="after")
+    def _parts_fit_kind(self) -> Self:
+        parts = {"tree": ("switches",), "block": ("blocks", "block_sizes"), "none": ()}
+        for name in ("switches", "blocks", "block_sizes"):
+            if getattr(self, name) and name not in parts[self.kind]:
+                raise cross_field(name, f"counts not with kind: {self.kind}; leave it out")
+        if self.kind == "tree" and not self.switches:
+            raise cross_field("switches", "kind: tree needs some; add them")
+        if self.kind == "block" and not self.blocks:
+            raise cross_field("blocks", "kind: block needs some; add them")
+        return self
+
+    @model_validator(mode="after")
+    def _switches_are_a_forest(self) -> Self:
+        names = {switch.name for switch in self.switches}
+        children = [child for switch in self.switches for child in switch.switches]
+        _unique("switches", (switch.name for switch in self.switches))
+        for child in children:
+            if child not in names:
+                raise cross_field("switches", f"'{child}' is no switch; add it")
+        for child in duplicates(children):
+            raise cross_field("switches", f"'{child}' is below two switches; keep one")
+        # With one parent at most, what no root leads to goes round in a circle.
+        below = {switch.name: switch.switches for switch in self.switches}
+        reached: set[str] = set()
+        waiting = sorted(names - set(children))
+        while waiting:
+            name = waiting.pop()
+            reached.add(name)
+            waiting.extend(below[name])
+        for name in sorted(names - reached):
+            raise cross_field("switches", f"'{name}' is below itself; break the circle")
+        return self
+
+    @model_validator(mode="after")
+    def _blocks_fit_sizes(self) -> Self:
+        _unique("blocks", (block.name for block in self.blocks))
+        for size in self.block_sizes:
+            factor = size / self.block_sizes[0]
+            # slurm.conf(5): each further size is the base size times a power of two.
+            if factor < 1 or not math.log2(factor).is_integer():
+                raise cross_field(
+                    "block_sizes",
+                    f"{size}: expected the first one, {self.block_sizes[0]}, times 1, 2, 4, …",
+                )
+        return self
+
+    def groups(self) -> tuple[Switch | Block, ...]:
+        """The leaf switches or the blocks: what holds nodes."""
+        leaves = tuple(switch for switch in self.switches if not switch.switches)
+        return (*leaves, *self.blocks)
+
+
+def _unique(field: str, names: Iterable[str]) -> None:
+    for name in duplicates(names):
+        raise cross_field(field, f"two are named '{name}'; give each a name of its own")
+
+
+class Slurm(Model):
+    """slurm.conf and its companions."""
+
+    scheduler: Scheduler = Field(default_factory=Scheduler)
+    preemption: Preemption = Field(default_factory=Preemption)
+    timeouts: Timeouts = Field(default_factory=Timeouts)
+    priority: Priority = Field(default_factory=Priority)
+    max_jobs: Annotated[int, Field(ge=1, le=2_000_000)] = 20_000
+    """Jobs that slurmctld keeps at once, ended ones included."""
+    prolog: Script | None = None
+    """Runs as root on each node before a job."""
+    epilog: Script | None = None
+    """Runs as root on each node after a job."""
+    task_prolog: Script | None = None
+    """Runs as the user before each task, in the jail."""
+    task_epilog: Script | None = None
+    """Runs as the user after each task, in the jail."""
+    health_check: HealthCheck | None = None
+    job_submit_lua: Lua | None = None
+    """Looks at each job that is submitted, and may change or refuse it."""
+    topology: Topology = Field(default_factory=Topology)
+    slurmctld_parameters: dict[ParameterName, Scalar] = {}
+    """Further SlurmctldParameters: `max_dbd_msg_action: exit`, true for a flag."""
+    cgroups: Literal["disabled", "auto", "v1", "v2"] = "disabled"
+    """Whether Slurm makes cgroups of its own for jobs; disabled: the pod's limits bound them."""
+    extra: dict[
+        Literal[
+            "acct_gather.conf",
+            "cgroup.conf",
+            "gres.conf",
+            "helpers.conf",
+            "job_container.conf",
+            "mpi.conf",
+            "oci.conf",
+            "plugstack.conf",
+            "slurm.conf",
+            "topology.conf",
+        ],
+        tuple[Line, ...],
+    ] = {}
+    """Lines for Slurm's files; a key of slurm.conf that stands here replaces ours."""
+
+    @model_validator(mode="after")
+    def _extra_keys_are_free(self) -> Self:
+        keys = [key_of(line) for line in self.extra.get("slurm.conf", ())]
+        for key in keys:
+            if key in _OWNED_KEYS:
+                raise cross_field("extra.slurm.conf", f"'{key}' is not free; {_OWNED_KEYS[key]}")
+        for key in duplicates(key for key in keys if key not in REPEATABLE):
+            raise cross_field("extra.slurm.conf", f"two lines set '{key}'; keep one")
+        return self
+
+
+def key_of(line: str) -> str:
+    """Key of a line of slurm.conf, in lower case; empty for a comment."""
+    return line.split("#", 1)[0].partition("=")[0].split(" ", 1)[0].strip().lower()
+
+
+def hosts_of(group: Switch | Block) -> tuple[str, ...]:
+    """Nodes that a leaf switch or a block names one by one."""
+    return expand(group.nodes) if group.nodes else ()

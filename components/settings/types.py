@@ -1,0 +1,286 @@
+"""Domain types: each value is checked once, where it enters."""
+
+import base64
+import difflib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from components.conventions import RESERVED_NAMES
+from components.hostlist import expand
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+_MEMORY = re.compile(r"(\d+)(Mi|Gi|Ti)B?")
+_MIB = {"Mi": 1, "Gi": 1024, "Ti": 1024 * 1024}
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
+_PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_PATH = re.compile(r"(/[A-Za-z0-9_.@-]+)+")
+_GPU_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
+_MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
+_KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
+              "ecdsa-sha2-nistp521", "sk-ssh-ed25519@openssh.com",
+              "sk-ecdsa-sha2-nistp256@openssh.com")  # fmt: skip
+
+
+class Model(BaseModel):
+    """Frozen, and without a place for keys that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def cross_field(key: str, message: str) -> PydanticCustomError:
+    """A rule between fields is broken; `key` is relative to the model that says so."""
+    return PydanticCustomError("cross_field", "{message}", {"key": key, "message": message})
+
+
+def duplicates(values: Iterable[str]) -> list[str]:
+    return sorted(value for value, count in Counter(values).items() if count > 1)
+
+
+def known_names(name: str, known: Iterable[str]) -> str:
+    """What to say of a name that is not among the known ones: the nearest, or all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"known: {', '.join(names) or 'none'}"
+
+
+def _matches(pattern: re.Pattern[str], kind: str, expected: str) -> AfterValidator:
+    """A check that the whole text fits; `expected` ends the sentence that a user reads."""
+
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise PydanticCustomError(kind, "expected {expected}", {"expected": expected})
+        return value
+
+    return AfterValidator(check)
+
+
+# --- Names ---------------------------------------------------------------------------------------
+
+
+def _dns_label(value: str) -> str:
+    if len(value) > 63 or not _DNS_LABEL.fullmatch(value):
+        raise PydanticCustomError(
+            "dns_label",
+            "expected a DNS label: at most 63 lower-case letters, digits and inner hyphens",
+        )
+    return value
+
+
+def _domain(value: str) -> str:
+    if len(value) > 253 or not all(map(_DNS_LABEL.fullmatch, value.split("."))):
+        raise PydanticCustomError("domain", "expected a DNS domain, as in 'cluster.local'")
+    return value
+
+
+def _nodeset_name(value: str) -> str:
+    _dns_label(value)
+    # `-<ordinal>` is appended to make the node's name, which must be a DNS label as well.
+    if len(value) > 56:
+        raise PydanticCustomError("nodeset_name", "expected at most 56 characters")
+    if not value[0].isalpha():
+        raise PydanticCustomError("nodeset_name", "expected a letter first, as in 'cpu'")
+    if value in RESERVED_NAMES:
+        raise PydanticCustomError(
+            "nodeset_name", "is the name of another component; choose another"
+        )
+    return value
+
+
+def _label_key(value: str) -> str:
+    prefix, slash, name = value.rpartition("/")
+    if slash:
+        _domain(prefix)
+    if not _LABEL_NAME.fullmatch(name):
+        raise PydanticCustomError(
+            "label_key", "expected a key of Kubernetes, as in 'pool' or 'example.org/pool'"
+        )
+    return value
+
+
+def _resource_name(value: str) -> str:
+    if "/" not in value:
+        raise PydanticCustomError(
+            "resource_name", "expected a resource of Kubernetes, as in 'nvidia.com/gpu'"
+        )
+    return _label_key(value)
+
+
+DnsLabel = Annotated[str, AfterValidator(_dns_label)]
+Domain = Annotated[str, AfterValidator(_domain)]
+NodesetName = Annotated[str, AfterValidator(_nodeset_name)]
+UserName = Annotated[
+    str,
+    _matches(
+        _USER_NAME,
+        "user_name",
+        "a user name: lower-case letters, digits, '_' and '-', a letter first",
+    ),
+]
+Word = Annotated[str, _matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
+"""A name that Slurm gives to something of its own: an account, a QOS, a switch."""
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+ResourceName = Annotated[str, AfterValidator(_resource_name)]
+GpuType = Annotated[
+    str, _matches(_GPU_TYPE, "gpu_type", "lower-case letters and digits, as 'h100'")
+]
+MigProfile = Annotated[
+    str, _matches(_MIG_PROFILE, "mig_profile", "a MIG profile, as in '1g.10gb' or '1g.10gb.me'")
+]
+
+
+# --- Sizes and times -----------------------------------------------------------------------------
+
+
+def _memory(value: object) -> int:
+    match = _MEMORY.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match[1]) == 0:
+        raise PydanticCustomError(
+            "memory", "expected a number with its unit: '512MiB', '16GiB' or '1TiB'"
+        )
+    return int(match[1]) * _MIB[match[2]]
+
+
+def parse_time(value: str) -> float:
+    """Minutes of one of Slurm's time strings, infinite for UNLIMITED.
+
+    The forms of slurm.conf(5), MaxTime: minutes, minutes:seconds, hours:minutes:seconds,
+    days-hours, days-hours:minutes, days-hours:minutes:seconds. Raises `ValueError`.
+    """
+    if value.upper() in ("UNLIMITED", "INFINITE"):
+        return math.inf
+    match = _TIME.fullmatch(value)
+    if match is None:
+        raise ValueError(f"'{value}' is no time")
+    days, *parts = match.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    if days is not None or len(numbers) == 3:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60
+    minutes, seconds = (*numbers, 0)[:2]
+    return minutes + seconds / 60
+
+
+def _slurm_time(value: object) -> str:
+    # YAML 1.1 reads 12:00:00 without quotes as the number 43200, which would then be minutes.
+    try:
+        if isinstance(value, str) and parse_time(value) > 0:
+            return value
+    except ValueError:
+        pass
+    raise PydanticCustomError(
+        "slurm_time",
+        "expected a time in quotes: '2-00:00:00', '04:00:00', '90' (minutes) or 'UNLIMITED'",
+    )
+
+
+MemoryMiB = Annotated[
+    int,
+    BeforeValidator(_memory),
+    WithJsonSchema({"type": "string", "pattern": f"^{_MEMORY.pattern}$", "examples": ["16GiB"]}),
+]
+SlurmTime = Annotated[
+    str,
+    BeforeValidator(_slurm_time),
+    WithJsonSchema(
+        {"type": "string", "examples": ["2-00:00:00", "04:00:00", "90", "UNLIMITED"]},
+    ),
+]
+Port = Annotated[int, Field(ge=1, le=65535)]
+NodePort = Annotated[int, Field(ge=30000, le=32767)]
+Seconds = Annotated[int, Field(ge=0, le=7 * 24 * 3600)]
+Uint16 = Annotated[int, Field(ge=0, le=65535)]
+"""Slurm keeps tiers and factors in 16 bits (slurm.conf(5), PriorityTier)."""
+
+
+# --- Text that goes into files -------------------------------------------------------------------
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, bool | int | float):
+        return value
+    # A blank would begin another parameter of the same line, a '#' a comment.
+    if isinstance(value, str) and value and not re.search(r"[\s#\"']", value):
+        return value
+    raise PydanticCustomError(
+        "scalar", "expected a number, true, false, or a text without blanks, quotes and '#'"
+    )
+
+
+def _line(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise PydanticCustomError("line", "expected one line of text, which is not empty")
+    return value.strip()
+
+
+def _hosts(value: str) -> str:
+    try:
+        expand(value)
+    except ValueError as error:
+        raise PydanticCustomError("hosts", "{reason}", {"reason": str(error)}) from error
+    return value
+
+
+def _path(value: str) -> str:
+    if not _PATH.fullmatch(value) or {".", ".."} & set(value.split("/")):
+        raise PydanticCustomError("path", "expected an absolute path, as in '/data'")
+    return value
+
+
+ParameterName = Annotated[
+    str, _matches(_PARAMETER, "parameter_name", "a parameter's name: letters, digits and '_'")
+]
+Scalar = Annotated[
+    Any,
+    BeforeValidator(_scalar),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+Line = Annotated[str, AfterValidator(_line)]
+Hosts = Annotated[str, AfterValidator(_hosts)]
+Path = Annotated[str, AfterValidator(_path)]
+
+
+# --- Keys ----------------------------------------------------------------------------------------
+
+
+def parse_ssh_key(value: str) -> str:
+    """A public key as it stands in `authorized_keys`, without options, checked and trimmed.
+
+    Raises `ValueError` that says what is wrong.
+    """
+    kind, _, rest = value.strip().partition(" ")
+    blob, _, comment = rest.strip().partition(" ")
+    if "PRIVATE KEY" in value:
+        raise ValueError("is a private key; give the public one, from the file that ends in .pub")
+    if kind not in _KEY_TYPES:
+        raise ValueError("expected an OpenSSH public key, as in 'ssh-ed25519 AAAA… comment'")
+    try:
+        data = base64.b64decode(blob, validate=True)
+    except ValueError:
+        data = b""
+    # RFC 4253, section 6.6: the blob begins with its own type as a length-prefixed string.
+    if data[4 : 4 + len(kind)] != kind.encode() or data[:4] != len(kind).to_bytes(4, "big"):
+        raise ValueError(f"the part after '{kind}' is not a key of that type; was it cut short?")
+    if "\n" in comment:
+        raise ValueError("expected one key on one line")
+    return f"{kind} {blob} {comment}".strip()
+
+
+def _ssh_key(value: str) -> str:
+    try:
+        return parse_ssh_key(value)
+    except ValueError as error:
+        raise PydanticCustomError("ssh_key", "{reason}", {"reason": str(error)}) from error
+
+
+SshKey = Annotated[str, AfterValidator(_ssh_key)]

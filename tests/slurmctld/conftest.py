@@ -1,0 +1,174 @@
+"""A container of the controller's image in which one slurmctld after the other is started."""
+
+import io
+import re
+import tarfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+from docker.models.containers import Container
+
+from components import conventions as c
+from components import users as people
+from components.settings import Settings
+from components.slurmconf import config_files
+from images import build, tags
+from tests.unit.components.stack import settings
+
+PREPARE = f"""
+set -e
+# No name but those of /etc/hosts is to be asked for, and who does so learns at once that it fails.
+echo nameserver 127.0.0.1 >/etc/resolv.conf
+install -d -o munge -g munge -m 0700 /tmp/munge
+install -d -o munge -g munge -m 0755 {c.MUNGE_RUN}
+install -o munge -m 0600 /tmp/secret /tmp/munge/key
+install -d {c.JWT_KEY_DIR} {c.SLURM_RUN} /run/slurmctld
+chown slurm {c.SLURM_RUN} /run/slurmctld
+install -o slurm -m 0400 /tmp/secret {c.JWT_KEY}
+install -o slurm -m 0400 /tmp/secret /tmp/slurm.key
+setpriv --reuid munge --regid munge --clear-groups munged --force --key-file=/tmp/munge/key \
+  --seed-file=/tmp/munge/seed --pid-file=/tmp/munge/pid
+"""
+"""munged and the keys, all of them one random secret that this container alone has."""
+
+START = f"""
+mkdir -p -m 0700 {c.CONTROLLER_SPOOL}/state
+slurmctld -D >/tmp/log 2>&1 &
+# A client that comes too early tries again only after ten seconds.
+until grep -q 'Running as primary controller' /tmp/log; do
+  kill -0 $! 2>/dev/null || exit 1
+  sleep 0.05
+done
+timeout 60 scontrol ping | grep 'is UP'
+"""
+STOP = """
+pkill -x slurmctld
+while pgrep -x slurmctld >/dev/null; do sleep 0.05; done
+"""
+HARMLESS = (
+    # Nothing here uses pam_slurm_adopt, and Slurm itself says to ignore it then.
+    r"If using PrologFlags=Contain for pam_slurm_adopt, proctrack/cgroup is required",
+    # Every cluster begins without a state.
+    r"Could not open \S+ (\S+ )?state file \S+: No such file or directory",
+    r"NOTE: Trying backup state save file",
+)
+
+
+@dataclass(frozen=True)
+class Slurmctld:
+    """slurmctld in a container; each configuration starts on a state of its own."""
+
+    container: Container
+
+    def run(self, command: str, user: str = "slurm") -> str:
+        """What a shell command prints. Raises AssertionError where it fails."""
+        code, output = self.container.exec_run(["bash", "-c", command], user=user)
+        text = cast(bytes, output).decode()
+        assert code == 0, f"{command}: {code}: {text}"
+        return text
+
+    def install(self, config: Settings, **changes: str) -> None:
+        """Puts the files of these settings where slurmctld reads them, and an empty state."""
+        files = {**config_files(config), **changes}
+        self.run(f"rm -rf {c.SLURM_ETC}/* {c.CONTROLLER_SPOOL}/state", user="root")
+        put(self.container, {f"{c.SLURM_ETC}/{name}": text for name, text in files.items()})
+        accounts = {
+            "passwd": people.passwd(config.users),
+            "group": people.group(config.users, config.groups),
+        }
+        put(self.container, {f"{c.EXTRAUSERS}/{name}": text for name, text in accounts.items()})
+        self.run(f"install -o slurm -m 0400 /tmp/slurm.key {c.SLURM_ETC}/slurm.key", user="root")
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        code, _ = self.container.exec_run(["bash", "-c", START], user="slurm")
+        assert code == 0, f"slurmctld does not start:\n{self.log()}"
+
+    def stop(self) -> None:
+        self.container.exec_run(["bash", "-c", STOP], user="root")
+
+    def log(self) -> str:
+        return self.run("cat /tmp/log")
+
+    def errors(self, *harmless: str) -> list[str]:
+        """Errors in the log that are not known to be harmless."""
+        known = re.compile("|".join((*HARMLESS, *harmless)))
+        return [
+            line
+            for line in self.log().splitlines()
+            if re.search(r"\b(error|fatal):", line) and not known.search(line)
+        ]
+
+
+def put(container: Container, files: Mapping[str, str]) -> None:
+    """Writes files into a container, readable for all."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, text in files.items():
+            member = tarfile.TarInfo(path.lstrip("/"))
+            member.size, member.mode = len(text.encode()), 0o644
+            archive.addfile(member, io.BytesIO(text.encode()))
+    container.put_archive("/", buffer.getvalue())
+
+
+Start = Callable[..., Container]
+
+
+@pytest.fixture(scope="session")
+def start_container() -> Iterator[Start]:
+    """Starts a container of one of our images that does nothing, and removes it in the end.
+
+    All are on one network without a way out, where no name but theirs resolves.
+    """
+    client = build.connect()
+    name = f"slurmstack-test-{uuid.uuid4().hex[:8]}"
+    network = client.networks.create(name, internal=True)
+    started: list[Container] = []
+
+    def start(image: str, **options: Any) -> Container:
+        for needed in build.closure([image]):
+            if not build.is_here(client, tags.reference(needed, None)):
+                build.build(client, needed, None, print)
+        container: Container = client.containers.run(
+            tags.reference(image, None),
+            ["sleep", "infinity"],
+            name=f"{name}-{len(started)}",
+            network=name,
+            detach=True,
+            init=True,
+            user="root",
+            **options,
+        )
+        started.append(container)
+        return container
+
+    try:
+        yield start
+    finally:
+        for container in started:
+            container.remove(force=True, v=True)
+        network.remove()
+
+
+@pytest.fixture(scope="session")
+def prepared(start_container: Start) -> Slurmctld:
+    """The controller's container with munged and its keys."""
+    container = start_container(
+        "controller",
+        hostname=c.CONTROLLER_HOST,
+        extra_hosts={c.controller_address(settings().namespace): "127.0.0.1"},
+    )
+    slurmctld = Slurmctld(container)
+    slurmctld.run("dd if=/dev/urandom of=/tmp/secret bs=128 count=1 2>/dev/null", user="root")
+    slurmctld.run(PREPARE, user="root")
+    return slurmctld
+
+
+@pytest.fixture
+def slurmctld(prepared: Slurmctld) -> Iterator[Slurmctld]:
+    """slurmctld, not started."""
+    yield prepared
+    prepared.stop()

@@ -1,0 +1,78 @@
+"""Hostlist expressions, as Slurm writes and reads them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.hostlist import compress, expand
+
+NAMES = st.sets(
+    st.builds(
+        lambda prefix, number: f"{prefix}{number}",
+        st.sampled_from(["cpu-", "gpu-", "gpu-1-", "n"]),
+        st.one_of(st.integers(0, 300).map(str), st.integers(0, 99).map(lambda n: f"{n:03d}")),
+    )
+    | st.sampled_from(["login", "controller"])
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "expression"),
+    [
+        ([], ""),
+        (["cpu-0"], "cpu-0"),
+        (["cpu-1", "cpu-0"], "cpu-[0-1]"),
+        (["cpu-0", "cpu-2", "cpu-3"], "cpu-[0,2-3]"),
+        (["gpu-9", "gpu-10", "cpu-0"], "cpu-0,gpu-[9-10]"),
+        (["n08", "n09", "n10"], "n10,n[08-09]"),
+        (["login", "cpu-0", "cpu-0"], "cpu-0,login"),
+        (["gpu-1-0", "gpu-1-1", "gpu-2"], "gpu-2,gpu-1-[0-1]"),
+    ],
+)
+def test_names_are_put_together(names: list[str], expression: str) -> None:
+    assert compress(names) == expression
+
+
+@given(NAMES)
+def test_what_is_put_together_takes_apart_into_the_same_names(names: set[str]) -> None:
+    assert not names or set(expand(compress(names))) == names
+
+
+@given(NAMES)
+def test_the_order_of_names_does_not_matter(names: set[str]) -> None:
+    assert compress(sorted(names)) == compress(sorted(names, reverse=True))
+
+
+def test_ten_thousand_nodes_are_one_range() -> None:
+    assert compress(f"cpu-{n}" for n in range(10_000)) == "cpu-[0-9999]"
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("gpu-[0-1,3]", ("gpu-0", "gpu-1", "gpu-3")),
+        ("a,b-[08-10]", ("a", "b-08", "b-09", "b-10")),
+    ],
+)
+def test_an_expression_is_taken_apart(expression: str, names: tuple[str, ...]) -> None:
+    assert expand(expression) == names
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("", "no host name"),
+        ("gpu-[0-3", "no hostlist"),
+        ("gpu-[a]", "no hostlist"),
+        ("gpu-[3-1]", "runs backwards"),
+        ("gpu-[1-]", "no range"),
+        ("gpu-[0-99999999]", "more than"),
+        ("gpu-[0-60000],cpu-[0-60000]", "more than"),
+        ("gpu 0", "no host name"),
+        ("gpu-0,,gpu-1", "no host name"),
+        ("rack[0-1]-[0-3]", "no hostlist"),
+    ],
+)
+def test_what_is_no_expression_is_refused(expression: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        expand(expression)
