@@ -1,10 +1,14 @@
 """The stack that the tests on a real cluster share: like the dev stack, and beside it."""
 
+import hashlib
 from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.cluster import Cluster, local_cluster, write_stack
+from tests.e2e.cluster import ROOT, Cluster, local_cluster, write_stack
+
+_CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
+"""A number for this folder: checkouts on one machine test beside each other."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -16,7 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The test stack with its two nodes idle."""
-    stack = write_stack("test", cluster=local_cluster(2, api_port=15443, ssh_port=11222))
+    port = 20000 + 2 * (_CHECKOUT % 5000)
+    stack = write_stack(f"test-{_CHECKOUT:04x}", cluster=local_cluster(2, port, port + 1))
     try:
         capture = request.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
@@ -24,5 +29,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
         yield stack
     finally:
-        if not request.config.getoption("--keep"):
+        if request.config.getoption("--keep"):
+            with capture.global_and_fixture_disabled():
+                print(f"\nkept: make down STACK={stack.stack} ends it")
+        else:
             stack.down()
