@@ -15,7 +15,9 @@ class SlurmConfigArgs:
     namespace: pulumi.Input[str]
     files: Mapping[str, str]
     """Slurm's configuration files by name."""
-    registry: str | None
+    scripts: Mapping[str, str]
+    """Scripts that workers run, by name."""
+    images: pods.Images
     munge_secret: pulumi.Input[str]
 
 
@@ -27,6 +29,8 @@ class SlurmConfig(pulumi.ComponentResource):
 
     proven: pulumi.Output[Mapping[str, str]]
     """The files, known once the Job has passed them."""
+    scripts: pulumi.Output[str]
+    """Name of the ConfigMap with the scripts."""
 
     def __init__(
         self, name: str, args: SlurmConfigArgs, opts: pulumi.ResourceOptions | None = None
@@ -48,7 +52,14 @@ class SlurmConfig(pulumi.ComponentResource):
         )
         # Of the Job, something that a preview knows as well.
         self.proven = check.metadata.namespace.apply(lambda _: files)
-        self.register_outputs({"proven": self.proven})
+        scripts = k8s.core.v1.ConfigMap(
+            f"{name}-scripts",
+            metadata={"name": c.SCRIPTS_CONFIG, "namespace": args.namespace},
+            data=dict(sorted(args.scripts.items())),
+            opts=child,
+        )
+        self.scripts = scripts.metadata.name
+        self.register_outputs({"proven": self.proven, "scripts": self.scripts})
 
 
 def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec:
@@ -63,16 +74,16 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                 "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(args.files)},
             },
             "spec": {
-                **pods.pod_defaults(),
+                **pods.pod_defaults(args.images),
                 **pods.munge_pod_security(),
                 "restartPolicy": "Never",
                 # slurmctld starts only on a host of the name that its configuration gives it.
                 "hostname": c.CONTROLLER_HOST,
-                "initContainers": [pods.munge_sidecar(args.registry)],
+                "initContainers": [pods.munge_sidecar(args.images)],
                 "containers": [
                     {
                         "name": "check",
-                        **pods.image("controller", args.registry),
+                        **pods.image("controller", args.images),
                         "command": [f"{c.SPANK_DIR}/check"],
                         **pods.security(user=c.SLURM_ID),
                         **pods.requests("50m", "64Mi"),

@@ -18,8 +18,9 @@ _CONFIG_DEADLINE = 300
 class ControllerArgs:
     namespace: pulumi.Input[str]
     settings: ControllerSettings
-    registry: str | None
+    images: pods.Images
     munge_secret: pulumi.Input[str]
+    jwt_secret: pulumi.Input[str]
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
     config: pulumi.Input[Mapping[str, str]]
@@ -112,7 +113,7 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
     }
     lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
     return {
-        **pods.pod_defaults(),
+        **pods.pod_defaults(args.images),
         **pods.named(args.hosts_domain),
         # slurmctld starts only on a host of the name that its configuration gives it.
         "hostname": c.CONTROLLER_HOST,
@@ -133,21 +134,22 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
         # slurmctld's own clients must not go through its Service, which leads
         # nowhere until they have told that slurmctld is ready.
         "hostAliases": [{"ip": "127.0.0.1", "hostnames": [args.address]}],
-        "initContainers": [pods.munge_sidecar(args.registry)],
-        "containers": [_slurmctld(args.registry), _reload(args.registry)],
+        "initContainers": [pods.munge_sidecar(args.images)],
+        "containers": [_slurmctld(args.images), _reload(args.images)],
         "volumes": [
             *pods.munge_volumes(args.munge_secret),
             pods.config_volume("config", config),
             pods.claim_volume("state", state),
+            pods.secret_volume("jwt", args.jwt_secret),
             pods.users_volume(args.accounts),
         ],
     }
 
 
-def _reload(registry: str | None) -> pods.Spec:
+def _reload(images: pods.Images) -> pods.Spec:
     return {
         "name": "reload",
-        **pods.image("controller", registry),
+        **pods.image("controller", images),
         "command": [f"{c.SPANK_DIR}/reload"],
         **pods.security(user=c.SLURM_ID),
         **pods.requests("10m", "16Mi"),
@@ -167,14 +169,14 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
         "template": {
             "metadata": {"labels": pods.labels("config")},
             "spec": {
-                **pods.pod_defaults(),
+                **pods.pod_defaults(args.images),
                 **pods.munge_pod_security(),
                 "restartPolicy": "Never",
-                "initContainers": [pods.munge_sidecar(args.registry)],
+                "initContainers": [pods.munge_sidecar(args.images)],
                 "containers": [
                     {
                         "name": "wait",
-                        **pods.image("controller", args.registry),
+                        **pods.image("controller", args.images),
                         "command": [f"{c.SPANK_DIR}/await-config", args.config_mark],
                         "env": [
                             {"name": "SLURM_CONF_SERVER", "value": c.conf_server(args.address)}
@@ -190,10 +192,10 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
     }
 
 
-def _slurmctld(registry: str | None) -> pods.Spec:
+def _slurmctld(images: pods.Images) -> pods.Spec:
     return {
         "name": "slurmctld",
-        **pods.image("controller", registry),
+        **pods.image("controller", images),
         **pods.security(user=c.SLURM_ID),
         **pods.requests("100m", "64Mi"),
         "env": [{"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
@@ -207,6 +209,7 @@ def _slurmctld(registry: str | None) -> pods.Spec:
             pods.munge_socket(),
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.mount("state", c.CONTROLLER_SPOOL),
+            pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
             pods.users_mount(),
         ],
     }

@@ -22,11 +22,13 @@ CLUSTER_DOMAIN: Final = "cluster.local"
 """Domain of a Kubernetes cluster that was given no other."""
 
 MUNGE_SECRET: Final = "munge-key"
+JWT_SECRET: Final = "jwt-key"
 HOST_KEY_SECRET: Final = "login-host-key"
 SLURM_CONFIG: Final = "slurm-config"
 """What slurmctld reads."""
 SLURM_CONFIG_CANDIDATE: Final = "slurm-config-candidate"
 """What it is to read once it has been seen to start on it."""
+SCRIPTS_CONFIG: Final = "scripts"
 USERS_CONFIG: Final = "users"
 AUTHORIZED_KEYS_CONFIG: Final = "authorized-keys"
 JAIL_CLAIM: Final = "jail"
@@ -87,7 +89,7 @@ SCRIPTS: Final = "/etc/slurmstack/scripts"
 """Where workers mount the scripts that slurmd and tasks run."""
 JWT_KEY_DIR: Final = "/etc/slurmstack/jwt"
 JWT_KEY: Final = f"{JWT_KEY_DIR}/jwt_hs256.key"
-"""Key that slurmctld signs and checks tokens with; it belongs to `slurm`, and no other reads it."""
+"""Key that slurmctld signs and checks tokens with."""
 WORKER_VOLUMES: Final = frozenset(
     {"jail", "munge", "munge-secret", "scratch", "scripts", "shm", "slurm-key", "spool", "users"}
 )

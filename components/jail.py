@@ -18,7 +18,7 @@ _ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 class JailArgs:
     namespace: pulumi.Input[str]
     settings: JailSettings
-    registry: str | None
+    images: pods.Images
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
     passwd: str
@@ -49,11 +49,11 @@ class Jail(pulumi.ComponentResource):
         )
         populate = self._job(
             f"{name}-populate",
-            args.namespace,
+            args,
             claim.metadata.name,
             {
                 "name": "populate",
-                **pods.image("jail", args.registry),
+                **pods.image("jail", args.images),
                 "env": [{"name": "JAIL_REFRESH", "value": str(args.settings.refresh)}],
                 "volumeMounts": [pods.mount("jail", c.JAIL)],
             },
@@ -61,11 +61,11 @@ class Jail(pulumi.ComponentResource):
         )
         homes = self._job(
             f"{name}-homes",
-            args.namespace,
+            args,
             claim.metadata.name,
             {
                 "name": "homes",
-                **pods.image("agents", args.registry),
+                **pods.image("agents", args.images),
                 "args": ["agents.homes", f"{c.EXTRAUSERS}/passwd", c.JAIL],
                 "volumeMounts": [pods.mount("jail", c.JAIL), pods.users_mount()],
             },
@@ -82,7 +82,7 @@ class Jail(pulumi.ComponentResource):
     def _job(
         self,
         name: str,
-        namespace: pulumi.Input[str],
+        args: JailArgs,
         claim: pulumi.Input[str],
         container: pods.Spec,
         *,
@@ -94,13 +94,13 @@ class Jail(pulumi.ComponentResource):
         metadata = {"annotations": annotations} if annotations else {}
         return k8s.batch.v1.Job(
             name,
-            metadata={"namespace": namespace, "labels": pods.labels("jail")},
+            metadata={"namespace": args.namespace, "labels": pods.labels("jail")},
             spec={
                 "backoffLimit": 3,
                 "template": {
                     "metadata": {"labels": pods.labels("jail"), **metadata},
                     "spec": {
-                        **pods.pod_defaults(),
+                        **pods.pod_defaults(args.images),
                         "restartPolicy": "Never",
                         "containers": [{**container, **pods.security(*_ANY_OWNER, user=0)}],
                         "volumes": [pods.claim_volume("jail", claim), *volumes],

@@ -64,7 +64,7 @@ def _private_key(seed: str) -> Ed25519PrivateKey:
 class LoginArgs:
     namespace: pulumi.Input[str]
     settings: LoginSettings
-    registry: str | None
+    images: pods.Images
     munge_secret: pulumi.Input[str]
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
@@ -109,10 +109,10 @@ class Login(pulumi.ComponentResource):
                 "template": {
                     "metadata": {"labels": pods.labels(c.LOGIN)},
                     "spec": {
-                        **pods.pod_defaults(),
+                        **pods.pod_defaults(args.images),
                         **pods.named(args.hosts_domain),
                         **pods.munge_pod_security(),
-                        "initContainers": [pods.munge_sidecar(args.registry), _sackd(args)],
+                        "initContainers": [pods.munge_sidecar(args.images), _sackd(args)],
                         "containers": [_sshd(args)],
                         "volumes": [
                             *pods.munge_volumes(args.munge_secret),
@@ -154,7 +154,7 @@ class Login(pulumi.ComponentResource):
 def _sackd(args: LoginArgs) -> pods.Spec:
     return {
         "name": "sackd",
-        **pods.image("login", args.registry),
+        **pods.image("login", args.images),
         "command": [f"{c.SPANK_DIR}/sackd"],
         "restartPolicy": "Always",
         "env": [{"name": "SLURM_CONF_SERVER", "value": args.conf_server}],
@@ -172,7 +172,7 @@ def _sackd(args: LoginArgs) -> pods.Spec:
 def _sshd(args: LoginArgs) -> pods.Spec:
     return {
         "name": "sshd",
-        **pods.image("login", args.registry),
+        **pods.image("login", args.images),
         **pods.security(*_SSHD_CAPABILITIES, user=0, unconfined=True),
         **pods.requests("100m", "64Mi"),
         "ports": [{"name": "ssh", "containerPort": c.SSHD_PORT}],

@@ -7,6 +7,7 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.settings import Empty, Volume
 from components.settings import Nodeset as NodesetSettings
 from components.slurmconf import node_conf
 
@@ -35,10 +36,12 @@ _STOP_MARGIN = 60
 class NodesetArgs:
     namespace: pulumi.Input[str]
     settings: NodesetSettings
-    registry: str | None
+    images: pods.Images
     munge_secret: pulumi.Input[str]
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
+    scripts: pulumi.Input[str]
+    """ConfigMap with the scripts that slurmd and tasks run."""
     jail_claim: pulumi.Input[str]
     conf_server: pulumi.Input[str]
     """`host:port` of slurmctld."""
@@ -57,7 +60,6 @@ class Nodeset(pulumi.ComponentResource):
         super().__init__(c.type_token("nodeset", "Nodeset"), name, None, opts)
         settings = args.settings
         labels = {**pods.labels("worker"), c.LABEL_NODESET: settings.name}
-        selector = settings.node_selector
         k8s.apps.v1.StatefulSet(
             f"{name}-slurmd",
             metadata={
@@ -75,12 +77,12 @@ class Nodeset(pulumi.ComponentResource):
                 "template": {
                     "metadata": {"labels": labels},
                     "spec": {
-                        **pods.pod_defaults(),
+                        **pods.pod_defaults(args.images),
                         **pods.named(args.hosts_domain),
                         **pods.munge_pod_security(),
-                        **({"nodeSelector": selector} if selector else {}),
+                        **_placement(settings),
                         "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
-                        "initContainers": [pods.munge_sidecar(args.registry), _join(args)],
+                        "initContainers": [pods.munge_sidecar(args.images), _join(args)],
                         "containers": [_slurmd(args)],
                         "volumes": [
                             *pods.munge_volumes(args.munge_secret),
@@ -89,6 +91,8 @@ class Nodeset(pulumi.ComponentResource):
                             pods.disk_volume("spool"),
                             pods.memory_volume("shm", f"{settings.memory // 2}Mi"),
                             pods.users_volume(args.accounts),
+                            pods.config_volume("scripts", args.scripts, mode=0o555),
+                            *(_source(volume) for volume in settings.volumes),
                         ],
                     },
                 },
@@ -103,6 +107,66 @@ class Nodeset(pulumi.ComponentResource):
         self.register_outputs({})
 
 
+def _placement(settings: NodesetSettings) -> pods.Spec:
+    """On which Kubernetes nodes the pods may run, and before whom."""
+    tolerations = [
+        {
+            "operator": toleration.operator,
+            **({"key": toleration.key} if toleration.key else {}),
+            **({"value": toleration.value} if toleration.value is not None else {}),
+            **({"effect": toleration.effect} if toleration.effect else {}),
+            **({"tolerationSeconds": toleration.seconds} if toleration.seconds is not None else {}),
+        }
+        for toleration in settings.tolerations
+    ]
+    chosen = {
+        "nodeSelector": settings.node_selector,
+        "affinity": settings.affinity,
+        "tolerations": tolerations,
+        "priorityClassName": settings.priority_class,
+    }
+    return {key: value for key, value in chosen.items() if value}
+
+
+def _source(volume: Volume) -> pods.Spec:
+    """A further volume, as the pod has it."""
+    source: pods.Spec
+    if volume.claim:
+        source = {"persistentVolumeClaim": {"claimName": volume.claim}}
+    elif volume.host_path:
+        source = {"hostPath": {"path": volume.host_path, "type": "Directory"}}
+    elif volume.config_map:
+        source = {"configMap": {"name": volume.config_map}}
+    elif volume.secret:
+        source = {"secret": {"secretName": volume.secret, "defaultMode": 0o440}}
+    else:
+        empty = volume.empty or Empty()
+        source = {
+            "emptyDir": {
+                **({"sizeLimit": f"{empty.size}Mi"} if empty.size else {}),
+                **({"medium": "Memory"} if empty.medium == "memory" else {}),
+            }
+        }
+    return {"name": volume.name, **source}
+
+
+def _resources(settings: NodesetSettings) -> pods.Spec:
+    """What a pod reserves and may use at most; the same but for CPUs that nodes share."""
+    size = {
+        "cpu": str(settings.cpus),
+        "memory": f"{settings.memory}Mi",
+        **(
+            {"ephemeral-storage": f"{settings.ephemeral_storage}Mi"}
+            if settings.ephemeral_storage
+            else {}
+        ),
+    }
+    if settings.gpus:
+        size |= {name: str(n) for name, n in settings.gpus.kubernetes_resources().items()}
+    reserved = {**size, "cpu": f"{settings.cpu_request or settings.cpus:g}"}
+    return {"resources": {"requests": reserved, "limits": size}}
+
+
 def _environment(args: NodesetArgs) -> list[pods.Spec]:
     return [
         {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -114,7 +178,7 @@ def _environment(args: NodesetArgs) -> list[pods.Spec]:
 def _join(args: NodesetArgs) -> pods.Spec:
     return {
         "name": "join",
-        **pods.image("worker", args.registry),
+        **pods.image("worker", args.images),
         "command": [f"{c.SPANK_DIR}/join"],
         "env": _environment(args),
         **pods.security(user=c.SLURM_ID),
@@ -124,18 +188,18 @@ def _join(args: NodesetArgs) -> pods.Spec:
 
 def _slurmd(args: NodesetArgs) -> pods.Spec:
     settings = args.settings
-    size = {"cpu": str(settings.cpus), "memory": f"{settings.memory}Mi"}
-    reserved = {**size, "cpu": f"{settings.cpu_request or settings.cpus:g}"}
+    # A static node is described in slurm.conf.
+    description = node_conf(settings) if settings.kind == "dynamic" else ""
     return {
         "name": "slurmd",
-        **pods.image("worker", args.registry),
+        **pods.image("worker", args.images),
         **pods.security(*_SLURMD_CAPABILITIES, user=0, unconfined=True),
         "env": [
             *_environment(args),
-            {"name": "NODE_CONF", "value": node_conf(settings)},
+            {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
         ],
-        "resources": {"requests": reserved, "limits": size},
+        **_resources(settings),
         "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
         # Asked in Slurm's own words: slurmd would log every bare connection as an error.
         "readinessProbe": {
@@ -153,5 +217,10 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
             pods.mount("spool", c.WORKER_SPOOL),
             pods.mount("shm", "/dev/shm"),
             pods.users_mount(),
+            pods.mount("scripts", c.SCRIPTS, read_only=True),
+            *(
+                pods.mount(volume.name, volume.path, read_only=volume.read_only)
+                for volume in settings.volumes
+            ),
         ],
     }

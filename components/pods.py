@@ -26,9 +26,18 @@ def labels(component: str) -> dict[str, str]:
 # --- Containers ----------------------------------------------------------------------------------
 
 
-def image(name: str, registry: str | None) -> Spec:
+@dataclass(frozen=True)
+class Images:
+    """Where pods get their images."""
+
+    registry: str | None
+    pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets with the registry's credentials."""
+
+
+def image(name: str, images: Images) -> Spec:
     """The image of a container. Its tag names its content, so that no pull need ask twice."""
-    return {"image": tags.reference(name, registry), "imagePullPolicy": "IfNotPresent"}
+    return {"image": tags.reference(name, images.registry), "imagePullPolicy": "IfNotPresent"}
 
 
 def security(*capabilities: str, user: int, unconfined: bool = False) -> Spec:
@@ -58,9 +67,14 @@ def requests(cpu: str, memory: str) -> Spec:
     return {"resources": {"requests": {"cpu": cpu, "memory": memory}}}
 
 
-def pod_defaults() -> Spec:
+def pod_defaults(images: Images) -> Spec:
     """No credentials of Kubernetes' API in a pod, and no Service addresses in its environment."""
-    return {"automountServiceAccountToken": False, "enableServiceLinks": False}
+    secrets = [{"name": name} for name in images.pull_secrets]
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        **({"imagePullSecrets": secrets} if secrets else {}),
+    }
 
 
 def named(hosts_domain: str) -> Spec:
@@ -114,11 +128,14 @@ def claim_volume(name: str, claim_name: pulumi.Input[str]) -> Spec:
 
 
 def config_volume(
-    name: str, config_map: pulumi.Input[str], keys: Sequence[str] | None = None
+    name: str,
+    config_map: pulumi.Input[str],
+    keys: Sequence[str] | None = None,
+    mode: int = 0o444,
 ) -> Spec:
     """A ConfigMap's entries as files, all of them or those of `keys`."""
     items = {"items": [{"key": key, "path": key} for key in keys]} if keys else {}
-    return {"name": name, "configMap": {"name": config_map, "defaultMode": 0o444, **items}}
+    return {"name": name, "configMap": {"name": config_map, "defaultMode": mode, **items}}
 
 
 def secret_volume(name: str, secret: pulumi.Input[str]) -> Spec:
@@ -139,11 +156,11 @@ def memory_volume(name: str, size: str) -> Spec:
 # --- munged --------------------------------------------------------------------------------------
 
 
-def munge_sidecar(registry: str | None) -> Spec:
+def munge_sidecar(images: Images) -> Spec:
     """munged, started before the pod's own daemon and stopped after it."""
     return {
         "name": "munge",
-        **image("base", registry),
+        **image("base", images),
         "command": [f"{c.SPANK_DIR}/munged"],
         "restartPolicy": "Always",
         **security(user=c.MUNGE_ID),

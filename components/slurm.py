@@ -12,11 +12,12 @@ from components import users as people
 from components.configuration import SlurmConfig, SlurmConfigArgs
 from components.controller import Controller, ControllerArgs
 from components.jail import Jail, JailArgs
+from components.jwt import JwtKey, JwtKeyArgs
 from components.login import Login, LoginArgs
 from components.munge import MungeKey, MungeKeyArgs
 from components.nodeset import Nodeset, NodesetArgs
 from components.settings import Settings
-from components.slurmconf import config_files, config_mark
+from components.slurmconf import config_files, config_mark, script_files
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Slurm(pulumi.ComponentResource):
             "namespace", metadata={"name": settings.namespace}, opts=child
         )
         self.namespace = namespace.metadata.name
+        images = pods.Images(settings.registry, settings.pull_secrets)
         hosts_domain = c.hosts_domain(settings.namespace, settings.cluster.domain)
         k8s.core.v1.Service(
             "hosts",
@@ -60,15 +62,18 @@ class Slurm(pulumi.ComponentResource):
             MungeKeyArgs(namespace=self.namespace, rotations=settings.auth.rotations),
             child,
         )
+        jwt = JwtKey("jwt", JwtKeyArgs(self.namespace), child)
         users = people.Users(
-            "users", people.UsersArgs(self.namespace, settings.users, args.root), child
+            "users",
+            people.UsersArgs(self.namespace, settings.users, args.root, settings.groups),
+            child,
         )
         jail = Jail(
             "jail",
             JailArgs(
                 namespace=self.namespace,
                 settings=settings.jail,
-                registry=settings.registry,
+                images=images,
                 accounts=users.accounts,
                 passwd=people.passwd(settings.users),
                 protect=settings.protect_data,
@@ -79,8 +84,9 @@ class Slurm(pulumi.ComponentResource):
             "config",
             SlurmConfigArgs(
                 namespace=self.namespace,
-                files=config_files(settings),
-                registry=settings.registry,
+                files=config_files(settings, args.root),
+                scripts=script_files(settings, args.root),
+                images=images,
                 munge_secret=munge.secret,
             ),
             child,
@@ -90,11 +96,12 @@ class Slurm(pulumi.ComponentResource):
             ControllerArgs(
                 namespace=self.namespace,
                 settings=settings.controller,
-                registry=settings.registry,
+                images=images,
                 munge_secret=munge.secret,
+                jwt_secret=jwt.secret,
                 accounts=users.accounts,
                 config=configuration.proven,
-                config_mark=config_mark(settings),
+                config_mark=config_mark(settings, args.root),
                 address=c.controller_address(settings.namespace),
                 hosts_domain=hosts_domain,
                 protect=settings.protect_data,
@@ -107,9 +114,10 @@ class Slurm(pulumi.ComponentResource):
                 NodesetArgs(
                     namespace=self.namespace,
                     settings=nodeset,
-                    registry=settings.registry,
+                    images=images,
                     munge_secret=munge.secret,
                     accounts=users.accounts,
+                    scripts=configuration.scripts,
                     jail_claim=jail.claim,
                     conf_server=controller.server,
                     hosts_domain=hosts_domain,
@@ -121,7 +129,7 @@ class Slurm(pulumi.ComponentResource):
             LoginArgs(
                 namespace=self.namespace,
                 settings=settings.login,
-                registry=settings.registry,
+                images=images,
                 munge_secret=munge.secret,
                 accounts=users.accounts,
                 keys=users.keys,

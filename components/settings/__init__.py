@@ -18,7 +18,7 @@ from components.settings.models import (
     Settings,
     User,
 )
-from components.settings.nodesets import Gpus, Nodeset, Toleration, Volume
+from components.settings.nodesets import Empty, Gpus, Nodeset, Toleration, Volume
 from components.settings.partitions import Partition
 from components.settings.reading import SettingsError, from_config, read_stack
 from components.settings.schema import STACK_SCHEMA, stack_schema
@@ -30,6 +30,7 @@ __all__ = [
     "Auth",
     "Cluster",
     "Controller",
+    "Empty",
     "ExistingCluster",
     "Gpus",
     "Group",

@@ -18,8 +18,10 @@ from components.settings.types import (
     Model,
     NodePort,
     Port,
+    ProjectFile,
     SshKey,
     UserName,
+    Word,
     cross_field,
     duplicates,
     known_names,
@@ -126,13 +128,21 @@ class Auth(Model):
 
 
 class Rest(Model):
-    """slurmrestd, and the tokens (JWT) that it is used by."""
+    """slurmrestd, Slurm's HTTP interface, and whose tokens (JWT) Slurm takes."""
 
-    enabled: bool = False
     replicas: Annotated[int, Field(ge=1, le=16)] = 1
     """Number of its pods."""
-    token_lifetime: Annotated[int, Field(ge=60, le=30 * 24 * 3600)] = 1800
-    """How long a token holds that our own programs make, in seconds."""
+    jwks: ProjectFile | None = None
+    """File with the public keys (JSON Web Key Set) of an identity provider whose tokens are taken
+    beside Slurm's own, relative to the project; read at deploy time."""
+    user_claim: Word | None = None
+    """Claim of such a token that holds the user's name; by default `sun`, as in Slurm's own."""
+
+    @model_validator(mode="after")
+    def _claim_is_of_somebody(self) -> Self:
+        if self.user_claim and not self.jwks:
+            raise cross_field("user_claim", f"'{self.user_claim}': counts only with jwks; add it")
+        return self
 
 
 class Settings(Model):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -13,6 +12,7 @@ from components.settings.types import (
     Line,
     Model,
     ParameterName,
+    ProjectFile,
     Scalar,
     SlurmTime,
     Word,
@@ -150,16 +150,13 @@ class _Source(Model):
 
     text: str | None = None
     """The script itself."""
-    file: str | None = None
+    file: ProjectFile | None = None
     """Path of the script, relative to the project; read at deploy time."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if (self.text is None) == (self.file is None):
             raise cross_field("text", "give either text or file")
-        path = PurePosixPath(self.file or "file")
-        if path.is_absolute() or ".." in path.parts:
-            raise cross_field("file", f"'{self.file}': expected a path inside the project")
         problem = self.problem(self.text) if self.text is not None else None
         if problem:
             raise cross_field("text", problem)

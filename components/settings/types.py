@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -237,6 +238,14 @@ def _path(value: str) -> str:
     return value
 
 
+def _project_file(value: str) -> str:
+    path = PurePosixPath(value)
+    if not value or path.is_absolute() or ".." in path.parts:
+        raise PydanticCustomError("project_file", "expected a path inside the project")
+    return value
+
+
+ProjectFile = Annotated[str, AfterValidator(_project_file)]
 ParameterName = Annotated[
     str, _matches(_PARAMETER, "parameter_name", "a parameter's name: letters, digits and '_'")
 ]

@@ -19,7 +19,7 @@ from components.slurmconf.nodes import (
     partition_line,
     real_memory,
 )
-from components.slurmconf.scripts import SCRIPTS, script_files, text_of
+from components.slurmconf.scripts import SHIPPED, read_text, script_files, script_paths, text_of
 
 __all__ = [
     "config_files",
@@ -31,6 +31,7 @@ __all__ = [
     "script_files",
 ]
 
+_JWKS = "jwks.json"
 _templates = Environment(
     loader=PackageLoader("components.slurmconf", "."),
     undefined=StrictUndefined,
@@ -63,6 +64,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         "cgroup.conf": _render("cgroup.conf", {"plugin": _CGROUP_PLUGINS[slurm.cgroups]}),
         "plugstack.conf": _render("plugstack.conf", _plugstack(settings)),
         "slurm.conf": _slurm_conf(settings, mark),
+        **script_files(settings, root, SHIPPED),
     }
     if gres_types(settings):
         nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
@@ -70,6 +72,8 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         files["gres.conf"] = _render("gres.conf", {"lines": lines})
     if slurm.topology.kind != "none":
         files["topology.conf"] = _render("topology.conf", {"lines": _topology(settings)})
+    if settings.rest.jwks:
+        files[_JWKS] = read_text("rest.jwks", settings.rest.jwks, root)
     if slurm.job_submit_lua:
         files["job_submit.lua"] = text_of("slurm.job_submit_lua", slurm.job_submit_lua, root)
     for name, extra in slurm.extra.items():
@@ -102,7 +106,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "slurmd_port": c.SLURMD_PORT,
         "slurmctld_parameters": _flags(slurm.slurmctld_parameters),
         "auth": settings.auth.type,
-        "jwt_key": c.JWT_KEY if settings.rest.enabled else None,
+        "token_parameters": _token_parameters(settings),
         "max_node_count": max_node_count(settings),
         "node_lines": node_lines,
         "absent_program": c.ABSENT_PROGRAM if node_lines else None,
@@ -116,11 +120,19 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "scheduler_parameters": _flags(slurm.scheduler.effective()),
         "preempt_mode": _preempt_mode(settings),
         "tres_weights": ",".join(f"{name}={n}" for name, n in sorted(slurm.priority.tres.items())),
-        "scripts": {
-            key: f"{c.SCRIPTS}/{name}" for name, key in SCRIPTS.items() if getattr(slurm, name)
-        },
+        "scripts": script_paths(settings),
         "health_check_states": _health_check_states(settings),
     }
+
+
+def _token_parameters(settings: Settings) -> str:
+    rest = settings.rest
+    keys = [f"jwt_key={c.JWT_KEY}"]
+    if rest.jwks:
+        keys.append(f"jwks={c.SLURM_ETC}/{_JWKS}")
+    if rest.user_claim:
+        keys.append(f"userclaimfield={rest.user_claim}")
+    return ",".join(keys)
 
 
 def _flags(parameters: Mapping[str, object]) -> str:

@@ -185,7 +185,7 @@ CASES: list[tuple[str, Values]] = [
         ),
     ),
     ("keys of Slurm's own", {**cpu(), "auth": {"type": "slurm"}}),
-    ("no REST interface", {**cpu(), "rest": {"enabled": False}}),
+    ("two pods for REST", {**cpu(), "rest": {"replicas": 2}}),
     ("priority by size and partition", slurm(priority={"type": "multifactor", "job_size": 10})),
     (
         "priority by what a job asks for",

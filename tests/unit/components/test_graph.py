@@ -88,7 +88,7 @@ def test_a_rotation_adds_a_key_and_changes_no_other(monkeypatch: pytest.MonkeyPa
 
 def test_no_secret_comes_from_a_resource_whose_id_would_give_it_away(graph: Graph) -> None:
     assert graph.of_type("random:index/randomBytes:RandomBytes") == []
-    assert len(graph.of_type("random:index/randomPassword:RandomPassword")) == 2
+    assert len(graph.of_type("random:index/randomPassword:RandomPassword")) == 3
 
 
 def test_no_container_is_privileged_and_all_drop_what_they_are_not_given(graph: Graph) -> None:

@@ -1,0 +1,42 @@
+"""The key that makes tokens for Slurm's HTTP interface."""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import pulumi
+import pulumi_kubernetes as k8s
+import pulumi_random as random
+
+from components import conventions as c
+
+
+@dataclass(frozen=True)
+class JwtKeyArgs:
+    namespace: pulumi.Input[str]
+
+
+class JwtKey(pulumi.ComponentResource):
+    """A random key, kept only in encrypted state and in one Kubernetes Secret.
+
+    Who has it can speak to Slurm as anybody.
+    """
+
+    secret: pulumi.Output[str]
+    """Name of the Secret."""
+
+    def __init__(
+        self, name: str, args: JwtKeyArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("jwt", "JwtKey"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        # 64 letters and digits hold more random bits than HS256 uses. No RandomBytes: see munge.
+        key = random.RandomPassword(f"{name}-password", length=64, special=False, opts=child)
+        secret = k8s.core.v1.Secret(
+            f"{name}-secret",
+            metadata={"name": c.JWT_SECRET, "namespace": args.namespace},
+            type="Opaque",
+            string_data={PurePosixPath(c.JWT_KEY).name: key.result},
+            opts=child,
+        )
+        self.secret = secret.metadata.name
+        self.register_outputs({"secret": self.secret})
