@@ -85,8 +85,8 @@ SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 """Debian's plugin directory on amd64, the one architecture that the images are built for."""
 ABSENT_PROGRAM: Final = f"{SPANK_DIR}/absent"
 """What slurmctld runs at its start to mark static nodes that never registered as down."""
-SCRIPTS: Final = "/etc/slurmstack/scripts"
-"""Where workers mount the scripts that slurmd and tasks run."""
+SCRIPTS: Final = f"{SPANK_DIR}/scripts"
+"""Where workers mount the scripts that slurmd and tasks run: below what jobs see as well."""
 JWT_KEY_DIR: Final = "/etc/slurmstack/jwt"
 JWT_KEY: Final = f"{JWT_KEY_DIR}/jwt_hs256.key"
 """Key that slurmctld signs and checks tokens with."""
@@ -96,7 +96,7 @@ WORKER_VOLUMES: Final = frozenset(
 """Names of the volumes that every worker has: a further one called so would collide with them."""
 WORKER_PATHS: Final = (
     *(JAIL, SLURM_ETC, SLURM_RUN, MUNGE_RUN, EXTRAUSERS, WORKER_SPOOL, WORKER_SCRATCH),
-    *(SPANK_DIR, SLURM_PLUGIN_DIR, SCRIPTS, "/dev", "/proc", "/sys"),
+    *(SPANK_DIR, SLURM_PLUGIN_DIR, "/dev", "/proc", "/sys"),
 )
 """Paths of a worker that nothing else may be mounted at, below (the jail's excepted) or above."""
 

@@ -17,7 +17,7 @@ from components.login import Login, LoginArgs
 from components.munge import MungeKey, MungeKeyArgs
 from components.nodeset import Nodeset, NodesetArgs
 from components.settings import Settings
-from components.slurmconf import config_files, config_mark, script_files
+from components.slurmconf import config_files, config_mark, node_conf, script_files
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,11 @@ class Slurm(pulumi.ComponentResource):
             SlurmConfigArgs(
                 namespace=self.namespace,
                 files=config_files(settings, args.root),
+                node_confs={
+                    nodeset.name: node_conf(nodeset)
+                    for nodeset in settings.nodesets
+                    if nodeset.kind == "dynamic"
+                },
                 scripts=script_files(settings, args.root),
                 images=images,
                 munge_secret=munge.secret,
