@@ -107,6 +107,11 @@ class Client:
         given = {key: value for key, value in fields.items() if value is not None}
         self._update(node, given, repeat=True)
 
+    def forget(self, node: str) -> None:
+        """Deletes the record of a dynamic node; Slurm refuses that while jobs are on it."""
+        # Not repeated: in between, the node may have come back.
+        self._ask("DELETE", f"node/{quote(node, safe='')}", repeat=False)
+
     def submit(self, job: JobRequest) -> int:
         """Submits a batch job as the token's user and returns its id.
 
