@@ -79,7 +79,7 @@ def test_partitions_are_read(client: Client) -> None:
 
     assert (main.name, main.state, main.nodesets, main.nodes) == (
         "main",
-        {"UP"},
+        frozenset({"UP"}),
         "sim",
         "sim-[0-1]",
     )
