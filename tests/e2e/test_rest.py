@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from agents.slurm import make_token
 from tests.e2e.cluster import Cluster, eventually
 
 URL = "http://rest:6820/slurm/v0.0.42"
@@ -39,23 +40,15 @@ def test_a_user_submits_a_job_by_a_token_of_their_own(cluster: Cluster, folder: 
         ("missing", ""),
         ("garbage", "a.b.c"),
         ("expired", "$(scontrol token lifespan=1 | cut -d= -f2; sleep 3)"),
-        (
-            "foreign",
-            "$(python3 -c '"
-            "import base64,hmac,json,time; e=lambda b: base64.urlsafe_b64encode(b).rstrip(b\"=\");"
-            'h=e(b"{\\"alg\\":\\"HS256\\",\\"typ\\":\\"JWT\\"}")+b"."'
-            '+e(json.dumps({"sun":"researcher","iat":0,"exp":int(time.time())+60}).encode());'
-            'print((h+b"."+e(hmac.digest(b"another key",h,"sha256"))).decode())\')',
-        ),
+        ("foreign", make_token(b"another key", "researcher", 60)),
     ],
+    ids=["missing", "garbage", "expired", "foreign"],
 )
 def test_a_token_that_is_not_good_is_refused(cluster: Cluster, kind: str, token: str) -> None:
-    answer = cluster.run(
-        f"SLURM_JWT={token}; {ASK}/jobs/ --output /dev/null --write-out '%{{http_code}}'"
-    )
-    assert answer in ("401", "500", "511"), kind
-    told = json.loads(cluster.run(f"SLURM_JWT={token}; {ASK}/jobs/ | grep . || echo '{{}}'") or "{}")
-    assert told.get("jobs", []) == [], kind
+    ask = f"SLURM_JWT={token}; {ASK}/jobs/"
+    code = cluster.run(f"{ask} --output /dev/null --write-out '%{{http_code}}'")
+    assert code == ("401" if kind == "missing" else "511")
+    assert "job_id" not in cluster.run(ask)
 
 
 def test_slurmrestd_holds_no_key_and_no_capability(cluster: Cluster) -> None:

@@ -56,7 +56,7 @@ def _address(container: Slurmctld) -> str:
 
 @pytest.fixture(scope="session")
 def rest(start_container: Start) -> Iterator[Rest]:
-    config = settings(lambda values: values.update(rest={"enabled": True}))
+    config = settings()
     name = c.controller_address(config.namespace)
     secret = secrets.token_hex(64)
     files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config).items()}
