@@ -197,6 +197,8 @@ def _problem(details: ErrorDetails) -> str:
             return f"{key}.kind: {_shown(context['tag'])}: expected {kinds}"
     expected = _EXPECTED.get(kind)
     asked = f"expected {expected.format(**context)}" if expected else details["msg"]
+    if kind == "literal_error" and isinstance(details["input"], bool):
+        asked += "; put it in quotes"  # YAML's `no` and `off`
     if details["input"] is None:
         return f"{key}: is empty: {asked}"
     return f"{key}: {_shown(details['input'])}: {asked}"

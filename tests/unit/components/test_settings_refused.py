@@ -654,6 +654,8 @@ def test_a_broken_stack_file_is_refused_in_one_line(
         ("nodesets[0].node_selector", "{on: a}", "true: expected text; put it in quotes"),
         ("nodesets[0].volumes", "{2026-12-01: a}", "{…}: expected a list"),
         ("nodesets[0]", "{1: a}", "expected a key that is text"),
+        ("partitions[0].preempt_mode", "off", "or 'suspend'; put it in quotes"),
+        ("partitions[0].over_subscribe", "no", "or 'force'; put it in quotes"),
         ("cluster_name", "5", "5: expected text; put it in quotes"),
         ("users[0].ssh_keys", "{secure: v1:abc}", "is encrypted: expected plain text"),
         ("jail", "{secure: v1:abc}", "slurmstack:jail.secure: is encrypted"),
