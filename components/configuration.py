@@ -15,6 +15,8 @@ class SlurmConfigArgs:
     namespace: pulumi.Input[str]
     files: Mapping[str, str]
     """Slurm's configuration files by name."""
+    node_confs: Mapping[str, str]
+    """By name of a dynamic nodeset, what its nodes will say of themselves."""
     scripts: Mapping[str, str]
     """Scripts that workers run, by name."""
     images: pods.Images
@@ -85,6 +87,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                         "name": "check",
                         **pods.image("controller", args.images),
                         "command": [f"{c.SPANK_DIR}/check"],
+                        "args": [f"{name} {conf}" for name, conf in args.node_confs.items()],
                         **pods.security(user=c.SLURM_ID),
                         **pods.requests("50m", "64Mi"),
                         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -38,6 +38,8 @@ class Controller(pulumi.ComponentResource):
 
     server: pulumi.Output[str]
     """`host:port` for `--conf-server`, known once slurmctld answers."""
+    config: pulumi.Output[str]
+    """Name of the ConfigMap with the configuration, known once slurmctld answers."""
 
     def __init__(
         self, name: str, args: ControllerArgs, opts: pulumi.ResourceOptions | None = None
@@ -103,7 +105,10 @@ class Controller(pulumi.ComponentResource):
         )
         # Of the Service, so that who asks for it comes after slurmctld answers, and goes before.
         self.server = service.metadata.name.apply(lambda _: c.conf_server(args.address))
-        self.register_outputs({"server": self.server})
+        self.config = pulumi.Output.all(config.metadata.name, self.server).apply(
+            lambda known: str(known[0])
+        )
+        self.register_outputs({"server": self.server, "config": self.config})
 
 
 def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[str]) -> pods.Spec:

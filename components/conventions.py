@@ -14,6 +14,8 @@ LABEL_NODESET: Final = f"{DOMAIN}/nodeset"
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 
 CONTROLLER: Final = "controller"
+REST: Final = "rest"
+RECONCILER: Final = "reconciler"
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
 LOGIN: Final = "login"
 HOSTS: Final = "hosts"
@@ -23,6 +25,7 @@ CLUSTER_DOMAIN: Final = "cluster.local"
 
 MUNGE_SECRET: Final = "munge-key"
 JWT_SECRET: Final = "jwt-key"
+NODESETS_CONFIG: Final = "nodesets"
 HOST_KEY_SECRET: Final = "login-host-key"
 SLURM_CONFIG: Final = "slurm-config"
 """What slurmctld reads."""
@@ -34,7 +37,9 @@ AUTHORIZED_KEYS_CONFIG: Final = "authorized-keys"
 JAIL_CLAIM: Final = "jail"
 STATE_CLAIM: Final = "controller-state"
 
-RESERVED_NAMES: Final = frozenset({CONTROLLER, LOGIN, HOSTS, "accounting", "rest", "monitoring"})
+RESERVED_NAMES: Final = frozenset(
+    {CONTROLLER, LOGIN, HOSTS, REST, RECONCILER, "accounting", "monitoring"}
+)
 """Names of the other workloads: a nodeset called so would collide with them."""
 
 MAX_REPLICAS: Final = 10_000
@@ -44,6 +49,7 @@ MAX_REPLICAS: Final = 10_000
 
 SLURMCTLD_PORT: Final = 6817
 SLURMD_PORT: Final = 6818
+REST_PORT: Final = 6820
 SSH_PORT: Final = 22
 SSHD_PORT: Final = 2222
 """Where sshd listens inside the login pod; its Service answers on `SSH_PORT`."""
@@ -54,6 +60,8 @@ SLURM_ID: Final = 64030
 """User and group id of `slurm`: the number that Debian gives it."""
 MUNGE_ID: Final = 64031
 """User and group id of `munge` in every image of this project."""
+REST_ID: Final = 64032
+"""User and group id of `slurmrestd` in its image."""
 USER_IDS: Final = range(1000, 60000)
 """Debian's range for people (`adduser.conf`: FIRST_UID, LAST_UID)."""
 
@@ -75,6 +83,8 @@ EXTRAUSERS: Final = "/var/lib/extrausers"
 """Where libnss-extrausers reads passwd and group."""
 AUTHORIZED_KEYS: Final = "/etc/slurmstack/authorized_keys"
 HOST_KEY: Final = "/etc/slurmstack/host_key"
+NODESETS: Final = "/etc/slurmstack/nodesets"
+"""A file for each nodeset, which says how many nodes it is to have."""
 CONTROLLER_SPOOL: Final = "/var/spool/slurmctld"
 WORKER_SPOOL: Final = "/var/spool/slurmd"
 WORKER_SCRATCH: Final = "/var/spool/slurmstack"
@@ -85,8 +95,8 @@ SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 """Debian's plugin directory on amd64, the one architecture that the images are built for."""
 ABSENT_PROGRAM: Final = f"{SPANK_DIR}/absent"
 """What slurmctld runs at its start to mark static nodes that never registered as down."""
-SCRIPTS: Final = "/etc/slurmstack/scripts"
-"""Where workers mount the scripts that slurmd and tasks run."""
+SCRIPTS: Final = f"{SPANK_DIR}/scripts"
+"""Where workers mount the scripts that slurmd and tasks run: below what jobs see as well."""
 JWT_KEY_DIR: Final = "/etc/slurmstack/jwt"
 JWT_KEY: Final = f"{JWT_KEY_DIR}/jwt_hs256.key"
 """Key that slurmctld signs and checks tokens with."""
@@ -96,7 +106,7 @@ WORKER_VOLUMES: Final = frozenset(
 """Names of the volumes that every worker has: a further one called so would collide with them."""
 WORKER_PATHS: Final = (
     *(JAIL, SLURM_ETC, SLURM_RUN, MUNGE_RUN, EXTRAUSERS, WORKER_SPOOL, WORKER_SCRATCH),
-    *(SPANK_DIR, SLURM_PLUGIN_DIR, SCRIPTS, "/dev", "/proc", "/sys"),
+    *(SPANK_DIR, SLURM_PLUGIN_DIR, "/dev", "/proc", "/sys"),
 )
 """Paths of a worker that nothing else may be mounted at, below (the jail's excepted) or above."""
 

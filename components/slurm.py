@@ -16,8 +16,10 @@ from components.jwt import JwtKey, JwtKeyArgs
 from components.login import Login, LoginArgs
 from components.munge import MungeKey, MungeKeyArgs
 from components.nodeset import Nodeset, NodesetArgs
+from components.reconciler import Reconciler, ReconcilerArgs
+from components.rest import Rest, RestArgs
 from components.settings import Settings
-from components.slurmconf import config_files, config_mark, script_files
+from components.slurmconf import config_files, config_mark, node_conf, script_files
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class SlurmArgs:
 
 
 class Slurm(pulumi.ComponentResource):
-    """Namespace, munge key, users, jail, controller, nodesets and login.
+    """Namespace, munge key, users, jail, controller, nodesets, login, REST and reconciler.
 
     Its Kubernetes provider comes by `opts`.
     """
@@ -85,6 +87,11 @@ class Slurm(pulumi.ComponentResource):
             SlurmConfigArgs(
                 namespace=self.namespace,
                 files=config_files(settings, args.root),
+                node_confs={
+                    nodeset.name: node_conf(nodeset)
+                    for nodeset in settings.nodesets
+                    if nodeset.kind == "dynamic"
+                },
                 scripts=script_files(settings, args.root),
                 images=images,
                 munge_secret=munge.secret,
@@ -136,6 +143,28 @@ class Slurm(pulumi.ComponentResource):
                 jail_claim=jail.claim,
                 conf_server=controller.server,
                 hosts_domain=hosts_domain,
+            ),
+            child,
+        )
+        rest = Rest(
+            "rest",
+            RestArgs(
+                namespace=self.namespace,
+                settings=settings.rest,
+                images=images,
+                accounts=users.accounts,
+                config=controller.config,
+            ),
+            child,
+        )
+        Reconciler(
+            "reconciler",
+            ReconcilerArgs(
+                namespace=self.namespace,
+                images=images,
+                jwt_secret=jwt.secret,
+                rest_url=rest.url,
+                nodesets={nodeset.name: nodeset.replicas for nodeset in settings.nodesets},
             ),
             child,
         )

@@ -50,6 +50,7 @@ IMAGES: Mapping[str, Image] = {
         Image("controller", parent="base"),
         Image("worker", parent="base"),
         Image("login", parent="base"),
+        Image("rest", parent="base"),
         Image("agents", parent="base", extra=("agents",)),
     )
 }

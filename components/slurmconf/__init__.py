@@ -1,6 +1,6 @@
 """Slurm's configuration files as functions of the settings; nothing is read but scripts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -62,7 +62,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
     slurm = settings.slurm
     files = {
         "cgroup.conf": _render("cgroup.conf", {"plugin": _CGROUP_PLUGINS[slurm.cgroups]}),
-        "plugstack.conf": _render("plugstack.conf", _plugstack(settings)),
+        "plugstack.conf": _render("plugstack.conf", _PLUGSTACK),
         "slurm.conf": _slurm_conf(settings, mark),
         **script_files(settings, root, SHIPPED),
     }
@@ -185,24 +185,21 @@ def _topology(settings: Settings) -> list[str]:
     return lines
 
 
-def _plugstack(settings: Settings) -> dict[str, object]:
-    task_scripts = settings.slurm.task_prolog or settings.slurm.task_epilog
+_PLUGSTACK: Mapping[str, object] = {
+    "plugin": c.SPANK_PLUGIN,
+    "jail": c.JAIL,
+    "scratch": c.WORKER_SCRATCH,
+    # The batch script and the fetched configuration are in the spool directory.
+    "writable": (c.WORKER_SPOOL, c.MUNGE_RUN),
     # What slurmstepd and the clients inside a job still open after the change of root.
-    readable: Sequence[str] = (
+    "readable": (
         c.SPANK_DIR,
         c.SLURM_PLUGIN_DIR,
         c.EXTRAUSERS,
         "/etc/hosts",
         "/etc/resolv.conf",
-    )
-    return {
-        "plugin": c.SPANK_PLUGIN,
-        "jail": c.JAIL,
-        "scratch": c.WORKER_SCRATCH,
-        # The batch script and the fetched configuration are in the spool directory.
-        "writable": (c.WORKER_SPOOL, c.MUNGE_RUN),
-        "readable": (*readable, c.SCRIPTS) if task_scripts else readable,
-    }
+    ),
+}
 
 
 def _render(name: str, values: Mapping[str, object]) -> str:

@@ -109,7 +109,8 @@ def test_daemons_that_need_no_root_run_without_it(graph: Graph) -> None:
         if container["securityContext"]["runAsNonRoot"]
     }
 
-    assert rootless == {"munge", "slurmctld", "reload", "check", "wait", "sackd", "join"}
+    slurm = {"slurmctld", "reload", "check", "wait", "sackd", "join", "slurmrestd"}
+    assert rootless == {"munge", *slurm, "reconciler"}
 
 
 @pytest.mark.parametrize("protect", [True, False])
@@ -142,14 +143,16 @@ def test_workers_and_login_come_after_the_controller_and_the_filled_jail(
 def test_names_that_users_and_dns_see_are_fixed(graph: Graph) -> None:
     names = {r.inputs["metadata"]["name"] for r in graph.resources if r.type in WORKLOADS}
 
-    assert names == {"controller", "login", "cpu", "big"}
+    assert names == {"controller", "login", "rest", "reconciler", "cpu", "big"}
 
 
 def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
     hosts = graph.one("hosts")
     assert hosts.inputs["spec"]["clusterIP"] == "None"
     assert hosts.inputs["spec"]["publishNotReadyAddresses"]
-    for workload in (r.inputs for r in graph.resources if r.type in WORKLOADS):
+    workloads = [r.inputs for r in graph.resources if r.type in WORKLOADS]
+    # Nobody looks for slurmrestd but by its Service, nor for the reconciler at all.
+    for workload in (w for w in workloads if w["metadata"]["name"] not in ("rest", "reconciler")):
         pod = workload["spec"]["template"]
         domain = workload["spec"].get("serviceName", pod["spec"].get("subdomain"))
         assert domain == hosts.inputs["metadata"]["name"]
@@ -200,7 +203,7 @@ def test_a_resize_changes_only_the_replicas(monkeypatch: pytest.MonkeyPatch) -> 
     changed = [
         new.name for old, new in zip(_sorted(before), _sorted(after), strict=True) if old != new
     ]
-    assert changed == ["nodeset-cpu-slurmd"]
+    assert changed == ["nodeset-cpu-slurmd", "reconciler-nodesets"]
     assert after.one("nodeset-cpu-slurmd").inputs["spec"]["replicas"] == 3
 
 

@@ -1,0 +1,1 @@
+"""Keeps what Slurm remembers in agreement with what the operator asked for."""

@@ -1,0 +1,239 @@
+"""Asks slurmrestd. Whoever cannot be asked raises; an answer is never made up.
+
+Only what is safe to repeat is repeated: questions, and updates that change nothing when they come
+twice. Anything else is sent again only while it is certain that it was never received.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from agents.slurm import dataparser
+from agents.slurm.dataparser import Answer
+from agents.slurm.errors import Fault, SlurmError
+from agents.slurm.models import Job, JobRequest, Node, Partition, Ping, Reservation, Statistics
+from agents.slurm.tokens import Token
+
+TIMEOUT = httpx.Timeout(90, connect=5)
+"""Seconds. slurmrestd itself looks for a slurmctld that is gone for as long as 40."""
+ATTEMPTS = 4
+PAUSE = 1.0
+"""Seconds before the second attempt; twice as long before each further one."""
+
+AUTHENTICATION_ERROR = 1007
+"""SLURM_PROTOCOL_AUTHENTICATION_ERROR of slurm_errno.h."""
+ALREADY_DONE = 2021
+"""ESLURM_ALREADY_DONE of slurm_errno.h."""
+
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+T = TypeVar("T")
+
+
+class Client:
+    """One slurmrestd at `url`, asked as the user that `token` names. All methods raise SlurmError.
+
+    `transport`, `sleep`: for tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Token,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        # trust_env: no proxy stands between the pods of a cluster.
+        self._http = httpx.Client(
+            base_url=url, timeout=TIMEOUT, transport=transport, trust_env=False
+        )
+        self._token = token
+        self._sleep = sleep
+        self._version: str | None = None
+
+    def close(self) -> None:
+        self._http.close()
+
+    # --- Questions --------------------------------------------------------------------------------
+
+    def ping(self) -> tuple[Ping, ...]:
+        """The state of each slurmctld as slurmrestd sees it; DOWN also for a refused token."""
+        return self._read("ping/", "pings", tuple[Ping, ...])
+
+    def nodes(self) -> tuple[Node, ...]:
+        return self._read("nodes/", "nodes", tuple[Node, ...])
+
+    def node(self, name: str) -> Node:
+        return self._one(f"node/{quote(name, safe='')}", "nodes", tuple[Node, ...])
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Every job that slurmctld remembers; one that ended is there for `MinJobAge` seconds."""
+        return self._read("jobs/", "jobs", tuple[Job, ...])
+
+    def job(self, job_id: int) -> tuple[Job, ...]:
+        """The records of one job, of which an array that has begun has several."""
+        return self._read(f"job/{job_id}", "jobs", tuple[Job, ...])
+
+    def partitions(self) -> tuple[Partition, ...]:
+        return self._read("partitions/", "partitions", tuple[Partition, ...])
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        return self._read("reservations/", "reservations", tuple[Reservation, ...])
+
+    def statistics(self) -> Statistics:
+        return self._read("diag/", "statistics", Statistics)
+
+    # --- Changes ----------------------------------------------------------------------------------
+
+    def drain(self, node: str, reason: str) -> None:
+        """Takes a node out of service for new jobs. Replaces whatever reason it had."""
+        self._update(node, {"state": ["DRAIN"], "reason": reason}, repeat=True)
+
+    def resume(self, node: str) -> None:
+        """Puts a node back into service; Slurm refuses that for one that is in service.
+
+        Not repeated: in between, somebody else may have drained it for a reason of their own.
+        """
+        self._update(node, {"state": ["RESUME"]}, repeat=False)
+
+    def annotate(self, node: str, *, comment: str | None = None, extra: str | None = None) -> None:
+        """Sets a node's comment or its `extra` field; what is None stays as it is."""
+        fields = {"comment": comment, "extra": extra}
+        given = {key: value for key, value in fields.items() if value is not None}
+        self._update(node, given, repeat=True)
+
+    def forget(self, node: str) -> None:
+        """Deletes the record of a dynamic node; Slurm refuses that while jobs are on it."""
+        # Not repeated: in between, the node may have come back.
+        self._ask("DELETE", f"node/{quote(node, safe='')}", repeat=False)
+
+    def submit(self, job: JobRequest) -> int:
+        """Submits a batch job as the token's user and returns its id.
+
+        Where the answer is lost the job may be there or not, and the error says so: look for it by
+        its name before you submit it again.
+        """
+        answer = self._ask("POST", "job/submit", job.body(), repeat=False)
+        return self._parse("POST job/submit", answer, "job_id", int)
+
+    def cancel(self, job_id: int) -> None:
+        """Cancels a job; nothing happens to one that is over."""
+        path = f"job/{job_id}"
+        # v0.0.40 and v0.0.41 do not tell that there is no such job.
+        self.job(job_id)
+        try:
+            self._ask("DELETE", path, repeat=True)
+        except SlurmError as error:
+            if error.numbers != (ALREADY_DONE,):
+                raise
+
+    # --- How it asks ------------------------------------------------------------------------------
+
+    def _read(self, path: str, key: str, kind: type[T]) -> T:
+        return self._parse(f"GET {path}", self._ask("GET", path, repeat=True), key, kind)
+
+    def _one(self, path: str, key: str, kind: type[tuple[T, ...]]) -> T:
+        found = self._read(path, key, kind)
+        if len(found) != 1:
+            raise SlurmError(Fault.UNEXPECTED, f"GET {path}", f"{len(found)} records, not one")
+        return found[0]
+
+    def _update(self, node: str, fields: Answer, *, repeat: bool) -> None:
+        self._ask("POST", f"node/{quote(node, safe='')}", fields, repeat=repeat)
+
+    def _parse(self, asked: str, answer: Answer, key: str, kind: type[T]) -> T:
+        try:
+            return TypeAdapter(kind).validate_python(answer[key])
+        except KeyError as error:
+            raise SlurmError(Fault.UNEXPECTED, asked, f"no {error} in the answer") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, (key, *first["loc"])))
+            raise SlurmError(Fault.UNEXPECTED, asked, f"{where}: {first['msg']}") from error
+
+    def _ask(self, method: str, path: str, body: Answer | None = None, *, repeat: bool) -> Answer:
+        """The answer to one request, in the newest version that both sides speak."""
+        version = self._version or self._choose_version()
+        return self._answer(f"{method} {path}", self._send(method, version, path, body, repeat))
+
+    def _choose_version(self) -> str:
+        for version in dataparser.VERSIONS:
+            response = self._send("GET", version, "ping/", None, True)
+            if response.status_code != httpx.codes.NOT_FOUND:
+                self._answer("GET ping/", response)
+                self._version = version
+                return version
+        raise SlurmError(
+            Fault.UNEXPECTED,
+            "choice of a version",
+            f"slurmrestd offers none of {', '.join(dataparser.VERSIONS)}",
+        )
+
+    def _send(
+        self, method: str, version: str, path: str, body: Answer | None, repeat: bool
+    ) -> httpx.Response:
+        """The response to a request, asked for again, at growing intervals, while that is safe."""
+        for attempt in range(1, ATTEMPTS + 1):
+            last = attempt == ATTEMPTS
+            try:
+                response = self._http.request(
+                    method,
+                    f"/slurm/{version}/{path}",
+                    json=body,
+                    headers={"X-SLURM-USER-TOKEN": self._token()},
+                )
+            except httpx.TransportError as error:
+                never_sent = isinstance(error, NEVER_SENT)
+                if last or not (repeat or never_sent):
+                    raise _unreachable(f"{method} {path}", error, never_sent or repeat) from error
+            except OSError as error:
+                raise SlurmError(Fault.REFUSED, f"{method} {path}", f"no token: {error}") from error
+            else:
+                if last or not repeat or not _is_passing(response):
+                    return response
+            self._sleep(PAUSE * 2 ** (attempt - 1))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _answer(self, asked: str, response: httpx.Response) -> Answer:
+        """What a response says. Raises SlurmError unless it is all well."""
+        try:
+            content = response.json()
+        except ValueError:
+            content = None
+        answer: Answer = content if isinstance(content, dict) else {}
+        text, numbers = dataparser.said(answer)
+        said = f"HTTP {response.status_code} {text or ('' if answer else response.text[:200])}"
+        if (
+            response.status_code
+            in (httpx.codes.UNAUTHORIZED, httpx.codes.NETWORK_AUTHENTICATION_REQUIRED)
+            or AUTHENTICATION_ERROR in numbers
+        ):
+            raise SlurmError(Fault.REFUSED, asked, said, numbers)
+        if _is_passing(response):
+            raise SlurmError(Fault.UNREACHABLE, asked, said, numbers)
+        if text:
+            raise SlurmError(Fault.SLURM, asked, said, numbers)
+        if response.status_code != httpx.codes.OK or not answer:
+            raise SlurmError(Fault.UNEXPECTED, asked, said)
+        return answer
+
+
+def _is_passing(response: httpx.Response) -> bool:
+    """Whether slurmrestd could not reach slurmctld, or something before it could not reach it."""
+    return response.status_code in (
+        httpx.codes.BAD_GATEWAY,
+        httpx.codes.SERVICE_UNAVAILABLE,
+        httpx.codes.GATEWAY_TIMEOUT,
+    )
+
+
+def _unreachable(asked: str, error: httpx.TransportError, fate_known: bool) -> SlurmError:
+    said = str(error) or type(error).__name__
+    if not fate_known:
+        said += " (whether it was done is unknown)"
+    return SlurmError(Fault.UNREACHABLE, asked, said)

@@ -1,0 +1,35 @@
+"""What goes wrong between an agent and Slurm: one exception, in one line for people."""
+
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """Which of the four things went wrong; each has its own remedy."""
+
+    UNREACHABLE = "unreachable"
+    REFUSED = "token refused"
+    SLURM = "Slurm says no"
+    UNEXPECTED = "unexpected answer"
+
+
+REMEDIES = {
+    Fault.UNREACHABLE: "see that slurmrestd and slurmctld run and that nothing blocks the way",
+    Fault.REFUSED: (
+        "the token must be made with slurmctld's key, be still valid by slurmctld's clock, "
+        "and name a user whom it knows"
+    ),
+    Fault.SLURM: "mend what was asked for, or ask as a user who may do it",
+    Fault.UNEXPECTED: "see that the address is slurmrestd's and that its version is supported",
+}
+
+
+class SlurmError(Exception):
+    """Slurm did not do, or did not tell, what was asked for.
+
+    `numbers` are Slurm's own error numbers (slurm_errno.h), as far as it gave any.
+    """
+
+    def __init__(self, fault: Fault, asked: str, said: str, numbers: tuple[int, ...] = ()) -> None:
+        self.fault = fault
+        self.numbers = numbers
+        super().__init__(f"{asked}: {fault}: {' '.join(said.split())}; {REMEDIES[fault]}")

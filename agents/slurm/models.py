@@ -1,0 +1,206 @@
+"""What the agents use of Slurm's nodes, jobs, partitions, reservations and statistics.
+
+Memory is in MiB and times are in UTC, unless a field says otherwise. Sets of nodes are hostlist
+expressions. A field that Slurm no longer sends is an error, never a default.
+"""
+
+from typing import Any
+
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
+
+from agents.slurm.dataparser import Answer, Flags, Id, Number, Time, limit
+
+
+class Record(BaseModel):
+    """One thing that Slurm told. Made in tests by the names of its fields."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+
+class Node(Record):
+    name: str
+    state: Flags
+    """The base state and its flags, such as IDLE and DRAIN."""
+    reason: str
+    reason_time: Time = Field(validation_alias="reason_changed_at")
+    reason_user: str = Field(validation_alias="reason_set_by_user")
+    cpus: int
+    alloc_cpus: int
+    memory: int = Field(validation_alias="real_memory")
+    alloc_memory: int
+    gres: str
+    gres_used: str
+    features: tuple[str, ...]
+    partitions: tuple[str, ...]
+    comment: str
+    extra: str
+
+
+class Job(Record):
+    """A job, or a task of an array; one record stands for all tasks that have not begun yet."""
+
+    id: int = Field(validation_alias="job_id")
+    array_id: Id = Field(validation_alias="array_job_id")
+    array_task: Number = Field(validation_alias="array_task_id")
+    array_tasks: str = Field(validation_alias="array_task_string")
+    """The tasks that have not begun yet, such as `1-5%2`."""
+    name: str
+    user: str = Field(validation_alias="user_name")
+    """Empty where slurmrestd knows no name for the uid."""
+    uid: int = Field(validation_alias="user_id")
+    account: str
+    partition: str
+    state: Flags = Field(validation_alias="job_state")
+    reason: str = Field(validation_alias="state_reason")
+    nodes: str
+    submit_time: Time
+    start_time: Time
+    """When it began; before that, when Slurm expects it to."""
+    end_time: Time
+    """When it ended; before that, when its time limit is over."""
+    cpus: Number
+    memory_per_node: Number
+    memory_per_cpu: Number
+    tres_requested: str = Field(validation_alias="tres_req_str")
+    tres_allocated: str = Field(validation_alias="tres_alloc_str")
+    exit_code: Number = Field(validation_alias=AliasPath("exit_code", "return_code"))
+    signal: Id = Field(validation_alias=AliasPath("exit_code", "signal", "id"))
+    requeues: int = Field(validation_alias="restart_cnt")
+    comment: str
+
+
+class Partition(Record):
+    name: str
+    state: Flags = Field(validation_alias=AliasPath("partition", "state"))
+    nodesets: str = Field(validation_alias="node_sets")
+    nodes: str = Field(validation_alias=AliasPath("nodes", "configured"))
+    node_count: int = Field(validation_alias=AliasPath("nodes", "total"))
+    cpus: int = Field(validation_alias=AliasPath("cpus", "total"))
+    max_time: Number = Field(validation_alias=AliasPath("maximums", "time"))
+    """Minutes; None for no limit."""
+    max_nodes: Number = Field(validation_alias=AliasPath("maximums", "nodes"))
+
+
+class Reservation(Record):
+    name: str
+    nodes: str = Field(validation_alias="node_list")
+    node_count: int
+    start_time: Time
+    end_time: Time
+    flags: Flags
+    partition: str
+    users: str
+    accounts: str
+    tres: str
+
+
+class Calls(Record):
+    """Remote procedure calls of one kind, or of one user, since slurmctld's statistics began."""
+
+    name: str = Field(validation_alias=AliasChoices("message_type", "user"))
+    count: int
+    average_time: Number
+    """Microseconds."""
+    total_time: int
+    """Microseconds."""
+
+
+class Statistics(Record):
+    """What `sdiag` shows. Cycles are in microseconds."""
+
+    since: Time = Field(validation_alias="req_time_start")
+    server_threads: int = Field(validation_alias="server_thread_count")
+    agent_queue: int = Field(validation_alias="agent_queue_size")
+    dbd_agent_queue: int = Field(validation_alias="dbd_agent_queue_size")
+    jobs_submitted: int
+    jobs_started: int
+    jobs_completed: int
+    jobs_canceled: int
+    jobs_failed: int
+    jobs_pending: int
+    jobs_running: int
+    schedule_cycle_last: int
+    schedule_cycle_max: int
+    schedule_cycle_mean: int
+    schedule_cycles: int = Field(validation_alias="schedule_cycle_total")
+    schedule_queue: int = Field(validation_alias="schedule_queue_length")
+    backfill_active: bool = Field(validation_alias="bf_active")
+    backfill_jobs: int = Field(validation_alias="bf_backfilled_jobs")
+    backfill_cycles: int = Field(validation_alias="bf_cycle_counter")
+    backfill_cycle_last: int = Field(validation_alias="bf_cycle_last")
+    backfill_cycle_mean: int = Field(validation_alias="bf_cycle_mean")
+    backfill_depth_last: int = Field(validation_alias="bf_last_depth")
+    backfill_queue: int = Field(validation_alias="bf_queue_len")
+    calls_by_type: tuple[Calls, ...] = Field(validation_alias="rpcs_by_message_type")
+    calls_by_user: tuple[Calls, ...] = Field(validation_alias="rpcs_by_user")
+
+
+class Ping(Record):
+    """Whether slurmrestd reached one slurmctld."""
+
+    host: str = Field(validation_alias="hostname")
+    mode: str
+    """`primary` or `backup1` and so on."""
+    pinged: str
+    """UP or DOWN; DOWN also where slurmctld refuses the token."""
+
+    @property
+    def up(self) -> bool:
+        return self.pinged == "UP"
+
+
+class JobRequest(BaseModel):
+    """A batch job to submit. What is None is left to Slurm's own default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    script: str
+    """With its `#!` line; what is in `#SBATCH` lines is read by sbatch alone, not by slurmrestd."""
+    directory: str
+    """Working directory, and where a relative `output` goes."""
+    environment: tuple[str, ...] = ("PATH=/usr/local/bin:/usr/bin:/bin",)
+    """`NAME=value`; Slurm takes no job without any."""
+    partition: str | None = None
+    account: str | None = None
+    reservation: str | None = None
+    nodes: int | None = None
+    on_nodes: tuple[str, ...] = ()
+    """Names of nodes that it must have."""
+    tasks: int | None = None
+    cpus_per_task: int | None = None
+    memory_per_node: int | None = None
+    time_limit: int | None = None
+    """Minutes."""
+    gres_per_node: str | None = None
+    """As in `gres/gpu:2`."""
+    array: str | None = None
+    hold: bool = False
+    output: str | None = None
+    comment: str | None = None
+
+    def body(self) -> Answer:
+        """As slurmrestd takes it; the same for all three versions."""
+        wanted: dict[str, Any] = {
+            "name": self.name,
+            "script": self.script,
+            "current_working_directory": self.directory,
+            "environment": list(self.environment),
+            "partition": self.partition,
+            "account": self.account,
+            "reservation": self.reservation,
+            "nodes": None if self.nodes is None else str(self.nodes),
+            "required_nodes": list(self.on_nodes) or None,
+            "tasks": self.tasks,
+            "cpus_per_task": self.cpus_per_task,
+            "memory_per_node": None
+            if self.memory_per_node is None
+            else limit(self.memory_per_node),
+            "time_limit": None if self.time_limit is None else limit(self.time_limit),
+            "tres_per_node": self.gres_per_node,
+            "array": self.array,
+            "hold": self.hold,
+            "standard_output": self.output,
+            "comment": self.comment,
+        }
+        return {"job": {key: value for key, value in wanted.items() if value is not None}}

@@ -1,0 +1,84 @@
+"""slurmrestd: Slurm over HTTP, for who has a token."""
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+from components.settings import Rest as RestSettings
+
+
+@dataclass(frozen=True)
+class RestArgs:
+    namespace: pulumi.Input[str]
+    settings: RestSettings
+    images: pods.Images
+    accounts: pulumi.Input[str]
+    """ConfigMap with passwd and group."""
+    config: pulumi.Input[str]
+    """ConfigMap with Slurm's configuration files."""
+
+
+class Rest(pulumi.ComponentResource):
+    """slurmrestd in pods of their own, and its Service inside the cluster.
+
+    It holds no key: slurmctld judges the token that comes with each request.
+    """
+
+    url: pulumi.Output[str]
+    """Where to ask it, known once it listens."""
+
+    def __init__(
+        self, name: str, args: RestArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("rest", "Rest"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        slurmrestd = k8s.apps.v1.Deployment(
+            f"{name}-slurmrestd",
+            metadata={"name": c.REST, "namespace": args.namespace},
+            spec={
+                "replicas": args.settings.replicas,
+                "selector": {"matchLabels": pods.labels(c.REST)},
+                "template": {
+                    "metadata": {"labels": pods.labels(c.REST)},
+                    "spec": {
+                        **pods.pod_defaults(args.images),
+                        "containers": [_slurmrestd(args.images)],
+                        "volumes": [
+                            pods.config_volume("config", args.config),
+                            pods.users_volume(args.accounts),
+                        ],
+                    },
+                },
+            },
+            opts=child,
+        )
+        service = k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": c.REST, "namespace": args.namespace},
+            spec={
+                "selector": slurmrestd.spec.selector.match_labels,
+                "ports": [{"name": "http", "port": c.REST_PORT, "targetPort": c.REST_PORT}],
+            },
+            opts=child,
+        )
+        self.url = service.metadata.name.apply(lambda host: f"http://{host}:{c.REST_PORT}")
+        self.register_outputs({"url": self.url})
+
+
+def _slurmrestd(images: pods.Images) -> pods.Spec:
+    return {
+        "name": "slurmrestd",
+        **pods.image("rest", images),
+        **pods.security(user=c.REST_ID),
+        **pods.requests("20m", "32Mi"),
+        "ports": [{"name": "http", "containerPort": c.REST_PORT}],
+        "readinessProbe": {"tcpSocket": {"port": c.REST_PORT}, "periodSeconds": 2},
+        "volumeMounts": [
+            # It reads here where slurmctld is. What else an edit changes is no concern of its own.
+            pods.mount("config", c.SLURM_ETC, read_only=True),
+            pods.users_mount(),
+        ],
+    }

@@ -1,0 +1,268 @@
+"""The client repeats what is safe to repeat, and what it cannot know it does not make up."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from agents.slurm import Client, Fault, JobRequest, SlurmError
+
+JOB = JobRequest(name="check", script="#!/bin/sh\n", directory="/tmp")
+NO_NODES: dict[str, Any] = {"nodes": [], "errors": [], "warnings": []}
+DONE: dict[str, Any] = {"errors": [], "warnings": []}
+JOB_RECORDS: dict[str, Any] = {"jobs": [], "errors": [], "warnings": []}
+
+Reply = httpx.Response | Exception
+
+
+def ok(answer: dict[str, Any]) -> httpx.Response:
+    return httpx.Response(200, json=answer)
+
+
+def failed(status: int, number: int, text: str) -> httpx.Response:
+    errors = [{"error": text, "error_number": number, "description": "Failure", "source": "x"}]
+    return httpx.Response(status, json={"jobs": [], "errors": errors, "warnings": []})
+
+
+NO_CONTROLLER = (502, 1800, "Unable to contact slurm controller (connect failure)")
+LOST: tuple[Callable[[], Exception], ...] = (
+    lambda: httpx.ReadTimeout("timed out"),
+    lambda: httpx.RemoteProtocolError("Server disconnected"),
+    lambda: httpx.WriteError("broken pipe"),
+)
+
+
+class Rest:
+    """A slurmrestd that gives one reply after the other to all but the choice of a version."""
+
+    def __init__(self, *replies: Reply, versions: tuple[str, ...] = ("v0.0.42",)) -> None:
+        self.requests: list[httpx.Request] = []
+        self.pauses: list[float] = []
+        self._replies: Iterator[Reply] = iter(replies)
+        self._versions = versions
+
+    def client(self) -> Client:
+        transport = httpx.MockTransport(self._answer)
+        return Client(
+            "http://rest:6820", lambda: "t.o.k", transport=transport, sleep=self.pauses.append
+        )
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.split("/")[2] not in self._versions:
+            return httpx.Response(404, text="Unable find requested URL.")
+        if request.url.path.endswith("/ping/"):
+            return ok({"pings": []})
+        self.requests.append(request)
+        reply = next(self._replies)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    @property
+    def asked(self) -> list[str]:
+        return [f"{request.method} {request.url.path}" for request in self.requests]
+
+
+# --- Versions and tokens --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [
+        (("v0.0.40", "v0.0.41", "v0.0.42"), "v0.0.42"),
+        (("v0.0.39", "v0.0.40", "v0.0.41"), "v0.0.41"),
+        (("v0.0.40", "v0.0.43"), "v0.0.40"),
+    ],
+)
+def test_the_newest_version_that_both_speak_is_chosen(
+    offered: tuple[str, ...], chosen: str
+) -> None:
+    rest = Rest(ok(NO_NODES), versions=offered)
+    assert rest.client().nodes() == ()
+    assert rest.asked == [f"GET /slurm/{chosen}/nodes/"]
+
+
+def test_a_slurmrestd_without_a_common_version_is_an_error() -> None:
+    with pytest.raises(SlurmError, match=r"offers none of v0\.0\.42, v0\.0\.41, v0\.0\.40"):
+        Rest(versions=("v0.0.43",)).client().nodes()
+
+
+def test_every_request_carries_the_token() -> None:
+    rest = Rest(ok(NO_NODES))
+    rest.client().nodes()
+    assert rest.requests[0].headers["X-SLURM-USER-TOKEN"] == "t.o.k"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        httpx.Response(401, text="Authentication failure"),
+        failed(511, 1007, "Protocol authentication error"),
+        failed(500, 1007, "Protocol authentication error"),
+    ],
+)
+def test_a_refused_token_is_told_as_such_and_not_repeated(reply: httpx.Response) -> None:
+    rest = Rest(reply)
+    with pytest.raises(SlurmError, match=r"GET nodes/: token refused: .*uthentication") as error:
+        rest.client().nodes()
+    assert error.value.fault is Fault.REFUSED
+    assert "t.o.k" not in str(error.value)
+
+
+def test_a_key_that_cannot_be_read_is_an_error_of_the_token() -> None:
+    def no_token() -> str:
+        raise FileNotFoundError(2, "No such file or directory", "/etc/key")
+
+    with pytest.raises(SlurmError, match=r"no token: .*/etc/key") as error:
+        Client("http://rest", no_token, transport=httpx.MockTransport(lambda _: ok({}))).nodes()
+    assert error.value.fault is Fault.REFUSED
+
+
+# --- What is repeated -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [*LOST, lambda: httpx.ConnectError("refused"), lambda: failed(*NO_CONTROLLER)],
+)
+@pytest.mark.parametrize(
+    ("ask", "answer"),
+    [
+        (lambda client: client.nodes(), NO_NODES),
+        (lambda client: client.drain("cpu-0", "slurmstack:test"), DONE),
+        (lambda client: client.annotate("cpu-0", comment="rack 4"), DONE),
+    ],
+)
+def test_what_is_safe_to_repeat_is_asked_again_at_growing_intervals(
+    trouble: Callable[[], Reply], ask: Callable[[Client], object], answer: dict[str, Any]
+) -> None:
+    rest = Rest(trouble(), trouble(), ok(answer))
+    ask(rest.client())
+    assert len(rest.requests) == 3
+    assert rest.pauses == [1, 2]
+
+
+@pytest.mark.parametrize("trouble", [*LOST, lambda: failed(*NO_CONTROLLER)])
+@pytest.mark.parametrize(
+    "ask", [lambda client: client.submit(JOB), lambda client: client.resume("cpu-0")]
+)
+def test_what_may_have_been_done_is_not_done_again(
+    trouble: Callable[[], Reply], ask: Callable[[Client], object]
+) -> None:
+    rest = Rest(trouble())
+    with pytest.raises(SlurmError) as error:
+        ask(rest.client())
+    assert error.value.fault is Fault.UNREACHABLE
+    assert len(rest.requests) == 1
+
+
+def test_a_submit_whose_answer_is_lost_says_that_its_fate_is_unknown() -> None:
+    with pytest.raises(SlurmError, match=r"POST job/submit: .*whether it was done is unknown"):
+        Rest(httpx.ReadTimeout("timed out")).client().submit(JOB)
+
+
+def test_a_submit_that_was_never_sent_is_sent_again() -> None:
+    rest = Rest(httpx.ConnectError("refused"), ok({"job_id": 7} | DONE))
+    assert rest.client().submit(JOB) == 7
+
+
+@pytest.mark.parametrize(
+    "trouble", [lambda: httpx.ConnectError("refused"), lambda: failed(*NO_CONTROLLER)]
+)
+@pytest.mark.parametrize("kind", ["nodes", "jobs", "partitions", "reservations", "statistics"])
+def test_a_slurm_that_cannot_be_reached_never_looks_empty(
+    trouble: Callable[[], Reply], kind: str
+) -> None:
+    rest = Rest(*(trouble() for _ in range(10)))
+    with pytest.raises(SlurmError, match="unreachable") as error:
+        getattr(rest.client(), kind)()
+    assert error.value.fault is Fault.UNREACHABLE
+    assert len(rest.requests) == 4
+
+
+# --- What Slurm says ------------------------------------------------------------------------------
+
+
+def test_slurms_own_words_and_numbers_are_passed_on() -> None:
+    rest = Rest(failed(500, 2000, "Invalid partition name specified"))
+    with pytest.raises(SlurmError, match="Invalid partition name specified") as error:
+        rest.client().submit(JOB)
+    assert (error.value.fault, error.value.numbers) == (Fault.SLURM, (2000,))
+
+
+def test_an_error_is_one_even_where_slurmrestd_calls_it_a_success() -> None:
+    with pytest.raises(SlurmError, match="GET node/nope: Slurm says no"):
+        Rest(failed(200, 0, "No error")).client().node("nope")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        httpx.Response(200, text="<html>welcome</html>"),
+        httpx.Response(200, json=[]),
+        httpx.Response(302, headers={"Location": "/login"}),
+        httpx.Response(500, text=""),
+    ],
+)
+def test_an_answer_that_is_not_slurms_is_unexpected(reply: httpx.Response) -> None:
+    with pytest.raises(SlurmError, match="unexpected answer: HTTP") as error:
+        Rest(reply).client().nodes()
+    assert error.value.fault is Fault.UNEXPECTED
+
+
+def test_every_error_is_one_line() -> None:
+    with pytest.raises(SlurmError) as error:
+        Rest(httpx.Response(500, text="a\n\nb\n")).client().nodes()
+    assert "\n" not in str(error.value)
+
+
+# --- Changes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ask", "path", "body"),
+    [
+        (
+            lambda client: client.drain("cpu-0", "slurmstack:test: hot"),
+            "/node/cpu-0",
+            {"state": ["DRAIN"], "reason": "slurmstack:test: hot"},
+        ),
+        (lambda client: client.resume("cpu-0"), "/node/cpu-0", {"state": ["RESUME"]}),
+        (lambda client: client.annotate("cpu-0", extra=""), "/node/cpu-0", {"extra": ""}),
+    ],
+)
+def test_a_node_is_changed_in_what_was_asked_for_alone(
+    ask: Callable[[Client], object], path: str, body: dict[str, Any]
+) -> None:
+    rest = Rest(ok(DONE))
+    ask(rest.client())
+    assert rest.asked == [f"POST /slurm/v0.0.42{path}"]
+    assert json.loads(rest.requests[0].content) == body
+
+
+def test_a_node_name_stays_one_part_of_the_path() -> None:
+    rest = Rest(ok(DONE))
+    rest.client().drain("../job/1?x", "slurmstack:test")
+    assert rest.requests[0].url.raw_path == b"/slurm/v0.0.42/node/..%2Fjob%2F1%3Fx"
+
+
+def cancelled(number: int, text: str) -> httpx.Response:
+    return ok({"status": [{"error": {"code": number, "string": text}}]} | DONE)
+
+
+def test_cancelling_a_job_that_is_over_is_no_error() -> None:
+    rest = Rest(ok(JOB_RECORDS), cancelled(2021, "Job/step already completing or completed"))
+    rest.client().cancel(4)
+    assert rest.asked == ["GET /slurm/v0.0.42/job/4", "DELETE /slurm/v0.0.42/job/4"]
+
+
+def test_cancelling_a_job_that_there_is_not_is_an_error() -> None:
+    with pytest.raises(SlurmError, match="Invalid job id specified"):
+        Rest(failed(404, 2017, "Invalid job id specified")).client().cancel(999)
+
+
+def test_a_complaint_about_the_job_itself_is_heard() -> None:
+    with pytest.raises(SlurmError, match=r"DELETE job/4: Slurm says no: .*Access denied"):
+        Rest(ok(JOB_RECORDS), cancelled(2002, "Access denied")).client().cancel(4)

@@ -1,0 +1,153 @@
+"""What slurmrestd 24.11.5 answered, recorded in all three versions, reads the same.
+
+The recordings are of one cluster of two nodes; of its jobs two are kept, and no `meta`.
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agents.slurm import Client, Fault, JobRequest, SlurmError
+from agents.slurm.dataparser import VERSIONS
+
+DATA = Path(__file__).parent / "data"
+
+
+def recorded(version: str) -> dict[str, Any]:
+    answers: dict[str, Any] = json.loads((DATA / f"{version}.json").read_text())
+    return answers
+
+
+def client_of(version: str, answers: dict[str, Any]) -> Client:
+    """A client of a slurmrestd that offers one version, and gives these answers."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        _, _, asked, kind, *_ = request.url.path.split("/")
+        kind = {"node": "nodes", "job": "jobs"}.get(kind, kind)
+        if asked != version:
+            return httpx.Response(404, text="Unable find requested URL.")
+        return httpx.Response(200, json=answers[kind])
+
+    return Client("http://rest", lambda: "token", transport=httpx.MockTransport(answer))
+
+
+@pytest.fixture(params=VERSIONS)
+def client(request: pytest.FixtureRequest) -> Client:
+    return client_of(request.param, recorded(request.param))
+
+
+def test_nodes_are_read(client: Client) -> None:
+    busy, drained = client.nodes()
+
+    assert (busy.name, busy.state) == ("sim-0", frozenset({"MIXED", "DYNAMIC_NORM"}))
+    assert (busy.cpus, busy.alloc_cpus, busy.memory, busy.alloc_memory) == (4, 1, 2000, 500)
+    assert (busy.gres, busy.gres_used) == ("gpu:h100:2", "gpu:h100:2(IDX:0-1)")
+    assert (busy.features, busy.partitions) == (("sim", "avx"), ("main", "limited"))
+    assert (busy.reason, busy.reason_user, busy.reason_time) == ("", "", None)
+
+    assert drained.state == {"IDLE", "DRAIN", "DYNAMIC_NORM"}
+    assert (drained.reason, drained.reason_user) == ("slurmstack:test", "slurm")
+    assert drained.reason_time == datetime.fromtimestamp(1795255677, UTC)
+    assert drained.comment == "rack 4"
+
+
+def test_a_running_job_is_read(client: Client) -> None:
+    job = client.jobs()[0]
+
+    assert (job.id, job.name, job.state, job.nodes) == (1, "train", frozenset({"RUNNING"}), "sim-0")
+    assert (job.uid, job.user, job.account, job.partition) == (2000, "", "physics", "main")
+    assert (job.cpus, job.memory_per_node, job.memory_per_cpu) == (1, 500, None)
+    assert job.tres_allocated == "cpu=1,mem=500M,node=1,billing=1"
+    assert (job.exit_code, job.signal, job.requeues) == (0, None, 0)
+    assert (job.array_id, job.array_task, job.comment) == (None, None, "resnet")
+    assert job.submit_time == job.start_time == datetime.fromtimestamp(1795255675, UTC)
+
+
+def test_an_array_that_waits_is_one_record(client: Client) -> None:
+    job = client.jobs()[1]
+
+    assert (job.id, job.array_id, job.array_task, job.array_tasks) == (4, 4, None, "1-5%2")
+    assert (job.state, job.reason, job.nodes) == (frozenset({"PENDING"}), "Priority", "")
+
+
+def test_partitions_are_read(client: Client) -> None:
+    main, limited = client.partitions()
+
+    assert (main.name, main.state, main.nodesets, main.nodes) == (
+        "main",
+        frozenset({"UP"}),
+        "sim",
+        "sim-[0-1]",
+    )
+    assert (main.node_count, main.cpus, main.max_time, main.max_nodes) == (2, 8, None, None)
+    assert (limited.state, limited.max_time, limited.max_nodes) == (frozenset({"DOWN"}), 60, 1)
+
+
+def test_reservations_are_read(client: Client) -> None:
+    maintenance, course = client.reservations()
+
+    assert (maintenance.name, maintenance.nodes) == ("maint", "sim-1")
+    assert maintenance.flags == {"MAINT", "SPEC_NODES"}
+    assert maintenance.start_time == datetime(2030, 1, 1, tzinfo=UTC)
+    assert (course.users, course.partition, course.tres) == ("researcher", "main", "cpu=4")
+
+
+def test_statistics_are_read(client: Client) -> None:
+    statistics = client.statistics()
+
+    assert statistics.jobs_submitted == 10
+    assert statistics.since == datetime.fromtimestamp(1795255665, UTC)
+    calls = {calls.name: calls for calls in statistics.calls_by_type}
+    assert calls["REQUEST_CONFIG"].count == 2
+    assert calls["REQUEST_CONFIG"].average_time == 108
+    assert {calls.name for calls in statistics.calls_by_user} >= {"root", "slurm"}
+
+
+def test_a_ping_says_that_slurmctld_is_up(client: Client) -> None:
+    (ping,) = client.ping()
+    assert (ping.host, ping.mode, ping.up) == ("ctl", "primary", True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("kind", "records", "field"),
+    [("nodes", "nodes", "real_memory"), ("jobs", "jobs", "job_state"), ("nodes", "nodes", "state")],
+)
+def test_a_field_that_is_gone_is_an_error_that_names_it(
+    version: str, kind: str, records: str, field: str
+) -> None:
+    answers = recorded(version)
+    del answers[kind][records][0][field]
+    client = client_of(version, answers)
+
+    with pytest.raises(SlurmError, match=rf"GET {kind}/: .*{kind}\.0\.{field}") as error:
+        getattr(client, kind)()
+    assert error.value.fault is Fault.UNEXPECTED
+
+
+@pytest.mark.parametrize("kind", ["nodes", "jobs", "partitions", "reservations", "statistics"])
+def test_an_answer_without_the_records_is_no_empty_cluster(kind: str) -> None:
+    path = {"statistics": "diag"}.get(kind, kind)
+    client = client_of("v0.0.42", recorded("v0.0.42") | {path: {"errors": [], "warnings": []}})
+
+    with pytest.raises(SlurmError, match=rf"no '{kind}' in the answer"):
+        getattr(client, kind)()
+
+
+def test_what_a_job_leaves_open_is_left_to_slurm() -> None:
+    job = JobRequest(name="check", script="#!/bin/sh\n", directory="/tmp", memory_per_node=100)
+
+    assert job.body() == {
+        "job": {
+            "name": "check",
+            "script": "#!/bin/sh\n",
+            "current_working_directory": "/tmp",
+            "environment": ["PATH=/usr/local/bin:/usr/bin:/bin"],
+            "memory_per_node": {"set": True, "infinite": False, "number": 100},
+            "hold": False,
+        }
+    }
