@@ -74,7 +74,7 @@ def partition_line(partition: Partition, settings: Settings) -> str:
     sharing = "EXCLUSIVE" if partition.exclusive else partition.over_subscribe.upper()
     ours: dict[str, object] = {
         "PartitionName": partition.name,
-        "Nodes": ",".join(partition.nodesets),
+        "Nodes": ",".join(sorted(partition.nodesets)),
         "Default": partition.default,
         "DefMemPerCPU": memory_per_cpu(partition, settings),
         "MaxTime": partition.max_time,
