@@ -12,7 +12,7 @@ _NOWHERE = "192.0.2.1"
 
 def node_conf(nodeset: Nodeset) -> str:
     """What a node of this nodeset says of itself when it registers (`slurmd -Z --conf`)."""
-    features = ",".join((nodeset.name, *nodeset.features))
+    features = ",".join((nodeset.name, *sorted(nodeset.features)))
     ours: dict[str, object] = {
         "CPUs": nodeset.cpus,
         **_layout(nodeset),
@@ -74,7 +74,7 @@ def partition_line(partition: Partition, settings: Settings) -> str:
     sharing = "EXCLUSIVE" if partition.exclusive else partition.over_subscribe.upper()
     ours: dict[str, object] = {
         "PartitionName": partition.name,
-        "Nodes": ",".join(partition.nodesets),
+        "Nodes": ",".join(sorted(partition.nodesets)),
         "Default": partition.default,
         "DefMemPerCPU": memory_per_cpu(partition, settings),
         "MaxTime": partition.max_time,

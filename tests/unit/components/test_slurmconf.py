@@ -42,7 +42,7 @@ def test_each_nodeset_is_found_by_its_feature_and_served_by_the_default_partitio
         {"NodeSet": "cpu", "Feature": "cpu"},
     ]
     (partition,) = records(text, "PartitionName")
-    assert partition["Nodes"] == "cpu,big"
+    assert partition["Nodes"] == "big,cpu"
     assert partition["Default"] == "YES"
 
 
@@ -64,7 +64,7 @@ def test_partitions_of_the_settings_replace_the_default_one() -> None:
     assert [
         (record["PartitionName"], record["Nodes"], record["Default"])
         for record in records(text, "PartitionName")
-    ] == [("short", "cpu", "YES"), ("long", "cpu,big", "NO")]
+    ] == [("short", "cpu", "YES"), ("long", "big,cpu", "NO")]
 
 
 def test_a_cluster_without_nodesets_still_renders() -> None:
