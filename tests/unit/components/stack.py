@@ -10,7 +10,7 @@ from components.settings import Settings, from_config
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f test"
 """A public key whose private half is no secret: it is the bytes 0 to 31."""
 
-_VALID: dict[str, Any] = {
+VALID: dict[str, Any] = {
     "cluster_name": "test",
     "cluster": {"kind": "local", "nodes": 2},
     "nodesets": [
@@ -26,12 +26,14 @@ _VALID: dict[str, Any] = {
 
 
 def config(edit: Callable[[dict[str, Any]], object] = lambda values: None) -> dict[str, str]:
-    """Configuration as Pulumi hands it to the program, after `edit` of its values.
-
-    Scalars come as their text, everything else as JSON.
-    """
-    values = copy.deepcopy(_VALID)
+    """Configuration as Pulumi hands it to the program, after `edit` of its values."""
+    values = copy.deepcopy(VALID)
     edit(values)
+    return as_config(values)
+
+
+def as_config(values: dict[str, Any]) -> dict[str, str]:
+    """Values as Pulumi hands them over: scalars come as their text, everything else as JSON."""
     return {
         f"slurmstack:{key}": value if isinstance(value, str) else json.dumps(value)
         for key, value in values.items()
