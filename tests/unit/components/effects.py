@@ -33,7 +33,7 @@ class Effect:
     replaced: frozenset[str] = frozenset()
     """Deleted, and made anew."""
     refused: frozenset[str] = frozenset()
-    """Protected resources that the edit would replace or delete: the deploy ends at the first."""
+    """A protected resource that the edit would replace: the deploy ends there."""
 
 
 def effect(before: Graph, after: Graph) -> Effect:
