@@ -210,6 +210,13 @@ def _slurmctld(images: pods.Images) -> pods.Spec:
             "periodSeconds": 2,
             "timeoutSeconds": 10,
         },
+        # `scontrol ping` is answered by a slurmctld that is locked in itself, too.
+        "livenessProbe": {
+            "exec": {"command": [f"{c.SPANK_DIR}/alive"]},
+            "periodSeconds": 30,
+            "timeoutSeconds": 30,
+            "failureThreshold": 3,
+        },
         "volumeMounts": [
             pods.munge_socket(),
             pods.mount("config", c.SLURM_ETC, read_only=True),

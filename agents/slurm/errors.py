@@ -15,8 +15,7 @@ class Fault(StrEnum):
 REMEDIES = {
     Fault.UNREACHABLE: "see that slurmrestd and slurmctld run and that nothing blocks the way",
     Fault.REFUSED: (
-        "the token must be made with slurmctld's key, be still valid by slurmctld's clock, "
-        "and name a user whom it knows"
+        "the token must be made with slurmctld's key and be still valid by slurmctld's clock"
     ),
     Fault.SLURM: "mend what was asked for, or ask as a user who may do it",
     Fault.UNEXPECTED: "see that the address is slurmrestd's and that its version is supported",

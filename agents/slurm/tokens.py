@@ -24,7 +24,10 @@ Token = Callable[[], str]
 
 
 def make_token(key: bytes, user: str, lifetime: int, now: float | None = None) -> str:
-    """A token for `user`, good for `lifetime` seconds from `now` (by default, from now)."""
+    """A token for `user`, good for `lifetime` seconds from `now` (by default, from now).
+
+    A user whom slurmctld does not know is to it the user of id 99, who may read and submit.
+    """
     issued = int(time.time() if now is None else now)
     claims: dict[str, str | int] = {"sun": user, "iat": issued, "exp": issued + lifetime}
     signed = f"{_part({'alg': 'HS256', 'typ': 'JWT'})}.{_part(claims)}"

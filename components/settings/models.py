@@ -17,8 +17,11 @@ from components.settings.types import (
     MemoryMiB,
     Model,
     NodePort,
+    Number,
+    Path,
     Port,
     ProjectFile,
+    Registry,
     SshKey,
     UserName,
     Word,
@@ -32,7 +35,7 @@ class LocalCluster(Model):
     """A Kubernetes cluster of containers on this machine, started by `make up`."""
 
     kind: Literal["local"]
-    nodes: Annotated[int, Field(ge=1, le=9)] = 2
+    nodes: Annotated[int, Field(ge=1, le=9), Number] = 2
     """Kubernetes nodes; the first one carries the control plane too."""
     api_port: Port = 16443
     """Loopback port of the Kubernetes API."""
@@ -63,7 +66,7 @@ class Jail(Model):
     """Size of the volume, as '100GiB'."""
     storage_class: str | None = None
     """A class that offers ReadWriteMany; by default the cluster's default class."""
-    refresh: Annotated[int, Field(ge=0)] = 0
+    refresh: Annotated[int, Field(ge=0), Number] = 0
     """Raise it by one to unpack the jail image again over the jail; users' files stay."""
 
 
@@ -91,20 +94,20 @@ class User(Model):
     """A person with the same name and id on login, workers and controller."""
 
     name: UserName
-    uid: Annotated[int, Field(ge=USER_IDS.start, lt=USER_IDS.stop)]
+    uid: Annotated[int, Field(ge=USER_IDS.start, lt=USER_IDS.stop), Number]
     """User id, and the id of the user's own group."""
     ssh_keys: tuple[SshKey, ...] = ()
     """Public keys that log in."""
     ssh_key_files: tuple[str, ...] = ()
     """Files with one public key each, relative to the project; read at deploy time."""
-    shell: str = "/bin/bash"
+    shell: Path = "/bin/bash"
 
 
 class Group(Model):
     """A group of users, beside each user's own."""
 
     name: UserName
-    gid: Annotated[int, Field(ge=USER_IDS.start, lt=USER_IDS.stop)]
+    gid: Annotated[int, Field(ge=USER_IDS.start, lt=USER_IDS.stop), Number]
     """Group id; no user's uid, which is the id of the user's own group."""
     members: tuple[UserName, ...] = ()
     """Names of users."""
@@ -123,14 +126,16 @@ class Auth(Model):
     @classmethod
     def _in_order(cls, value: tuple[datetime, ...]) -> tuple[datetime, ...]:
         if list(value) != sorted(set(value)):
-            raise PydanticCustomError("rotations", "expected moments in order, the oldest first")
+            raise PydanticCustomError(
+                "rotations", "expected each moment once, in order, the oldest first"
+            )
         return value
 
 
 class Rest(Model):
     """slurmrestd, Slurm's HTTP interface, and whose tokens (JWT) Slurm takes."""
 
-    replicas: Annotated[int, Field(ge=1, le=16)] = 1
+    replicas: Annotated[int, Field(ge=1, le=16), Number] = 1
     """Number of its pods."""
     jwks: ProjectFile | None = None
     """File with the public keys (JSON Web Key Set) of an identity provider whose tokens are taken
@@ -154,7 +159,7 @@ class Settings(Model):
     """The Kubernetes cluster underneath."""
     namespace: DnsLabel = "slurm"
     """Kubernetes namespace of the Slurm layer."""
-    registry: str | None = None
+    registry: Registry | None = None
     """Registry that images are pushed to and pulled from; else local nodes get them loaded."""
     pull_secrets: tuple[Domain, ...] = ()
     """Secrets of the namespace that hold the registry's credentials."""
@@ -239,10 +244,12 @@ class Settings(Model):
                     )
             if self.slurm.preemption.type == "none":
                 for field in ("preempt_mode", "grace_time"):
-                    if getattr(partition, field) is not None:
+                    value = getattr(partition, field)
+                    if value is not None:
                         raise cross_field(
                             f"partitions[{index}].{field}",
-                            "counts only with slurm.preemption.type; set that to 'partition_prio'",
+                            f"{value}: counts only with slurm.preemption.type; "
+                            "set that to 'partition_prio'",
                         )
         return self
 
@@ -283,15 +290,25 @@ class Settings(Model):
 
     @model_validator(mode="after")
     def _login_fits_cluster(self) -> Self:
-        if self.login.node_port is not None and self.login.service != "NodePort":
-            raise cross_field("login.node_port", "is of use only with login.service NodePort")
+        service, port = self.login.service, self.login.node_port
         if isinstance(self.cluster, LocalCluster):
-            if self.login.service != "NodePort" or self.login.node_port is None:
+            if service != "NodePort":
                 raise cross_field(
-                    "login", "a local cluster needs service: NodePort and a node_port (30000-32767)"
+                    "login.service", f"{service}: a local cluster has none; expected NodePort"
+                )
+            if port is None:
+                raise cross_field(
+                    "login.node_port", "a local cluster needs one; add one of 30000 to 32767"
                 )
             if self.cluster.api_port == self.cluster.ssh_port:
-                raise cross_field("cluster", "api_port and ssh_port must differ")
+                raise cross_field(
+                    "cluster.ssh_port", f"{self.cluster.ssh_port}: is api_port's; choose another"
+                )
+        if port is not None and service != "NodePort":
+            raise cross_field(
+                "login.node_port",
+                f"{port}: counts only with service: NodePort; set that, or leave this out",
+            )
         return self
 
     def nodes(self, nodeset: Nodeset) -> tuple[str, ...]:

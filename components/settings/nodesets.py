@@ -15,6 +15,7 @@ from components.settings.types import (
     MigProfile,
     Model,
     NodesetName,
+    Number,
     ParameterName,
     Path,
     ResourceName,
@@ -39,9 +40,9 @@ _OWNED_PARAMETERS: Mapping[str, str] = {
 
 def refuse_owned(parameters: Mapping[str, Any], owned: Mapping[str, str]) -> None:
     """Raises for free parameters that would break what we write ourselves, or stand twice."""
-    for name in parameters:
+    for name, value in parameters.items():
         if name.lower() in owned:
-            raise cross_field(f"parameters.{name}", f"is not free; {owned[name.lower()]}")
+            raise cross_field(f"parameters.{name}", f"{value}: is not free; {owned[name.lower()]}")
     for name in duplicates(name.lower() for name in parameters):
         raise cross_field("parameters", f"'{name}' stands there twice; keep one")
 
@@ -51,13 +52,13 @@ class Gpus(Model):
 
     type: GpuType
     """Name for `--gres=gpu:<type>:1`, as 'h100'."""
-    count: Annotated[int, Field(ge=1, le=64)]
+    count: Annotated[int, Field(ge=1, le=64), Number]
     """GPUs of a node."""
     resource: ResourceName = "nvidia.com/gpu"
     """What Kubernetes calls them."""
-    shards: Annotated[int, Field(ge=1, le=256)] | None = None
+    shards: Annotated[int, Field(ge=1, le=256), Number] | None = None
     """Parts that each GPU is shared in, for `--gres=shard:1`."""
-    mig: dict[MigProfile, Annotated[int, Field(ge=1, le=448)]] = {}
+    mig: dict[MigProfile, Annotated[int, Field(ge=1, le=448), Number]] = {}
     """Slices of a node by MIG profile, as `1g.10gb: 7`; jobs then get slices, not whole GPUs."""
 
     @model_validator(mode="after")
@@ -154,15 +155,15 @@ class Nodeset(Model):
     kind: Literal["dynamic", "static"] = "dynamic"
     """dynamic: a node is known to Slurm from its first start until it leaves; static: listed in
     slurm.conf, and down while it is absent, as a topology needs it."""
-    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
+    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number]
     """Number of nodes."""
-    cpus: Annotated[int, Field(ge=1, le=4096)]
+    cpus: Annotated[int, Field(ge=1, le=4096), Number]
     """CPUs of a node, which its pod may use at most."""
-    sockets: Annotated[int, Field(ge=1, le=64)] | None = None
+    sockets: Annotated[int, Field(ge=1, le=64), Number] | None = None
     """Sockets that the CPUs are on; by default slurmd tells."""
-    threads_per_core: Annotated[int, Field(ge=1, le=8)] | None = None
+    threads_per_core: Annotated[int, Field(ge=1, le=8), Number] | None = None
     """CPUs of a core; by default slurmd tells."""
-    cpu_request: Annotated[float, Field(gt=0)] | None = None
+    cpu_request: Annotated[float, Field(gt=0), Number] | None = None
     """CPUs that a pod reserves in Kubernetes; by default all of them. Less lets nodes share a
     machine, for development."""
     memory: MemoryMiB
@@ -173,7 +174,7 @@ class Nodeset(Model):
     gpus: Gpus | None = None
     features: tuple[DnsLabel, ...] = ()
     """Further features for `sbatch --constraint`."""
-    weight: Annotated[int, Field(ge=1, le=4_294_967_280)] | None = None
+    weight: Annotated[int, Field(ge=1, le=4_294_967_280), Number] | None = None
     """Slurm fills nodes of low weight first; 1 where it is not given."""
     parameters: dict[ParameterName, Scalar] = {}
     """Further parameters of the nodes, as in slurm.conf's NodeName lines; they win over ours."""

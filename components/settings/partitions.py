@@ -10,6 +10,7 @@ from components.settings.types import (
     DnsLabel,
     MemoryMiB,
     Model,
+    Number,
     ParameterName,
     Scalar,
     Seconds,
@@ -28,7 +29,7 @@ _OWNED_PARAMETERS: Mapping[str, str] = {
 }
 """Parameters of a partition, in lower case, that follow from other settings."""
 
-Nodes = Annotated[int, Field(ge=0, le=1_000_000)]
+Nodes = Annotated[int, Field(ge=0, le=1_000_000), Number]
 
 
 class Partition(Model):
@@ -47,7 +48,7 @@ class Partition(Model):
     """Time of a job that asks for none; by default max_time."""
     min_nodes: Nodes | None = None
     """Fewest nodes of a job."""
-    max_nodes: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    max_nodes: Annotated[int, Field(ge=1, le=1_000_000), Number] | None = None
     """Most nodes of a job; by default all."""
     memory_per_cpu: MemoryMiB | None = None
     """Memory that a job gets for each CPU unless it asks, as '2GiB'; by default an equal share of
@@ -90,7 +91,9 @@ class Partition(Model):
                 "min_nodes", f"{self.min_nodes}: expected at most max_nodes, {self.max_nodes}"
             )
         if self.allow_qos and self.deny_qos:
-            raise cross_field("deny_qos", "Slurm takes no deny_qos beside allow_qos; keep one")
+            raise cross_field(
+                "deny_qos", f"{', '.join(self.deny_qos)}: counts not beside allow_qos; keep one"
+            )
         if self.exclusive and self.over_subscribe != "no":
             raise cross_field(
                 "over_subscribe", f"{self.over_subscribe}: contradicts exclusive: true; keep one"

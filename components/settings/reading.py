@@ -10,12 +10,16 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from components.conventions import PROJECT
-from components.settings.models import Settings
-from components.settings.types import known_names
+from components.settings.models import ExistingCluster, LocalCluster, Settings
+from components.settings.types import duplicates, known_names
 
 
 class SettingsError(Exception):
     """The settings cannot be used; the text names each key, its value and what is expected."""
+
+    def __init__(self, text: str) -> None:
+        # Keys and values are as the user wrote them, line breaks and all.
+        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
 
 
 def from_config(config: Mapping[str, str]) -> Settings:
@@ -23,86 +27,214 @@ def from_config(config: Mapping[str, str]) -> Settings:
 
     Keys of other namespaces (`kubernetes:…`) are not ours to judge. Raises `SettingsError`.
     """
-    values = {key: _decode(value) for key, value in config.items()}
-    return _validate(values, "the stack's configuration")
+    source = "the stack's configuration"
+    ours = {key: value for key, value in config.items() if key.startswith(_PREFIX)}
+    return _validate({key: _decode(f"{source}: {key}", ours[key]) for key in ours}, source)
 
 
 def read_stack(stack: str, root: Path) -> Settings:
     """Settings from `Pulumi.<stack>.yaml` below `root`. Raises `SettingsError`."""
     path = root / f"Pulumi.{stack}.yaml"
     try:
-        document = yaml.safe_load(path.read_text())
+        document = _parse(path)
     except FileNotFoundError:
         raise SettingsError(
             f"no stack '{stack}': {path.name} is not there; "
             f"stacks here: {', '.join(_stacks(root)) or 'none'}"
         ) from None
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
-        raise SettingsError(f"{path.name}: expected a mapping 'config' of slurmstack:… keys")
-    return _validate(config, path.name)
+        raise SettingsError(f"{path.name}: expected a mapping 'config' of {_PREFIX}… keys")
+    for key in map(str, config):
+        if ":" not in key:
+            raise SettingsError(f"{path.name}: {key}: expected a full key, '{_PREFIX}{key}'")
+    return _validate({str(key): value for key, value in config.items()}, path.name)
 
 
 def _stacks(root: Path) -> list[str]:
     return sorted(path.name.split(".")[1] for path in root.glob("Pulumi.*.yaml"))
 
 
-def _decode(value: str) -> Any:
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice, as Pulumi does; PyYAML would take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in duplicates(keys):
+            raise yaml.constructor.ConstructorError(
+                problem=f"the key '{key}' stands there twice; keep one",
+                problem_mark=node.start_mark,
+            )
+        return super().construct_mapping(node, deep)
+
+
+def _parse(path: Path) -> Any:
+    """What a YAML file says. Raises `FileNotFoundError`, and `SettingsError` for all else."""
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  # a safe loader
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SettingsError(f"{path.name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path.name}: expected text in UTF-8; save it as such") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise SettingsError(f"{path.name}: not YAML: {place}{error.problem}") from None
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise SettingsError(f"{path.name}: not YAML: goes too deep") from None
+    except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
+        # What PyYAML's own constructors stumble over: the 45th of a month, '!!bool maybe'.
+        raise SettingsError(
+            f"{path.name}: not YAML: a date or number is none ({error}); put it in quotes"
+        ) from None
+
+
+def _decode(key: str, value: str) -> Any:
     """Pulumi hands scalars as their text and everything else as JSON."""
-    return json.loads(value) if value[:1] in ("{", "[") else value
+    if value[:1] not in ("{", "["):
+        return value
+    try:
+        return json.loads(value)
+    except RecursionError:
+        reason = "goes too deep"
+    except ValueError as error:
+        reason = str(error)
+    raise SettingsError(
+        f"{key}: {_shown(value)}: expected JSON, but {reason}; "
+        "write the value into the stack file, as YAML"
+    )
 
 
 def _validate(config: Mapping[str, Any], source: str) -> Settings:
-    prefix = f"{PROJECT}:"
     values = {
-        key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)
+        key.removeprefix(_PREFIX): value for key, value in config.items() if key.startswith(_PREFIX)
     }
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        problems = "; ".join(_problem(details) for details in error.errors())
-        raise SettingsError(f"{source}: {problems}") from None
+        # A list whose parts are refused counts as too short as well; its parts are what is wrong.
+        told = [
+            details
+            for details in error.errors(include_url=False)
+            if details["type"] != "too_short" or not details["input"]
+        ]
+        problems = [_problem(details) for details in told]
+        more = [f"and {len(problems) - _MOST} more"] if len(problems) > _MOST else []
+        raise SettingsError(f"{source}: {'; '.join(problems[:_MOST] + more)}") from None
 
 
 # --- Errors for people ---------------------------------------------------------------------------
+
+_PREFIX = f"{PROJECT}:"
+_MOST = 10
+"""Most problems that one line tells."""
+_CLUSTER_KINDS: Mapping[str, type[BaseModel]] = {
+    "existing": ExistingCluster,
+    "local": LocalCluster,
+}
+_MAPPING = "a mapping, as in {{key: value}}"
+_MOMENT = "a moment with its time zone, as '2026-12-01T03:00:00Z'"
+_NUMBER = "a number"
+_SWITCH = "true or false"
+_TEXT = "text; put it in quotes"
+_WHOLE = "a whole number"
+_EXPECTED: Mapping[str, str] = {
+    "bool_parsing": _SWITCH,
+    "bool_type": _SWITCH,
+    "datetime_from_date_parsing": _MOMENT,
+    "datetime_object_invalid": _MOMENT,
+    "datetime_parsing": _MOMENT,
+    "datetime_type": _MOMENT,
+    "dict_type": _MAPPING,
+    "finite_number": _NUMBER,
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge}",
+    "int_from_float": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_parsing_size": "a smaller number",
+    "int_type": _WHOLE,
+    "invalid-json-value": "text, a number, true, false, a list or a mapping; put a date in quotes",
+    "invalid_key": "a key that is text",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "literal_error": "{expected}",
+    "model_attributes_type": _MAPPING,
+    "model_type": _MAPPING,
+    "recursion_depth_exceeded": "fewer levels",
+    "recursion_loop": "a value that does not contain itself",
+    "string_type": _TEXT,
+    "string_unicode": "text of Unicode's characters",
+    "timezone_aware": _MOMENT,
+    "too_short": "at least {min_length} in the list",
+    "tuple_type": "a list, as in [a, b]",
+}
+"""What is expected, by pydantic's type of an error; in braces, what its context holds."""
 
 
 def _problem(details: ErrorDetails) -> str:
     """One problem as `key: value: what is expected`."""
     place = [part for part in details["loc"] if part != "[key]"]
-    if place[:1] == ["cluster"] and place[1:2] and place[1] in _CLUSTER_KINDS:
-        del place[1]
-    key = _key(place)
-    match details["type"]:
-        case "cross_field":
-            return f"{_key([*place, *details['ctx']['key'].split('.')])}: {details['msg']}"
+    key, kind, context = _key(place), details["type"], details.get("ctx", {})
+    if kind == "cross_field":
+        return f"{_key([*place, *context['key'].split('.')])}: {details['msg']}"
+    if _is_encrypted(details["input"]) or (kind == "extra_forbidden" and place[-1] == "secure"):
+        return f"{key}: is encrypted: expected plain text; `pulumi config set --plaintext` sets it"
+    match kind:
         case "extra_forbidden":
             return f"{key}: unknown key; {known_names(str(place[-1]), _fields_at(place[:-1]))}"
         case "missing":
             return f"{key}: is required; add it"
-        case "union_tag_not_found" | "union_tag_invalid":
-            return f"{key}.kind: expected one of {', '.join(sorted(_CLUSTER_KINDS))}"
-        case _:
-            message = details["msg"].removeprefix("Input should be ")
-            expected = message if message != details["msg"] else None
-            value = json.dumps(details["input"], default=str, ensure_ascii=False)
-            shown = value if len(value) <= 60 else f"{value[:57]}…"
-            return f"{key}: {shown}: " + (f"expected {expected}" if expected else details["msg"])
+        case "union_tag_not_found":
+            return f"{key}.kind: is required; add one of {', '.join(_CLUSTER_KINDS)}"
+        case "union_tag_invalid":
+            kinds = " or ".join(f"'{name}'" for name in _CLUSTER_KINDS)
+            return f"{key}.kind: {_shown(context['tag'])}: expected {kinds}"
+    expected = _EXPECTED.get(kind)
+    asked = f"expected {expected.format(**context)}" if expected else details["msg"]
+    if kind == "literal_error" and isinstance(details["input"], bool):
+        asked += "; put it in quotes"  # YAML's `no` and `off`
+    if details["input"] is None:
+        return f"{key}: is empty: {asked}"
+    return f"{key}: {_shown(details['input'])}: {asked}"
+
+
+def _is_encrypted(value: object) -> bool:
+    """Whether the stack file holds a secret here (`pulumi config set --secret`)."""
+    return isinstance(value, dict) and list(value) == ["secure"]
+
+
+def _shown(value: object) -> str:
+    """The beginning of a value as JSON; of a private key nothing."""
+    try:
+        text = json.dumps(value, default=str, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # keys that JSON has not, or no end
+        text = "{…}" if isinstance(value, dict) else "[…]"
+    if "PRIVATE KEY" in text:
+        return '"…"'
+    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def _key(place: Sequence[str | int]) -> str:
     """A place in the settings as a user writes it: `slurmstack:nodesets[0].cpus`."""
+    if place[:1] == ["cluster"] and place[1:2] and place[1] in _CLUSTER_KINDS:
+        place = ["cluster", *place[2:]]
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return f"{PROJECT}:" + "".join(parts).lstrip(".")
+    return _PREFIX + "".join(parts).lstrip(".")
 
 
 def _fields_at(path: list[str | int]) -> list[str]:
     """Names of the fields that are allowed at a place in the settings."""
     models: list[type[BaseModel]] = [Settings]
     for part in path:
-        if isinstance(part, str):
+        if part in _CLUSTER_KINDS:
+            models = [_CLUSTER_KINDS[str(part)]]
+        elif isinstance(part, str):
             models = [
                 inner
                 for model in models
@@ -116,6 +248,3 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for argument in get_args(annotation) for model in _models_in(argument)]
-
-
-_CLUSTER_KINDS = frozenset({"local", "existing"})

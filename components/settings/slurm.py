@@ -11,6 +11,7 @@ from components.settings.types import (
     Hosts,
     Line,
     Model,
+    Number,
     ParameterName,
     ProjectFile,
     Scalar,
@@ -20,7 +21,7 @@ from components.settings.types import (
     duplicates,
 )
 
-Weight = Annotated[int, Field(ge=0, le=4_294_967_295)]
+Weight = Annotated[int, Field(ge=0, le=4_294_967_295), Number]
 
 REPEATABLE = frozenset(("downnodes", "epilog", "include", "nodename", "partitionname", "prolog"))
 """Keys of slurm.conf, in lower case, that may stand on several lines."""
@@ -75,25 +76,25 @@ class Preemption(Model):
 class Timeouts(Model):
     """All in seconds; 0 turns `inactive` and `wait` off."""
 
-    message: Annotated[int, Field(ge=1, le=600)] = 60
+    message: Annotated[int, Field(ge=1, le=600), Number] = 60
     """How long a daemon or client waits for an answer."""
-    tcp: Annotated[int, Field(ge=1, le=600)] = 15
+    tcp: Annotated[int, Field(ge=1, le=600), Number] = 15
     """How long a connection may take to come about."""
-    slurmctld: Annotated[int, Field(ge=10, le=65533)] = 180
+    slurmctld: Annotated[int, Field(ge=10, le=65533), Number] = 180
     """How long slurmctld may be silent."""
-    slurmd: Annotated[int, Field(ge=10, le=65533)] = 180
+    slurmd: Annotated[int, Field(ge=10, le=65533), Number] = 180
     """How long a node may be silent before it is down."""
-    kill_wait: Annotated[int, Field(ge=1, le=65533)] = 30
+    kill_wait: Annotated[int, Field(ge=1, le=65533), Number] = 30
     """Between SIGTERM and SIGKILL for a job at its time limit."""
-    unkillable_step: Annotated[int, Field(ge=1, le=65533)] = 600
+    unkillable_step: Annotated[int, Field(ge=1, le=65533), Number] = 600
     """How long killed processes may take to end before the node is drained."""
-    inactive: Annotated[int, Field(ge=0, le=65533)] = 0
+    inactive: Annotated[int, Field(ge=0, le=65533), Number] = 0
     """How long an salloc may be silent."""
-    wait: Annotated[int, Field(ge=0, le=65533)] = 0
+    wait: Annotated[int, Field(ge=0, le=65533), Number] = 0
     """How long tasks go on after the first one of a step has ended."""
-    complete: Annotated[int, Field(ge=0, le=65533)] = 0
+    complete: Annotated[int, Field(ge=0, le=65533), Number] = 0
     """How long new jobs wait for the nodes of an ending one."""
-    min_job_age: Annotated[int, Field(ge=2, le=65533)] = 1800
+    min_job_age: Annotated[int, Field(ge=2, le=65533), Number] = 1800
     """How long ended jobs are shown."""
 
     @model_validator(mode="after")
@@ -138,7 +139,11 @@ class Priority(Model):
         chosen = self.model_fields_set - {"type"}
         if self.type == "basic" and chosen:
             name = min(chosen)
-            raise cross_field(name, "counts only with type: multifactor; add it, or leave this out")
+            raise cross_field(
+                name,
+                f"{getattr(self, name)}: counts only with type: multifactor; "
+                "add that, or leave this out",
+            )
         return self
 
 
@@ -159,7 +164,7 @@ class _Source(Model):
             raise cross_field("text", "give either text or file")
         problem = self.problem(self.text) if self.text is not None else None
         if problem:
-            raise cross_field("text", problem)
+            raise cross_field("text", f"'{(self.text or '')[:40]}': {problem}")
         return self
 
     def problem(self, text: str) -> str | None:
@@ -185,7 +190,7 @@ class Lua(_Source):
 class HealthCheck(Script):
     """A script that every node runs as root at intervals; it may drain its node."""
 
-    interval: Annotated[int, Field(ge=10, le=65533)] = 120
+    interval: Annotated[int, Field(ge=10, le=65533), Number] = 120
     """Seconds between two runs."""
     node_states: Annotated[
         tuple[Literal["any", "alloc", "cycle", "idle", "mixed", "nondrained_idle"], ...],
@@ -237,7 +242,7 @@ class Topology(Model):
     """For kind tree."""
     blocks: tuple[Block, ...] = ()
     """For kind block."""
-    block_sizes: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = ()
+    block_sizes: tuple[Annotated[int, Field(ge=1, le=65536), Number], ...] = ()
     """Nodes of a block that jobs are planned with, then of groups of blocks; by default the size
     of the smallest block."""
 
@@ -306,7 +311,7 @@ class Slurm(Model):
     preemption: Preemption = Field(default_factory=Preemption)
     timeouts: Timeouts = Field(default_factory=Timeouts)
     priority: Priority = Field(default_factory=Priority)
-    max_jobs: Annotated[int, Field(ge=1, le=2_000_000)] = 20_000
+    max_jobs: Annotated[int, Field(ge=1, le=2_000_000), Number] = 20_000
     """Jobs that slurmctld keeps at once, ended ones included."""
     prolog: Script | None = None
     """Runs as root on each node before a job."""

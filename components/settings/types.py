@@ -17,12 +17,13 @@ from components.hostlist import expand
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-_MEMORY = re.compile(r"(\d+)(Mi|Gi|Ti)B?")
+_MEMORY = re.compile(r"(\d{1,7})(Mi|Gi|Ti)B?", re.ASCII)
 _MIB = {"Mi": 1, "Gi": 1024, "Ti": 1024 * 1024}
-_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 _PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_REGISTRY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*")
 _PATH = re.compile(r"(/[A-Za-z0-9_.@-]+)+")
 _GPU_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
 _MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
@@ -128,6 +129,10 @@ UserName = Annotated[
         "a user name: lower-case letters, digits, '_' and '-', a letter first",
     ),
 ]
+Registry = Annotated[
+    str,
+    _matches(_REGISTRY, "registry", "a host and a path, as in 'registry.example.org:5000/hpc'"),
+]
 Word = Annotated[str, _matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
 """A name that Slurm gives to something of its own: an account, a QOS, a switch."""
 LabelKey = Annotated[str, AfterValidator(_label_key)]
@@ -147,7 +152,8 @@ def _memory(value: object) -> int:
     match = _MEMORY.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) == 0:
         raise PydanticCustomError(
-            "memory", "expected a number with its unit: '512MiB', '16GiB' or '1TiB'"
+            "memory",
+            "expected a number of at most seven digits with its unit: '512MiB', '16GiB' or '1TiB'",
         )
     return int(match[1]) * _MIB[match[2]]
 
@@ -197,10 +203,21 @@ SlurmTime = Annotated[
         {"type": "string", "examples": ["2-00:00:00", "04:00:00", "90", "UNLIMITED"]},
     ),
 ]
-Port = Annotated[int, Field(ge=1, le=65535)]
-NodePort = Annotated[int, Field(ge=30000, le=32767)]
-Seconds = Annotated[int, Field(ge=0, le=7 * 24 * 3600)]
-Uint16 = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _number(value: object) -> object:
+    # YAML has many words for true and false, which pydantic would take for 1 and 0.
+    if isinstance(value, bool):
+        raise PydanticCustomError("number", "expected a number")
+    return value
+
+
+Number = BeforeValidator(_number)
+"""For every number: refuses true and false."""
+Port = Annotated[int, Field(ge=1, le=65535), Number]
+NodePort = Annotated[int, Field(ge=30000, le=32767), Number]
+Seconds = Annotated[int, Field(ge=0, le=7 * 24 * 3600), Number]
+Uint16 = Annotated[int, Field(ge=0, le=65535), Number]
 """Slurm keeps tiers and factors in 16 bits (slurm.conf(5), PriorityTier)."""
 
 
@@ -208,13 +225,15 @@ Uint16 = Annotated[int, Field(ge=0, le=65535)]
 
 
 def _scalar(value: object) -> object:
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    # A blank would begin another parameter of the same line, a '#' a comment.
-    if isinstance(value, str) and value and not re.search(r"[\s#\"']", value):
+    # A blank would begin another parameter of the same line, a '#' a comment; a backslash at the
+    # end would join the next line.
+    if isinstance(value, str) and value.isprintable() and re.fullmatch(r"[^\s#\"'\\]+", value):
         return value
     raise PydanticCustomError(
-        "scalar", "expected a number, true, false, or a text without blanks, quotes and '#'"
+        "scalar",
+        "expected a number, true, false, or a text without blanks, quotes, '#' and backslashes",
     )
 
 
@@ -280,7 +299,7 @@ def parse_ssh_key(value: str) -> str:
     # RFC 4253, section 6.6: the blob begins with its own type as a length-prefixed string.
     if data[4 : 4 + len(kind)] != kind.encode() or data[:4] != len(kind).to_bytes(4, "big"):
         raise ValueError(f"the part after '{kind}' is not a key of that type; was it cut short?")
-    if "\n" in comment:
+    if not comment.isprintable():
         raise ValueError("expected one key on one line")
     return f"{kind} {blob} {comment}".strip()
 

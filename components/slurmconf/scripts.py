@@ -60,7 +60,7 @@ def read_text(key: str, file: str, root: Path) -> str:
     """
     try:
         return (root / file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # a name or a text with what is no character
         reason = error.strerror if isinstance(error, OSError) else "is no text"
         raise SettingsError(
             f"{PROJECT}:{key}: {file}: {reason}; give a file of the project"

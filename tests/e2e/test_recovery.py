@@ -104,6 +104,23 @@ def test_a_controller_whose_node_falls_silent_gives_up_its_place(
     assert cluster.controller() == second
 
 
+def test_a_slurmctld_that_answers_nothing_is_started_again(cluster: Cluster, work: Work) -> None:
+    serving = cluster.controller()
+    before = queue(cluster, serving)
+    time.sleep(6)
+
+    stop = "for p in /proc/[0-9]*; do grep -qx slurmctld $p/comm && kill -STOP ${p#/proc/}; done"
+    cluster.in_pod(serving, "slurmctld", "sh", "-c", f"{stop}; true")
+
+    def restarts() -> str:
+        of = "jsonpath={.status.containerStatuses[?(@.name=='slurmctld')].restartCount}"
+        return cluster.kubectl("get", "pod", serving, "-o", of)
+
+    eventually("the kubelet starts it again", lambda: restarts() == "1", 240)
+    eventually("it serves", lambda: queue(cluster, cluster.controller()) == before)
+    work.is_unharmed()
+
+
 def test_a_worker_comes_back_while_jobs_elsewhere_go_on(cluster: Cluster, folder: str) -> None:
     elsewhere = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--nodelist=cpu-0")
     cluster.wait_for_job(elsewhere, "RUNNING")

@@ -64,3 +64,15 @@ def test_a_job_that_outlives_the_grace_is_requeued(
     eventually("the job waits again", lambda: cluster.job_state(job) == "PENDING")
     assert "Restarts=1" in cluster.run(f"scontrol show job {job}")
     eventually("the node is back", lambda: cluster.nodes().get(brief) == "idle", 90)
+
+
+def test_a_drained_node_that_left_leaves_no_ghost(cluster: Cluster) -> None:
+    with cluster.edited(three_nodes):
+        cluster.deploy("up")
+        eventually("cpu-2 is idle", lambda: cluster.nodes().get("cpu-2") == "idle")
+        drain = "update nodename=cpu-2 state=drain reason=broken-fan"
+        cluster.in_pod(cluster.controller(), "slurmctld", "scontrol", *drain.split())
+    cluster.deploy("up")
+
+    eventually("its pod is gone", lambda: cluster.pod_uid("cpu-2") == "")
+    eventually("its record is gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 240)

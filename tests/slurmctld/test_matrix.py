@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from components.settings import STACK_SCHEMA, read_stack
 from tests.slurmctld.conftest import Slurmctld
 from tests.unit.components.stack import settings
 
@@ -221,6 +222,15 @@ def test_slurmctld_starts_with_a_remark_on(
     slurmctld.start()
 
     assert slurmctld.errors(harmless) == []
+
+
+@pytest.mark.parametrize("stack", ["dev", "gpu"])
+def test_slurmctld_starts_with_the_stack_file_of(stack: str, slurmctld: Slurmctld) -> None:
+    slurmctld.install(read_stack(stack, STACK_SCHEMA.parent.parent))
+
+    slurmctld.start()
+
+    assert slurmctld.errors() == []
 
 
 def test_a_complaint_would_be_noticed(slurmctld: Slurmctld) -> None:

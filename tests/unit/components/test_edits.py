@@ -13,7 +13,7 @@ from components.settings.slurm import Slurm
 from engine.values import changed_paths
 from tests.unit.components.effects import Effect, effect
 from tests.unit.components.graph import ROOT, Graph, record
-from tests.unit.components.stack import KEY, VALID, as_config
+from tests.unit.components.stack import KEY, VALID, config
 
 Values = dict[str, Any]
 Change = Callable[[Values], object]
@@ -485,7 +485,7 @@ def graph_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphOf]:
         def graph_of(values: Values) -> Graph:
             key = repr(values)
             if key not in graphs:
-                graphs[key] = record(monkeypatch, as_config(values), root)
+                graphs[key] = record(monkeypatch, config(base=values), root)
             return graphs[key]
 
         yield graph_of

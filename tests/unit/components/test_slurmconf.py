@@ -4,22 +4,8 @@ import pytest
 
 from components.settings import Nodeset
 from components.slurmconf import config_files, max_node_count, node_conf, real_memory
+from tests.unit.components.parsed import options, records
 from tests.unit.components.stack import settings
-
-
-def options(text: str) -> dict[str, str]:
-    """`Key=value` lines of a Slurm file that stand once."""
-    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
-    return dict(line.split("=", 1) for line in lines if " " not in line)
-
-
-def records(text: str, kind: str) -> list[dict[str, str]]:
-    """Lines such as `PartitionName=… Nodes=…`, as one mapping each."""
-    return [
-        dict(word.split("=", 1) for word in line.split())
-        for line in text.splitlines()
-        if line.startswith(f"{kind}=")
-    ]
 
 
 def nodeset(memory: int) -> Nodeset:
@@ -85,10 +71,6 @@ def test_the_jail_plugin_is_required_and_every_path_it_binds_is_absolute() -> No
     assert plugin.endswith("/chroot.so")
     assert ("jail", "/mnt/jail") in {tuple(word.split("=", 1)) for word in arguments}
     assert all(word.split("=", 1)[1].startswith("/") for word in arguments)
-
-
-def test_rendering_the_same_settings_twice_gives_the_same_files() -> None:
-    assert config_files(settings()) == config_files(settings())
 
 
 def test_a_node_says_its_size_and_its_features() -> None:

@@ -1,0 +1,108 @@
+"""slurmctld, two slurmd and slurmrestd in containers, by the configuration that a stack gets."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from agents.slurm import Client, make_token
+from components import conventions as c
+from components import users as people
+from components.slurmconf import config_files
+from images import build, tags
+from tests.slurmctld.conftest import PREPARE, Slurmctld, Start, put, start_container
+from tests.unit.components.stack import settings
+
+__all__ = ["start_container"]
+
+USER = "researcher"
+REST_PORT = 6820
+NODE_NAMES = ("cpu-0", "cpu-1")
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Where slurmrestd is, and the key of slurmctld behind it."""
+
+    url: str
+    key: bytes
+    slurmctld: Slurmctld
+    start: Start
+
+    def client(self, user: str = "slurm", token: str | None = None) -> Client:
+        """A client for tests: it asks again without a pause."""
+        return Client(
+            self.url,
+            lambda: make_token(self.key, user, 300) if token is None else token,
+            sleep=lambda _: None,
+        )
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Waits until something holds. Raises AssertionError after a minute."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+        time.sleep(0.2)
+
+
+def _address(container: Slurmctld) -> str:
+    container.container.reload()
+    (network,) = container.container.attrs["NetworkSettings"]["Networks"].values()
+    return str(network["IPAddress"])
+
+
+@pytest.fixture(scope="session")
+def rest(start_container: Start) -> Iterator[Rest]:
+    config = settings()
+    name = c.controller_address(config.namespace)
+    secret = secrets.token_hex(64)
+    files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config).items()}
+    # Nodes without a jail: their jobs run where slurmd does.
+    del files[f"{c.SLURM_ETC}/plugstack.conf"]
+    accounts = {
+        f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
+        f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
+    }
+
+    def prepared(image: str, **options: object) -> Slurmctld:
+        container = Slurmctld(start_container(image, **options))
+        put(container.container, {"/tmp/secret": secret, **accounts})
+        container.run(PREPARE, user="root")
+        return container
+
+    controller = prepared("controller", hostname=c.CONTROLLER_HOST, extra_hosts={name: "127.0.0.1"})
+    put(controller.container, files)
+    controller.start()
+    hosts = {name: _address(controller)}
+
+    for node in NODE_NAMES:
+        worker = prepared(
+            "worker",
+            hostname=node,
+            extra_hosts=hosts,
+            cap_add=["SYS_ADMIN", "SYS_NICE", "SYS_PTRACE"],
+            security_opt=["seccomp=unconfined"],
+            environment={
+                "NODE_NAME": node,
+                "NODE_CONF": "CPUs=2 RealMemory=1000 Feature=cpu",
+                "SLURM_CONF_SERVER": c.conf_server(name),
+            },
+        )
+        worker.run(f"POD_IP={_address(worker)} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
+
+    slurmrestd = start_container("rest", extra_hosts=hosts, cap_drop=["ALL"])
+    put(slurmrestd, {**files, **accounts})
+    # It asks for the name of every client's address; here nobody could tell, which takes its time.
+    Slurmctld(slurmrestd).run("echo nameserver 127.0.0.1 >/etc/resolv.conf", user="root")
+    image = build.connect().images.get(tags.reference("rest")).attrs["Config"]
+    slurmrestd.exec_run(image["Cmd"], user=image["User"], detach=True)
+
+    url = f"http://{_address(Slurmctld(slurmrestd))}:{REST_PORT}"
+    running = Rest(url, secret.encode(), controller, start_container)
+    eventually(lambda: {node.name for node in running.client().nodes()} == set(NODE_NAMES))
+    eventually(lambda: all("IDLE" in node.state for node in running.client().nodes()))
+    yield running
+    controller.stop()

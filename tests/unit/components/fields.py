@@ -1,0 +1,58 @@
+"""Every key that a stack file may hold, taken from the models."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from components.settings import Settings
+
+
+def fields(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Keys such as `nodesets[].gpus.count`, models and lists of models before what is in them."""
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{name}"
+        yield key, field
+        for inner in _models_in(field.annotation):
+            many = "[]" if _is_list(field.annotation) else ""
+            yield from fields(inner, f"{key}{many}.")
+
+
+def pattern(key: str) -> str:
+    """A key with its numbers, `nodesets[0].cpus`, as `fields` has it."""
+    return re.sub(r"\[\d+\]", "[]", key)
+
+
+def put(values: dict[str, Any], key: str, value: object) -> None:
+    """Sets one value; braces hold a part of the key that has dots: `slurm.extra{slurm.conf}`."""
+    *path, last = _parts(key)
+    place: Any = values
+    for part in path:
+        place = place[part]
+    place[last] = value
+
+
+def drop(values: dict[str, Any], key: str) -> None:
+    """Removes one value."""
+    *path, last = _parts(key)
+    place: Any = values
+    for part in path:
+        place = place[part]
+    del place[last]
+
+
+def _parts(key: str) -> list[str | int]:
+    found = re.findall(r"\{([^}]*)\}|\[(\d+)\]|([^.\[\]{}]+)", key)
+    return [int(index) if index else braced or name for braced, index, name in found]
+
+
+def _is_list(annotation: Any) -> bool:
+    return getattr(annotation, "__origin__", None) is tuple
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _models_in(argument)]

@@ -1,0 +1,50 @@
+"""The tables of docs/settings.md are the models'."""
+
+import re
+from collections.abc import Iterator
+
+import yaml
+
+from components.settings import STACK_SCHEMA
+from tests.unit.components.fields import fields
+
+DOCUMENT = STACK_SCHEMA.parent.parent / "docs" / "settings.md"
+_VALUE = re.compile(r"`([^`]+)`")
+
+
+def rows() -> Iterator[tuple[str, str]]:
+    """Each key that a table explains, and its default."""
+    text = DOCUMENT.read_text().split("## What an edit does")[0]
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            keys, _, default = (cell.strip() for cell in line.strip("|").split(" | "))
+            yield from ((key, default) for key in _VALUE.findall(keys))
+
+
+def test_every_key_has_a_row_and_every_row_a_key() -> None:
+    documented = [key for key, _ in rows()]
+    known = {key for key, _ in fields()}
+    groups = {key for key in known if any(other.startswith(f"{key}.") for other in known)}
+
+    assert sorted(documented) == sorted(set(documented)), "a key is explained twice"
+    assert set(documented) <= known
+    assert known - groups <= set(documented)
+
+
+def test_every_default_is_the_models() -> None:
+    defaults = dict(rows())
+    for key, field in fields():
+        said = defaults.get(key)
+        value = _VALUE.fullmatch(said or "")
+        if said is None or field.default_factory:
+            continue
+        if field.is_required():
+            assert said == "required", key
+        elif field.default in (None, (), {}):
+            # What then holds is told in words.
+            assert said != "required", key
+            assert not value, key
+        else:
+            assert value, f"{key}: write its default as a value"
+            expected = list(field.default) if isinstance(field.default, tuple) else field.default
+            assert yaml.safe_load(value[1]) == expected, key

@@ -1,0 +1,799 @@
+"""Whatever is wrong in a stack's settings is told in one line: the key, the value, what to do."""
+
+import copy
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from components.settings import SettingsError, from_config, read_stack
+from tests.unit.components.fields import drop, fields, pattern, put
+from tests.unit.components.stack import FULL, KEY, VALID, config, settings
+
+Values = dict[str, Any]
+
+LOCAL: Values = {**FULL, "cluster": {"kind": "local", "nodes": 2}}
+_BLOCK = {
+    "kind": "block",
+    "blocks": [{"name": "one", "nodes": "gpu-[0-1]"}, {"name": "two", "nodes": "gpu-[2-3]"}],
+    "block_sizes": [2, 4],
+}
+BLOCKS: Values = {**FULL, "slurm": {**FULL["slurm"], "topology": _BLOCK}}
+
+NUMBERS: dict[str, tuple[int, int | None]] = {
+    "cluster.nodes": (1, 9),
+    "cluster.api_port": (1, 65535),
+    "cluster.ssh_port": (1, 65535),
+    "jail.refresh": (0, None),
+    "nodesets[0].replicas": (0, 10_000),
+    "nodesets[0].cpus": (1, 4096),
+    "nodesets[0].sockets": (1, 64),
+    "nodesets[0].threads_per_core": (1, 8),
+    "nodesets[0].gpus.count": (1, 64),
+    "nodesets[0].gpus.shards": (1, 256),
+    "nodesets[1].gpus.mig.{1g.10gb}": (1, 448),
+    "nodesets[0].weight": (1, 4_294_967_280),
+    "nodesets[0].drain_grace": (0, 604_800),
+    "nodesets[0].tolerations[1].seconds": (0, 604_800),
+    "partitions[0].min_nodes": (0, 1_000_000),
+    "partitions[0].max_nodes": (1, 1_000_000),
+    "partitions[0].priority_tier": (0, 65_535),
+    "partitions[0].priority_job_factor": (0, 65_535),
+    "partitions[0].grace_time": (0, 604_800),
+    "slurm.timeouts.message": (1, 600),
+    "slurm.timeouts.tcp": (1, 600),
+    "slurm.timeouts.slurmctld": (10, 65_533),
+    "slurm.timeouts.slurmd": (10, 65_533),
+    "slurm.timeouts.kill_wait": (1, 65_533),
+    "slurm.timeouts.unkillable_step": (1, 65_533),
+    "slurm.timeouts.inactive": (0, 65_533),
+    "slurm.timeouts.wait": (0, 65_533),
+    "slurm.timeouts.complete": (0, 65_533),
+    "slurm.timeouts.min_job_age": (2, 65_533),
+    "slurm.priority.age": (0, 4_294_967_295),
+    "slurm.priority.association": (0, 4_294_967_295),
+    "slurm.priority.fairshare": (0, 4_294_967_295),
+    "slurm.priority.job_size": (0, 4_294_967_295),
+    "slurm.priority.partition": (0, 4_294_967_295),
+    "slurm.priority.qos": (0, 4_294_967_295),
+    "slurm.priority.tres.cpu": (0, 4_294_967_295),
+    "slurm.max_jobs": (1, 2_000_000),
+    "slurm.health_check.interval": (10, 65_533),
+    "slurm.topology.block_sizes[0]": (1, 65_536),
+    "rest.replicas": (1, 16),
+    "login.node_port": (30_000, 32_767),
+}
+"""Whole numbers with their least and greatest value."""
+
+CHOICES: dict[str, str] = {
+    "nodesets[0].kind": "'dynamic' or 'static'",
+    "nodesets[0].tolerations[0].operator": "'Exists' or 'Equal'",
+    "nodesets[0].tolerations[0].effect": "'NoSchedule', 'PreferNoSchedule' or 'NoExecute'",
+    "nodesets[0].volumes[2].empty.medium": "'disk' or 'memory'",
+    "partitions[0].state": "'up', 'down', 'drain' or 'inactive'",
+    "partitions[0].preempt_mode": "'off', 'cancel', 'requeue' or 'suspend'",
+    "partitions[0].over_subscribe": "'no', 'yes' or 'force'",
+    "slurm.scheduler.type": "'backfill' or 'builtin'",
+    "slurm.preemption.type": "'none', 'partition_prio' or 'qos'",
+    "slurm.preemption.mode": "'requeue', 'cancel' or 'suspend'",
+    "slurm.priority.type": "'basic' or 'multifactor'",
+    "slurm.topology.kind": "'none', 'block' or 'tree'",
+    "slurm.cgroups": "'disabled', 'auto', 'v1' or 'v2'",
+    "slurm.health_check.node_states[0]": "'any', 'alloc', 'cycle'",
+    "auth.type": "'munge' or 'slurm'",
+    "login.service": "'NodePort', 'LoadBalancer' or 'ClusterIP'",
+}
+
+SWITCHES = (
+    "protect_data",
+    "controller.standby",
+    "nodesets[0].volumes[0].read_only",
+    "partitions[0].default",
+    "partitions[0].hidden",
+    "partitions[0].exclusive",
+    "slurm.priority.favor_small",
+)
+
+LISTS = (
+    "pull_secrets",
+    "nodesets",
+    "nodesets[0].features",
+    "nodesets[0].tolerations",
+    "nodesets[0].volumes",
+    "partitions",
+    "partitions[0].nodesets",
+    "partitions[0].allow_qos",
+    "partitions[1].deny_qos",
+    "partitions[0].allow_accounts",
+    "partitions[0].allow_groups",
+    "slurm.health_check.node_states",
+    "slurm.topology.switches",
+    "slurm.topology.switches[2].switches",
+    "slurm.topology.switches[1].nodesets",
+    "slurm.topology.blocks",
+    "slurm.topology.blocks[0].nodesets",
+    "slurm.topology.block_sizes",
+    "slurm.extra.{slurm.conf}",
+    "auth.rotations",
+    "users",
+    "users[0].ssh_keys",
+    "users[0].ssh_key_files",
+    "groups",
+    "groups[0].members",
+)
+
+MAPPINGS = (
+    "cluster",
+    "jail",
+    "controller",
+    "nodesets[0]",
+    "nodesets[0].gpus",
+    "nodesets[0].gpus.mig",
+    "nodesets[0].parameters",
+    "nodesets[0].node_selector",
+    "nodesets[0].affinity",
+    "nodesets[0].tolerations[0]",
+    "nodesets[0].volumes[0]",
+    "nodesets[0].volumes[2].empty",
+    "partitions[0]",
+    "partitions[0].parameters",
+    "slurm",
+    "slurm.scheduler",
+    "slurm.scheduler.parameters",
+    "slurm.preemption",
+    "slurm.timeouts",
+    "slurm.priority",
+    "slurm.priority.tres",
+    "slurm.prolog",
+    "slurm.epilog",
+    "slurm.task_prolog",
+    "slurm.task_epilog",
+    "slurm.health_check",
+    "slurm.job_submit_lua",
+    "slurm.topology",
+    "slurm.topology.switches[0]",
+    "slurm.topology.blocks[0]",
+    "slurm.slurmctld_parameters",
+    "slurm.extra",
+    "auth",
+    "rest",
+    "login",
+    "users[0]",
+    "groups[0]",
+)
+
+_LABEL = "expected a DNS label"
+_DOMAIN = "expected a DNS domain"
+_UNIT = "with its unit: '512MiB'"
+_TIME = "expected a time in quotes"
+_WORD = "expected one word"
+_USER = "expected a user name"
+_PATH = "expected an absolute path"
+_INSIDE = "expected a path inside the project"
+_SCALAR = "expected a number, true, false, or a text without blanks"
+_PARAMETER = "expected a parameter's name"
+_TEXT = "expected text; put it in quotes"
+_NO_SCRIPT = "expected a script, which begins with '#!'"
+_MOMENT = "expected a moment with its time zone"
+
+WORDS: dict[str, dict[Any, str]] = {
+    "cluster_name": {"My Cluster": _LABEL, "": _LABEL, "a" * 64: _LABEL, "-a": _LABEL},
+    "cluster.kubeconfig": {5: _TEXT},
+    "cluster.context": {5: _TEXT},
+    "cluster.domain": {"cluster..local": _DOMAIN, "a" * 254: _DOMAIN, 5: _TEXT},
+    "namespace": {"slurm.hpc": _LABEL, "Slurm": _LABEL},
+    "registry": {
+        "https://registry.example.org": "expected a host and a path",
+        "": "expected a host and a path",
+        "Registry": "expected a host and a path",
+    },
+    "pull_secrets[0]": {"My Secret": _DOMAIN, 5: _TEXT},
+    "jail.size": {1024: _UNIT, "100GB": _UNIT, "0GiB": _UNIT, "100": _UNIT},
+    "jail.storage_class": {5: _TEXT},
+    "controller.state_size": {"10 GiB": _UNIT, "-1GiB": _UNIT, True: _UNIT},
+    "controller.storage_class": {5: _TEXT},
+    "nodesets[0].name": {
+        "GPU_1": _LABEL,
+        "9gpu": "expected a letter first",
+        "a" * 57: "expected at most 56 characters",
+        "controller": "is the name of another component; choose another",
+        False: _TEXT,
+    },
+    "nodesets[0].memory": {
+        2048: _UNIT,
+        "2 gigs": _UNIT,
+        "1.5GiB": _UNIT,
+        "99999999MiB": "at most seven digits",
+        "٣GiB": _UNIT,
+    },
+    "nodesets[0].ephemeral_storage": {"1TB": _UNIT},
+    "nodesets[0].gpus.type": {"H100": "expected lower-case letters and digits", 100: _TEXT},
+    "nodesets[0].gpus.resource": {
+        "gpu": "expected a resource of Kubernetes, as in 'nvidia.com/gpu'",
+        "nvidia.com/": "expected a key of Kubernetes",
+        "NVIDIA/gpu": _DOMAIN,
+    },
+    "nodesets[0].features[0]": {"NVLink": _LABEL, "a,b": _LABEL, 5: _TEXT},
+    "nodesets[0].parameters.TmpDisk": {
+        "10 GB": _SCALAR,
+        "1#2": _SCALAR,
+        "a\\": _SCALAR,
+        "a\nState=DOWN": _SCALAR,
+        "": _SCALAR,
+    },
+    "nodesets[0].tolerations[0].key": {
+        "a b": "expected a key of Kubernetes, as in 'pool'",
+        "_/pool": _DOMAIN,
+    },
+    "nodesets[0].tolerations[0].value": {True: _TEXT, 5: _TEXT},
+    "nodesets[0].node_selector.pool": {True: _TEXT, 5: _TEXT},
+    "nodesets[0].priority_class": {"High!": _DOMAIN},
+    "nodesets[0].volumes[0].name": {"My Data": _LABEL},
+    "nodesets[0].volumes[0].path": {"data": _PATH, "/a/../b": _PATH, "/a b": _PATH, "/": _PATH},
+    "nodesets[0].volumes[0].claim": {"My Data": _LABEL},
+    "nodesets[0].volumes[1].host_path": {"srv": _PATH, "/a:b": _PATH},
+    "nodesets[0].volumes[2].empty.size": {100: _UNIT},
+    "nodesets[0].volumes[3].config_map": {"A": _DOMAIN},
+    "nodesets[0].volumes[4].secret": {"A": _DOMAIN},
+    "partitions[0].name": {"Main": _LABEL, 5: _TEXT},
+    "partitions[0].nodesets[0]": {5: _TEXT},
+    "partitions[0].max_time": {
+        43_200: _TIME,
+        "soon": _TIME,
+        "0": _TIME,
+        "1:2:3:4": _TIME,
+        "9" * 40: _TIME,
+    },
+    "partitions[0].default_time": {60: _TIME, "-1": _TIME},
+    "partitions[0].memory_per_cpu": {4096: _UNIT},
+    "partitions[0].qos": {"a,b": _WORD, "": _WORD},
+    "partitions[0].allow_qos[0]": {"a b": _WORD},
+    "partitions[1].deny_qos[0]": {"a=b": _WORD},
+    "partitions[0].allow_accounts[0]": {"a b": _WORD},
+    "partitions[0].allow_groups[0]": {"Lab": _USER},
+    "partitions[0].parameters.LLN": {"a b": _SCALAR},
+    "slurm.scheduler.parameters.bf_window": {"a b": _SCALAR, "'": _SCALAR},
+    "slurm.priority.max_age": {604_800: _TIME, "a week": _TIME},
+    "slurm.priority.decay_half_life": {True: _TIME},
+    "slurm.topology.switches[0].name": {"a b": _WORD},
+    "slurm.topology.switches[0].nodes": {
+        "gpu-[0-1": "is no hostlist; write it as in 'gpu-[0-3,7]'",
+        "gpu-[1-0]": "runs backwards",
+        "": "is no host name",
+        "gpu-[0-99999]": "has more than 65536 hosts",
+    },
+    "slurm.topology.switches[2].switches[0]": {"a b": _WORD},
+    "slurm.topology.switches[1].nodesets[0]": {5: _TEXT},
+    "slurm.topology.blocks[0].name": {"": _WORD},
+    "slurm.topology.blocks[0].nodes": {"gpu-[a]": "is no hostlist"},
+    "slurm.slurmctld_parameters.idle_on_node_suspend": {"a b": _SCALAR},
+    "slurm.extra.{slurm.conf}[0]": {
+        "": "expected one line of text",
+        "A=1\nB=2": "expected one line of text",
+        5: _TEXT,
+    },
+    "auth.rotations[0]": {
+        "2026-12-01": _MOMENT,
+        "2026-12-01T03:00:00": _MOMENT,
+        "2026-13-01T03:00:00Z": _MOMENT,
+        "soon": _MOMENT,
+        True: _MOMENT,
+    },
+    "rest.jwks": {"/etc/keys.json": _INSIDE, "../keys.json": _INSIDE, "": _INSIDE},
+    "rest.user_claim": {"a b": _WORD},
+    "users[0].name": {"Ada": _USER, "a" * 33: _USER, "a:b": _USER, "1a": _USER},
+    "users[0].ssh_keys[0]": {
+        "hunter2": "expected an OpenSSH public key, as in 'ssh-ed25519",
+        "ssh-ed25519 AAAA": "was it cut short?",
+        "ssh-ed25519 !!!!": "was it cut short?",
+        KEY.replace("ssh-ed25519", "ssh-rsa"): "is not a key of that type",
+        f"{KEY}\n{KEY}": "expected one key on one line",
+    },
+    "users[0].ssh_key_files[0]": {5: _TEXT},
+    "users[0].shell": {"bash": _PATH, "/bin/sh\nroot::0:0": _PATH},
+    "groups[0].name": {"The Lab": _USER},
+    "groups[0].members[0]": {"Ada": _USER},
+}
+"""Texts of a form of their own: what each refuses, and what it says then."""
+
+UNKNOWN: dict[str, str] = {
+    "nodeset": "did you mean 'nodesets'?",
+    "cluster.node": "known: context, domain, kind, kubeconfig",
+    "jail.sice": "did you mean 'size'?",
+    "controller.stand_by": "did you mean 'standby'?",
+    "nodesets[0].replcas": "did you mean 'replicas'?",
+    "nodesets[0].gpus.cuont": "did you mean 'count'?",
+    "nodesets[0].tolerations[0].tolerationSeconds": "known: effect, key, operator, seconds, value",
+    "nodesets[0].volumes[0].readOnly": "did you mean 'read_only'?",
+    "nodesets[0].volumes[2].empty.sizes": "did you mean 'size'?",
+    "partitions[0].maxtime": "did you mean 'max_time'?",
+    "slurm.schedulers": "did you mean 'scheduler'?",
+    "slurm.scheduler.parameter": "did you mean 'parameters'?",
+    "slurm.preemption.modes": "did you mean 'mode'?",
+    "slurm.timeouts.massage": "did you mean 'message'?",
+    "slurm.priority.ages": "did you mean 'age'?",
+    "slurm.prolog.txt": "did you mean 'text'?",
+    "slurm.health_check.intervall": "did you mean 'interval'?",
+    "slurm.job_submit_lua.path": "known: file, text",
+    "slurm.topology.switchs": "did you mean 'switches'?",
+    "slurm.topology.switches[0].node": "did you mean 'nodes'?",
+    "slurm.topology.blocks[0].nods": "did you mean 'nodes'?",
+    "auth.rotation": "did you mean 'rotations'?",
+    "rest.replica": "did you mean 'replicas'?",
+    "login.node-port": "did you mean 'node_port'?",
+    "users[0].id": "did you mean 'uid'?",
+    "groups[0].member": "did you mean 'members'?",
+}
+
+REQUIRED = (
+    "cluster_name",
+    "cluster",
+    "nodesets[0].name",
+    "nodesets[0].replicas",
+    "nodesets[0].cpus",
+    "nodesets[0].memory",
+    "nodesets[0].gpus.type",
+    "nodesets[0].gpus.count",
+    "nodesets[0].volumes[0].name",
+    "nodesets[0].volumes[0].path",
+    "partitions[0].name",
+    "partitions[0].nodesets",
+    "slurm.topology.switches[0].name",
+    "slurm.topology.blocks[0].name",
+    "users[0].name",
+    "users[0].uid",
+    "groups[0].name",
+    "groups[0].gid",
+)
+
+_BOTH = {"text": "#!/bin/sh\n", "file": "prolog"}
+_LEAF = {"name": "leaf", "nodesets": ["slices"]}
+RULES: list[tuple[str, object, str, str, str]] = [
+    # What is set, to which value; which key is named, with which value, and which remedy.
+    ("cluster.kind", "moon", "cluster.kind", '"moon"', "expected 'existing' or 'local'"),
+    ("cluster.api_port", 12222, "cluster.ssh_port", "12222", "is api_port's; choose another"),
+    ("login", {}, "login.service", "LoadBalancer", "expected NodePort"),
+    ("login", {"service": "NodePort"}, "login.node_port", "", "add one of 30000 to 32767"),
+    ("login.service", "ClusterIP", "login.node_port", "32222", "or leave this out"),
+    ("nodesets[1].name", "gpu", "nodesets", "'gpu'", "give each a name of its own"),
+    ("nodesets[0].cpu_request", 65, "nodesets[0].cpu_request", "65", "at most cpus, which is 64"),
+    ("nodesets[0].cpu_request", 0, "nodesets[0].cpu_request", "0", "expected more than 0"),
+    ("nodesets[0].cpu_request", "two", "nodesets[0].cpu_request", '"two"', "expected a number"),
+    ("nodesets[0].cpu_request", True, "nodesets[0].cpu_request", "true", "expected a number"),
+    ("nodesets[0].sockets", 3, "nodesets[0].cpus", "64", "a multiple of sockets times"),
+    ("nodesets[0].features", ["a", "a"], "nodesets[0].features", "'a'", "keep one"),
+    ("nodesets[0].features", ["gpu"], "nodesets[0].features", "'gpu'", "is the nodeset's name"),
+    ("nodesets[0].gpus.mig", {"1g.10gb": 1}, "nodesets[0].gpus.shards", "4", "leave it out"),
+    ("nodesets[0].gpus.mig", {"big": 1}, "nodesets[0].gpus.mig.big", '"big"', "a MIG profile"),
+    ("nodesets[0].tolerations[0].operator", "Exists", "nodesets[0].tolerations[0].value", "'yes'",
+     "counts only with operator: Equal"),
+    ("nodesets[0].tolerations[0].value", None, "nodesets[0].tolerations[0].operator", "Equal",
+     "needs a key and a value; add them"),
+    ("nodesets[0].tolerations[1].effect", "NoSchedule", "nodesets[0].tolerations[1].seconds", "60",
+     "counts only with effect: NoExecute"),
+    ("nodesets[0].volumes[0].secret", "s", "nodesets[0].volumes[0].name", "claim and secret",
+     "expected one of claim, host_path, empty, config_map, secret"),
+    ("nodesets[0].volumes[0].claim", None, "nodesets[0].volumes[0].name", "no source",
+     "expected one of claim, host_path"),
+    ("nodesets[0].volumes[0].name", "jail", "nodesets[0].volumes[0].name", "'jail'",
+     "is a volume of every worker; choose another"),
+    ("nodesets[0].volumes[0].path", "/mnt/jail", "nodesets[0].volumes[0].path", "'/mnt/jail'",
+     "is in use; choose another"),
+    ("nodesets[0].volumes[0].path", "/dev/x", "nodesets[0].volumes[0].path", "'/dev/x'",
+     "/dev is in use; choose another"),
+    ("nodesets[0].volumes[0].path", "/mnt", "nodesets[0].volumes[0].path", "'/mnt'",
+     "would hide /mnt/jail; choose another"),
+    ("nodesets[0].volumes[1].name", "data", "nodesets[0].volumes", "'data'", "a name of its own"),
+    ("nodesets[0].volumes[1].path", "/fast", "nodesets[0].volumes", "'/fast'", "its own path"),
+    ("nodesets[0].parameters.Gres", "gpu:1", "nodesets[0].parameters.Gres", "gpu:1", "use gpus"),
+    ("nodesets[0].parameters.tmpdisk", 1, "nodesets[0].parameters", "'tmpdisk'", "keep one"),
+    ("nodesets[0].parameters.a-b", 1, "nodesets[0].parameters.a-b", '"a-b"', _PARAMETER),
+    ("nodesets[0].node_selector.a b", "x", "nodesets[0].node_selector.a b", '"a b"',
+     "expected a key of Kubernetes"),
+    ("partitions[1].name", "main", "partitions", "'main'", "give each a name of its own"),
+    ("partitions[1].default", True, "partitions", "main and rest", "keep one"),
+    ("partitions[0].nodesets", [], "partitions[0].nodesets", "[]", "at least 1 in the list"),
+    ("partitions[0].nodesets", ["gpus"], "partitions[0].nodesets", "'gpus'", "did you mean 'gpu'?"),
+    ("partitions[0].nodesets", ["x\ny"], "partitions[0].nodesets", r"'x\ny'", "known: gpu, slices"),
+    ("partitions[0].default_time", "8-0", "partitions[0].default_time", "'8-0'",
+     "expected at most max_time, 7-00:00:00"),
+    ("partitions[0].min_nodes", 5, "partitions[0].min_nodes", "5", "at most max_nodes, 4"),
+    ("partitions[0].deny_qos", ["low"], "partitions[0].deny_qos", "low", "beside allow_qos; keep"),
+    ("partitions[0]", {"name": "x", "nodesets": ["gpu"], "exclusive": True,
+                       "over_subscribe": "force"},
+     "partitions[0].over_subscribe", "force", "contradicts exclusive: true; keep one"),
+    ("partitions[0].parameters.Nodes", "ALL", "partitions[0].parameters.Nodes", "ALL",
+     "use nodesets"),
+    ("partitions[0].parameters.a-b", 1, "partitions[0].parameters.a-b", '"a-b"', _PARAMETER),
+    ("partitions[0].allow_groups", ["lap"], "partitions[0].allow_groups", "'lap'", "mean 'lab'?"),
+    ("slurm.preemption.type", "none", "partitions[0].preempt_mode", "off",
+     "set that to 'partition_prio'"),
+    ("slurm.timeouts.unkillable_step", 299, "slurm.timeouts.unkillable_step", "299",
+     "five times message, which is 300"),
+    ("slurm.priority", {"age": 9}, "slurm.priority.age", "9", "counts only with type: multifactor"),
+    ("slurm.priority.tres", {"gpu": 1}, "slurm.priority.tres.gpu", '"gpu"', "'cpu', 'mem' or"),
+    ("slurm.scheduler.parameters.a-b", 1, "slurm.scheduler.parameters.a-b", '"a-b"', _PARAMETER),
+    ("slurm.slurmctld_parameters.1a", 1, "slurm.slurmctld_parameters.1a", '"1a"', _PARAMETER),
+    ("slurm.prolog", {}, "slurm.prolog.text", "", "give either text or file"),
+    ("slurm.prolog", _BOTH, "slurm.prolog.text", "", "give either text or file"),
+    *((f"slurm.{name}", {"file": "../x"}, f"slurm.{name}.file", '"../x"', _INSIDE)
+      for name in ("prolog", "epilog", "task_prolog", "task_epilog", "job_submit_lua")),
+    ("slurm.prolog.text", "echo", "slurm.prolog.text", "'echo'", _NO_SCRIPT),
+    ("slurm.prolog.text", 5, "slurm.prolog.text", "5", _TEXT),
+    ("slurm.epilog.text", "", "slurm.epilog.text", "''", _NO_SCRIPT),
+    ("slurm.task_prolog.text", " #!/bin/sh", "slurm.task_prolog.text", "' #!/bin/sh'", _NO_SCRIPT),
+    ("slurm.task_epilog.text", "#\n", "slurm.task_epilog.text", r"'#\n'", _NO_SCRIPT),
+    ("slurm.health_check.text", "exit", "slurm.health_check.text", "'exit'", _NO_SCRIPT),
+    ("slurm.job_submit_lua.text", "return 1", "slurm.job_submit_lua.text", "'return 1'",
+     "expected a function slurm_job_submit, which slurmctld calls"),
+    ("slurm.health_check", {"file": "/x"}, "slurm.health_check.file", '"/x"', _INSIDE),
+    ("slurm.health_check.node_states", [], "slurm.health_check.node_states", "[]", "at least 1"),
+    ("slurm.job_submit_lua", {"text": "slurm_job_submit"}, "slurm.job_submit_lua.text",
+     "'slurm_job_submit'", "expected a function slurm_job_modify, which slurmctld calls"),
+    ("slurm.topology.kind", "none", "slurm.topology.switches", "kind: none", "leave it out"),
+    ("slurm.topology", {**FULL["slurm"]["topology"], "block_sizes": [2]},
+     "slurm.topology.block_sizes", "kind: tree", "leave it out"),
+    ("slurm.topology", {"kind": "tree"}, "slurm.topology.switches", "kind: tree", "add them"),
+    ("slurm.topology", {"kind": "block"}, "slurm.topology.blocks", "kind: block", "add them"),
+    ("slurm.topology", {**_BLOCK, "blocks": [_BLOCK["blocks"][0]] * 2}, "slurm.topology.blocks",
+     "'one'", "give each a name of its own"),
+    ("slurm.topology", {**_BLOCK, "block_sizes": [2, 6]}, "slurm.topology.block_sizes", "6",
+     "expected the first one, 2, times 1, 2, 4, …"),
+    ("slurm.topology", {**_BLOCK, "block_sizes": [4]}, "slurm.topology.blocks", "'one' has 2 nodes",
+     "expected at least the first of block_sizes, 4"),
+    ("slurm.topology", {"kind": "block", "blocks": [{"name": "one"}]},
+     "slurm.topology.blocks[0].name", "'one'", "needs nodes or nodesets"),
+    ("slurm.topology.switches[0].switches", ["top"], "slurm.topology.switches[0].name", "'left'",
+     "needs either switches, or nodes or nodesets"),
+    ("slurm.topology.switches[2].switches", ["lost"], "slurm.topology.switches", "'lost'",
+     "is no switch; add it"),
+    ("slurm.topology.switches[2].switches", ["top"], "slurm.topology.switches", "'top'",
+     "is below itself; break the circle"),
+    ("slurm.topology.switches[2].switches", ["left", "left"], "slurm.topology.switches", "'left'",
+     "is below two switches; keep one"),
+    ("slurm.topology.switches[1].name", "left", "slurm.topology.switches", "'left'", "of its own"),
+    ("slurm.topology.switches[0].nodesets", ["gpus"], "slurm.topology.switches", "'gpus'",
+     "did you mean 'gpu'?"),
+    ("slurm.topology.switches[0].nodes", "gpu-9", "slurm.topology.switches", "'gpu-9'",
+     "is no node; add it to a nodeset"),
+    ("slurm.topology.switches[0].nodes", "gpu-2", "slurm.topology.switches", "'gpu-2'",
+     "is in 'left' and 'right'; keep one"),
+    ("nodesets[0].kind", "dynamic", "slurm.topology.switches", "'gpu-0'", "kind: static"),
+    ("slurm.extra", {"slrum.conf": []}, "slurm.extra.slrum.conf", '"slrum.conf"', "'slurm.conf'"),
+    ("slurm.extra.{slurm.conf}", ["ClusterName=x"], "slurm.extra.slurm.conf", "'clustername'",
+     "use cluster_name"),
+    ("slurm.extra.{slurm.conf}", ["A=1", "a = 2"], "slurm.extra.slurm.conf", "'a'", "keep one"),
+    ("auth.rotations", ["2026-12-01T03:00:00Z"] * 2, "auth.rotations", "2026-12-01T03:00:00Z",
+     "expected each moment once, in order, the oldest first"),
+    ("rest.jwks", None, "rest.user_claim", "'name'", "counts only with jwks; add it"),
+    ("users[1].name", "ada", "users", "'ada'", "give each a name of its own"),
+    ("users[1].uid", 2000, "users", "2000", "give each an id of its own"),
+    ("users[0].uid", 999, "users[0].uid", "999", "expected at least 1000"),
+    ("users[0].uid", 60_000, "users[0].uid", "60000", "expected less than 60000"),
+    ("users[0].uid", "ada", "users[0].uid", '"ada"', "expected a whole number"),
+    ("groups[0].gid", 0, "groups[0].gid", "0", "expected at least 1000"),
+    ("groups[0].gid", 60_000, "groups[0].gid", "60000", "expected less than 60000"),
+    ("groups[0].gid", 2000, "groups[0].gid", "2000", "is a user's own group; choose another"),
+    ("groups[0].name", "ada", "groups[0].name", "'ada'", "is a user's own group; choose another"),
+    ("groups[0].members", ["eve"], "groups[0].members", "'eve'", "known: ada, bob"),
+    ("groups", [{"name": "lab", "gid": gid} for gid in (5000, 5001)], "groups", "'lab'", "its own"),
+    ("groups", [{"name": name, "gid": 5000} for name in "ab"], "groups", "5000", "id of its own"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One value that is refused, and the three things that the line then says."""
+
+    what: str
+    values: Values
+    key: str
+    value: str
+    remedy: str
+
+
+def base(key: str) -> Values:
+    """A valid stack that has the key."""
+    if key in ("cluster.nodes", "cluster.api_port", "cluster.ssh_port", "login"):
+        return LOCAL
+    return BLOCKS if key.startswith("slurm.topology.block") else FULL
+
+
+def cases() -> Iterator[Case]:
+    yield from wrong_numbers()
+    for key, options in CHOICES.items():
+        yield from wrong(key, f"expected {options}", "moon", True)
+    for key in SWITCHES:
+        yield from wrong(key, "expected true or false", "perhaps", 2, None)
+    for key in LISTS:
+        yield from wrong(key, "expected a list, as in [a, b]", "x", None)
+    for key in MAPPINGS:
+        yield from wrong(key, "expected a mapping, as in {key: value}", "x")
+    for key, values in WORDS.items():
+        for value, remedy in values.items():
+            yield from wrong(key, remedy, value)
+    yield from unknown_and_missing_keys()
+    for place, value, key, shown, remedy in RULES:
+        yield Case(f"{place} = {json.dumps(value)}", changed(place, value), key, shown, remedy)
+
+
+def wrong_numbers() -> Iterator[Case]:
+    for key, (low, high) in NUMBERS.items():
+        yield from wrong(key, f"expected at least {low}", low - 1)
+        if high is not None:
+            yield from wrong(key, f"expected at most {high}", high + 1)
+        yield from wrong(key, "expected a whole number", low + 0.5, "many")
+        yield from wrong(key, "expected a number", True)
+
+
+def unknown_and_missing_keys() -> Iterator[Case]:
+    for key, remedy in UNKNOWN.items():
+        yield Case(f"{key} is unknown", changed(key, 1), key, "unknown key", remedy)
+    for key in REQUIRED:
+        values = copy.deepcopy(base(key))
+        drop(values, key)
+        yield Case(f"{key} is missing", values, key, "is required", "add it")
+
+
+def wrong(key: str, remedy: str, *values: object) -> Iterator[Case]:
+    plain = key.replace(".{", ".").replace("}", "")
+    for value in values:
+        shown = json.dumps(value, ensure_ascii=False)[:57]
+        if value is None and key not in FULL:  # Pulumi hands over the text `null` for a whole key
+            shown = "is empty"
+        yield Case(f"{key} = {value!r}"[:80], changed(key, value), plain, shown, remedy)
+
+
+def changed(key: str, value: object) -> Values:
+    values = copy.deepcopy(base(key))
+    put(values, key, value)
+    return values
+
+
+CASES = list(cases())
+JARGON = ("Input should", "Value error", "valid tuple", "Extra inputs", "List should", "dictionary")
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.what for case in CASES])
+def test_it_refuses_in_one_line(case: Case) -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_config(config(base=case.values))
+
+    text = str(caught.value)
+    prefix = f"the stack's configuration: slurmstack:{case.key}: "
+    assert text.startswith(prefix), "the key is to be named in full"
+    assert case.value in text.removeprefix(prefix), "the value is to be named"
+    assert case.remedy in text
+    assert text.isprintable(), "a user must get one line"
+    assert text.count("slurmstack:") == 1, "one mistake is one problem"
+    assert not any(word in text for word in JARGON)
+
+
+def test_the_stacks_that_are_broken_here_are_valid_ones() -> None:
+    for valid in (VALID, FULL, BLOCKS, LOCAL):
+        settings(base=valid)
+
+
+def test_every_key_is_tried_with_what_it_refuses() -> None:
+    tried: set[str] = {"cluster.kind", "nodesets[].cpu_request", "users[].uid", "groups[].gid"}
+    for table in (NUMBERS, CHOICES, SWITCHES, LISTS, MAPPINGS, WORDS):
+        keys: Iterable[str] = table
+        tried |= {pattern(key) for key in keys}
+    tried |= {key.removesuffix("[]") for key in tried}
+    tried |= {pattern(key) for _, _, key, _, _ in RULES}
+
+    assert {key for key, _ in fields()} <= tried
+
+
+# --- Stack files ---------------------------------------------------------------------------------
+
+
+def written(text: str, folder: Path) -> str:
+    """What is said of a stack file that holds this text."""
+    (folder / "Pulumi.lab.yaml").write_text(text, newline="")
+    with pytest.raises(SettingsError) as caught:
+        read_stack("lab", folder)
+    message = str(caught.value)
+    assert message.startswith("Pulumi.lab.yaml: ")
+    assert message.isprintable(), "a user must get one line"
+    return message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a mapping 'config' of slurmstack:… keys"),
+        ("- a\n", "expected a mapping 'config'"),
+        ("config:\n", "expected a mapping 'config'"),
+        ("config: [a]\n", "expected a mapping 'config'"),
+        ("config: {}\n", "slurmstack:cluster_name: is required; add it"),
+        ("config: [\n", "not YAML: line 2, column 1: "),
+        ("config:\n\tslurmstack:cluster_name: a\n", "not YAML: line 2, column 1: "),
+        ("config: &a [*b]\n", "not YAML: line 1, column 13: found undefined alias 'b'"),
+        ("config: {a: \x00}\n", "not YAML: unacceptable character"),
+        ("config: " + "[" * 5000, "not YAML: goes too deep"),
+        ("config: {slurmstack:a: 2026-12-45}\n", "not YAML: a date or number is none (day"),
+        ("config: {slurmstack:a: !!bool maybe}\n", "not YAML: a date or number is none"),
+        ("config: {slurmstack:a: !!python/object:os.x {}}\n", "could not determine a constructor"),
+        ("config: {slurmstack:a: 1, slurmstack:a: 2}\n", "'slurmstack:a' stands there twice; keep"),
+        ("config: {nodesets: []}\n", "nodesets: expected a full key, 'slurmstack:nodesets'"),
+        ("config: {1: []}\n", "1: expected a full key, 'slurmstack:1'"),
+        ('config: {"slurmstack:a\\nb": 1}\n', r"slurmstack:a\nb: unknown key"),
+        ("config: {slurmstack:a: &a [*a]}\n", "slurmstack:a: unknown key"),
+    ],
+)
+def test_a_broken_stack_file_is_refused_in_one_line(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    assert message in written(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "yaml_text", "message"),
+    [
+        ("partitions[0].max_time", "12:00:00", "43200: expected a time in quotes"),
+        ("nodesets[0].name", "no", "false: expected text; put it in quotes"),
+        ("nodesets[0].replicas", "on", "true: expected a number"),
+        ("nodesets[0].replicas", "0o17", '"0o17": expected a whole number'),
+        ("nodesets[0].replicas", "1e3", '"1e3": expected a whole number'),
+        ("nodesets[0].replicas", ".nan", "NaN: expected a number"),
+        ("nodesets[0].replicas", "!!binary AAAA", "expected a whole number"),
+        ("nodesets[0].cpu_request", ".inf", "inf: expected at most cpus"),
+        ("nodesets[0].features", "", "is empty: expected a list"),
+        ("nodesets[0].features", "{a, b}", '{"a": null, "b": null}: expected a list'),
+        ("nodesets[0].affinity", "{a: 2026-12-01}", "put a date in quotes"),
+        ("nodesets[0].affinity", "&a {a: *a}", "a value that does not contain itself"),
+        ("nodesets[0].affinity", "{1: a}", "1: expected text; put it in quotes"),
+        ("nodesets[0].node_selector", "{on: a}", "true: expected text; put it in quotes"),
+        ("nodesets[0].volumes", "{2026-12-01: a}", "{…}: expected a list"),
+        ("nodesets[0]", "{1: a}", "expected a key that is text"),
+        ("partitions[0].preempt_mode", "off", "or 'suspend'; put it in quotes"),
+        ("partitions[0].over_subscribe", "no", "or 'force'; put it in quotes"),
+        ("cluster_name", "5", "5: expected text; put it in quotes"),
+        ("users[0].ssh_keys", "{secure: v1:abc}", "is encrypted: expected plain text"),
+        ("jail", "{secure: v1:abc}", "slurmstack:jail.secure: is encrypted"),
+        ("auth.rotations", "[2026-12-01]", "expected a moment with its time zone"),
+    ],
+)
+def test_yaml_that_means_something_else_is_refused_in_one_line(
+    key: str, yaml_text: str, message: str, tmp_path: Path
+) -> None:
+    values = copy.deepcopy(FULL)
+    put(values, key, "PLACE")
+    text = yaml.safe_dump({"config": {f"slurmstack:{k}": v for k, v in values.items()}})
+
+    assert message in written(text.replace("PLACE", yaml_text), tmp_path)
+
+
+def test_a_stack_file_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.dir.yaml").mkdir()
+    (tmp_path / "Pulumi.latin.yaml").write_bytes(b"config: {a: \xe9}")
+
+    with pytest.raises(SettingsError, match=r"Pulumi\.dir\.yaml: cannot be read: Is a directory"):
+        read_stack("dir", tmp_path)
+    with pytest.raises(SettingsError, match=r"Pulumi\.latin\.yaml: expected text in UTF-8"):
+        read_stack("latin", tmp_path)
+
+
+@pytest.mark.parametrize("value", ["[", "{'a': 1}", "[1,]", "[" * 100_000, "[1" + "0" * 5000 + "]"])
+def test_json_that_is_broken_is_refused_in_one_line(value: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_config({**config(), "slurmstack:nodesets": value})
+
+    text = str(caught.value)
+    assert text.startswith(
+        f"the stack's configuration: slurmstack:nodesets: {json.dumps(value)[:9]}"
+    )
+    assert "expected JSON, but" in text
+    assert text.endswith("write the value into the stack file, as YAML")
+    assert text.isprintable()
+
+
+def test_configuration_of_other_packages_is_not_even_read() -> None:
+    assert from_config({**config(), "kubernetes:context": "[elsewhere"}) == settings()
+
+
+def test_a_private_key_is_refused_and_not_repeated() -> None:
+    key = "-----BEGIN OPENSSH PRIVATE KEY-----\nc2VjcmV0" * 2
+    broken = [
+        {**config(), "slurmstack:users": "[" + json.dumps(key)},
+        config(lambda values: put(values, "users[0].ssh_keys", [key])),
+        config(lambda values: put(values, "users[0].ssh_keys", key)),
+        config(lambda values: put(values, "users[0].name", key)),
+    ]
+    for values in broken:
+        with pytest.raises(SettingsError) as caught:
+            from_config(values)
+        assert "c2Vj" not in str(caught.value)
+
+
+def test_of_many_mistakes_ten_are_told() -> None:
+    nodesets = [{"name": f"n{n}", "replicas": -1, "cpus": 1, "memory": "1GiB"} for n in range(13)]
+
+    with pytest.raises(SettingsError) as caught:
+        from_config(config(lambda values: values.update(nodesets=nodesets)))
+
+    assert str(caught.value).count("expected at least 0") == 10
+    assert str(caught.value).endswith("; and 3 more")
+
+
+# --- Anything at all -----------------------------------------------------------------------------
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.from_regex(
+        r"[0-9]{1,400}(:[0-9]{1,400})?|[a-z]-\[[0-9,-]{1,9}\]|[0-9]+[GT]iB", fullmatch=True
+    )
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text() | st.just("secure"), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+CONCRETE = [*NUMBERS, *CHOICES, *SWITCHES, *LISTS, *MAPPINGS, *WORDS]
+
+
+def said(read: Callable[[], object]) -> str:
+    """What is said of settings that are refused; nothing where they are taken."""
+    try:
+        read()
+    except SettingsError as error:
+        return str(error)
+    return ""
+
+
+@hypothesis_settings(max_examples=300, deadline=None)
+@given(key=st.sampled_from(CONCRETE), value=JSON)
+@example(key="partitions[0].max_time", value="9" * 400 + ":0")
+@example(key="nodesets[0].memory", value="9" * 5000 + "GiB")
+@example(key="users[0].name", value="\ud800")
+def test_any_value_anywhere_is_taken_or_refused_in_one_line(key: str, value: object) -> None:
+    assert said(lambda: from_config(config(base=changed(key, value)))).isprintable()
+
+
+@hypothesis_settings(max_examples=200, deadline=None)
+@given(key=st.sampled_from(list(FULL)), text=st.text() | st.text('[]{}",:1 an').map("[".__add__))
+def test_any_text_of_pulumis_is_taken_or_refused_in_one_line(key: str, text: str) -> None:
+    handed = {**config(base=FULL), f"slurmstack:{key}": text}
+    assert said(lambda: from_config(handed)).isprintable()
+
+
+@hypothesis_settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(key=st.sampled_from(CONCRETE), value=JSON)
+def test_any_value_in_a_stack_file_is_taken_or_refused_in_one_line(
+    key: str, value: object, tmp_path: Path
+) -> None:
+    config = {f"slurmstack:{name}": part for name, part in changed(key, value).items()}
+    (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": config}))
+    assert said(lambda: read_stack("lab", tmp_path)).isprintable()
+
+
+@hypothesis_settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    text=st.text()
+    | st.text("{}[]&*!:-?|>%@'\"\n\t ,#a0.").map("config: {slurmstack:users: ".__add__)
+    | st.binary().map(lambda data: data.decode("latin-1"))
+)
+def test_any_text_in_a_stack_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.lab.yaml").write_text(text, encoding="utf-8", errors="replace", newline="")
+    with pytest.raises(SettingsError) as caught:
+        read_stack("lab", tmp_path)
+    assert str(caught.value).isprintable()

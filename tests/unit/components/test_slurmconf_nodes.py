@@ -1,0 +1,276 @@
+"""Nodes, their GPUs and partitions as Slurm is told of them."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.settings import Nodeset, Partition, Settings
+from components.slurmconf import config_files, config_mark, node_conf
+from tests.unit.components.parsed import lines, options, records, words
+from tests.unit.components.stack import FULL, settings
+
+Values = dict[str, Any]
+
+GPU: Values = {
+    "name": "gpu",
+    "replicas": 2,
+    "cpus": 64,
+    "memory": "512GiB",
+    "gpus": {"type": "h100", "count": 8},
+}
+
+
+def nodeset(**fields: Any) -> Nodeset:
+    return Nodeset.model_validate(
+        {"name": "n", "replicas": 4, "cpus": 16, "memory": "8GiB", **fields}
+    )
+
+
+def files(*nodesets: Values, **further: Any) -> dict[str, str]:
+    return config_files(settings(lambda v: v.update(nodesets=list(nodesets), **further)))
+
+
+# --- GPUs ----------------------------------------------------------------------------------------
+
+
+def gres(**gpus: Any) -> dict[str, str]:
+    return files({**GPU, "gpus": {**GPU["gpus"], **gpus}})
+
+
+def test_gpus_are_found_by_device_and_nothing_else_is_looked_for() -> None:
+    first, line = lines(gres()["gres.conf"])
+
+    assert first == "AutoDetect=off"
+    assert words(line) == {
+        "NodeName": "gpu-[0-9999]",
+        "Name": "gpu",
+        "Type": "h100",
+        "File": "/dev/nvidia[0-7]",
+    }
+
+
+def test_a_single_gpu_is_the_first_device() -> None:
+    (line,) = lines(gres(count=1)["gres.conf"])[1:]
+
+    assert words(line)["File"] == "/dev/nvidia0"
+
+
+def test_shards_are_counted_over_all_gpus_of_a_node() -> None:
+    found = gres(shards=4)
+    _, shard = lines(found["gres.conf"])[1:]
+
+    assert words(shard) == {"NodeName": "gpu-[0-9999]", "Name": "shard", "Count": "32"}
+    assert options(found["slurm.conf"])["GresTypes"] == "gpu,shard"
+
+
+def test_mig_slices_take_the_place_of_whole_gpus() -> None:
+    found = gres(mig={"3g.40gb": 2, "1g.10gb": 4})
+
+    assert [
+        (word["Name"], word["Type"], word["Count"], word["Flags"])
+        for word in map(words, lines(found["gres.conf"])[1:])
+    ] == [("gpu", "1g.10gb", "4", "CountOnly"), ("gpu", "3g.40gb", "2", "CountOnly")]
+    assert options(found["slurm.conf"])["GresTypes"] == "gpu"
+
+
+def test_each_type_of_gpu_has_its_line() -> None:
+    old = {**GPU, "name": "old", "gpus": {"type": "v100", "count": 2}}
+
+    found = [words(line) for line in lines(files(old, GPU)["gres.conf"])[1:]]
+
+    assert [(word["NodeName"], word["Type"]) for word in found] == [
+        ("gpu-[0-9999]", "h100"),
+        ("old-[0-9999]", "v100"),
+    ]
+
+
+def test_without_gpus_there_is_no_gres() -> None:
+    found = config_files(settings())
+
+    assert "gres.conf" not in found
+    assert "GresTypes" not in options(found["slurm.conf"])
+
+
+def test_a_resize_leaves_gres_conf_as_it_is() -> None:
+    assert files(GPU)["gres.conf"] == files({**GPU, "replicas": 500})["gres.conf"]
+
+
+# --- Nodes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, {"CPUs": "16", "RealMemory": "7168", "Feature": "n"}),
+        ({"features": ["b", "a"]}, {"Feature": "n,a,b"}),
+        ({"sockets": 2}, {"Sockets": "2", "CoresPerSocket": "8", "ThreadsPerCore": "1"}),
+        ({"threads_per_core": 2}, {"Sockets": "1", "CoresPerSocket": "8", "ThreadsPerCore": "2"}),
+        (
+            {"sockets": 2, "threads_per_core": 2},
+            {"Sockets": "2", "CoresPerSocket": "4", "ThreadsPerCore": "2"},
+        ),
+        ({"weight": 7}, {"Weight": "7"}),
+        ({"parameters": {"TmpDisk": 1000}}, {"TmpDisk": "1000"}),
+        ({"parameters": {"realmemory": 100}}, {"realmemory": "100"}),
+        ({"gpus": {"type": "h100", "count": 8}}, {"Gres": "gpu:h100:8"}),
+        ({"gpus": {"type": "h100", "count": 8, "shards": 4}}, {"Gres": "gpu:h100:8,shard:32"}),
+        (
+            {"gpus": {"type": "a100", "count": 1, "mig": {"3g.40gb": 1, "1g.10gb": 4}}},
+            {"Gres": "gpu:1g.10gb:4,gpu:3g.40gb:1"},
+        ),
+    ],
+)
+def test_a_node_says_what_it_has(fields: Values, said: dict[str, str]) -> None:
+    found = words(node_conf(nodeset(**fields)))
+
+    assert {key: found.get(key) for key in said} == said
+
+
+def test_a_parameter_of_the_operators_own_stands_alone() -> None:
+    found = words(node_conf(nodeset(parameters={"realmemory": 100, "WEIGHT": 3}, weight=7)))
+
+    assert [key for key in found if key.lower() == "realmemory"] == ["realmemory"]
+    assert [key for key in found if key.lower() == "weight"] == ["WEIGHT"]
+
+
+def test_static_nodes_are_listed_with_what_they_say_and_dynamic_ones_are_not() -> None:
+    found = files({**GPU, "kind": "static"}, {**GPU, "name": "cpu", "gpus": None})
+
+    (line,) = records(found["slurm.conf"], "NodeName")
+    assert line == {
+        "NodeName": "gpu-[0-1]",
+        **words(node_conf(Nodeset.model_validate(GPU))),
+        "State": "CLOUD",
+        "NodeAddr": "192.0.2.1",
+    }
+    assert "SlurmctldPrimaryOnProg" in options(found["slurm.conf"])
+
+
+def test_without_static_nodes_none_is_listed_or_marked_as_down() -> None:
+    for nodesets in ([GPU], [{**GPU, "kind": "static", "replicas": 0}]):
+        text = files(*nodesets)["slurm.conf"]
+        assert records(text, "NodeName") == []
+        assert "SlurmctldPrimaryOnProg" not in options(text)
+
+
+# --- Partitions ----------------------------------------------------------------------------------
+
+
+def partition(**fields: Any) -> dict[str, str]:
+    """A partition over `cpu`, parsed back."""
+    one = {"name": "main", "nodesets": ["cpu"], **fields}
+    further: Values = {"partitions": [one], "groups": [{"name": "lab", "gid": 5000}]}
+    if {"preempt_mode", "grace_time"} & set(fields):
+        further["slurm"] = {"preemption": {"type": "partition_prio"}}
+    text = config_files(settings(lambda v: v.update(further)))["slurm.conf"]
+    (found,) = records(text, "PartitionName")
+    return found
+
+
+PLAIN = {
+    "PartitionName": "main",
+    "Nodes": "cpu",
+    "Default": "NO",
+    "DefMemPerCPU": "896",
+    "MaxTime": "UNLIMITED",
+    "State": "UP",
+    "OverSubscribe": "NO",
+}
+PARTITIONS: list[tuple[str, Any, dict[str, str]]] = [
+    ("default", True, {"Default": "YES"}),
+    ("state", "drain", {"State": "DRAIN"}),
+    ("max_time", "2-00:00:00", {"MaxTime": "2-00:00:00"}),
+    ("default_time", "04:00:00", {"DefaultTime": "04:00:00"}),
+    ("min_nodes", 0, {"MinNodes": "0"}),
+    ("max_nodes", 4, {"MaxNodes": "4"}),
+    ("memory_per_cpu", "2GiB", {"DefMemPerCPU": "2048"}),
+    ("priority_tier", 0, {"PriorityTier": "0"}),
+    ("priority_job_factor", 65535, {"PriorityJobFactor": "65535"}),
+    ("preempt_mode", "suspend", {"PreemptMode": "SUSPEND"}),
+    ("grace_time", 0, {"GraceTime": "0"}),
+    ("qos", "high", {"QOS": "high"}),
+    ("allow_qos", ["a", "b"], {"AllowQos": "a,b"}),
+    ("deny_qos", ["a", "b"], {"DenyQos": "a,b"}),
+    ("allow_accounts", ["a", "b"], {"AllowAccounts": "a,b"}),
+    ("allow_groups", ["lab", "student"], {"AllowGroups": "lab,student"}),
+    ("hidden", True, {"Hidden": "YES"}),
+    ("exclusive", True, {"OverSubscribe": "EXCLUSIVE"}),
+    ("over_subscribe", "force", {"OverSubscribe": "FORCE"}),
+    ("parameters", {"LLN": True, "MaxCPUsPerNode": 8}, {"LLN": "YES", "MaxCPUsPerNode": "8"}),
+    ("nodesets", ["cpu", "big"], {"Nodes": "big,cpu"}),
+    ("name", "other", {"PartitionName": "other"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"), PARTITIONS, ids=[field for field, _, _ in PARTITIONS]
+)
+def test_a_field_of_a_partition_says_one_thing(
+    field: str, value: Any, said: dict[str, str]
+) -> None:
+    assert partition(**{field: value}) == {**PLAIN, **said}
+
+
+def test_every_field_of_a_partition_is_tried() -> None:
+    assert {field for field, _, _ in PARTITIONS} == set(Partition.model_fields)
+
+
+def test_a_parameter_of_a_partition_replaces_ours() -> None:
+    found = partition(max_time="60", parameters={"maxtime": 30})
+
+    assert [(key, value) for key, value in found.items() if key.lower() == "maxtime"] == [
+        ("maxtime", "30")
+    ]
+
+
+# --- All of them ---------------------------------------------------------------------------------
+
+
+def shuffled(value: Any, order: random.Random) -> Any:
+    """The same with the keys of every mapping in another order."""
+    if isinstance(value, dict):
+        keys = order.sample(sorted(value), len(value))
+        return {key: shuffled(value[key], order) for key in keys}
+    if isinstance(value, list):
+        return [shuffled(item, order) for item in value]
+    return value
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_order_in_which_a_stack_is_written_does_not_matter(seed: int, tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text("{}")
+    order = random.Random(seed)
+    values = json.loads(json.dumps(FULL))
+    values["slurm"]["scheduler"]["parameters"] = {"bf_window": 60, "defer": True, "assoc_limit": 1}
+    values["nodesets"][1]["gpus"]["mig"] = {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}
+    values["nodesets"][0]["parameters"] = {"TmpDisk": 1, "MemSpecLimit": 2, "CoreSpecCount": 1}
+    other = shuffled(values, order)
+    order.shuffle(other["nodesets"])
+    for part in other["partitions"]:
+        order.shuffle(part["nodesets"])
+
+    assert other != values or json.dumps(other) != json.dumps(values)
+    assert all_of(settings(base=other), tmp_path) == all_of(settings(base=values), tmp_path)
+
+
+def all_of(stack: Settings, root: Path) -> list[tuple[str, str]]:
+    return [*config_files(stack, root).items(), ("mark", config_mark(stack, root))]
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_ten_thousand_nodes_in_two_hundred_nodesets_fit_into_a_config_map(kind: str) -> None:
+    nodesets = [
+        {**GPU, "name": f"gpu-of-rack-{n}", "kind": kind, "replicas": 50, "features": ["nvlink"]}
+        for n in range(200)
+    ]
+    partitions = [
+        {"name": f"rack-{nodeset['name']}", "nodesets": [nodeset["name"]]} for nodeset in nodesets
+    ] + [{"name": "all", "nodesets": [nodeset["name"] for nodeset in nodesets]}]
+
+    found = files(*nodesets, partitions=partitions)
+
+    # A ConfigMap, and a request to etcd, holds about a mebibyte; two versions may be in flight.
+    assert sum(map(len, found.values())) < 256 * 1024

@@ -1,0 +1,346 @@
+"""slurm.conf beyond nodes and partitions, and the files beside it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.conventions import SCRIPTS
+from components.settings import Settings, SettingsError
+from components.settings.slurm import REPEATABLE, key_of
+from components.slurmconf import config_files, config_mark, script_files
+from tests.unit.components.parsed import lines, options, records, words
+from tests.unit.components.stack import settings
+
+SCRIPT = "#!/bin/sh\nexit 0\n"
+LUA = "function slurm_job_submit() end function slurm_job_modify() end"
+STATIC = [
+    {"name": name, "kind": "static", "replicas": 4, "cpus": 8, "memory": "32GiB"}
+    for name in ("left", "right")
+]
+
+
+def files(root: Path = Path(), **slurm: Any) -> dict[str, str]:
+    return config_files(settings(lambda v: v.update(slurm=slurm)), root)
+
+
+def conf(**slurm: Any) -> dict[str, str]:
+    return options(files(**slurm)["slurm.conf"])
+
+
+@pytest.mark.parametrize(
+    ("slurm", "said"),
+    [
+        ({"timeouts": {"message": 20}}, {"MessageTimeout": "20"}),
+        ({"timeouts": {"tcp": 5}}, {"TCPTimeout": "5"}),
+        ({"timeouts": {"slurmctld": 60}}, {"SlurmctldTimeout": "60"}),
+        ({"timeouts": {"slurmd": 60}}, {"SlurmdTimeout": "60"}),
+        ({"timeouts": {"kill_wait": 60}}, {"KillWait": "60"}),
+        ({"timeouts": {"unkillable_step": 300}}, {"UnkillableStepTimeout": "300"}),
+        ({"timeouts": {"inactive": 60}}, {"InactiveLimit": "60"}),
+        ({"timeouts": {"wait": 60}}, {"WaitTime": "60"}),
+        ({"timeouts": {"complete": 60}}, {"CompleteWait": "60"}),
+        ({"timeouts": {"min_job_age": 60}}, {"MinJobAge": "60"}),
+        ({"max_jobs": 100}, {"MaxJobCount": "100"}),
+        ({"scheduler": {"type": "builtin"}}, {"SchedulerType": "sched/builtin"}),
+        ({"priority": {"type": "multifactor"}}, {"PriorityType": "priority/multifactor"}),
+    ],
+)
+def test_a_setting_says_one_thing(slurm: dict[str, Any], said: dict[str, str]) -> None:
+    found, plain = conf(**slurm), conf()
+
+    assert found.items() >= said.items()
+    assert said.items() - plain.items(), "it was so without the setting"
+
+
+def test_without_a_wait_for_ending_nodes_slurm_is_told_of_none() -> None:
+    assert "CompleteWait" not in conf()
+
+
+def test_parameters_of_the_scheduler_go_over_the_defaults_by_name() -> None:
+    chosen = {"bf_max_time": 30, "defer_batch": False, "defer": True, "bf_continue": False}
+
+    found = conf(scheduler={"parameters": chosen})["SchedulerParameters"].split(",")
+
+    assert {"bf_max_time=30", "defer", "bf_max_job_test=1000"} <= set(found)
+    assert not {"defer_batch", "bf_continue"} & {word.split("=")[0] for word in found}
+    assert found == sorted(found)
+
+
+def test_parameters_of_slurmctld_stand_beside_ours() -> None:
+    chosen = {"idle_on_node_suspend": True, "max_dbd_msg_action": "exit", "off": False}
+
+    first, mark, *further = conf(slurmctld_parameters=chosen)["SlurmctldParameters"].split(",")
+
+    assert first == "enable_configless"
+    assert mark.startswith("slurmstack=")
+    assert further == ["idle_on_node_suspend", "max_dbd_msg_action=exit"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "of_partition", "said"),
+    [
+        ("none", "requeue", None, ("preempt/none", "OFF")),
+        ("partition_prio", "requeue", None, ("preempt/partition_prio", "REQUEUE")),
+        ("partition_prio", "cancel", "off", ("preempt/partition_prio", "CANCEL")),
+        ("partition_prio", "suspend", None, ("preempt/partition_prio", "SUSPEND,GANG")),
+        ("partition_prio", "requeue", "suspend", ("preempt/partition_prio", "REQUEUE,GANG")),
+        ("qos", "cancel", None, ("preempt/qos", "CANCEL")),
+    ],
+)
+def test_jobs_that_are_suspended_anywhere_need_the_gang_scheduler(
+    kind: str, mode: str, of_partition: str | None, said: tuple[str, str]
+) -> None:
+    queue = {"name": "main", "nodesets": ["cpu"], "preempt_mode": of_partition}
+    slurm = {"preemption": {"type": kind, "mode": mode}}
+
+    found = options(
+        config_files(settings(lambda v: v.update(slurm=slurm, partitions=[queue])))["slurm.conf"]
+    )
+
+    assert (found["PreemptType"], found["PreemptMode"]) == said
+
+
+def test_weights_count_only_where_priority_is_by_them() -> None:
+    weights = {"age": 1, "association": 2, "fairshare": 3, "job_size": 4, "partition": 5, "qos": 6}
+    chosen = {"tres": {"node": 1, "cpu": 2}, "max_age": "1-0", "decay_half_life": "2-0"}
+
+    found = conf(priority={"type": "multifactor", **weights, **chosen, "favor_small": True})
+
+    prefix = "Priority"
+    assert {key.removeprefix(prefix): found[key] for key in found if key.startswith(prefix)} == {
+        "Type": "priority/multifactor",
+        "WeightAge": "1",
+        "WeightAssoc": "2",
+        "WeightFairshare": "3",
+        "WeightJobSize": "4",
+        "WeightPartition": "5",
+        "WeightQOS": "6",
+        "WeightTRES": "cpu=2,node=1",
+        "MaxAge": "1-0",
+        "DecayHalfLife": "2-0",
+        "FavorSmall": "YES",
+    }
+    assert [key for key in conf() if key.startswith(prefix)] == ["PriorityType"]
+
+
+# --- Topology ------------------------------------------------------------------------------------
+
+
+def topology(kind: str, **parts: Any) -> dict[str, str]:
+    slurm = {"topology": {"kind": kind, **parts}}
+    return config_files(settings(lambda v: v.update(nodesets=STATIC, slurm=slurm)))
+
+
+def test_a_tree_names_nodes_by_hostlist_and_switches_by_name() -> None:
+    found = topology(
+        "tree",
+        switches=[
+            {"name": "top", "switches": ["two", "one"]},
+            {"name": "one", "nodes": "left-[0-2]"},
+            {"name": "two", "nodes": "left-3", "nodesets": ["right"]},
+        ],
+    )
+
+    assert [words(line) for line in lines(found["topology.conf"])] == [
+        {"SwitchName": "top", "Switches": "one,two"},
+        {"SwitchName": "one", "Nodes": "left-[0-2]"},
+        {"SwitchName": "two", "Nodes": "left-3,right-[0-3]"},
+    ]
+    assert options(found["slurm.conf"])["TopologyPlugin"] == "topology/tree"
+
+
+def test_blocks_name_their_nodes_and_the_sizes_that_jobs_are_planned_with() -> None:
+    blocks = [{"name": "a", "nodesets": ["left"]}, {"name": "b", "nodes": "right-[0-3]"}]
+
+    found = topology("block", blocks=blocks, block_sizes=[4, 8])
+
+    assert [words(line) for line in lines(found["topology.conf"])] == [
+        {"BlockName": "a", "Nodes": "left-[0-3]"},
+        {"BlockName": "b", "Nodes": "right-[0-3]"},
+        {"BlockSizes": "4,8"},
+    ]
+    assert options(found["slurm.conf"])["TopologyPlugin"] == "topology/block"
+
+
+def test_without_a_topology_there_is_no_file_of_it() -> None:
+    found = topology("none")
+
+    assert "topology.conf" not in found
+    assert "TopologyPlugin" not in options(found["slurm.conf"])
+
+
+# --- Scripts -------------------------------------------------------------------------------------
+
+PATHS = {
+    "prolog": ("Prolog", "prolog"),
+    "epilog": ("Epilog", "epilog"),
+    "task_prolog": ("TaskProlog", f"{SCRIPTS}/task_prolog"),
+    "task_epilog": ("TaskEpilog", f"{SCRIPTS}/task_epilog"),
+    "health_check": ("HealthCheckProgram", f"{SCRIPTS}/health_check"),
+}
+
+
+@pytest.mark.parametrize("source", ["text", "file"])
+@pytest.mark.parametrize("name", PATHS)
+def test_a_script_is_named_in_slurm_conf_and_comes_with_it_or_is_mounted(
+    name: str, source: str, tmp_path: Path
+) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "one.sh").write_text(SCRIPT)
+    given = {"text": SCRIPT} if source == "text" else {"file": "scripts/one.sh"}
+    stack = settings(lambda v: v.update(slurm={name: given}))
+    key, path = PATHS[name]
+
+    shipped, mounted = config_files(stack, tmp_path), script_files(stack, tmp_path)
+
+    assert options(shipped["slurm.conf"])[key] == path
+    assert (mounted if path.startswith("/") else shipped)[name] == SCRIPT
+    assert (name in mounted) != (name in shipped)
+
+
+def test_without_scripts_slurm_conf_names_none() -> None:
+    assert not {key for key, _ in PATHS.values()} & set(conf())
+    assert script_files(settings()) == {}
+
+
+def test_a_health_check_says_when_and_where() -> None:
+    check = {"text": SCRIPT, "interval": 60, "node_states": ["idle", "cycle"]}
+
+    found = conf(health_check=check)
+
+    assert (found["HealthCheckInterval"], found["HealthCheckNodeState"]) == ("60", "IDLE,CYCLE")
+    assert "HealthCheckInterval" not in conf()
+
+
+def test_scripts_of_tasks_can_be_read_in_the_jail() -> None:
+    found = files(task_epilog={"text": SCRIPT})
+    (plugin,) = lines(found["plugstack.conf"])
+    readable = [word.partition("=")[2] for word in plugin.split() if word.startswith("bind_ro=")]
+
+    script = Path(options(found["slurm.conf"])["TaskEpilog"])
+    assert any(script.is_relative_to(folder) for folder in readable)
+
+
+def test_a_lua_script_comes_with_the_configuration() -> None:
+    found = files(job_submit_lua={"text": LUA})
+
+    assert found["job_submit.lua"] == LUA
+    assert options(found["slurm.conf"])["JobSubmitPlugins"] == "lua"
+    assert "JobSubmitPlugins" not in conf()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("lost.sh", None, "lost.sh: No such file or directory; give a file of the project"),
+        ("folder", None, "folder: Is a directory; give a file of the project"),
+        ("bytes.sh", b"\xff\xfe", "bytes.sh: is no text; give a file of the project"),
+        ("nul\0", None, r"nul\x00: is no text; give a file of the project"),
+        ("plain.sh", b"exit 0", "plain.sh: expected a script, which begins with '#!'"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("key", "read"), [("prolog", config_files), ("health_check", script_files)]
+)
+def test_a_script_that_cannot_be_used_is_named(
+    key: str,
+    read: Callable[[Settings, Path], object],
+    name: str,
+    content: bytes | None,
+    message: str,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "folder").mkdir()
+    if content:
+        (tmp_path / name).write_bytes(content)
+    stack = settings(lambda v: v.update(slurm={key: {"file": name}}))
+
+    with pytest.raises(SettingsError) as caught:
+        read(stack, tmp_path)
+
+    assert str(caught.value) == f"slurmstack:slurm.{key}.file: {message}"
+
+
+def test_another_text_of_a_script_that_slurmctld_sends_is_another_configuration() -> None:
+    one = settings(lambda v: v.update(slurm={"prolog": {"text": SCRIPT}}))
+    other = settings(lambda v: v.update(slurm={"prolog": {"text": f"{SCRIPT}# other\n"}}))
+
+    assert config_mark(one) != config_mark(other)
+
+
+# --- Lines of the operator's own -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ["KillWait=60", "killwait=60", "KILLWAIT = 60", "KillWait=60 # x"])
+def test_a_line_of_the_operators_own_takes_the_place_of_ours(line: str) -> None:
+    text = files(extra={"slurm.conf": [line]})["slurm.conf"]
+
+    assert [found for found in lines(text) if key_of(found) == "killwait"] == [line]
+    assert lines(text)[-1] == line
+
+
+@given(
+    chosen=st.lists(
+        st.sampled_from([key for key in conf() if key not in {"ClusterName", "SlurmUser"}]),
+        unique=True,
+    )
+)
+def test_no_key_of_slurm_conf_stands_twice(chosen: list[str]) -> None:
+    owned = ("Slurmctld", "SlurmdPort", "StateSave")
+    keys = [key for key in chosen if not key.startswith(owned)]
+
+    text = files(extra={"slurm.conf": [f"{key.upper()}=x" for key in keys]})["slurm.conf"]
+
+    found = [key_of(line) for line in lines(text) if key_of(line) not in REPEATABLE | {"nodeset"}]
+    assert len(found) == len(set(found))
+    assert {key.lower() for key in keys} <= set(found)
+
+
+def test_keys_that_may_stand_on_several_lines_are_added() -> None:
+    extra = ["NodeName=far-[0-1] CPUs=1", "PartitionName=far Nodes=far-[0-1]"]
+
+    text = files(extra={"slurm.conf": extra})["slurm.conf"]
+
+    assert [record["NodeName"] for record in records(text, "NodeName")] == ["far-[0-1]"]
+    assert [record["PartitionName"] for record in records(text, "PartitionName")] == ["main", "far"]
+
+
+def test_lines_for_other_files_follow_ours_or_make_the_file() -> None:
+    found = files(extra={"plugstack.conf": ["optional /x.so"], "mpi.conf": ["PMIxDebug=1"]})
+
+    ours, theirs = lines(found["plugstack.conf"])
+    assert ours.startswith("required ")
+    assert theirs == "optional /x.so"
+    assert found["mpi.conf"] == "PMIxDebug=1\n"
+
+
+# --- cgroups -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "plugin", "tracking"),
+    [
+        ("disabled", "disabled", "proctrack/linuxproc"),
+        ("auto", "autodetect", "proctrack/cgroup"),
+        ("v1", "cgroup/v1", "proctrack/cgroup"),
+        ("v2", "cgroup/v2", "proctrack/cgroup"),
+    ],
+)
+def test_cgroups_constrain_jobs_where_slurm_makes_them(
+    cgroups: str, plugin: str, tracking: str
+) -> None:
+    found = files(cgroups=cgroups)
+    cgroup, slurm = options(found["cgroup.conf"]), options(found["slurm.conf"])
+
+    constrained = {key for key in cgroup if key.startswith("Constrain")}
+    assert cgroup["CgroupPlugin"] == plugin
+    assert slurm["ProctrackType"] == tracking
+    assert constrained == (
+        set()
+        if cgroups == "disabled"
+        else {"ConstrainCores", "ConstrainDevices", "ConstrainRAMSpace"}
+    )
