@@ -87,7 +87,9 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                         "name": "check",
                         **pods.image("controller", args.images),
                         "command": [f"{c.SPANK_DIR}/check"],
-                        "args": [f"{name} {conf}" for name, conf in args.node_confs.items()],
+                        "args": [
+                            f"{name} {conf}" for name, conf in sorted(args.node_confs.items())
+                        ],
                         **pods.security(user=c.SLURM_ID),
                         **pods.requests("50m", "64Mi"),
                         "terminationMessagePolicy": "FallbackToLogsOnError",

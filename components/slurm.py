@@ -43,7 +43,10 @@ class Slurm(pulumi.ComponentResource):
         settings = args.settings
         child = pulumi.ResourceOptions(parent=self)
         namespace = k8s.core.v1.Namespace(
-            "namespace", metadata={"name": settings.namespace}, opts=child
+            "namespace",
+            metadata={"name": settings.namespace},
+            # A namespace takes its claims with it; and it comes first, before anything has changed.
+            opts=pulumi.ResourceOptions(parent=self, protect=settings.protect_data),
         )
         self.namespace = namespace.metadata.name
         images = pods.Images(settings.registry, settings.pull_secrets)

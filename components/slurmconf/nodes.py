@@ -12,7 +12,7 @@ _NOWHERE = "192.0.2.1"
 
 def node_conf(nodeset: Nodeset) -> str:
     """What a node of this nodeset says of itself when it registers (`slurmd -Z --conf`)."""
-    features = ",".join((nodeset.name, *nodeset.features))
+    features = ",".join((nodeset.name, *sorted(nodeset.features)))
     ours: dict[str, object] = {
         "CPUs": nodeset.cpus,
         **_layout(nodeset),

@@ -3,6 +3,7 @@
 import asyncio
 import runpy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 class Registration:
     """One raw RegisterResource request."""
 
+    urn: str
     type: str
     name: str
     parent: str
@@ -30,6 +32,8 @@ class Registration:
     inputs: dict[str, Any]
     """As on the wire: secrets are still wrapped."""
     dependencies: frozenset[str]
+    property_dependencies: dict[str, tuple[str, ...]]
+    """By name of an input, the resources that it comes from."""
 
 
 class _Echo(mocks.Mocks):
@@ -55,6 +59,7 @@ class _Recorder(mocks.MockMonitor):
         response = super().RegisterResource(request)  # type: ignore[no-untyped-call]
         self.requests.append(
             Registration(
+                urn=response.urn,
                 type=request.type,
                 name=request.name,
                 parent=request.parent,
@@ -63,6 +68,9 @@ class _Recorder(mocks.MockMonitor):
                 provider=request.provider,
                 inputs=json_format.MessageToDict(request.object),
                 dependencies=frozenset(request.dependencies),
+                property_dependencies={
+                    key: tuple(found.urns) for key, found in request.propertyDependencies.items()
+                },
             )
         )
         return response
@@ -85,12 +93,17 @@ class Graph:
         return found
 
 
-def _program() -> None:
-    runpy.run_path(str(ROOT / "__main__.py"))
+def _program(root: Path) -> None:
+    runpy.run_path(str(root / "__main__.py"))
 
 
-def record(monkeypatch: pytest.MonkeyPatch, values: dict[str, str] | None = None) -> Graph:
-    """Runs the unmodified program to its end and returns all that it registered."""
+def record(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str] | None = None, root: Path = ROOT
+) -> Graph:
+    """Runs the unmodified program to its end and returns all that it registered.
+
+    Below `root` it finds the files that the settings name.
+    """
     monkeypatch.setattr(
         pulumi.runtime, "get_config_env", lambda: config() if values is None else values
     )
@@ -99,7 +112,7 @@ def record(monkeypatch: pytest.MonkeyPatch, values: dict[str, str] | None = None
     asyncio.set_event_loop(loop)
     try:
         mocks.set_mocks(_Echo(), project="slurmstack", stack="test", monitor=monitor)
-        loop.run_until_complete(stack.run_pulumi_func(_program))
+        loop.run_until_complete(stack.run_pulumi_func(partial(_program, root)))
     finally:
         loop.close()
     return Graph(tuple(monitor.requests), frozenset(monitor.outputs_registered))

@@ -105,7 +105,7 @@ def test_a_resize_leaves_gres_conf_as_it_is() -> None:
     ("fields", "said"),
     [
         ({}, {"CPUs": "16", "RealMemory": "7168", "Feature": "n"}),
-        ({"features": ["b", "a"]}, {"Feature": "n,b,a"}),
+        ({"features": ["b", "a"]}, {"Feature": "n,a,b"}),
         ({"sockets": 2}, {"Sockets": "2", "CoresPerSocket": "8", "ThreadsPerCore": "1"}),
         ({"threads_per_core": 2}, {"Sockets": "1", "CoresPerSocket": "8", "ThreadsPerCore": "2"}),
         (

@@ -1,0 +1,563 @@
+"""What each edit of the settings does to the graph: the whole of it, and nothing else."""
+
+import copy
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from components.settings import Settings
+from components.settings.slurm import Slurm
+from engine.values import changed_paths
+from tests.unit.components.effects import Effect, effect
+from tests.unit.components.graph import ROOT, Graph, record
+from tests.unit.components.stack import KEY, VALID, config
+
+Values = dict[str, Any]
+Change = Callable[[Values], object]
+
+BIG, CPU = "nodeset-big-slurmd", "nodeset-cpu-slurmd"
+NODESETS = {BIG, CPU}
+ASKED_FOR = "reconciler-nodesets"
+FILES = {
+    "keys.json": '{"keys": []}',
+    "prolog.sh": "#!/bin/sh\nexit 0\n",
+    "other.sh": "#!/bin/sh\nexit 1\n",
+}
+"""Files of the project that settings name."""
+
+
+def does(**names: Iterable[str]) -> Effect:
+    return Effect(**{kind: frozenset(found) for kind, found in names.items()})
+
+
+def and_conf(effect: Effect) -> Effect:
+    """The effect, and that Slurm's configuration is tried, and then read without a restart."""
+    return replace(
+        effect,
+        updated=effect.updated | {"config-candidate", "controller-config"},
+        replaced=effect.replaced | {"config-check", "controller-config-in-force"},
+    )
+
+
+NOTHING = does()
+CONF = and_conf(NOTHING)
+SCRIPTS = does(updated={"config-scripts"})
+ACCOUNTS = does(updated={"users-accounts", "users-keys"}, replaced={"jail-homes"})
+JOBS = {"config-check", "controller-config-in-force", "jail-homes", "jail-populate"}
+NEW_IMAGES = does(
+    rolled={"controller-slurmctld", "login-sshd", "rest-slurmrestd", "reconciler-agent", *NODESETS},
+    replaced=JOBS,
+)
+AFTER_THE_CONTROLLER = {
+    *("controller-config-in-force", "controller-service", "login-service", "login-sshd"),
+    *("reconciler-agent", "rest-service", "rest-slurmrestd", *NODESETS),
+}
+DATA = {
+    *("controller-slurmctld", "controller-state", "jail-claim"),
+    *("munge-password", "munge-secret", "jwt-password", "jwt-secret"),
+    *("login-host-key-seed", "login-host-key"),
+}
+"""What a cluster cannot lose: its state, its users' files, and what others trust it by."""
+EVERYTHING_IN_THE_NAMESPACE = {
+    *(DATA - {"munge-password", "jwt-password", "login-host-key-seed"}),
+    *("namespace", "hosts", "users-accounts", "users-keys", ASKED_FOR),
+    *("config-candidate", "config-scripts", "controller-config", *JOBS, *AFTER_THE_CONTROLLER),
+}
+
+
+def described(nodeset: str) -> Effect:
+    """A dynamic nodeset says something else of its nodes; slurmctld is asked whether it may."""
+    return does(rolled={nodeset}, replaced={"config-check"})
+
+
+# --- Edits ---------------------------------------------------------------------------------------
+
+
+def top(**fields: Any) -> Change:
+    return lambda values: values.update(fields)
+
+
+def cpu(**fields: Any) -> Change:
+    return lambda values: values["nodesets"][0].update(fields)
+
+
+def big(**fields: Any) -> Change:
+    return lambda values: values["nodesets"][1].update(fields)
+
+
+def slurm(**fields: Any) -> Change:
+    return top(slurm=fields)
+
+
+def extra(file: str, *lines: str) -> Change:
+    return slurm(extra={file: list(lines)})
+
+
+def researcher(**fields: Any) -> Change:
+    return lambda values: values["users"][0].update(fields)
+
+
+def partition(name: str = "main", **fields: Any) -> Values:
+    return {"name": name, "nodesets": ["cpu"], **fields}
+
+
+def partitions(*given: Values) -> Change:
+    return top(partitions=list(given))
+
+
+def existing(service: str = "LoadBalancer", **fields: Any) -> Change:
+    return top(
+        cluster={"kind": "existing", "kubeconfig": "/kubeconfig", **fields},
+        login={"service": service},
+    )
+
+
+NEW = {"name": "new", "replicas": 1, "cpus": 8, "memory": "64GiB"}
+H100 = {"type": "h100", "count": 8}
+GROUP = {"name": "lab", "gid": 3000, "members": ["researcher", "student"]}
+TAINT = {"key": "gpu", "effect": "NoSchedule"}
+AFFINITY: Values = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+TREE = {"kind": "tree", "switches": [{"name": "s", "nodesets": ["big"]}]}
+TRUE = {"text": "#!/bin/sh\nexit 0\n"}
+FALSE = {"text": "#!/bin/sh\nexit 1\n"}
+LUA = {
+    "text": "function slurm_job_submit() return slurm.SUCCESS end\n"
+    "function slurm_job_modify() return slurm.SUCCESS end\n"
+}
+SCRATCH = {"name": "more", "path": "/more", "empty": {}}
+STATIC = big(kind="static")
+UNPROTECTED = top(protect_data=False)
+
+
+def as_it_is(_values: Values) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One row: what is edited, and all that this does."""
+
+    sentence: str
+    change: Change
+    expected: Effect
+    given: Change = as_it_is
+    """What the settings said before, beyond the valid ones."""
+    moves_data: bool = False
+    """Says by itself that the data is to be elsewhere."""
+
+    def before(self) -> Values:
+        values = copy.deepcopy(VALID)
+        self.given(values)
+        return values
+
+    def after(self) -> Values:
+        values = self.before()
+        self.change(values)
+        return values
+
+
+EDITS = [
+    Edit("nothing is edited", as_it_is, NOTHING),
+    # --- Nodesets: how many
+    Edit("a nodeset grows", cpu(replicas=3), does(updated={CPU, ASKED_FOR})),
+    Edit("a nodeset shrinks", cpu(replicas=1), does(updated={CPU, ASKED_FOR})),
+    Edit("a nodeset has no nodes for now", cpu(replicas=0), does(updated={CPU, ASKED_FOR})),
+    Edit(
+        "the cluster grows past the room that slurmctld has for nodes",
+        cpu(replicas=1000),
+        and_conf(does(updated={CPU, ASKED_FOR})),
+    ),
+    Edit(
+        "a static nodeset grows",
+        big(replicas=4),
+        and_conf(does(updated={BIG, ASKED_FOR})),
+        given=STATIC,
+    ),
+    Edit(
+        "a nodeset is added",
+        lambda values: values["nodesets"].append(NEW),
+        and_conf(does(created={"nodeset-new-slurmd"}, updated={ASKED_FOR})),
+    ),
+    Edit(
+        "a nodeset is removed",
+        lambda values: values["nodesets"].pop(),
+        and_conf(does(deleted={BIG}, updated={ASKED_FOR})),
+    ),
+    Edit(
+        "a nodeset gets another name",
+        big(name="huge"),
+        and_conf(does(deleted={BIG}, created={"nodeset-huge-slurmd"}, updated={ASKED_FOR})),
+    ),
+    Edit("nodesets stand in another order", lambda v: v["nodesets"].reverse(), NOTHING),
+    # --- Nodesets: what their nodes are
+    Edit("nodes get more CPUs", big(cpus=16), described(BIG)),
+    Edit(
+        "the leanest nodes get more CPUs, and jobs by default less memory for each",
+        cpu(cpus=4),
+        and_conf(described(CPU)),
+    ),
+    Edit("nodes get more memory", big(memory="128GiB"), described(BIG)),
+    Edit("nodes are told their sockets", big(sockets=2), described(BIG)),
+    Edit("nodes get GPUs", big(gpus=H100), and_conf(described(BIG))),
+    Edit(
+        "nodes get fewer GPUs",
+        big(gpus={**H100, "count": 4}),
+        and_conf(described(BIG)),
+        given=big(gpus=H100),
+    ),
+    Edit(
+        "GPUs are shared",
+        big(gpus={**H100, "shards": 4}),
+        and_conf(described(BIG)),
+        given=big(gpus=H100),
+    ),
+    Edit("nodes get a feature", big(features=["fast", "avx512"]), described(BIG)),
+    Edit(
+        "features stand in another order",
+        big(features=["avx512", "fast"]),
+        NOTHING,
+        given=big(features=["fast", "avx512"]),
+    ),
+    Edit("nodes get a weight", big(weight=10), described(BIG)),
+    Edit("nodes get a further parameter", big(parameters={"TmpDisk": 1000}), described(BIG)),
+    Edit("a nodeset becomes static", STATIC, and_conf(described(BIG))),
+    Edit("a static nodeset gets a weight", big(weight=10), CONF, given=STATIC),
+    Edit("a static nodeset gets a feature", big(features=["avx512"]), CONF, given=STATIC),
+    Edit(
+        "a static nodeset's nodes get more CPUs",
+        big(cpus=16),
+        and_conf(does(rolled={BIG})),
+        given=STATIC,
+    ),
+    # --- Nodesets: what their pods are
+    Edit("pods reserve fewer CPUs", big(cpu_request=0.5), does(rolled={BIG})),
+    Edit("pods get a bound on their disk", big(ephemeral_storage="9GiB"), does(rolled={BIG})),
+    Edit("pods are to run elsewhere", big(node_selector={"pool": "big"}), does(rolled={BIG})),
+    Edit("pods bear a taint", big(tolerations=[TAINT]), does(rolled={BIG})),
+    Edit("pods have an affinity", big(affinity=AFFINITY), does(rolled={BIG})),
+    Edit("pods get a priority", big(priority_class="high"), does(rolled={BIG})),
+    Edit("pods get a further volume", big(volumes=[SCRATCH]), does(rolled={BIG})),
+    Edit("nodes get longer to leave", big(drain_grace=7200), does(rolled={BIG})),
+    # --- Partitions
+    Edit("a partition is named", partitions(partition(default=True)), CONF),
+    Edit(
+        "a partition is added",
+        partitions(partition(), partition("long")),
+        CONF,
+        given=partitions(partition()),
+    ),
+    Edit(
+        "a partition is removed",
+        partitions(partition()),
+        CONF,
+        given=partitions(partition(), partition("long")),
+    ),
+    Edit(
+        "a partition gets a limit",
+        partitions(partition(max_time="1-00:00:00")),
+        CONF,
+        given=partitions(partition()),
+    ),
+    Edit(
+        "a partition is closed",
+        partitions(partition(state="drain")),
+        CONF,
+        given=partitions(partition()),
+    ),
+    Edit(
+        "a partition is served by another nodeset too",
+        partitions(partition(nodesets=["cpu", "big"])),
+        CONF,
+        given=partitions(partition()),
+    ),
+    Edit(
+        "a partition's nodesets stand in another order",
+        partitions(partition(nodesets=["big", "cpu"])),
+        NOTHING,
+        given=partitions(partition(nodesets=["cpu", "big"])),
+    ),
+    Edit(
+        "partitions stand in another order, in which sinfo shows them",
+        partitions(partition("long"), partition()),
+        CONF,
+        given=partitions(partition(), partition("long")),
+    ),
+    # --- Slurm
+    Edit("the scheduler is tuned", slurm(scheduler={"parameters": {"bf_max_time": 120}}), CONF),
+    Edit("the scheduler is another", slurm(scheduler={"type": "builtin"}), CONF),
+    Edit("a daemon may be silent for longer", slurm(timeouts={"slurmd": 600}), CONF),
+    Edit("jobs make way for others", slurm(preemption={"type": "partition_prio"}), CONF),
+    Edit("the queue has an order", slurm(priority={"type": "multifactor", "age": 1}), CONF),
+    Edit("there is room for more jobs", slurm(max_jobs=100_000), CONF),
+    Edit(
+        "slurmctld gets a parameter",
+        slurm(slurmctld_parameters={"idle_on_node_suspend": True}),
+        CONF,
+    ),
+    Edit("a prolog is added", slurm(prolog=TRUE), CONF),
+    Edit("a prolog says something else", slurm(prolog=FALSE), CONF, given=slurm(prolog=TRUE)),
+    Edit(
+        "a prolog is in another file",
+        slurm(prolog={"file": "other.sh"}),
+        CONF,
+        given=slurm(prolog={"file": "prolog.sh"}),
+    ),
+    Edit("an epilog is added", slurm(epilog=TRUE), CONF),
+    Edit("a task prolog is added", slurm(task_prolog=TRUE), and_conf(SCRIPTS)),
+    Edit(
+        "a task prolog says something else",
+        slurm(task_prolog=FALSE),
+        SCRIPTS,
+        given=slurm(task_prolog=TRUE),
+    ),
+    Edit("a task epilog is added", slurm(task_epilog=TRUE), and_conf(SCRIPTS)),
+    Edit("nodes are looked after", slurm(health_check=TRUE), and_conf(SCRIPTS)),
+    Edit(
+        "nodes are looked after less often",
+        slurm(health_check={**TRUE, "interval": 600}),
+        CONF,
+        given=slurm(health_check=TRUE),
+    ),
+    Edit("jobs are looked at when they are submitted", slurm(job_submit_lua=LUA), CONF),
+    Edit("nodes have a topology", slurm(topology=TREE), CONF, given=STATIC),
+    Edit("Slurm makes cgroups", slurm(cgroups="v2"), CONF),
+    Edit("slurm.conf gets a line", extra("slurm.conf", "SlurmctldDebug=debug"), CONF),
+    Edit("slurm.conf gets a line instead of ours", extra("slurm.conf", "KillWait=5"), CONF),
+    Edit("cgroup.conf gets a line", extra("cgroup.conf", "ConstrainCores=yes"), CONF),
+    Edit("a file is added for Slurm", extra("mpi.conf", "PMIxTimeout=60"), CONF),
+    # --- Users
+    Edit(
+        "a user is added",
+        lambda values: values["users"].append({"name": "guest", "uid": 2500}),
+        ACCOUNTS,
+    ),
+    Edit("a user is removed", lambda values: values["users"].pop(), ACCOUNTS),
+    Edit("a user gets another key", researcher(ssh_keys=[f"{KEY}2"]), does(updated={"users-keys"})),
+    Edit(
+        "a user gets another shell",
+        researcher(shell="/bin/dash"),  # noqa: S604  # no subprocess
+        does(updated={"users-accounts"}, replaced={"jail-homes"}),
+    ),
+    Edit("users stand in another order", lambda v: v["users"].reverse(), NOTHING),
+    Edit("a group is added", top(groups=[GROUP]), does(updated={"users-accounts"})),
+    Edit(
+        "a group loses a member",
+        top(groups=[{**GROUP, "members": ["student"]}]),
+        does(updated={"users-accounts"}),
+        given=top(groups=[GROUP]),
+    ),
+    Edit(
+        "a group is removed",
+        top(groups=[]),
+        does(updated={"users-accounts"}),
+        given=top(groups=[GROUP]),
+    ),
+    # --- Volumes
+    Edit("the jail grows", top(jail={"size": "200GiB"}), does(updated={"jail-claim"})),
+    Edit("the jail is filled again", top(jail={"refresh": 1}), does(replaced={"jail-populate"})),
+    Edit(
+        "the controller's volume grows",
+        top(controller={"state_size": "20GiB"}),
+        does(updated={"controller-state"}),
+    ),
+    Edit(
+        "the jail is to be of another storage class",
+        top(jail={"storage_class": "fast"}),
+        does(refused={"jail-claim"}),
+        moves_data=True,
+    ),
+    Edit(
+        "the jail, unprotected, is to be of another storage class",
+        top(jail={"storage_class": "fast"}),
+        does(
+            replaced={"jail-claim", "jail-homes", "jail-populate"}
+            | {"login-service", "login-sshd", *NODESETS}
+        ),
+        given=UNPROTECTED,
+        moves_data=True,
+    ),
+    Edit(
+        "the controller's volume is to be of another storage class",
+        top(controller={"storage_class": "fast"}),
+        does(refused={"controller-state"}),
+        moves_data=True,
+    ),
+    Edit(
+        "the controller's volume, unprotected, is to be of another storage class",
+        top(controller={"storage_class": "fast"}),
+        does(replaced={"controller-state", "controller-slurmctld", *AFTER_THE_CONTROLLER}),
+        given=UNPROTECTED,
+        moves_data=True,
+    ),
+    Edit(
+        "a second controller is to wait",
+        top(controller={"standby": True}),
+        does(refused={"controller-state"}),
+        moves_data=True,
+    ),
+    Edit("data is not protected any more", UNPROTECTED, NOTHING),
+    # --- Keys and tokens
+    Edit(
+        "the munge key is rotated",
+        top(auth={"rotations": ["2026-12-01T03:00:00Z"]}),
+        does(created={"munge-password-1796094000"}, updated={"munge-secret"}),
+    ),
+    Edit(
+        "a rotation that has passed is removed",
+        top(auth={"rotations": ["2026-12-01T03:00:00Z"]}),
+        does(deleted={"munge-password-1764558000"}, updated={"munge-secret"}),
+        given=top(auth={"rotations": ["2025-12-01T03:00:00Z", "2026-12-01T03:00:00Z"]}),
+    ),
+    Edit("another's tokens are taken", top(rest={"jwks": "keys.json"}), CONF),
+    Edit(
+        "another's tokens name the user otherwise",
+        top(rest={"jwks": "keys.json", "user_claim": "sub"}),
+        CONF,
+        given=top(rest={"jwks": "keys.json"}),
+    ),
+    # --- Ways in
+    Edit("slurmrestd gets more pods", top(rest={"replicas": 3}), does(updated={"rest-slurmrestd"})),
+    Edit(
+        "the login node is at another port",
+        top(login={"service": "NodePort", "node_port": 32223}),
+        does(updated={"login-service"}),
+    ),
+    Edit(
+        "the login node is reached otherwise",
+        top(login={"service": "ClusterIP"}),
+        does(updated={"login-service"}),
+        given=existing(),
+    ),
+    # --- The whole
+    Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),
+    Edit("the registry wants credentials", top(pull_secrets=["registry"]), NEW_IMAGES),
+    Edit("the local cluster gets a node", lambda v: v["cluster"].update(nodes=3), NOTHING),
+    Edit(
+        "the cluster is named otherwise in the kubeconfig",
+        existing(context="other"),
+        does(updated={"kubernetes"}),
+        given=existing(),
+    ),
+    Edit(
+        "the cluster's DNS has another domain",
+        existing(domain="k8s.example.org"),
+        does(rolled={"controller-slurmctld", "login-sshd", *NODESETS}),
+        given=existing(),
+    ),
+    # That slurmctld refuses it is another test's business (tests/e2e).
+    Edit("the cluster gets another name", top(cluster_name="other"), CONF),
+    Edit(
+        "the namespace is to be another",
+        top(namespace="other"),
+        does(refused={"namespace"}),
+        moves_data=True,
+    ),
+    Edit(
+        "the namespace, unprotected, is to be another",
+        top(namespace="other"),
+        does(replaced=EVERYTHING_IN_THE_NAMESPACE | {"controller-slurmctld"}),
+        given=UNPROTECTED,
+        moves_data=True,
+    ),
+]
+
+
+# --- The table -----------------------------------------------------------------------------------
+
+
+GraphOf = Callable[[Values], Graph]
+EffectOf = Callable[[Edit], Effect]
+
+
+@pytest.fixture(scope="module")
+def graph_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphOf]:
+    """What the program asks for by some settings, asked once."""
+    root = tmp_path_factory.mktemp("project")
+    (root / "__main__.py").symlink_to(ROOT / "__main__.py")
+    for name, text in FILES.items():
+        (root / name).write_text(text)
+    graphs: dict[str, Graph] = {}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+
+        def graph_of(values: Values) -> Graph:
+            key = repr(values)
+            if key not in graphs:
+                graphs[key] = record(monkeypatch, config(base=values), root)
+            return graphs[key]
+
+        yield graph_of
+
+
+@pytest.fixture(scope="module")
+def effect_of(graph_of: GraphOf) -> EffectOf:
+    return functools.cache(lambda edit: effect(graph_of(edit.before()), graph_of(edit.after())))
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.sentence)
+def test_an_edit_does_this_and_nothing_else(effect_of: EffectOf, edit: Edit) -> None:
+    assert effect_of(edit) == edit.expected
+
+
+# --- What is true of all of them -----------------------------------------------------------------
+
+
+def touched(edit: Edit) -> tuple[tuple[str | int, ...], ...]:
+    """Paths of the settings that the edit touches."""
+    return changed_paths(edit.before(), edit.after())
+
+
+def test_the_table_has_something_to_say_of_every_setting() -> None:
+    sections = {path[0] for edit in EDITS for path in touched(edit)}
+
+    assert sections == set(Settings.model_fields)
+
+
+def test_no_edit_takes_a_cluster_its_data_unless_it_says_so(
+    graph_of: GraphOf, effect_of: EffectOf
+) -> None:
+    assert {resource.name for resource in graph_of(VALID).resources} >= DATA
+    for edit in EDITS:
+        if not edit.moves_data:
+            done = effect_of(edit)
+            assert not DATA & (done.deleted | done.replaced), edit.sentence
+
+
+def test_data_that_is_to_move_stays_where_it_is_protected(effect_of: EffectOf) -> None:
+    for edit in (edit for edit in EDITS if edit.moves_data):
+        done = effect_of(replace(edit, given=as_it_is))
+        assert done == does(refused=done.refused), f"{edit.sentence}: nothing has begun"
+        assert done.refused, edit.sentence
+
+
+def test_no_edit_of_slurms_own_settings_replaces_a_pod(effect_of: EffectOf) -> None:
+    own = [edit for edit in EDITS if {path[0] for path in touched(edit)} & {"slurm", "partitions"}]
+
+    settings = {key for edit in own for key in edit.after().get("slurm", ())}
+    assert settings == set(Slurm.model_fields), "there is a row for each"
+    for edit in own:
+        done = effect_of(edit)
+        assert not done.rolled | done.created | done.deleted, edit.sentence
+        assert done.replaced <= CONF.replaced, f"{edit.sentence}: Jobs alone"
+
+
+@pytest.mark.parametrize("replicas", [0, 1, 3, 400])
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_a_resize_touches_one_statefulset(graph_of: GraphOf, kind: str, replicas: int) -> None:
+    edit = Edit("", cpu(replicas=replicas), NOTHING, given=cpu(kind=kind))
+    resized = does(updated={CPU, ASKED_FOR})
+
+    done = effect(graph_of(edit.before()), graph_of(edit.after()))
+
+    assert done == (and_conf(resized) if kind == "static" else resized)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_a_thousand_nodes_are_as_many_resources_as_one(graph_of: GraphOf, kind: str) -> None:
+    def count(replicas: int) -> int:
+        edit = Edit("", cpu(replicas=replicas, kind=kind), NOTHING)
+        return len(graph_of(edit.after()).resources)
+
+    assert count(1) == count(1000)
