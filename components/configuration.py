@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.auth import Auth, Conf, pod_security
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class SlurmConfigArgs:
     scripts: Mapping[str, str]
     """Scripts that workers run, by name."""
     images: pods.Images
-    munge_secret: pulumi.Input[str]
+    auth: Auth
 
 
 class SlurmConfig(pulumi.ComponentResource):
@@ -77,16 +78,20 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
             },
             "spec": {
                 **pods.pod_defaults(args.images),
-                **pods.munge_pod_security(),
+                **pod_security(args.auth),
                 "restartPolicy": "Never",
                 # slurmctld starts only on a host of the name that its configuration gives it.
                 "hostname": c.CONTROLLER_HOST,
-                "initContainers": [pods.munge_sidecar(args.images)],
+                "initContainers": args.auth.sidecars(
+                    args.images,
+                    Conf(mount=pods.mount("candidate", c.SLURM_ETC, read_only=True)),
+                ),
                 "containers": [
                     {
                         "name": "check",
                         **pods.image("controller", args.images),
                         "command": [f"{c.SPANK_DIR}/check"],
+                        "env": args.auth.daemon_environment(),
                         "args": [
                             f"{name} {conf}" for name, conf in sorted(args.node_confs.items())
                         ],
@@ -94,7 +99,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                         **pods.requests("50m", "64Mi"),
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                         "volumeMounts": [
-                            pods.munge_socket(),
+                            *args.auth.daemon_mounts(),
                             pods.mount("candidate", c.SLURM_CANDIDATE, read_only=True),
                             pods.mount("in-force", c.SLURM_ETC, read_only=True),
                             pods.mount("state", c.CONTROLLER_SPOOL),
@@ -103,7 +108,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                     }
                 ],
                 "volumes": [
-                    *pods.munge_volumes(args.munge_secret),
+                    *args.auth.volumes(),
                     pods.config_volume("candidate", candidate),
                     # Not there before the first deploy, as it is made after this Job.
                     {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}},

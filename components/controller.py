@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.auth import Auth, Conf, pod_security
 from components.settings import Controller as ControllerSettings
 
 _CONFIG_DEADLINE = 300
@@ -19,7 +20,7 @@ class ControllerArgs:
     namespace: pulumi.Input[str]
     settings: ControllerSettings
     images: pods.Images
-    munge_secret: pulumi.Input[str]
+    auth: Auth
     jwt_secret: pulumi.Input[str]
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
@@ -126,7 +127,7 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
         "securityContext": {
             "fsGroup": c.SLURM_ID,
             "fsGroupChangePolicy": "OnRootMismatch",
-            "supplementalGroups": [c.MUNGE_ID],
+            "supplementalGroups": [args.auth.fs_group],
         },
         "affinity": {
             "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
@@ -139,10 +140,12 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
         # slurmctld's own clients must not go through its Service, which leads
         # nowhere until they have told that slurmctld is ready.
         "hostAliases": [{"ip": "127.0.0.1", "hostnames": [args.address]}],
-        "initContainers": [pods.munge_sidecar(args.images)],
-        "containers": [_slurmctld(args.images), _reload(args.images)],
+        "initContainers": args.auth.sidecars(
+            args.images, Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))
+        ),
+        "containers": [_slurmctld(args), _reload(args)],
         "volumes": [
-            *pods.munge_volumes(args.munge_secret),
+            *args.auth.volumes(),
             pods.config_volume("config", config),
             pods.claim_volume("state", state),
             pods.secret_volume("jwt", args.jwt_secret),
@@ -151,15 +154,15 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
     }
 
 
-def _reload(images: pods.Images) -> pods.Spec:
+def _reload(args: ControllerArgs) -> pods.Spec:
     return {
         "name": "reload",
-        **pods.image("controller", images),
+        **pods.image("controller", args.images),
         "command": [f"{c.SPANK_DIR}/reload"],
         **pods.security(user=c.SLURM_ID),
         **pods.requests("10m", "16Mi"),
         "volumeMounts": [
-            pods.munge_socket(),
+            *args.auth.client_mounts(),
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.users_mount(),
         ],
@@ -175,9 +178,11 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
             "metadata": {"labels": pods.labels("config")},
             "spec": {
                 **pods.pod_defaults(args.images),
-                **pods.munge_pod_security(),
+                **pod_security(args.auth),
                 "restartPolicy": "Never",
-                "initContainers": [pods.munge_sidecar(args.images)],
+                "initContainers": args.auth.sidecars(
+                    args.images, Conf(server=c.conf_server(args.address))
+                ),
                 "containers": [
                     {
                         "name": "wait",
@@ -188,22 +193,25 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
                         ],
                         **pods.security(user=c.SLURM_ID),
                         **pods.requests("10m", "16Mi"),
-                        "volumeMounts": [pods.munge_socket()],
+                        "volumeMounts": args.auth.client_mounts(),
                     }
                 ],
-                "volumes": pods.munge_volumes(args.munge_secret),
+                "volumes": args.auth.volumes(),
             },
         },
     }
 
 
-def _slurmctld(images: pods.Images) -> pods.Spec:
+def _slurmctld(args: ControllerArgs) -> pods.Spec:
     return {
         "name": "slurmctld",
-        **pods.image("controller", images),
+        **pods.image("controller", args.images),
         **pods.security(user=c.SLURM_ID),
         **pods.requests("100m", "64Mi"),
-        "env": [{"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
+        "env": [
+            {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+            *args.auth.daemon_environment(),
+        ],
         "ports": [{"name": "slurmctld", "containerPort": c.SLURMCTLD_PORT}],
         "readinessProbe": {
             "exec": {"command": ["scontrol", "ping"]},
@@ -218,7 +226,7 @@ def _slurmctld(images: pods.Images) -> pods.Spec:
             "failureThreshold": 3,
         },
         "volumeMounts": [
-            pods.munge_socket(),
+            *args.auth.daemon_mounts(),
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.mount("state", c.CONTROLLER_SPOOL),
             pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),

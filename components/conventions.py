@@ -23,7 +23,7 @@ HOSTS: Final = "hosts"
 CLUSTER_DOMAIN: Final = "cluster.local"
 """Domain of a Kubernetes cluster that was given no other."""
 
-MUNGE_SECRET: Final = "munge-key"
+AUTH_SECRET: Final = "auth-key"
 JWT_SECRET: Final = "jwt-key"
 NODESETS_CONFIG: Final = "nodesets"
 HOST_KEY_SECRET: Final = "login-host-key"
@@ -75,7 +75,10 @@ SLURM_RUN: Final = "/run/slurm"
 """Where sackd keeps the configuration that it fetched; clients look here by themselves."""
 MUNGE_RUN: Final = "/run/munge"
 """Where everybody but munged itself finds the socket's directory: munge's own default."""
-MUNGE_SECRET_DIR: Final = "/etc/munge-secret"
+AUTH_SECRET_DIR: Final = "/etc/auth-secret"
+"""Where munged or sackd finds the keys, each under the moment from which it counts."""
+AUTH_KEYS: Final = "/run/slurm-keys"
+"""Volume of sackd, slurmctld and slurmd with the file that they have their keys from."""
 MUNGE_OWN: Final = "/run/munged"
 """munged's volume: the key's copy in `key`, and `socket`, which the others mount."""
 MUNGE_SOCKET: Final = f"{MUNGE_OWN}/socket/munge.socket.2"
@@ -101,11 +104,22 @@ JWT_KEY_DIR: Final = "/etc/slurmstack/jwt"
 JWT_KEY: Final = f"{JWT_KEY_DIR}/jwt_hs256.key"
 """Key that slurmctld signs and checks tokens with."""
 WORKER_VOLUMES: Final = frozenset(
-    {"jail", "munge", "munge-secret", "scratch", "scripts", "shm", "slurm-key", "spool", "users"}
+    {
+        "auth-keys",
+        "auth-secret",
+        "jail",
+        "munge",
+        "scratch",
+        "scripts",
+        "shm",
+        "slurm-run",
+        "spool",
+        "users",
+    }
 )
 """Names of the volumes that every worker has: a further one called so would collide with them."""
 WORKER_PATHS: Final = (
-    *(JAIL, SLURM_ETC, SLURM_RUN, MUNGE_RUN, EXTRAUSERS, WORKER_SPOOL, WORKER_SCRATCH),
+    *(JAIL, SLURM_ETC, SLURM_RUN, MUNGE_RUN, AUTH_KEYS, EXTRAUSERS, WORKER_SPOOL, WORKER_SCRATCH),
     *(SPANK_DIR, SLURM_PLUGIN_DIR, "/dev", "/proc", "/sys"),
 )
 """Paths of a worker that nothing else may be mounted at, below (the jail's excepted) or above."""

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from components import conventions as c
 from components import pods
+from components.auth import Auth, Conf, pod_security
 from components.settings import Login as LoginSettings
 
 _SSHD_CAPABILITIES = (
@@ -65,7 +66,7 @@ class LoginArgs:
     namespace: pulumi.Input[str]
     settings: LoginSettings
     images: pods.Images
-    munge_secret: pulumi.Input[str]
+    auth: Auth
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
     keys: pulumi.Input[str]
@@ -87,7 +88,7 @@ class Login(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("login", "Login"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        # 64 letters and digits hold more random bits than the key. No RandomBytes: see munge.
+        # 64 letters and digits hold more random bits than the key. No RandomBytes: see auth.
         seed = random.RandomPassword(f"{name}-host-key-seed", length=64, special=False, opts=child)
         key = k8s.core.v1.Secret(
             f"{name}-host-key",
@@ -96,6 +97,8 @@ class Login(pulumi.ComponentResource):
             string_data={"host_key": seed.result.apply(host_key)},
             opts=child,
         )
+        conf = Conf(server=args.conf_server)
+        brings_conf = args.auth.brings_conf
         sshd = k8s.apps.v1.StatefulSet(
             f"{name}-sshd",
             metadata={"name": c.LOGIN, "namespace": args.namespace},
@@ -111,14 +114,17 @@ class Login(pulumi.ComponentResource):
                     "spec": {
                         **pods.pod_defaults(args.images),
                         **pods.named(args.hosts_domain),
-                        **pods.munge_pod_security(),
-                        "initContainers": [pods.munge_sidecar(args.images), _sackd(args)],
+                        **pod_security(args.auth),
+                        "initContainers": [
+                            *args.auth.sidecars(args.images, conf),
+                            *([] if brings_conf else [_sackd(args)]),
+                        ],
                         "containers": [_sshd(args)],
                         "volumes": [
-                            *pods.munge_volumes(args.munge_secret),
+                            *args.auth.volumes(),
                             pods.claim_volume("jail", args.jail_claim),
                             pods.config_volume("keys", args.keys),
-                            pods.disk_volume("slurm-run"),
+                            *([] if brings_conf else [pods.disk_volume("slurm-run")]),
                             pods.disk_volume("tmp"),
                             pods.secret_volume("host-key", key.metadata.name),
                             pods.users_volume(args.accounts),
@@ -165,11 +171,12 @@ def _sackd(args: LoginArgs) -> pods.Spec:
             "periodSeconds": 1,
             "failureThreshold": 300,
         },
-        "volumeMounts": [pods.munge_socket(), pods.mount("slurm-run", c.SLURM_RUN)],
+        "volumeMounts": [*args.auth.client_mounts(), pods.mount("slurm-run", c.SLURM_RUN)],
     }
 
 
 def _sshd(args: LoginArgs) -> pods.Spec:
+    run = pods.mount("slurm-run", f"{c.JAIL}{c.SLURM_RUN}", read_only=True)
     return {
         "name": "sshd",
         **pods.image("login", args.images),
@@ -180,8 +187,8 @@ def _sshd(args: LoginArgs) -> pods.Spec:
         "volumeMounts": [
             pods.mount("jail", c.JAIL),
             pods.mount("tmp", f"{c.JAIL}/tmp"),
-            pods.mount("slurm-run", f"{c.JAIL}{c.SLURM_RUN}", read_only=True),
-            pods.munge_socket(c.JAIL),
+            *args.auth.client_mounts(c.JAIL),
+            *([] if args.auth.brings_conf else [run]),
             pods.mount("keys", c.AUTHORIZED_KEYS, read_only=True),
             pods.mount("host-key", c.HOST_KEY, read_only=True),
             pods.users_mount(),

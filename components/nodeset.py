@@ -7,6 +7,7 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.auth import Auth, Conf, pod_security
 from components.settings import Empty, Volume
 from components.settings import Nodeset as NodesetSettings
 from components.slurmconf import node_conf
@@ -37,7 +38,7 @@ class NodesetArgs:
     namespace: pulumi.Input[str]
     settings: NodesetSettings
     images: pods.Images
-    munge_secret: pulumi.Input[str]
+    auth: Auth
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
     scripts: pulumi.Input[str]
@@ -79,13 +80,16 @@ class Nodeset(pulumi.ComponentResource):
                     "spec": {
                         **pods.pod_defaults(args.images),
                         **pods.named(args.hosts_domain),
-                        **pods.munge_pod_security(),
+                        **pod_security(args.auth),
                         **_placement(settings),
                         "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
-                        "initContainers": [pods.munge_sidecar(args.images), _join(args)],
+                        "initContainers": [
+                            *args.auth.sidecars(args.images, Conf(server=args.conf_server)),
+                            _join(args),
+                        ],
                         "containers": [_slurmd(args)],
                         "volumes": [
-                            *pods.munge_volumes(args.munge_secret),
+                            *args.auth.volumes(),
                             pods.claim_volume("jail", args.jail_claim),
                             pods.disk_volume("scratch"),
                             pods.disk_volume("spool"),
@@ -182,7 +186,7 @@ def _join(args: NodesetArgs) -> pods.Spec:
         "command": [f"{c.SPANK_DIR}/join"],
         "env": _environment(args),
         **pods.security(user=c.SLURM_ID),
-        "volumeMounts": [pods.munge_socket()],
+        "volumeMounts": args.auth.client_mounts(),
     }
 
 
@@ -196,6 +200,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         **pods.security(*_SLURMD_CAPABILITIES, user=0, unconfined=True),
         "env": [
             *_environment(args),
+            *args.auth.daemon_environment(),
             {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
         ],
@@ -211,7 +216,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         },
         "lifecycle": {"preStop": {"exec": {"command": [f"{c.SPANK_DIR}/leave"]}}},
         "volumeMounts": [
-            pods.munge_socket(),
+            *args.auth.daemon_mounts(),
             pods.mount("jail", c.JAIL),
             pods.mount("scratch", c.WORKER_SCRATCH),
             pods.mount("spool", c.WORKER_SPOOL),

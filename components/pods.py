@@ -1,4 +1,4 @@
-"""What the pods of the Slurm layer have in common: rights, volumes, munged, users."""
+"""What the pods of the Slurm layer have in common: rights, volumes, users."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -151,44 +151,6 @@ def disk_volume(name: str) -> Spec:
 def memory_volume(name: str, size: str) -> Spec:
     """Memory-backed files that go with the pod and count against its memory."""
     return {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
-
-
-# --- munged --------------------------------------------------------------------------------------
-
-
-def munge_sidecar(images: Images) -> Spec:
-    """munged, started before the pod's own daemon and stopped after it."""
-    return {
-        "name": "munge",
-        **image("base", images),
-        "command": [f"{c.SPANK_DIR}/munged"],
-        "restartPolicy": "Always",
-        **security(user=c.MUNGE_ID),
-        **requests("10m", "16Mi"),
-        "startupProbe": {
-            "exec": {"command": ["munge", f"--socket={c.MUNGE_SOCKET}", "--no-input"]},
-            "periodSeconds": 1,
-            "failureThreshold": 60,
-        },
-        "volumeMounts": [
-            mount("munge-secret", c.MUNGE_SECRET_DIR, read_only=True),
-            mount("munge", c.MUNGE_OWN),
-        ],
-    }
-
-
-def munge_volumes(secret: pulumi.Input[str]) -> list[Spec]:
-    return [secret_volume("munge-secret", secret), memory_volume("munge", "1Mi")]
-
-
-def munge_socket(root: str = "") -> Spec:
-    """Mount for who talks to munged, below `root`."""
-    return {**mount("munge", f"{root}{c.MUNGE_RUN}", read_only=True), "subPath": "socket"}
-
-
-def munge_pod_security() -> Spec:
-    """Lets munged's user read the mounted key."""
-    return {"securityContext": {"fsGroup": c.MUNGE_ID, "fsGroupChangePolicy": "OnRootMismatch"}}
 
 
 # --- Users ---------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ import pulumi_kubernetes as k8s
 from components import conventions as c
 from components import pods
 from components import users as people
+from components.auth import AuthKey, AuthKeyArgs, auth
 from components.configuration import SlurmConfig, SlurmConfigArgs
 from components.controller import Controller, ControllerArgs
 from components.jail import Jail, JailArgs
 from components.jwt import JwtKey, JwtKeyArgs
 from components.login import Login, LoginArgs
-from components.munge import MungeKey, MungeKeyArgs
 from components.nodeset import Nodeset, NodesetArgs
 from components.reconciler import Reconciler, ReconcilerArgs
 from components.rest import Rest, RestArgs
@@ -30,7 +30,7 @@ class SlurmArgs:
 
 
 class Slurm(pulumi.ComponentResource):
-    """Namespace, munge key, users, jail, controller, nodesets, login, REST and reconciler.
+    """Namespace, keys, users, jail, controller, nodesets, login, REST and reconciler.
 
     Its Kubernetes provider comes by `opts`.
     """
@@ -62,11 +62,8 @@ class Slurm(pulumi.ComponentResource):
             },
             opts=child,
         )
-        munge = MungeKey(
-            "munge",
-            MungeKeyArgs(namespace=self.namespace, rotations=settings.auth.rotations),
-            child,
-        )
+        key = AuthKey("auth", AuthKeyArgs(self.namespace, settings.auth.rotations), child)
+        how = auth(settings.auth, key.secret)
         jwt = JwtKey("jwt", JwtKeyArgs(self.namespace), child)
         users = people.Users(
             "users",
@@ -97,7 +94,7 @@ class Slurm(pulumi.ComponentResource):
                 },
                 scripts=script_files(settings, args.root),
                 images=images,
-                munge_secret=munge.secret,
+                auth=how,
             ),
             child,
         )
@@ -107,7 +104,7 @@ class Slurm(pulumi.ComponentResource):
                 namespace=self.namespace,
                 settings=settings.controller,
                 images=images,
-                munge_secret=munge.secret,
+                auth=how,
                 jwt_secret=jwt.secret,
                 accounts=users.accounts,
                 config=configuration.proven,
@@ -125,7 +122,7 @@ class Slurm(pulumi.ComponentResource):
                     namespace=self.namespace,
                     settings=nodeset,
                     images=images,
-                    munge_secret=munge.secret,
+                    auth=how,
                     accounts=users.accounts,
                     scripts=configuration.scripts,
                     jail_claim=jail.claim,
@@ -140,7 +137,7 @@ class Slurm(pulumi.ComponentResource):
                 namespace=self.namespace,
                 settings=settings.login,
                 images=images,
-                munge_secret=munge.secret,
+                auth=how,
                 accounts=users.accounts,
                 keys=users.keys,
                 jail_claim=jail.claim,

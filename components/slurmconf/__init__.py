@@ -62,7 +62,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
     slurm = settings.slurm
     files = {
         "cgroup.conf": _render("cgroup.conf", {"plugin": _CGROUP_PLUGINS[slurm.cgroups]}),
-        "plugstack.conf": _render("plugstack.conf", _PLUGSTACK),
+        "plugstack.conf": _render("plugstack.conf", _plugstack(settings)),
         "slurm.conf": _slurm_conf(settings, mark),
         **script_files(settings, root, SHIPPED),
     }
@@ -185,21 +185,26 @@ def _topology(settings: Settings) -> list[str]:
     return lines
 
 
-_PLUGSTACK: Mapping[str, object] = {
-    "plugin": c.SPANK_PLUGIN,
-    "jail": c.JAIL,
-    "scratch": c.WORKER_SCRATCH,
-    # The batch script and the fetched configuration are in the spool directory.
-    "writable": (c.WORKER_SPOOL, c.MUNGE_RUN),
-    # What slurmstepd and the clients inside a job still open after the change of root.
-    "readable": (
-        c.SPANK_DIR,
-        c.SLURM_PLUGIN_DIR,
-        c.EXTRAUSERS,
-        "/etc/hosts",
-        "/etc/resolv.conf",
-    ),
-}
+def _plugstack(settings: Settings) -> dict[str, object]:
+    return {
+        "plugin": c.SPANK_PLUGIN,
+        "jail": c.JAIL,
+        "scratch": c.WORKER_SCRATCH,
+        # The batch script and the fetched configuration are in the spool directory. Sockets are
+        # mounted read-only already.
+        "writable": (
+            c.WORKER_SPOOL,
+            c.MUNGE_RUN if settings.auth.type == "munge" else c.SLURM_RUN,
+        ),
+        # What slurmstepd and the clients inside a job still open after the change of root.
+        "readable": (
+            c.SPANK_DIR,
+            c.SLURM_PLUGIN_DIR,
+            c.EXTRAUSERS,
+            "/etc/hosts",
+            "/etc/resolv.conf",
+        ),
+    }
 
 
 def _render(name: str, values: Mapping[str, object]) -> str:

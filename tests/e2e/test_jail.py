@@ -73,7 +73,7 @@ def test_a_step_with_a_broken_jail_fails_clearly_and_never_runs_outside(cluster:
 
 
 def test_a_job_reaches_neither_the_munge_key_nor_kubernetes(cluster: Cluster) -> None:
-    script = "cat /etc/munge-secret/* /run/munged/key/* /run/secrets/*/*/token; env | grep KUBE"
+    script = "cat /etc/auth-secret/* /run/munged/key/* /run/secrets/*/*/token; env | grep KUBE"
     answer = cluster.ssh(f"srun sh -c '{script}; true' 2>/dev/null")
 
     assert answer.stdout.strip() == ""

@@ -12,7 +12,7 @@ from tests.e2e.cluster import Cluster
 def keys(cluster: Cluster) -> list[str]:
     """The munge key and the host key in every form that could be written somewhere."""
     forms = []
-    for secret, entry in (("munge-key", "0"), ("login-host-key", "host_key")):
+    for secret, entry in (("auth-key", "0"), ("login-host-key", "host_key")):
         encoded = cluster.kubectl(
             "get", "secret", secret, "-o", f"jsonpath={{.data.{entry.replace('.', chr(92) + '.')}}}"
         )

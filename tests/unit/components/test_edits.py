@@ -57,12 +57,12 @@ AFTER_THE_CONTROLLER = {
 }
 DATA = {
     *("controller-slurmctld", "controller-state", "jail-claim"),
-    *("munge-password", "munge-secret", "jwt-password", "jwt-secret"),
+    *("auth-password", "auth-secret", "jwt-password", "jwt-secret"),
     *("login-host-key-seed", "login-host-key"),
 }
 """What a cluster cannot lose: its state, its users' files, and what others trust it by."""
 EVERYTHING_IN_THE_NAMESPACE = {
-    *(DATA - {"munge-password", "jwt-password", "login-host-key-seed"}),
+    *(DATA - {"auth-password", "jwt-password", "login-host-key-seed"}),
     *("namespace", "hosts", "users-accounts", "users-keys", ASKED_FOR),
     *("config-candidate", "config-scripts", "controller-config", *JOBS, *AFTER_THE_CONTROLLER),
 }
@@ -403,12 +403,12 @@ EDITS = [
     Edit(
         "the munge key is rotated",
         top(auth={"rotations": ["2026-12-01T03:00:00Z"]}),
-        does(created={"munge-password-1796094000"}, updated={"munge-secret"}),
+        does(created={"auth-password-1796094000"}, updated={"auth-secret"}),
     ),
     Edit(
         "a rotation that has passed is removed",
         top(auth={"rotations": ["2026-12-01T03:00:00Z"]}),
-        does(deleted={"munge-password-1764558000"}, updated={"munge-secret"}),
+        does(deleted={"auth-password-1764558000"}, updated={"auth-secret"}),
         given=top(auth={"rotations": ["2025-12-01T03:00:00Z", "2026-12-01T03:00:00Z"]}),
     ),
     Edit("another's tokens are taken", top(rest={"jwks": "keys.json"}), CONF),

@@ -35,7 +35,7 @@ def test_every_component_registers_its_outputs(graph: Graph) -> None:
     registered = {urn.rsplit("::", 1)[1] for urn in graph.outputs_registered}
 
     assert components <= registered
-    assert {"munge", "users", "jail", "controller", "nodeset-cpu", "login"} <= components
+    assert {"auth", "users", "jail", "controller", "nodeset-cpu", "login"} <= components
 
 
 def test_everything_is_a_child_of_a_component_but_the_stack_and_its_provider(graph: Graph) -> None:
@@ -64,7 +64,7 @@ def test_every_kubernetes_object_goes_through_the_one_explicit_provider(graph: G
 
 
 def test_the_munge_key_and_the_host_key_are_secret_wherever_they_go(graph: Graph) -> None:
-    key = json.dumps(graph.one("munge-secret").inputs["stringData"])
+    key = json.dumps(graph.one("auth-secret").inputs["stringData"])
     host_key = json.dumps(graph.one("login-host-key").inputs["stringData"])
 
     assert SECRET_SIGNATURE in key
@@ -81,7 +81,7 @@ def test_a_rotation_adds_a_key_and_changes_no_other(monkeypatch: pytest.MonkeyPa
     before, after = record(monkeypatch), record(monkeypatch, config(rotate))
 
     changed = [r.name for r in after.resources if r not in before.resources]
-    assert sorted(changed) == ["munge-password-1796094000", "munge-secret"], "no pod rolls"
+    assert sorted(changed) == ["auth-password-1796094000", "auth-secret"], "no pod rolls"
     names = {r.name for r in after.resources}
     assert {r.name for r in before.resources} <= names, "the key in use stays"
 

@@ -1,0 +1,202 @@
+"""How Slurm's daemons and clients prove who they are: by munge, or by Slurm's own plugin."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import pulumi
+import pulumi_kubernetes as k8s
+import pulumi_random as random
+
+from components import conventions as c
+from components import pods
+from components.settings import Auth as AuthSettings
+
+
+@dataclass(frozen=True)
+class AuthKeyArgs:
+    namespace: pulumi.Input[str]
+    rotations: Sequence[datetime]
+    """Moments from which a further key counts."""
+
+
+class AuthKey(pulumi.ComponentResource):
+    """Random keys, kept only in encrypted state and in one Kubernetes Secret.
+
+    Munge knows one key at a time. So that all pods change it in the same second, each gets the next
+    one beforehand, with the moment from which it counts.
+    """
+
+    secret: pulumi.Output[str]
+    """Name of the Secret. Its entries are keys, named by the Unix time from which each counts; the
+    first one's name is `0`."""
+
+    def __init__(
+        self, name: str, args: AuthKeyArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("auth", "AuthKey"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        moments = {0: f"{name}-password"} | {
+            (since := int(moment.timestamp())): f"{name}-password-{since}"
+            for moment in args.rotations
+        }
+        secret = k8s.core.v1.Secret(
+            f"{name}-secret",
+            metadata={"name": c.AUTH_SECRET, "namespace": args.namespace},
+            type="Opaque",
+            # munged takes 32 to 1024 bytes as its key; 128 letters and digits hold 762 random bits.
+            # No RandomBytes: its id is the value itself, and ids stand in the state in plain.
+            string_data={
+                str(since): random.RandomPassword(
+                    resource, length=128, special=False, opts=child
+                ).result
+                for since, resource in sorted(moments.items())
+            },
+            opts=child,
+        )
+        self.secret = secret.metadata.name
+        self.register_outputs({"secret": self.secret})
+
+
+class Auth(Protocol):
+    """What a pod needs so that its daemons and clients can prove who they are."""
+
+    @property
+    def fs_group(self) -> int:
+        """Group that the pod's Secrets are readable for."""
+
+    @property
+    def brings_conf(self) -> bool:
+        """Whether the sidecars keep slurm.conf, too, where Slurm's clients look for it."""
+
+    def sidecars(self, images: pods.Images, conf: "Conf") -> list[pods.Spec]:
+        """Init containers that stay beside the pod's own, started before and stopped after them."""
+
+    def volumes(self) -> list[pods.Spec]: ...
+
+    def client_mounts(self, root: str = "") -> list[pods.Spec]:
+        """Mounts for who asks Slurm, below `root`."""
+
+    def daemon_mounts(self) -> list[pods.Spec]:
+        """Mounts for slurmctld and slurmd."""
+
+    def daemon_environment(self) -> list[pods.Spec]:
+        """Environment of slurmctld and slurmd."""
+
+
+@dataclass(frozen=True)
+class Conf:
+    """Where a pod has Slurm's configuration from: slurmctld, or a volume of its own."""
+
+    server: pulumi.Input[str] | None = None
+    """`host:port` of slurmctld."""
+    mount: pods.Spec | None = None
+    """Mount of the folder that holds slurm.conf."""
+
+
+def auth(settings: AuthSettings, secret: pulumi.Input[str]) -> Auth:
+    """What the settings chose, with the Secret of an `AuthKey`."""
+    return Munge(secret) if settings.type == "munge" else SlurmKey(secret)
+
+
+def pod_security(how: Auth) -> pods.Spec:
+    """Lets the sidecar read the mounted keys."""
+    return {"securityContext": {"fsGroup": how.fs_group, "fsGroupChangePolicy": "OnRootMismatch"}}
+
+
+@dataclass(frozen=True)
+class Munge:
+    """auth/munge: a munged in every pod, whose socket the others mount."""
+
+    secret: pulumi.Input[str]
+    fs_group: int = c.MUNGE_ID
+    brings_conf: bool = False
+
+    def sidecars(self, images: pods.Images, conf: Conf) -> list[pods.Spec]:
+        del conf  # munged needs none
+        munged = {
+            "name": "munge",
+            **pods.image("base", images),
+            "command": [f"{c.SPANK_DIR}/munged"],
+            "restartPolicy": "Always",
+            **pods.security(user=c.MUNGE_ID),
+            **pods.requests("10m", "16Mi"),
+            "startupProbe": {
+                "exec": {"command": ["munge", f"--socket={c.MUNGE_SOCKET}", "--no-input"]},
+                "periodSeconds": 1,
+                "failureThreshold": 60,
+            },
+            "volumeMounts": [
+                pods.mount("auth-secret", c.AUTH_SECRET_DIR, read_only=True),
+                pods.mount("munge", c.MUNGE_OWN),
+            ],
+        }
+        return [munged]
+
+    def volumes(self) -> list[pods.Spec]:
+        return [
+            pods.secret_volume("auth-secret", self.secret),
+            pods.memory_volume("munge", "1Mi"),
+        ]
+
+    def client_mounts(self, root: str = "") -> list[pods.Spec]:
+        socket = pods.mount("munge", f"{root}{c.MUNGE_RUN}", read_only=True)
+        return [{**socket, "subPath": "socket"}]
+
+    def daemon_mounts(self) -> list[pods.Spec]:
+        return self.client_mounts()
+
+    def daemon_environment(self) -> list[pods.Spec]:
+        return []
+
+
+@dataclass(frozen=True)
+class SlurmKey:
+    """auth/slurm: slurmctld and slurmd hold the keys, a sackd in every pod vouches for users."""
+
+    secret: pulumi.Input[str]
+    fs_group: int = c.SLURM_ID
+    brings_conf: bool = True
+
+    def sidecars(self, images: pods.Images, conf: Conf) -> list[pods.Spec]:
+        sackd = {
+            "name": "sackd",
+            **pods.image("login", images),
+            "command": [f"{c.SPANK_DIR}/sack"],
+            "restartPolicy": "Always",
+            "env": [
+                *self.daemon_environment(),
+                *([{"name": "SLURM_CONF_SERVER", "value": conf.server}] if conf.server else []),
+            ],
+            **pods.security(user=c.SLURM_ID),
+            **pods.requests("10m", "16Mi"),
+            "startupProbe": {
+                "exec": {"command": ["test", "-S", f"{c.SLURM_RUN}/sack.socket"]},
+                "periodSeconds": 1,
+                "failureThreshold": 300,
+            },
+            "volumeMounts": [
+                pods.mount("auth-secret", c.AUTH_SECRET_DIR, read_only=True),
+                pods.mount("auth-keys", c.AUTH_KEYS),
+                pods.mount("slurm-run", c.SLURM_RUN),
+                *([conf.mount] if conf.mount else []),
+            ],
+        }
+        return [sackd]
+
+    def volumes(self) -> list[pods.Spec]:
+        return [
+            pods.secret_volume("auth-secret", self.secret),
+            pods.memory_volume("auth-keys", "1Mi"),
+            pods.disk_volume("slurm-run"),
+        ]
+
+    def client_mounts(self, root: str = "") -> list[pods.Spec]:
+        return [pods.mount("slurm-run", f"{root}{c.SLURM_RUN}", read_only=True)]
+
+    def daemon_mounts(self) -> list[pods.Spec]:
+        return [pods.mount("auth-keys", c.AUTH_KEYS, read_only=True), *self.client_mounts()]
+
+    def daemon_environment(self) -> list[pods.Spec]:
+        return [{"name": "SLURM_SACK_JWKS", "value": f"{c.AUTH_KEYS}/slurm.jwks"}]
