@@ -91,6 +91,8 @@ class Conf:
 
     server: pulumi.Input[str] | None = None
     """`host:port` of slurmctld."""
+    follow: bool = False
+    """Whether its changes are followed, as where users find it; not beside slurmd."""
     mount: pods.Spec | None = None
     """Mount of the folder that holds slurm.conf."""
 
@@ -168,11 +170,12 @@ class SlurmKey:
             "env": [
                 *self.daemon_environment(),
                 *([{"name": "SLURM_CONF_SERVER", "value": conf.server}] if conf.server else []),
+                *([{"name": "FOLLOW", "value": "yes"}] if conf.follow else []),
             ],
             **pods.security(user=c.SLURM_ID),
             **pods.requests("10m", "16Mi"),
             "startupProbe": {
-                "exec": {"command": ["test", "-S", f"{c.SLURM_RUN}/sack.socket"]},
+                "exec": {"command": ["test", "-e", f"{c.SLURM_RUN}/ready"]},
                 "periodSeconds": 1,
                 "failureThreshold": 300,
             },

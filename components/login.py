@@ -97,7 +97,7 @@ class Login(pulumi.ComponentResource):
             string_data={"host_key": seed.result.apply(host_key)},
             opts=child,
         )
-        conf = Conf(server=args.conf_server)
+        conf = Conf(server=args.conf_server, follow=True)
         brings_conf = args.auth.brings_conf
         sshd = k8s.apps.v1.StatefulSet(
             f"{name}-sshd",

@@ -128,7 +128,7 @@ def all_changed_over(cluster: Cluster, since: int) -> None:
 
 
 def last_key(cluster: Cluster, pod: str) -> str:
-    log = cluster.kubectl("logs", pod, "-c", "auth")
+    log = cluster.kubectl("logs", pod, "-c", "munge")
     taken_over = re.findall(r"^the key of (\d+) takes over", log, re.MULTILINE)
     return str(taken_over[-1]) if taken_over else "0"
 

@@ -1,0 +1,88 @@
+"""A stack whose daemons trust each other by Slurm's own keys instead of munge."""
+
+import datetime
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.cluster import Cluster, eventually, local_cluster, write_stack
+
+KEYS = "cat /etc/auth-secret/* /run/slurm-keys/*"
+
+
+@pytest.fixture(scope="module")
+def second() -> Iterator[Cluster]:
+    stack = write_stack(
+        "test-auth-slurm",
+        cluster=local_cluster(1, api_port=18443, ssh_port=14222),
+        controller={"state_size": "1GiB"},
+        auth={"type": "slurm"},
+    )
+    try:
+        stack.up()
+        yield stack
+    finally:
+        stack.down()
+
+
+def test_jobs_run_without_a_munged_anywhere(second: Cluster) -> None:
+    second.wait_for_nodes("cpu-0", "cpu-1")
+    assert second.run("srun --nodes=2 id -un").split() == ["researcher", "researcher"]
+    # From within a job, too.
+    assert second.run("srun --overlap squeue --noheader --format=%u") == "researcher"
+    assert "munge" not in second.kubectl("get", "pods", "-o", "jsonpath={..name}")
+
+
+def test_users_reach_no_key_and_replace_no_socket(second: Cluster) -> None:
+    for way in ("", "srun "):
+        reached = second.ssh(f"{way}sh -c '{KEYS}'", check=False)
+        assert reached.stdout == ""
+        replaced = second.ssh(f"{way}sh -c 'rm -f /run/slurm/sack.socket'", check=False)
+        assert replaced.returncode != 0
+    assert second.run("srun hostname")
+
+
+def test_the_type_stays_for_the_life_of_a_stack(second: Cluster) -> None:
+    with second.edited(lambda values: values.update(auth={"type": "munge"})):
+        refused = second.deploy("up", check=False)
+    assert refused.returncode != 0
+    assert "auth.type" in refused.stderr + refused.stdout
+    assert second.run("srun hostname")
+
+
+@pytest.fixture
+def folder_of_second(second: Cluster) -> str:
+    return second.run("mktemp -d ~/test-XXXXXX")
+
+
+def test_a_rotation_costs_no_job(second: Cluster, folder_of_second: str) -> None:
+    moment = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=90)).replace(
+        microsecond=0
+    )
+    running = second.submit(folder_of_second, "#!/bin/sh\nsleep 600", "--nodelist=cpu-0")
+    held = second.submit(folder_of_second, "#!/bin/sh\ntrue", "--hold")
+    second.wait_for_job(running, "RUNNING")
+
+    def rotate(values: dict[str, object]) -> None:
+        values["auth"] = {"type": "slurm", "rotations": [moment.isoformat()]}
+
+    with second.edited(rotate):
+        second.deploy("up")
+        since = int(moment.timestamp())
+        signs = f"the key of {since} signs"
+        for pod in ("cpu-0", "cpu-1", "login-0", second.controller()):
+            eventually(
+                f"{pod} signs by the new key",
+                lambda: signs in second.kubectl("logs", pod, "-c", "sackd"),  # noqa: B023
+                150,
+            )
+        reload = ("logs", second.controller(), "-c", "reload")
+        eventually(
+            "slurmctld was told twice",
+            lambda: second.kubectl(*reload).count("has read its configuration again") >= 2,
+        )
+        assert second.run("srun --nodes=2 --overcommit hostname").split()
+        states = [second.job_state(job) for job in (running, held)]
+        assert states == ["RUNNING", "PENDING"]
+        assert "Restarts=0" in second.run(f"scontrol show job {running}")
+        second.run(f"scancel {running} {held}")
