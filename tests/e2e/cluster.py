@@ -139,6 +139,15 @@ class Cluster:
         (name,) = (pod["metadata"]["name"] for pod in pods if is_ready(pod))
         return str(name)
 
+    def restarts(self, *names: str) -> dict[str, int]:
+        """How often each container of some pods was started again, by `pod/container`."""
+        found = json.loads(self.kubectl("get", "pods", *names, "-o", "json"))
+        return {
+            f"{pod['metadata']['name']}/{status['name']}": status["restartCount"]
+            for pod in found.get("items", [found])
+            for status in pod["status"]["containerStatuses"]
+        }
+
     def pod_uid(self, pod: str) -> str:
         return self.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}", check=False)
 

@@ -153,6 +153,7 @@ def test_a_whole_nodeset_goes_with_its_jobs_and_slurmctld_stays(
     cluster: Cluster, folder: str
 ) -> None:
     controller = cluster.controller()
+    restarts = cluster.restarts(controller)
     with deployed(cluster, nodesets=[{**SMALL, "name": "doomed", "drain_grace": 60}]):
         eventually("it is idle", is_idle(cluster, "doomed-0"), 90)
         brief = cluster.submit(
@@ -170,8 +171,7 @@ def test_a_whole_nodeset_goes_with_its_jobs_and_slurmctld_stays(
             assert cluster.job_state(waiting) == "PENDING"
             assert cluster.run("srun hostname")
     assert cluster.controller() == controller
-    restarts = cluster.kubectl("get", "pod", controller, "-o", "jsonpath={..restartCount}")
-    assert set(restarts.split()) == {"0"}
+    assert cluster.restarts(controller) == restarts
 
 
 def test_a_node_that_slurm_would_not_take_is_refused_before_its_pods(cluster: Cluster) -> None:

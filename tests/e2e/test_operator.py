@@ -169,12 +169,12 @@ def test_an_interrupted_up_is_taken_up_again(cluster: Cluster) -> None:
             text=True,
             start_new_session=True,
         )
-        # slurmctld is about to roll; nothing after it in the graph has been touched.
+        # slurmctld is about to be told; nothing after that in the graph has been touched.
         assert process.stdout is not None
         seen = []
         for line in process.stdout:
             seen.append(line)
-            if "controller-slurmctld" in line:
+            if "controller-config-in-force" in line:
                 break
         os.killpg(process.pid, signal.SIGINT)
         rest, _ = process.communicate(timeout=60)

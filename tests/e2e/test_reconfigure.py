@@ -30,6 +30,7 @@ def test_an_edit_reaches_every_daemon_and_restarts_none(cluster: Cluster, folder
         cluster.wait_for_job(job, "RUNNING")
     every_pod = (cluster.controller(), "cpu-0", "cpu-1", "login-0")
     pods = {pod: cluster.pod_uid(pod) for pod in every_pod}
+    restarts = cluster.restarts(*every_pod)
 
     with cluster.edited(add_a_partition):
         cluster.deploy("up")
@@ -53,10 +54,7 @@ def test_an_edit_reaches_every_daemon_and_restarts_none(cluster: Cluster, folder
     assert cluster.run("sinfo --noheader --format=%R") == "main"
     assert [cluster.job_state(job) for job in jobs] == ["RUNNING", "RUNNING"]
     assert {pod: cluster.pod_uid(pod) for pod in every_pod} == pods
-    restarts = cluster.kubectl(
-        "get", "pods", *every_pod, "-o", "jsonpath={..restartCount}", check=True
-    )
-    assert set(restarts.split()) == {"0"}
+    assert cluster.restarts(*every_pod) == restarts
 
 
 @pytest.fixture

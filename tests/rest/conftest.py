@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agents.slurm import Client, make_token
+from agents.slurm import Client, Fault, SlurmError, make_token
 from components import conventions as c
 from components import users as people
 from components.slurmconf import config_files
@@ -52,6 +52,15 @@ def _address(container: Slurmctld) -> str:
     container.container.reload()
     (network,) = container.container.attrs["NetworkSettings"]["Networks"].values()
     return str(network["IPAddress"])
+
+
+def _listens(rest: Rest) -> bool:
+    try:
+        return bool(rest.client().ping())
+    except SlurmError as error:
+        if error.fault is Fault.UNREACHABLE:
+            return False
+        raise
 
 
 @pytest.fixture(scope="session")
@@ -102,6 +111,7 @@ def rest(start_container: Start) -> Iterator[Rest]:
 
     url = f"http://{_address(Slurmctld(slurmrestd))}:{REST_PORT}"
     running = Rest(url, secret.encode(), controller, start_container)
+    eventually(lambda: _listens(running))
     eventually(lambda: {node.name for node in running.client().nodes()} == set(NODE_NAMES))
     eventually(lambda: all("IDLE" in node.state for node in running.client().nodes()))
     yield running
