@@ -88,9 +88,14 @@ class Controller(pulumi.ComponentResource):
         )
         service = k8s.core.v1.Service(
             f"{name}-service",
-            metadata={"name": c.CONTROLLER, "namespace": args.namespace},
+            metadata={
+                "name": c.CONTROLLER,
+                "namespace": args.namespace,
+                # One pod is ready by now, or this would not be asked for. The other never is, which
+                # Pulumi would wait for until its patience ends.
+                "annotations": {"pulumi.com/skipAwait": "true"},
+            },
             spec={
-                # Of the pods that are ready: who waits for this Service has nothing to wait for.
                 "selector": slurmctld.spec.selector.match_labels,
                 "ports": [
                     {"name": "slurmctld", "port": c.SLURMCTLD_PORT, "targetPort": c.SLURMCTLD_PORT}
