@@ -58,7 +58,7 @@ class SlurmConfig(pulumi.ComponentResource):
         scripts = k8s.core.v1.ConfigMap(
             f"{name}-scripts",
             metadata={"name": c.SCRIPTS_CONFIG, "namespace": args.namespace},
-            data=dict(sorted(args.scripts.items())),
+            data=dict(sorted(args.scripts.items())) or None,
             opts=child,
         )
         self.scripts = scripts.metadata.name
@@ -66,6 +66,9 @@ class SlurmConfig(pulumi.ComponentResource):
 
 
 def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec:
+    # Nothing rather than something empty, here and elsewhere: Pulumi's provider keeps no such thing
+    # in its state, and the embedded engine would then see a change.
+    environment = args.auth.daemon_environment()
     verdict = {"containerName": "check", "operator": "In", "values": [c.CONFIG_REFUSED]}
     return {
         "backoffLimit": 3,
@@ -91,7 +94,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                         "name": "check",
                         **pods.image("controller", args.images),
                         "command": [f"{c.SPANK_DIR}/check"],
-                        "env": args.auth.daemon_environment(),
+                        **({"env": environment} if environment else {}),
                         "args": [
                             f"{name} {conf}" for name, conf in sorted(args.node_confs.items())
                         ],

@@ -31,7 +31,8 @@ class Reconciler(pulumi.ComponentResource):
         nodesets = k8s.core.v1.ConfigMap(
             f"{name}-nodesets",
             metadata={"name": c.NODESETS_CONFIG, "namespace": args.namespace},
-            data={nodeset: str(replicas) for nodeset, replicas in sorted(args.nodesets.items())},
+            data={nodeset: str(replicas) for nodeset, replicas in sorted(args.nodesets.items())}
+            or None,
             opts=child,
         )
         k8s.apps.v1.Deployment(
