@@ -185,7 +185,15 @@ CASES: list[tuple[str, Values]] = [
             block_sizes=[2, 4],
         ),
     ),
-    ("keys of Slurm's own", {**cpu(), "auth": {"type": "slurm"}}),
+    (
+        "keys of Slurm's own",
+        # There is no sackd here: slurmctld itself vouches for its clients.
+        {
+            **cpu(),
+            "auth": {"type": "slurm"},
+            "slurm": {"extra": {"slurm.conf": ["AuthInfo=ttl=120"]}},
+        },
+    ),
     ("two pods for REST", {**cpu(), "rest": {"replicas": 2}}),
     ("priority by size and partition", slurm(priority={"type": "multifactor", "job_size": 10})),
     (
