@@ -177,10 +177,15 @@ def prepare(container: Container, secret: str) -> Slurmctld:
     return slurmctld
 
 
-def start_controller(start: Start, secret: str) -> Slurmctld:
+def start_controller(start: Start, secret: str, **options: Any) -> Slurmctld:
     """The controller's container with munged and its keys."""
     address = c.controller_address(settings().namespace)
-    container = start("controller", hostname=c.CONTROLLER_HOST, extra_hosts={address: "127.0.0.1"})
+    container = start(
+        "controller",
+        hostname=c.CONTROLLER_HOST,
+        extra_hosts={address: "127.0.0.1"},
+        **options,
+    )
     return prepare(container, secret)
 
 
