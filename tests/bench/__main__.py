@@ -15,19 +15,19 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import yaml
 from docker.errors import DockerException, ImageNotFound
 from rich.console import Console
-from rich.table import Table
 
 from components.settings import LocalCluster, read_stack
 from images import build, tags
 from local.access import write_access
 from local.configuration import MAX_NODES
+from tests.bench import load, scale
+from tests.bench.figures import Figures, as_json, say, seconds, show
 from tests.e2e.cluster import (
     NAMESPACE,
     ROOT,
@@ -41,18 +41,11 @@ from tests.e2e.cluster import (
 BENCH = Cluster("bench")
 NODESET = {"name": "cpu", "replicas": 2, "cpus": 2, "cpu_request": 0.2, "memory": "1GiB"}
 SRUNS = 50
+PARTS = ("scale", "deploy", "everyday", "load")
+ON_THE_STACK = {"deploy", "everyday", "load"}
+"""Parts that need the cluster; the others only Docker."""
 NOWHERE = "bench.invalid"
 """A registry that cannot be (RFC 2606): images named after it are nobody else's."""
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def seconds(work: Callable[[], object]) -> float:
-    begin = time.monotonic()
-    work()
-    return time.monotonic() - begin
 
 
 @contextlib.contextmanager
@@ -179,21 +172,25 @@ def build_images() -> None:
                 client.images.remove(tags.reference(name, NOWHERE))
 
 
-def measure(rounds: int, cold: bool) -> dict[str, float]:
-    """All figures by name; seconds unless the name says otherwise."""
-    figures: dict[str, float] = {}
+def start(figures: Figures, cold: bool) -> None:
+    """The cluster and the images on it."""
     if cold:
         say("building Kubernetes with an empty cache")
-        figures["Go programs, cold"] = seconds(build_binaries)
+        figures.add("Go programs, cold", seconds(build_binaries))
     say("starting the cluster")
-    figures["cluster from nothing"] = seconds(lambda: module("local", "up", timeout=1800))
+    figures.add("cluster from nothing", seconds(lambda: module("local", "up", timeout=1800)))
     if cold:
         say("building the images without a cache")
-        figures["images, cold"] = seconds(build_images)
+        figures.add("images, cold", seconds(build_images))
     say("loading the images, and building what is not there")
-    figures["images, built already, into the nodes"] = seconds(
-        lambda: module("images.build", timeout=1800)
+    figures.add(
+        "images, built already, into the nodes",
+        seconds(lambda: module("images.build", timeout=1800)),
     )
+
+
+def deploys(figures: Figures, rounds: int) -> None:
+    """By the engine and by kubectl in turn; leaves nothing deployed."""
     by_engine, by_kubectl = [], []
     for turn in range(rounds):
         say(f"round {turn + 1} of {rounds}: deploying with the engine")
@@ -205,18 +202,19 @@ def measure(rounds: int, cold: bool) -> dict[str, float]:
         BENCH.kubectl("delete", "namespace", NAMESPACE, timeout=300)
     for name, statistic in (("quickest", min), ("median", statistics.median)):
         engine, kubectl = statistic(by_engine), statistic(by_kubectl)
-        figures[f"first srun after engine up, {name}"] = engine
-        figures[f"first srun after kubectl apply, {name}"] = kubectl
-        figures[f"ratio of the two, {name}"] = engine / kubectl
-    say("deploying once more, for what follows")
-    deployed()
-    BENCH.wait_for_nodes("cpu-0", "cpu-1")
-    figures["preview, nothing to do"] = statistics.median(
+        figures.add(f"first srun after engine up, {name}", engine)
+        figures.add(f"first srun after kubectl apply, {name}", kubectl)
+        figures.add(f"ratio of the two, {name}", engine / kubectl, at_most=1.5)
+
+
+def everyday(figures: Figures) -> None:
+    """What a running stack takes for what is done to it every day."""
+    preview = statistics.median(
         seconds(lambda: BENCH.deploy("preview", "--expect-no-changes")) for _ in range(5)
     )
-    figures["make up, nothing to do"] = seconds(
-        lambda: execute(["make", "up", f"STACK={BENCH.stack}", "ENGINE=embedded"])
-    )
+    figures.add("preview, nothing to do", preview, at_most=3)
+    up = ["make", "up", f"STACK={BENCH.stack}", "ENGINE=embedded"]
+    figures.add("make up, nothing to do", seconds(lambda: execute(up)), at_most=20)
     for name, shell, nodes in (
         ("a job of one node", "bash -c", 1),
         ("a job of two nodes", "bash -c", 2),
@@ -225,20 +223,27 @@ def measure(rounds: int, cold: bool) -> dict[str, float]:
         loop = f"for i in $(seq {SRUNS}); do srun --nodes={nodes} true; done"
         command = f"{shell} '{loop}'"
         took = seconds(lambda: BENCH.ssh(command))  # noqa: B023  # called at once
-        figures[f"one srun, {name}, in ms"] = took * 1000 / SRUNS
-    figures["memory of the whole stack, in GiB"] = working_set()
-    return figures
+        figures.add(f"one srun, {name}, in ms", took * 1000 / SRUNS)
+    figures.add("memory of the whole stack, in GiB", working_set(), at_most=2.5)
 
 
-def show(figures: dict[str, float]) -> None:
-    table = Table("figure", "value")
-    for name, value in figures.items():
-        table.add_row(name, f"{value:.2f}")
-    console = Console()
-    if console.is_terminal:
-        console.print(table)
-    else:
-        print("\n".join(f"{name}: {value:.2f}" for name, value in figures.items()))
+def measure(figures: Figures, parts: Collection[str], rounds: int, cold: bool) -> None:
+    """The parts asked for, in their order."""
+    if "scale" in parts:
+        scale.measure(figures)
+    if not ON_THE_STACK & set(parts):
+        return
+    with stack():
+        start(figures, cold)
+        if "deploy" in parts:
+            deploys(figures, rounds)
+        say("deploying, for what follows")
+        deployed()
+        BENCH.wait_for_nodes("cpu-0", "cpu-1")
+        if "everyday" in parts:
+            everyday(figures)
+        if "load" in parts:
+            load.measure(figures, BENCH)
 
 
 def main() -> int:
@@ -248,13 +253,16 @@ def main() -> int:
     parser.add_argument(
         "--cold", action="store_true", help="build Kubernetes and the images anew too (minutes)"
     )
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=PARTS, help="these parts (default: all)"
+    )
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: expected 1 or more")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    figures = Figures()
     try:
-        with stack():
-            figures = measure(options.rounds, options.cold)
+        measure(figures, options.only, options.rounds, options.cold)
     except KeyboardInterrupt:
         say("interrupted")
         return 130
@@ -262,7 +270,7 @@ def main() -> int:
         say(f"error: {error}")
         return 1
     if options.json:
-        print(json.dumps(figures))
+        print(as_json(figures))
     else:
         show(figures)
     return 0

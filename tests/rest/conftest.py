@@ -12,7 +12,14 @@ from components import conventions as c
 from components import users as people
 from components.slurmconf import config_files
 from images import build, tags
-from tests.slurmctld.conftest import PREPARE, Slurmctld, Start, put, start_container
+from tests.slurmctld.conftest import (
+    Slurmctld,
+    Start,
+    put,
+    start_container,
+    start_controller,
+    start_worker,
+)
 from tests.unit.components.stack import settings
 
 __all__ = ["start_container"]
@@ -48,12 +55,6 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def _address(container: Slurmctld) -> str:
-    container.container.reload()
-    (network,) = container.container.attrs["NetworkSettings"]["Networks"].values()
-    return str(network["IPAddress"])
-
-
 def _listens(rest: Rest) -> bool:
     try:
         return bool(rest.client().ping())
@@ -76,40 +77,23 @@ def rest(start_container: Start) -> Iterator[Rest]:
         f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
     }
 
-    def prepared(image: str, **options: object) -> Slurmctld:
-        container = Slurmctld(start_container(image, **options))
-        put(container.container, {"/tmp/secret": secret, **accounts})
-        container.run(PREPARE, user="root")
-        return container
-
-    controller = prepared("controller", hostname=c.CONTROLLER_HOST, extra_hosts={name: "127.0.0.1"})
-    put(controller.container, files)
+    controller = start_controller(start_container, secret)
+    put(controller.container, {**files, **accounts})
     controller.start()
-    hosts = {name: _address(controller)}
-
     for node in NODE_NAMES:
-        worker = prepared(
-            "worker",
-            hostname=node,
-            extra_hosts=hosts,
-            cap_add=["SYS_ADMIN", "SYS_NICE", "SYS_PTRACE"],
-            security_opt=["seccomp=unconfined"],
-            environment={
-                "NODE_NAME": node,
-                "NODE_CONF": "CPUs=2 RealMemory=1000 Feature=cpu",
-                "SLURM_CONF_SERVER": c.conf_server(name),
-            },
+        description = "CPUs=2 RealMemory=1000 Feature=cpu"
+        put(
+            start_worker(start_container, secret, node, description, controller).container, accounts
         )
-        worker.run(f"POD_IP={_address(worker)} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
 
-    slurmrestd = start_container("rest", extra_hosts=hosts, cap_drop=["ALL"])
+    slurmrestd = start_container("rest", extra_hosts={name: controller.address}, cap_drop=["ALL"])
     put(slurmrestd, {**files, **accounts})
     # It asks for the name of every client's address; here nobody could tell, which takes its time.
     Slurmctld(slurmrestd).run("echo nameserver 127.0.0.1 >/etc/resolv.conf", user="root")
     image = build.connect().images.get(tags.reference("rest")).attrs["Config"]
     slurmrestd.exec_run(image["Cmd"], user=image["User"], detach=True)
 
-    url = f"http://{_address(Slurmctld(slurmrestd))}:{REST_PORT}"
+    url = f"http://{Slurmctld(slurmrestd).address}:{REST_PORT}"
     running = Rest(url, secret.encode(), controller, start_container)
     eventually(lambda: _listens(running))
     eventually(lambda: {node.name for node in running.client().nodes()} == set(NODE_NAMES))

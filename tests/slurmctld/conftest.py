@@ -1,7 +1,9 @@
 """A container of the controller's image in which one slurmctld after the other is started."""
 
+import contextlib
 import io
 import re
+import secrets
 import tarfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +34,7 @@ install -o slurm -m 0400 /tmp/secret /tmp/slurm.key
 setpriv --reuid munge --regid munge --clear-groups munged --force --key-file=/tmp/munge/key \
   --seed-file=/tmp/munge/seed --pid-file=/tmp/munge/pid
 """
-"""munged and the keys, all of them one random secret that this container alone has."""
+"""munged and the keys."""
 
 START = f"""
 mkdir -p -m 0700 {c.CONTROLLER_SPOOL}/state
@@ -69,6 +71,13 @@ class Slurmctld:
     """slurmctld in a container; each configuration starts on a state of its own."""
 
     container: Container
+
+    @property
+    def address(self) -> str:
+        """Its address in the network of the containers."""
+        self.container.reload()
+        (network,) = self.container.attrs["NetworkSettings"]["Networks"].values()
+        return str(network["IPAddress"])
 
     def run(self, command: str, user: str = "slurm") -> str:
         """What a shell command prints. Raises AssertionError where it fails."""
@@ -124,14 +133,14 @@ def put(container: Container, files: Mapping[str, str]) -> None:
 Start = Callable[..., Container]
 
 
-@pytest.fixture(scope="session")
-def start_container() -> Iterator[Start]:
-    """Starts a container of one of our images that does nothing, and removes it in the end.
+@contextlib.contextmanager
+def containers(prefix: str) -> Iterator[Start]:
+    """Starts containers of our images that do nothing, and removes them in the end.
 
     All are on one network without a way out, where no name but theirs resolves.
     """
     client = build.connect()
-    name = f"slurmstack-test-{uuid.uuid4().hex[:8]}"
+    name = f"{prefix}-{uuid.uuid4().hex[:8]}"
     network = client.networks.create(name, internal=True)
     started: list[Container] = []
 
@@ -160,18 +169,57 @@ def start_container() -> Iterator[Start]:
         network.remove()
 
 
-@pytest.fixture(scope="session")
-def prepared(start_container: Start) -> Slurmctld:
-    """The controller's container with munged and its keys."""
-    container = start_container(
-        "controller",
-        hostname=c.CONTROLLER_HOST,
-        extra_hosts={c.controller_address(settings().namespace): "127.0.0.1"},
-    )
+def prepare(container: Container, secret: str) -> Slurmctld:
+    """Starts munged in a container and puts the keys there, all of them this one secret."""
     slurmctld = Slurmctld(container)
-    slurmctld.run("dd if=/dev/urandom of=/tmp/secret bs=128 count=1 2>/dev/null", user="root")
+    put(container, {"/tmp/secret": secret})
     slurmctld.run(PREPARE, user="root")
     return slurmctld
+
+
+def start_controller(start: Start, secret: str, **options: Any) -> Slurmctld:
+    """The controller's container with munged and its keys."""
+    address = c.controller_address(settings().namespace)
+    container = start(
+        "controller",
+        hostname=c.CONTROLLER_HOST,
+        extra_hosts={address: "127.0.0.1"},
+        **options,
+    )
+    return prepare(container, secret)
+
+
+def start_worker(
+    start: Start, secret: str, node: str, description: str, controller: Slurmctld, **options: Any
+) -> Slurmctld:
+    """A container whose slurmd registers as `node`, which has what `description` says."""
+    address = c.controller_address(settings().namespace)
+    container = start(
+        "worker",
+        hostname=node,
+        extra_hosts={address: controller.address},
+        cap_add=["SYS_ADMIN", "SYS_NICE", "SYS_PTRACE"],
+        environment={
+            "NODE_NAME": node,
+            "NODE_CONF": description,
+            "SLURM_CONF_SERVER": c.conf_server(address),
+        },
+        **{"security_opt": ["seccomp=unconfined"], **options},
+    )
+    worker = prepare(container, secret)
+    worker.run(f"POD_IP={worker.address} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
+    return worker
+
+
+@pytest.fixture(scope="session")
+def start_container() -> Iterator[Start]:
+    with containers("slurmstack-test") as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def prepared(start_container: Start) -> Slurmctld:
+    return start_controller(start_container, secrets.token_hex(64))
 
 
 @pytest.fixture

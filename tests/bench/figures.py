@@ -1,0 +1,95 @@
+"""Figures with what is wanted of them, and how they are shown."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured value; seconds unless the name says otherwise."""
+
+    name: str
+    value: float
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @property
+    def wanted(self) -> str:
+        """The target in words; empty where there is none."""
+        if self.at_most is not None:
+            return f"at most {self.at_most:g}"
+        return "" if self.at_least is None else f"at least {self.at_least:g}"
+
+    @property
+    def verdict(self) -> str:
+        """Whether the value is as wanted; empty where nothing is."""
+        if not self.wanted:
+            return ""
+        too_much = self.at_most is not None and self.value > self.at_most
+        too_little = self.at_least is not None and self.value < self.at_least
+        return "missed" if too_much or too_little else "met"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured so far, in order. Each figure is told as soon as it is there."""
+
+    found: list[Figure] = field(default_factory=list)
+
+    def add(
+        self,
+        name: str,
+        value: float,
+        *,
+        at_most: float | None = None,
+        at_least: float | None = None,
+    ) -> None:
+        figure = Figure(name, value, at_most, at_least)
+        self.found.append(figure)
+        say(f"  {line(figure)}")
+
+    def __iter__(self) -> Iterator[Figure]:
+        return iter(self.found)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes."""
+    begin = time.monotonic()
+    work()
+    return time.monotonic() - begin
+
+
+def line(figure: Figure) -> str:
+    target = f" (wanted: {figure.wanted}; {figure.verdict})" if figure.wanted else ""
+    return f"{figure.name}: {figure.value:.2f}{target}"
+
+
+def show(figures: Figures) -> None:
+    """A table on a terminal, plain lines in a pipe."""
+    console = Console()
+    if not console.is_terminal:
+        print("\n".join(map(line, figures)))
+        return
+    table = Table("figure", "value", "wanted", "")
+    for figure in figures:
+        table.add_row(figure.name, f"{figure.value:.2f}", figure.wanted, figure.verdict)
+    console.print(table)
+
+
+def as_json(figures: Figures) -> str:
+    return json.dumps(
+        [
+            {"name": f.name, "value": f.value, "wanted": f.wanted, "verdict": f.verdict}
+            for f in figures
+        ]
+    )

@@ -1,0 +1,87 @@
+"""The stack's Slurm once more, outside Kubernetes: the same images and files in containers."""
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from docker.types import Mount
+
+from components import conventions as c
+from components import users as people
+from components.settings import Nodeset, Settings
+from components.slurmconf import config_files, node_conf
+from tests.slurmctld.conftest import (
+    Slurmctld,
+    Start,
+    containers,
+    prepare,
+    put,
+    start_controller,
+    start_worker,
+)
+
+
+@contextlib.contextmanager
+def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[Slurmctld]:
+    """Runs these nodesets of the stack beside it; gives out a container to submit jobs from.
+
+    Its nodes are as large as the stack's, its jobs run in the stack's own jail, and slurmctld keeps
+    its state on the same disk. Addresses and keys differ, and no other file does.
+    """
+    secret = secrets.token_hex(64)
+    files = {f"{c.SLURM_ETC}/{name}": text for name, text in config_files(settings).items()}
+    accounts = {
+        f"{c.EXTRAUSERS}/passwd": people.passwd(settings.users),
+        f"{c.EXTRAUSERS}/group": people.group(settings.users, settings.groups),
+    }
+    with containers("slurmstack-bench") as start:
+        # A volume, since writes to a container's own layer cost more.
+        controller = start_controller(
+            start, secret, mounts=[Mount(c.CONTROLLER_SPOOL, None, type="volume")]
+        )
+        controller.run(f"chown slurm {c.CONTROLLER_SPOOL}", user="root")
+        put(controller.container, {**files, **accounts})
+        controller.start()
+        for nodeset in settings.nodesets:
+            if nodeset.name in nodesets:
+                for node in c.node_names(nodeset.name, nodeset.replicas):
+                    _start_node(start, secret, node, nodeset, controller, jail, accounts)
+        login = prepare(
+            start(
+                "controller",  # has Slurm's commands; those of a login node are in its jail
+                hostname="login",
+                extra_hosts={c.controller_address(settings.namespace): controller.address},
+            ),
+            secret,
+        )
+        put(login.container, {**files, **accounts})
+        yield login
+        controller.stop()
+
+
+def _start_node(
+    start: Start,
+    secret: str,
+    node: str,
+    nodeset: Nodeset,
+    controller: Slurmctld,
+    jail: Path,
+    accounts: dict[str, str],
+) -> None:
+    worker = start_worker(
+        start,
+        secret,
+        node,
+        node_conf(nodeset),
+        controller,
+        security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+        mem_limit=f"{nodeset.memory}m",
+        shm_size=f"{nodeset.memory // 2}m",
+        mounts=[
+            Mount(c.JAIL, str(jail), type="bind"),
+            Mount(c.WORKER_SPOOL, None, type="volume"),
+            Mount(c.WORKER_SCRATCH, None, type="volume"),
+        ],
+    )
+    put(worker.container, accounts)

@@ -1,0 +1,156 @@
+"""Ten thousand nodes: how long their files take, and whether slurmctld answers with them.
+
+Nothing of it needs Kubernetes: slurmctld runs in a container of the controller's image. Its nodes
+are on record; no slurmd is behind them.
+"""
+
+import contextlib
+import copy
+import secrets
+import shlex
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.settings import Settings, read_stack
+from components.slurmconf import config_files, node_conf
+from tests.bench.figures import Figures, say, seconds
+from tests.slurmctld.conftest import Slurmctld, containers, start_controller
+from tests.unit.components.graph import record
+from tests.unit.components.stack import VALID, config, settings
+
+STACK = "bench"
+NODESETS, REPLICAS = 200, 50
+KIB = 1024
+TIMES = 5
+
+
+def edited(kind: str, nodesets: int, replicas: int) -> Callable[[dict[str, Any]], None]:
+    """Edits a valid stack: so many nodesets of so many nodes, and a partition for each ten."""
+
+    def edit(valid: dict[str, Any]) -> None:
+        names = [f"set{ordinal:03}" for ordinal in range(nodesets)]
+        model = {"kind": kind, "replicas": replicas, "cpus": 64, "memory": "256GiB"}
+        valid["nodesets"] = [{"name": name, **copy.deepcopy(model)} for name in names]
+        valid["partitions"] = [
+            {"name": "main", "nodesets": names, "default": True},
+            *(
+                {"name": f"queue{first // 10}", "nodesets": names[first : first + 10]}
+                for first in range(0, nodesets, 10)
+            ),
+        ]
+
+    return edit
+
+
+def measure(figures: Figures) -> None:
+    files(figures)
+    slurmctld(figures)
+    resources(figures)
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+def files(figures: Figures) -> None:
+    """From a stack's file to all of Slurm's files."""
+    for kind in ("dynamic", "static"):
+        say(f"files for {NODESETS * REPLICAS} {kind} nodes in {NODESETS} nodesets")
+        with stack_folder(kind) as folder:
+            took = statistics.median(
+                seconds(lambda: config_files(read_stack(STACK, folder)))  # at once
+                for _ in range(TIMES)
+            )
+            rendered = config_files(read_stack(STACK, folder))
+        size = sum(len(text.encode()) for text in rendered.values())
+        figures.add(f"files of 10,000 {kind} nodes", took, at_most=1)
+        figures.add(f"files of 10,000 {kind} nodes, in KiB", size / KIB, at_most=256)
+
+
+@contextlib.contextmanager
+def stack_folder(kind: str) -> Iterator[Path]:
+    """A folder with the stack's file in it."""
+    values = copy.deepcopy(VALID)
+    edited(kind, NODESETS, REPLICAS)(values)
+    document = {"config": {f"slurmstack:{key}": value for key, value in values.items()}}
+    with tempfile.TemporaryDirectory(prefix="slurmstack-bench-") as folder:
+        (Path(folder) / f"Pulumi.{STACK}.yaml").write_text(yaml.safe_dump(document))
+        yield Path(folder)
+
+
+# --- slurmctld -----------------------------------------------------------------------------------
+
+
+def slurmctld(figures: Figures) -> None:
+    """slurmctld with listed nodes, and with as many on record as have registered."""
+    with containers("slurmstack-bench") as start:
+        controller = start_controller(start, secrets.token_hex(64))
+        for kind in ("static", "dynamic"):
+            say(f"slurmctld with {NODESETS * REPLICAS} {kind} nodes")
+            stack = settings(edited(kind, NODESETS, REPLICAS))
+            controller.install(stack)
+            figures.add(f"slurmctld starts on 10,000 {kind} nodes", seconds(controller.start))
+            if kind == "dynamic":
+                create(controller, stack)
+            assert node_count(controller) == NODESETS * REPLICAS
+            took = [sinfo(controller) for _ in range(TIMES)]
+            figures.add(f"sinfo of 10,000 {kind} nodes", statistics.median(took), at_most=1)
+            if kind == "dynamic":
+                controller.stop()
+                figures.add(
+                    "slurmctld starts again and recovers 10,000 dynamic nodes",
+                    seconds(controller.start),
+                )
+                assert node_count(controller) == NODESETS * REPLICAS
+            controller.stop()
+
+
+def create(controller: Slurmctld, stack: Settings) -> None:
+    """Puts on record what nodes say when they register: a stand-in for 10,000 times slurmd."""
+    commands = "\n".join(
+        shlex.join(("scontrol", "create", *words)) for words in descriptions(stack)
+    )
+    controller.run(f"set -e\n{commands}")
+
+
+def descriptions(stack: Settings) -> Iterator[list[str]]:
+    for nodeset in stack.nodesets:
+        names = f"{nodeset.name}-[0-{nodeset.replicas - 1}]"
+        # An address that no host has (RFC 5737): a name would be looked up.
+        yield [
+            f"nodename={names}",
+            *node_conf(nodeset).split(),
+            "nodeaddr=192.0.2.1",
+            "state=cloud",
+        ]
+
+
+def node_count(controller: Slurmctld) -> int:
+    return int(controller.run("sinfo --noheader --all --Node --format=%N | sort -u | wc -l"))
+
+
+def sinfo(controller: Slurmctld) -> float:
+    """Seconds that `sinfo` takes, inside the container."""
+    took = controller.run("s=$(date +%s%N); sinfo >/dev/null; echo $(($(date +%s%N) - s))")
+    return int(took) / 1e9
+
+
+# --- The graph -----------------------------------------------------------------------------------
+
+
+def resources(figures: Figures) -> None:
+    """How many resources Pulumi keeps of a stack, by the size of its nodeset."""
+    counts = []
+    for replicas in (1, 1000):
+        with pytest.MonkeyPatch.context() as patch:
+            graph = record(patch, config(edited("dynamic", 1, replicas)))
+        # Not the stack's own root: the SDK registers it once in a process, with the first of them.
+        counts.append(sum(found.type != "pulumi:pulumi:Stack" for found in graph.resources))
+    few, many = counts
+    figures.add("Pulumi resources with 1 node", few)
+    figures.add("Pulumi resources with 1000 nodes", many, at_most=few, at_least=few)
