@@ -12,6 +12,7 @@ from components import conventions as c
 from components import users as people
 from components.slurmconf import config_files
 from images import build, tags
+from tests.rest.provider import USER_CLAIM, Provider
 from tests.slurmctld.conftest import (
     Slurmctld,
     Start,
@@ -31,10 +32,11 @@ NODE_NAMES = ("cpu-0", "cpu-1")
 
 @dataclass(frozen=True)
 class Rest:
-    """Where slurmrestd is, and the key of slurmctld behind it."""
+    """Where slurmrestd is, the key of slurmctld behind it, and who else's tokens that takes."""
 
     url: str
     key: bytes
+    provider: Provider
     slurmctld: Slurmctld
     start: Start
 
@@ -65,11 +67,14 @@ def _listens(rest: Rest) -> bool:
 
 
 @pytest.fixture(scope="session")
-def rest(start_container: Start) -> Iterator[Rest]:
-    config = settings()
+def rest(start_container: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
+    provider, project = Provider(), tmp_path_factory.mktemp("project")
+    (project / "keys.json").write_text(provider.jwks())
+    tokens = {"jwks": "keys.json", "user_claim": USER_CLAIM}
+    config = settings(lambda values: values.update(rest=tokens))
     name = c.controller_address(config.namespace)
     secret = secrets.token_hex(64)
-    files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config).items()}
+    files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config, project).items()}
     # Nodes without a jail: their jobs run where slurmd does.
     del files[f"{c.SLURM_ETC}/plugstack.conf"]
     accounts = {
@@ -94,7 +99,7 @@ def rest(start_container: Start) -> Iterator[Rest]:
     slurmrestd.exec_run(image["Cmd"], user=image["User"], detach=True)
 
     url = f"http://{Slurmctld(slurmrestd).address}:{REST_PORT}"
-    running = Rest(url, secret.encode(), controller, start_container)
+    running = Rest(url, secret.encode(), provider, controller, start_container)
     eventually(lambda: _listens(running))
     eventually(lambda: {node.name for node in running.client().nodes()} == set(NODE_NAMES))
     eventually(lambda: all("IDLE" in node.state for node in running.client().nodes()))

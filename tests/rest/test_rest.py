@@ -9,6 +9,7 @@ import pytest
 from agents.slurm import Client, Fault, Job, JobRequest, SlurmError, dataparser, make_token
 from images import tags
 from tests.rest.conftest import NODE_NAMES, USER, Rest, eventually
+from tests.rest.provider import Provider
 from tests.slurmctld.conftest import Slurmctld, put
 
 TEN_MINUTES = "#!/bin/sh\nsleep 600\n"
@@ -160,6 +161,25 @@ def test_who_brings_no_token_gets_nothing(rest: Rest) -> None:
 def test_a_users_own_token_is_good(rest: Rest) -> None:
     printed = rest.slurmctld.run(f"scontrol token username={USER} lifespan=60").strip()
     assert len(rest.client(token=printed.removeprefix("SLURM_JWT=")).nodes()) == len(NODE_NAMES)
+
+
+def test_a_job_runs_as_the_user_whom_an_identity_provider_names(
+    rest: Rest, operator: Client
+) -> None:
+    client = rest.client(token=rest.provider.token(USER))
+    submitted = client.submit(job())
+    assert record(operator, submitted).user == USER
+
+
+@pytest.mark.parametrize("kind", ["expired", "of another key"])
+def test_a_token_of_an_identity_provider_that_is_not_good_is_refused(rest: Rest, kind: str) -> None:
+    token = {
+        "expired": rest.provider.token(USER, lifetime=-3600),
+        "of another key": Provider().token(USER),
+    }[kind]
+    with pytest.raises(SlurmError, match="token refused") as error:
+        rest.client(token=token).nodes()
+    assert error.value.fault is Fault.REFUSED
 
 
 def test_the_client_works_in_its_image(rest: Rest) -> None:
