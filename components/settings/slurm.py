@@ -46,12 +46,12 @@ class Scheduler(Model):
         "bf_continue": True,
         "bf_max_job_test": 1000,
         "bf_max_time": 60,
-        "defer_batch": True,
         "extra_constraints": True,
         "max_rpc_cnt": 100,
         "nohold_on_prolog_fail": True,
     }
-    """What large clusters came to."""
+    """What large clusters came to. Not `defer_batch`: every job that ends would then leave its
+    nodes idle for up to three seconds (batch_sched_delay), whatever waits for them."""
 
     type: Literal["backfill", "builtin"] = "backfill"
     """backfill: a job that delays none before it may start earlier; builtin: strictly in order."""

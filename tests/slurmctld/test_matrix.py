@@ -131,7 +131,7 @@ CASES: list[tuple[str, Values]] = [
     (
         "parameters of the scheduler",
         slurm(
-            scheduler={"parameters": {"bf_max_time": 30, "defer_batch": False, "bf_window": 2880}}
+            scheduler={"parameters": {"bf_max_time": 30, "defer_batch": True, "bf_window": 2880}}
         ),
     ),
     ("timeouts", slurm(timeouts={"message": 10, "complete": 5, "unkillable_step": 180})),

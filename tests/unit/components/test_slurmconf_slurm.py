@@ -61,12 +61,12 @@ def test_without_a_wait_for_ending_nodes_slurm_is_told_of_none() -> None:
 
 
 def test_parameters_of_the_scheduler_go_over_the_defaults_by_name() -> None:
-    chosen = {"bf_max_time": 30, "defer_batch": False, "defer": True, "bf_continue": False}
+    chosen = {"bf_max_time": 30, "extra_constraints": False, "defer": True, "bf_continue": False}
 
     found = conf(scheduler={"parameters": chosen})["SchedulerParameters"].split(",")
 
     assert {"bf_max_time=30", "defer", "bf_max_job_test=1000"} <= set(found)
-    assert not {"defer_batch", "bf_continue"} & {word.split("=")[0] for word in found}
+    assert not {"extra_constraints", "bf_continue"} & {word.split("=")[0] for word in found}
     assert found == sorted(found)
 
 
