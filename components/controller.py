@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 from components import conventions as c
 from components import pods
 from components.auth import Auth, Conf, pod_security
+from components.placeholder import Placeholder, PlaceholderArgs
 from components.settings import Controller as ControllerSettings
 
 _CONFIG_DEADLINE = 300
@@ -64,6 +65,7 @@ class Controller(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(parent=self, protect=args.protect),
         )
+        pod = _pod(args, config.metadata.name, state.metadata.name)
         slurmctld = k8s.apps.v1.Deployment(
             f"{name}-slurmctld",
             metadata={
@@ -81,7 +83,7 @@ class Controller(pulumi.ComponentResource):
                 "template": {
                     # No digest of the configuration: slurmctld is told of a new one, and goes on.
                     "metadata": {"labels": pods.labels(c.CONTROLLER)},
-                    "spec": _pod(args, config.metadata.name, state.metadata.name),
+                    "spec": pod,
                 },
             },
             opts=child,
@@ -109,6 +111,13 @@ class Controller(pulumi.ComponentResource):
             spec=_config_in_force_job(args),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[config]),
         )
+        if not args.settings.standby:
+            Placeholder(
+                f"{name}-placeholder",
+                # Of the Deployment, whose pod is to choose its node first.
+                PlaceholderArgs(slurmctld.metadata.namespace, args.images, c.CONTROLLER, pod),
+                child,
+            )
         # Of the Service, so that who asks for it comes after slurmctld answers, and goes before.
         self.server = service.metadata.name.apply(lambda _: c.conf_server(args.address))
         self.config = pulumi.Output.all(config.metadata.name, self.server).apply(
@@ -118,10 +127,6 @@ class Controller(pulumi.ComponentResource):
 
 
 def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[str]) -> pods.Spec:
-    apart = {
-        "labelSelector": {"matchLabels": pods.labels(c.CONTROLLER)},
-        "topologyKey": "kubernetes.io/hostname",
-    }
     lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
     return {
         **pods.pod_defaults(args.images),
@@ -134,9 +139,9 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
             "fsGroupChangePolicy": "OnRootMismatch",
             "supplementalGroups": [args.auth.fs_group],
         },
-        "affinity": {
-            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
-        },
+        # Not of the placeholder alone: who is kept out by another's wish only is not tried again
+        # when that one has made room (kube-scheduler 1.34), but minutes later.
+        **pods.apart_from(c.CONTROLLER, c.PLACEHOLDER),
         # Elsewhere as soon as its node is known to be lost, and not five minutes later.
         "tolerations": [
             {"key": f"node.kubernetes.io/{reason}", **lost}

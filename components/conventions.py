@@ -14,6 +14,7 @@ LABEL_NODESET: Final = f"{DOMAIN}/nodeset"
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 
 CONTROLLER: Final = "controller"
+PLACEHOLDER: Final = "placeholder"
 REST: Final = "rest"
 RECONCILER: Final = "reconciler"
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
@@ -38,7 +39,7 @@ JAIL_CLAIM: Final = "jail"
 STATE_CLAIM: Final = "controller-state"
 
 RESERVED_NAMES: Final = frozenset(
-    {CONTROLLER, LOGIN, HOSTS, REST, RECONCILER, "accounting", "monitoring"}
+    {CONTROLLER, PLACEHOLDER, LOGIN, HOSTS, REST, RECONCILER, "accounting", "monitoring"}
 )
 """Names of the other workloads: a nodeset called so would collide with them."""
 

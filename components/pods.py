@@ -77,6 +77,18 @@ def pod_defaults(images: Images) -> Spec:
     }
 
 
+def apart_from(*components: str) -> Spec:
+    """On no Kubernetes node where a pod of these components is."""
+    either = {"key": c.LABEL_COMPONENT, "operator": "In", "values": list(components)}
+    term = {
+        "labelSelector": {"matchLabels": LABELS, "matchExpressions": [either]},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    return {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    }
+
+
 def named(hosts_domain: str) -> Spec:
     """Lets a pod find the others by their bare host names, as `cpu-0`.
 

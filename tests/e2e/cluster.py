@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import docker
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,6 +139,42 @@ class Cluster:
         pods = json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
         (name,) = (pod["metadata"]["name"] for pod in pods if is_ready(pod))
         return str(name)
+
+    def controllers(self) -> dict[str, str]:
+        """The Kubernetes node of each pod of the controller."""
+        return {
+            pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
+            for pod in self.objects("pods")
+            if pod["metadata"]["labels"].get("slurmstack.dev/component") == "controller"
+        }
+
+    def serves_on(self, node: str) -> bool:
+        """Whether the one controller that serves is on this Kubernetes node."""
+        try:
+            return self.controllers()[self.controller()] == node
+        except ValueError:  # none is ready, or the one that goes still is
+            return False
+
+    def move_controller(self, node: str) -> None:
+        """Lets the controller serve on this one of two Kubernetes nodes."""
+        if not self.serves_on(node):
+            self.kubectl("delete", "pod", self.controller(), timeout=120)
+            eventually(f"the controller serves on {node}", lambda: self.serves_on(node))
+
+    def queue(self, controller: str) -> list[str]:
+        """All jobs with state, nodes and start, as one controller's own slurmctld tells; or []."""
+        ask = ("squeue", "-h", "-o", "%A %T %N %S")
+        return sorted(self.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
+
+    @contextlib.contextmanager
+    def frozen(self, node: str) -> Iterator[None]:
+        """A Kubernetes node that falls silent, and later goes on as if nothing had happened."""
+        container = docker.from_env().containers.get(f"slurmstack-{self.stack}-{node}")
+        container.pause()
+        try:
+            yield
+        finally:
+            container.unpause()
 
     def restarts(self, *names: str) -> dict[str, int]:
         """How often each container of some pods was started again, by `pod/container`."""

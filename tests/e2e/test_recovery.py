@@ -3,7 +3,6 @@
 import time
 from dataclasses import dataclass
 
-import docker
 import pytest
 
 from tests.e2e.cluster import Cluster, eventually
@@ -14,29 +13,6 @@ def delete_and_wait(cluster: Cluster, pod: str) -> None:
     cluster.kubectl("delete", "pod", pod, timeout=240)
     eventually(f"{pod} is another", lambda: cluster.pod_uid(pod) not in ("", before), 60)
     cluster.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
-
-
-def queue(cluster: Cluster, controller: str) -> list[str]:
-    """All jobs with state, nodes and start, as one controller's own slurmctld tells; [] if none."""
-    ask = ("squeue", "-h", "-o", "%A %T %N %S")
-    return sorted(cluster.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
-
-
-def controllers(cluster: Cluster) -> dict[str, str]:
-    """The Kubernetes node of each controller."""
-    return {
-        pod["metadata"]["name"]: pod["spec"]["nodeName"]
-        for pod in cluster.objects("pods")
-        if pod["metadata"]["labels"].get("slurmstack.dev/component") == "controller"
-    }
-
-
-def serves_on(cluster: Cluster, node: str) -> bool:
-    """Whether the one controller that serves is on the node."""
-    try:
-        return controllers(cluster)[cluster.controller()] == node
-    except ValueError:  # none is ready, or the one that goes still is
-        return False
 
 
 @dataclass(frozen=True)
@@ -66,12 +42,12 @@ def test_the_second_controller_takes_over_when_the_first_is_deleted(
     cluster: Cluster, work: Work
 ) -> None:
     first = cluster.controller()
-    (second,) = controllers(cluster).keys() - {first}
-    before = queue(cluster, first)
+    (second,) = cluster.controllers().keys() - {first}
+    before = cluster.queue(first)
 
     cluster.kubectl("delete", "pod", first, timeout=120)
 
-    eventually("the second one serves", lambda: queue(cluster, second) == before)
+    eventually("the second one serves", lambda: cluster.queue(second) == before)
     work.is_unharmed()
     assert cluster.controller() == second
 
@@ -81,21 +57,15 @@ def test_a_controller_whose_node_falls_silent_gives_up_its_place(
 ) -> None:
     """The node is frozen, so that its slurmctld goes on later as if nothing had happened."""
     # Not the node that the Kubernetes API is on.
-    if not serves_on(cluster, "node-1"):
-        cluster.kubectl("delete", "pod", cluster.controller(), timeout=120)
-        eventually("the one on node-1 serves", lambda: serves_on(cluster, "node-1"))
+    cluster.move_controller("node-1")
     first = cluster.controller()
-    (second,) = controllers(cluster).keys() - {first}
-    before = queue(cluster, first)
-    node = docker.from_env().containers.get(f"slurmstack-{cluster.stack}-node-1")
+    (second,) = cluster.controllers().keys() - {first}
+    before = cluster.queue(first)
     # slurmctld writes its state within five seconds of a change, here as on any machine.
     time.sleep(6)
 
-    node.pause()
-    try:
-        eventually("the second one serves", lambda: queue(cluster, second) == before)
-    finally:
-        node.unpause()
+    with cluster.frozen("node-1"):
+        eventually("the second one serves", lambda: cluster.queue(second) == before)
 
     lost = "the lease is lost"
     logs = ("logs", first, "-c", "slurmctld", "--previous")
@@ -106,7 +76,7 @@ def test_a_controller_whose_node_falls_silent_gives_up_its_place(
 
 def test_a_slurmctld_that_answers_nothing_is_started_again(cluster: Cluster, work: Work) -> None:
     serving = cluster.controller()
-    before = queue(cluster, serving)
+    before = cluster.queue(serving)
     time.sleep(6)
 
     stop = "for p in /proc/[0-9]*; do grep -qx slurmctld $p/comm && kill -STOP ${p#/proc/}; done"
@@ -117,7 +87,7 @@ def test_a_slurmctld_that_answers_nothing_is_started_again(cluster: Cluster, wor
         return cluster.kubectl("get", "pod", serving, "-o", of)
 
     eventually("the kubelet starts it again", lambda: restarts() == "1", 240)
-    eventually("it serves", lambda: queue(cluster, cluster.controller()) == before)
+    eventually("it serves", lambda: cluster.queue(cluster.controller()) == before)
     work.is_unharmed()
 
 

@@ -48,11 +48,15 @@ SCRIPTS = does(updated={"config-scripts"})
 ACCOUNTS = does(updated={"users-accounts", "users-keys"}, replaced={"jail-homes"})
 JOBS = {"config-check", "controller-config-in-force", "jail-homes", "jail-populate"}
 NEW_IMAGES = does(
-    rolled={"controller-slurmctld", "login-sshd", "rest-slurmrestd", "reconciler-agent", *NODESETS},
+    rolled={
+        *("controller-slurmctld", "controller-placeholder-pod", "login-sshd", *NODESETS),
+        *("rest-slurmrestd", "reconciler-agent"),
+    },
     replaced=JOBS,
 )
 AFTER_THE_CONTROLLER = {
     *("controller-config-in-force", "controller-service", "login-service", "login-sshd"),
+    *("controller-placeholder-pod", "controller-placeholder-priority"),
     *("reconciler-agent", "rest-service", "rest-slurmrestd", *NODESETS),
 }
 DATA = {

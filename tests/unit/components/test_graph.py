@@ -142,16 +142,19 @@ def test_workers_and_login_come_after_the_controller_and_the_filled_jail(
 def test_names_that_users_and_dns_see_are_fixed(graph: Graph) -> None:
     names = {r.inputs["metadata"]["name"] for r in graph.resources if r.type in WORKLOADS}
 
-    assert names == {"controller", "login", "rest", "reconciler", "cpu", "big"}
+    assert names == {"controller", "placeholder", "login", "rest", "reconciler", "cpu", "big"}
 
 
 def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
     hosts = graph.one("hosts")
     assert hosts.inputs["spec"]["clusterIP"] == "None"
     assert hosts.inputs["spec"]["publishNotReadyAddresses"]
-    workloads = [r.inputs for r in graph.resources if r.type in WORKLOADS]
-    # Nobody looks for slurmrestd but by its Service, nor for the reconciler at all.
-    for workload in (w for w in workloads if w["metadata"]["name"] not in ("rest", "reconciler")):
+    workloads = {
+        r.inputs["metadata"]["name"]: r.inputs for r in graph.resources if r.type in WORKLOADS
+    }
+    # Nobody looks for slurmrestd but by its Service, nor for the others at all.
+    for name in workloads.keys() - {"rest", "reconciler", "placeholder"}:
+        workload = workloads[name]
         pod = workload["spec"]["template"]
         domain = workload["spec"].get("serviceName", pod["spec"].get("subdomain"))
         assert domain == hosts.inputs["metadata"]["name"]
@@ -171,6 +174,25 @@ def test_registering_twice_gives_the_same_graph(monkeypatch: pytest.MonkeyPatch)
     assert sorted(first.resources, key=lambda r: (r.type, r.name)) == sorted(
         second.resources, key=lambda r: (r.type, r.name)
     )
+
+
+def test_a_placeholder_is_as_large_as_the_controller_and_has_its_images(graph: Graph) -> None:
+    def needs(spec: dict[str, Any]) -> list[Any]:
+        return [(one["image"], one["resources"]) for one in containers(spec)]
+
+    controller, placeholder = (
+        pod_specs(graph)[name] for name in ("controller-slurmctld", "controller-placeholder-pod")
+    )
+
+    assert needs(placeholder) == needs(controller)
+    assert "volumes" not in placeholder
+    assert graph.one("controller-placeholder-priority").inputs["value"] < 0
+
+
+def test_a_second_controller_needs_no_placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = record(monkeypatch, config(lambda values: values.update(controller={"standby": True})))
+
+    assert not [resource.name for resource in graph.resources if "placeholder" in resource.name]
 
 
 def test_a_config_edit_leaves_slurmctld_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
-"""A stack whose daemons trust each other by Slurm's own keys instead of munge."""
+"""A stack made with the other choices: Slurm's own keys instead of munge, and one controller."""
 
 import datetime
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,8 +14,8 @@ KEYS = "cat /etc/auth-secret/* /run/slurm-keys/*"
 @pytest.fixture(scope="module")
 def second() -> Iterator[Cluster]:
     stack = write_stack(
-        "test-auth-slurm",
-        cluster=local_cluster(1, api_port=18443, ssh_port=14222),
+        "test-other",
+        cluster=local_cluster(2, api_port=18443, ssh_port=14222),
         controller={"state_size": "1GiB"},
         auth={"type": "slurm"},
     )
@@ -23,6 +24,12 @@ def second() -> Iterator[Cluster]:
         yield stack
     finally:
         stack.down()
+
+
+@pytest.fixture
+def folder_of_second(second: Cluster) -> Iterator[str]:
+    yield second.run("mktemp -d ~/test-XXXXXX")
+    second.run("scancel --user=researcher")
 
 
 def test_jobs_run_without_a_munged_anywhere(second: Cluster) -> None:
@@ -42,17 +49,45 @@ def test_users_reach_no_key_and_replace_no_socket(second: Cluster) -> None:
     assert second.run("srun hostname")
 
 
+def test_the_controller_of_a_lost_node_comes_back_at_the_place_that_was_kept(
+    second: Cluster, folder_of_second: str
+) -> None:
+    # Not the node that the Kubernetes API is on.
+    second.move_controller("node-1")
+    lost = second.controller()
+    eventually("a place is kept", lambda: place_kept(second) == ["node-0"])
+    running = second.submit(folder_of_second, "#!/bin/sh\nsleep 600", "--nodelist=cpu-0")
+    second.submit(folder_of_second, "#!/bin/sh\ntrue", "--hold")
+    second.wait_for_job(running, "RUNNING")
+    before = second.queue(lost)
+    # slurmctld writes its state within five seconds of a change, here as on any machine.
+    time.sleep(6)
+
+    with second.frozen("node-1"):
+        eventually("a controller serves on node-0", lambda: second.serves_on("node-0"), 150)
+        assert second.queue(second.controller()) == before
+
+    eventually("the lost one is gone", lambda: [*second.controllers()] == [second.controller()])
+    eventually("a place is kept again", lambda: place_kept(second) == ["node-1"])
+    assert second.job_state(running) == "RUNNING"
+
+
+def place_kept(stack: Cluster) -> list[str]:
+    """Kubernetes nodes where a place is kept for the controller."""
+    return [
+        pod["spec"].get("nodeName", "")
+        for pod in stack.objects("pods")
+        if pod["metadata"]["labels"].get("slurmstack.dev/component") == "placeholder"
+        and pod["status"]["phase"] == "Running"
+    ]
+
+
 def test_the_type_stays_for_the_life_of_a_stack(second: Cluster) -> None:
     with second.edited(lambda values: values.update(auth={"type": "munge"})):
         refused = second.deploy("up", check=False)
     assert refused.returncode != 0
     assert "auth.type" in refused.stderr + refused.stdout
     assert second.run("srun hostname")
-
-
-@pytest.fixture
-def folder_of_second(second: Cluster) -> str:
-    return second.run("mktemp -d ~/test-XXXXXX")
 
 
 def test_a_rotation_costs_no_job(second: Cluster, folder_of_second: str) -> None:
@@ -85,4 +120,3 @@ def test_a_rotation_costs_no_job(second: Cluster, folder_of_second: str) -> None
         states = [second.job_state(job) for job in (running, held)]
         assert states == ["RUNNING", "PENDING"]
         assert "Restarts=0" in second.run(f"scontrol show job {running}")
-        second.run(f"scancel {running} {held}")
