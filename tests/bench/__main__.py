@@ -26,7 +26,7 @@ from components.settings import LocalCluster, read_stack
 from images import build, tags
 from local.access import write_access
 from local.configuration import MAX_NODES
-from tests.bench import load, scale
+from tests.bench import load, loss, scale
 from tests.bench.figures import Figures, as_json, say, seconds, show
 from tests.e2e.cluster import (
     NAMESPACE,
@@ -41,8 +41,8 @@ from tests.e2e.cluster import (
 BENCH = Cluster("bench")
 NODESET = {"name": "cpu", "replicas": 2, "cpus": 2, "cpu_request": 0.2, "memory": "1GiB"}
 SRUNS = 50
-PARTS = ("scale", "deploy", "everyday", "load")
-ON_THE_STACK = {"deploy", "everyday", "load"}
+PARTS = ("scale", "deploy", "everyday", "load", "loss")
+ON_THE_STACK = frozenset(PARTS) - {"scale"}
 """Parts that need the cluster; the others only Docker."""
 NOWHERE = "bench.invalid"
 """A registry that cannot be (RFC 2606): images named after it are nobody else's."""
@@ -244,6 +244,8 @@ def measure(figures: Figures, parts: Collection[str], rounds: int, cold: bool) -
             everyday(figures)
         if "load" in parts:
             load.measure(figures, BENCH)
+        if "loss" in parts:
+            loss.measure(figures, BENCH)
 
 
 def main() -> int:

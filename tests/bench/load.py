@@ -19,8 +19,7 @@ USER, UID = "researcher", 2000
 JOB = "--quiet --output=/dev/null --chdir=/tmp --wrap=true"
 ROUNDS = 4
 
-# Room for many jobs at once: slurmctld looks for the next ones every three seconds or so
-# (batch_sched_delay), and with few CPUs that is all that would be measured.
+# Room for many jobs at once: with few CPUs, jobs wait for each other and not for slurmctld.
 LOAD = {"name": "load", "replicas": 2, "cpus": 32, "cpu_request": 0.2, "memory": "2GiB"}
 LOADED = ("load-0", "load-1")
 JOBS = 300

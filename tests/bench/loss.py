@@ -1,0 +1,63 @@
+"""How long Slurm is without a controller when the Kubernetes node of that one is lost."""
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+from tests.bench.figures import Figures, say
+from tests.e2e.cluster import Cluster, eventually, is_ready
+
+LOST, LEFT = "node-1", "node-0"
+"""Kubernetes nodes; its API is on the one that is left."""
+
+
+def measure(figures: Figures, cluster: Cluster) -> None:
+    """With a second controller that waits, then with a place that is kept for the one."""
+    say("the controller's node is lost; a second one waits")
+    figures.add(
+        "a controller that waited answers, after its fellow's node is lost",
+        loses_a_node(cluster, since=lambda began: began),
+    )
+    cluster.deploy("destroy")
+    with cluster.edited(one_controller):
+        cluster.deploy("up")
+        say("the controller's node is lost; a place is kept on the other")
+        figures.add(
+            "a controller at the kept place answers, after Kubernetes knows of the loss",
+            loses_a_node(cluster, since=lambda _: noticed(cluster)),
+            at_most=15,
+        )
+        cluster.deploy("destroy")
+    cluster.deploy("up")
+
+
+def one_controller(values: dict[str, Any]) -> None:
+    values["controller"]["standby"] = False
+
+
+def loses_a_node(cluster: Cluster, since: Callable[[float], float]) -> float:
+    """Seconds from a moment after the loss (Unix time) until a controller answers elsewhere."""
+    cluster.move_controller(LOST)
+    with cluster.frozen(LOST):
+        began = now()
+        eventually("a controller answers elsewhere", lambda: answers(cluster), 180)
+        took = now() - since(began)
+    eventually("the lost one gave up", lambda: cluster.serves_on(LEFT), 180)
+    return took
+
+
+def answers(cluster: Cluster) -> bool:
+    """Whether a controller on the node that is left is ready."""
+    here = {pod for pod, node in cluster.controllers().items() if node == LEFT}
+    return any(is_ready(pod) for pod in cluster.objects("pods") if pod["metadata"]["name"] in here)
+
+
+def noticed(cluster: Cluster) -> float:
+    """When Kubernetes took the node for lost, as Unix time; it tells whole seconds."""
+    (node,) = (one for one in cluster.objects("nodes") if one["metadata"]["name"] == LOST)
+    (ready,) = (one for one in node["status"]["conditions"] if one["type"] == "Ready")
+    return datetime.datetime.fromisoformat(ready["lastTransitionTime"]).timestamp()
+
+
+def now() -> float:
+    return datetime.datetime.now(datetime.UTC).timestamp()
