@@ -60,6 +60,16 @@ def broken_jail(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("broken_jail")
+def test_ended_jobs_leave_no_process_on_the_node(cluster: Cluster) -> None:
+    names = "cat /proc/[0-9]*/comm 2>/dev/null || true"
+    cluster.run("for i in 1 2 3; do srun --nodelist=cpu-0 true; done")
+
+    eventually(
+        "none is left, dead or alive",
+        lambda: "slurmstepd" not in cluster.in_pod("cpu-0", "slurmd", "sh", "-c", names),
+    )
+
+
 def test_a_step_with_a_broken_jail_fails_clearly_and_never_runs_outside(cluster: Cluster) -> None:
     answer = cluster.ssh("srun --nodelist=cpu-0 touch /var/tmp/ran-outside", check=False)
 
