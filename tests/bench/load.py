@@ -177,12 +177,19 @@ def more_nodes(figures: Figures, cluster: Cluster) -> None:
 
 def slurmd_started(cluster: Cluster) -> float:
     """When the last of the new nodes' slurmd was started, as Kubernetes tells, in whole seconds."""
+    # It tells a moment later than slurmd itself tells slurmctld.
+    started = eventually("Kubernetes knows of all", lambda: starts_of_slurmd(cluster))
+    return max(datetime.datetime.fromisoformat(moment).timestamp() for moment in started)
+
+
+def starts_of_slurmd(cluster: Cluster) -> list[str]:
+    """When the slurmd of each new node was started; [] as long as one is not known to run."""
     selector = "slurmstack.dev/nodeset=more"
     pods = json.loads(cluster.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
-    assert len(pods) == ADDED
-    return max(
-        datetime.datetime.fromisoformat(status["state"]["running"]["startedAt"]).timestamp()
+    started = [
+        status["state"]["running"]["startedAt"]
         for pod in pods
-        for status in pod["status"]["containerStatuses"]
-        if status["name"] == "slurmd"
-    )
+        for status in pod["status"].get("containerStatuses", ())
+        if status["name"] == "slurmd" and "running" in status["state"]
+    ]
+    return started if len(started) == ADDED else []
