@@ -38,6 +38,16 @@ def test_two_jobs_on_one_node_share_neither_tmp_nor_shared_memory(
     assert own.split().count("mine") == 3, "all steps of one job share them"
 
 
+def test_ended_jobs_leave_no_process_on_the_node(cluster: Cluster) -> None:
+    names = "cat /proc/[0-9]*/comm 2>/dev/null || true"
+    cluster.run("for i in 1 2 3; do srun --nodelist=cpu-0 true; done")
+
+    eventually(
+        "none is left, dead or alive",
+        lambda: "slurmstepd" not in cluster.in_pod("cpu-0", "slurmd", "sh", "-c", names),
+    )
+
+
 def test_what_a_job_left_in_tmp_is_gone_after_it(cluster: Cluster) -> None:
     cluster.run("srun --nodelist=cpu-0 touch /tmp/left /dev/shm/left")
 
@@ -60,16 +70,6 @@ def broken_jail(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("broken_jail")
-def test_ended_jobs_leave_no_process_on_the_node(cluster: Cluster) -> None:
-    names = "cat /proc/[0-9]*/comm 2>/dev/null || true"
-    cluster.run("for i in 1 2 3; do srun --nodelist=cpu-0 true; done")
-
-    eventually(
-        "none is left, dead or alive",
-        lambda: "slurmstepd" not in cluster.in_pod("cpu-0", "slurmd", "sh", "-c", names),
-    )
-
-
 def test_a_step_with_a_broken_jail_fails_clearly_and_never_runs_outside(cluster: Cluster) -> None:
     answer = cluster.ssh("srun --nodelist=cpu-0 touch /var/tmp/ran-outside", check=False)
 
