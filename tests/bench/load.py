@@ -17,7 +17,7 @@ from tests.e2e.cluster import ROOT, Cluster, eventually
 
 USER, UID = "researcher", 2000
 JOB = "--quiet --output=/dev/null --chdir=/tmp --wrap=true"
-ROUNDS = 4
+ROUNDS = 6
 
 # Room for many jobs at once: with few CPUs, jobs wait for each other and not for slurmctld.
 LOAD = {"name": "load", "replicas": 2, "cpus": 32, "cpu_request": 0.2, "memory": "2GiB"}
