@@ -143,9 +143,9 @@ def type_token(module: str, kind: str) -> str:
     return f"{PROJECT}:{module}:{kind}"
 
 
-def controller_address(namespace: str) -> str:
-    """DNS name of the controller's Service, right in every pod of the cluster."""
-    return f"{CONTROLLER}.{namespace}.svc"
+def controller_address(namespace: str, cluster_domain: str) -> str:
+    """Whole DNS name of the controller's Service: every command of Slurm's asks for it."""
+    return f"{CONTROLLER}.{namespace}.svc.{cluster_domain}"
 
 
 def conf_server(address: str) -> str:

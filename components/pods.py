@@ -95,7 +95,9 @@ def named(hosts_domain: str) -> Spec:
     Not for users alone: slurmctld calls an srun back on the host name that it gave, and a name
     that does not resolve halts slurmctld for ten seconds.
     """
-    return {"dnsConfig": {"searches": [hosts_domain]}}
+    # Whole names are asked for as they are, as on any machine, and not below five domains first.
+    whole = {"name": "ndots", "value": "1"}
+    return {"dnsConfig": {"searches": [hosts_domain], "options": [whole]}}
 
 
 # --- Volumes -------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ class Slurm(pulumi.ComponentResource):
                 accounts=users.accounts,
                 config=configuration.proven,
                 config_mark=config_mark(settings, args.root),
-                address=c.controller_address(settings.namespace),
+                address=c.controller_address(settings.namespace, settings.cluster.domain),
                 hosts_domain=hosts_domain,
                 protect=settings.protect_data,
             ),

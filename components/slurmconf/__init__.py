@@ -101,7 +101,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
     return {
         "cluster_name": settings.cluster_name,
         "controller_pod": c.CONTROLLER_HOST,
-        "controller_address": c.controller_address(settings.namespace),
+        "controller_address": c.controller_address(settings.namespace, settings.cluster.domain),
         "slurmctld_port": c.SLURMCTLD_PORT,
         "slurmd_port": c.SLURMD_PORT,
         "slurmctld_parameters": _flags(slurm.slurmctld_parameters),

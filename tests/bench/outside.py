@@ -15,6 +15,7 @@ from tests.slurmctld.conftest import (
     Slurmctld,
     Start,
     containers,
+    controller_address,
     prepare,
     put,
     start_controller,
@@ -51,7 +52,7 @@ def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[S
             start(
                 "controller",  # has Slurm's commands; those of a login node are in its jail
                 hostname="login",
-                extra_hosts={c.controller_address(settings.namespace): controller.address},
+                extra_hosts={controller_address(): controller.address},
             ),
             secret,
         )

@@ -72,7 +72,7 @@ def rest(start_container: Start, tmp_path_factory: pytest.TempPathFactory) -> It
     (project / "keys.json").write_text(provider.jwks())
     tokens = {"jwks": "keys.json", "user_claim": USER_CLAIM}
     config = settings(lambda values: values.update(rest=tokens))
-    name = c.controller_address(config.namespace)
+    name = c.controller_address(config.namespace, config.cluster.domain)
     secret = secrets.token_hex(64)
     files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config, project).items()}
     # Nodes without a jail: their jobs run where slurmd does.

@@ -177,9 +177,15 @@ def prepare(container: Container, secret: str) -> Slurmctld:
     return slurmctld
 
 
+def controller_address() -> str:
+    """The controller's name in the configuration of `settings()`."""
+    stack = settings()
+    return c.controller_address(stack.namespace, stack.cluster.domain)
+
+
 def start_controller(start: Start, secret: str, **options: Any) -> Slurmctld:
     """The controller's container with munged and its keys."""
-    address = c.controller_address(settings().namespace)
+    address = controller_address()
     container = start(
         "controller",
         hostname=c.CONTROLLER_HOST,
@@ -193,7 +199,7 @@ def start_worker(
     start: Start, secret: str, node: str, description: str, controller: Slurmctld, **options: Any
 ) -> Slurmctld:
     """A container whose slurmd registers as `node`, which has what `description` says."""
-    address = c.controller_address(settings().namespace)
+    address = controller_address()
     container = start(
         "worker",
         hostname=node,

@@ -448,7 +448,7 @@ EDITS = [
     Edit(
         "the cluster's DNS has another domain",
         existing(domain="k8s.example.org"),
-        does(rolled={"controller-slurmctld", "login-sshd", *NODESETS}),
+        and_conf(does(rolled={"controller-slurmctld", "login-sshd", *NODESETS})),
         given=existing(),
     ),
     # That slurmctld refuses it is another test's business (tests/e2e).

@@ -16,7 +16,7 @@ def test_the_controller_is_named_by_pod_and_address() -> None:
     slurm = options(config_files(settings())["slurm.conf"])
 
     assert slurm["ClusterName"] == "test"
-    assert slurm["SlurmctldHost"] == "controller-0(controller.slurm.svc)"
+    assert slurm["SlurmctldHost"] == "controller-0(controller.slurm.svc.cluster.local)"
     assert "enable_configless" in slurm["SlurmctldParameters"].split(",")
 
 
