@@ -9,7 +9,7 @@ from tests.e2e.cluster import Cluster, eventually
 
 URL = "http://rest:6820/slurm/v0.0.42"
 GET_TOKEN = "unset SLURM_JWT; export $(scontrol token lifespan=600)"
-ASK = f'curl --silent --show-error --header "X-SLURM-USER-TOKEN: $SLURM_JWT" {URL}'
+ASK = f'curl --silent --show-error --max-time 20 --header "X-SLURM-USER-TOKEN: $SLURM_JWT" {URL}'
 
 
 def test_a_user_submits_a_job_by_a_token_of_their_own(cluster: Cluster, folder: str) -> None:

@@ -54,4 +54,7 @@ def test_a_refresh_mends_the_jail_and_keeps_what_users_made(cluster: Cluster, fo
     assert cluster.run("tmux -V").startswith("tmux ")
     assert cluster.run(f"cat {folder}/note") == "mine"
     assert cluster.job_state(job) == "RUNNING"
+    # By the pods' own /etc/resolv.conf, which is mounted over the jail's.
+    for where in ("", f"srun --jobid={job} --overlap "):
+        assert "hosts.slurm.svc" in cluster.run(f"{where}getent hosts login-0")
     cluster.deploy("up")
