@@ -4,9 +4,9 @@ Whatever is compared is run in turn, ABBA, several times: a busy machine then sl
 """
 
 import datetime
-import json
 import statistics
 import subprocess
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -155,7 +155,7 @@ def more_nodes(figures: Figures, cluster: Cluster) -> None:
     for turn in range(ROUNDS):
         say(f"{ADDED} more nodes, {turn + 1} of {ROUNDS}")
         with cluster.edited(nodeset(ADDED)):
-            begin = datetime.datetime.now(datetime.UTC).timestamp()
+            begin = time.time()
             waiting = subprocess.Popen(
                 ["ssh", "-F", cluster.directory / "ssh_config", "login", UNTIL_IDLE],
                 stdout=subprocess.PIPE,
@@ -184,8 +184,7 @@ def slurmd_started(cluster: Cluster) -> float:
 
 def starts_of_slurmd(cluster: Cluster) -> list[str]:
     """When the slurmd of each new node was started; [] as long as one is not known to run."""
-    selector = "slurmstack.dev/nodeset=more"
-    pods = json.loads(cluster.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
+    pods = cluster.objects("pods", "slurmstack.dev/nodeset=more")
     started = [
         status["state"]["running"]["startedAt"]
         for pod in pods

@@ -1,6 +1,7 @@
 """How long Slurm is without a controller when the Kubernetes node of that one is lost."""
 
 import datetime
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -39,17 +40,17 @@ def loses_a_node(cluster: Cluster, since: Callable[[float], float]) -> float:
     """Seconds from a moment after the loss (Unix time) until a controller answers elsewhere."""
     cluster.move_controller(LOST)
     with cluster.frozen(LOST):
-        began = now()
+        began = time.time()
         eventually("a controller answers elsewhere", lambda: answers(cluster), 180)
-        took = now() - since(began)
+        took = time.time() - since(began)
     eventually("the lost one gave up", lambda: cluster.serves_on(LEFT), 180)
     return took
 
 
 def answers(cluster: Cluster) -> bool:
     """Whether a controller on the node that is left is ready."""
-    here = {pod for pod, node in cluster.controllers().items() if node == LEFT}
-    return any(is_ready(pod) for pod in cluster.objects("pods") if pod["metadata"]["name"] in here)
+    pods = cluster.pods("controller")
+    return any(is_ready(pod) and pod["spec"]["nodeName"] == LEFT for pod in pods)
 
 
 def noticed(cluster: Cluster) -> float:
@@ -57,7 +58,3 @@ def noticed(cluster: Cluster) -> float:
     (node,) = (one for one in cluster.objects("nodes") if one["metadata"]["name"] == LOST)
     (ready,) = (one for one in node["status"]["conditions"] if one["type"] == "Ready")
     return datetime.datetime.fromisoformat(ready["lastTransitionTime"]).timestamp()
-
-
-def now() -> float:
-    return datetime.datetime.now(datetime.UTC).timestamp()

@@ -126,26 +126,28 @@ class Cluster:
             **options,
         ).stdout
 
-    def objects(self, kind: str) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
+    def objects(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        """The objects of a kind; with a selector, those of such labels."""
+        found = json.loads(self.kubectl("get", kind, "-l", selector, "-o", "json"))
+        items: list[dict[str, Any]] = found["items"]
         return items
+
+    def pods(self, component: str) -> list[dict[str, Any]]:
+        return self.objects("pods", f"slurmstack.dev/component={component}")
 
     def in_pod(self, pod: str, container: str, *command: str, **options: Any) -> str:
         return self.kubectl("exec", pod, "-c", container, "--", *command, **options)
 
     def controller(self) -> str:
         """The pod whose slurmctld serves; of two, the other waits."""
-        selector = "slurmstack.dev/component=controller"
-        pods = json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
-        (name,) = (pod["metadata"]["name"] for pod in pods if is_ready(pod))
+        (name,) = (pod["metadata"]["name"] for pod in self.pods("controller") if is_ready(pod))
         return str(name)
 
     def controllers(self) -> dict[str, str]:
         """The Kubernetes node of each pod of the controller."""
         return {
             pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
-            for pod in self.objects("pods")
-            if pod["metadata"]["labels"].get("slurmstack.dev/component") == "controller"
+            for pod in self.pods("controller")
         }
 
     def serves_on(self, node: str) -> bool:

@@ -80,9 +80,8 @@ def place_kept(stack: Cluster) -> list[str]:
     """Kubernetes nodes where a place is kept for the controller."""
     return [
         pod["spec"].get("nodeName", "")
-        for pod in stack.objects("pods")
-        if pod["metadata"]["labels"].get("slurmstack.dev/component") == "placeholder"
-        and pod["status"]["phase"] == "Running"
+        for pod in stack.pods("placeholder")
+        if pod["status"]["phase"] == "Running"
     ]
 
 

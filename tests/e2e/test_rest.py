@@ -52,7 +52,7 @@ def test_a_token_that_is_not_good_is_refused(cluster: Cluster, kind: str, token:
 
 
 def test_slurmrestd_holds_no_key_and_no_capability(cluster: Cluster) -> None:
-    (pod,) = [p for p in cluster.objects("pods") if p["metadata"]["name"].startswith("rest-")]
+    (pod,) = cluster.pods("rest")
     name = pod["metadata"]["name"]
     assert not [v for v in pod["spec"]["volumes"] if "secret" in v]
     status = cluster.in_pod(name, "slurmrestd", "cat", "/proc/1/status")
