@@ -1,5 +1,6 @@
-"""The SPANK plugin's own tests, and what of it Slurm can see."""
+"""The SPANK plugin's own tests, and what of it Slurm and operators can see."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,24 @@ def test_every_test_of_the_plugin_passes_under_the_sanitizers() -> None:
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert ", 0 failed" in run.stdout, run.stdout
+
+
+def test_no_text_makes_the_parser_of_options_do_what_the_plugin_does_not_expect() -> None:
+    run = subprocess.run(
+        ["make", "-C", str(SPANK), "fuzz", "RUNS=20000"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_manual_page_explains_each_option_and_no_other() -> None:
+    page = (SPANK / "slurmstack-chroot.8").read_text()
+    explained = re.findall(r"^\.TP\n\.BI (\w+)=", page, re.MULTILINE)
+    known = re.findall(r'^\t\{"(\w+)", [A-Z_]+, ', (SPANK / "options.c").read_text(), re.MULTILINE)
+    assert sorted(explained) == sorted(known)
+    assert len(known) > 10
 
 
 def test_the_plugin_shows_slurm_its_callbacks_and_nothing_else(tmp_path: Path) -> None:

@@ -1,0 +1,202 @@
+#include "files.h"
+
+#include "report.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#pragma GCC visibility push(default)
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+#pragma GCC visibility pop
+
+#define DIRECTORY (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+/* ---- what a job is given ---- */
+
+void format_job_name(char name[JOB_NAME_SIZE], uint32_t job_id, uid_t uid)
+{
+	(void)snprintf(name, JOB_NAME_SIZE, "%" PRIu32 ".%" PRIu32, job_id, (uint32_t)uid);
+}
+
+int open_own_directory(int parent, const char *name, const char *base, mode_t mode)
+{
+	struct stat status;
+	int fd;
+
+	if (mkdirat(parent, name, PRIVATE_MODE) < 0 && errno != EEXIST)
+		return refuse("cannot make directory %s below %s: %s", name, base,
+			      strerror(errno));
+	fd = openat(parent, name, DIRECTORY);
+	if (fd < 0)
+		return refuse("cannot open directory %s below %s: %s", name, base,
+			      strerror(errno));
+	if (fstat(fd, &status) < 0)
+		(void)refuse("cannot examine directory %s below %s: %s", name, base,
+			     strerror(errno));
+	else if (status.st_uid != 0)
+		(void)refuse("directory %s below %s belongs to user %" PRIu32 ": expected root; "
+			     "remove it", name, base, (uint32_t)status.st_uid);
+	else if (mode == PRIVATE_MODE && (status.st_mode & 077) != 0)
+		(void)refuse("directory %s below %s is open to others (mode %04o): expected 0700",
+			     name, base, (unsigned int)(status.st_mode & 07777));
+	else if (mode != PRIVATE_MODE && fchmod(fd, mode) < 0)
+		(void)refuse("cannot set the mode of directory %s below %s: %s", name, base,
+			     strerror(errno));
+	else
+		return fd;
+	close_fd(&fd);
+	return REFUSED;
+}
+
+int open_job(const char *base, const char *job_name)
+{
+	int base_fd, jobs_fd, job_fd = REFUSED;
+
+	base_fd = open(base, DIRECTORY);
+	if (base_fd < 0)
+		return refuse("cannot open directory %s on the node: %s", base, strerror(errno));
+	jobs_fd = open_own_directory(base_fd, JOBS_DIRECTORY, base, PRIVATE_MODE);
+	if (jobs_fd >= 0)
+		job_fd = open_own_directory(jobs_fd, job_name, base, PRIVATE_MODE);
+	close_fd(&jobs_fd);
+	close_fd(&base_fd);
+	return job_fd;
+}
+
+/* ---- the end of a job ---- */
+
+/* Makes the names of what is moved differ. */
+static unsigned long moves = 0;
+
+/*
+ * Empties `directory` by one level: moves what it holds up into `top`, and removes it.
+ * Returns 0, or -1 with errno set.
+ */
+static int dissolve(int top, const char *directory)
+{
+	char moved[32];
+	struct dirent *entry;
+	DIR *stream;
+	int fd, error = 0;
+
+	fd = openat(top, directory, DIRECTORY);
+	if (fd < 0)
+		return -1;
+	stream = fdopendir(fd);
+	if (stream == NULL) {
+		close_fd(&fd);
+		return -1;
+	}
+	while (error == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		if (unlinkat(fd, entry->d_name, 0) == 0 || errno == ENOENT)
+			continue;
+		error = errno;
+		while (error == EISDIR || error == EEXIST) {
+			(void)snprintf(moved, sizeof(moved), ".removed-%lu", moves++);
+			error = renameat2(fd, entry->d_name, top, moved, RENAME_NOREPLACE) < 0
+					? errno
+					: 0;
+		}
+	}
+	if (error == 0)
+		error = errno;
+	(void)closedir(stream);
+	if (error == 0 && unlinkat(top, directory, AT_REMOVEDIR) < 0)
+		error = errno;
+	errno = error;
+	return error == 0 ? 0 : -1;
+}
+
+/*
+ * Removes all that the directory `name` below `parent` holds, and the directory itself.
+ * It does not descend: a user can nest directories deeper than any stack, path or number
+ * of open files goes. Returns 0, or -1 with errno set.
+ */
+static int remove_tree(int parent, const char *name)
+{
+	bool found = true;
+	struct dirent *entry;
+	DIR *stream;
+	int fd, error = 0;
+
+	fd = openat(parent, name, DIRECTORY);
+	if (fd < 0)
+		return -1;
+	stream = fdopendir(fd);
+	if (stream == NULL) {
+		close_fd(&fd);
+		return -1;
+	}
+	while (error == 0 && found) {
+		found = false;
+		rewinddir(stream);
+		while (error == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
+			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+				continue;
+			found = true;
+			if (unlinkat(fd, entry->d_name, 0) == 0 || errno == ENOENT)
+				continue;
+			if (errno != EISDIR || dissolve(fd, entry->d_name) < 0)
+				error = errno;
+		}
+		if (error == 0)
+			error = errno;
+	}
+	(void)closedir(stream);
+	if (error == 0 && unlinkat(parent, name, AT_REMOVEDIR) < 0)
+		error = errno;
+	errno = error;
+	return error == 0 ? 0 : -1;
+}
+
+void remove_job(const char *base, uint32_t job_id, void (*prepare)(int job_fd))
+{
+	char prefix[JOB_NAME_SIZE];
+	struct dirent *entry;
+	DIR *stream;
+	int base_fd, jobs_fd;
+
+	(void)snprintf(prefix, sizeof(prefix), "%" PRIu32 ".", job_id);
+	base_fd = open(base, DIRECTORY);
+	if (base_fd < 0) {
+		slurm_error("chroot: cannot open directory %s on the node: %s", base,
+			    strerror(errno));
+		return;
+	}
+	jobs_fd = openat(base_fd, JOBS_DIRECTORY, DIRECTORY);
+	stream = jobs_fd < 0 ? NULL : fdopendir(jobs_fd);
+	if (stream == NULL) {
+		/* No directory: no step has run on this node yet. */
+		if (errno != ENOENT)
+			slurm_error("chroot: cannot open directory %s below %s: %s",
+				    JOBS_DIRECTORY, base, strerror(errno));
+		close_fd(&jobs_fd);
+		goto out;
+	}
+	while ((entry = readdir(stream)) != NULL) {
+		int job_fd;
+
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		job_fd = openat(jobs_fd, entry->d_name, DIRECTORY);
+		if (job_fd >= 0 && prepare != NULL)
+			prepare(job_fd);
+		close_fd(&job_fd);
+		if (remove_tree(jobs_fd, entry->d_name) < 0)
+			slurm_error("chroot: cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY,
+				    entry->d_name, strerror(errno));
+	}
+	(void)closedir(stream);
+out:
+	close_fd(&base_fd);
+}

@@ -1,0 +1,39 @@
+/* A job's own directories on the node: made by its first step, removed by its epilog. */
+#ifndef SLURMSTACK_FILES_H
+#define SLURMSTACK_FILES_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Below scratch= and shm=, which may be writable by others (an emptyDir is, /dev/shm too). */
+#define JOBS_DIRECTORY "slurm-jobs"
+/* "<jobid>.<uid>": two 32-bit numbers, the dot and the final NUL. */
+#define JOB_NAME_SIZE 24
+
+#define PRIVATE_MODE ((mode_t)0700)
+#define ROOT_MODE ((mode_t)0755)
+#define TMP_MODE ((mode_t)01777)
+
+/*
+ * With the user in the name, a leftover of an older job with the same number (a controller
+ * that lost its state counts from 1 again) never meets another user.
+ */
+void format_job_name(char name[JOB_NAME_SIZE], uint32_t job_id, uid_t uid);
+
+/* Opens <base>/slurm-jobs/<job_name>, made where it is missing; or REFUSED. */
+int open_job(const char *base, const char *job_name);
+
+/*
+ * Makes the directory `name` below `parent` unless it is there, opens it, and sees to it that
+ * it is root's and has this mode; a private one that others can enter is refused. `base` is
+ * for messages.
+ */
+int open_own_directory(int parent, const char *name, const char *base, mode_t mode);
+
+/*
+ * Removes what the job left below `base`, for every user its number ever belonged to. Before
+ * that, `prepare` is given each of its directories, unless it is NULL.
+ */
+void remove_job(const char *base, uint32_t job_id, void (*prepare)(int job_fd));
+
+#endif

@@ -1,0 +1,139 @@
+/*
+ * job_container/slurmstack: lets slurmd put what `sbcast` and `srun --bcast` bring into the job.
+ *
+ * These files are not written by slurmstepd, which the SPANK plugin has moved into the jail, but
+ * by slurmd, outside of it. Its only hook for that is a plugin of this kind: slurmd calls
+ * container_p_join in a child that becomes the user and opens the file, and here that child joins
+ * what the job's first step has made. All else that Slurm asks of such a plugin is done already.
+ *
+ * SLURMSTACK_SCRATCH in slurmd's environment is the SPANK plugin's scratch=.
+ */
+#include "files.h"
+#include "keeper.h"
+#include "report.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+/* Everything is hidden but what Slurm looks up by name. */
+#pragma GCC visibility push(default)
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+#include <slurm/slurm_version.h>
+
+extern const char plugin_name[], plugin_type[];
+extern const uint32_t plugin_version;
+int init(void);
+int fini(void);
+int container_p_restore(char *directory, bool recover);
+int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step);
+int container_p_join_external(uint32_t job_id);
+int container_p_stepd_create(uint32_t job_id, void *step);
+int container_p_stepd_delete(uint32_t job_id);
+int container_p_send_stepd(int fd);
+int container_p_recv_stepd(int fd);
+#pragma GCC visibility pop
+
+const char plugin_name[] = "files for jobs in the jail";
+const char plugin_type[] = "job_container/slurmstack";
+const uint32_t plugin_version = SLURM_VERSION_NUMBER;
+
+/* True in slurmd and what it forks. slurmstepd is started anew, and finds its own way. */
+static bool in_slurmd = false;
+
+/* ---- joining the job ---- */
+
+/* Sets *keeper to a pidfd of the job's keeper; a job that has none has begun no step. */
+static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
+{
+	const char *scratch = getenv("SLURMSTACK_SCRATCH");
+	char job_name[JOB_NAME_SIZE];
+	int rc, job_fd;
+
+	*keeper = -1;
+	if (scratch == NULL)
+		return refuse("SLURMSTACK_SCRATCH is not in slurmd's environment: expected what "
+			      "plugstack.conf has as scratch=");
+	format_job_name(job_name, job_id, uid);
+	job_fd = open_job(scratch, job_name);
+	if (job_fd < 0)
+		return REFUSED;
+	rc = find_keeper(job_fd, keeper);
+	close_fd(&job_fd);
+	if (rc == ACCEPTED && *keeper < 0)
+		rc = refuse("job %s is not inside the jail here: no file is written for it",
+			    job_name);
+	return rc;
+}
+
+int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
+{
+	int rc, keeper;
+
+	if (!in_slurmd || creates_step)
+		return SLURM_SUCCESS;
+	rc = open_jobs_keeper(step->job_id, uid, &keeper);
+	/* To join moves the root and the working directory as well (setns(2)). */
+	if (rc == ACCEPTED && setns(keeper, CLONE_NEWNS) < 0)
+		rc = refuse("cannot join the mount namespace of the job: %s", strerror(errno));
+	close_fd(&keeper);
+	return rc == ACCEPTED ? SLURM_SUCCESS : SLURM_ERROR;
+}
+
+/* ---- what the SPANK plugin does ---- */
+
+/* Called in slurmd alone, when it starts. */
+int container_p_restore(char *directory, bool recover)
+{
+	(void)directory;
+	(void)recover;
+	in_slurmd = true;
+	return SLURM_SUCCESS;
+}
+
+int init(void)
+{
+	return SLURM_SUCCESS;
+}
+
+int fini(void)
+{
+	return SLURM_SUCCESS;
+}
+
+/* For pam_slurm_adopt, which wants a descriptor of the job's mount namespace. */
+int container_p_join_external(uint32_t job_id)
+{
+	(void)job_id;
+	return -1;
+}
+
+int container_p_stepd_create(uint32_t job_id, void *step)
+{
+	(void)job_id;
+	(void)step;
+	return SLURM_SUCCESS;
+}
+
+int container_p_stepd_delete(uint32_t job_id)
+{
+	(void)job_id;
+	return SLURM_SUCCESS;
+}
+
+int container_p_send_stepd(int fd)
+{
+	(void)fd;
+	return SLURM_SUCCESS;
+}
+
+int container_p_recv_stepd(int fd)
+{
+	(void)fd;
+	return SLURM_SUCCESS;
+}

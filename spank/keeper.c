@@ -1,0 +1,230 @@
+#include "keeper.h"
+
+#include "mounts.h"
+#include "report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A file below the job's directory, which the keeper holds a lock on: so it is found, and never
+ * taken for another process that has got its number since. */
+#define LOCK_FILE "keeper"
+/* How long the kernel may take to end the processes of a job, in milliseconds. */
+#define END_TIMEOUT 10000
+
+/* ---- finding it ---- */
+
+/* Sets *pid to the process that holds the lock, as this pid namespace counts, or to 0. */
+static int lock_holder(int lock_fd, pid_t *pid)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	if (fcntl(lock_fd, F_GETLK, &lock) < 0)
+		return refuse("cannot ask for the job's keeper: %s", strerror(errno));
+	*pid = lock.l_type == F_UNLCK ? 0 : lock.l_pid;
+	if (*pid < 0)
+		return refuse("the job's keeper is no process that can be seen from here");
+	return ACCEPTED;
+}
+
+static int open_keeper(int lock_fd, int *keeper_fd)
+{
+	pid_t pid, again;
+
+	for (;;) {
+		if (lock_holder(lock_fd, &pid) < 0)
+			return REFUSED;
+		if (pid == 0)
+			return ACCEPTED;
+		*keeper_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+		if (*keeper_fd < 0 && errno != ESRCH)
+			return refuse("cannot open the job's keeper: %s", strerror(errno));
+		if (*keeper_fd < 0)
+			continue;
+		/* Its number may have gone to another process before it was opened. */
+		if (lock_holder(lock_fd, &again) < 0) {
+			close_fd(keeper_fd);
+			return REFUSED;
+		}
+		if (again == pid)
+			return ACCEPTED;
+		close_fd(keeper_fd);
+	}
+}
+
+int find_keeper(int job_fd, int *keeper_fd)
+{
+	int rc, lock_fd;
+
+	*keeper_fd = -1;
+	lock_fd = openat(job_fd, LOCK_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (lock_fd < 0 && errno == ENOENT)
+		return ACCEPTED;
+	if (lock_fd < 0)
+		return refuse("cannot open the lock of the job's keeper: %s", strerror(errno));
+	rc = open_keeper(lock_fd, keeper_fd);
+	close_fd(&lock_fd);
+	return rc;
+}
+
+/* ---- being it ---- */
+
+/* The keeper's only open files; everything else of slurmstepd is closed. */
+enum { LOCK = 0, REPORT = 1, PROC = 2, FIRST_OTHER = 3 };
+
+/* Moves the files that it needs to where they stay, and closes the rest. */
+static int keep_files(int lock_fd, int report_fd, int proc_fd)
+{
+	if (lock_fd < FIRST_OTHER || report_fd < FIRST_OTHER ||
+	    (proc_fd >= 0 && proc_fd < FIRST_OTHER)) {
+		errno = EBADF;
+		return -1;
+	}
+	if (dup2(lock_fd, LOCK) < 0 || dup2(report_fd, REPORT) < 0 ||
+	    (proc_fd >= 0 && dup2(proc_fd, PROC) < 0))
+		return -1;
+	return close_range(FIRST_OTHER, ~0U, 0);
+}
+
+static int become_keeper(const struct config *config, uid_t uid)
+{
+	const struct sigaction ignore = {.sa_handler = SIG_IGN};
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	sigset_t all;
+
+	/* slurmstepd's handlers must not run here. Children that nobody waits for are reaped. */
+	(void)sigfillset(&all);
+	if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || sigaction(SIGCHLD, &ignore, NULL) < 0)
+		return refuse("the job's keeper cannot block its signals: %s", strerror(errno));
+	if (setsid() < 0)
+		return refuse("the job's keeper cannot have a session: %s", strerror(errno));
+	if (config->pid_namespace && mount_proc(PROC, uid) < 0)
+		return REFUSED;
+	/* Last: who finds the lock may join. */
+	if (fcntl(LOCK, F_SETLK, &lock) < 0)
+		return refuse("the job's keeper cannot lock its file: %s", strerror(errno));
+	return ACCEPTED;
+}
+
+/*
+ * Runs in a copy of slurmstepd that shares nothing with it but open files, made while its
+ * other threads went on: only system calls, no memory from malloc, no line to the log.
+ */
+__attribute__((noreturn)) static void keep(const struct config *config, int lock_fd,
+					   int report_fd, int proc_fd, uid_t uid)
+{
+	int rc;
+
+	refuse_silently = true;
+	refusal[0] = '\0';
+	if (keep_files(lock_fd, report_fd, proc_fd) < 0) {
+		rc = refuse("the job's keeper cannot close files: %s", strerror(errno));
+	} else {
+		report_fd = REPORT;
+		rc = become_keeper(config, uid);
+	}
+	/* Up to the NUL, which says that it was all. */
+	if (write(report_fd, refusal, strlen(refusal) + 1) < 0 || rc < 0)
+		_exit(1);
+	(void)close(REPORT);
+	(void)close(PROC);
+	for (;;)
+		(void)pause();
+}
+
+/* ---- making it ---- */
+
+/* Waits for what the keeper says of its start: nothing, up to the NUL, where all is well. */
+static int hear_keeper(int report_fd)
+{
+	char reason[sizeof(refusal)];
+	size_t length = 0;
+	ssize_t n;
+
+	do {
+		n = read(report_fd, reason + length, sizeof(reason) - length);
+		if (n > 0)
+			length += (size_t)n;
+	} while ((n > 0 && reason[length - 1] != '\0' && length < sizeof(reason)) ||
+		 (n < 0 && errno == EINTR));
+	if (n < 0)
+		return refuse("cannot hear the job's keeper: %s", strerror(errno));
+	if (length == 0 || reason[length - 1] != '\0')
+		return refuse("the job's keeper ended before it was ready");
+	if (reason[0] != '\0')
+		return refuse("%s", reason);
+	return ACCEPTED;
+}
+
+int start_keeper(const struct config *config, int job_fd, int proc_fd, uid_t uid,
+		 int *keeper_fd)
+{
+	unsigned long flags = SIGCHLD | (config->pid_namespace ? CLONE_NEWPID : 0);
+	int report[2] = {-1, -1};
+	int lock_fd, rc = REFUSED;
+	pid_t pid;
+
+	*keeper_fd = -1;
+	lock_fd = openat(job_fd, LOCK_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (lock_fd < 0)
+		return refuse("cannot make the lock of the job's keeper: %s", strerror(errno));
+	if (pipe2(report, O_CLOEXEC) < 0) {
+		(void)refuse("cannot make a pipe for the job's keeper: %s", strerror(errno));
+		goto out;
+	}
+	/* Not by fork(): that would run the handlers that other code has for its children. */
+	pid = (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, 0);
+	if (pid == 0)
+		keep(config, lock_fd, report[1], proc_fd, uid);
+	if (pid < 0) {
+		(void)refuse("cannot start the job's keeper: %s", strerror(errno));
+		goto out;
+	}
+	close_fd(&report[1]);
+	rc = hear_keeper(report[0]);
+	if (rc == ACCEPTED) {
+		*keeper_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+		if (*keeper_fd < 0)
+			rc = refuse("cannot open the job's keeper: %s", strerror(errno));
+	}
+	if (rc < 0) {
+		(void)kill(pid, SIGKILL);
+		(void)waitpid(pid, NULL, 0);
+	}
+out:
+	close_fd(&report[0]);
+	close_fd(&report[1]);
+	close_fd(&lock_fd);
+	return rc;
+}
+
+/* ---- ending it ---- */
+
+void end_keeper(int job_fd)
+{
+	struct pollfd ended = {.fd = -1, .events = POLLIN};
+	int n;
+
+	if (find_keeper(job_fd, &ended.fd) < 0 || ended.fd < 0)
+		return;
+	if (syscall(SYS_pidfd_send_signal, ended.fd, SIGKILL, NULL, 0) < 0 && errno != ESRCH) {
+		(void)refuse("cannot end the job's keeper: %s", strerror(errno));
+	} else {
+		n = poll(&ended, 1, END_TIMEOUT);
+		if (n < 0)
+			(void)refuse("cannot wait for the job's keeper: %s", strerror(errno));
+		else if (n == 0)
+			(void)refuse("processes of the job go on %d s after they were killed",
+				     END_TIMEOUT / 1000);
+	}
+	close_fd(&ended.fd);
+}

@@ -1,0 +1,25 @@
+/* Why the plugin refuses, in Slurm's log and for who is told later. */
+#ifndef SLURMSTACK_REPORT_H
+#define SLURMSTACK_REPORT_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define ACCEPTED 0
+/* Slurm takes a positive code for success. */
+#define REFUSED (-1)
+
+#define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
+
+/* The first thing that went wrong, without the plugin's name: at most two paths and words. */
+extern char refusal[2 * PATH_MAX + 256];
+/* True in a process that must not log: another one is going to, with its `refusal`. */
+extern bool refuse_silently;
+
+/* Logs why the plugin refuses, keeps the first reason, and returns the code for Slurm. */
+__attribute__((format(printf, 1, 2))) int refuse(const char *format, ...);
+
+void close_fd(int *fd);
+
+#endif

@@ -1,0 +1,1 @@
+"""The SPANK plugin in a real slurmd, with a jail of its own."""
