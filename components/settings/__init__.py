@@ -5,6 +5,16 @@ A stack file `Pulumi.<stack>.yaml` holds one key `slurmstack:<field>` for each f
 the tools around the program. Both raise `SettingsError`, whose text is one line for the user.
 """
 
+from components.settings.accounting import (
+    Accounting,
+    Archive,
+    Backup,
+    BundledDatabase,
+    ExternalDatabase,
+)
+from components.settings.directory import Directory
+from components.settings.isolation import Isolation
+from components.settings.login import Login
 from components.settings.models import (
     Auth,
     Cluster,
@@ -13,30 +23,40 @@ from components.settings.models import (
     Group,
     Jail,
     LocalCluster,
-    Login,
+    Network,
     Rest,
     Settings,
     User,
 )
-from components.settings.nodesets import Empty, Gpus, Nodeset, Toleration, Volume
+from components.settings.nodesets import Gpus, Nodeset, Toleration
 from components.settings.partitions import Partition
 from components.settings.reading import SettingsError, from_config, read_stack
 from components.settings.schema import STACK_SCHEMA, stack_schema
 from components.settings.slurm import Script, Slurm, Topology
-from components.settings.types import parse_ssh_key, parse_time
+from components.settings.types import endpoint_port, parse_ssh_key, parse_time
+from components.settings.volumes import Csi, Empty, Source, Submount, Volume
 
 __all__ = [
     "STACK_SCHEMA",
+    "Accounting",
+    "Archive",
     "Auth",
+    "Backup",
+    "BundledDatabase",
     "Cluster",
     "Controller",
+    "Csi",
+    "Directory",
     "Empty",
     "ExistingCluster",
+    "ExternalDatabase",
     "Gpus",
     "Group",
+    "Isolation",
     "Jail",
     "LocalCluster",
     "Login",
+    "Network",
     "Nodeset",
     "Partition",
     "Rest",
@@ -44,10 +64,13 @@ __all__ = [
     "Settings",
     "SettingsError",
     "Slurm",
+    "Source",
+    "Submount",
     "Toleration",
     "Topology",
     "User",
     "Volume",
+    "endpoint_port",
     "from_config",
     "parse_ssh_key",
     "parse_time",

@@ -7,16 +7,20 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from components.conventions import CLUSTER_DOMAIN, USER_IDS, node_names
+from components.conventions import CLUSTER_DOMAIN, JAIL, USER_IDS, node_names
+from components.settings.accounting import Accounting
+from components.settings.accounts import NORMAL
+from components.settings.directory import Directory
+from components.settings.login import Login
 from components.settings.nodesets import Nodeset
 from components.settings.partitions import Partition
 from components.settings.slurm import Block, Slurm, Switch, hosts_of
 from components.settings.types import (
+    Cidr,
     DnsLabel,
     Domain,
     MemoryMiB,
     Model,
-    NodePort,
     Number,
     Path,
     Port,
@@ -29,6 +33,7 @@ from components.settings.types import (
     duplicates,
     known_names,
 )
+from components.settings.volumes import Csi, NfsExport, Submount, each_its_own
 
 
 class LocalCluster(Model):
@@ -66,8 +71,43 @@ class Jail(Model):
     """Size of the volume, as '100GiB'."""
     storage_class: str | None = None
     """A class that offers ReadWriteMany; by default the cluster's default class."""
+    nfs: NfsExport | None = None
+    """An NFS server's folder, in place of a class; root must own files there (no_root_squash)."""
+    csi: Csi | None = None
+    """A volume that a storage driver knows already, in place of a class."""
+    host_path: Path | None = None
+    """A folder that is the same on all Kubernetes nodes, in place of a class."""
+    claim: DnsLabel | None = None
+    """A PersistentVolumeClaim of the namespace with ReadWriteMany, in place of one of ours."""
     refresh: Annotated[int, Field(ge=0), Number] = 0
-    """Raise it by one to unpack the jail image again over the jail; users' files stay."""
+    """Generation of the system files. Raise it by one to unpack the jail image again, lower it by
+    one to have those from before back; users' files stay."""
+    volumes: tuple[Submount, ...] = ()
+    """Further volumes at places of their own in it, of all nodes."""
+
+    def origin(self) -> tuple[str, ...]:
+        """What makes its volume another one, where nothing else would tell; () is a class."""
+        if self.claim:
+            return ("claim", self.claim)
+        static = {"nfs": self.nfs, "csi": self.csi, "host": self.host_path}
+        return tuple(kind for kind, given in static.items() if given)
+
+    @model_validator(mode="after")
+    def _is_one_volume(self) -> Self:
+        kinds = ("storage_class", "nfs", "csi", "host_path", "claim")
+        given = [kind for kind in kinds if getattr(self, kind) is not None]
+        if len(given) > 1:
+            raise cross_field(
+                given[0], f"is one volume, and {' and '.join(given[1:])} another; keep one"
+            )
+        if self.claim and "size" in self.model_fields_set:
+            raise cross_field("size", f"{self.size} MiB: is the claim's own matter; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        each_its_own(self.volumes)
+        return self
 
 
 class Controller(Model):
@@ -80,14 +120,6 @@ class Controller(Model):
     standby: bool = False
     """Let a second controller wait on another Kubernetes node, to take over in seconds when the
     first falls silent. Its volume must offer ReadWriteMany; choose before the first deploy."""
-
-
-class Login(Model):
-    """Where users log in by SSH."""
-
-    service: Literal["NodePort", "LoadBalancer", "ClusterIP"] = "LoadBalancer"
-    node_port: NodePort | None = None
-    """Port on every Kubernetes node, for service NodePort."""
 
 
 class User(Model):
@@ -150,6 +182,19 @@ class Rest(Model):
         return self
 
 
+class Network(Model):
+    """Who may talk to whom."""
+
+    policies: bool = True
+    """NetworkPolicies: only who must reaches Slurm's daemons. They are worth what the cluster's
+    network plugin makes of them."""
+    guard: bool = True
+    """A packet filter in login and worker pods, whatever the plugin does: users reach neither the
+    cloud's metadata nor Kubernetes' API nor a kubelet."""
+    refuse: tuple[Cidr, ...] = ()
+    """Further addresses that users are not to reach, as '10.0.0.0/16'; none that pods have."""
+
+
 class Settings(Model):
     """Everything that a stack file says."""
 
@@ -172,8 +217,12 @@ class Settings(Model):
     """By default one partition, `main`, over all nodesets."""
     slurm: Slurm = Field(default_factory=Slurm)
     auth: Auth = Field(default_factory=Auth)
+    accounting: Accounting = Field(default_factory=Accounting)
     rest: Rest = Field(default_factory=Rest)
     login: Login = Field(default_factory=Login)
+    directory: Directory | None = None
+    """By default there are no users but those of `users`."""
+    network: Network = Field(default_factory=Network)
     users: tuple[User, ...] = ()
     groups: tuple[Group, ...] = ()
 
@@ -190,6 +239,19 @@ class Settings(Model):
                 raise cross_field(field, f"two are named '{name}'; give each a name of its own")
         for uid in duplicates(str(user.uid) for user in self.users):
             raise cross_field("users", f"two have the uid {uid}; give each an id of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _volumes_fit_the_jails(self) -> Self:
+        names = {f"jail-{volume.name}" for volume in self.jail.volumes}
+        paths = {f"{JAIL}{volume.path}" for volume in self.jail.volumes}
+        for index, nodeset in enumerate(self.nodesets):
+            for volume in nodeset.volumes:
+                key = f"nodesets[{index}].volumes"
+                if volume.name in names:
+                    raise cross_field(key, f"'{volume.name}': one of jail.volumes; choose another")
+                if volume.path in paths:
+                    raise cross_field(key, f"'{volume.path}': one of jail.volumes; choose another")
         return self
 
     @model_validator(mode="after")
@@ -233,11 +295,46 @@ class Settings(Model):
         return self
 
     @model_validator(mode="after")
+    def _partitions_fit_qos(self) -> Self:
+        known = {qos.name for qos in self.accounting.qos} | {NORMAL}
+        for index, partition in enumerate(self.partitions):
+            # slurmctld does not start on a partition of a QOS that is not there.
+            if self.accounting.enabled and partition.qos and partition.qos not in known:
+                raise cross_field(
+                    f"partitions[{index}].qos",
+                    f"'{partition.qos}' is no QOS; {known_names(partition.qos, known)}; "
+                    "add it to accounting.qos",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _accounts_fit_users(self) -> Self:
+        users = {user.name for user in self.users}
+        if self.directory:
+            # What people a directory has only that one knows.
+            return self
+        accounting = self.accounting
+        named: dict[str, tuple[str, ...]] = {
+            f"accounts[{i}].users[{j}].name": (user.name,)
+            for i, account in enumerate(accounting.accounts)
+            for j, user in enumerate(account.users)
+        }
+        named |= {"operators": accounting.operators, "administrators": accounting.administrators}
+        for key, names in named.items():
+            for name in names:
+                if name not in users:
+                    raise cross_field(
+                        f"accounting.{key}", f"'{name}' is no user; {known_names(name, users)}"
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _partitions_fit_groups_and_preemption(self) -> Self:
         groups = {group.name for group in self.groups} | {user.name for user in self.users}
         for index, partition in enumerate(self.partitions):
             for name in partition.allow_groups:
-                if name not in groups:
+                # What groups a directory has only that one knows.
+                if name not in groups and not self.directory:
                     raise cross_field(
                         f"partitions[{index}].allow_groups",
                         f"'{name}' is no group; {known_names(name, groups)}",
@@ -304,11 +401,6 @@ class Settings(Model):
                 raise cross_field(
                     "cluster.ssh_port", f"{self.cluster.ssh_port}: is api_port's; choose another"
                 )
-        if port is not None and service != "NodePort":
-            raise cross_field(
-                "login.node_port",
-                f"{port}: counts only with service: NodePort; set that, or leave this out",
-            )
         return self
 
     def nodes(self, nodeset: Nodeset) -> tuple[str, ...]:

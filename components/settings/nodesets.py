@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from components.conventions import JAIL, MAX_REPLICAS, WORKER_PATHS, WORKER_VOLUMES
+from components.conventions import MAX_REPLICAS
+from components.settings.isolation import Isolation
 from components.settings.types import (
     DnsLabel,
     Domain,
@@ -17,13 +18,13 @@ from components.settings.types import (
     NodesetName,
     Number,
     ParameterName,
-    Path,
     ResourceName,
     Scalar,
     Seconds,
     cross_field,
     duplicates,
 )
+from components.settings.volumes import Volume, each_its_own
 
 _OWNED_PARAMETERS: Mapping[str, str] = {
     "feature": "use features",
@@ -99,54 +100,6 @@ class Toleration(Model):
         return self
 
 
-class Empty(Model):
-    """Room that goes with the pod."""
-
-    size: MemoryMiB | None = None
-    """At most this much, as '10GiB'; by default what the machine has."""
-    medium: Literal["disk", "memory"] = "disk"
-    """Where it lies; memory counts against the pod's own."""
-
-
-class Volume(Model):
-    """A further volume of the nodeset's pods, from one source."""
-
-    name: DnsLabel
-    path: Path
-    """Where the worker mounts it; below /mnt/jail jobs see it, as /mnt/jail/data for /data."""
-    claim: DnsLabel | None = None
-    """Name of a PersistentVolumeClaim."""
-    host_path: Path | None = None
-    """Folder of the Kubernetes node."""
-    empty: Empty | None = None
-    """Room that goes with the pod."""
-    config_map: Domain | None = None
-    """Name of a ConfigMap, whose entries are the files."""
-    secret: Domain | None = None
-    """Name of a Secret, whose entries are the files."""
-    read_only: bool = False
-
-    @model_validator(mode="after")
-    def _has_one_source(self) -> Self:
-        sources = ("claim", "host_path", "empty", "config_map", "secret")
-        given = [source for source in sources if getattr(self, source) is not None]
-        if len(given) != 1:
-            raise cross_field(
-                "name",
-                f"'{self.name}': has {' and '.join(given) or 'no source'}; "
-                f"expected one of {', '.join(sources)}",
-            )
-        if self.name in WORKER_VOLUMES:
-            raise cross_field("name", f"'{self.name}': is a volume of every worker; choose another")
-        for path in WORKER_PATHS:
-            inside = self.path.startswith(f"{path}/") and path != JAIL
-            if self.path == path or inside:
-                raise cross_field("path", f"'{self.path}': {path} is in use; choose another")
-            if path.startswith(f"{self.path}/"):
-                raise cross_field("path", f"'{self.path}': would hide {path}; choose another")
-        return self
-
-
 class Nodeset(Model):
     """Workers of one kind: nodes `<name>-0`, `<name>-1`, …"""
 
@@ -190,12 +143,23 @@ class Nodeset(Model):
     """PriorityClass of its pods."""
     volumes: tuple[Volume, ...] = ()
     """Further volumes of its pods."""
+    isolation: Isolation = Isolation()
 
     @model_validator(mode="after")
     def _request_fits_size(self) -> Self:
         if self.cpu_request is not None and self.cpu_request > self.cpus:
             raise cross_field(
                 "cpu_request", f"{self.cpu_request:g}: expected at most cpus, which is {self.cpus}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _directories_fit_memory(self) -> Self:
+        if self.isolation.in_memory() > self.memory:
+            raise cross_field(
+                "isolation",
+                f"tmp, var_tmp and shm are {self.isolation.in_memory()} MiB in memory: "
+                f"expected at most memory, which is {self.memory} MiB",
             )
         return self
 
@@ -212,10 +176,7 @@ class Nodeset(Model):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        for name in duplicates(volume.name for volume in self.volumes):
-            raise cross_field("volumes", f"two are named '{name}'; give each a name of its own")
-        for path in duplicates(volume.path for volume in self.volumes):
-            raise cross_field("volumes", f"two are mounted at '{path}'; give each its own path")
+        each_its_own(self.volumes)
         for feature in duplicates((self.name, *self.features)):
             raise cross_field(
                 "features", f"'{feature}': stands there twice, or is the nodeset's name; keep one"

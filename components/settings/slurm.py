@@ -304,6 +304,11 @@ def _unique(field: str, names: Iterable[str]) -> None:
         raise cross_field(field, f"two are named '{name}'; give each a name of its own")
 
 
+PrivateKind = Literal[
+    "accounts", "events", "jobs", "nodes", "partitions", "reservations", "usage", "users"
+]
+
+
 class Slurm(Model):
     """slurm.conf and its companions."""
 
@@ -327,6 +332,8 @@ class Slurm(Model):
     topology: Topology = Field(default_factory=Topology)
     slurmctld_parameters: dict[ParameterName, Scalar] = {}
     """Further SlurmctldParameters: `max_dbd_msg_action: exit`, true for a flag."""
+    private_data: tuple[PrivateKind, ...] = ()
+    """What users are told only of their own; Slurm's operators are told everything."""
     cgroups: Literal["disabled", "auto", "v1", "v2"] = "disabled"
     """Whether Slurm makes cgroups of its own for jobs; disabled: the pod's limits bound them."""
     extra: dict[

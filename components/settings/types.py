@@ -2,6 +2,7 @@
 
 import base64
 import difflib
+import ipaddress
 import math
 import re
 from collections import Counter
@@ -20,12 +21,25 @@ _USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _MEMORY = re.compile(r"(\d{1,7})(Mi|Gi|Ti)B?", re.ASCII)
 _MIB = {"Mi": 1, "Gi": 1024, "Ti": 1024 * 1024}
 _TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
+_PURGE_AGE = re.compile(r"[1-9][0-9]{0,3}(hours|days|months)")
+_CRON = (range(60), range(24), range(1, 32), range(1, 13), range(7))
+"""Minute, hour, day of the month, month, day of the week, as Kubernetes takes them."""
+_CRON_PART = re.compile(r"(\*|(?P<first>\d{1,2})(-(?P<last>\d{1,2}))?)(/[1-9]\d?)?", re.ASCII)
+_DUMP = re.compile(r"latest|[0-9a-f]{8,64}")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*")
+_ENDPOINT = re.compile(
+    r"(?P<scheme>https?)://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?"
+)
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 _PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _REGISTRY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*")
+_LDAP_URI = re.compile(r"ldaps?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?")
 _PATH = re.compile(r"(/[A-Za-z0-9_.@-]+)+")
+_MOUNT_OPTION = re.compile(r"[A-Za-z0-9_]+(=[A-Za-z0-9_.:/-]+)?")
 _GPU_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
+_DEVICE = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9_.*-]*")
 _MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
               "ecdsa-sha2-nistp521", "sk-ssh-ed25519@openssh.com",
@@ -110,6 +124,30 @@ def _label_key(value: str) -> str:
     return value
 
 
+def _ldap_uri(value: str) -> str:
+    match = _LDAP_URI.fullmatch(value)
+    if match is None or not 1 <= int(match["port"] or 1) <= 65535:
+        raise PydanticCustomError(
+            "ldap_uri", "expected a server, as in 'ldaps://ldap.example.org' or with a port, ':636'"
+        )
+    return value
+
+
+def _endpoint(value: str) -> str:
+    match = _ENDPOINT.fullmatch(value)
+    if match is None or not 1 <= int(match["port"] or 1) <= 65535:
+        raise PydanticCustomError(
+            "endpoint", "expected a server, as in 'https://s3.example.org' or with a port, ':9000'"
+        )
+    return value
+
+
+def endpoint_port(endpoint: str) -> int:
+    """TCP port of an `Endpoint`."""
+    scheme, _, server = endpoint.partition("://")
+    return int(server.partition(":")[2] or {"http": 80, "https": 443}[scheme])
+
+
 def _resource_name(value: str) -> str:
     if "/" not in value:
         raise PydanticCustomError(
@@ -133,12 +171,27 @@ Registry = Annotated[
     str,
     _matches(_REGISTRY, "registry", "a host and a path, as in 'registry.example.org:5000/hpc'"),
 ]
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+Bucket = Annotated[str, _matches(_BUCKET, "bucket", "a bucket's name: 3 to 63 characters")]
+ObjectPrefix = Annotated[
+    str, _matches(_PREFIX, "object_prefix", "names with '/' between them, as in 'hpc/slurm'")
+]
+DumpName = Annotated[
+    str, _matches(_DUMP, "dump_name", "'latest', or a dump's name, as in '1f2e3d4c'")
+]
+LdapUri = Annotated[str, AfterValidator(_ldap_uri)]
 Word = Annotated[str, _matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
 """A name that Slurm gives to something of its own: an account, a QOS, a switch."""
 LabelKey = Annotated[str, AfterValidator(_label_key)]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
 GpuType = Annotated[
     str, _matches(_GPU_TYPE, "gpu_type", "lower-case letters and digits, as 'h100'")
+]
+DeviceName = Annotated[
+    str, _matches(_DEVICE, "device_name", "a name in /dev, as in 'fuse' or 'nvidia*'")
+]
+MountOption = Annotated[
+    str, _matches(_MOUNT_OPTION, "mount_option", "an option of mount, as in 'nfsvers=4.2'")
 ]
 MigProfile = Annotated[
     str, _matches(_MIG_PROFILE, "mig_profile", "a MIG profile, as in '1g.10gb' or '1g.10gb.me'")
@@ -148,7 +201,8 @@ MigProfile = Annotated[
 # --- Sizes and times -----------------------------------------------------------------------------
 
 
-def _memory(value: object) -> int:
+def parse_memory(value: object) -> int:
+    """MiB of a text with its unit."""
     match = _MEMORY.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) == 0:
         raise PydanticCustomError(
@@ -193,7 +247,7 @@ def _slurm_time(value: object) -> str:
 
 MemoryMiB = Annotated[
     int,
-    BeforeValidator(_memory),
+    BeforeValidator(parse_memory),
     WithJsonSchema({"type": "string", "pattern": f"^{_MEMORY.pattern}$", "examples": ["16GiB"]}),
 ]
 SlurmTime = Annotated[
@@ -203,6 +257,35 @@ SlurmTime = Annotated[
         {"type": "string", "examples": ["2-00:00:00", "04:00:00", "90", "UNLIMITED"]},
     ),
 ]
+
+
+PurgeAge = Annotated[
+    str, _matches(_PURGE_AGE, "purge_age", "a time as '24months', '90days' or '36hours'")
+]
+
+
+def _cron(value: str) -> str:
+    fields = value.split(" ")
+    if len(fields) != len(_CRON) or not all(map(_is_cron_field, fields, _CRON)):
+        raise PydanticCustomError(
+            "cron", "expected five fields of cron: '17 3 * * *' for each day at 03:17"
+        )
+    return value
+
+
+def _is_cron_field(field: str, allowed: range) -> bool:
+    """Whether each part of a list is a star, a number or a range, perhaps with a step."""
+    for part in field.split(","):
+        match = _CRON_PART.fullmatch(part)
+        if match is None:
+            return False
+        first, last = match["first"], match["last"] or match["first"]
+        if first and not allowed.start <= int(first) <= int(last) < allowed.stop:
+            return False
+    return True
+
+
+Cron = Annotated[str, AfterValidator(_cron)]
 
 
 def _number(value: object) -> object:
@@ -219,6 +302,25 @@ NodePort = Annotated[int, Field(ge=30000, le=32767), Number]
 Seconds = Annotated[int, Field(ge=0, le=7 * 24 * 3600), Number]
 Uint16 = Annotated[int, Field(ge=0, le=65535), Number]
 """Slurm keeps tiers and factors in 16 bits (slurm.conf(5), PriorityTier)."""
+
+
+# --- Addresses -----------------------------------------------------------------------------------
+
+
+def _cidr(value: str) -> str:
+    try:
+        network = ipaddress.ip_network(value)
+    except ValueError:
+        network = None
+    # One that is of every address would keep nodes from each other.
+    if network is None or network.prefixlen == 0 or "%" in value:
+        raise PydanticCustomError(
+            "cidr", "expected a range of addresses, as in '10.0.0.0/16' or 'fd00:1::/64'"
+        )
+    return str(network)
+
+
+Cidr = Annotated[str, AfterValidator(_cidr)]
 
 
 # --- Text that goes into files -------------------------------------------------------------------
@@ -241,6 +343,12 @@ def _line(value: str) -> str:
     if not value.strip() or not value.isprintable():
         raise PydanticCustomError("line", "expected one line of text, which is not empty")
     return value.strip()
+
+
+def _text(value: str) -> str:
+    if not value.strip() or not all(line.isprintable() for line in value.split("\n")):
+        raise PydanticCustomError("text", "expected lines of text, without control characters")
+    return value.strip("\n")
 
 
 def _hosts(value: str) -> str:
@@ -274,6 +382,8 @@ Scalar = Annotated[
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
 Line = Annotated[str, AfterValidator(_line)]
+Text = Annotated[str, AfterValidator(_text)]
+"""Lines for people."""
 Hosts = Annotated[str, AfterValidator(_hosts)]
 Path = Annotated[str, AfterValidator(_path)]
 

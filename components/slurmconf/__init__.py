@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from components import conventions as c
 from components.hostlist import compress
 from components.settings import Settings
 from components.settings.slurm import REPEATABLE, key_of
+from components.slurmconf.accounting import (
+    accounting_files,
+    accounting_lines,
+    backup_environment,
+    backup_files,
+)
+from components.slurmconf.accounts import wanted_accounts
+from components.slurmconf.isolation import node_options
 from components.slurmconf.nodes import (
     gres_lines,
     gres_types,
@@ -20,26 +26,23 @@ from components.slurmconf.nodes import (
     real_memory,
 )
 from components.slurmconf.scripts import SHIPPED, read_text, script_files, script_paths, text_of
+from components.slurmconf.templates import render
+from components.slurmconf.tokens import JWKS, token_parameters
 
 __all__ = [
+    "accounting_files",
+    "backup_environment",
+    "backup_files",
     "config_files",
     "config_mark",
     "max_node_count",
     "memory_per_cpu",
     "node_conf",
+    "node_options",
     "real_memory",
     "script_files",
+    "wanted_accounts",
 ]
-
-_JWKS = "jwks.json"
-_templates = Environment(
-    loader=PackageLoader("components.slurmconf", "."),
-    undefined=StrictUndefined,
-    keep_trailing_newline=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    autoescape=False,  # noqa: S701  # Slurm's files are no HTML
-)
 
 
 def config_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
@@ -61,19 +64,20 @@ def config_mark(settings: Settings, root: Path = Path()) -> str:
 def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
     slurm = settings.slurm
     files = {
-        "cgroup.conf": _render("cgroup.conf", {"plugin": _CGROUP_PLUGINS[slurm.cgroups]}),
-        "plugstack.conf": _render("plugstack.conf", _plugstack(settings)),
+        "cgroup.conf": render("cgroup.conf", {"plugin": _CGROUP_PLUGINS[slurm.cgroups]}),
+        "mpi.conf": render("mpi.conf", {}),
+        "plugstack.conf": render("plugstack.conf", _plugstack(settings)),
         "slurm.conf": _slurm_conf(settings, mark),
         **script_files(settings, root, SHIPPED),
     }
     if gres_types(settings):
         nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
         lines = [line for nodeset in nodesets for line in gres_lines(nodeset)]
-        files["gres.conf"] = _render("gres.conf", {"lines": lines})
+        files["gres.conf"] = render("gres.conf", {"lines": lines})
     if slurm.topology.kind != "none":
-        files["topology.conf"] = _render("topology.conf", {"lines": _topology(settings)})
+        files["topology.conf"] = render("topology.conf", {"lines": _topology(settings)})
     if settings.rest.jwks:
-        files[_JWKS] = read_text("rest.jwks", settings.rest.jwks, root)
+        files[JWKS] = read_text("rest.jwks", settings.rest.jwks, root)
     if slurm.job_submit_lua:
         files["job_submit.lua"] = text_of("slurm.job_submit_lua", slurm.job_submit_lua, root)
     for name, extra in slurm.extra.items():
@@ -86,7 +90,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
 
 def _slurm_conf(settings: Settings, mark: str) -> str:
     """slurm.conf without the keys that the settings' own lines, which come after it, set."""
-    rendered = _render("slurm.conf", {**_slurm(settings), "mark": mark})
+    rendered = render("slurm.conf", {**_slurm(settings), "mark": mark})
     lines = settings.slurm.extra.get("slurm.conf", ())
     replaced = {key for line in lines if (key := key_of(line))} - REPEATABLE
     return "".join(
@@ -106,7 +110,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "slurmd_port": c.SLURMD_PORT,
         "slurmctld_parameters": _flags(slurm.slurmctld_parameters),
         "auth": settings.auth.type,
-        "token_parameters": _token_parameters(settings),
+        "token_parameters": token_parameters(settings, c.SLURM_ETC),
         "max_node_count": max_node_count(settings),
         "node_lines": node_lines,
         "absent_program": c.ABSENT_PROGRAM if node_lines else None,
@@ -122,17 +126,8 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "tres_weights": ",".join(f"{name}={n}" for name, n in sorted(slurm.priority.tres.items())),
         "scripts": script_paths(settings),
         "health_check_states": _health_check_states(settings),
+        "accounting_lines": accounting_lines(settings),
     }
-
-
-def _token_parameters(settings: Settings) -> str:
-    rest = settings.rest
-    keys = [f"jwt_key={c.JWT_KEY}"]
-    if rest.jwks:
-        keys.append(f"jwks={c.SLURM_ETC}/{_JWKS}")
-    if rest.user_claim:
-        keys.append(f"userclaimfield={rest.user_claim}")
-    return ",".join(keys)
 
 
 def _flags(parameters: Mapping[str, object]) -> str:
@@ -185,11 +180,19 @@ def _topology(settings: Settings) -> list[str]:
     return lines
 
 
+_COMMANDS = (
+    *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol"),
+    *("sinfo", "sprio", "squeue", "sreport", "srun", "sshare", "sstat"),
+)
+"""Slurm's commands that users have."""
+
+
 def _plugstack(settings: Settings) -> dict[str, object]:
     return {
         "plugin": c.SPANK_PLUGIN,
         "jail": c.JAIL,
         "scratch": c.WORKER_SCRATCH,
+        "node": f"{c.ISOLATION}/{c.NODE_OPTIONS}",
         # The batch script and the fetched configuration are in the spool directory. Sockets are
         # mounted read-only already.
         "writable": (
@@ -201,11 +204,13 @@ def _plugstack(settings: Settings) -> dict[str, object]:
             c.SPANK_DIR,
             c.SLURM_PLUGIN_DIR,
             c.EXTRAUSERS,
+            *((c.DIRECTORY_PIPES,) if settings.directory else ()),
+            # It leads to the configuration: so does /etc/slurm in the jail.
+            *((c.SLURM_RUN,) if settings.auth.type == "munge" else ()),
+            "/etc/hostname",
             "/etc/hosts",
             "/etc/resolv.conf",
+            # As old as the daemons, whatever the jail was filled from.
+            *(f"/usr/bin/{command}" for command in _COMMANDS),
         ),
     }
-
-
-def _render(name: str, values: Mapping[str, object]) -> str:
-    return _templates.get_template(f"{name}.j2").render(values)

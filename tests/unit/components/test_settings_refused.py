@@ -26,6 +26,90 @@ _BLOCK = {
     "block_sizes": [2, 4],
 }
 BLOCKS: Values = {**FULL, "slurm": {**FULL["slurm"], "topology": _BLOCK}}
+STORAGES: dict[str, Values] = {
+    kind: {**FULL, "jail": {kind: value}}
+    for kind, value in {
+        "nfs": {"server": "nfs", "path": "/jail", "options": ["hard"]},
+        "csi": {
+            "driver": "csi.lab",
+            "handle": "vol-1",
+            "attributes": {"pool": "fast"},
+            "options": ["hard"],
+            "node_stage_secret": "ceph",
+            "node_publish_secret": "mount",
+        },
+        "host_path": "/srv/jail",
+        "claim": "jail",
+    }.items()
+}
+BALANCED: Values = {
+    **FULL,
+    "login": {"service": "LoadBalancer", "source_ranges": ["192.0.2.0/24", "2001:db8::/32"]},
+}
+
+EXTERNAL: Values = {
+    **FULL,
+    "accounting": {
+        "external": {
+            "host": "db.lab",
+            "port": 3307,
+            "name": "acct",
+            "user": "slurm",
+            "password_secret": "slurmdbd",
+            "tls_ca": "ca.pem",
+        }
+    },
+}
+
+_ASSOCIATIONS = ("accounts[0]", "accounts[0].users[0]")
+_HAVE_LIMITS = (*_ASSOCIATIONS, "qos[0]")
+_COUNTS = [
+    *(
+        f"accounting.{place}.{field}"
+        for place in _HAVE_LIMITS
+        for field in (
+            *("priority", "min_prio_thresh", "grp_jobs", "grp_jobs_accrue", "grp_submit_jobs"),
+            *(("max_jobs", "max_jobs_accrue", "max_submit_jobs") if place != "qos[0]" else ()),
+        )
+    ),
+    *(
+        f"accounting.qos[0].max_{what}_per_{whom}"
+        for what in ("jobs", "jobs_accrue", "submit_jobs")
+        for whom in ("account", "user")
+    ),
+]
+_AMOUNTS = [
+    *(
+        f"accounting.{place}.{field}"
+        for place in _HAVE_LIMITS
+        for field in (
+            *("grp_tres", "grp_tres_mins", "grp_tres_run_mins"),
+            *("max_tres_per_job", "max_tres_per_node", "max_tres_mins_per_job"),
+        )
+    ),
+    *(
+        f"accounting.qos[0].max_{what}_per_{whom}"
+        for what in ("tres", "tres_run_mins")
+        for whom in ("account", "user")
+    ),
+    "accounting.qos[0].min_tres_per_job",
+]
+"""Mappings of what Slurm counts."""
+DUMPS: dict[str, Values] = {
+    kind: {**FULL, "accounting": {"backup": {kind: value}}}
+    for kind, value in {
+        "claim": "dumps",
+        "nfs": {"server": "nfs.lab", "path": "/dumps"},
+        "s3": {
+            "endpoint": "https://s3.lab:9000",
+            "bucket": "dumps",
+            "prefix": "hpc/slurm",
+            "region": "lab-1",
+            "secret": "s3",
+            "ca": "ca.pem",
+        },
+    }.items()
+}
 
 NUMBERS: dict[str, tuple[int, int | None]] = {
     "cluster.nodes": (1, 9),
@@ -67,8 +151,19 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "slurm.max_jobs": (1, 2_000_000),
     "slurm.health_check.interval": (10, 65_533),
     "slurm.topology.block_sizes[0]": (1, 65_536),
+    "accounting.gather_interval": (0, 65_533),
+    "accounting.external.port": (1, 65_535),
+    **dict.fromkeys(_COUNTS, (0, 2147483647)),
+    "accounting.qos[0].grace_time": (0, 604_800),
+    "accounting.backup.keep.last": (0, 10_000),
+    "accounting.backup.keep.daily": (0, 10_000),
+    "accounting.backup.keep.weekly": (0, 10_000),
+    "accounting.backup.keep.monthly": (0, 10_000),
     "rest.replicas": (1, 16),
+    "login.replicas": (1, 64),
     "login.node_port": (30_000, 32_767),
+    "login.drain_grace": (0, 604_800),
+    "login.limits.processes": (16, 4_194_304),
 }
 """Whole numbers with their least and greatest value."""
 
@@ -76,6 +171,7 @@ CHOICES: dict[str, str] = {
     "nodesets[0].kind": "'dynamic' or 'static'",
     "nodesets[0].tolerations[0].operator": "'Exists' or 'Equal'",
     "nodesets[0].tolerations[0].effect": "'NoSchedule', 'PreferNoSchedule' or 'NoExecute'",
+    "jail.volumes[2].empty.medium": "'disk' or 'memory'",
     "nodesets[0].volumes[2].empty.medium": "'disk' or 'memory'",
     "partitions[0].state": "'up', 'down', 'drain' or 'inactive'",
     "partitions[0].preempt_mode": "'off', 'cancel', 'requeue' or 'suspend'",
@@ -87,26 +183,56 @@ CHOICES: dict[str, str] = {
     "slurm.topology.kind": "'none', 'block' or 'tree'",
     "slurm.cgroups": "'disabled', 'auto', 'v1' or 'v2'",
     "slurm.health_check.node_states[0]": "'any', 'alloc', 'cycle'",
+    "slurm.private_data[0]": "'accounts', 'events', 'jobs'",
+    "accounting.enforce[0]": "'associations', 'limits', 'qos' or 'safe'",
+    "accounting.qos[0].flags[0]": "'DenyOnLimit', 'EnforceUsageThreshold'",
+    "accounting.qos[0].preempt_mode": "'cancel', 'requeue' or 'suspend'",
+    "accounting.energy": "'none', 'gpu', 'ipmi', 'pm_counters', 'rapl' or 'xcc'",
     "auth.type": "'munge' or 'slurm'",
+    "directory.kind": "'rfc2307', 'rfc2307bis' or 'ad'",
     "login.service": "'NodePort', 'LoadBalancer' or 'ClusterIP'",
 }
 
 SWITCHES = (
     "protect_data",
     "controller.standby",
+    "network.policies",
+    "network.guard",
+    "jail.volumes[0].read_only",
+    "jail.volumes[0].login",
     "nodesets[0].volumes[0].read_only",
+    "nodesets[0].isolation.pid_namespace",
+    "nodesets[0].isolation.no_new_privileges",
+    "nodesets[0].isolation.private_devices",
+    "nodesets[0].isolation.overlay",
     "partitions[0].default",
     "partitions[0].hidden",
     "partitions[0].exclusive",
     "slurm.priority.favor_small",
+    "accounting.enabled",
+    "accounting.backup.enabled",
+    "accounting.store_scripts",
+    "accounting.store_environments",
+    "accounting.accounts[0].users[0].default",
+    "login.home_keys",
+    "login.ssh_to_nodes",
+    "login.forwarding.tcp",
+    "login.forwarding.agent",
+    "login.forwarding.x11",
+    "login.motd.state",
 )
 
 LISTS = (
     "pull_secrets",
+    "jail.volumes",
+    "jail.nfs.options",
+    "jail.csi.options",
     "nodesets",
     "nodesets[0].features",
     "nodesets[0].tolerations",
     "nodesets[0].volumes",
+    "nodesets[0].isolation.devices",
+    "nodesets[0].isolation.shared",
     "partitions",
     "partitions[0].nodesets",
     "partitions[0].allow_qos",
@@ -114,6 +240,7 @@ LISTS = (
     "partitions[0].allow_accounts",
     "partitions[0].allow_groups",
     "slurm.health_check.node_states",
+    "slurm.private_data",
     "slurm.topology.switches",
     "slurm.topology.switches[2].switches",
     "slurm.topology.switches[1].nodesets",
@@ -121,7 +248,21 @@ LISTS = (
     "slurm.topology.blocks[0].nodesets",
     "slurm.topology.block_sizes",
     "slurm.extra.{slurm.conf}",
+    "accounting.enforce",
+    "accounting.accounts",
+    "accounting.accounts[0].users",
+    "accounting.accounts[0].qos",
+    "accounting.accounts[0].users[0].qos",
+    "accounting.qos",
+    "accounting.qos[0].flags",
+    "accounting.qos[0].preempt",
+    "accounting.operators",
+    "accounting.administrators",
+    "accounting.remove_with_jobs",
     "auth.rotations",
+    "login.source_ranges",
+    "directory.uris",
+    "network.refuse",
     "users",
     "users[0].ssh_keys",
     "users[0].ssh_key_files",
@@ -132,6 +273,12 @@ LISTS = (
 MAPPINGS = (
     "cluster",
     "jail",
+    "jail.nfs",
+    "jail.csi",
+    "jail.csi.attributes",
+    "jail.volumes[0]",
+    "jail.volumes[1].nfs",
+    "jail.volumes[2].empty",
     "controller",
     "nodesets[0]",
     "nodesets[0].gpus",
@@ -142,6 +289,8 @@ MAPPINGS = (
     "nodesets[0].tolerations[0]",
     "nodesets[0].volumes[0]",
     "nodesets[0].volumes[2].empty",
+    "nodesets[0].volumes[5].nfs",
+    "nodesets[0].isolation",
     "partitions[0]",
     "partitions[0].parameters",
     "slurm",
@@ -162,9 +311,27 @@ MAPPINGS = (
     "slurm.topology.blocks[0]",
     "slurm.slurmctld_parameters",
     "slurm.extra",
+    "accounting",
+    "accounting.database",
+    "accounting.external",
+    "accounting.purge",
+    "accounting.archive",
+    "accounting.accounts[0]",
+    "accounting.accounts[0].users[0]",
+    "accounting.qos[0]",
+    *_AMOUNTS,
+    "accounting.backup",
+    "accounting.backup.keep",
+    "accounting.backup.nfs",
+    "accounting.backup.s3",
     "auth",
     "rest",
     "login",
+    "login.forwarding",
+    "login.limits",
+    "login.motd",
+    "directory",
+    "network",
     "users[0]",
     "groups[0]",
 )
@@ -180,8 +347,23 @@ _INSIDE = "expected a path inside the project"
 _SCALAR = "expected a number, true, false, or a text without blanks"
 _PARAMETER = "expected a parameter's name"
 _TEXT = "expected text; put it in quotes"
+_DEVICE = "expected a name in /dev, as in 'fuse'"
 _NO_SCRIPT = "expected a script, which begins with '#!'"
+_RANGE = "expected a range of addresses"
 _MOMENT = "expected a moment with its time zone"
+_SERVER = "expected a server, as in 'ldaps://ldap.example.org'"
+_OPTION = "expected an option of mount"
+_LINE = "expected one line of text"
+_LINES = "expected lines of text"
+_AGE = "expected a time as '24months'"
+_ACCOUNT = "expected a name of at most 40 lower-case letters"
+_SHARES = "expected a whole number, or 'parent'"
+_THING = "expected 'account NAME', 'user NAME account NAME' or 'qos NAME'"
+_CRON = "expected five fields of cron"
+_DUMP = "expected 'latest', or a dump's name"
+_BUCKET = "expected a bucket's name"
+_OBJECTS = "expected names with '/' between them"
+_ENDPOINT = "expected a server, as in 'https://s3.example.org'"
 
 WORDS: dict[str, dict[Any, str]] = {
     "cluster_name": {"My Cluster": _LABEL, "": _LABEL, "a" * 64: _LABEL, "-a": _LABEL},
@@ -242,6 +424,39 @@ WORDS: dict[str, dict[Any, str]] = {
     "nodesets[0].volumes[2].empty.size": {100: _UNIT},
     "nodesets[0].volumes[3].config_map": {"A": _DOMAIN},
     "nodesets[0].volumes[4].secret": {"A": _DOMAIN},
+    "nodesets[0].volumes[5].nfs.server": {"nfs:/x": _DOMAIN, "": _DOMAIN, 5: _TEXT},
+    "nodesets[0].volumes[5].nfs.path": {"old": _PATH},
+    "jail.nfs.server": {"nfs:/jail": _DOMAIN, 5: _TEXT},
+    "jail.nfs.path": {"jail": _PATH},
+    "jail.nfs.options[0]": {"a b": _OPTION, "": _OPTION, "a,b": _OPTION, 5: _TEXT},
+    "jail.csi.driver": {"A driver": _DOMAIN},
+    "jail.csi.handle": {"": _LINE, 5: _TEXT},
+    "jail.csi.attributes.pool": {5: _TEXT, True: _TEXT},
+    "jail.csi.options[0]": {"a b": _OPTION},
+    "jail.csi.node_stage_secret": {"A Secret": _DOMAIN},
+    "jail.csi.node_publish_secret": {"A Secret": _DOMAIN},
+    "jail.host_path": {"srv": _PATH, "/": _PATH},
+    "jail.claim": {"My Jail": _LABEL},
+    "jail.volumes[0].name": {"My Homes": _LABEL},
+    "jail.volumes[0].path": {"home": _PATH, "/": _PATH, "/a/../b": _PATH, "/a b": _PATH},
+    "jail.volumes[0].claim": {"My Homes": _LABEL},
+    "jail.volumes[1].nfs.server": {"nfs:/x": _DOMAIN, 5: _TEXT},
+    "jail.volumes[1].nfs.path": {"sets": _PATH, "/a b": _PATH},
+    "jail.volumes[2].empty.size": {100: _UNIT},
+    "jail.volumes[3].host_path": {"srv": _PATH},
+    "jail.volumes[4].config_map": {"A": _DOMAIN},
+    "jail.volumes[5].secret": {"A": _DOMAIN},
+    "nodesets[0].isolation.devices[0]": {
+        "dri/card0": _DEVICE,
+        "..": _DEVICE,
+        "": _DEVICE,
+        "a b": _DEVICE,
+        5: _TEXT,
+    },
+    "nodesets[0].isolation.tmp": {"8G": _UNIT, 100: _UNIT},
+    "nodesets[0].isolation.var_tmp": {"0GiB": _UNIT},
+    "nodesets[0].isolation.shm": {"half": _UNIT},
+    "nodesets[0].isolation.shared[0]": {"home": _PATH, "/": _PATH, "/a/../b": _PATH},
     "partitions[0].name": {"Main": _LABEL, 5: _TEXT},
     "partitions[0].nodesets[0]": {5: _TEXT},
     "partitions[0].max_time": {
@@ -288,6 +503,36 @@ WORDS: dict[str, dict[Any, str]] = {
     },
     "rest.jwks": {"/etc/keys.json": _INSIDE, "../keys.json": _INSIDE, "": _INSIDE},
     "rest.user_claim": {"a b": _WORD},
+    "directory.uris[0]": {
+        "ldap.example.org": _SERVER,
+        "https://ldap.example.org": _SERVER,
+        "ldaps://a b": _SERVER,
+        "ldaps://a:0": _SERVER,
+        "ldaps://a:70000": _SERVER,
+        5: _TEXT,
+    },
+    "directory.base": {"": _LINE, "dc=a\nldap_uri = ldap://other": _LINE, 5: _TEXT},
+    "directory.bind_dn": {"": _LINE, 5: _TEXT},
+    "directory.password_secret": {"A Secret": _DOMAIN},
+    "directory.ca": {"/etc/ca.pem": _INSIDE},
+    "directory.user_filter": {"": _LINE, 5: _TEXT},
+    "directory.key_attribute": {"a b": _WORD},
+    "login.source_ranges[0]": {
+        "192.0.2.1/24": _RANGE,
+        "example.org/24": _RANGE,
+        5: _TEXT,
+    },
+    "login.limits.memory": {8: _UNIT, "32MiB": "expected at least 64MiB"},
+    "login.motd.text": {"\x1b[31mred": _LINES, " \n": _LINES, 5: _TEXT},
+    "network.refuse[0]": {
+        "10.0.0.1/16": _RANGE,
+        "10.0.0.0/33": _RANGE,
+        "fe80::1%eth0/128": _RANGE,
+        "0.0.0.0/0": _RANGE,
+        "example.org": _RANGE,
+        "": _RANGE,
+        10: _TEXT,
+    },
     "users[0].name": {"Ada": _USER, "a" * 33: _USER, "a:b": _USER, "1a": _USER},
     "users[0].ssh_keys[0]": {
         "hunter2": "expected an OpenSSH public key, as in 'ssh-ed25519",
@@ -298,6 +543,80 @@ WORDS: dict[str, dict[Any, str]] = {
     },
     "users[0].ssh_key_files[0]": {5: _TEXT},
     "users[0].shell": {"bash": _PATH, "/bin/sh\nroot::0:0": _PATH},
+    "accounting.database.size": {"50": _UNIT, 50: _UNIT},
+    "accounting.database.storage_class": {5: _TEXT},
+    "accounting.database.buffer_pool": {"8": _UNIT},
+    "accounting.archive.size": {"1TB": _UNIT},
+    "accounting.archive.storage_class": {5: _TEXT},
+    "accounting.external.host": {"db lab": _DOMAIN, 5: _TEXT},
+    "accounting.external.name": {"a b": _WORD},
+    "accounting.external.user": {"a b": _WORD},
+    "accounting.external.password_secret": {"My Secret": _DOMAIN},
+    "accounting.external.tls_ca": {"/ca.pem": _INSIDE},
+    **{
+        f"accounting.purge.{what}": {"2years": _AGE, 12: _TEXT, "0days": _AGE}
+        for what in (
+            *("events", "jobs", "reservations", "steps"),
+            *("suspensions", "transactions", "usage"),
+        )
+    },
+    **{
+        f"accounting.{key}": {"Physics": _ACCOUNT, "a b": _ACCOUNT, "": _ACCOUNT, 5: _TEXT}
+        for key in (
+            *("accounts[0].name", "accounts[0].parent", "default_account", "qos[0].name"),
+            *("accounts[0].qos[0]", "accounts[0].users[0].qos[0]", "qos[0].preempt[0]"),
+            *("accounts[0].default_qos", "accounts[0].users[0].default_qos"),
+        )
+    },
+    "accounting.accounts[0].description": {"": _LINE, "a\nb": _LINE},
+    "accounting.accounts[0].organization": {"": _LINE},
+    "accounting.accounts[0].users[0].name": {"Ada": _USER},
+    "accounting.operators[0]": {"Ada": _USER},
+    "accounting.administrators[0]": {"Bob": _USER},
+    **{
+        f"accounting.{place}.fairshare": {"much": _SHARES, True: _SHARES, 0.5: _SHARES}
+        for place in _ASSOCIATIONS
+    },
+    **{
+        f"accounting.{place}.{field}": {60: _TIME, "soon": _TIME}
+        for place in _HAVE_LIMITS
+        for field in ("grp_wall", "max_wall")
+    },
+    "accounting.qos[0].preempt_exempt_time": {600: _TIME},
+    "accounting.remove_with_jobs[0]": {"physics": _THING, "account Physics": _THING, 5: _TEXT},
+    "accounting.backup.schedule": {
+        "daily": _CRON,
+        "3 * * *": _CRON,
+        "60 3 * * *": _CRON,
+        "0 24 * * *": _CRON,
+        "0 0 0 * *": _CRON,
+        "0 0 * 13 *": _CRON,
+        "0 0 * * 7": _CRON,
+        "0 0 * * 5-1": _CRON,
+        "*/0 * * * *": _CRON,
+        "0  3 * * *": _CRON,
+        "0,,5 3 * * *": _CRON,
+        3: _TEXT,
+    },
+    "accounting.backup.size": {"20": _UNIT},
+    "accounting.backup.storage_class": {5: _TEXT},
+    "accounting.backup.claim": {"My Dumps": _LABEL},
+    "accounting.backup.nfs.server": {"nfs:/x": _DOMAIN, 5: _TEXT},
+    "accounting.backup.nfs.path": {"dumps": _PATH},
+    "accounting.backup.s3.endpoint": {
+        "s3.lab": _ENDPOINT,
+        "s3://lab": _ENDPOINT,
+        "https://s3.lab/dumps": _ENDPOINT,
+        "https://user:key@s3.lab": _ENDPOINT,
+        "https://s3.lab:70000": _ENDPOINT,
+    },
+    "accounting.backup.s3.bucket": {"ab": _BUCKET, "My_Bucket": _BUCKET, "a/b": _BUCKET},
+    "accounting.backup.s3.prefix": {"/hpc": _OBJECTS, "a b": _OBJECTS, "": _OBJECTS},
+    "accounting.backup.s3.region": {"a b": _WORD},
+    "accounting.backup.s3.secret": {"My Keys": _DOMAIN},
+    "accounting.backup.s3.ca": {"/ca.pem": _INSIDE},
+    "accounting.backup.password_secret": {"A Secret": _DOMAIN},
+    "accounting.backup.restore": {"newest": _DUMP, "1f2e3d": _DUMP, "1F2E3D4C": _DUMP, 5: _TEXT},
     "groups[0].name": {"The Lab": _USER},
     "groups[0].members[0]": {"Ada": _USER},
 }
@@ -307,12 +626,19 @@ UNKNOWN: dict[str, str] = {
     "nodeset": "did you mean 'nodesets'?",
     "cluster.node": "known: context, domain, kind, kubeconfig",
     "jail.sice": "did you mean 'size'?",
+    "jail.nfs.export": "known: options, path, server",
+    "jail.csi.volumeHandle": "known: attributes, driver, handle",
+    "jail.volumes[0].readOnly": "did you mean 'read_only'?",
+    "jail.volumes[1].nfs.sever": "did you mean 'server'?",
+    "jail.volumes[2].empty.sizes": "did you mean 'size'?",
+    "nodesets[0].volumes[5].nfs.export": "known: path, server",
     "controller.stand_by": "did you mean 'standby'?",
     "nodesets[0].replcas": "did you mean 'replicas'?",
     "nodesets[0].gpus.cuont": "did you mean 'count'?",
     "nodesets[0].tolerations[0].tolerationSeconds": "known: effect, key, operator, seconds, value",
     "nodesets[0].volumes[0].readOnly": "did you mean 'read_only'?",
     "nodesets[0].volumes[2].empty.sizes": "did you mean 'size'?",
+    "nodesets[0].isolation.pids": "known: devices",
     "partitions[0].maxtime": "did you mean 'max_time'?",
     "slurm.schedulers": "did you mean 'scheduler'?",
     "slurm.scheduler.parameter": "did you mean 'parameters'?",
@@ -325,9 +651,27 @@ UNKNOWN: dict[str, str] = {
     "slurm.topology.switchs": "did you mean 'switches'?",
     "slurm.topology.switches[0].node": "did you mean 'nodes'?",
     "slurm.topology.blocks[0].nods": "did you mean 'nodes'?",
+    "accounting.enable": "did you mean 'enabled'?",
+    "accounting.database.bufferpool": "did you mean 'buffer_pool'?",
+    "accounting.external.hosts": "did you mean 'host'?",
+    "accounting.archive.sizes": "did you mean 'size'?",
+    "accounting.account": "did you mean 'accounts'?",
+    "accounting.accounts[0].share": "did you mean 'fairshare'?",
+    "accounting.accounts[0].users[0].maxwall": "did you mean 'max_wall'?",
+    "accounting.qos[0].GrpTRES": "known: ",
+    "accounting.purge.job": "did you mean 'jobs'?",
+    "accounting.backup.schedules": "did you mean 'schedule'?",
+    "accounting.backup.keep.days": "did you mean 'daily'?",
+    "accounting.backup.nfs.folder": "known: path, server",
+    "accounting.backup.s3.buckets": "did you mean 'bucket'?",
     "auth.rotation": "did you mean 'rotations'?",
     "rest.replica": "did you mean 'replicas'?",
     "login.node-port": "did you mean 'node_port'?",
+    "login.forwarding.tpc": "did you mean 'tcp'?",
+    "login.limits.cpu": "did you mean 'cpus'?",
+    "login.motd.states": "did you mean 'state'?",
+    "directory.uri": "did you mean 'uris'?",
+    "network.policy": "did you mean 'policies'?",
     "users[0].id": "did you mean 'uid'?",
     "groups[0].member": "did you mean 'members'?",
 }
@@ -341,12 +685,34 @@ REQUIRED = (
     "nodesets[0].memory",
     "nodesets[0].gpus.type",
     "nodesets[0].gpus.count",
+    "jail.nfs.server",
+    "jail.nfs.path",
+    "jail.csi.driver",
+    "jail.csi.handle",
+    "jail.volumes[0].name",
+    "jail.volumes[0].path",
+    "jail.volumes[1].nfs.server",
+    "jail.volumes[1].nfs.path",
     "nodesets[0].volumes[0].name",
     "nodesets[0].volumes[0].path",
+    "nodesets[0].volumes[5].nfs.server",
+    "nodesets[0].volumes[5].nfs.path",
     "partitions[0].name",
     "partitions[0].nodesets",
     "slurm.topology.switches[0].name",
     "slurm.topology.blocks[0].name",
+    "accounting.external.host",
+    "accounting.external.password_secret",
+    "accounting.accounts[0].name",
+    "accounting.accounts[0].users[0].name",
+    "accounting.qos[0].name",
+    "accounting.backup.nfs.server",
+    "accounting.backup.nfs.path",
+    "accounting.backup.s3.endpoint",
+    "accounting.backup.s3.bucket",
+    "accounting.backup.s3.secret",
+    "directory.uris",
+    "directory.base",
     "users[0].name",
     "users[0].uid",
     "groups[0].name",
@@ -362,6 +728,37 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("login", {}, "login.service", "LoadBalancer", "expected NodePort"),
     ("login", {"service": "NodePort"}, "login.node_port", "", "add one of 30000 to 32767"),
     ("login.service", "ClusterIP", "login.node_port", "32222", "or leave this out"),
+    ("login.source_ranges", ["192.0.2.0/24"], "login.source_ranges", "192.0.2.0/24",
+     "counts only with service: LoadBalancer"),
+    ("login.limits.cpus", 0.05, "login.limits.cpus", "0.05", "expected at least 0.1"),
+    ("login.limits.cpus", 4097, "login.limits.cpus", "4097", "expected at most 4096"),
+    ("login.limits.cpus", True, "login.limits.cpus", "true", "expected a number"),
+    ("directory.bind_dn", None, "directory.password_secret", "'ldap-reader'",
+     "counts only with bind_dn; add it"),
+    ("directory.user_filter", "a=b", "directory.user_filter", "'a=b'",
+     "expected a filter in parentheses"),
+    ("directory.user_filter", "(&(a=b)", "directory.user_filter", "'(&(a=b)'",
+     "expected a filter in parentheses"),
+    ("directory.uris", [], "directory.uris", "[]", "at least 1 in the list"),
+    ("jail", {"claim": "mine", "size": "10MiB"}, "jail.size", "10 MiB", "leave it out"),
+    ("jail", {"nfs": STORAGES["nfs"]["jail"]["nfs"], "claim": "x"}, "jail.nfs", "claim another",
+     "keep one"),
+    ("jail", {"storage_class": "a", "host_path": "/x"}, "jail.storage_class", "host_path another",
+     "keep one"),
+    ("jail.volumes[0].secret", "s", "jail.volumes[0].name", "claim and secret",
+     "expected one of claim, host_path, nfs, empty, config_map, secret"),
+    ("jail.volumes[0].claim", None, "jail.volumes[0].name", "no source", "expected one of claim"),
+    ("jail.volumes[0].name", "a" * 59, "jail.volumes[0].name", "'aaaa", "at most 58 characters"),
+    ("jail.volumes[0].name", "sets", "jail.volumes", "'sets'", "give each a name of its own"),
+    ("jail.volumes[0].path", "/sets", "jail.volumes", "'/sets'", "give each its own path"),
+    *(("jail.volumes[0].path", f"{path}/x", "jail.volumes[0].path", f"'{path}/x'",
+       f"{path} is in use; choose another")
+      for path in ("/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var")),
+    ("jail.volumes[2].path", "/home", "jail.volumes[2].path", "'/home'", "give a claim"),
+    ("nodesets[0].volumes[1].name", "jail-homes", "nodesets[0].volumes", "'jail-homes'",
+     "choose another"),
+    ("nodesets[0].volumes[1].path", "/mnt/jail/home", "nodesets[0].volumes", "'/mnt/jail/home'",
+     "choose another"),
     ("nodesets[1].name", "gpu", "nodesets", "'gpu'", "give each a name of its own"),
     ("nodesets[0].cpu_request", 65, "nodesets[0].cpu_request", "65", "at most cpus, which is 64"),
     ("nodesets[0].cpu_request", 0, "nodesets[0].cpu_request", "0", "expected more than 0"),
@@ -379,7 +776,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].tolerations[1].effect", "NoSchedule", "nodesets[0].tolerations[1].seconds", "60",
      "counts only with effect: NoExecute"),
     ("nodesets[0].volumes[0].secret", "s", "nodesets[0].volumes[0].name", "claim and secret",
-     "expected one of claim, host_path, empty, config_map, secret"),
+     "expected one of claim, host_path, nfs, empty, config_map, secret"),
     ("nodesets[0].volumes[0].claim", None, "nodesets[0].volumes[0].name", "no source",
      "expected one of claim, host_path"),
     ("nodesets[0].volumes[0].name", "jail", "nodesets[0].volumes[0].name", "'jail'",
@@ -392,6 +789,12 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "would hide /mnt/jail; choose another"),
     ("nodesets[0].volumes[1].name", "data", "nodesets[0].volumes", "'data'", "a name of its own"),
     ("nodesets[0].volumes[1].path", "/fast", "nodesets[0].volumes", "'/fast'", "its own path"),
+    ("nodesets[0].isolation.overlay", False, "nodesets[0].isolation.shared", "['/home']",
+     "counts only with overlay: true"),
+    ("nodesets[0].isolation.private_devices", False, "nodesets[0].isolation.devices", "['vfio']",
+     "counts only with private_devices: true"),
+    ("nodesets[0].isolation.tmp", "500GiB", "nodesets[0].isolation", "578560 MiB",
+     "expected at most memory, which is 524288 MiB"),
     ("nodesets[0].parameters.Gres", "gpu:1", "nodesets[0].parameters.Gres", "gpu:1", "use gpus"),
     ("nodesets[0].parameters.tmpdisk", 1, "nodesets[0].parameters", "'tmpdisk'", "keep one"),
     ("nodesets[0].parameters.a-b", 1, "nodesets[0].parameters.a-b", '"a-b"', _PARAMETER),
@@ -472,6 +875,62 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.extra.{slurm.conf}", ["A=1", "a = 2"], "slurm.extra.slurm.conf", "'a'", "keep one"),
     ("auth.rotations", ["2026-12-01T03:00:00Z"] * 2, "auth.rotations", "2026-12-01T03:00:00Z",
      "expected each moment once, in order, the oldest first"),
+    ("accounting", {"enabled": False, "energy": "gpu"}, "accounting.energy", "",
+     "counts not with enabled: false"),
+    ("accounting", {"database": {"size": "1GiB"}, **EXTERNAL["accounting"]},
+     "accounting.database", "", "keep one"),
+    ("accounting", {"archive": {}}, "accounting.archive", "", "counts only with purge"),
+    *(
+        (f"accounting.qos[0].{field}", value, f"accounting.qos[0].{field}", str(value), remedy)
+        for field in ("usage_factor", "usage_threshold", "limit_factor")
+        for value, remedy in (
+            (-0.5, "expected at least 0"),
+            (2_000_000, "expected at most 1000000"),
+        )
+    ),
+    ("accounting.accounts[0].grp_tres", {"gpu": 1}, "accounting.accounts[0].grp_tres.gpu", "gpu",
+     "expected what Slurm counts, as 'cpu', 'mem', 'node' or 'gres/gpu'"),
+    ("accounting.accounts[0].grp_tres", {"mem": 1024}, "accounting.accounts[0].grp_tres", "1024",
+     _UNIT),
+    ("accounting.accounts[0].grp_tres", {"cpu": -1}, "accounting.accounts[0].grp_tres.cpu", "-1",
+     "expected at least 0"),
+    ("accounting.accounts[0].name", "root", "accounting.accounts[0].name", "'root'",
+     "is Slurm's own; choose another"),
+    ("accounting.default_account", "root", "accounting.default_account", "'root'",
+     "is Slurm's own; choose another"),
+    ("accounting.accounts[1].name", "physics", "accounting.accounts", "'physics'",
+     "give each a name of its own"),
+    ("accounting.accounts[0].parent", "sciences", "accounting.accounts[0].parent", "'sciences'",
+     "did you mean 'science'?"),
+    ("accounting.accounts[1].parent", "physics", "accounting.accounts", "'physics'",
+     "is below itself; break the circle"),
+    ("accounting.accounts[0].users[1].name", "ada", "accounting.accounts[0].users", "'ada'",
+     "keep one"),
+    ("accounting.accounts[1].users[0].default", True, "accounting.accounts", "'ada'",
+     "has two defaults, 'physics' and 'science'; keep one"),
+    ("accounting.accounts[0].qos", ["low"], "accounting.accounts[0].default_qos", "'high'",
+     "is not one of qos; add it there"),
+    ("accounting.accounts[0].users[0].qos", ["high", "hihg"], "accounting.accounts[0].users[0].qos",
+     "'hihg'", "did you mean 'high'?"),
+    ("accounting.accounts[1].default_qos", "low", "accounting.accounts[1].default_qos", "'low'",
+     "is no QOS"),
+    ("accounting.qos[0].preempt", ["low"], "accounting.qos[0].preempt", "'low'", "is no QOS"),
+    ("accounting.qos[0].preempt", ["high"], "accounting.qos", "'high'",
+     "preempts, in the end, itself; break the circle"),
+    ("accounting.operators", ["bob"], "accounting.operators", "'bob'",
+     "is one of administrators too; keep one"),
+    ("accounting.remove_with_jobs", ["account physics"], "accounting.remove_with_jobs",
+     "'account physics'", "is in the settings; drop one"),
+    ("accounting.operators", ["eve"], "accounting.operators", "'eve'", "known: ada, bob"),
+    ("partitions[0].qos", "hihg", "partitions[0].qos", "'hihg'", "did you mean 'high'?"),
+    ("accounting.backup", {"enabled": False, "restore": "latest"}, "accounting.backup.restore", "",
+     "counts not with enabled: false"),
+    ("accounting.backup", {"claim": "mine", "size": "10MiB"}, "accounting.backup.size", "10 MiB",
+     "leave it out"),
+    ("accounting.backup", {"claim": "mine", "storage_class": "slow"},
+     "accounting.backup.storage_class", "claim another", "keep one"),
+    ("accounting.backup.keep", dict.fromkeys(("last", "daily", "weekly", "monthly"), 0),
+     "accounting.backup.keep.last", "0", "expected one of them to keep a dump"),
     ("rest.jwks", None, "rest.user_claim", "'name'", "counts only with jwks; add it"),
     ("users[1].name", "ada", "users", "'ada'", "give each a name of its own"),
     ("users[1].uid", 2000, "users", "2000", "give each an id of its own"),
@@ -503,6 +962,18 @@ def base(key: str) -> Values:
     """A valid stack that has the key."""
     if key in ("cluster.nodes", "cluster.api_port", "cluster.ssh_port", "login"):
         return LOCAL
+    if key in ("partitions[0].allow_groups", "accounting.operators"):
+        return {name: value for name, value in FULL.items() if name != "directory"}
+    if key.startswith("login.source_ranges["):
+        return BALANCED
+    if key.startswith("accounting.external"):
+        return EXTERNAL
+    store = key.removeprefix("accounting.backup.").split(".")[0]
+    if key.startswith("accounting.backup.") and store in DUMPS:
+        return DUMPS[store]
+    storage = key.removeprefix("jail.").split(".")[0].split("[")[0]
+    if key.startswith("jail.") and storage in STORAGES:
+        return STORAGES[storage]
     return BLOCKS if key.startswith("slurm.topology.block") else FULL
 
 
@@ -577,7 +1048,7 @@ def test_it_refuses_in_one_line(case: Case) -> None:
 
 
 def test_the_stacks_that_are_broken_here_are_valid_ones() -> None:
-    for valid in (VALID, FULL, BLOCKS, LOCAL):
+    for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED):
         settings(base=valid)
 
 

@@ -191,7 +191,7 @@ PARTITIONS: list[tuple[str, Any, dict[str, str]]] = [
     ("priority_job_factor", 65535, {"PriorityJobFactor": "65535"}),
     ("preempt_mode", "suspend", {"PreemptMode": "SUSPEND"}),
     ("grace_time", 0, {"GraceTime": "0"}),
-    ("qos", "high", {"QOS": "high"}),
+    ("qos", "normal", {"QOS": "normal"}),
     ("allow_qos", ["a", "b"], {"AllowQos": "a,b"}),
     ("deny_qos", ["a", "b"], {"DenyQos": "a,b"}),
     ("allow_accounts", ["a", "b"], {"AllowAccounts": "a,b"}),

@@ -310,12 +310,14 @@ def test_keys_that_may_stand_on_several_lines_are_added() -> None:
 
 
 def test_lines_for_other_files_follow_ours_or_make_the_file() -> None:
-    found = files(extra={"plugstack.conf": ["optional /x.so"], "mpi.conf": ["PMIxDebug=1"]})
+    found = files(
+        extra={"plugstack.conf": ["optional /x.so"], "oci.conf": ["IgnoreFileConfigJson=true"]}
+    )
 
     ours, theirs = lines(found["plugstack.conf"])
     assert ours.startswith("required ")
     assert theirs == "optional /x.so"
-    assert found["mpi.conf"] == "PMIxDebug=1\n"
+    assert found["oci.conf"] == "IgnoreFileConfigJson=true\n"
 
 
 # --- cgroups -------------------------------------------------------------------------------------

@@ -1,0 +1,162 @@
+"""slurmdbd's files, and what slurm.conf says of accounting."""
+
+from pathlib import Path
+
+from components import conventions as c
+from components.settings import Accounting, Settings
+from components.slurmconf.nodes import gres_types
+from components.slurmconf.scripts import read_text
+from components.slurmconf.templates import render
+from components.slurmconf.tokens import JWKS, token_parameters
+
+_CA = "ca.pem"
+_STORE_CA = "store-ca.pem"
+_KEPT_BY_SLURMDBD = frozenset({"accounts", "events", "jobs", "reservations", "usage", "users"})
+"""What its PrivateData may name (slurmdbd.conf(5))."""
+_RECORDS = {
+    "events": ("PurgeEventAfter", "ArchiveEvents"),
+    "jobs": ("PurgeJobAfter", "ArchiveJobs"),
+    "reservations": ("PurgeResvAfter", "ArchiveResvs"),
+    "steps": ("PurgeStepAfter", "ArchiveSteps"),
+    "suspensions": ("PurgeSuspendAfter", "ArchiveSuspend"),
+    "transactions": ("PurgeTXNAfter", "ArchiveTXN"),
+    "usage": ("PurgeUsageAfter", "ArchiveUsage"),
+}
+"""Kinds of records, and what slurmdbd.conf(5) calls their removal and their keeping."""
+
+
+def accounting_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
+    """What slurmdbd's pod reads, by name, but for the database's password.
+
+    Raises `SettingsError` where a file below `root` cannot be used.
+    """
+    accounting, database = settings.accounting, settings.accounting.server()
+    files = {
+        **_client_files(settings, root),
+        # For the clients in that pod alone, which see by it whether slurmdbd answers.
+        "slurm.conf": render(
+            "dbd-client.conf",
+            {
+                "cluster_name": settings.cluster_name,
+                "auth": settings.auth.type,
+                "slurmdbd_port": c.SLURMDBD_PORT,
+            },
+        ),
+        "slurmdbd.conf": render(
+            "slurmdbd.conf",
+            {
+                "slurmdbd_port": c.SLURMDBD_PORT,
+                "run": c.DBD_RUN,
+                "auth": settings.auth.type,
+                "token_parameters": token_parameters(settings, c.ACCOUNTING_ETC),
+                "database": database,
+                "tls_ca": _ca(settings),
+                "private_data": sorted(_KEPT_BY_SLURMDBD & {*settings.slurm.private_data}),
+                "purges": _purges(accounting),
+                "archive": c.DBD_ARCHIVE if accounting.archive else None,
+            },
+        ),
+    }
+    if settings.rest.jwks:
+        files[JWKS] = read_text("rest.jwks", settings.rest.jwks, root)
+    return files
+
+
+def _purges(accounting: Accounting) -> dict[str, str]:
+    """What slurmdbd.conf says of removal, by key."""
+    lines: dict[str, str] = {}
+    for kind, (purge, archive) in _RECORDS.items():
+        age = getattr(accounting.purge, kind)
+        if age:
+            lines |= {purge: age, archive: "yes" if accounting.archive else "no"}
+    return lines
+
+
+def backup_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
+    """What who dumps and restores the database reads, by name, but for credentials.
+
+    Raises `SettingsError` where a file below `root` cannot be used.
+    """
+    files = _client_files(settings, root)
+    s3 = settings.accounting.backup.s3
+    if s3 and s3.ca:
+        files[_STORE_CA] = read_text("accounting.backup.s3.ca", s3.ca, root)
+    return files
+
+
+def backup_environment(settings: Settings) -> dict[str, str]:
+    """Environment of the same: what is dumped, where to, and what is kept of it."""
+    backup, s3 = settings.accounting.backup, settings.accounting.backup.s3
+    # A folder for each cluster: several may share a store.
+    store = c.BACKUP_DATA
+    if s3:
+        store = "/".join(part for part in (f"s3:{s3.endpoint}", s3.bucket, s3.prefix) if part)
+    keep = {name: count for name, count in backup.keep.model_dump().items() if count}
+    return {
+        "CLUSTER": settings.cluster_name,
+        "DATABASE": settings.accounting.server().name,
+        "KEEP": " ".join(f"--keep-{name}={count}" for name, count in keep.items()),
+        "RESTIC_REPOSITORY": f"{store}/{settings.cluster_name}",
+        **({"AWS_DEFAULT_REGION": s3.region} if s3 and s3.region else {}),
+        **({"SNAPSHOT": backup.restore} if backup.restore else {}),
+    }
+
+
+def _ca(settings: Settings) -> str | None:
+    """Where the certificates lie that vouch for the database."""
+    return f"{c.ACCOUNTING_ETC}/{_CA}" if settings.accounting.server().tls_ca else None
+
+
+def _client_files(settings: Settings, root: Path) -> dict[str, str]:
+    """How MariaDB's own programs find the database."""
+    database, ca = settings.accounting.server(), _ca(settings)
+    options = {
+        "host": database.host,
+        "port": database.port,
+        "user": database.user,
+        **({"ssl-ca": ca} if ca else {}),
+    }
+    lines = (f"{key}={value}\n" for key, value in options.items())
+    files = {"client.cnf": "[client]\n" + "".join(lines)}
+    if database.tls_ca:
+        files[_CA] = read_text("accounting.external.tls_ca", database.tls_ca, root)
+    return files
+
+
+def accounting_lines(settings: Settings) -> dict[str, str]:
+    """What slurm.conf says of it, by key."""
+    accounting = settings.accounting
+    if not accounting.enabled:
+        # There is nowhere to keep what would be gathered.
+        return {
+            "AccountingStorageType": "accounting_storage/none",
+            "JobAcctGatherType": "jobacct_gather/none",
+        }
+    # Whom only a directory knows has no association, and would be locked out.
+    chosen = "enforce" in accounting.model_fields_set
+    enforced = accounting.enforce if chosen or not settings.directory else ()
+    kept = {"job_script": accounting.store_scripts, "job_env": accounting.store_environments}
+    flags = ",".join(flag for flag, chosen in kept.items() if chosen)
+    gather = "linux" if settings.slurm.cgroups == "disabled" else "cgroup"
+    lines = {
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "AccountingStorageHost": c.accounting_address(settings.namespace, settings.cluster.domain),
+        "AccountingStoragePort": str(c.SLURMDBD_PORT),
+        "AccountingStorageEnforce": ",".join(sorted(enforced)),
+        "AccountingStorageTRES": ",".join(tres(settings)),
+        "AccountingStoreFlags": flags,
+        "JobAcctGatherType": f"jobacct_gather/{gather}",
+        "JobAcctGatherFrequency": f"task={accounting.gather_interval}",
+    }
+    if accounting.energy != "none":
+        lines["AcctGatherEnergyType"] = f"acct_gather_energy/{accounting.energy}"
+    return {key: value for key, value in lines.items() if value}
+
+
+def tres(settings: Settings) -> list[str]:
+    """What is counted beside CPUs, memory and nodes: GPUs, each type by itself as well."""
+    found = {f"gres/{kind}" for kind in gres_types(settings)}
+    for nodeset in settings.nodesets:
+        if nodeset.gpus:
+            found |= {f"gres/gpu:{kind}" for kind in nodeset.gpus.mig or (nodeset.gpus.type,)}
+    return sorted(found)

@@ -1,0 +1,78 @@
+"""What the settings want of accounts, as agents/accounts reads it."""
+
+import json
+import math
+from collections.abc import Iterator
+
+from components.settings import Settings, parse_time
+from components.settings.accounts import Account, AccountUser, Limits, Qos
+
+Fields = dict[str, str]
+_NAMES = {"qos": "qoslevel"}
+"""Fields that sacctmgr calls otherwise than the settings, apart from underscores."""
+_TIMES = ("grp_wall", "max_wall", "preempt_exempt_time")
+
+
+def wanted_accounts(settings: Settings) -> str:
+    """The file's text: QOS, accounts, and users in accounts, with the fields that are named.
+
+    Values are texts in agents/accounts' canonical form: times in seconds, memory in MiB, lists
+    sorted, all in lower case.
+    """
+    accounting = settings.accounting
+    accounts = {account.name: _fields(account) for account in accounting.accounts}
+    people = _people(settings)
+    if any(accounting.default_account in of for of in people.values()):
+        accounts.setdefault(accounting.default_account, {})
+    content = {
+        "cluster": settings.cluster_name,
+        "qos": dict(sorted((qos.name, _fields(qos)) for qos in accounting.qos)),
+        "accounts": dict(sorted(accounts.items())),
+        "users": people,
+        "remove_with_jobs": sorted(accounting.remove_with_jobs),
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _people(settings: Settings) -> dict[str, dict[str, Fields]]:
+    """Fields by user and account; everybody is in one at least."""
+    accounting = settings.accounting
+    ranks = dict.fromkeys(accounting.operators, "operator")
+    ranks |= dict.fromkeys(accounting.administrators, "administrator")
+    found: dict[str, dict[str, Fields]] = {}
+    for account in accounting.accounts:
+        for user in account.users:
+            default = {"defaultaccount": account.name} if user.default else {}
+            found.setdefault(user.name, {})[account.name] = {**_fields(user), **default}
+    for name in (*(user.name for user in settings.users), *ranks):
+        found.setdefault(name, {accounting.default_account: {}})
+    for name, rank in ranks.items():
+        # It is the user's, whatever the account; one of them remembers that it came from here.
+        next(iter(found[name].values()))["adminlevel"] = rank
+    return dict(sorted(found.items()))
+
+
+def _fields(given: Account | AccountUser | Qos) -> Fields:
+    return dict(sorted(_written(given)))
+
+
+def _written(given: Limits) -> Iterator[tuple[str, str]]:
+    """The fields that are named, one for each kind of resource."""
+    for name in sorted(given.model_fields_set - {"name", "users", "default"}):
+        value, field = getattr(given, name), _NAMES.get(name, name.replace("_", ""))
+        if value is None:
+            continue
+        if isinstance(value, dict):
+            yield from ((f"{field}:{kind}", str(amount)) for kind, amount in value.items())
+        elif isinstance(value, tuple):
+            yield field, ",".join(sorted(value)).lower()
+        elif name in _TIMES:
+            yield field, _seconds(value)
+        else:
+            yield field, f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+
+def _seconds(value: str) -> str:
+    """Seconds, in whole minutes as Slurm keeps most of them; "" for no limit."""
+    minutes = parse_time(value)
+    return "" if math.isinf(minutes) else str(math.ceil(minutes) * 60)

@@ -1,0 +1,36 @@
+"""A node's own options of the SPANK plugin, as its page explains them (slurmstack-chroot(8))."""
+
+from collections.abc import Iterable, Iterator
+
+from components.conventions import JAIL
+from components.settings import Nodeset, Submount
+
+_DEVICES = ("dri", "fuse", "gdrdrv", "infiniband", "kfd", "nvidia*")
+"""What a node may have in /dev that is there for jobs: GPUs of both makers, fast networks, FUSE."""
+
+
+def node_options(nodeset: Nodeset, submounts: Iterable[Submount] = ()) -> str:
+    """Lines for the plugin's `node=` file, which hold on the nodeset's nodes."""
+    return "".join(f"{key}={value}\n" for key, value in _options(nodeset, submounts))
+
+
+def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[str, str]]:
+    isolation = nodeset.isolation
+    yield "pid_namespace", _switch(isolation.pid_namespace)
+    yield "no_new_privs", _switch(isolation.no_new_privileges)
+    yield "private_dev", _switch(isolation.private_devices)
+    if isolation.private_devices:
+        yield from (("device", name) for name in sorted({*_DEVICES, *isolation.devices}))
+    sizes = {"tmp": isolation.tmp, "var_tmp": isolation.var_tmp, "shm": isolation.shm}
+    yield from ((f"{name}_size", f"{size}M") for name, size in sizes.items() if size)
+    yield "overlay", _switch(isolation.overlay)
+    if isolation.overlay:
+        # An overlay has nothing of the volumes that are mounted in what lies below it.
+        mounted = (volume.path for volume in nodeset.volumes if volume.path.startswith(f"{JAIL}/"))
+        further = (submount.path for submount in submounts)
+        shared = {*isolation.shared, *(path.removeprefix(JAIL) for path in mounted), *further}
+        yield from (("through", path) for path in sorted(shared))
+
+
+def _switch(on: bool) -> str:
+    return "yes" if on else "no"

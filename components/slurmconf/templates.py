@@ -1,0 +1,19 @@
+"""Slurm's files as templates, which stand beside this module."""
+
+from collections.abc import Mapping
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+_templates = Environment(
+    loader=PackageLoader("components.slurmconf", "."),
+    undefined=StrictUndefined,
+    keep_trailing_newline=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    autoescape=False,  # noqa: S701  # Slurm's files are no HTML
+)
+
+
+def render(name: str, values: Mapping[str, object]) -> str:
+    """The file of this name, by the template `<name>.j2`."""
+    return _templates.get_template(f"{name}.j2").render(values)

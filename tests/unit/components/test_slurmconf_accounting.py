@@ -1,0 +1,100 @@
+"""What the settings say of accounting, in Slurm's own words."""
+
+from typing import Any
+
+import pytest
+
+from components.slurmconf import accounting_files, config_files
+from tests.unit.components.parsed import options
+from tests.unit.components.stack import FULL, settings
+
+GPUS = {"name": "gpu", "replicas": 1, "cpus": 8, "memory": "64GiB"}
+
+
+def conf(**fields: Any) -> dict[str, str]:
+    """slurm.conf of a stack whose settings have these fields."""
+    return options(config_files(settings(lambda values: values.update(fields)))["slurm.conf"])
+
+
+def dbd(**fields: Any) -> dict[str, str]:
+    return options(accounting_files(settings(lambda v: v.update(fields)))["slurmdbd.conf"])
+
+
+def test_slurmctld_tells_slurmdbd_what_becomes_of_jobs_and_gathers_what_they_use() -> None:
+    found = conf()
+
+    assert found["AccountingStorageType"] == "accounting_storage/slurmdbd"
+    assert found["AccountingStorageHost"] == "accounting.slurm.svc.cluster.local"
+    assert found["AccountingStoragePort"] == "6819"
+    assert found["JobAcctGatherType"] == "jobacct_gather/linux"
+    assert found["JobAcctGatherFrequency"] == "task=30"
+
+
+def test_where_it_is_off_nothing_is_told_or_gathered() -> None:
+    found = conf(accounting={"enabled": False})
+
+    assert found["AccountingStorageType"] == "accounting_storage/none"
+    assert found["JobAcctGatherType"] == "jobacct_gather/none"
+    assert "AccountingStorageHost" not in found
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"slurm": {"cgroups": "v2"}}, {"JobAcctGatherType": "jobacct_gather/cgroup"}),
+        ({"accounting": {"gather_interval": 5}}, {"JobAcctGatherFrequency": "task=5"}),
+        ({"accounting": {"energy": "rapl"}}, {"AcctGatherEnergyType": "acct_gather_energy/rapl"}),
+        ({"accounting": {"store_scripts": True}}, {"AccountingStoreFlags": "job_script"}),
+        ({"accounting": {"store_environments": True}}, {"AccountingStoreFlags": "job_env"}),
+        (
+            {"accounting": {"store_scripts": True, "store_environments": True}},
+            {"AccountingStoreFlags": "job_script,job_env"},
+        ),
+        ({"slurm": {"private_data": ["users", "jobs"]}}, {"PrivateData": "jobs,users"}),
+        (
+            {"nodesets": [{**GPUS, "gpus": {"type": "h100", "count": 8}}]},
+            {"AccountingStorageTRES": "gres/gpu,gres/gpu:h100"},
+        ),
+        (
+            {"nodesets": [{**GPUS, "gpus": {"type": "a100", "count": 8, "mig": {"1g.10gb": 7}}}]},
+            {"AccountingStorageTRES": "gres/gpu,gres/gpu:1g.10gb"},
+        ),
+    ],
+)
+def test_a_setting_says_one_thing_to_slurmctld(
+    fields: dict[str, Any], said: dict[str, str]
+) -> None:
+    found = conf(**fields)
+
+    assert found.items() >= said.items()
+    assert said.items() - conf().items(), "it was so without the setting"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"accounting": {"purge": {"jobs": "24months"}}},
+            {"PurgeJobAfter": "24months", "ArchiveJobs": "no"},
+        ),
+        (
+            {"accounting": {"purge": {"jobs": "24months"}, "archive": {}}},
+            {"ArchiveJobs": "yes", "ArchiveDir": "/var/spool/slurmdbd"},
+        ),
+        ({"accounting": {"purge": {"usage": "90days"}}}, {"PurgeUsageAfter": "90days"}),
+        ({"slurm": {"private_data": ["nodes", "jobs"]}}, {"PrivateData": "jobs"}),
+        ({"auth": {"type": "slurm"}}, {"AuthType": "auth/slurm", "AuthInfo": "disable_sack"}),
+        (
+            {"accounting": {"external": {"host": "db.lab", "password_secret": "s", "name": "x"}}},
+            {"StorageHost": "db.lab", "StoragePort": "3306", "StorageLoc": "x"},
+        ),
+    ],
+)
+def test_a_setting_says_one_thing_to_slurmdbd(fields: dict[str, Any], said: dict[str, str]) -> None:
+    assert dbd(**fields).items() >= said.items()
+    assert said.items() - dbd().items(), "it was so without the setting"
+
+
+def test_slurmdbd_is_told_of_no_password() -> None:
+    for text in accounting_files(settings(base=FULL | {"rest": {}})).values():
+        assert "pass" not in text.lower().replace("password is added", "")

@@ -1,0 +1,97 @@
+"""What the SPANK plugin is told on the nodes of a nodeset."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.slurmconf import config_files, node_options
+from tests.unit.components.stack import VALID, settings
+
+SOURCE = Path(__file__).parents[3] / "spank" / "options.c"
+
+
+def test_jobs_find_the_commands_of_their_nodes_own_slurm() -> None:
+    words = config_files(settings())["plugstack.conf"].split()
+
+    assert {"bind_ro=/usr/bin/srun", "bind_ro=/usr/bin/sbatch"} <= set(words)
+
+
+def options(**fields: Any) -> list[tuple[str, str]]:
+    """What the plugin is told on nodes of that isolation."""
+    nodeset = {**VALID["nodesets"][1], **fields}
+    (built,) = settings(lambda values: values.update(nodesets=[nodeset])).nodesets
+    return [
+        (key, value)
+        for key, _, value in (line.partition("=") for line in node_options(built).splitlines())
+    ]
+
+
+def test_all_that_keeps_jobs_apart_is_on_but_the_overlay() -> None:
+    switches = dict(options())
+
+    assert switches["pid_namespace"] == "yes"
+    assert switches["no_new_privs"] == "yes"
+    assert switches["private_dev"] == "yes"
+    assert switches["overlay"] == "no"
+    assert not {"through", "tmp_size", "var_tmp_size", "shm_size"} & switches.keys()
+
+
+@pytest.mark.parametrize(
+    ("isolation", "option"),
+    [
+        ({"pid_namespace": False}, ("pid_namespace", "no")),
+        ({"no_new_privileges": False}, ("no_new_privs", "no")),
+        ({"private_devices": False}, ("private_dev", "no")),
+        ({"devices": ["vfio"]}, ("device", "vfio")),
+        ({"tmp": "8GiB"}, ("tmp_size", "8192M")),
+        ({"var_tmp": "512MiB"}, ("var_tmp_size", "512M")),
+        ({"shm": "1GiB"}, ("shm_size", "1024M")),
+        ({"overlay": True}, ("overlay", "yes")),
+        ({"overlay": True}, ("through", "/home")),
+        ({"overlay": True, "shared": ["/opt"]}, ("through", "/opt")),
+    ],
+)
+def test_each_part_of_the_isolation_is_an_option_of_the_plugin(
+    isolation: dict[str, Any], option: tuple[str, str]
+) -> None:
+    assert option in options(isolation=isolation)
+
+
+def test_devices_are_named_only_where_the_others_are_hidden() -> None:
+    assert ("device", "nvidia*") in options()
+    assert "device" not in dict(options(isolation={"private_devices": False}))
+
+
+def test_volumes_in_the_jail_are_seen_through_the_overlay() -> None:
+    volumes = [
+        {"name": "data", "path": "/mnt/jail/data", "claim": "data"},
+        {"name": "other", "path": "/other", "empty": {}},
+    ]
+    found = options(volumes=volumes, isolation={"overlay": True})
+
+    assert [value for key, value in found if key == "through"] == ["/data", "/home"]
+
+
+def test_the_jails_own_volumes_are_seen_through_the_overlay() -> None:
+    volume = {"name": "data", "path": "/data", "claim": "data"}
+    stack = settings(
+        lambda values: (
+            values.update(jail={"volumes": [volume]}),
+            values["nodesets"][0].update(isolation={"overlay": True}),
+        )
+    )
+    overlaid, plain = stack.nodesets
+
+    assert "through=/data\n" in node_options(overlaid, stack.jail.volumes)
+    assert "through" not in node_options(plain, stack.jail.volumes)
+
+
+def test_the_plugin_knows_every_option_that_it_is_given() -> None:
+    known = set(re.findall(r'^\t\{"(\w+)", [A-Z_]+, ', SOURCE.read_text(), re.MULTILINE))
+    given = {key for key, _ in options(isolation={"overlay": True, "tmp": "1GiB", "shm": "1GiB"})}
+    words = config_files(settings())["plugstack.conf"].split()
+    given |= {word.partition("=")[0] for word in words if "=" in word}
+
+    assert given <= known
