@@ -1,20 +1,23 @@
-"""Where users log in: sshd, whose sessions see the jail as their root."""
+"""Where users log in: nodes with sshd, whose sessions see the jail as their root."""
 
-import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes as k8s
 import pulumi_random as random
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from components import conventions as c
-from components import pods
+from components import nodessh, pods
 from components.auth import Auth, Conf, pod_security
+from components.directory import People
+from components.hostkeys import host_key, public_host_key
+from components.loginconf import login_files
 from components.settings import Login as LoginSettings
+from components.settings import Submount
+from components.volumes import submount_mounts, submount_volumes
 
-_SSHD_CAPABILITIES = (
+SSHD_CAPABILITIES = (
     # sshd takes on the user, owns the terminal it gives out, and signals the session.
     "AUDIT_WRITE",
     "CHOWN",
@@ -28,37 +31,12 @@ _SSHD_CAPABILITIES = (
     "SETPCAP",
     "SYS_ADMIN",
 )
-
-
-def host_key(seed: str) -> str:
-    """The Ed25519 private key that follows from a random text, as PEM.
-
-    PKCS #8 and not OpenSSH's own format, which puts random numbers in: the same seed must give
-    the same text, or every deploy would see a change.
-    """
-    return (
-        _private_key(seed)
-        .private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        .decode()
-    )
-
-
-def public_host_key(seed: str) -> str:
-    """The public half, as it stands in a known_hosts file after the host's name."""
-    return (
-        _private_key(seed)
-        .public_key()
-        .public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        .decode()
-    )
-
-
-def _private_key(seed: str) -> Ed25519PrivateKey:
-    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(seed.encode()).digest())
+_AFFINITY = 86_400
+"""Seconds that a client is led to the same node for: the most that Kubernetes allows."""
+_STOP_MARGIN = 15
+"""Seconds past the drain grace that a pod has to stop."""
+_START = 600
+"""Seconds that a pod has to be ready in, its images' pull included."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +45,31 @@ class LoginArgs:
     settings: LoginSettings
     images: pods.Images
     auth: Auth
+    people: People
+    guard: Sequence[pods.Spec]
+    """Init containers before all others."""
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
     keys: pulumi.Input[str]
     """ConfigMap with each user's public keys."""
+    node_ssh: pulumi.Input[str]
+    """Secret of a `NodeSsh`."""
     jail_claim: pulumi.Input[str]
+    submounts: Sequence[Submount]
+    """Volumes in the jail."""
     conf_server: pulumi.Input[str]
     """`host:port` of slurmctld."""
+    daemons: Sequence[pulumi.Input[pods.Spec]]
+    """slurmctld and slurmdbd in /etc/hosts."""
     hosts_domain: str
 
 
 class Login(pulumi.ComponentResource):
-    """sshd with a host key that survives it, sackd for Slurm's configuration, and the Service."""
+    """Nodes with sshd and one host key, which survives them, and the Service that leads there.
+
+    Of the settings only those that say how many nodes there are, how they are reached and how they
+    go are in what Kubernetes is asked for. The others are in files that running nodes read again.
+    """
 
     host_key: pulumi.Output[str]
     """Public host key, for known_hosts."""
@@ -97,13 +88,19 @@ class Login(pulumi.ComponentResource):
             string_data={"host_key": seed.result.apply(host_key)},
             opts=child,
         )
+        config = k8s.core.v1.ConfigMap(
+            f"{name}-config",
+            metadata={"name": c.LOGIN_CONFIG, "namespace": args.namespace},
+            data=login_files(args.settings),
+            opts=child,
+        )
         conf = Conf(server=args.conf_server, follow=True)
         brings_conf = args.auth.brings_conf
         sshd = k8s.apps.v1.StatefulSet(
             f"{name}-sshd",
             metadata={"name": c.LOGIN, "namespace": args.namespace},
             spec={
-                "replicas": 1,
+                "replicas": args.settings.replicas,
                 "serviceName": c.HOSTS,
                 # Parallel: an ordered set does not replace a pod that never became ready, so that
                 # a bad edit could not be mended by a good one.
@@ -113,48 +110,73 @@ class Login(pulumi.ComponentResource):
                     "metadata": {"labels": pods.labels(c.LOGIN)},
                     "spec": {
                         **pods.pod_defaults(args.images),
-                        **pods.named(args.hosts_domain),
-                        **pod_security(args.auth),
+                        **pods.named(args.hosts_domain, *args.daemons),
+                        **pod_security(args.auth, pods.PING),
+                        **pods.spread(c.LOGIN),
+                        "terminationGracePeriodSeconds": args.settings.drain_grace + _STOP_MARGIN,
                         "initContainers": [
+                            *args.guard,
                             *args.auth.sidecars(args.images, conf),
+                            *args.people.sidecars(args.images),
                             *([] if brings_conf else [_sackd(args)]),
                         ],
                         "containers": [_sshd(args)],
                         "volumes": [
                             *args.auth.volumes(),
+                            *args.people.volumes(),
                             pods.claim_volume("jail", args.jail_claim),
                             pods.config_volume("keys", args.keys),
+                            pods.config_volume("settings", config.metadata.name),
+                            nodessh.volume(args.node_ssh),
                             *([] if brings_conf else [pods.disk_volume("slurm-run")]),
                             pods.disk_volume("tmp"),
                             pods.secret_volume("host-key", key.metadata.name),
                             pods.users_volume(args.accounts),
+                            *submount_volumes(args.submounts),
                         ],
                     },
                 },
             },
-            opts=child,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                custom_timeouts=pulumi.CustomTimeouts(
+                    update=f"{_patience(args.settings)}s", delete=f"{_patience(args.settings)}s"
+                ),
+            ),
         )
         k8s.core.v1.Service(
             f"{name}-service",
             metadata={"name": c.LOGIN, "namespace": args.namespace},
             spec={
-                "type": args.settings.service,
+                **_way_in(args.settings),
                 "selector": sshd.spec.selector.match_labels,
-                "ports": [
-                    {
-                        "name": "ssh",
-                        "port": c.SSH_PORT,
-                        "targetPort": c.SSHD_PORT,
-                        **(
-                            {"nodePort": args.settings.node_port} if args.settings.node_port else {}
-                        ),
-                    }
-                ],
+                # A user's terminals meet on one node: tmux and what runs there is found again.
+                "sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": _AFFINITY}},
             },
             opts=child,
         )
         self.host_key = pulumi.Output.unsecret(seed.result.apply(public_host_key))
         self.register_outputs({"hostKey": self.host_key})
+
+
+def _patience(settings: LoginSettings) -> int:
+    """Seconds in which all login nodes are replaced, one after the other."""
+    return settings.replicas * (settings.drain_grace + _STOP_MARGIN + _START)
+
+
+def _way_in(settings: LoginSettings) -> pods.Spec:
+    """The Service's type, its port, and who may come."""
+    node_port = {"nodePort": settings.node_port} if settings.node_port else {}
+    ranges = sorted(settings.source_ranges)
+    return {
+        "type": settings.service,
+        "ports": [{"name": "ssh", "port": c.SSH_PORT, "targetPort": c.SSHD_PORT, **node_port}],
+        # So that sshd sees a client's own address, and one that fails to log in is slowed down
+        # alone. Not on a NodePort: it would answer only on machines that have a login node.
+        **({"externalTrafficPolicy": "Local"} if settings.service == "LoadBalancer" else {}),
+        **({"loadBalancerSourceRanges": ranges} if ranges else {}),
+    }
 
 
 def _sackd(args: LoginArgs) -> pods.Spec:
@@ -180,18 +202,23 @@ def _sshd(args: LoginArgs) -> pods.Spec:
     return {
         "name": "sshd",
         **pods.image("login", args.images),
-        **pods.security(*_SSHD_CAPABILITIES, user=0, unconfined=True),
+        **pods.security(*SSHD_CAPABILITIES, user=0, unconfined=True),
         **pods.requests("100m", "64Mi"),
+        "env": [{"name": "DRAIN_GRACE", "value": str(args.settings.drain_grace)}],
         "ports": [{"name": "ssh", "containerPort": c.SSHD_PORT}],
         "readinessProbe": {"tcpSocket": {"port": c.SSHD_PORT}, "periodSeconds": 2},
         "volumeMounts": [
             pods.mount("jail", c.JAIL),
             pods.mount("tmp", f"{c.JAIL}/tmp"),
             *args.auth.client_mounts(c.JAIL),
+            *args.people.mounts("", c.JAIL),
             *([] if args.auth.brings_conf else [run]),
             pods.mount("keys", c.AUTHORIZED_KEYS, read_only=True),
+            pods.mount("settings", c.LOGIN_SETTINGS, read_only=True),
+            nodessh.mount(),
             pods.mount("host-key", c.HOST_KEY, read_only=True),
             pods.users_mount(),
             pods.users_mount(c.JAIL),
+            *submount_mounts(args.submounts),
         ],
     }

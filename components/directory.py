@@ -1,0 +1,147 @@
+"""People of an LDAP directory as users: an sssd beside whoever must know them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+from components.settings import Directory as DirectorySettings
+from components.slurmconf.scripts import read_text
+
+_OURS = (c.SLURM_ID, c.MUNGE_ID, c.REST_ID)
+
+
+def sssd_conf(settings: DirectorySettings) -> str:
+    """sssd.conf(5) without the password, which belongs at its end."""
+    return "".join(f"{line}\n" for line in _lines(settings))
+
+
+def _lines(settings: DirectorySettings) -> Iterator[str]:
+    yield "[sssd]"
+    yield "services = nss, ssh"
+    yield "domains = directory"
+    yield "[domain/directory]"
+    yield "id_provider = ldap"
+    # Keys alone log in, which sshd judges.
+    yield "auth_provider = none"
+    yield "access_provider = permit"
+    yield "sudo_provider = none"
+    # What changes in the directory is seen within so many seconds.
+    yield "entry_cache_timeout = 300"
+    yield f"ldap_uri = {', '.join(settings.uris)}"
+    yield "ldap_id_use_start_tls = true"
+    yield "ldap_tls_reqcert = demand"
+    yield f"ldap_tls_cacert = {_ca(settings)}"
+    yield f"ldap_schema = {settings.kind}"
+    yield "ldap_id_mapping = false"
+    yield f"ldap_search_base = {settings.base}"
+    yield f"ldap_user_search_base = {settings.base}?subtree?{_people(settings.user_filter)}"
+    yield f"ldap_group_search_base = {settings.base}?subtree?{_without_ours('gidNumber')}"
+    yield f"ldap_user_ssh_public_key = {settings.key_attribute}"
+    # The ids below are the system's.
+    yield f"min_id = {c.USER_IDS.start}"
+    # Whose group has no entry has one all the same, of the person's name.
+    yield "auto_private_groups = hybrid"
+    # The jail has homes there, and no other shell is certain.
+    yield "override_homedir = /home/%u"
+    yield "default_shell = /bin/bash"
+    if settings.bind_dn:
+        yield f"ldap_default_bind_dn = {settings.bind_dn}"
+
+
+def _ca(settings: DirectorySettings) -> str:
+    return f"{c.DIRECTORY}/ca.pem" if settings.ca else "/etc/ssl/certs/ca-certificates.crt"
+
+
+def _people(user_filter: str | None) -> str:
+    return f"(&{user_filter or ''}{_without_ours('uidNumber')})"
+
+
+def _without_ours(attribute: str) -> str:
+    """A filter that no entry passes which has an id of Slurm's daemons: nobody may become one."""
+    return f"(!(|{''.join(f'({attribute}={number})' for number in _OURS)}))"
+
+
+@dataclass(frozen=True)
+class DirectoryArgs:
+    namespace: pulumi.Input[str]
+    settings: DirectorySettings
+    root: Path
+    """Folder that `ca` is relative to."""
+
+
+class Directory(pulumi.ComponentResource):
+    """What sssd reads, in a ConfigMap; it takes an edit up by itself."""
+
+    people: "People"
+    """For the pods that must know them."""
+
+    def __init__(
+        self, name: str, args: DirectoryArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("directory", "Directory"), name, None, opts)
+        settings = args.settings
+        ca = {"ca.pem": read_text("directory.ca", settings.ca, args.root)} if settings.ca else {}
+        config = k8s.core.v1.ConfigMap(
+            f"{name}-config",
+            metadata={"name": c.DIRECTORY_CONFIG, "namespace": args.namespace},
+            data={**ca, "sssd.conf": sssd_conf(settings)},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.people = People(config.metadata.name, settings.password_secret)
+        self.register_outputs({})
+
+
+@dataclass(frozen=True)
+class People:
+    """What pods need that must know the directory's people; nothing where there is no directory."""
+
+    config: pulumi.Input[str] | None = None
+    """ConfigMap that sssd reads."""
+    password: str | None = None
+    """Secret whose entry `password` it sends."""
+
+    def sidecars(self, images: pods.Images) -> list[pods.Spec]:
+        """Init containers that stay beside the pod's own, started before and stopped after them."""
+        if not self.config:
+            return []
+        password = pods.mount("sss-password", c.DIRECTORY_PASSWORD, read_only=True)
+        sssd = {
+            "name": "sssd",
+            **pods.image("directory", images),
+            "restartPolicy": "Always",
+            # Root, or sssd would not start; it has no capability, and needs none.
+            **pods.security(user=0),
+            **pods.requests("10m", "64Mi"),
+            "startupProbe": {
+                "exec": {"command": ["test", "-S", f"{c.DIRECTORY_PIPES}/nss"]},
+                "periodSeconds": 1,
+                "failureThreshold": 60,
+            },
+            "volumeMounts": [
+                pods.mount("sss", c.DIRECTORY_OWN),
+                pods.mount("sss-config", c.DIRECTORY, read_only=True),
+                *([password] if self.password else []),
+            ],
+        }
+        return [sssd]
+
+    def volumes(self) -> list[pods.Spec]:
+        if not self.config:
+            return []
+        return [
+            pods.memory_volume("sss", "1Mi"),
+            pods.config_volume("sss-config", self.config),
+            *([pods.secret_volume("sss-password", self.password)] if self.password else []),
+        ]
+
+    def mounts(self, *roots: str) -> list[pods.Spec]:
+        """Mounts that make the people known below each of some roots."""
+        if not self.config:
+            return []
+        pipes = {"name": "sss", "subPath": "pipes", "readOnly": True}
+        return [{**pipes, "mountPath": f"{root}{c.DIRECTORY_PIPES}"} for root in roots]

@@ -1,0 +1,82 @@
+"""`ssh <node>` from login nodes and jobs: it leads into a job of the user's there."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+import pulumi_random as random
+
+from components import conventions as c
+from components import pods
+from components.hostkeys import host_key, public_host_key
+
+
+def ssh_config(nodesets: Iterable[str]) -> str:
+    """ssh_config(5) of the nodes of some nodesets; nothing where there are none."""
+    patterns = [f"{nodeset}-*" for nodeset in sorted(nodesets)]
+    if not patterns:
+        return ""
+    options = {
+        "ProxyCommand": f"{c.SPANK_DIR}/to-node %h %r",
+        "IdentityFile": f"{c.NODE_SSH}/key",
+        # Kept apart from what users know of hosts that bear such names elsewhere.
+        "GlobalKnownHostsFile": f"{c.NODE_SSH}/known_hosts",
+        "UserKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+    }
+    # Bare names alone: another site's may begin so, too.
+    lines = [f"Host {' '.join(patterns)} !*.*", *(f"  {k} {v}" for k, v in options.items())]
+    return "".join(f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True)
+class NodeSshArgs:
+    namespace: pulumi.Input[str]
+    nodesets: tuple[str, ...]
+    """Names of the nodesets whose nodes are reached."""
+
+
+class NodeSsh(pulumi.ComponentResource):
+    """What ssh and sshd read, in a Secret for login nodes and workers.
+
+    Its key keeps nothing safe, and every user may read it: SSH wants one on either side, but the
+    two talk by way of a job's step (images/base/to-node), to which Slurm lets nobody but its user.
+    """
+
+    secret: pulumi.Output[str]
+    """Name of the Secret."""
+
+    def __init__(
+        self, name: str, args: NodeSshArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("nodessh", "NodeSsh"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        seed = random.RandomPassword(f"{name}-seed", length=64, special=False, opts=child)
+        secret = k8s.core.v1.Secret(
+            f"{name}-secret",
+            metadata={"name": c.NODE_SSH_SECRET, "namespace": args.namespace},
+            type="Opaque",
+            string_data={
+                "key": seed.result.apply(host_key),
+                "known_hosts": seed.result.apply(known_hosts),
+                "ssh_config": ssh_config(args.nodesets),
+            },
+            opts=child,
+        )
+        self.secret = secret.metadata.name
+        self.register_outputs({"secret": self.secret})
+
+
+def known_hosts(seed: str) -> str:
+    """known_hosts of every node."""
+    return f"* {public_host_key(seed)}\n"
+
+
+def volume(secret: pulumi.Input[str]) -> pods.Spec:
+    """The volume of login nodes and workers, with the name of a `NodeSsh`'s Secret."""
+    return pods.secret_volume("node-ssh", secret, mode=0o444)
+
+
+def mount() -> pods.Spec:
+    return pods.mount("node-ssh", c.NODE_SSH, read_only=True)

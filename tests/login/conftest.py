@@ -1,0 +1,245 @@
+"""A login node in a container, as its pod has it: with the jail, and Slurm behind it."""
+
+import secrets
+import subprocess
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from components import conventions as c
+from components import nodessh
+from components import users as people
+from components.hostkeys import host_key, public_host_key
+from components.login import SSHD_CAPABILITIES
+from components.loginconf import login_files
+from components.settings import Login, Settings
+from local import host
+from tests.slurmctld.conftest import (
+    Slurmctld,
+    Start,
+    containers,
+    eventually,
+    prepare,
+    put,
+    start_controller,
+)
+from tests.unit.components.stack import alone
+
+FIRST = Login(service="NodePort")
+SEED = "a test's own"
+NODE_SSH = {
+    f"{c.NODE_SSH}/key": host_key(SEED),
+    f"{c.NODE_SSH}/known_hosts": nodessh.known_hosts(SEED),
+    f"{c.NODE_SSH}/ssh_config": nodessh.ssh_config(["cpu"]),
+}
+"""What a `NodeSsh`'s Secret holds."""
+
+POPULATE = f"JAIL_REFRESH=0 {c.SPANK_DIR}/populate"
+PREPARE = f"""
+set -e
+jail={c.JAIL}
+for path in {c.MUNGE_RUN} {c.SLURM_RUN} {c.EXTRAUSERS}; do
+  mkdir -p $path $jail$path
+  mount --bind $path $jail$path
+done
+mount -t tmpfs tmp $jail/tmp
+while IFS=: read -r name _ uid gid _ home _; do
+  install -d -o $uid -g $gid -m 0700 $jail$home
+done <{c.EXTRAUSERS}/passwd
+"""
+
+
+@dataclass(frozen=True)
+class LoginNode:
+    """A login node, and the folder of those who log in."""
+
+    daemons: Slurmctld
+    """Its container."""
+    slurmctld: Slurmctld
+    client: Slurmctld
+    """A machine beside it, for clients that need not be on this one."""
+    folder: Path
+    start_container: Start
+    jail: str
+    """Volume with the jail."""
+    pipes: str
+    """Volume for sssd's sockets, which slurmctld's container has as well."""
+    secret: str
+    """Key of munge."""
+
+    def install(self, wanted: Login) -> None:
+        """Puts the settings' files there all at once, as the kubelet does."""
+        version = f"{c.LOGIN_SETTINGS}/..{uuid.uuid4().hex}"
+        files = {f"{version}/{name}": text for name, text in login_files(wanted).items()}
+        put(self.daemons.container, files)
+        self.daemons.run(
+            f"cd {c.LOGIN_SETTINGS} && ln -sfn {version} ..new && mv -T ..new ..data"
+            " && for name in sshd_config limits motd state; do ln -sfn ..data/$name $name; done",
+            user="root",
+        )
+
+    def edit(self, wanted: Login) -> None:
+        """Puts other settings there, and waits until sshd has read them and listens again."""
+
+        def read() -> int:
+            return self.log().count("the settings are read again")
+
+        before = read()
+        self.install(wanted)
+        eventually("the settings are read again", lambda: read() > before)
+        eventually("sshd listens again", lambda: "refused" not in self.ssh("true").stderr)
+
+    def start(self) -> None:
+        self.daemons.container.exec_run(
+            ["bash", "-c", f"DRAIN_GRACE=4 exec {c.SPANK_DIR}/sshd >>/tmp/log 2>&1"],
+            user="root",
+            detach=True,
+        )
+        eventually("sshd listens", lambda: self.ssh("true").returncode == 0)
+
+    def log(self) -> str:
+        return self.daemons.run("cat /tmp/log 2>/dev/null || true", user="root")
+
+    def command(self, program: str, *arguments: str, user: str = "researcher") -> list[str]:
+        """The command line of one of OpenSSH's clients, which knows the host `login`."""
+        return [program, "-F", str(self.folder / "config"), "-o", f"User={user}", *arguments]
+
+    def ssh(
+        self, script: str = "", *options: str, user: str = "researcher", **given: Any
+    ) -> subprocess.CompletedProcess[str]:
+        command = self.command("ssh", *options, "login", *([script] if script else []), user=user)
+        return run(command, **given)
+
+    def beside(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command on that machine, which sees this one's temporary files."""
+        code, output = self.client.container.exec_run(list(command))
+        return subprocess.CompletedProcess(command, cast(int, code), cast(bytes, output).decode())
+
+    def answer(self, script: str, *options: str, user: str = "researcher") -> str:
+        """What a script prints that ends well in a user's session."""
+        done = self.ssh(script, *options, user=user)
+        assert done.returncode == 0, f"{script}: {done}"
+        return done.stdout.strip()
+
+
+def run(command: Sequence[str], **given: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a command that reads nothing but what it is given as `input`."""
+    given = {"stdin": subprocess.DEVNULL, **given} if "input" not in given else given
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **given)
+
+
+def make_key(folder: Path, name: str) -> str:
+    """Makes a key pair, and returns the public half."""
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)])
+    return (folder / f"{name}.pub").read_text().strip()
+
+
+@pytest.fixture(scope="package")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("client")
+
+
+@pytest.fixture(scope="package")
+def config(folder: Path) -> Settings:
+    key = make_key(folder, "key")
+
+    def edit(values: dict[str, Any]) -> None:
+        for user in values["users"]:
+            user["ssh_keys"] = [key]
+        # What its people see of it is another module's matter.
+        values["directory"] = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
+
+    return alone(edit)
+
+
+@pytest.fixture(scope="package")
+def started(folder: Path, config: Settings) -> Iterator[LoginNode]:
+    name = f"slurmstack-login-{uuid.uuid4().hex[:8]}"
+    jail, pipes = (
+        host.engine(print).volumes.create(f"{name}-{kind}") for kind in ("jail", "pipes")
+    )
+    try:
+        with containers("slurmstack-login") as start:
+            yield _start(start, jail.name, pipes.name, folder, config)
+    finally:
+        for volume in (jail, pipes):
+            volume.remove()
+
+
+def _start(start: Start, jail_volume: str, pipes: str, folder: Path, config: Settings) -> LoginNode:
+    secret = secrets.token_hex(64)
+    sockets = {pipes: {"bind": c.DIRECTORY_OWN}}
+    slurmctld = start_controller(start, secret, volumes=sockets)
+    slurmctld.install(config)
+    slurmctld.start()
+    jail = {jail_volume: {"bind": c.JAIL}}
+    temporary = {str(folder.parent): {"bind": str(folder.parent)}}
+    client = Slurmctld(start("jail", volumes={**jail, **temporary}))
+    client.run(POPULATE, user="root")
+    address = c.controller_address(config.namespace, config.cluster.domain)
+    daemons = prepare(
+        start(
+            "login",
+            hostname="login-0",
+            extra_hosts={address: slurmctld.address},
+            cap_drop=["ALL"],
+            cap_add=list(SSHD_CAPABILITIES),
+            security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+            volumes={**jail, **sockets},
+        ),
+        secret,
+    )
+    put(daemons.container, NODE_SSH)
+    keys = {user.name: people.authorized_keys(user, folder) for user in config.users}
+    put(
+        daemons.container,
+        {
+            f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
+            f"{c.EXTRAUSERS}/group": people.group(config.users),
+            f"{c.HOST_KEY}/host_key": host_key(SEED),
+            **{f"{c.AUTHORIZED_KEYS}/{name}": text for name, text in keys.items()},
+        },
+    )
+    daemons.run(PREPARE, user="root")
+    sackd = f"SLURM_CONF_SERVER={c.conf_server(address)} exec {c.SPANK_DIR}/sackd"
+    daemons.container.exec_run(
+        ["bash", "-c", f"{sackd} >/tmp/sackd 2>&1"], user="slurm", detach=True
+    )
+    conf = f"test -e {c.SLURM_RUN}/conf/slurm.conf && echo yes || true"
+    eventually("slurm.conf is there", lambda: "yes" in daemons.run(conf))
+    _write_client(folder, daemons.address)
+    node = LoginNode(daemons, slurmctld, client, folder, start, jail_volume, pipes, secret)
+    node.install(FIRST)
+    node.start()
+    return node
+
+
+def _write_client(folder: Path, address: str) -> None:
+    (folder / "known_hosts").write_text(f"[{address}]:{c.SSHD_PORT} {public_host_key(SEED)}\n")
+    options = {
+        "HostName": address,
+        "Port": c.SSHD_PORT,
+        "IdentityFile": folder / "key",
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": folder / "known_hosts",
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+        "BatchMode": "yes",
+        "ConnectTimeout": 10,
+    }
+    lines = [f"  {name} {value}\n" for name, value in options.items()]
+    (folder / "config").write_text("".join(["Host login\n", *lines]))
+
+
+@pytest.fixture
+def login(started: LoginNode) -> Iterator[LoginNode]:
+    """The login node; a test that edits its settings need not take that back."""
+    yield started
+    if started.daemons.run(f"cat {c.LOGIN_SETTINGS}/..data/*") != "".join(
+        login_files(FIRST).values()
+    ):
+        started.edit(FIRST)

@@ -1,0 +1,139 @@
+"""What sssd is told, and which pods have one beside them."""
+
+import configparser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.directory import sssd_conf
+from components.settings import Directory
+from tests.unit.components.graph import ROOT, Graph, record
+from tests.unit.components.stack import config
+
+ASKED: dict[str, Any] = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
+WITH_SSSD = {
+    *(
+        "accounts-apply",
+        "accounting-slurmdbd",
+        "controller-slurmctld",
+        "login-sshd",
+        "rest-slurmrestd",
+    ),
+    *("nodeset-cpu-slurmd", "nodeset-big-slurmd"),
+}
+
+
+def told(**fields: Any) -> dict[str, str]:
+    """What sssd is told of the directory."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(sssd_conf(Directory.model_validate({**ASKED, **fields})))
+    assert parser.sections() == ["sssd", "domain/directory"], "the password belongs at the end"
+    return dict(parser["domain/directory"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"uris": ["ldaps://a", "ldap://b:3389"]}, {"ldap_uri": "ldaps://a, ldap://b:3389"}),
+        ({"ca": "lab.pem"}, {"ldap_tls_cacert": "/etc/slurmstack/directory/ca.pem"}),
+        ({"kind": "ad"}, {"ldap_schema": "ad"}),
+        ({"bind_dn": "cn=reader"}, {"ldap_default_bind_dn": "cn=reader"}),
+        ({"key_attribute": "sshKey"}, {"ldap_user_ssh_public_key": "sshKey"}),
+        (
+            {"user_filter": "(a=b)"},
+            {
+                "ldap_user_search_base": "dc=example,dc=org?subtree?"
+                "(&(a=b)(!(|(uidNumber=64030)(uidNumber=64031)(uidNumber=64032))))"
+            },
+        ),
+    ],
+)
+def test_a_setting_tells_its_own_and_nothing_else(
+    fields: dict[str, Any], expected: dict[str, str]
+) -> None:
+    assert told(**fields) == {**told(), **expected}
+
+
+def test_the_directory_is_never_asked_in_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for uri in ("ldap://ldap.example.org", "ldaps://ldap.example.org"):
+        asked = told(uris=[uri])
+        assert asked["ldap_id_use_start_tls"] == "true"
+        assert asked["ldap_tls_reqcert"] == "demand"
+
+
+# --- The pods ------------------------------------------------------------------------------------
+
+
+Recorded = Callable[..., Graph]
+
+
+@pytest.fixture
+def graph_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorded:
+    (tmp_path / "__main__.py").symlink_to(ROOT / "__main__.py")
+    (tmp_path / "lab.pem").write_text("a certificate")
+
+    def graph(**fields: Any) -> Graph:
+        edited = config(lambda values: values.update(directory={**ASKED, **fields}))
+        return record(monkeypatch, edited, tmp_path)
+
+    return graph
+
+
+def pods(graph: Graph) -> dict[str, dict[str, Any]]:
+    return {
+        resource.name: resource.inputs["spec"]["template"]["spec"]
+        for resource in graph.resources
+        if "template" in resource.inputs.get("spec", {})
+    }
+
+
+def test_whoever_must_know_the_people_has_an_sssd_beside_it(graph_with: Recorded) -> None:
+    found = pods(graph_with())
+
+    beside = {
+        name
+        for name, spec in found.items()
+        if any(one["name"] == "sssd" for one in spec.get("initContainers", ()))
+    }
+    assert beside == WITH_SSSD
+    for name in WITH_SSSD:
+        mounts = [mount for one in found[name]["containers"] for mount in one["volumeMounts"]]
+        pipes = [mount for mount in mounts if mount["name"] == "sss"]
+        assert pipes, name
+        assert all(mount["readOnly"] and mount["subPath"] == "pipes" for mount in pipes), name
+
+
+def test_sssd_has_no_capability(graph_with: Recorded) -> None:
+    for name in WITH_SSSD:
+        (sssd,) = [
+            one for one in pods(graph_with())[name]["initContainers"] if one["name"] == "sssd"
+        ]
+        assert sssd["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert sssd["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_sssd_reaches_the_directory_through_the_policies(graph_with: Recorded) -> None:
+    graph = graph_with(uris=["ldaps://a.example.org", "ldap://b.example.org:3389"])
+
+    asking = {
+        one.inputs["metadata"]["name"]
+        for one in graph.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
+        for rule in one.inputs["spec"].get("egress", ())
+        if {"protocol": "TCP", "port": 636} in rule.get("ports", ())
+        and {"protocol": "TCP", "port": 3389} in rule["ports"]
+        and "to" not in rule
+    }
+    assert asking == {"accounting", "accounts", "controller", "login", "rest", "worker"}
+
+
+def test_the_password_stays_in_its_secret(graph_with: Recorded) -> None:
+    graph = graph_with(bind_dn="cn=reader", password_secret="reader", ca="lab.pem")
+
+    volumes = {one["name"]: one for one in pods(graph)["login-sshd"]["volumes"]}
+    assert volumes["sss-password"]["secret"]["secretName"] == "reader"
+    data = graph.one("directory-config").inputs["data"]
+    assert data.keys() == {"sssd.conf", "ca.pem"}
+    assert data["ca.pem"] == "a certificate"
+    assert "authtok" not in data["sssd.conf"]
