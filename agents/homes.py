@@ -9,6 +9,11 @@ import shutil
 import sys
 from pathlib import Path
 
+from agents.populate import alone, job, room_for
+
+_ROOM = 64 * 1024
+"""Bytes that a new home takes, about."""
+
 
 def homes(passwd: str) -> list[tuple[str, int, int]]:
     """Home directory, uid and gid of each line of a passwd(5) file."""
@@ -28,23 +33,33 @@ def make_home(jail: Path, home: str, uid: int, gid: int) -> bool:
     unfinished = target.with_name(f".{target.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
     skeleton = jail / "etc/skel"
-    if skeleton.is_dir():
-        shutil.copytree(skeleton, unfinished, symlinks=True)
-    else:
-        unfinished.mkdir()
-    for path in (unfinished, *unfinished.rglob("*")):
-        os.chown(path, uid, gid, follow_symlinks=False)
-    unfinished.chmod(0o700)
-    unfinished.rename(target)
+    try:
+        with room_for(home, target.parent, _ROOM, "the homes that are there are as they were"):
+            if skeleton.is_dir():
+                shutil.copytree(skeleton, unfinished, symlinks=True)
+            else:
+                unfinished.mkdir()
+            for path in (unfinished, *unfinished.rglob("*")):
+                os.chown(path, uid, gid, follow_symlinks=False)
+            unfinished.chmod(0o700)
+            unfinished.rename(target)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
     return True
 
 
 def main(arguments: list[str]) -> int:
     passwd, jail = map(Path, arguments)
-    for home, uid, gid in homes(passwd.read_text()):
-        made = make_home(jail, home, uid, gid)
-        print(f"{home}: {'made' if made else 'there already'}")
-    return 0
+
+    def work() -> str:
+        with alone(jail):
+            for home, uid, gid in homes(passwd.read_text()):
+                made = make_home(jail, home, uid, gid)
+                print(f"{home}: {'made' if made else 'there already'}")
+        return "every user has a home"
+
+    return job("homes cannot be made", work)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
 """The shared root file system that users see on every node."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.settings import Csi
 from components.settings import Jail as JailSettings
+from components.volumes import submount_mounts, submount_volumes
 
-_ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
+ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 """What root needs to lay out files of every owner, and no more."""
 
 
@@ -27,7 +29,7 @@ class JailArgs:
 
 
 class Jail(pulumi.ComponentResource):
-    """The jail's volume, the Job that fills it from the jail image, and the one for homes.
+    """The jail's volume, the Job for its system files (`agents.populate`), and the one for homes.
 
     Both Jobs do nothing where their work is done, so that replacing one is safe at any time.
     """
@@ -40,21 +42,21 @@ class Jail(pulumi.ComponentResource):
         self, name: str, args: JailArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(c.type_token("jail", "Jail"), name, None, opts)
-        claim = pods.claim(
-            f"{name}-claim",
-            c.JAIL_CLAIM,
-            args.namespace,
-            pods.Volume("ReadWriteMany", args.settings.size, args.settings.storage_class),
-            pulumi.ResourceOptions(parent=self, protect=args.protect),
-        )
+        claim = self._claim(name, args)
+        places = sorted(volume.path for volume in args.settings.volumes)
+        # The Job for homes needs no others.
+        homes_own = [v for v in args.settings.volumes if f"{v.path}/".startswith("/home/")]
         populate = self._job(
             f"{name}-populate",
             args,
-            claim.metadata.name,
+            claim,
             {
                 "name": "populate",
                 **pods.image("jail", args.images),
-                "env": [{"name": "JAIL_REFRESH", "value": str(args.settings.refresh)}],
+                "env": [
+                    {"name": "JAIL_REFRESH", "value": str(args.settings.refresh)},
+                    *([{"name": "JAIL_SUBMOUNTS", "value": " ".join(places)}] if places else []),
+                ],
                 "volumeMounts": [pods.mount("jail", c.JAIL)],
             },
             volumes=[],
@@ -62,22 +64,74 @@ class Jail(pulumi.ComponentResource):
         homes = self._job(
             f"{name}-homes",
             args,
-            claim.metadata.name,
+            claim,
             {
                 "name": "homes",
                 **pods.image("agents", args.images),
                 "args": ["agents.homes", f"{c.EXTRAUSERS}/passwd", c.JAIL],
-                "volumeMounts": [pods.mount("jail", c.JAIL), pods.users_mount()],
+                "volumeMounts": [
+                    pods.mount("jail", c.JAIL),
+                    *submount_mounts(homes_own),
+                    pods.users_mount(),
+                ],
             },
-            volumes=[pods.users_volume(args.accounts)],
+            volumes=[*submount_volumes(homes_own), pods.users_volume(args.accounts)],
             annotations={c.ANNOTATION_CHECKSUM: c.checksum({"passwd": args.passwd})},
             depends_on=[populate],
         )
         # Of `homes`, something that a preview knows as well, so that it shows no false changes.
-        self.claim = pulumi.Output.all(claim.metadata.name, homes.metadata.namespace).apply(
+        self.claim = pulumi.Output.all(claim, homes.metadata.namespace).apply(
             lambda known: str(known[0])
         )
         self.register_outputs({"claim": self.claim})
+
+    def _claim(self, name: str, args: JailArgs) -> pulumi.Output[str]:
+        """Name of the claim; its volume is ours, of a storage class, or somebody else's."""
+        settings = args.settings
+        opts = pulumi.ResourceOptions(parent=self, protect=args.protect)
+        # Its name is all that counts: protected as it is, it refuses another kind of volume before
+        # anything is made for that, and before pods move there, away from their users' data. Of our
+        # own claim the engine would only learn in the end that it is to go.
+        mark = k8s.core.v1.ConfigMap(
+            f"{name}-origin",
+            metadata={
+                "name": "-".join((c.JAIL_ORIGIN, *settings.origin())),
+                "namespace": args.namespace,
+            },
+            data={"claim": settings.claim or c.JAIL_CLAIM},
+            opts=opts,
+        )
+        held: pulumi.Output[str] = mark.data["claim"]
+        if settings.claim:
+            return held
+        opts = pulumi.ResourceOptions(parent=self, protect=args.protect, depends_on=[mark])
+        wanted = pods.Volume("ReadWriteMany", settings.size, settings.storage_class)
+        source = _source(settings, args.namespace)
+        if source:
+            volume = k8s.core.v1.PersistentVolume(
+                f"{name}-volume",
+                # PersistentVolumes are in no namespace: two stacks may be in one cluster.
+                metadata={"name": pulumi.Output.concat(args.namespace, "-", c.JAIL_CLAIM)},
+                spec={
+                    "accessModes": [wanted.access],
+                    "capacity": {"storage": f"{wanted.size}Mi"},
+                    # Nobody else's claim may take it, and whatever becomes of ours, it is kept.
+                    "claimRef": {
+                        "apiVersion": "v1",
+                        "kind": "PersistentVolumeClaim",
+                        "name": c.JAIL_CLAIM,
+                        "namespace": args.namespace,
+                    },
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "storageClassName": "",
+                    **source,
+                },
+                opts=opts,
+            )
+            wanted = replace(wanted, storage_class="", name=volume.metadata.name)
+        claim = pods.claim(f"{name}-claim", c.JAIL_CLAIM, args.namespace, wanted, opts)
+        bound: pulumi.Output[str] = claim.metadata.name
+        return bound
 
     def _job(
         self,
@@ -97,15 +151,51 @@ class Jail(pulumi.ComponentResource):
             metadata={"namespace": args.namespace, "labels": pods.labels("jail")},
             spec={
                 "backoffLimit": 3,
+                **pods.gives_up(container["name"], c.JAIL_REFUSED),
                 "template": {
                     "metadata": {"labels": pods.labels("jail"), **metadata},
                     "spec": {
                         **pods.pod_defaults(args.images),
                         "restartPolicy": "Never",
-                        "containers": [{**container, **pods.security(*_ANY_OWNER, user=0)}],
+                        "containers": [{**container, **pods.security(*ANY_OWNER, user=0)}],
                         "volumes": [pods.claim_volume("jail", claim), *volumes],
                     },
                 },
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(depends_on)),
         )
+
+
+def _source(settings: JailSettings, namespace: pulumi.Input[str]) -> pods.Spec:
+    """Where a volume that is there already has its files; nothing for one of a storage class."""
+    if settings.nfs:
+        nfs = settings.nfs
+        found = {"nfs": {"server": nfs.server, "path": nfs.path}}
+        return {**found, **_mounted_with(nfs.options)}
+    if settings.csi:
+        return _csi(settings.csi, namespace)
+    if settings.host_path:
+        return {"hostPath": {"path": settings.host_path, "type": "Directory"}}
+    return {}
+
+
+def _csi(csi: Csi, namespace: pulumi.Input[str]) -> pods.Spec:
+    secrets = {
+        "nodeStageSecretRef": csi.node_stage_secret,
+        "nodePublishSecretRef": csi.node_publish_secret,
+    }
+    found: pods.Spec = {
+        "driver": csi.driver,
+        "volumeHandle": csi.handle,
+        **({"volumeAttributes": csi.attributes} if csi.attributes else {}),
+        **{
+            key: {"name": secret, "namespace": namespace}
+            for key, secret in secrets.items()
+            if secret
+        },
+    }
+    return {"csi": found, **_mounted_with(csi.options)}
+
+
+def _mounted_with(options: Sequence[str]) -> pods.Spec:
+    return {"mountOptions": list(options)} if options else {}

@@ -1,0 +1,499 @@
+"""The jail goes from one generation to the next and back, whatever comes in between."""
+
+import errno
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from agents import populate
+from agents.populate import GENERATIONS, MARKER, Image, Jail, RefusedError
+from components import conventions as c
+
+Tree = Mapping[str, str | None]
+"""What is at each path: a file with this text, a link (`-> target`), or with None a directory."""
+
+OLD: Tree = {
+    "etc/motd": "old",
+    "home": None,
+    "usr/bin/tmux": "old tmux",
+    "usr/bin/gone": "of the old image alone",
+    "usr/lib/old/data": "old data",
+    "usr/lib/libc.so": "-> libc.so.1",
+    "usr/lib/libc.so.1": "libc 1",
+    "usr/lib/turns/file": "in a folder",
+}
+NEW: Tree = {
+    "etc/motd": "new",
+    "home": None,
+    "usr/bin/tmux": "new tmux",
+    "usr/bin/fresh": "of the new image alone",
+    "usr/lib/libc.so": "-> libc.so.2",
+    "usr/lib/libc.so.2": "libc 2",
+    "usr/lib/turns": "-> libc.so.2",
+    "usr/share/fresh/data": "new data",
+}
+USERS: Tree = {
+    "home/ada/thesis": "years of work",
+    "usr/lib/old/own": "somebody's own",
+    "usr/bin/fresh": "somebody's own program",
+    "data": "-> /home/ada",
+}
+"""What is in the jail beside its system files; one of them at a place that the new image takes."""
+
+
+@pytest.fixture(autouse=True)
+def _as_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who runs the tests need not be root, nor wait for a disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    if os.getuid():
+        monkeypatch.setattr(os, "chown", lambda *_, **__: None)
+
+
+def write(root: Path, tree: Tree) -> None:
+    for path, content in tree.items():
+        place = root / path
+        if content is None:
+            place.mkdir(parents=True, exist_ok=True)
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if content.startswith("-> "):
+            place.symlink_to(content.removeprefix("-> "))
+        else:
+            place.write_text(content)
+
+
+def look(path: Path) -> str | None:
+    if path.is_symlink():
+        return f"-> {path.readlink()}"
+    return None if path.is_dir() else path.read_text()
+
+
+def read(root: Path) -> dict[str, tuple[str | None, int]]:
+    """All that a user sees of a jail, with its modes."""
+    return {
+        str(path.relative_to(root)): (look(path), stat.S_IMODE(path.lstat().st_mode))
+        for path in sorted(root.rglob("*"))
+        if not path.is_relative_to(root / populate.STATE)
+    }
+
+
+class Files(Image):
+    """An image that is a folder."""
+
+    def unpack(self, target: Path) -> None:
+        shutil.copytree(self.root, target, symlinks=True, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Callable[[Tree], Image]:
+    def image(tree: Tree) -> Image:
+        root = tmp_path / f"image-{hash(tuple(tree.items()))}"
+        if not root.exists():
+            write(root, tree)
+        return Files(root)
+
+    return image
+
+
+Images = Callable[[Tree], Image]
+
+
+@pytest.fixture
+def jail(tmp_path: Path) -> Path:
+    root = tmp_path / "jail"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def lived_in(jail: Path, image: Images) -> Path:
+    """A jail at generation 1 that people have worked in."""
+    Jail(jail).reach(1, image(OLD))
+    write(jail, USERS)
+    (jail / "etc/motd").chmod(0o600)
+    return jail
+
+
+def contents(jail: Path) -> dict[str, str | None]:
+    return {path: content for path, (content, _) in read(jail).items()}
+
+
+def test_a_jail_is_filled_once(jail: Path, image: Images) -> None:
+    Jail(jail).reach(0, image(OLD))
+    (jail / "etc/motd").write_text("edited")
+
+    said = Jail(jail).reach(0, image(NEW))
+
+    assert "nothing to do" in said
+    assert contents(jail)["usr/bin/tmux"] == "old tmux"
+    assert contents(jail)["etc/motd"] == "edited"
+    assert (jail / MARKER).read_text() == "0\n"
+
+
+def test_who_opened_a_file_keeps_it_over_a_refresh(lived_in: Path, image: Images) -> None:
+    with (lived_in / "usr/bin/tmux").open() as running:
+        Jail(lived_in).reach(2, image(NEW))
+
+        assert running.read() == "old tmux"
+        assert os.fstat(running.fileno()).st_nlink == 1, "NFS would take it from another machine"
+
+
+def test_a_refresh_brings_the_images_files_and_keeps_the_users(
+    lived_in: Path, image: Images
+) -> None:
+    Jail(lived_in).reach(2, image(NEW))
+
+    found = contents(lived_in)
+    assert {path: found[path] for path in NEW} == NEW
+    assert found["home/ada/thesis"] == "years of work"
+    assert found["usr/lib/old/own"] == "somebody's own"
+    assert "usr/bin/gone" not in found, "it was the old image's"
+    assert "usr/lib/old/data" not in found
+
+
+def test_the_number_before_brings_all_back_that_a_refresh_replaced_or_removed(
+    lived_in: Path, image: Images
+) -> None:
+    before = read(lived_in)
+    Jail(lived_in).reach(2, image(NEW))
+    (lived_in / "home/ada/more").write_text("written meanwhile")
+
+    Jail(lived_in).reach(1, image(NEW))
+
+    after = read(lived_in)
+    assert after.pop("home/ada/more")[0] == "written meanwhile"
+    assert after == before
+
+
+def test_what_is_written_into_a_file_after_a_refresh_is_not_in_the_generation_before(
+    lived_in: Path, image: Images
+) -> None:
+    before = read(lived_in)
+    Jail(lived_in).reach(2, image(OLD))
+    for path in ("usr/bin/tmux", "usr/lib/libc.so.1"):
+        (lived_in / path).write_text("spoiled")
+
+    Jail(lived_in).reach(1, image(OLD))
+
+    assert read(lived_in) == before
+
+
+def test_a_user_file_that_came_back_is_no_system_file(lived_in: Path, image: Images) -> None:
+    Jail(lived_in).reach(2, image(NEW))
+    Jail(lived_in).reach(1, image(NEW))
+
+    Jail(lived_in).reach(2, image(OLD))
+
+    assert contents(lived_in)["usr/bin/fresh"] == "somebody's own program"
+
+
+def test_only_one_generation_is_kept_and_only_root_sees_it(lived_in: Path, image: Images) -> None:
+    for number, tree in ((2, NEW), (3, OLD), (4, NEW), (3, NEW)):
+        Jail(lived_in).reach(number, image(tree))
+
+    folder = lived_in / GENERATIONS
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert sorted(path.name for path in folder.iterdir()) == ["before", "system"]
+    assert Jail(lived_in).before.number() == 4
+
+
+@pytest.mark.parametrize(
+    ("reached", "wanted", "expected"),
+    [
+        ([5], 4, "keeps none of those before; set it to 6 to unpack"),
+        ([1, 2, 3], 1, "keeps 2 of those before; set it to 2 to go back, or to 4 to unpack"),
+        ([1, 2, 1], 0, "keeps 2 of those before"),
+    ],
+)
+def test_a_generation_that_is_not_kept_cannot_come_back(
+    jail: Path, image: Images, reached: list[int], wanted: int, expected: str
+) -> None:
+    for number in reached:
+        Jail(jail).reach(number, image(OLD))
+    before = read(jail)
+
+    with pytest.raises(RefusedError, match=f"jail.refresh: {wanted}: .*{expected}"):
+        Jail(jail).reach(wanted, image(OLD))
+
+    assert read(jail) == before
+
+
+def test_a_jail_from_before_generations_were_kept_can_go_on_and_back(
+    lived_in: Path, image: Images
+) -> None:
+    shutil.rmtree(lived_in / GENERATIONS)
+    before = contents(lived_in)
+
+    Jail(lived_in).reach(2, image({**NEW, "usr/lib/turns": None}))
+    assert contents(lived_in)["usr/bin/gone"], "nobody knows that it was the image's"
+    Jail(lived_in).reach(1, image(NEW))
+
+    after = contents(lived_in)
+    assert {path: after.get(path) for path in before} == before
+
+
+def test_the_places_that_nodes_mount_over_are_made(jail: Path, image: Images) -> None:
+    Jail(jail).reach(1, image(OLD))
+    Jail(jail, ["/data/shared", "/scratch"]).reach(1, image(OLD))
+
+    found = contents(jail)
+    folders = ("dev", "proc", "sys", "data/shared", "scratch")
+    assert [found[path] for path in folders] == [None] * 5
+    assert found["etc/hosts"] == found["etc/resolv.conf"] == ""
+
+
+def test_a_place_to_mount_over_is_never_reached_by_a_link(lived_in: Path, image: Images) -> None:
+    with pytest.raises(
+        RefusedError, match=r"data in the jail is no directory.*/data/shared is to be"
+    ):
+        Jail(lived_in, ["/data/shared"]).reach(1, image(OLD))
+
+
+def test_a_file_takes_no_folder_away_that_somebody_uses(lived_in: Path, image: Images) -> None:
+    (lived_in / "usr/lib/turns/mine").write_text("own")
+    before = read(lived_in)
+
+    with pytest.raises(RefusedError, match=r"/usr/lib/turns is to be a file.*'mine' in it"):
+        Jail(lived_in).reach(2, image(NEW))
+
+    assert read(lived_in) == before
+
+
+def test_a_link_in_the_jail_leads_nobody_astray(
+    lived_in: Path, image: Images, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    write(outside, {"old/data": "not the jail's"})
+    shutil.rmtree(lived_in / "usr/lib")
+    (lived_in / "usr/lib").symlink_to(outside)
+
+    Jail(lived_in).reach(2, image(NEW))
+    Jail(lived_in).reach(1, image(NEW))
+
+    assert contents(outside) == {"old": None, "old/data": "not the jail's"}
+    assert contents(lived_in)["usr/lib"] == f"-> {outside}"
+
+
+# --- Full volumes --------------------------------------------------------------------------------
+
+
+def test_a_volume_that_is_too_small_is_refused_before_anything_is_laid_out(
+    lived_in: Path, image: Images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read(lived_in)
+    big = image({**NEW, "usr/lib/big": "x" * 9 * populate.MIB})
+    monkeypatch.setattr(populate, "free", lambda _: 5 * populate.MIB)
+    monkeypatch.setattr(Files, "unpack", None)
+
+    with pytest.raises(RefusedError) as caught:
+        Jail(lived_in).reach(2, big)
+
+    assert str(caught.value) == (
+        "the jail's volume is full: generation 2 needs 10 MiB, and 5 MiB are free; make room or "
+        "raise jail.size, then deploy again; the jail is as it was"
+    )
+    assert read(lived_in) == before
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_volume_that_turns_out_to_be_full_leaves_the_jail_as_it_was(
+    lived_in: Path, image: Images, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    before = read(lived_in)
+    new = image(NEW)
+
+    def half(_: Image, target: Path) -> None:
+        (target / "usr").mkdir()
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as full:
+        full.setattr(Files, "unpack", half)
+        with pytest.raises(RefusedError, match="the jail's volume is full: generation 2 needs"):
+            Jail(lived_in).reach(2, new)
+
+    assert read(lived_in) == before
+    assert not (lived_in / GENERATIONS / "incoming.new").exists(), "it does not take the room"
+    Jail(lived_in).reach(2, new)
+    assert contents(lived_in)["usr/bin/tmux"] == "new tmux"
+
+
+def test_a_generation_comes_back_where_there_is_no_room_for_another(
+    lived_in: Path, image: Images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read(lived_in)
+    Jail(lived_in).reach(2, image(NEW))
+    after = read(lived_in)
+
+    monkeypatch.setattr(populate, "free", lambda _: 0)
+    with pytest.raises(RefusedError, match="full: the generation before needs 1 MiB, and 0 MiB"):
+        Jail(lived_in).reach(1, image(NEW))
+    assert read(lived_in) == after
+
+    monkeypatch.setattr(populate, "free", lambda _: populate.MIB)
+    Jail(lived_in).reach(1, image(NEW))
+    assert read(lived_in) == before
+
+
+# --- Cut short -----------------------------------------------------------------------------------
+
+CALLS = ("chown", "chmod", "link", "mkdir", "rename", "rmdir", "unlink")
+"""What changes something."""
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+class Countdown:
+    """Lets so many calls of the system happen, and no more."""
+
+    def __init__(self, calls: int, failure: BaseException) -> None:
+        self.left = calls
+        self.failure = failure
+
+    def wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any, **named: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise self.failure
+            return call(*given, **named)
+
+        return counted
+
+
+def interrupted(calls: int, failure: BaseException, work: Callable[[], object]) -> bool:
+    """Does some work until that many calls; whether it was cut short."""
+    countdown = Countdown(calls, failure)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(os, name, countdown.wrap(getattr(os, name)))
+        try:
+            work()
+        except (Killed, RefusedError, OSError):
+            return True
+    return False
+
+
+def every_moment() -> Iterator[int]:
+    """Numbers of calls after which to cut short, until somebody throws."""
+    yield from range(1, 5000, 2)
+
+
+@pytest.mark.parametrize(
+    ("steps", "failure"),
+    [
+        pytest.param([2], Killed(), id="killed in a refresh"),
+        pytest.param([2, 1], Killed(), id="killed on the way back"),
+        pytest.param([2, 1, 2], OSError(errno.ENOSPC, "full"), id="full in a second refresh"),
+    ],
+)
+def test_what_is_cut_short_at_any_moment_the_next_run_makes_whole(
+    tmp_path: Path, image: Images, steps: list[int], failure: BaseException
+) -> None:
+    *first, last = steps
+    start = tmp_path / "start"
+    start.mkdir()
+    Jail(start).reach(1, image(OLD))
+    write(start, USERS)
+    for number in first:
+        Jail(start).reach(number, image(NEW))
+    whole = tmp_path / "whole"
+    shutil.copytree(start, whole, symlinks=True)
+    Jail(whole).reach(last, image(NEW))
+    old, new = contents(start), contents(whole)
+    both = {path for path in old if path in new and path != "usr/lib/turns"}
+
+    for calls in every_moment():
+        jail = tmp_path / "jail"
+        shutil.copytree(start, jail, symlinks=True)
+        cut = interrupted(calls, failure, lambda: Jail(jail).reach(last, image(NEW)))  # noqa: B023
+        found = contents(jail)
+        for path in both:
+            assert found[path] in (old[path], new[path]), f"{path} after {calls} calls"
+        Jail(jail).reach(last, image(NEW))
+        assert read(jail) == read(whole), f"cut short after {calls} calls"
+        shutil.rmtree(jail)
+        if not cut:
+            assert calls > 40
+            return
+    pytest.fail("it never ended")
+
+
+NUMBERS = st.integers(1, 4)
+
+
+@hypothesis_settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(walk=st.lists(st.tuples(NUMBERS, st.integers(1, 200)), max_size=8))
+def test_users_files_outlast_every_walk_through_generations(
+    tmp_path_factory: pytest.TempPathFactory, image: Images, walk: list[tuple[int, int]]
+) -> None:
+    root = tmp_path_factory.mktemp("walk")
+    Jail(root).reach(1, image(OLD))
+    write(root, {path: text for path, text in USERS.items() if path != "usr/bin/fresh"})
+
+    for number, calls in walk:
+        tree = NEW if number % 2 == 0 else OLD
+        interrupted(calls, Killed(), lambda: Jail(root).reach(number, image(tree)))  # noqa: B023
+    Jail(root).reach(5, image(NEW))
+
+    found = contents(root)
+    assert {path: found[path] for path in NEW} == NEW
+    assert found["home/ada/thesis"] == "years of work"
+    assert found["usr/lib/old/own"] == "somebody's own"
+    assert not set(found) & (OLD.keys() - NEW.keys() - {"usr/lib/turns/file"})
+
+
+# --- The Job -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RefusedError("no room"), "no room"),
+        (OSError(errno.ESTALE, "Stale file handle"), "the jail: [Errno 116] Stale file handle"),
+        (PermissionError(errno.EPERM, "no"), "the jail: [Errno 1] no; root must own files there: "),
+    ],
+)
+def test_why_a_job_failed_is_its_termination_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: str
+) -> None:
+    log = tmp_path / "termination-log"
+    monkeypatch.setattr(populate, "TERMINATION_LOG", log)
+
+    def fail() -> str:
+        raise error
+
+    refused = isinstance(error, RefusedError)
+    assert populate.job("the jail", fail) == (populate.REFUSED if refused else 1)
+    assert log.read_text().startswith(expected)
+    assert "\n" not in log.read_text()
+
+
+def test_workers_wait_for_its_mark_and_its_job_takes_its_refusal_for_final() -> None:
+    assert f"{c.JAIL}/{MARKER}" == c.JAIL_MARKER
+    assert populate.REFUSED == c.JAIL_REFUSED
+    for script in ("slurmd", "ready"):
+        text = (Path(__file__).parents[3] / "images/worker" / script).read_text()
+        assert f"mark={c.JAIL_MARKER}\n" in text, script
+
+
+def test_of_two_jobs_one_waits(jail: Path) -> None:
+    with populate.alone(jail), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", iter([0, 1, 601]).__next__)
+        patch.setattr(time, "sleep", lambda _: None)
+        with (
+            pytest.raises(RefusedError, match="another Job works on the jail"),
+            populate.alone(jail),
+        ):
+            pytest.fail("both are at work")
