@@ -1,0 +1,159 @@
+"""`python3 -m agents.accounts [--wanted FILE] [--dry-run] [--json]`: accounts as the settings say.
+
+Prints the plan, a line for each step (`+` made, `~` changed, `-` removed), and then follows it.
+It may be stopped and started again at any moment. The exit code says how it went:
+
+    0  all is as the settings say
+    1  Slurm cannot be asked, or refused a step; run it again
+    2  the arguments or the file cannot be used
+    3  refused, and nothing is changed: jobs are on something that is to go
+    4  with --dry-run: there is something to do
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from agents.accounts import sacctmgr, slurmctld
+from agents.accounts.fields import ValueUnknownError
+from agents.accounts.plan import Plan, plan
+from agents.accounts.sacctmgr import CommandError, Run
+from agents.accounts.things import Action, Observed, Wanted
+
+DONE, FAILED, UNUSABLE, REFUSED, PENDING = range(5)
+PATIENCE = 240
+"""Seconds that slurmdbd may take until it knows the cluster, which slurmctld's first start tells
+it."""
+ROUNDS = 3
+"""Plans that are followed until there is nothing left to do."""
+_COLOURS = {"+": "32", "~": "33", "-": "31"}
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    run: Run = sacctmgr.run,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        wanted = Wanted.model_validate_json(options.wanted.read_bytes())
+    except (OSError, ValidationError) as error:
+        print(f"{options.wanted}: cannot be used: {_line(error)}", file=sys.stderr)
+        return UNUSABLE
+    try:
+        _await(wanted.cluster, run, sleep)
+        observed = sacctmgr.observe(run, wanted.cluster)
+        made = plan(observed, wanted)
+        _show(made, as_json=options.json)
+        if made.refusals:
+            return REFUSED
+        if options.dry_run:
+            return PENDING if made.actions else DONE
+        return _follow(made, observed, wanted, run, sleep)
+    except (CommandError, ValueUnknownError) as error:
+        print(f"not finished: {_line(error)}; run it again", file=sys.stderr)
+        return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agents.accounts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--wanted",
+        type=Path,
+        default=Path(os.environ.get("WANTED", "wanted.json")),
+        metavar="FILE",
+        help="what the settings want, as JSON (by default $WANTED)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
+    parser.add_argument("--json", action="store_true", help="show the plan as one line of JSON")
+    return parser
+
+
+def _await(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
+    """Waits until slurmdbd answers and slurmctld has told it of the cluster."""
+    problem = ""
+    for _ in range(PATIENCE):
+        try:
+            if cluster in sacctmgr.clusters(run):
+                return
+            problem = f"slurmdbd knows no cluster '{cluster}' yet"
+        except CommandError as error:
+            problem = str(error)
+        sleep(1)
+    raise CommandError(problem)
+
+
+def _follow(
+    made: Plan, observed: Observed, wanted: Wanted, run: Run, sleep: Callable[[float], None]
+) -> int:
+    """Does what the plan says, and looks whether it came out so, in slurmctld as well."""
+    if made.actions:
+        slurmctld.ensure_it_hears(wanted.cluster, run, sleep)
+    for _ in range(ROUNDS):
+        if not made.actions:
+            slurmctld.await_users(observed.things, run, sleep)
+            print("accounts are as the settings say")
+            return DONE
+        for action in made.actions:
+            sacctmgr.do(action, wanted.cluster, run, sleep)
+        observed = sacctmgr.observe(run, wanted.cluster)
+        made = plan(observed, wanted)
+        if made.refusals:
+            # Somebody came with a job in between.
+            print("\n".join(made.refusals), file=sys.stderr)
+            return REFUSED
+    left = "; ".join(map(str, made.actions))
+    raise CommandError(f"Slurm takes it, but does not show it: {left}")
+
+
+# --- What it tells -------------------------------------------------------------------------------
+
+
+def _show(made: Plan, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_plain(made)))
+    else:
+        for action in made.actions:
+            print(_coloured(action))
+        for note in made.notes:
+            print(f"  {note}")
+    for refusal in made.refusals:
+        print(f"refused: {refusal}", file=sys.stderr)
+
+
+def _coloured(action: Action) -> str:
+    if not sys.stdout.isatty():
+        return str(action)
+    return f"\033[{_COLOURS[action.sign]}m{action}\033[0m"
+
+
+def _plain(made: Plan) -> dict[str, object]:
+    actions = [
+        {
+            "action": {"+": "add", "~": "change", "-": "remove"}[action.sign],
+            **{key: value for key, value in action.thing._asdict().items() if value},
+            "before": dict(action.before),
+            "after": dict(action.changes),
+            "jobs": [job.id for job in action.cancels],
+        }
+        for action in made.actions
+    ]
+    return {"actions": actions, "refusals": list(made.refusals), "notes": list(made.notes)}
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

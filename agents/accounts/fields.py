@@ -1,0 +1,180 @@
+"""The fields that the settings can name, as sacctmgr(1) spells and shows them.
+
+Every value is a text in one canonical form, so that what Slurm shows and what the settings want
+can be compared: whole numbers in decimal, times in seconds, memory in MiB, lists sorted, all in
+lower case, as sacctmgr itself keeps names. "" is what Slurm has without any: no limit, nothing.
+
+A limit per kind of resource is a field of its own for each, `grptres:cpu`, since Slurm, too,
+changes each by itself.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+
+class Kind(Enum):
+    """How the values of a field are written."""
+
+    NUMBER = "number"
+    FACTOR = "factor"
+    SECONDS = "seconds"
+    """Written in seconds, shown as a time."""
+    TIME = "time"
+    TRES = "tres"
+    NAMES = "names"
+    TEXT = "text"
+
+
+_LIMITS = {
+    "grpjobs": Kind.NUMBER,
+    "grpjobsaccrue": Kind.NUMBER,
+    "grpsubmitjobs": Kind.NUMBER,
+    "grptres": Kind.TRES,
+    "grptresmins": Kind.TRES,
+    "grptresrunmins": Kind.TRES,
+    "grpwall": Kind.TIME,
+    "maxtresperjob": Kind.TRES,
+    "maxtrespernode": Kind.TRES,
+    "maxtresminsperjob": Kind.TRES,
+    "maxwall": Kind.TIME,
+    "minpriothresh": Kind.NUMBER,
+    "priority": Kind.NUMBER,
+}
+ASSOCIATION: Mapping[str, Kind] = {
+    **_LIMITS,
+    "defaultqos": Kind.TEXT,
+    "fairshare": Kind.TEXT,
+    "maxjobs": Kind.NUMBER,
+    "maxjobsaccrue": Kind.NUMBER,
+    "maxsubmitjobs": Kind.NUMBER,
+    "qoslevel": Kind.NAMES,
+}
+"""Of an account, or of a user in an account."""
+ACCOUNT: Mapping[str, Kind] = {
+    **ASSOCIATION,
+    "description": Kind.TEXT,
+    "organization": Kind.TEXT,
+    "parent": Kind.TEXT,
+}
+PERSON: Mapping[str, Kind] = {"adminlevel": Kind.TEXT, "defaultaccount": Kind.TEXT}
+"""Of a user whatever the account."""
+USER: Mapping[str, Kind] = {**ASSOCIATION, **PERSON}
+QOS: Mapping[str, Kind] = {
+    **_LIMITS,
+    "flags": Kind.NAMES,
+    "gracetime": Kind.SECONDS,
+    "limitfactor": Kind.FACTOR,
+    "maxjobsaccrueperaccount": Kind.NUMBER,
+    "maxjobsaccrueperuser": Kind.NUMBER,
+    "maxjobsperaccount": Kind.NUMBER,
+    "maxjobsperuser": Kind.NUMBER,
+    "maxsubmitjobsperaccount": Kind.NUMBER,
+    "maxsubmitjobsperuser": Kind.NUMBER,
+    "maxtresperaccount": Kind.TRES,
+    "maxtresperuser": Kind.TRES,
+    "maxtresrunminsperaccount": Kind.TRES,
+    "maxtresrunminsperuser": Kind.TRES,
+    "mintresperjob": Kind.TRES,
+    "preempt": Kind.NAMES,
+    "preemptexempttime": Kind.TIME,
+    "preemptmode": Kind.TEXT,
+    "usagefactor": Kind.FACTOR,
+    "usagethreshold": Kind.FACTOR,
+}
+KINDS: Mapping[str, Kind] = {**ACCOUNT, **USER, **QOS}
+DEFAULTS: Mapping[str, Mapping[str, str]] = {
+    "account": {"fairshare": "1", "parent": "root"},
+    "user": {"fairshare": "1", "adminlevel": "none"},
+    "qos": {"gracetime": "0", "preemptmode": "cluster", "priority": "0", "usagefactor": "1"},
+}
+"""What Slurm shows, by kind of thing, of a field that nobody has set, where that is not nothing."""
+
+_UNITS = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+"""MiB of sacctmgr's units of memory."""
+_AMOUNT = re.compile(r"(\d+)([KMGTP]?)")
+_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
+
+
+class ValueUnknownError(Exception):
+    """Slurm shows something that is not understood; nothing is to be concluded then."""
+
+
+def read(field: str, shown: str) -> dict[str, str]:
+    """Fields, in canonical form, out of what sacctmgr shows in one column.
+
+    Raises `ValueUnknownError`.
+    """
+    shown = shown.strip()
+    if not shown:
+        return {}
+    match KINDS[field]:
+        case Kind.TRES:
+            parts = (part.rpartition("=") for part in shown.split(","))
+            return {f"{field}:{name.lower()}": _amount(name, value) for name, _, value in parts}
+        case Kind.TIME | Kind.SECONDS:
+            return {field: _seconds(shown)}
+        case Kind.FACTOR:
+            return {field: f"{float(shown):g}"}
+        case Kind.NAMES:
+            return {field: ",".join(sorted(shown.lower().split(",")))}
+        case _:
+            return {field: shown.lower()}
+
+
+def write(kind: str, changes: Mapping[str, str]) -> list[str]:
+    """`field=value` for sacctmgr; `kind` is that of the thing."""
+    tres: dict[str, list[str]] = {}
+    options = []
+    for key, value in sorted(changes.items()):
+        field, _, resource = key.partition(":")
+        if resource:
+            tres.setdefault(field, []).append(f"{resource}={value or -1}")
+        else:
+            options.append(f"{field}={_written(field, value) or _cleared(kind, field)}")
+    return [*options, *(f"{field}={','.join(parts)}" for field, parts in sorted(tres.items()))]
+
+
+def default(kind: str, field: str) -> str:
+    return DEFAULTS[kind].get(field, "")
+
+
+def _written(field: str, value: str) -> str:
+    if KINDS[field] is not Kind.TIME or not value:
+        return value
+    minutes, seconds = divmod(int(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours // 24}-{hours % 24:02}:{minutes:02}:{seconds:02}"
+
+
+def _cleared(kind: str, field: str) -> str:
+    """What takes a value away (sacctmgr(1): numbers by -1, lists by nothing)."""
+    if given := default(kind, field):
+        return given
+    unset = KINDS[field] in (Kind.TEXT, Kind.NAMES) and field not in ("defaultqos", "flags")
+    return "" if unset else "-1"
+
+
+def _amount(name: str, value: str) -> str:
+    match = _AMOUNT.fullmatch(value)
+    if match is None:
+        raise ValueUnknownError(f"'{name}={value}' is no amount of a resource")
+    if name.lower() != "mem":
+        # Slurm shortens nothing but memory; a count with a unit would be another count.
+        if match[2]:
+            raise ValueUnknownError(f"'{name}={value}' is no count")
+        return match[1]
+    return str(round(int(match[1]) * _UNITS[match[2]]))
+
+
+def _seconds(shown: str) -> str:
+    match = _TIME.fullmatch(shown)
+    if match is None:
+        raise ValueUnknownError(f"'{shown}' is no time")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return str(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def with_defaults(kind: str, fields: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The fields without those that say what would hold without them."""
+    return {field: value for field, value in fields if value != default(kind, field)}

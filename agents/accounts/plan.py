@@ -1,0 +1,223 @@
+"""What is to be done: a function of what there is and what is wanted, and nothing else."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+
+from agents.accounts.fields import default, with_defaults
+from agents.accounts.things import (
+    ROOT,
+    Action,
+    Job,
+    Mark,
+    Observed,
+    State,
+    Thing,
+    Wanted,
+    jobs_on,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Actions in an order in which each can be done, and why they are not to be."""
+
+    actions: tuple[Action, ...] = ()
+    refusals: tuple[str, ...] = ()
+    """One line each; with any, nothing is done."""
+    notes: tuple[str, ...] = ()
+    """What would have been removed, but for what people made."""
+
+
+def plan(observed: Observed, wanted: Wanted) -> Plan:
+    """First what comes, then what changes, then what goes; a parent before its children."""
+    asked = wanted.things()
+    added = [_add(thing, asked[thing]) for thing in _order(asked) if thing not in observed.things]
+    changed = [
+        action
+        for thing in _order(asked)
+        if thing in observed.things
+        and (action := _change(thing, observed.things[thing], asked[thing], wanted))
+    ]
+    ours = {thing: state for thing, state in observed.things.items() if state.mark}
+    unwanted = {thing: state for thing, state in ours.items() if thing not in asked}
+    released = [_release(t, state) for t, state in unwanted.items() if _is_adopted(state)]
+    going = {thing for thing, state in unwanted.items() if not _is_adopted(state)}
+    kept = _held(going, observed, asked)
+    going -= kept.keys()
+    ranks = {"qos": 0, "account": 1, "user": 2}
+    coming = sorted(added, key=lambda action: ranks[action.thing.kind])
+    changing = sorted([*changed, *released], key=lambda action: ranks[action.thing.kind])
+    leaving, refusals = _removals(going, observed, wanted)
+    return Plan(
+        (*coming, *changing, *leaving),
+        refusals,
+        tuple(f"{thing} stays: {reason}" for thing, reason in sorted(kept.items())),
+    )
+
+
+# --- What comes and changes ----------------------------------------------------------------------
+
+
+def _order(asked: Mapping[Thing, Mapping[str, str]]) -> list[Thing]:
+    """Each after what it names: an account after its parent, a QOS after those it preempts."""
+    graph: dict[Thing, set[Thing]] = {}
+    for thing, fields in sorted(asked.items()):
+        named: set[Thing] = set()
+        if thing.kind == "account":
+            named.add(Thing("account", fields.get("parent", ROOT)))
+        if thing.kind == "qos":
+            names = filter(None, fields.get("preempt", "").split(","))
+            named |= {Thing("qos", name) for name in names}
+        graph[thing] = named & asked.keys()
+    return list(TopologicalSorter(graph).static_order())
+
+
+def _add(thing: Thing, fields: Mapping[str, str]) -> Action:
+    changes = with_defaults(thing.kind, fields.items())
+    return Action("+", thing, changes, comment=Mark(frozenset(fields)).text(""))
+
+
+def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wanted) -> Action | None:
+    """What makes a thing as the settings want it; the fields that they do not name stay."""
+    no_longer = (state.mark.fields if state.mark else frozenset()) - fields.keys()
+    # There is a default account as long as there is any: who names none leaves it as it is.
+    no_longer -= {"defaultaccount"}
+    if thing.kind == "user" and _has_rank(thing.name, wanted):
+        # By another of the user's associations.
+        no_longer -= {"adminlevel"}
+    goal = {**fields, **{field: default(thing.kind, field) for field in no_longer}}
+    present = {field: state.fields.get(field, default(thing.kind, field)) for field in goal}
+    changes = {field: value for field, value in goal.items() if value != present[field]}
+    mark = Mark(frozenset(fields), state.mark is None or state.mark.adopted)
+    if not changes and mark == state.mark:
+        return None
+    before = {field: present[field] for field in changes}
+    note = "" if changes else "is looked after otherwise" if state.mark else "taken over"
+    return Action("~", thing, changes, before, mark.text(state.comment), note=note)
+
+
+def _has_rank(user: str, wanted: Wanted) -> bool:
+    return any("adminlevel" in fields for fields in wanted.users.get(user, {}).values())
+
+
+def _is_adopted(state: State) -> bool:
+    return state.mark is not None and state.mark.adopted
+
+
+def _release(thing: Thing, state: State) -> Action:
+    """Lets go of what was there before us: it stays as it is, without the mark."""
+    return Action("~", thing, comment=state.comment, note="let go")
+
+
+# --- What goes -----------------------------------------------------------------------------------
+
+
+def _held(
+    going: set[Thing], observed: Observed, asked: Mapping[Thing, Mapping[str, str]]
+) -> dict[Thing, str]:
+    """What must stay because something of people's is in it, and why."""
+    kept = dict.fromkeys(
+        going & observed.partitioned, "somebody gave this user associations with single partitions"
+    )
+    while True:
+        staying = (observed.things.keys() - going) | kept.keys()
+        more = {
+            thing: f"it holds {inside}"
+            for thing in sorted(going - kept.keys())
+            if (inside := _inside(thing, staying, observed, asked))
+        }
+        if not more:
+            return kept
+        kept |= more
+
+
+def _inside(
+    account: Thing,
+    staying: Iterable[Thing],
+    observed: Observed,
+    asked: Mapping[Thing, Mapping[str, str]],
+) -> Thing | None:
+    """The first of what stays that an account holds."""
+    if account.kind != "account":
+        return None
+    for thing in sorted(staying):
+        if thing.kind == "qos" or thing == account:
+            continue
+        # Where the settings have it, it is by now where they want it.
+        fields = asked.get(thing, observed.things[thing].fields)
+        if account.name == (thing.account or fields.get("parent")):
+            return thing
+    return None
+
+
+def _removals(
+    going: set[Thing], observed: Observed, wanted: Wanted
+) -> tuple[list[Action], tuple[str, ...]]:
+    actions, refusals = [], []
+    for thing in _leaving_order(going, observed):
+        above = Thing("account", thing.account)
+        jobs = jobs_on(thing, observed.jobs)
+        told_twice = {str(thing), *([str(above)] if above in going else [])}
+        if jobs and not told_twice & wanted.remove_with_jobs:
+            # The account's own line tells of those of its users.
+            if above not in going:
+                refusals.append(_refusal(thing, len(jobs)))
+            continue
+        actions.append(_remove(thing, going, observed, wanted, jobs))
+    return actions, tuple(refusals)
+
+
+def _leaving_order(going: set[Thing], observed: Observed) -> list[Thing]:
+    """Users before accounts, children before parents, QOS last; a default account after others."""
+
+    def depth(thing: Thing) -> int:
+        steps, name = 0, thing.name
+        while name not in (ROOT, "") and steps < len(observed.things):
+            state = observed.things.get(Thing("account", name))
+            name = state.fields.get("parent", ROOT) if state else ""
+            steps += 1
+        return steps
+
+    ranks = {"user": 0, "account": 1, "qos": 2}
+
+    def rank(thing: Thing) -> tuple[object, ...]:
+        is_default = observed.things[thing].fields.get("defaultaccount") == thing.account
+        deep = -depth(thing) if thing.kind == "account" else 0
+        return ranks[thing.kind], deep, thing.name, is_default, thing
+
+    return sorted(going, key=rank)
+
+
+def _refusal(thing: Thing, jobs: int) -> str:
+    are = "1 job is" if jobs == 1 else f"{jobs} jobs are"
+    return (
+        f"{thing}: is to go, but {are} on it; wait for the end, or let it go with its jobs: "
+        f"add '{thing}' to accounting.remove_with_jobs"
+    )
+
+
+def _remove(
+    thing: Thing, going: set[Thing], observed: Observed, wanted: Wanted, jobs: tuple[Job, ...]
+) -> Action:
+    state = observed.things[thing]
+    changes: dict[str, str] = {}
+    new_default = None
+    if thing.kind == "user":
+        ranked = state.mark is not None and "adminlevel" in state.mark.fields
+        if ranked and not _has_rank(thing.name, wanted):
+            changes["adminlevel"] = default("user", "adminlevel")
+        if state.fields.get("defaultaccount") == thing.account:
+            new_default = _next_default(thing, going, observed, wanted)
+    return Action("-", thing, changes, cancels=jobs, new_default=new_default)
+
+
+def _next_default(
+    thing: Thing, going: set[Thing], observed: Observed, wanted: Wanted
+) -> str | None:
+    """The account that takes the place of a user's default; None where no other is left."""
+    named = wanted.users.get(thing.name, {})
+    if any("defaultaccount" in fields for fields in named.values()):
+        return None
+    others = (t.account for t in sorted(observed.things.keys() - going) if t[:2] == thing[:2])
+    return next((account for account in (*named, *others)), None)

@@ -1,0 +1,180 @@
+"""Reads what Slurm has, and does what a plan says: by Slurm's own commands, as SlurmUser.
+
+What sacctmgr 24.11 makes of its words has been tried out: `modify user … set` with a field of the
+user's own (a default account, a rank) beside one of an association changes that association in
+every account, whatever `where` says; so each kind has a command of its own. An empty `partition=`
+keeps associations with single partitions, which only people make, out of it.
+"""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from agents.accounts.fields import ASSOCIATION, PERSON, QOS, read, with_defaults, write
+from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, read_mark
+
+TIMEOUT = 120
+"""Seconds that one command may take."""
+GOING = 120
+"""Seconds that cancelled jobs may take to be gone: by default, KillWait is 30 of them."""
+
+Run = Callable[[Sequence[str]], str]
+"""Runs a command and returns what it prints. Raises `CommandError`."""
+
+
+class CommandError(Exception):
+    """Slurm did not do what it was asked for; one line with its own words."""
+
+
+def run(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise CommandError(f"{' '.join(command)}: no answer within {TIMEOUT} s") from None
+    except OSError as error:
+        raise CommandError(f"{command[0]}: {error.strerror}") from None
+    if done.returncode:
+        said = " ".join(f"{done.stderr} {done.stdout}".split())
+        raise CommandError(f"{' '.join(command)}: {said or f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+_OF_ASSOCIATIONS = ("cluster", "account", "user", "partition", "parentname", *sorted(ASSOCIATION))
+_OF_QOS = ("name", *sorted(QOS))
+
+
+def observe(run: Run, cluster: str) -> Observed:
+    """All that Slurm has. Raises `CommandError`, and `ValueUnknownError`."""
+    # Jobs last: nothing that is on them now was there before.
+    things, partitioned = _associations(run, cluster)
+    things |= _qos(run)
+    return Observed(things, tuple(_jobs(run)), frozenset(partitioned))
+
+
+def clusters(run: Run) -> list[str]:
+    """Clusters that slurmdbd knows."""
+    return [row[0] for row in _show(run, "cluster", ("cluster",))]
+
+
+def _associations(run: Run, cluster: str) -> tuple[dict[Thing, State], set[Thing]]:
+    texts = {row[0]: row[1:] for row in _show(run, "account", ("account", "org", "descr"))}
+    people = {row[0]: row[1:] for row in _show(run, "user", ("user", "defaultaccount", "admin"))}
+    things: dict[Thing, State] = {}
+    partitioned: set[Thing] = set()
+    columns = (*_OF_ASSOCIATIONS, "comment")
+    # Without what an association has from those above it.
+    where = ("wopl", "where", f"cluster={cluster}")
+    for row in _show(run, "association", columns, *where):
+        values = dict(zip(columns, row, strict=True))
+        account, user = values["account"], values["user"]
+        thing = Thing("user", user, account) if user else Thing("account", account)
+        if values["partition"]:
+            partitioned.add(thing)
+        elif thing != Thing("account", ROOT):
+            shown = {field: values[field] for field in ASSOCIATION}
+            if user:
+                shown |= dict(zip(("defaultaccount", "adminlevel"), people[user], strict=True))
+            else:
+                shown["parent"] = values["parentname"]
+                shown |= dict(zip(("organization", "description"), texts[account], strict=True))
+            things[thing] = _state(thing, shown, values["comment"])
+    return things, partitioned
+
+
+def _qos(run: Run) -> dict[Thing, State]:
+    columns = (*_OF_QOS, "description")
+    found = {}
+    for name, *rest in _show(run, "qos", columns):
+        *values, description = rest
+        thing = Thing("qos", name)
+        found[thing] = _state(thing, dict(zip(_OF_QOS[1:], values, strict=True)), description)
+    return found
+
+
+def _state(thing: Thing, shown: Mapping[str, str], comment: str) -> State:
+    fields = [pair for field, text in shown.items() for pair in read(field, text).items()]
+    return State(with_defaults(thing.kind, fields), *read_mark(comment))
+
+
+def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterator[list[str]]:
+    """Rows of what sacctmgr lists; the last column is the one that people may write into."""
+    command = ("sacctmgr", "--noheader", "--parsable2", "show", entity, *words)
+    for line in run((*command, f"format={','.join(columns)}")).splitlines():
+        row = line.split("|", len(columns) - 1)
+        if len(row) != len(columns):
+            raise CommandError(f"sacctmgr show {entity}: '{line}': not {len(columns)} columns")
+        yield row
+
+
+def _jobs(run: Run) -> Iterator[Job]:
+    """Every job that has not ended."""
+    told = run(("squeue", "--noheader", "--all", "--format=%A|%u|%a|%q"))
+    for line in sorted(set(told.splitlines())):
+        yield Job(*line.strip().split("|", 3))
+
+
+# --- Doing ---------------------------------------------------------------------------------------
+
+
+def do(action: Action, cluster: str, run: Run, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Does one step of a plan. Raises `CommandError`."""
+    if action.cancels:
+        _cancel(action, run, sleep)
+    for command in commands(action, cluster):
+        run(command)
+
+
+def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:
+    """What a step is done by. One that is repeated after a half-done one does the rest."""
+    thing = action.thing
+    own = {field: value for field, value in action.changes.items() if field in PERSON}
+    others = {field: value for field, value in action.changes.items() if field not in PERSON}
+    person = ("modify", "user", thing.name, "where", f"cluster={cluster}", "set")
+    if action.sign == "-":
+        if action.new_default:
+            own["defaultaccount"] = action.new_default
+        before = [(*person, *write("user", own))] if own else []
+        return [_sacctmgr(*words) for words in (*before, _delete(thing, cluster))]
+    set_comment = "description" if thing.kind == "qos" else "comment"
+    mark = [] if action.comment is None else [f"{set_comment}={action.comment}"]
+    fields = [*write(thing.kind, others), *mark]
+    found = [_verb(action, cluster, fields)] if fields else []
+    if own:
+        # The mark says whose it is before it is so, and for as long as it is.
+        found.append((*person, *write("user", own)))
+    return [_sacctmgr(*words) for words in found]
+
+
+def _verb(action: Action, cluster: str, fields: Sequence[str]) -> tuple[str, ...]:
+    thing = action.thing
+    # There is one set of QOS for all clusters.
+    where = [] if thing.kind == "qos" else [f"cluster={cluster}"]
+    where += [f"account={thing.account}"] if thing.account else []
+    if action.sign == "+":
+        return ("add", thing.kind, thing.name, *where, *fields)
+    where += ["partition="] if thing.account else []
+    condition = ["where", *where] if where else []
+    return ("modify", thing.kind, thing.name, *condition, "set", *fields)
+
+
+def _delete(thing: Thing, cluster: str) -> tuple[str, ...]:
+    if thing.kind != "user":
+        return ("delete", thing.kind, thing.name)
+    where = (f"cluster={cluster}", f"account={thing.account}", "partition=")
+    return ("delete", "user", thing.name, "where", *where)
+
+
+def _sacctmgr(*words: str) -> tuple[str, ...]:
+    return ("sacctmgr", "--immediate", *words)
+
+
+def _cancel(action: Action, run: Run, sleep: Callable[[float], None]) -> None:
+    ids = {job.id for job in action.cancels}
+    run(("scancel", *sorted(ids)))
+    for _ in range(GOING):
+        if not ids & {job.id for job in _jobs(run)}:
+            return
+        sleep(1)
+    raise CommandError(f"{action.thing}: its jobs do not end; run this again when they have")

@@ -1,0 +1,154 @@
+"""slurmdbd: what is remembered of jobs, for who asks `sacct`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+from components.auth import Auth, Conf, daemon_security
+from components.backup import Restore
+from components.directory import People
+from components.settings import Archive
+
+_ANSWERS = ("sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster")
+"""What it answers only by asking the database."""
+
+
+@dataclass(frozen=True)
+class AccountingArgs:
+    namespace: pulumi.Input[str]
+    images: pods.Images
+    auth: Auth
+    people: People
+    jwt_secret: pulumi.Input[str]
+    accounts: pulumi.Input[str]
+    """ConfigMap with passwd and group."""
+    files: Mapping[str, str]
+    """slurmdbd's configuration files by name."""
+    password_secret: pulumi.Input[str]
+    """Secret whose entry `password` is that of the database's user."""
+    address: str
+    """DNS name that it is found under."""
+    archive: Archive | None
+    protect: bool
+    restore: Restore
+    """What loads a dump before it starts."""
+
+
+class Accounting(pulumi.ComponentResource):
+    """slurmdbd and its Service, ready when the database answers through it."""
+
+    alias: pulumi.Output[pods.Spec]
+    """Its Service in /etc/hosts, known once it answers."""
+
+    def __init__(
+        self, name: str, args: AccountingArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("accounting", "Accounting"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        config = k8s.core.v1.ConfigMap(
+            f"{name}-config",
+            metadata={"name": c.ACCOUNTING_CONFIG, "namespace": args.namespace},
+            data=args.files,
+            opts=child,
+        )
+        archive = pods.disk_volume("archive")
+        if args.archive:
+            claim = pods.claim(
+                f"{name}-archive",
+                c.ARCHIVE_CLAIM,
+                args.namespace,
+                pods.Volume("ReadWriteOnce", args.archive.size, args.archive.storage_class),
+                pulumi.ResourceOptions(parent=self, protect=args.protect),
+            )
+            archive = pods.claim_volume("archive", claim.metadata.name)
+        slurmdbd = k8s.apps.v1.Deployment(
+            f"{name}-slurmdbd",
+            metadata={"name": c.ACCOUNTING, "namespace": args.namespace},
+            spec={
+                "replicas": 1,
+                # Two would each sum up the use of every hour.
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": pods.labels(c.ACCOUNTING)},
+                "template": {
+                    "metadata": {
+                        "labels": pods.labels(c.ACCOUNTING),
+                        # It reads most of it only when it starts; meanwhile slurmctld waits.
+                        "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(args.files)},
+                    },
+                    "spec": _pod(args, config.metadata.name, archive),
+                },
+            },
+            opts=child,
+        )
+        service = k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": c.ACCOUNTING, "namespace": args.namespace},
+            spec={
+                "selector": slurmdbd.spec.selector.match_labels,
+                "ports": pods.service_port("slurmdbd", c.SLURMDBD_PORT),
+            },
+            opts=child,
+        )
+        self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
+        self.register_outputs({"alias": self.alias})
+
+
+def _pod(args: AccountingArgs, config: pulumi.Input[str], archive: pods.Spec) -> pods.Spec:
+    conf = Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))
+    return {
+        **pods.pod_defaults(args.images),
+        **daemon_security(args.auth),
+        "initContainers": [
+            *args.auth.sidecars(args.images, conf),
+            *args.people.sidecars(args.images),
+            *args.restore.containers,
+        ],
+        "containers": [_slurmdbd(args)],
+        "volumes": [
+            *args.auth.volumes(),
+            *args.people.volumes(),
+            pods.config_volume("config", config),
+            pods.secret_volume("password", args.password_secret),
+            pods.memory_volume("run", "4Mi"),
+            archive,
+            pods.secret_volume("jwt", args.jwt_secret),
+            pods.users_volume(args.accounts),
+            *args.restore.volumes,
+        ],
+    }
+
+
+def _slurmdbd(args: AccountingArgs) -> pods.Spec:
+    return {
+        "name": "slurmdbd",
+        **pods.image("accounting", args.images),
+        **pods.security(user=c.SLURM_ID),
+        **pods.requests("20m", "64Mi"),
+        # What keeps it from starting is its last line.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "env": [
+            # Of the clients in this pod; slurmdbd finds its own beside it.
+            {"name": "SLURM_CONF", "value": f"{c.DBD_RUN}/slurm.conf"},
+            *args.auth.daemon_environment(),
+        ],
+        "ports": [{"name": "slurmdbd", "containerPort": c.SLURMDBD_PORT}],
+        "readinessProbe": {
+            "exec": {"command": list(_ANSWERS)},
+            "periodSeconds": 2,
+            "timeoutSeconds": 10,
+        },
+        "volumeMounts": [
+            *args.auth.daemon_mounts(),
+            *args.people.mounts(""),
+            pods.mount("config", c.ACCOUNTING_ETC, read_only=True),
+            pods.mount("password", c.DATABASE_PASSWORD, read_only=True),
+            pods.mount("run", c.DBD_RUN),
+            pods.mount("archive", c.DBD_ARCHIVE),
+            pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
+            pods.users_mount(),
+        ],
+    }

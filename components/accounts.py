@@ -1,0 +1,105 @@
+"""Accounts, users in them and QOS, brought to what the settings want; see agents/accounts."""
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+from components.auth import Auth, Conf, pod_security
+from components.directory import People
+
+_DEADLINE = 1200
+"""Seconds for it all: jobs that are cancelled end in their own time, and there can be thousands of
+users, of whom about twenty a second are made."""
+
+
+@dataclass(frozen=True)
+class AccountsArgs:
+    namespace: pulumi.Input[str]
+    images: pods.Images
+    auth: Auth
+    people: People
+    accounts: pulumi.Input[str]
+    """ConfigMap with passwd and group."""
+    wanted: str
+    """What the settings want, as agents/accounts reads it."""
+    conf_server: pulumi.Input[str]
+    """`host:port` of slurmctld, known once it answers, which is after slurmdbd does."""
+
+
+class Accounts(pulumi.ComponentResource):
+    """A Job that ends when accounts are as the settings say; who deploys waits for it.
+
+    It is refused, and changes nothing, where jobs are on something that is to go.
+    """
+
+    def __init__(
+        self, name: str, args: AccountsArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("accounts", "Accounts"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        config = k8s.core.v1.ConfigMap(
+            f"{name}-wanted",
+            metadata={"name": c.ACCOUNTS_CONFIG, "namespace": args.namespace},
+            data={c.ACCOUNTS_FILE: args.wanted},
+            opts=child,
+        )
+        k8s.batch.v1.Job(
+            f"{name}-apply",
+            metadata={"namespace": args.namespace, "labels": pods.labels(c.ACCOUNTS)},
+            spec=_job(args, config.metadata.name),
+            opts=child,
+        )
+        self.register_outputs({})
+
+
+def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
+    return {
+        "backoffLimit": 3,
+        "activeDeadlineSeconds": _DEADLINE,
+        **pods.gives_up("accounts", c.ACCOUNTS_REFUSED),
+        "template": {
+            "metadata": {
+                "labels": pods.labels(c.ACCOUNTS),
+                "annotations": {c.ANNOTATION_CHECKSUM: c.checksum({c.ACCOUNTS_FILE: args.wanted})},
+            },
+            "spec": {
+                **pods.pod_defaults(args.images),
+                **pod_security(args.auth),
+                "restartPolicy": "Never",
+                "initContainers": [
+                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),
+                    *args.people.sidecars(args.images),
+                ],
+                "containers": [
+                    {
+                        "name": "accounts",
+                        **pods.image("agents", args.images),
+                        "args": ["agents.accounts"],
+                        "env": [
+                            {"name": "SLURM_CONF_SERVER", "value": args.conf_server},
+                            {"name": "WANTED", "value": f"{c.ACCOUNTS_WANTED}/{c.ACCOUNTS_FILE}"},
+                        ],
+                        **pods.security(user=c.SLURM_ID),
+                        **pods.requests("20m", "64Mi"),
+                        # Why it is refused, to who waits for it.
+                        "terminationMessagePolicy": "FallbackToLogsOnError",
+                        "volumeMounts": [
+                            *args.auth.client_mounts(),
+                            *args.people.mounts(""),
+                            pods.mount("wanted", c.ACCOUNTS_WANTED, read_only=True),
+                            pods.users_mount(),
+                        ],
+                    }
+                ],
+                "volumes": [
+                    *args.auth.volumes(),
+                    *args.people.volumes(),
+                    pods.config_volume("wanted", config),
+                    pods.users_volume(args.accounts),
+                ],
+            },
+        },
+    }

@@ -1,0 +1,154 @@
+"""Dumps of the accounting database: made by a CronJob, loaded before slurmdbd starts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+from components.settings import Backup as BackupSettings
+
+_DEADLINE = 6 * 3600
+"""Seconds after which a run is given up."""
+
+
+@dataclass(frozen=True)
+class BackupArgs:
+    namespace: pulumi.Input[str]
+    settings: BackupSettings
+    images: pods.Images
+    files: Mapping[str, str]
+    """What dumps and restores read, by name."""
+    environment: Mapping[str, str]
+    password_secret: pulumi.Input[str]
+    """Secret whose entry `password` is that of the database's user."""
+    protect: bool
+
+
+@dataclass(frozen=True)
+class Restore:
+    """What goes before slurmdbd in its pod, to load a dump."""
+
+    containers: Sequence[pods.Spec] = ()
+    volumes: Sequence[pods.Spec] = ()
+
+
+class Backup(pulumi.ComponentResource):
+    """A CronJob that dumps the database, and what loads a dump where the settings name one."""
+
+    restore: Restore
+
+    def __init__(
+        self, name: str, args: BackupArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("backup", "Backup"), name, None, opts)
+        config = k8s.core.v1.ConfigMap(
+            f"{name}-config",
+            metadata={"name": c.BACKUP_CONFIG, "namespace": args.namespace},
+            data=args.files,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        volumes = [
+            pods.config_volume("backup-config", config.metadata.name),
+            pods.secret_volume("backup-database", args.password_secret),
+            pods.memory_volume("backup-run", "4Mi"),
+            pods.disk_volume("backup-tmp"),
+            *self._store(name, args),
+        ]
+        k8s.batch.v1.CronJob(
+            f"{name}-dump",
+            metadata={"name": c.BACKUP, "namespace": args.namespace},
+            spec={
+                "schedule": args.settings.schedule,
+                "timeZone": "Etc/UTC",
+                # One that is late because the last one took so long is left out.
+                "concurrencyPolicy": "Forbid",
+                "startingDeadlineSeconds": 3600,
+                "successfulJobsHistoryLimit": 3,
+                "failedJobsHistoryLimit": 3,
+                "jobTemplate": {"spec": _job(args, volumes)},
+            },
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.restore = Restore()
+        if args.settings.restore:
+            self.restore = Restore([_container("restore", args)], volumes)
+        self.register_outputs({})
+
+    def _store(self, name: str, args: BackupArgs) -> list[pods.Spec]:
+        """Volumes of the store and its credentials."""
+        settings = args.settings
+        secrets = {
+            "backup-s3": settings.s3 and settings.s3.secret,
+            "backup-password": settings.password_secret,
+        }
+        found = [pods.secret_volume(key, secret) for key, secret in secrets.items() if secret]
+        if settings.s3:
+            return found
+        if settings.nfs:
+            nfs = {"server": settings.nfs.server, "path": settings.nfs.path}
+            return [*found, {"name": "backup", "nfs": nfs}]
+        claim: pulumi.Input[str] | None = settings.claim
+        if claim is None:
+            claim = pods.claim(
+                f"{name}-volume",
+                c.BACKUP_CLAIM,
+                args.namespace,
+                pods.Volume("ReadWriteOnce", settings.size, settings.storage_class),
+                pulumi.ResourceOptions(parent=self, protect=args.protect),
+            ).metadata.name
+        return [*found, pods.claim_volume("backup", claim)]
+
+
+def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
+    # The volume may be one that only one Kubernetes node at a time has.
+    where = pods.beside(c.ACCOUNTING) if args.settings.restore and not args.settings.s3 else {}
+    return {
+        "backoffLimit": 2,
+        "activeDeadlineSeconds": _DEADLINE,
+        "template": {
+            "metadata": {"labels": pods.labels(c.BACKUP)},
+            "spec": {
+                **pods.pod_defaults(args.images),
+                **where,
+                # Of slurmdbd's pod too, which may load what is dumped here.
+                "securityContext": {
+                    "fsGroup": c.SLURM_ID,
+                    "fsGroupChangePolicy": "OnRootMismatch",
+                },
+                "restartPolicy": "Never",
+                "containers": [_container("backup", args)],
+                "volumes": list(volumes),
+            },
+        },
+    }
+
+
+def _container(program: str, args: BackupArgs) -> pods.Spec:
+    settings = args.settings
+    security = pods.security(user=c.SLURM_ID)["securityContext"]
+    return {
+        "name": program,
+        **pods.image("backup", args.images),
+        "command": [f"{c.SPANK_DIR}/{program}"],
+        "env": [{"name": name, "value": value} for name, value in sorted(args.environment.items())],
+        "securityContext": {**security, "readOnlyRootFilesystem": True},
+        **pods.requests("50m", "128Mi"),
+        # Its last lines say why.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            pods.mount("backup-config", c.ACCOUNTING_ETC, read_only=True),
+            pods.mount("backup-database", c.DATABASE_PASSWORD, read_only=True),
+            pods.mount("backup-run", c.BACKUP_RUN),
+            pods.mount("backup-tmp", "/tmp"),
+            *([] if settings.s3 else [pods.mount("backup", c.BACKUP_DATA)]),
+            *([pods.mount("backup-s3", c.BACKUP_KEYS, read_only=True)] if settings.s3 else []),
+            *(
+                [pods.mount("backup-password", c.BACKUP_PASSWORD, read_only=True)]
+                if settings.password_secret
+                else []
+            ),
+        ],
+    }

@@ -1,0 +1,137 @@
+"""The database behind accounting: a MariaDB of the stack's own."""
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+import pulumi_random as random
+
+from components import conventions as c
+from components import pods
+from components.settings import BundledDatabase
+
+_LOCK_WAIT = 900
+"""Seconds that a change waits for another one, as Slurm's manual asks (accounting.html)."""
+_PACKET = 64
+"""MiB that one message may have; job scripts are sent whole."""
+
+
+@dataclass(frozen=True)
+class DatabaseArgs:
+    namespace: pulumi.Input[str]
+    settings: BundledDatabase
+    images: pods.Images
+    protect: bool
+
+
+class Database(pulumi.ComponentResource):
+    """MariaDB on a volume, its Service, and the password of Slurm's user.
+
+    The password is kept only in encrypted state and in one Kubernetes Secret.
+    """
+
+    password_secret: pulumi.Output[str]
+    """Secret whose entry `password` it is; known once the database answers."""
+
+    def __init__(
+        self, name: str, args: DatabaseArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("database", "Database"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        password = random.RandomPassword(f"{name}-password", length=48, special=False, opts=child)
+        secret = k8s.core.v1.Secret(
+            f"{name}-secret",
+            metadata={"name": c.DATABASE_SECRET, "namespace": args.namespace},
+            type="Opaque",
+            string_data={"password": password.result},
+            opts=child,
+        )
+        data = pods.claim(
+            f"{name}-data",
+            c.DATABASE_CLAIM,
+            args.namespace,
+            pods.Volume("ReadWriteOnce", args.settings.size, args.settings.storage_class),
+            pulumi.ResourceOptions(parent=self, protect=args.protect),
+        )
+        mariadb = k8s.apps.v1.StatefulSet(
+            f"{name}-mariadb",
+            metadata={"name": c.DATABASE, "namespace": args.namespace},
+            spec={
+                "replicas": 1,
+                "serviceName": c.DATABASE,
+                "selector": {"matchLabels": pods.labels(c.DATABASE)},
+                "template": {
+                    "metadata": {"labels": pods.labels(c.DATABASE)},
+                    "spec": {
+                        **pods.pod_defaults(args.images),
+                        "securityContext": {
+                            "fsGroup": c.MYSQL_ID,
+                            "fsGroupChangePolicy": "OnRootMismatch",
+                        },
+                        # What it has in memory is written when it ends.
+                        "terminationGracePeriodSeconds": 120,
+                        "containers": [_mariadb(args)],
+                        "volumes": [
+                            pods.claim_volume("data", data.metadata.name),
+                            pods.memory_volume("run", "4Mi"),
+                            pods.secret_volume("password", secret.metadata.name),
+                        ],
+                    },
+                },
+            },
+            opts=child,
+        )
+        service = k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": c.DATABASE, "namespace": args.namespace},
+            spec={
+                "selector": mariadb.spec.selector.match_labels,
+                "ports": pods.service_port("mariadb", c.MARIADB_PORT),
+            },
+            opts=child,
+        )
+        self.password_secret = pulumi.Output.all(secret.metadata.name, service.metadata.name).apply(
+            lambda known: str(known[0])
+        )
+        self.register_outputs({"passwordSecret": self.password_secret})
+
+
+def _mariadb(args: DatabaseArgs) -> pods.Spec:
+    pool = args.settings.buffer_pool
+    options = {
+        "port": c.MARIADB_PORT,
+        "innodb-buffer-pool-size": f"{pool}M",
+        # A quarter of the pool, as Slurm's manual asks.
+        "innodb-log-file-size": f"{max(pool // 4, 64)}M",
+        "innodb-lock-wait-timeout": _LOCK_WAIT,
+        "max-allowed-packet": f"{_PACKET}M",
+        # Its tables take more memory than all else together, and nobody reads them.
+        "performance-schema": "OFF",
+    }
+    return {
+        "name": "mariadb",
+        **pods.image("database", args.images),
+        "args": [f"--{option}={value}" for option, value in options.items()],
+        "env": [
+            {"name": "DATABASE", "value": args.settings.name},
+            {"name": "DATABASE_USER", "value": args.settings.user},
+        ],
+        **pods.security(user=c.MYSQL_ID),
+        **pods.requests("50m", f"{pool + 128}Mi"),
+        "ports": [{"name": "mariadb", "containerPort": c.MARIADB_PORT}],
+        "readinessProbe": {
+            "exec": {
+                "command": [
+                    *("mariadb", "--no-defaults", f"--socket={c.DATABASE_RUN}/mysqld.sock"),
+                    "--execute=SELECT 1",
+                ]
+            },
+            "periodSeconds": 2,
+            "timeoutSeconds": 10,
+        },
+        "volumeMounts": [
+            pods.mount("data", c.DATABASE_DATA),
+            pods.mount("run", c.DATABASE_RUN),
+            pods.mount("password", c.DATABASE_PASSWORD, read_only=True),
+        ],
+    }

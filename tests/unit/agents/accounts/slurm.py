@@ -1,0 +1,83 @@
+"""A Slurm that follows plans: what its database holds after each step, and what it would refuse."""
+
+from agents.accounts.fields import default, with_defaults
+from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, read_mark
+
+
+def after(observed: Observed, *actions: Action) -> Observed:
+    """What there is when some steps are done. Asserts that Slurm would take each."""
+    things, jobs = dict(observed.things), observed.jobs
+    for action in actions:
+        jobs = tuple(job for job in jobs if job not in action.cancels)
+        if action.sign == "-":
+            _remove(things, jobs, action)
+        else:
+            _set(things, action)
+    return Observed(things, jobs, observed.partitioned)
+
+
+def _set(things: dict[Thing, State], action: Action) -> None:
+    thing, fields = action.thing, dict(action.changes)
+    old = things.get(thing, State({}))
+    assert (action.sign == "+") == (thing not in things), f"{action}: is it there?"
+    above = thing.account or (fields.get("parent", ROOT) if thing.kind == "account" else ROOT)
+    assert above == ROOT or Thing("account", above) in things, f"{action}: where to?"
+    if thing.kind == "account" and "parent" in fields:
+        assert thing.name not in _line(things, fields["parent"]), f"{action}: is below itself"
+    new = with_defaults(thing.kind, {**old.fields, **fields}.items())
+    mark = read_mark(action.comment) if action.comment is not None else (old.mark, old.comment)
+    things[thing] = State(new, *mark)
+    if thing.kind == "user":
+        first = not any(other[:2] == thing[:2] and other != thing for other in things)
+        if first:
+            fields.setdefault("defaultaccount", thing.account)
+        _spread(things, thing.name, fields)
+
+
+def _remove(things: dict[Thing, State], jobs: tuple[Job, ...], action: Action) -> None:
+    thing = action.thing
+    assert thing in things, f"{action}: there is none"
+    on = {"user": (thing.name, thing.account), "account": (thing.name,), "qos": (thing.name,)}
+    for job in jobs:
+        of = {"user": (job.user, job.account), "account": (job.account,), "qos": (job.qos,)}
+        assert of[thing.kind] != on[thing.kind], f"{action}: Job(s) active"
+    if thing.kind == "account":
+        for other, state in things.items():
+            assert other.account != thing.name, f"{action}: takes {other} along"
+            assert state.fields.get("parent") != thing.name, f"{action}: takes {other} along"
+    if thing.kind == "user":
+        changes = dict(action.changes)
+        if action.new_default:
+            changes["defaultaccount"] = action.new_default
+        _spread(things, thing.name, changes)
+        last = not any(other[:2] == thing[:2] and other != thing for other in things)
+        is_default = things[thing].fields.get("defaultaccount") == thing.account
+        assert last or not is_default, f"{action}: You can not remove the default account"
+    del things[thing]
+
+
+def _spread(things: dict[Thing, State], user: str, fields: dict[str, str]) -> None:
+    """Some fields are the user's, whatever the account."""
+    own = {f: v for f, v in fields.items() if f in ("defaultaccount", "adminlevel")}
+    for thing, state in things.items():
+        if thing[:2] == ("user", user):
+            held = next(
+                (
+                    {f: v for f, v in s.fields.items() if f in ("defaultaccount", "adminlevel")}
+                    for t, s in things.items()
+                    if t[:2] == ("user", user) and t != thing
+                ),
+                {},
+            )
+            merged = with_defaults("user", {**held, **state.fields, **own}.items())
+            things[thing] = state._replace(fields=merged)
+
+
+def _line(things: dict[Thing, State], name: str) -> list[str]:
+    """The account and those above it."""
+    found: list[str] = []
+    while name != ROOT and name not in found:
+        found.append(name)
+        state = things.get(Thing("account", name), State({}))
+        name = state.fields.get("parent", default("account", "parent"))
+    return found

@@ -1,0 +1,131 @@
+"""The command: what it reads, what it tells, how it ends."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.accounts import __main__ as command
+from agents.accounts.sacctmgr import CommandError, observe
+from agents.accounts.things import Mark, Thing
+from components import conventions as c
+
+
+class Slurm:
+    """Answers questions from tables, and remembers what else it was told."""
+
+    def __init__(self, **rows: list[str]) -> None:
+        self.rows = {"cluster": ["test"], **rows}
+        self.told: list[str] = []
+        self.heard = ""
+
+    def __call__(self, words: Sequence[str]) -> str:
+        if words[0] == "squeue":
+            return "\n".join(self.rows.get("jobs", []))
+        if words[0] == "scontrol":
+            return self.heard
+        if "comment=slurmstack: heard" in " ".join(words):
+            self.heard = words[-1]
+            return ""
+        if "show" in words:
+            return "\n".join(self.rows.get(words[words.index("show") + 1], []))
+        self.told.append(" ".join(words))
+        return ""
+
+
+def run(slurm: Any, tmp_path: Path, *options: str, **fields: Any) -> int:
+    path = tmp_path / "wanted.json"
+    path.write_text(json.dumps({"cluster": "test", **fields}))
+    return command.main([f"--wanted={path}", *options], slurm, lambda _: None)
+
+
+def association(account: str, user: str = "", comment: str = "", partition: str = "") -> str:
+    """A row, with a share of 1 and no limits."""
+    parent = "" if user else "root"
+    return "|".join(["test", account, user, partition, parent, "", "1", *[""] * 17, comment])
+
+
+OURS = {
+    "association": [association("lab", comment="[slurmstack: parent]")],
+    "account": ["lab|lab|lab"],
+}
+
+
+def test_its_exit_code_of_a_refusal_is_the_one_that_the_job_gives_up_on() -> None:
+    assert command.REFUSED == c.ACCOUNTS_REFUSED
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"cluster": "test", "acounts": {}}'])
+def test_a_file_that_it_cannot_use_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    path = tmp_path / "wanted.json"
+    path.write_text(text)
+
+    assert command.main([f"--wanted={path}"], Slurm(), lambda _: None) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_it_waits_for_a_cluster_that_is_not_there_yet(tmp_path: Path) -> None:
+    slurm = Slurm(cluster=[])
+    waited = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            slurm.rows["cluster"] = ["test"]
+
+    path = tmp_path / "wanted.json"
+    path.write_text('{"cluster": "test"}')
+
+    assert command.main([f"--wanted={path}"], slurm, sleep) == 0
+    assert len(waited) == 3
+
+
+def test_who_cannot_ask_changes_nothing_and_says_so_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def silent(words: Sequence[str]) -> str:
+        raise CommandError(f"{words[0]}: Connection refused")
+
+    assert run(silent, tmp_path) == 1
+    assert capsys.readouterr().err == "not finished: sacctmgr: Connection refused; run it again\n"
+
+
+def test_jobs_on_what_is_to_go_stop_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm = Slurm(**OURS, jobs=["7|ada|lab|normal"])
+
+    assert run(slurm, tmp_path, accounts={"new": {}}) == 3
+    assert slurm.told == []
+    assert "refused: account lab: is to go, but 1 job is on it" in capsys.readouterr().err
+
+
+def test_what_slurm_takes_and_does_not_show_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm = Slurm()
+
+    assert run(slurm, tmp_path, accounts={"new": {}}) == 1
+    assert set(slurm.told) == {
+        "sacctmgr --immediate add account new cluster=test comment=[slurmstack: parent]"
+    }
+    assert "Slurm takes it, but does not show it: + account new" in capsys.readouterr().err
+
+
+def test_a_persons_comment_may_hold_what_separates_columns() -> None:
+    row = association("lab", comment="[slurmstack:] of | the lab")
+
+    found = observe(Slurm(association=[row], account=["lab|lab|a | b"]), "test")
+
+    state = found.things[Thing("account", "lab")]
+    assert (state.mark, state.comment) == (Mark(), "of | the lab")
+    assert state.fields["description"] == "a | b"
+
+
+def test_a_row_of_another_shape_is_an_error() -> None:
+    with pytest.raises(CommandError, match="columns"):
+        observe(Slurm(association=["test|lab"], account=["lab|lab|lab"]), "test")

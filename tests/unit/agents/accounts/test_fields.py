@@ -1,0 +1,90 @@
+"""Values in one form, however Slurm shows them and the settings write them."""
+
+import pytest
+from pydantic import BaseModel
+
+from agents.accounts import fields
+from agents.accounts.fields import ValueUnknownError, read, write
+from agents.accounts.sacctmgr import commands
+from agents.accounts.things import Action, Mark, Thing
+from components.settings.accounts import Account, AccountUser, Qos
+
+
+@pytest.mark.parametrize(
+    ("field", "shown", "expected"),
+    [
+        ("maxjobs", "", {}),
+        ("maxjobs", "0", {"maxjobs": "0"}),
+        ("fairshare", "parent", {"fairshare": "parent"}),
+        ("usagefactor", "1.500000", {"usagefactor": "1.5"}),
+        ("maxwall", "2-01:00:30", {"maxwall": "176430"}),
+        ("gracetime", "00:01:30", {"gracetime": "90"}),
+        ("flags", "NoReserve,DenyOnLimit", {"flags": "denyonlimit,noreserve"}),
+        ("grptres", "cpu=4,gres/gpu:h100=8", {"grptres:cpu": "4", "grptres:gres/gpu:h100": "8"}),
+        ("grptres", "mem=1500M", {"grptres:mem": "1500"}),
+        ("grptres", "mem=5G", {"grptres:mem": "5120"}),
+        ("grptres", "mem=2T", {"grptres:mem": "2097152"}),
+    ],
+)
+def test_what_slurm_shows_is_read(field: str, shown: str, expected: dict[str, str]) -> None:
+    assert read(field, shown) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "shown"),
+    [("maxwall", "soon"), ("maxwall", "90"), ("grptres", "cpu=4K"), ("grptres", "mem=much")],
+)
+def test_what_is_not_understood_is_an_error(field: str, shown: str) -> None:
+    with pytest.raises(ValueUnknownError, match=shown.rpartition("=")[2]):
+        read(field, shown)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        ("account", {"maxjobs": "3", "fairshare": "5"}, ["fairshare=5", "maxjobs=3"]),
+        ("account", {"maxwall": "176430"}, ["maxwall=2-01:00:30"]),
+        ("account", {"maxjobs": "", "maxwall": ""}, ["maxjobs=-1", "maxwall=-1"]),
+        ("account", {"qoslevel": "", "defaultqos": ""}, ["defaultqos=-1", "qoslevel="]),
+        ("account", {"grptres:cpu": "3", "grptres:mem": ""}, ["grptres=cpu=3,mem=-1"]),
+        ("qos", {"flags": "", "preempt": ""}, ["flags=-1", "preempt="]),
+        ("qos", {"gracetime": "90"}, ["gracetime=90"]),
+    ],
+)
+def test_what_sacctmgr_is_told(kind: str, changes: dict[str, str], expected: list[str]) -> None:
+    assert write(kind, changes) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "known"),
+    [
+        (Account, fields.ACCOUNT),
+        (AccountUser, fields.USER),
+        (Qos, fields.QOS),
+    ],
+    ids=["of accounts", "of users in them", "of QOS"],
+)
+def test_every_field_of_the_settings_is_known(
+    model: type[BaseModel], known: dict[str, object]
+) -> None:
+    named = set(model.model_fields) - {"name", "users", "default"}
+    if "qos" in named:
+        named = named - {"qos"} | {"qos_level"}
+
+    assert {name.replace("_", "") for name in named} == known.keys() - {
+        "adminlevel",
+        "defaultaccount",
+    }
+
+
+def test_what_is_a_users_own_is_never_set_beside_an_associations() -> None:
+    """sacctmgr would then change that field in each of the user's accounts."""
+    thing = Thing("user", "ada", "lab")
+    changes = {"maxjobs": "3", "defaultaccount": "lab"}
+
+    told = commands(Action("~", thing, changes, comment=Mark().text("")), "test")
+
+    assert [any("maxjobs" in word for word in command) for command in told] == [True, False]
+    assert [any("defaultaccount" in word for word in command) for command in told] == [False, True]
+    assert "partition=" in told[0]
+    assert "cluster=test" in told[0]
