@@ -102,9 +102,26 @@ def auth(settings: AuthSettings, secret: pulumi.Input[str]) -> Auth:
     return Munge(secret) if settings.type == "munge" else SlurmKey(secret)
 
 
-def pod_security(how: Auth) -> pods.Spec:
-    """Lets the sidecar read the mounted keys."""
-    return {"securityContext": {"fsGroup": how.fs_group, "fsGroupChangePolicy": "OnRootMismatch"}}
+def pod_security(how: Auth, *sysctls: pods.Spec) -> pods.Spec:
+    """Lets the sidecar read the mounted keys, and sets what the pod's kernel is to be like."""
+    return {
+        "securityContext": {
+            "fsGroup": how.fs_group,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            **({"sysctls": list(sysctls)} if sysctls else {}),
+        }
+    }
+
+
+def daemon_security(how: Auth) -> pods.Spec:
+    """The same for slurmctld's and slurmdbd's pods, whose volumes are `slurm`'s besides."""
+    return {
+        "securityContext": {
+            "fsGroup": c.SLURM_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "supplementalGroups": [how.fs_group],
+        }
+    }
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class SlurmConfig(pulumi.ComponentResource):
         )
         check = k8s.batch.v1.Job(
             f"{name}-check",
-            metadata={"namespace": args.namespace, "labels": pods.labels("config-check")},
+            metadata={"namespace": args.namespace, "labels": pods.labels(c.CONFIG_CHECK)},
             spec=_check_job(args, candidate.metadata.name),
             opts=child,
         )
@@ -69,14 +69,12 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
     # Nothing rather than something empty, here and elsewhere: Pulumi's provider keeps no such thing
     # in its state, and the embedded engine would then see a change.
     environment = args.auth.daemon_environment()
-    verdict = {"containerName": "check", "operator": "In", "values": [c.CONFIG_REFUSED]}
     return {
         "backoffLimit": 3,
-        # A refusal stands; anything else that befalls the pod is tried again.
-        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": verdict}]},
+        **pods.gives_up("check", c.CONFIG_REFUSED),
         "template": {
             "metadata": {
-                "labels": pods.labels("config-check"),
+                "labels": pods.labels(c.CONFIG_CHECK),
                 "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(args.files)},
             },
             "spec": {

@@ -1,6 +1,6 @@
 """slurmctld, its state, and the configuration that it hands to every node and client."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -8,7 +8,8 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.auth import Auth, Conf, pod_security
+from components.auth import Auth, Conf, daemon_security, pod_security
+from components.directory import People
 from components.placeholder import Placeholder, PlaceholderArgs
 from components.settings import Controller as ControllerSettings
 
@@ -22,6 +23,7 @@ class ControllerArgs:
     settings: ControllerSettings
     images: pods.Images
     auth: Auth
+    people: People
     jwt_secret: pulumi.Input[str]
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
@@ -31,6 +33,8 @@ class ControllerArgs:
     """Word by which slurmctld shows that it runs by them."""
     address: str
     """DNS name that daemons and clients find slurmctld under."""
+    accounting: Sequence[pulumi.Input[pods.Spec]]
+    """slurmdbd in /etc/hosts, where there is one; slurmctld's first start needs it."""
     hosts_domain: str
     protect: bool
 
@@ -40,6 +44,8 @@ class Controller(pulumi.ComponentResource):
 
     server: pulumi.Output[str]
     """`host:port` for `--conf-server`, known once slurmctld answers."""
+    alias: pulumi.Output[pods.Spec]
+    """Its Service in /etc/hosts, known once slurmctld answers."""
     config: pulumi.Output[str]
     """Name of the ConfigMap with the configuration, known once slurmctld answers."""
 
@@ -99,15 +105,13 @@ class Controller(pulumi.ComponentResource):
             },
             spec={
                 "selector": slurmctld.spec.selector.match_labels,
-                "ports": [
-                    {"name": "slurmctld", "port": c.SLURMCTLD_PORT, "targetPort": c.SLURMCTLD_PORT}
-                ],
+                "ports": pods.service_port("slurmctld", c.SLURMCTLD_PORT),
             },
             opts=child,
         )
         k8s.batch.v1.Job(
             f"{name}-config-in-force",
-            metadata={"namespace": service.metadata.namespace, "labels": pods.labels("config")},
+            metadata={"namespace": service.metadata.namespace, "labels": pods.labels(c.CONFIG)},
             spec=_config_in_force_job(args),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[config]),
         )
@@ -120,25 +124,24 @@ class Controller(pulumi.ComponentResource):
             )
         # Of the Service, so that who asks for it comes after slurmctld answers, and goes before.
         self.server = service.metadata.name.apply(lambda _: c.conf_server(args.address))
+        self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
         self.config = pulumi.Output.all(config.metadata.name, self.server).apply(
             lambda known: str(known[0])
         )
-        self.register_outputs({"server": self.server, "config": self.config})
+        self.register_outputs({"server": self.server, "alias": self.alias, "config": self.config})
 
 
 def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[str]) -> pods.Spec:
     lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
     return {
         **pods.pod_defaults(args.images),
-        **pods.named(args.hosts_domain),
+        # slurmctld's own clients must not go through its Service, which leads
+        # nowhere until they have told that slurmctld is ready.
+        **pods.named(args.hosts_domain, pods.alias("127.0.0.1", args.address), *args.accounting),
         # slurmctld starts only on a host of the name that its configuration gives it.
         "hostname": c.CONTROLLER_HOST,
         "subdomain": c.HOSTS,
-        "securityContext": {
-            "fsGroup": c.SLURM_ID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "supplementalGroups": [args.auth.fs_group],
-        },
+        **daemon_security(args.auth),
         # Not of the placeholder alone: who is kept out by another's wish only is not tried again
         # when that one has made room (kube-scheduler 1.34), but minutes later.
         **pods.apart_from(c.CONTROLLER, c.PLACEHOLDER),
@@ -147,15 +150,16 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
             {"key": f"node.kubernetes.io/{reason}", **lost}
             for reason in ("not-ready", "unreachable")
         ],
-        # slurmctld's own clients must not go through its Service, which leads
-        # nowhere until they have told that slurmctld is ready.
-        "hostAliases": [{"ip": "127.0.0.1", "hostnames": [args.address]}],
-        "initContainers": args.auth.sidecars(
-            args.images, Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))
-        ),
+        "initContainers": [
+            *args.auth.sidecars(
+                args.images, Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))
+            ),
+            *args.people.sidecars(args.images),
+        ],
         "containers": [_slurmctld(args), _reload(args)],
         "volumes": [
             *args.auth.volumes(),
+            *args.people.volumes(),
             pods.config_volume("config", config),
             pods.claim_volume("state", state),
             pods.secret_volume("jwt", args.jwt_secret),
@@ -185,7 +189,7 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
         "backoffLimit": 3,
         "activeDeadlineSeconds": _CONFIG_DEADLINE,
         "template": {
-            "metadata": {"labels": pods.labels("config")},
+            "metadata": {"labels": pods.labels(c.CONFIG)},
             "spec": {
                 **pods.pod_defaults(args.images),
                 **pod_security(args.auth),
@@ -237,6 +241,7 @@ def _slurmctld(args: ControllerArgs) -> pods.Spec:
         },
         "volumeMounts": [
             *args.auth.daemon_mounts(),
+            *args.people.mounts(""),
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.mount("state", c.CONTROLLER_SPOOL),
             pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),

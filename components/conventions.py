@@ -13,9 +13,16 @@ LABEL_COMPONENT: Final = f"{DOMAIN}/component"
 LABEL_NODESET: Final = f"{DOMAIN}/nodeset"
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 
+ACCOUNTING: Final = "accounting"
+ACCOUNTS: Final = "accounts"
+BACKUP: Final = "accounting-backup"
 CONTROLLER: Final = "controller"
+DATABASE: Final = "database"
 PLACEHOLDER: Final = "placeholder"
 REST: Final = "rest"
+WORKER: Final = "worker"
+CONFIG: Final = "config"
+CONFIG_CHECK: Final = "config-check"
 RECONCILER: Final = "reconciler"
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
 LOGIN: Final = "login"
@@ -24,10 +31,18 @@ HOSTS: Final = "hosts"
 CLUSTER_DOMAIN: Final = "cluster.local"
 """Domain of a Kubernetes cluster that was given no other."""
 
+ACCOUNTING_CONFIG: Final = "accounting"
+ACCOUNTS_CONFIG: Final = "accounts"
+BACKUP_CLAIM: Final = "accounting-backup"
+BACKUP_CONFIG: Final = "accounting-backup"
 AUTH_SECRET: Final = "auth-key"
+ARCHIVE_CLAIM: Final = "accounting-archive"
+DATABASE_CLAIM: Final = "database"
+DATABASE_SECRET: Final = "database-password"
 JWT_SECRET: Final = "jwt-key"
 NODESETS_CONFIG: Final = "nodesets"
 HOST_KEY_SECRET: Final = "login-host-key"
+NODE_SSH_SECRET: Final = "node-ssh"
 SLURM_CONFIG: Final = "slurm-config"
 """What slurmctld reads."""
 SLURM_CONFIG_CANDIDATE: Final = "slurm-config-candidate"
@@ -35,11 +50,15 @@ SLURM_CONFIG_CANDIDATE: Final = "slurm-config-candidate"
 SCRIPTS_CONFIG: Final = "scripts"
 USERS_CONFIG: Final = "users"
 AUTHORIZED_KEYS_CONFIG: Final = "authorized-keys"
+LOGIN_CONFIG: Final = "login"
+DIRECTORY_CONFIG: Final = "directory"
 JAIL_CLAIM: Final = "jail"
+JAIL_ORIGIN: Final = "jail-origin"
+"""First part of the name of a ConfigMap that tells what volume the jail is on."""
 STATE_CLAIM: Final = "controller-state"
 
 RESERVED_NAMES: Final = frozenset(
-    {CONTROLLER, PLACEHOLDER, LOGIN, HOSTS, REST, RECONCILER, "accounting", "monitoring"}
+    {ACCOUNTING, CONTROLLER, DATABASE, PLACEHOLDER, LOGIN, HOSTS, REST, RECONCILER, "monitoring"}
 )
 """Names of the other workloads: a nodeset called so would collide with them."""
 
@@ -50,7 +69,9 @@ MAX_REPLICAS: Final = 10_000
 
 SLURMCTLD_PORT: Final = 6817
 SLURMD_PORT: Final = 6818
+SLURMDBD_PORT: Final = 6819
 REST_PORT: Final = 6820
+MARIADB_PORT: Final = 3306
 SSH_PORT: Final = 22
 SSHD_PORT: Final = 2222
 """Where sshd listens inside the login pod; its Service answers on `SSH_PORT`."""
@@ -63,6 +84,10 @@ MUNGE_ID: Final = 64031
 """User and group id of `munge` in every image of this project."""
 REST_ID: Final = 64032
 """User and group id of `slurmrestd` in its image."""
+MYSQL_ID: Final = 64033
+"""User and group id of `mysql` in the database's image."""
+NOBODY_ID: Final = 65534
+"""User and group id of `nobody`: the number that Debian gives it."""
 USER_IDS: Final = range(1000, 60000)
 """Debian's range for people (`adduser.conf`: FIRST_UID, LAST_UID)."""
 
@@ -70,12 +95,35 @@ USER_IDS: Final = range(1000, 60000)
 
 JAIL: Final = "/mnt/jail"
 """Where login and worker pods mount the shared root."""
+JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
+"""File in it that holds its generation, once it has one."""
 SLURM_ETC: Final = "/etc/slurm"
 SLURM_CANDIDATE: Final = "/etc/slurmstack/candidate"
 SLURM_RUN: Final = "/run/slurm"
 """Where sackd keeps the configuration that it fetched; clients look here by themselves."""
 MUNGE_RUN: Final = "/run/munge"
 """Where everybody but munged itself finds the socket's directory: munge's own default."""
+ACCOUNTING_ETC: Final = "/etc/slurmstack/accounting"
+"""Where slurmdbd's configuration is mounted, but for the password."""
+ACCOUNTS_WANTED: Final = "/etc/slurmstack/accounts"
+"""Where agents/accounts finds what the settings want."""
+ACCOUNTS_FILE: Final = "wanted.json"
+DATABASE_PASSWORD: Final = "/etc/slurmstack/database_password"
+"""Where the database and slurmdbd find its password, in a file `password`."""
+BACKUP_DATA: Final = "/var/lib/slurmstack/backup"
+"""Where the volume of dumps is mounted."""
+BACKUP_KEYS: Final = "/etc/slurmstack/backup_s3"
+"""Where the credentials of an S3-compatible store are mounted."""
+BACKUP_PASSWORD: Final = "/etc/slurmstack/backup_password"
+"""Where the password is mounted that dumps are encrypted by, in a file `password`."""
+BACKUP_RUN: Final = "/run/backup"
+"""Volume in memory of who dumps and restores: credentials as their programs read them."""
+DATABASE_DATA: Final = "/var/lib/mysql"
+DATABASE_RUN: Final = "/run/mysqld"
+DBD_ARCHIVE: Final = "/var/spool/slurmdbd"
+"""Where slurmdbd puts the records that it removes."""
+DBD_RUN: Final = "/run/slurmdbd"
+"""slurmdbd's volume in memory: its configuration as it reads it, password included."""
 AUTH_SECRET_DIR: Final = "/etc/auth-secret"
 """Where munged or sackd finds the keys, each under the moment from which it counts."""
 AUTH_KEYS: Final = "/run/slurm-keys"
@@ -85,6 +133,13 @@ MUNGE_OWN: Final = "/run/munged"
 MUNGE_SOCKET: Final = f"{MUNGE_OWN}/socket/munge.socket.2"
 EXTRAUSERS: Final = "/var/lib/extrausers"
 """Where libnss-extrausers reads passwd and group."""
+DIRECTORY: Final = "/etc/slurmstack/directory"
+"""Where sssd's configuration is mounted, but for the password."""
+DIRECTORY_PASSWORD: Final = "/etc/slurmstack/directory_password"
+DIRECTORY_OWN: Final = "/run/sss"
+"""sssd's volume: its configuration as it reads it, and `pipes`, which the others mount."""
+DIRECTORY_PIPES: Final = "/var/lib/sss/pipes"
+"""Where libnss-sss looks for sssd."""
 AUTHORIZED_KEYS: Final = "/etc/slurmstack/authorized_keys"
 HOST_KEY: Final = "/etc/slurmstack/host_key"
 NODESETS: Final = "/etc/slurmstack/nodesets"
@@ -95,12 +150,20 @@ WORKER_SCRATCH: Final = "/var/spool/slurmstack"
 """Node-local disk below which each job's private /tmp and /var/tmp are made."""
 SPANK_DIR: Final = "/usr/lib/slurmstack"
 SPANK_PLUGIN: Final = f"{SPANK_DIR}/chroot.so"
+ISOLATION: Final = "/etc/slurmstack/isolation"
+"""Where workers mount their nodeset's options of the plugin."""
+NODE_OPTIONS: Final = "node.conf"
+"""Name of the file with them."""
 SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 """Debian's plugin directory on amd64, the one architecture that the images are built for."""
 ABSENT_PROGRAM: Final = f"{SPANK_DIR}/absent"
 """What slurmctld runs at its start to mark static nodes that never registered as down."""
 SCRIPTS: Final = f"{SPANK_DIR}/scripts"
 """Where workers mount the scripts that slurmd and tasks run: below what jobs see as well."""
+LOGIN_SETTINGS: Final = f"{SPANK_DIR}/login"
+"""Where login nodes, and the users on them, find what follows from the settings."""
+NODE_SSH: Final = f"{SPANK_DIR}/node-ssh"
+"""Where ssh finds the way into jobs on nodes: below what users see on login nodes and in jobs."""
 JWT_KEY_DIR: Final = "/etc/slurmstack/jwt"
 JWT_KEY: Final = f"{JWT_KEY_DIR}/jwt_hs256.key"
 """Key that slurmctld signs and checks tokens with."""
@@ -108,19 +171,25 @@ WORKER_VOLUMES: Final = frozenset(
     {
         "auth-keys",
         "auth-secret",
+        "isolation",
         "jail",
         "munge",
+        "node-ssh",
         "scratch",
         "scripts",
         "shm",
         "slurm-run",
         "spool",
+        "sss",
+        "sss-config",
+        "sss-password",
         "users",
     }
 )
 """Names of the volumes that every worker has: a further one called so would collide with them."""
 WORKER_PATHS: Final = (
-    *(JAIL, SLURM_ETC, SLURM_RUN, MUNGE_RUN, AUTH_KEYS, EXTRAUSERS, WORKER_SPOOL, WORKER_SCRATCH),
+    *(JAIL, SLURM_ETC, SLURM_RUN, MUNGE_RUN, AUTH_KEYS, EXTRAUSERS, DIRECTORY_PIPES),
+    *(ISOLATION, WORKER_SPOOL, WORKER_SCRATCH),
     *(SPANK_DIR, SLURM_PLUGIN_DIR, "/dev", "/proc", "/sys"),
 )
 """Paths of a worker that nothing else may be mounted at, below (the jail's excepted) or above."""
@@ -128,6 +197,10 @@ WORKER_PATHS: Final = (
 
 CONFIG_REFUSED: Final = 3
 """Exit code of the check of a configuration that must not come into force."""
+ACCOUNTS_REFUSED: Final = 3
+"""The same of agents/accounts, when jobs are on something that is to go."""
+JAIL_REFUSED: Final = 3
+"""The same of the Jobs of the jail, which would fail again as long as nobody does anything."""
 
 
 def checksum(files: Mapping[str, str]) -> str:
@@ -146,6 +219,11 @@ def type_token(module: str, kind: str) -> str:
 def controller_address(namespace: str, cluster_domain: str) -> str:
     """Whole DNS name of the controller's Service: every command of Slurm's asks for it."""
     return f"{CONTROLLER}.{namespace}.svc.{cluster_domain}"
+
+
+def accounting_address(namespace: str, cluster_domain: str) -> str:
+    """Whole DNS name of slurmdbd's Service."""
+    return f"{ACCOUNTING}.{namespace}.svc.{cluster_domain}"
 
 
 def conf_server(address: str) -> str:

@@ -1,18 +1,21 @@
 """Workers of one kind: slurmd in pods that register as dynamic nodes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
-from components import pods
+from components import nodessh, pods
 from components.auth import Auth, Conf, pod_security
-from components.settings import Empty, Volume
+from components.directory import People
 from components.settings import Nodeset as NodesetSettings
-from components.slurmconf import node_conf
+from components.settings import Submount
+from components.slurmconf import node_conf, node_options
+from components.volumes import submount_mounts, submount_volumes, volume
 
-_SLURMD_CAPABILITIES = (
+SLURMD_CAPABILITIES = (
     # slurmstepd takes on the job's user, owns its files and signals its processes.
     "CHOWN",
     "DAC_OVERRIDE",
@@ -28,7 +31,6 @@ _SLURMD_CAPABILITIES = (
     "SYS_NICE",
     "SYS_PTRACE",
 )
-_FETCHED_CONF = f"{c.WORKER_SPOOL}/conf-cache/slurm.conf"
 _STOP_MARGIN = 60
 """Seconds past the drain grace that a pod has to delete its record and stop slurmd."""
 
@@ -39,13 +41,22 @@ class NodesetArgs:
     settings: NodesetSettings
     images: pods.Images
     auth: Auth
+    people: People
+    guard: Sequence[pods.Spec]
+    """Init containers before all others."""
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
     scripts: pulumi.Input[str]
     """ConfigMap with the scripts that slurmd and tasks run."""
+    node_ssh: pulumi.Input[str]
+    """Secret of a `NodeSsh`."""
     jail_claim: pulumi.Input[str]
+    submounts: Sequence[Submount]
+    """Volumes in the jail."""
     conf_server: pulumi.Input[str]
     """`host:port` of slurmctld."""
+    daemons: Sequence[pulumi.Input[pods.Spec]]
+    """slurmctld and slurmdbd in /etc/hosts."""
     hosts_domain: str
 
 
@@ -60,7 +71,13 @@ class Nodeset(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("nodeset", "Nodeset"), name, None, opts)
         settings = args.settings
-        labels = {**pods.labels("worker"), c.LABEL_NODESET: settings.name}
+        labels = {**pods.labels(c.WORKER), c.LABEL_NODESET: settings.name}
+        isolation = k8s.core.v1.ConfigMap(
+            f"{name}-isolation",
+            metadata={"name": f"{settings.name}-isolation", "namespace": args.namespace},
+            data={c.NODE_OPTIONS: node_options(settings, args.submounts)},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
         k8s.apps.v1.StatefulSet(
             f"{name}-slurmd",
             metadata={
@@ -79,24 +96,30 @@ class Nodeset(pulumi.ComponentResource):
                     "metadata": {"labels": labels},
                     "spec": {
                         **pods.pod_defaults(args.images),
-                        **pods.named(args.hosts_domain),
-                        **pod_security(args.auth),
+                        **pods.named(args.hosts_domain, *args.daemons),
+                        **pod_security(args.auth, pods.PING),
                         **_placement(settings),
                         "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
                         "initContainers": [
+                            *args.guard,
                             *args.auth.sidecars(args.images, Conf(server=args.conf_server)),
+                            *args.people.sidecars(args.images),
                             _join(args),
                         ],
                         "containers": [_slurmd(args)],
                         "volumes": [
                             *args.auth.volumes(),
+                            *args.people.volumes(),
                             pods.claim_volume("jail", args.jail_claim),
                             pods.disk_volume("scratch"),
                             pods.disk_volume("spool"),
                             pods.memory_volume("shm", f"{settings.memory // 2}Mi"),
                             pods.users_volume(args.accounts),
                             pods.config_volume("scripts", args.scripts, mode=0o555),
-                            *(_source(volume) for volume in settings.volumes),
+                            pods.config_volume("isolation", isolation.metadata.name),
+                            nodessh.volume(args.node_ssh),
+                            *submount_volumes(args.submounts),
+                            *(volume(further.name, further) for further in settings.volumes),
                         ],
                     },
                 },
@@ -130,28 +153,6 @@ def _placement(settings: NodesetSettings) -> pods.Spec:
         "priorityClassName": settings.priority_class,
     }
     return {key: value for key, value in chosen.items() if value}
-
-
-def _source(volume: Volume) -> pods.Spec:
-    """A further volume, as the pod has it."""
-    source: pods.Spec
-    if volume.claim:
-        source = {"persistentVolumeClaim": {"claimName": volume.claim}}
-    elif volume.host_path:
-        source = {"hostPath": {"path": volume.host_path, "type": "Directory"}}
-    elif volume.config_map:
-        source = {"configMap": {"name": volume.config_map}}
-    elif volume.secret:
-        source = {"secret": {"secretName": volume.secret, "defaultMode": 0o440}}
-    else:
-        empty = volume.empty or Empty()
-        source = {
-            "emptyDir": {
-                **({"sizeLimit": f"{empty.size}Mi"} if empty.size else {}),
-                **({"medium": "Memory"} if empty.medium == "memory" else {}),
-            }
-        }
-    return {"name": volume.name, **source}
 
 
 def _resources(settings: NodesetSettings) -> pods.Spec:
@@ -197,35 +198,37 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
     return {
         "name": "slurmd",
         **pods.image("worker", args.images),
-        **pods.security(*_SLURMD_CAPABILITIES, user=0, unconfined=True),
+        **pods.security(*SLURMD_CAPABILITIES, user=0, unconfined=True),
         "env": [
             *_environment(args),
             *args.auth.daemon_environment(),
             {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
+            {"name": "SLURMSTACK_SCRATCH", "value": c.WORKER_SCRATCH},
         ],
         **_resources(settings),
         "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
-        # Asked in Slurm's own words: slurmd would log every bare connection as an error.
         "readinessProbe": {
-            "exec": {
-                "command": ["env", f"SLURM_CONF={_FETCHED_CONF}", "scontrol", "show", "slurmd"]
-            },
+            "exec": {"command": [f"{c.SPANK_DIR}/ready"]},
             "periodSeconds": 5,
             "timeoutSeconds": 10,
         },
         "lifecycle": {"preStop": {"exec": {"command": [f"{c.SPANK_DIR}/leave"]}}},
         "volumeMounts": [
             *args.auth.daemon_mounts(),
+            *args.people.mounts(""),
             pods.mount("jail", c.JAIL),
             pods.mount("scratch", c.WORKER_SCRATCH),
             pods.mount("spool", c.WORKER_SPOOL),
             pods.mount("shm", "/dev/shm"),
             pods.users_mount(),
             pods.mount("scripts", c.SCRIPTS, read_only=True),
+            pods.mount("isolation", c.ISOLATION, read_only=True),
+            nodessh.mount(),
+            *submount_mounts(args.submounts),
             *(
-                pods.mount(volume.name, volume.path, read_only=volume.read_only)
-                for volume in settings.volumes
+                pods.mount(further.name, further.path, read_only=further.read_only)
+                for further in settings.volumes
             ),
         ],
     }

@@ -16,11 +16,19 @@ Spec = dict[str, Any]
 
 LABELS = {"app.kubernetes.io/name": c.PROJECT}
 """Labels of all our pods."""
+PING: Spec = {"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}
+"""Lets every user ping, as Debian does; Kubernetes counts it among the safe sysctls."""
 
 
 def labels(component: str) -> dict[str, str]:
     """Labels that select the pods of one component."""
     return {**LABELS, c.LABEL_COMPONENT: component}
+
+
+def selector(*components: str) -> Spec:
+    """Selects the pods of some components, or with none named all of ours."""
+    either = {"key": c.LABEL_COMPONENT, "operator": "In", "values": list(components)}
+    return {"matchLabels": LABELS, **({"matchExpressions": [either]} if components else {})}
 
 
 # --- Containers ----------------------------------------------------------------------------------
@@ -67,6 +75,12 @@ def requests(cpu: str, memory: str) -> Spec:
     return {"resources": {"requests": {"cpu": cpu, "memory": memory}}}
 
 
+def gives_up(container: str, code: int) -> Spec:
+    """For a Job: this exit code stands, and anything else that befalls the pod is tried again."""
+    refused = {"containerName": container, "operator": "In", "values": [code]}
+    return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": refused}]}}
+
+
 def pod_defaults(images: Images) -> Spec:
     """No credentials of Kubernetes' API in a pod, and no Service addresses in its environment."""
     secrets = [{"name": name} for name in images.pull_secrets]
@@ -79,25 +93,54 @@ def pod_defaults(images: Images) -> Spec:
 
 def apart_from(*components: str) -> Spec:
     """On no Kubernetes node where a pod of these components is."""
-    either = {"key": c.LABEL_COMPONENT, "operator": "In", "values": list(components)}
-    term = {
-        "labelSelector": {"matchLabels": LABELS, "matchExpressions": [either]},
-        "topologyKey": "kubernetes.io/hostname",
-    }
+    term = {"labelSelector": selector(*components), "topologyKey": "kubernetes.io/hostname"}
     return {
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     }
 
 
-def named(hosts_domain: str) -> Spec:
-    """Lets a pod find the others by their bare host names, as `cpu-0`.
+def beside(component: str) -> Spec:
+    """On the Kubernetes node where a pod of this component is."""
+    term = {"labelSelector": selector(component), "topologyKey": "kubernetes.io/hostname"}
+    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def spread(component: str) -> Spec:
+    """On as many Kubernetes nodes as there are, where that can be."""
+    return {
+        "topologySpreadConstraints": [
+            {
+                "labelSelector": {"matchLabels": labels(component)},
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+            }
+        ]
+    }
+
+
+def alias(ip: str, name: str) -> Spec:
+    """A line of /etc/hosts."""
+    return {"ip": ip, "hostnames": [name]}
+
+
+def named(hosts_domain: str, *daemons: pulumi.Input[Spec]) -> Spec:
+    """Lets a pod find the others by their bare host names, as `cpu-0`; `daemons` are aliases.
 
     Not for users alone: slurmctld calls an srun back on the host name that it gave, and a name
     that does not resolve halts slurmctld for ten seconds.
     """
+    # Nothing in Slurm remembers an address: each job would ask DNS for slurmctld's five times, and
+    # with short jobs that is a twentieth of all that they cost.
+    hosts = {"hostAliases": list(daemons)}
     # Whole names are asked for as they are, as on any machine, and not below five domains first.
     whole = {"name": "ndots", "value": "1"}
-    return {"dnsConfig": {"searches": [hosts_domain], "options": [whole]}}
+    return {"dnsConfig": {"searches": [hosts_domain], "options": [whole]}, **hosts}
+
+
+def service_port(name: str, port: int) -> list[Spec]:
+    """The one port of a Service, the same as its pods listen on."""
+    return [{"name": name, "port": port, "targetPort": port}]
 
 
 # --- Volumes -------------------------------------------------------------------------------------
@@ -110,6 +153,9 @@ class Volume:
     access: Literal["ReadWriteOnce", "ReadWriteMany"]
     size: int
     storage_class: str | None
+    """"" is none at all."""
+    name: pulumi.Input[str] | None = None
+    """PersistentVolume that it is bound to."""
 
 
 def claim(
@@ -120,7 +166,11 @@ def claim(
     opts: pulumi.ResourceOptions,
 ) -> k8s.core.v1.PersistentVolumeClaim:
     """A PersistentVolumeClaim with a fixed name."""
-    chosen = {"storageClassName": volume.storage_class} if volume.storage_class else {}
+    chosen: Spec = {}
+    if volume.storage_class is not None:
+        chosen["storageClassName"] = volume.storage_class
+    if volume.name is not None:
+        chosen["volumeName"] = volume.name
     return k8s.core.v1.PersistentVolumeClaim(
         resource_name,
         metadata={"name": name, "namespace": namespace},
@@ -152,9 +202,9 @@ def config_volume(
     return {"name": name, "configMap": {"name": config_map, "defaultMode": mode, **items}}
 
 
-def secret_volume(name: str, secret: pulumi.Input[str]) -> Spec:
-    """A Secret's entries as files that root and the pod's fsGroup can read."""
-    return {"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}}
+def secret_volume(name: str, secret: pulumi.Input[str], mode: int = 0o440) -> Spec:
+    """A Secret's entries as files that, by default, root and the pod's fsGroup can read."""
+    return {"name": name, "secret": {"secretName": secret, "defaultMode": mode}}
 
 
 def disk_volume(name: str) -> Spec:

@@ -1,5 +1,6 @@
 """slurmrestd: Slurm over HTTP, for who has a token."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -7,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.directory import People
 from components.settings import Rest as RestSettings
 
 
@@ -15,10 +17,15 @@ class RestArgs:
     namespace: pulumi.Input[str]
     settings: RestSettings
     images: pods.Images
+    people: People
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
     config: pulumi.Input[str]
     """ConfigMap with Slurm's configuration files."""
+    daemons: Sequence[pulumi.Input[pods.Spec]]
+    """slurmctld and slurmdbd in /etc/hosts."""
+    accounting: bool
+    """Whether there is a slurmdbd, which is then asked as well."""
 
 
 class Rest(pulumi.ComponentResource):
@@ -45,8 +52,11 @@ class Rest(pulumi.ComponentResource):
                     "metadata": {"labels": pods.labels(c.REST)},
                     "spec": {
                         **pods.pod_defaults(args.images),
-                        "containers": [_slurmrestd(args.images)],
+                        "hostAliases": list(args.daemons),
+                        **_init(args.people.sidecars(args.images)),
+                        "containers": [_slurmrestd(args)],
                         "volumes": [
+                            *args.people.volumes(),
                             pods.config_volume("config", args.config),
                             pods.users_volume(args.accounts),
                         ],
@@ -60,7 +70,7 @@ class Rest(pulumi.ComponentResource):
             metadata={"name": c.REST, "namespace": args.namespace},
             spec={
                 "selector": slurmrestd.spec.selector.match_labels,
-                "ports": [{"name": "http", "port": c.REST_PORT, "targetPort": c.REST_PORT}],
+                "ports": pods.service_port("http", c.REST_PORT),
             },
             opts=child,
         )
@@ -68,17 +78,30 @@ class Rest(pulumi.ComponentResource):
         self.register_outputs({"url": self.url})
 
 
-def _slurmrestd(images: pods.Images) -> pods.Spec:
+def _init(containers: list[pods.Spec]) -> pods.Spec:
+    return {"initContainers": containers} if containers else {}
+
+
+def _parts(accounting: bool) -> pods.Spec:
+    """Of Slurm's API, which the image sets to slurmctld's alone."""
+    if not accounting:
+        return {}
+    return {"env": [{"name": "SLURMRESTD_OPENAPI_PLUGINS", "value": "slurmctld,slurmdbd"}]}
+
+
+def _slurmrestd(args: RestArgs) -> pods.Spec:
     return {
         "name": "slurmrestd",
-        **pods.image("rest", images),
+        **pods.image("rest", args.images),
         **pods.security(user=c.REST_ID),
         **pods.requests("20m", "32Mi"),
+        **_parts(args.accounting),
         "ports": [{"name": "http", "containerPort": c.REST_PORT}],
         "readinessProbe": {"tcpSocket": {"port": c.REST_PORT}, "periodSeconds": 2},
         "volumeMounts": [
             # It reads here where slurmctld is. What else an edit changes is no concern of its own.
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.users_mount(),
+            *args.people.mounts(""),
         ],
     }

@@ -7,19 +7,34 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
-from components import pods
+from components import network, pods
 from components import users as people
+from components.accounting import Accounting, AccountingArgs
+from components.accounts import Accounts, AccountsArgs
 from components.auth import AuthKey, AuthKeyArgs, auth
+from components.backup import Backup, BackupArgs, Restore
 from components.configuration import SlurmConfig, SlurmConfigArgs
 from components.controller import Controller, ControllerArgs
+from components.database import Database, DatabaseArgs
+from components.directory import Directory, DirectoryArgs, People
 from components.jail import Jail, JailArgs
 from components.jwt import JwtKey, JwtKeyArgs
 from components.login import Login, LoginArgs
 from components.nodeset import Nodeset, NodesetArgs
+from components.nodessh import NodeSsh, NodeSshArgs
 from components.reconciler import Reconciler, ReconcilerArgs
 from components.rest import Rest, RestArgs
-from components.settings import Settings
-from components.slurmconf import config_files, config_mark, node_conf, script_files
+from components.settings import BundledDatabase, Settings, endpoint_port
+from components.slurmconf import (
+    accounting_files,
+    backup_environment,
+    backup_files,
+    config_files,
+    config_mark,
+    node_conf,
+    script_files,
+    wanted_accounts,
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,7 @@ class SlurmArgs:
 
 
 class Slurm(pulumi.ComponentResource):
-    """Namespace, keys, users, jail, controller, nodesets, login, REST and reconciler.
+    """Namespace, network, keys, users, jail, accounting, controller, nodesets, login and the rest.
 
     Its Kubernetes provider comes by `opts`.
     """
@@ -62,6 +77,18 @@ class Slurm(pulumi.ComponentResource):
             },
             opts=child,
         )
+        if settings.network.policies:
+            ports = settings.directory.ports() if settings.directory else ()
+            external, dumps = settings.accounting.external, settings.accounting.backup
+            policies = network.policies(
+                settings.network.refuse,
+                ports,
+                (external.port,) if external else (),
+                (endpoint_port(dumps.s3.endpoint),) if dumps.s3 else (),
+                dumps.restore is not None,
+            )
+            network.Network("network", network.NetworkArgs(self.namespace, policies), child)
+        guard = network.guard(settings.network, images, settings.cluster.domain)
         key = AuthKey("auth", AuthKeyArgs(self.namespace, settings.auth.rotations), child)
         how = auth(settings.auth, key.secret)
         jwt = JwtKey("jwt", JwtKeyArgs(self.namespace), child)
@@ -70,6 +97,10 @@ class Slurm(pulumi.ComponentResource):
             people.UsersArgs(self.namespace, settings.users, args.root, settings.groups),
             child,
         )
+        known = People()
+        if settings.directory:
+            asked = DirectoryArgs(self.namespace, settings.directory, args.root)
+            known = Directory("directory", asked, child).people
         jail = Jail(
             "jail",
             JailArgs(
@@ -98,6 +129,52 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
+        accounting: tuple[pulumi.Output[pods.Spec], ...] = ()
+        if settings.accounting.enabled:
+            database, backup = settings.accounting.server(), settings.accounting.backup
+            password_secret: pulumi.Input[str] = (
+                Database(
+                    "database",
+                    DatabaseArgs(self.namespace, database, images, settings.protect_data),
+                    child,
+                ).password_secret
+                if isinstance(database, BundledDatabase)
+                else database.password_secret
+            )
+            restore = Restore()
+            if backup.enabled:
+                restore = Backup(
+                    "backup",
+                    BackupArgs(
+                        namespace=self.namespace,
+                        settings=backup,
+                        images=images,
+                        files=backup_files(settings, args.root),
+                        environment=backup_environment(settings),
+                        password_secret=password_secret,
+                        protect=settings.protect_data,
+                    ),
+                    child,
+                ).restore
+            slurmdbd = Accounting(
+                "accounting",
+                AccountingArgs(
+                    namespace=self.namespace,
+                    images=images,
+                    auth=how,
+                    people=known,
+                    jwt_secret=jwt.secret,
+                    accounts=users.accounts,
+                    files=accounting_files(settings, args.root),
+                    password_secret=password_secret,
+                    address=c.accounting_address(settings.namespace, settings.cluster.domain),
+                    archive=settings.accounting.archive,
+                    protect=settings.protect_data,
+                    restore=restore,
+                ),
+                child,
+            )
+            accounting = (slurmdbd.alias,)
         controller = Controller(
             "controller",
             ControllerArgs(
@@ -105,14 +182,37 @@ class Slurm(pulumi.ComponentResource):
                 settings=settings.controller,
                 images=images,
                 auth=how,
+                people=known,
                 jwt_secret=jwt.secret,
                 accounts=users.accounts,
                 config=configuration.proven,
                 config_mark=config_mark(settings, args.root),
                 address=c.controller_address(settings.namespace, settings.cluster.domain),
+                accounting=accounting,
                 hosts_domain=hosts_domain,
                 protect=settings.protect_data,
             ),
+            child,
+        )
+        daemons = (controller.alias, *accounting)
+        if settings.accounting.enabled:
+            Accounts(
+                "accounts",
+                AccountsArgs(
+                    namespace=self.namespace,
+                    images=images,
+                    auth=how,
+                    people=known,
+                    accounts=users.accounts,
+                    wanted=wanted_accounts(settings),
+                    conf_server=controller.server,
+                ),
+                child,
+            )
+        reached = tuple(nodeset.name for nodeset in settings.nodesets)
+        node_ssh = NodeSsh(
+            "node-ssh",
+            NodeSshArgs(self.namespace, reached if settings.login.ssh_to_nodes else ()),
             child,
         )
         for nodeset in settings.nodesets:
@@ -123,10 +223,15 @@ class Slurm(pulumi.ComponentResource):
                     settings=nodeset,
                     images=images,
                     auth=how,
+                    people=known,
+                    guard=guard,
                     accounts=users.accounts,
                     scripts=configuration.scripts,
+                    node_ssh=node_ssh.secret,
                     jail_claim=jail.claim,
+                    submounts=settings.jail.volumes,
                     conf_server=controller.server,
+                    daemons=daemons,
                     hosts_domain=hosts_domain,
                 ),
                 child,
@@ -138,10 +243,15 @@ class Slurm(pulumi.ComponentResource):
                 settings=settings.login,
                 images=images,
                 auth=how,
+                people=known,
+                guard=guard,
                 accounts=users.accounts,
                 keys=users.keys,
+                node_ssh=node_ssh.secret,
                 jail_claim=jail.claim,
+                submounts=[volume for volume in settings.jail.volumes if volume.login],
                 conf_server=controller.server,
+                daemons=daemons,
                 hosts_domain=hosts_domain,
             ),
             child,
@@ -152,8 +262,11 @@ class Slurm(pulumi.ComponentResource):
                 namespace=self.namespace,
                 settings=settings.rest,
                 images=images,
+                people=known,
                 accounts=users.accounts,
                 config=controller.config,
+                daemons=daemons,
+                accounting=settings.accounting.enabled,
             ),
             child,
         )

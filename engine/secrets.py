@@ -143,7 +143,9 @@ def seal(value: Value, crypter: PassphraseCrypter) -> Any:
     Raises ValueError on an unknown: a state holds only what is.
     """
     if isinstance(value, Secret):
-        text = json.dumps(seal(plain(value), crypter), separators=(",", ":"), ensure_ascii=False)
+        # Sorted, since a program's maps come in any order, and what is the same is to stay so.
+        opened = seal(plain(value), crypter)
+        text = json.dumps(opened, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
         return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(text)}
     if isinstance(value, Unknown):
         raise ValueError("an unknown value cannot be stored")

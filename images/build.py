@@ -35,6 +35,7 @@ from images import tags
 from local.cluster import load_images
 from local.debian import BASE_IMAGE, ensure_base_image
 from local.errors import LocalError
+from local.paths import CACHE, locked
 
 LABEL = f"{DOMAIN}/image"
 """On each image: its name, by which ours are told from others."""
@@ -152,6 +153,11 @@ def build_arguments(
     return proxies | base
 
 
+def needed(settings: Settings) -> list[str]:
+    """The images that the stack's pods run."""
+    return [name for name in tags.IMAGES if name != "directory" or settings.directory]
+
+
 def closure(names: Iterable[str]) -> list[str]:
     """The images and all their ancestors, each once and after its parent."""
     return list(dict.fromkeys(member for name in names for member in tags.lineage(name)))
@@ -206,15 +212,25 @@ def is_published(client: docker.DockerClient, reference: str) -> bool:
 
 
 def build(client: docker.DockerClient, name: str, registry: str | None, say: Say) -> None:
-    """Builds and tags one image. Raises BuildError with the failing step's output.
+    """Builds and tags one image, unless another run has just done so.
 
-    The host's network is used: the way out of Docker's own bridge needs address translation,
-    which firewalls and machines inside other machines often lack.
+    Raises BuildError with the failing step's output.
     """
+    reference = tags.reference(name, registry)
+    with locked(CACHE / f"build-{name}.lock", say):
+        if not is_here(client, reference):
+            _build(client, name, registry, reference, say)
+
+
+def _build(
+    client: docker.DockerClient, name: str, registry: str | None, reference: str, say: Say
+) -> None:
+    # The host's network is used: the way out of Docker's own bridge needs address translation,
+    # which firewalls and machines inside other machines often lack.
     messages = client.api.build(
         fileobj=io.BytesIO(context(name)),
         custom_context=True,
-        tag=tags.reference(name, registry),
+        tag=reference,
         rm=True,
         forcerm=True,
         buildargs=build_arguments(name, registry, os.environ),
@@ -371,7 +387,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace, report: Report) -> list[Result]:
     settings = read_stack(options.stack, tags.ROOT)
-    names = closure(options.image or tags.IMAGES)
+    names = closure(options.image or needed(settings))
     for name in names:  # what is wrong with the files is said before anything is begun
         tags.context_files(name)
     client = connect()

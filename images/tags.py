@@ -41,16 +41,22 @@ class Image:
     extra: tuple[str, ...] = ()
 
 
-PLUGIN = ("spank/chroot.c", "spank/Makefile")
+PLUGIN = ("spank/*.[ch8]", "spank/Makefile")
 IMAGES: Mapping[str, Image] = {
     image.name: image
     for image in (
         Image("base", extra=PLUGIN),
-        Image("jail", parent="base"),  # takes longest, so it is begun first
+        # Takes longest, so it is begun first.
+        Image("jail", parent="base", extra=("agents/populate.py",)),
         Image("controller", parent="base"),
         Image("worker", parent="base"),
         Image("login", parent="base"),
+        Image("directory", parent="base"),
+        Image("accounting", parent="base"),
+        Image("backup"),
+        Image("database"),
         Image("rest", parent="base"),
+        Image("guard", parent="base"),
         Image("agents", parent="base", extra=("agents",)),
     )
 }

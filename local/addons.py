@@ -53,6 +53,8 @@ def corefile() -> str:
     ready :{DNS_READY_PORT}
     kubernetes {CLUSTER_DOMAIN} in-addr.arpa ip6.arpa {{
         pods insecure
+        # So that every Service of a pod has one name for it, and its address leads back to that.
+        endpoint_pod_names
         fallthrough in-addr.arpa ip6.arpa
         ttl 5
     }}

@@ -13,7 +13,7 @@ from docker.errors import DockerException
 from requests.exceptions import RequestException
 
 from local.errors import LocalError
-from local.paths import ENGINE
+from local.paths import ENGINE, locked
 
 Say = Callable[[str], None]
 
@@ -100,7 +100,8 @@ def engine(say: Say) -> docker.DockerClient:
             "no Docker engine answers: start it (`sudo systemctl start docker`), "
             "be in the group docker, or run this as root"
         )
-    return _start_engine(say)
+    with locked(ENGINE / "start.lock", say):
+        return connect() or _start_engine(say)
 
 
 def _start_engine(say: Say) -> docker.DockerClient:

@@ -5,16 +5,33 @@ from collections.abc import Iterator
 
 import pytest
 
+from local import host
+from local.paths import LOCK, locked
 from tests.e2e.cluster import ROOT, Cluster, local_cluster, write_stack
 
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
 """A number for this folder: checkouts on one machine test beside each other."""
+_FOUND = pytest.StashKey[bool]()
+"""Whether Docker answered before the tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--keep", action="store_true", help="leave the test stack running, for the next time"
     )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[_FOUND] = host.connect() is not None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Stops a Docker that the tests have started."""
+    client = host.connect()
+    if client is not None and not session.config.stash[_FOUND]:
+        # Others may just be making a cluster.
+        with locked(LOCK, print):
+            host.stop_own_engine(client, print)
 
 
 @pytest.fixture(scope="session")

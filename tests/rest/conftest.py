@@ -11,7 +11,8 @@ from agents.slurm import Client, Fault, SlurmError, make_token
 from components import conventions as c
 from components import users as people
 from components.slurmconf import config_files
-from images import build, tags
+from images import tags
+from local import host
 from tests.rest.provider import USER_CLAIM, Provider
 from tests.slurmctld.conftest import (
     Slurmctld,
@@ -21,7 +22,7 @@ from tests.slurmctld.conftest import (
     start_controller,
     start_worker,
 )
-from tests.unit.components.stack import settings
+from tests.unit.components.stack import alone
 
 __all__ = ["start_container"]
 
@@ -66,12 +67,12 @@ def _listens(rest: Rest) -> bool:
         raise
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def rest(start_container: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
     provider, project = Provider(), tmp_path_factory.mktemp("project")
     (project / "keys.json").write_text(provider.jwks())
     tokens = {"jwks": "keys.json", "user_claim": USER_CLAIM}
-    config = settings(lambda values: values.update(rest=tokens))
+    config = alone(lambda values: values.update(rest=tokens))
     name = c.controller_address(config.namespace, config.cluster.domain)
     secret = secrets.token_hex(64)
     files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config, project).items()}
@@ -95,7 +96,7 @@ def rest(start_container: Start, tmp_path_factory: pytest.TempPathFactory) -> It
     put(slurmrestd, {**files, **accounts})
     # It asks for the name of every client's address; here nobody could tell, which takes its time.
     Slurmctld(slurmrestd).run("echo nameserver 127.0.0.1 >/etc/resolv.conf", user="root")
-    image = build.connect().images.get(tags.reference("rest")).attrs["Config"]
+    image = host.engine(print).images.get(tags.reference("rest")).attrs["Config"]
     slurmrestd.exec_run(image["Cmd"], user=image["User"], detach=True)
 
     url = f"http://{Slurmctld(slurmrestd).address}:{REST_PORT}"

@@ -5,6 +5,7 @@ import io
 import re
 import secrets
 import tarfile
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from components import users as people
 from components.settings import Settings
 from components.slurmconf import config_files
 from images import build, tags
-from tests.unit.components.stack import settings
+from local import debian, host
+from tests.unit.components.stack import alone
 
 PREPARE = f"""
 set -e
@@ -130,6 +132,14 @@ def put(container: Container, files: Mapping[str, str]) -> None:
     container.put_archive("/", buffer.getvalue())
 
 
+def eventually(what: str, holds: Callable[[], bool]) -> None:
+    """Waits until something holds. Fails the test, naming it, after half a minute."""
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, f"not: {what}"
+        time.sleep(0.1)
+
+
 Start = Callable[..., Container]
 
 
@@ -137,22 +147,24 @@ Start = Callable[..., Container]
 def containers(prefix: str) -> Iterator[Start]:
     """Starts containers of our images that do nothing, and removes them in the end.
 
-    All are on one network without a way out, where no name but theirs resolves.
+    All are on one network without a way out, where no name but theirs resolves, unless they share
+    the network of another (`network_mode`).
     """
-    client = build.connect()
+    client = host.engine(print)
+    debian.ensure_base_image(client, print)
     name = f"{prefix}-{uuid.uuid4().hex[:8]}"
     network = client.networks.create(name, internal=True)
     started: list[Container] = []
 
-    def start(image: str, **options: Any) -> Container:
-        for needed in build.closure([image]):
-            if not build.is_here(client, tags.reference(needed, None)):
-                build.build(client, needed, None, print)
+    def start(image: str, ours: bool = True, **options: Any) -> Container:
+        for needed in build.closure([image] if ours else []):
+            build.build(client, needed, None, print)
+        if "network_mode" not in options:
+            options["network"] = name
         container: Container = client.containers.run(
-            tags.reference(image, None),
+            tags.reference(image, None) if ours else image,
             ["sleep", "infinity"],
             name=f"{name}-{len(started)}",
-            network=name,
             detach=True,
             init=True,
             user="root",
@@ -179,51 +191,73 @@ def prepare(container: Container, secret: str) -> Slurmctld:
 
 def controller_address() -> str:
     """The controller's name in the configuration of `settings()`."""
-    stack = settings()
+    stack = alone()
     return c.controller_address(stack.namespace, stack.cluster.domain)
 
 
-def start_controller(start: Start, secret: str, **options: Any) -> Slurmctld:
-    """The controller's container with munged and its keys."""
+def start_controller(
+    start: Start, secret: str, hosts: Mapping[str, str] | None = None, **options: Any
+) -> Slurmctld:
+    """The controller's container with munged and its keys, which knows further `hosts`."""
     address = controller_address()
     container = start(
         "controller",
         hostname=c.CONTROLLER_HOST,
-        extra_hosts={address: "127.0.0.1"},
+        extra_hosts={address: "127.0.0.1", **(hosts or {})},
         **options,
     )
     return prepare(container, secret)
 
 
 def start_worker(
-    start: Start, secret: str, node: str, description: str, controller: Slurmctld, **options: Any
+    start: Start,
+    secret: str,
+    node: str,
+    description: str,
+    controller: Slurmctld,
+    before: Callable[[Slurmctld], object] = lambda _: None,
+    populated: bool = True,
+    hosts: Mapping[str, str] | None = None,
+    **options: Any,
 ) -> Slurmctld:
-    """A container whose slurmd registers as `node`, which has what `description` says."""
+    """A container whose slurmd registers as `node`, which has what `description` says.
+
+    It is given to `before` when all is there but slurmd. Without `populated`, nothing says that
+    there is a jail.
+    """
     address = controller_address()
     container = start(
         "worker",
         hostname=node,
-        extra_hosts={address: controller.address},
-        cap_add=["SYS_ADMIN", "SYS_NICE", "SYS_PTRACE"],
+        extra_hosts={address: controller.address, **(hosts or {})},
         environment={
             "NODE_NAME": node,
             "NODE_CONF": description,
             "SLURM_CONF_SERVER": c.conf_server(address),
+            "SLURMSTACK_SCRATCH": c.WORKER_SCRATCH,
         },
-        **{"security_opt": ["seccomp=unconfined"], **options},
+        **{
+            "cap_add": ["SYS_ADMIN", "SYS_NICE", "SYS_PTRACE"],
+            "security_opt": ["seccomp=unconfined"],
+            **options,
+        },
     )
     worker = prepare(container, secret)
+    put(worker.container, {f"{c.ISOLATION}/{c.NODE_OPTIONS}": ""})
+    before(worker)
+    if populated:
+        put(worker.container, {c.JAIL_MARKER: "0\n"})
     worker.run(f"POD_IP={worker.address} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
     return worker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def start_container() -> Iterator[Start]:
     with containers("slurmstack-test") as start:
         yield start
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def prepared(start_container: Start) -> Slurmctld:
     return start_controller(start_container, secrets.token_hex(64))
 

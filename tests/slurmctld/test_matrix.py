@@ -6,7 +6,7 @@ import pytest
 
 from components.settings import STACK_SCHEMA, read_stack
 from tests.slurmctld.conftest import Slurmctld
-from tests.unit.components.stack import settings
+from tests.unit.components.stack import alone, without_accounting
 
 Values = dict[str, Any]
 
@@ -214,7 +214,7 @@ TOLD: list[tuple[str, Values, str]] = [
 
 @pytest.mark.parametrize(("what", "values"), CASES, ids=[case[0] for case in CASES])
 def test_slurmctld_starts_with(what: str, values: Values, slurmctld: Slurmctld) -> None:
-    slurmctld.install(settings(lambda valid: valid.update(values)))
+    slurmctld.install(alone(lambda valid: valid.update(values)))
 
     slurmctld.start()
 
@@ -225,7 +225,7 @@ def test_slurmctld_starts_with(what: str, values: Values, slurmctld: Slurmctld) 
 def test_slurmctld_starts_with_a_remark_on(
     what: str, values: Values, harmless: str, slurmctld: Slurmctld
 ) -> None:
-    slurmctld.install(settings(lambda valid: valid.update(values)))
+    slurmctld.install(alone(lambda valid: valid.update(values)))
 
     slurmctld.start()
 
@@ -234,7 +234,7 @@ def test_slurmctld_starts_with_a_remark_on(
 
 @pytest.mark.parametrize("stack", ["dev", "gpu"])
 def test_slurmctld_starts_with_the_stack_file_of(stack: str, slurmctld: Slurmctld) -> None:
-    slurmctld.install(read_stack(stack, STACK_SCHEMA.parent.parent))
+    slurmctld.install(without_accounting(read_stack(stack, STACK_SCHEMA.parent.parent)))
 
     slurmctld.start()
 
@@ -243,7 +243,7 @@ def test_slurmctld_starts_with_the_stack_file_of(stack: str, slurmctld: Slurmctl
 
 def test_a_complaint_would_be_noticed(slurmctld: Slurmctld) -> None:
     complaint = ["PluginDir=/nowhere", "SlurmdParameters=l3cache_as_socket"]
-    slurmctld.install(settings(lambda valid: valid.update(slurm(extra={"slurm.conf": complaint}))))
+    slurmctld.install(alone(lambda valid: valid.update(slurm(extra={"slurm.conf": complaint}))))
 
     with pytest.raises(AssertionError, match="does not start"):
         slurmctld.start()

@@ -33,7 +33,7 @@ class Effect:
     replaced: frozenset[str] = frozenset()
     """Deleted, and made anew."""
     refused: frozenset[str] = frozenset()
-    """A protected resource that the edit would replace: the deploy ends there."""
+    """A protected resource that the edit would replace or delete: the deploy ends there."""
 
 
 def effect(before: Graph, after: Graph) -> Effect:
@@ -59,8 +59,10 @@ def effect(before: Graph, after: Graph) -> Effect:
         if planned.op is Op.REPLACE and planned.delete_first:
             forced |= _lost_with(new.urn, stored.values(), managers)
     else:
-        for urn in stored.keys() - {new.urn for new in wanted}:
-            found.setdefault("deleted", set()).add(name_of(urn))
+        condemned = stored.keys() - {new.urn for new in wanted}
+        kept = {name_of(urn) for urn in condemned if stored[urn].protect}
+        # Of one that must stay, nothing goes.
+        found["refused" if kept else "deleted"] = kept or {name_of(urn) for urn in condemned}
     return Effect(**{kind: frozenset(names) for kind, names in found.items()})
 
 

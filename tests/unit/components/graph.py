@@ -15,6 +15,8 @@ from pulumi.runtime import mocks, stack
 from tests.unit.components.stack import config
 
 ROOT = Path(__file__).resolve().parents[3]
+CLUSTER_IP = "192.0.2.1"
+"""The address that each Service gets."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 
 
@@ -33,11 +35,11 @@ class Registration:
     """As on the wire: secrets are still wrapped."""
     dependencies: frozenset[str]
     property_dependencies: dict[str, tuple[str, ...]]
-    """By name of an input, the resources that it comes from."""
+    """By name of an input, the resources that it comes from, sorted: they come in any order."""
 
 
 class _Echo(mocks.Mocks):
-    """Every resource comes out as it went in; random text is always the same."""
+    """Every resource comes out as it went in; random text and addresses are always the same."""
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], None]:
         return {}, None
@@ -46,6 +48,8 @@ class _Echo(mocks.Mocks):
         outputs = dict(args.inputs)
         if args.typ.startswith("random:"):
             outputs["result"] = pulumi.Output.secret("always the same")
+        if args.typ == "kubernetes:core/v1:Service":
+            outputs["spec"] = {"clusterIP": CLUSTER_IP} | args.inputs["spec"]
         return f"{args.name}-id", outputs
 
 
@@ -69,7 +73,8 @@ class _Recorder(mocks.MockMonitor):
                 inputs=json_format.MessageToDict(request.object),
                 dependencies=frozenset(request.dependencies),
                 property_dependencies={
-                    key: tuple(found.urns) for key, found in request.propertyDependencies.items()
+                    key: tuple(sorted(found.urns))
+                    for key, found in request.propertyDependencies.items()
                 },
             )
         )
@@ -91,6 +96,16 @@ class Graph:
     def one(self, name: str) -> Registration:
         (found,) = [resource for resource in self.resources if resource.name == name]
         return found
+
+
+def templates(graph: Graph) -> dict[str, dict[str, Any]]:
+    """Templates of the pods, by the logical name of what makes them."""
+    specs = {resource.name: resource.inputs.get("spec", {}) for resource in graph.resources}
+    makers = {
+        name: spec["jobTemplate"]["spec"] if "jobTemplate" in spec else spec
+        for name, spec in specs.items()
+    }
+    return {name: maker["template"] for name, maker in makers.items() if "template" in maker}
 
 
 def _program(root: Path) -> None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from components.settings import Settings, from_config
+from components.settings import Accounting, Settings, from_config
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f test"
 """A public key whose private half is no secret: it is the bytes 0 to 31."""
@@ -27,6 +27,28 @@ VALID: dict[str, Any] = {
 
 _SCRIPT = {"text": "#!/bin/sh\nexit 0\n"}
 _LUA = "function slurm_job_submit() end function slurm_job_modify() end"
+_LIMITS: dict[str, Any] = {
+    "priority": 5,
+    "min_prio_thresh": 1,
+    "grp_jobs": 100,
+    "grp_jobs_accrue": 50,
+    "grp_submit_jobs": 1000,
+    "grp_tres": {"cpu": 100, "mem": "1TiB", "gres/gpu": 8},
+    "grp_tres_mins": {"cpu": 600_000},
+    "grp_tres_run_mins": {"gres/gpu:h100": 6000},
+    "grp_wall": "30-0",
+    "max_tres_per_job": {"cpu": 64},
+    "max_tres_per_node": {"cpu": 32},
+    "max_tres_mins_per_job": {"cpu": 60_000},
+    "max_wall": "2-00:00:00",
+}
+_OF_ASSOCIATIONS: dict[str, Any] = {
+    "max_jobs": 10,
+    "max_jobs_accrue": 5,
+    "max_submit_jobs": 100,
+    "qos": ["normal", "high"],
+    "default_qos": "high",
+}
 FULL: dict[str, Any] = {
     "cluster_name": "full",
     "cluster": {"kind": "existing", "kubeconfig": "lab.yaml", "context": "lab", "domain": "lab"},
@@ -34,7 +56,25 @@ FULL: dict[str, Any] = {
     "registry": "registry.example.org:5000/hpc",
     "pull_secrets": ["registry"],
     "protect_data": True,
-    "jail": {"size": "2TiB", "storage_class": "shared", "refresh": 1},
+    "jail": {
+        "size": "2TiB",
+        "storage_class": "shared",
+        "refresh": 1,
+        "volumes": [
+            {"name": "homes", "path": "/home", "claim": "homes"},
+            {
+                "name": "sets",
+                "path": "/sets",
+                "nfs": {"server": "nfs.example.org", "path": "/sets"},
+                "read_only": True,
+                "login": False,
+            },
+            {"name": "fast", "path": "/scratch", "empty": {"size": "1TiB", "medium": "disk"}},
+            {"name": "local", "path": "/local", "host_path": "/srv/local"},
+            {"name": "site", "path": "/opt/site", "config_map": "site"},
+            {"name": "keys", "path": "/opt/keys", "secret": "keys"},
+        ],
+    },
     "controller": {"state_size": "20GiB", "storage_class": "shared", "standby": True},
     "nodesets": [
         {
@@ -65,7 +105,19 @@ FULL: dict[str, Any] = {
                 {"name": "fast", "path": "/fast", "empty": {"size": "1TiB", "medium": "disk"}},
                 {"name": "settings", "path": "/settings", "config_map": "settings"},
                 {"name": "licence", "path": "/licence", "secret": "licence"},
+                {"name": "old", "path": "/old", "nfs": {"server": "192.0.2.7", "path": "/old"}},
             ],
+            "isolation": {
+                "pid_namespace": True,
+                "no_new_privileges": True,
+                "private_devices": True,
+                "devices": ["vfio"],
+                "tmp": "8GiB",
+                "var_tmp": "1GiB",
+                "shm": "64GiB",
+                "overlay": True,
+                "shared": ["/home"],
+            },
         },
         {
             "name": "slices",
@@ -146,19 +198,122 @@ FULL: dict[str, Any] = {
             ],
         },
         "slurmctld_parameters": {"idle_on_node_suspend": True},
+        "private_data": ["jobs", "nodes", "users"],
         "cgroups": "v2",
         "extra": {"slurm.conf": ["KillWait=60"]},
     },
     "auth": {"type": "munge", "rotations": ["2026-12-01T03:00:00Z"]},
     "rest": {"replicas": 2, "jwks": "keys.json", "user_claim": "name"},
-    "login": {"service": "NodePort", "node_port": 32222},
+    "login": {
+        "replicas": 2,
+        "service": "NodePort",
+        "node_port": 32222,
+        "home_keys": False,
+        "ssh_to_nodes": False,
+        "drain_grace": 600,
+        "forwarding": {"tcp": False, "agent": False, "x11": False},
+        "limits": {"cpus": 2.5, "memory": "8GiB", "processes": 500},
+        "motd": {"text": "Welcome.", "state": False},
+    },
+    "directory": {
+        "uris": ["ldaps://ldap.example.org", "ldap://other.example.org:3389"],
+        "base": "dc=example,dc=org",
+        "bind_dn": "cn=reader,dc=example,dc=org",
+        "password_secret": "ldap-reader",
+        "ca": "ca.pem",
+        "kind": "rfc2307bis",
+        "user_filter": "(memberOf=cn=hpc,dc=example,dc=org)",
+        "key_attribute": "sshKey",
+    },
+    "accounting": {
+        "enabled": True,
+        "database": {"size": "50GiB", "storage_class": "fast", "buffer_pool": "8GiB"},
+        "gather_interval": 60,
+        "energy": "gpu",
+        "store_scripts": True,
+        "store_environments": True,
+        "purge": {
+            "events": "12months",
+            "jobs": "24months",
+            "reservations": "24months",
+            "steps": "90days",
+            "suspensions": "36hours",
+            "transactions": "12months",
+            "usage": "24months",
+        },
+        "archive": {"size": "1TiB", "storage_class": "slow"},
+        "enforce": ["associations", "safe"],
+        "accounts": [
+            {
+                "name": "physics",
+                "parent": "science",
+                "description": "Physics",
+                "organization": "University",
+                "fairshare": 10,
+                **_LIMITS,
+                **_OF_ASSOCIATIONS,
+                "users": [
+                    {
+                        "name": "ada",
+                        "default": True,
+                        "fairshare": "parent",
+                        **_LIMITS,
+                        **_OF_ASSOCIATIONS,
+                        "qos": ["high"],
+                    },
+                    {"name": "bob"},
+                ],
+            },
+            {"name": "science", "users": [{"name": "ada"}]},
+        ],
+        "default_account": "others",
+        "qos": [
+            {
+                "name": "high",
+                "flags": ["DenyOnLimit"],
+                "preempt": ["normal"],
+                "preempt_mode": "requeue",
+                "preempt_exempt_time": "00:10:00",
+                "grace_time": 60,
+                "usage_factor": 2.0,
+                "usage_threshold": 0.5,
+                "limit_factor": 1.5,
+                **_LIMITS,
+                "max_jobs_per_account": 10,
+                "max_jobs_per_user": 10,
+                "max_jobs_accrue_per_account": 10,
+                "max_jobs_accrue_per_user": 10,
+                "max_submit_jobs_per_account": 10,
+                "max_submit_jobs_per_user": 10,
+                "max_tres_per_account": {"cpu": 10},
+                "max_tres_per_user": {"cpu": 10},
+                "max_tres_run_mins_per_account": {"cpu": 10},
+                "max_tres_run_mins_per_user": {"cpu": 10},
+                "min_tres_per_job": {"gres/gpu": 1},
+            },
+        ],
+        "operators": ["ada"],
+        "administrators": ["bob"],
+        "remove_with_jobs": ["account old", "user eve account physics", "qos slow"],
+        "backup": {
+            "enabled": True,
+            "schedule": "30 2 * * 1-5",
+            "keep": {"last": 5, "daily": 14, "weekly": 8, "monthly": 24},
+            "size": "50GiB",
+            "storage_class": "slow",
+            "password_secret": "dumps",
+            "restore": "latest",
+        },
+    },
+    "network": {"policies": True, "guard": True, "refuse": ["10.0.0.0/16", "fd00:1::/64"]},
     "users": [
         {"name": "ada", "uid": 2000, "ssh_keys": [KEY], "ssh_key_files": ["ada.pub"]},
         {"name": "bob", "uid": 2001, "shell": "/bin/sh"},
     ],
     "groups": [{"name": "lab", "gid": 5000, "members": ["ada", "bob"]}],
 }
-"""Every key of an existing cluster's stack, but the topology's blocks."""
+"""Every key of an existing cluster's stack, but the topology's blocks and who may log in from
+where."""
 
 
 def config(
@@ -182,3 +337,15 @@ def settings(
     base: Mapping[str, Any] = VALID,
 ) -> Settings:
     return from_config(config(edit, base))
+
+
+def alone(
+    edit: Callable[[dict[str, Any]], object] = lambda values: None,
+    base: Mapping[str, Any] = VALID,
+) -> Settings:
+    """The same without accounting, which slurmctld would not start without a slurmdbd for."""
+    return without_accounting(settings(edit, base))
+
+
+def without_accounting(given: Settings) -> Settings:
+    return given.model_copy(update={"accounting": Accounting(enabled=False)})

@@ -6,7 +6,8 @@ from typing import Any
 import pulumi
 import pytest
 
-from tests.unit.components.graph import SECRET_SIGNATURE, Graph, record
+from components import conventions as c
+from tests.unit.components.graph import CLUSTER_IP, SECRET_SIGNATURE, Graph, record, templates
 from tests.unit.components.stack import config
 
 COMPONENT = "slurmstack:"
@@ -19,11 +20,7 @@ def graph(monkeypatch: pytest.MonkeyPatch) -> Graph:
 
 
 def pod_specs(graph: Graph) -> dict[str, dict[str, Any]]:
-    return {
-        resource.name: resource.inputs["spec"]["template"]["spec"]
-        for resource in graph.resources
-        if "template" in resource.inputs.get("spec", {})
-    }
+    return {name: template["spec"] for name, template in templates(graph).items()}
 
 
 def containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -66,9 +63,11 @@ def test_every_kubernetes_object_goes_through_the_one_explicit_provider(graph: G
 def test_the_munge_key_and_the_host_key_are_secret_wherever_they_go(graph: Graph) -> None:
     key = json.dumps(graph.one("auth-secret").inputs["stringData"])
     host_key = json.dumps(graph.one("login-host-key").inputs["stringData"])
+    node_key = json.dumps(graph.one("node-ssh-secret").inputs["stringData"])
 
     assert SECRET_SIGNATURE in key
     assert SECRET_SIGNATURE in host_key
+    assert SECRET_SIGNATURE in node_key
     for resource in graph.of_type("kubernetes:core/v1:ConfigMap"):
         assert SECRET_SIGNATURE not in json.dumps(resource.inputs), resource.name
         assert "PRIVATE KEY" not in json.dumps(resource.inputs), resource.name
@@ -88,7 +87,7 @@ def test_a_rotation_adds_a_key_and_changes_no_other(monkeypatch: pytest.MonkeyPa
 
 def test_no_secret_comes_from_a_resource_whose_id_would_give_it_away(graph: Graph) -> None:
     assert graph.of_type("random:index/randomBytes:RandomBytes") == []
-    assert len(graph.of_type("random:index/randomPassword:RandomPassword")) == 3
+    assert len(graph.of_type("random:index/randomPassword:RandomPassword")) == 5
 
 
 def test_no_container_is_privileged_and_all_drop_what_they_are_not_given(graph: Graph) -> None:
@@ -109,8 +108,9 @@ def test_daemons_that_need_no_root_run_without_it(graph: Graph) -> None:
         if container["securityContext"]["runAsNonRoot"]
     }
 
-    slurm = {"slurmctld", "reload", "check", "wait", "sackd", "join", "slurmrestd"}
-    assert rootless == {"munge", *slurm, "reconciler"}
+    slurm = {"slurmctld", "slurmdbd", "reload", "check", "wait", "sackd", "join", "slurmrestd"}
+    others = {"accounts", "reconciler", "guard", "mariadb", "backup"}
+    assert rootless == {"munge", *slurm, *others}
 
 
 @pytest.mark.parametrize("protect", [True, False])
@@ -120,7 +120,8 @@ def test_data_is_protected_unless_the_stack_says_otherwise(
     graph = record(monkeypatch, config(lambda values: values.update(protect_data=protect)))
 
     claims = graph.of_type("kubernetes:core/v1:PersistentVolumeClaim")
-    assert {claim.name for claim in claims} == {"controller-state", "jail-claim"}
+    expected = {"backup-volume", "controller-state", "database-data", "jail-claim"}
+    assert {claim.name for claim in claims} == expected
     for resource in (*claims, graph.one("namespace")):
         assert resource.protect == protect, resource.name
 
@@ -139,10 +140,143 @@ def test_workers_and_login_come_after_the_controller_and_the_filled_jail(
     assert needed <= before(graph, name), "the controller's Service must outlive who takes leave"
 
 
+def test_the_daemons_come_up_one_after_the_other_from_the_database_on(graph: Graph) -> None:
+    database = {"database-mariadb", "database-service", "database-secret"}
+    slurmdbd = {"accounting-slurmdbd", "accounting-service"}
+    assert database <= before(graph, "accounting-slurmdbd")
+    assert database | slurmdbd <= before(graph, "controller-slurmctld")
+
+
+def test_accounts_come_once_slurmctld_answers_and_nobody_but_the_deploy_waits_for_them(
+    graph: Graph,
+) -> None:
+    assert {"controller-service", "accounting-service"} <= before(graph, "accounts-apply")
+    for name in pod_specs(graph):
+        assert "accounts-apply" not in before(graph, name), name
+
+
+def test_what_applies_accounts_gives_up_where_it_is_refused(graph: Graph) -> None:
+    job = graph.one("accounts-apply").inputs["spec"]
+
+    (rule,) = job["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert rule["onExitCodes"]["values"] == [3]
+    (container,) = job["template"]["spec"]["containers"]
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_the_databases_password_stands_in_its_secret_alone(graph: Graph) -> None:
+    for name, spec in pod_specs(graph).items():
+        secrets = {v["secret"]["secretName"] for v in spec.get("volumes", ()) if "secret" in v}
+        knows = name in ("accounting-slurmdbd", "backup-dump", "database-mariadb")
+        assert ("database-password" in secrets) == knows, name
+    assert "StoragePass" not in graph.one("accounting-config").inputs["data"]["slurmdbd.conf"]
+
+
+def test_without_accounting_there_is_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    off = config(lambda values: values.update(accounting={"enabled": False}))
+
+    without = record(monkeypatch, off)
+
+    names = {resource.name for resource in without.resources}
+    prefixes = ("accounting-", "accounts-", "backup-", "database-")
+    assert not [name for name in names if name.startswith(prefixes)]
+    assert "controller-slurmctld" in names
+    (slurmrestd,) = pod_specs(without)["rest-slurmrestd"]["containers"]
+    assert "slurmdbd" not in str(slurmrestd)
+
+
+def test_a_database_of_somebody_elses_is_used_and_none_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = {"host": "db.lab", "port": 3307, "password_secret": "slurmdbd"}
+    graph = record(
+        monkeypatch, config(lambda values: values.update(accounting={"external": given}))
+    )
+
+    assert not [one for one in graph.resources if one.name.startswith("database")]
+    volumes = pod_specs(graph)["accounting-slurmdbd"]["volumes"]
+    assert "slurmdbd" in [v["secret"]["secretName"] for v in volumes if "secret" in v]
+    conf = graph.one("accounting-config").inputs["data"]["slurmdbd.conf"]
+    assert {"StorageHost=db.lab", "StoragePort=3307"} <= set(conf.splitlines())
+    egress = graph.one("network-accounting").inputs["spec"]["egress"]
+    assert {"ports": [{"protocol": "TCP", "port": 3307}]} in egress
+
+
+def dumps(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> Graph:
+    return record(monkeypatch, config(lambda values: values.update(accounting={"backup": fields})))
+
+
+def test_one_dump_at_a_time_is_made_and_given_up_when_it_takes_too_long(graph: Graph) -> None:
+    spec = graph.one("backup-dump").inputs["spec"]
+
+    assert (spec["schedule"], spec["timeZone"]) == ("17 3 * * *", "Etc/UTC")
+    assert spec["concurrencyPolicy"] == "Forbid"
+    assert spec["jobTemplate"]["spec"]["activeDeadlineSeconds"] > 0
+    (container,) = pod_specs(graph)["backup-dump"]["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+STORES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"persistentVolumeClaim": {"claimName": "accounting-backup"}}),
+    ({"claim": "lab"}, {"persistentVolumeClaim": {"claimName": "lab"}}),
+    (
+        {"nfs": {"server": "nfs.lab", "path": "/dumps"}},
+        {"nfs": {"server": "nfs.lab", "path": "/dumps"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "source"), STORES, ids=["ours", "claim", "nfs"])
+def test_dumps_are_on_the_volume_that_the_settings_name(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], source: dict[str, Any]
+) -> None:
+    graph = dumps(monkeypatch, **fields)
+
+    (volume,) = [v for v in pod_specs(graph)["backup-dump"]["volumes"] if v["name"] == "backup"]
+    assert volume == {"name": "backup", **source}
+    ours = [one for one in graph.resources if one.name == "backup-volume"]
+    assert bool(ours) == (not fields), "no volume of ours is made beside another's"
+
+
+def test_a_bucket_needs_no_volume_and_its_credentials_are_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket = {"endpoint": "http://s3.lab", "bucket": "dumps", "prefix": "hpc", "secret": "keys"}
+    graph = dumps(monkeypatch, s3=bucket)
+
+    assert not [one for one in graph.resources if one.name == "backup-volume"]
+    pod = pod_specs(graph)["backup-dump"]
+    assert "keys" in [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v]
+    (container,) = pod["containers"]
+    told = {one["name"]: one for one in container["env"]}
+    assert told["RESTIC_REPOSITORY"]["value"] == "s3:http://s3.lab/dumps/hpc/test"
+    assert all("valueFrom" not in one for one in container["env"])
+    egress = graph.one("network-accounting-backup").inputs["spec"]["egress"]
+    assert {"ports": [{"protocol": "TCP", "port": 80}]} in egress
+
+
+def test_what_loads_a_dump_is_done_before_slurmdbd_starts(
+    monkeypatch: pytest.MonkeyPatch, graph: Graph
+) -> None:
+    assert "restore" not in str(pod_specs(graph)["accounting-slurmdbd"])
+
+    specs = pod_specs(dumps(monkeypatch, restore="latest"))
+
+    *_, loader = specs["accounting-slurmdbd"]["initContainers"]
+    assert loader["name"] == "restore"
+    assert "restartPolicy" not in loader, "slurmdbd waits until it has ended"
+    volumes = {volume["name"] for volume in specs["accounting-slurmdbd"]["volumes"]}
+    assert {mount["name"] for mount in loader["volumeMounts"]} <= volumes
+    # A volume may be of one Kubernetes node at a time.
+    assert "podAffinity" in specs["backup-dump"]["affinity"]
+
+
 def test_names_that_users_and_dns_see_are_fixed(graph: Graph) -> None:
     names = {r.inputs["metadata"]["name"] for r in graph.resources if r.type in WORKLOADS}
 
-    assert names == {"controller", "placeholder", "login", "rest", "reconciler", "cpu", "big"}
+    slurm = {"accounting", "controller", "placeholder", "login", "rest", "reconciler"}
+    assert names == {"database", *slurm, "cpu", "big"}
 
 
 def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
@@ -152,8 +286,9 @@ def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
     workloads = {
         r.inputs["metadata"]["name"]: r.inputs for r in graph.resources if r.type in WORKLOADS
     }
-    # Nobody looks for slurmrestd but by its Service, nor for the others at all.
-    for name in workloads.keys() - {"rest", "reconciler", "placeholder"}:
+    # Nobody looks for three of them but by their Services, nor for the others at all.
+    services = {"accounting", "database", "rest"}
+    for name in workloads.keys() - services - {"reconciler", "placeholder"}:
         workload = workloads[name]
         pod = workload["spec"]["template"]
         domain = workload["spec"].get("serviceName", pod["spec"].get("subdomain"))
@@ -162,10 +297,146 @@ def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
         assert hosts.inputs["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
+def test_who_asks_slurms_daemons_need_not_ask_dns_for_them(graph: Graph) -> None:
+    slurmdbd = {"ip": CLUSTER_IP, "hostnames": ["accounting.slurm.svc.cluster.local"]}
+    for name in ("nodeset-big-slurmd", "nodeset-cpu-slurmd", "login-sshd", "rest-slurmrestd"):
+        pod = graph.one(name).inputs["spec"]["template"]["spec"]
+        expected = {"ip": CLUSTER_IP, "hostnames": ["controller.slurm.svc.cluster.local"]}
+        assert pod["hostAliases"] == [expected, slurmdbd]
+    assert (
+        slurmdbd
+        in graph.one("controller-slurmctld").inputs["spec"]["template"]["spec"]["hostAliases"]
+    )
+
+
 def test_a_worker_may_take_its_drain_grace_to_leave(graph: Graph) -> None:
     spec = pod_specs(graph)["nodeset-cpu-slurmd"]
 
     assert spec["terminationGracePeriodSeconds"] > 60
+
+
+KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {"nfs": {"server": "nfs.lab", "path": "/jail", "options": ["nfsvers=4.2", "hard"]}},
+        {
+            "nfs": {"server": "nfs.lab", "path": "/jail"},
+            "mountOptions": ["nfsvers=4.2", "hard"],
+        },
+    ),
+    (
+        {
+            "csi": {
+                "driver": "csi.lab",
+                "handle": "vol-1",
+                "attributes": {"pool": "fast"},
+                "node_stage_secret": "ceph",
+                "node_publish_secret": "mount",
+            }
+        },
+        {
+            "csi": {
+                "driver": "csi.lab",
+                "volumeHandle": "vol-1",
+                "volumeAttributes": {"pool": "fast"},
+                "nodeStageSecretRef": {"name": "ceph", "namespace": "slurm"},
+                "nodePublishSecretRef": {"name": "mount", "namespace": "slurm"},
+            }
+        },
+    ),
+    ({"host_path": "/srv/jail"}, {"hostPath": {"path": "/srv/jail", "type": "Directory"}}),
+]
+
+
+@pytest.mark.parametrize(("jail", "source"), KINDS, ids=["nfs", "csi", "host_path"])
+@pytest.mark.parametrize("protect", [True, False])
+def test_a_volume_that_is_there_already_is_bound_to_the_jails_claim_and_kept(
+    monkeypatch: pytest.MonkeyPatch, jail: dict[str, Any], source: dict[str, Any], protect: bool
+) -> None:
+    graph = record(
+        monkeypatch,
+        config(lambda values: values.update(jail={"size": "1TiB", **jail}, protect_data=protect)),
+    )
+
+    volume, claim = graph.one("jail-volume"), graph.one("jail-claim")
+    bound = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    assert volume.inputs["metadata"]["name"] == "slurm-jail"
+    assert volume.inputs["spec"] == {
+        "accessModes": ["ReadWriteMany"],
+        "capacity": {"storage": "1048576Mi"},
+        "claimRef": {**bound, "name": "jail", "namespace": "slurm"},
+        "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": "",
+        **source,
+    }
+    assert claim.inputs["spec"]["storageClassName"] == ""
+    assert claim.inputs["spec"]["volumeName"] == "slurm-jail"
+    assert (volume.protect, claim.protect) == (protect, protect)
+
+
+def test_somebody_elses_claim_is_mounted_and_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = record(monkeypatch, config(lambda values: values.update(jail={"claim": "lab-jail"})))
+
+    claims = graph.of_type("kubernetes:core/v1:PersistentVolumeClaim")
+    found = sorted(claim.name for claim in claims)
+    assert found == ["backup-volume", "controller-state", "database-data"]
+    for name, spec in pod_specs(graph).items():
+        jails = [volume for volume in spec.get("volumes", ()) if volume["name"] == "jail"]
+        for jail in jails:
+            assert jail["persistentVolumeClaim"]["claimName"] == "lab-jail", name
+    assert "jail-origin" in before(graph, "jail-populate")
+
+
+VOLUMES: list[dict[str, Any]] = [
+    {"name": "inner", "path": "/data/inner", "empty": {"size": "1GiB"}, "login": False},
+    {"name": "homes", "path": "/home", "nfs": {"server": "nfs", "path": "/homes"}},
+    {"name": "data", "path": "/data", "claim": "data", "read_only": True},
+]
+
+
+@pytest.fixture
+def submounted(monkeypatch: pytest.MonkeyPatch) -> Graph:
+    return record(monkeypatch, config(lambda values: values.update(jail={"volumes": VOLUMES})))
+
+
+def jail_mounts(spec: dict[str, Any]) -> list[tuple[str, bool]]:
+    """Where a pod has further volumes in the jail, in this order, and whether it can write."""
+    (container,) = spec["containers"]
+    known = {volume["name"] for volume in spec["volumes"]}
+    found = [mount for mount in container["volumeMounts"] if mount["name"].startswith("jail-")]
+    assert {mount["name"] for mount in found} <= known
+    return [(mount["mountPath"], "readOnly" not in mount) for mount in found]
+
+
+def test_further_volumes_are_in_the_jail_of_every_node_outer_ones_first(submounted: Graph) -> None:
+    specs = pod_specs(submounted)
+    outer, inner = [("/mnt/jail/data", False)], [("/mnt/jail/data/inner", True)]
+    homes = [("/mnt/jail/home", True)]
+
+    assert jail_mounts(specs["nodeset-cpu-slurmd"]) == outer + inner + homes
+    assert jail_mounts(specs["login-sshd"]) == outer + homes
+    assert jail_mounts(specs["jail-homes"]) == homes, "where homes are to be made"
+    assert jail_mounts(specs["jail-populate"]) == [], "what is on them is nobody's but users'"
+
+
+@pytest.mark.parametrize("name", ["jail-populate", "jail-homes"])
+def test_a_job_of_the_jail_that_refuses_is_not_tried_again(graph: Graph, name: str) -> None:
+    spec = graph.one(name).inputs["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    (rule,) = spec["podFailurePolicy"]["rules"]
+
+    assert rule["action"] == "FailJob"
+    assert rule["onExitCodes"] == {
+        "containerName": container["name"],
+        "operator": "In",
+        "values": [c.JAIL_REFUSED],
+    }
+
+
+def test_the_jail_has_a_place_for_each_of_its_volumes(submounted: Graph) -> None:
+    (container,) = pod_specs(submounted)["jail-populate"]["containers"]
+
+    told = {one["name"]: one["value"] for one in container["env"]}
+    assert told["JAIL_SUBMOUNTS"].split() == ["/data", "/data/inner", "/home"]
 
 
 def test_registering_twice_gives_the_same_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,14 @@ def test_a_secret_that_did_not_change_keeps_its_ciphertext(crypter: PassphraseCr
     assert seal(unseal(stored, crypter), crypter) == stored
 
 
+def test_a_secret_keeps_its_ciphertext_in_whatever_order_its_parts_come(
+    crypter: PassphraseCrypter,
+) -> None:
+    one, other = Secret({"a": "hush", "b": "hush hush"}), Secret({"b": "hush hush", "a": "hush"})
+
+    assert seal(one, crypter) == seal(other, crypter)
+
+
 def test_everything_inside_a_secret_is_hidden(crypter: PassphraseCrypter) -> None:
     properties: Properties = {"a": Secret({"b": [Secret("hush"), 1]}), "c": None}
     sealed = seal(properties, crypter)

@@ -24,6 +24,7 @@ def checkout(tmp_path: Path) -> Path:
     write(root / "spank/Makefile", "all:\n")
     write(root / "agents/__init__.py", "")
     write(root / "agents/homes.py", "pass\n")
+    write(root / "agents/populate.py", "pass\n")
     return root
 
 
@@ -107,7 +108,7 @@ def test_content_that_moves_from_one_file_to_the_next_changes_the_tag(checkout: 
         "spank/chroot.o",
         "spank/chroot.so",
         "images/base/chroot.so",
-        "spank/test_chroot",
+        "spank/tests/test_chroot",
         "notes.txt",
     ],
 )
