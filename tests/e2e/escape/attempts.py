@@ -1,0 +1,860 @@
+"""Ways out of the jail and into other people's processes, each with how the kernel refuses it.
+
+The tests read the table. Inside the jail, where Python's own library is all that is needed, this
+file is the program: `python3 attempts.py PLACE FACTS` tries all that PLACE has an answer for, each
+in a process of its own, and prints what came of them as JSON: the errno's name, or what succeeded.
+"""
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TIMEOUT = 20
+"""Seconds that one attempt may take."""
+
+Facts = dict[str, Any]
+"""What an attacker may know: see `conftest.facts`."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    run: Callable[[Facts], object]
+    refusals: dict[str, tuple[str, ...]]
+    """By place (`job`, `login`, or `root`: a job of root's) the errnos that are a refusal there."""
+
+
+ATTEMPTS: dict[str, Attempt] = {}
+
+
+def attempt(name: str, **refusals: str) -> Callable[[Callable[[Facts], object]], None]:
+    """Enters a function under the name of what it tries; `refusals` are errnos by place."""
+
+    def enter(run: Callable[[Facts], object]) -> None:
+        assert name not in ATTEMPTS, name
+        expected = {place: tuple(names.split()) for place, names in refusals.items()}
+        ATTEMPTS[name] = Attempt(run, expected)
+
+    return enter
+
+
+# --- System calls that Python has no name for -----------------------------------------------------
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_SYSCALLS = {
+    "ptrace": 101,
+    "syslog": 103,
+    "pivot_root": 155,
+    "acct": 163,
+    "swapon": 167,
+    "reboot": 169,
+    "init_module": 175,
+    "quotactl": 179,
+    "clock_settime": 227,
+    "kexec_load": 246,
+    "perf_event_open": 298,
+    "fanotify_init": 300,
+    "open_by_handle_at": 304,
+    "setns": 308,
+    "process_vm_readv": 310,
+    "kcmp": 312,
+    "bpf": 321,
+    "pidfd_send_signal": 424,
+    "pidfd_open": 434,
+    "pidfd_getfd": 438,
+}
+"""Numbers on x86-64, the one architecture that the images are built for."""
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+MS_RDONLY = 1
+MS_REMOUNT = 32
+MS_BIND = 4096
+MNT_DETACH = 2
+DISK = os.makedev(8, 0)
+"""What machines have as /dev/sda."""
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def _call(name: str, *arguments: Any) -> int:
+    # As wide as registers: what is left of a narrow one would be anything.
+    wide = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
+    return _check(_libc.syscall(ctypes.c_long(_SYSCALLS[name]), *wide))
+
+
+def _mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> int:
+    return _check(
+        _libc.mount(source.encode(), target.encode(), kind.encode(), flags, data.encode())
+    )
+
+
+def _umount(target: str) -> int:
+    return _check(_libc.umount2(target.encode(), MNT_DETACH))
+
+
+def _unshare(flags: int) -> int:
+    return _check(_libc.unshare(flags))
+
+
+def _write(path: str, text: str) -> None:
+    """Opens for writing what is there; makes nothing, and writes nothing but `text`."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        if text:
+            os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, 100)
+    finally:
+        os.close(fd)
+
+
+def _reading(path: str) -> Callable[[Facts], object]:
+    """Reads a path, in which facts may stand in braces."""
+    return lambda facts: _read(path.format_map(facts))
+
+
+def _listing(path: str) -> Callable[[Facts], object]:
+    return lambda facts: list(Path(path.format_map(facts)).iterdir())
+
+
+def _writing(path: str, text: str = "") -> Callable[[Facts], object]:
+    return lambda facts: _write(path.format_map(facts), text)
+
+
+def _replacing(path: str) -> Callable[[Facts], object]:
+    return lambda _: Path(path).rename(f"{path}.old")
+
+
+def _become_root_of_namespaces(flags: int = 0) -> None:
+    """Root of a user namespace of one's own, and of further new ones."""
+    user, group = os.getuid(), os.getgid()
+    _unshare(CLONE_NEWUSER | flags)
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"0 {user} 1")
+    _write("/proc/self/gid_map", f"0 {group} 1")
+
+
+# --- Other people's processes ---------------------------------------------------------------------
+# A job does not even see them. On a login node they are seen, as on any machine.
+
+HIDDEN = "ESRCH"
+NO_FILE = "ENOENT"
+
+
+@attempt("to kill another user's process", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _kill(facts: Facts) -> None:
+    os.kill(facts["victim"], signal.SIGKILL)
+
+
+@attempt("to signal another user's process by a pidfd", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _pidfd_kill(facts: Facts) -> object:
+    fd = _call("pidfd_open", facts["victim"], 0)
+    return _call("pidfd_send_signal", fd, signal.SIGKILL, None, 0)
+
+
+@attempt("to take a file from another user's process", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _pidfd_getfd(facts: Facts) -> object:
+    return _call("pidfd_getfd", _call("pidfd_open", facts["victim"], 0), 0, 0)
+
+
+@attempt("to trace another user's process", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _ptrace(facts: Facts) -> object:
+    return _call("ptrace", 16, facts["victim"], None, None)  # PTRACE_ATTACH
+
+
+@attempt("to read another user's memory", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _process_vm_readv(facts: Facts) -> object:
+    room = ctypes.create_string_buffer(8)
+    vector = struct.pack("PN", ctypes.addressof(room), 8)
+    return _call("process_vm_readv", facts["victim"], vector, 1, vector, 1, 0)
+
+
+@attempt("to compare another user's files with one's own", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _kcmp(facts: Facts) -> object:
+    return _call("kcmp", os.getpid(), facts["victim"], 0, 0, 0)
+
+
+@attempt("to bound another user's process", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _prlimit(facts: Facts) -> object:
+    return resource.prlimit(facts["victim"], resource.RLIMIT_CPU, (1, 1))
+
+
+@attempt("to slow another user's process down", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _setpriority(facts: Facts) -> None:
+    os.setpriority(os.PRIO_PROCESS, facts["victim"], 19)
+
+
+@attempt("to bind another user's process to a CPU", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _sched_setaffinity(facts: Facts) -> None:
+    os.sched_setaffinity(facts["victim"], {0})
+
+
+for file in ("environ", "mem", "maps", "auxv", "syscall"):
+    attempt(f"to read another user's /proc/PID/{file}", job=NO_FILE, login="EACCES", root=NO_FILE)(
+        _reading(f"/proc/{{victim}}/{file}")
+    )
+for file in ("fd", "root/", "cwd/", "map_files"):
+    attempt(f"to list another user's /proc/PID/{file}", job=NO_FILE, login="EACCES", root=NO_FILE)(
+        _listing(f"/proc/{{victim}}/{file}")
+    )
+
+
+@attempt(
+    "to offer another user's process to the memory killer",
+    job=NO_FILE,
+    login="EACCES",
+    root=NO_FILE,
+)
+def _oom(facts: Facts) -> None:
+    _write(f"/proc/{facts['victim']}/oom_score_adj", "1000")
+
+
+@attempt("to attach another user's shared memory", job="EACCES EINVAL")
+def _shmat(facts: Facts) -> object:
+    _libc.shmat.restype = ctypes.c_long
+    return _check(_libc.shmat(facts["segment"], None, 0))
+
+
+# --- Daemons --------------------------------------------------------------------------------------
+# In a job, process 1 keeps its namespaces; on a login node it is sshd's parent. Both are root's.
+
+attempt("to list /proc/1/fd", job="EACCES", login="EACCES")(_listing("/proc/1/fd"))
+for file in ("root/", "cwd/"):
+    attempt(f"to list /proc/1/{file}", job="EACCES", login="EACCES", root="EACCES")(
+        _listing(f"/proc/1/{file}")
+    )
+for file in ("environ", "mem", "maps", "exe", "fd/0"):
+    attempt(f"to read /proc/1/{file}", job="EACCES", login="EACCES", root="EACCES")(
+        _reading(f"/proc/1/{file}")
+    )
+for file in ("mnt", "pid", "user", "net", "ipc"):
+    attempt(
+        f"to open the {file} namespace of process 1", job="EACCES", login="EACCES", root="EACCES"
+    )(_reading(f"/proc/1/ns/{file}"))
+
+
+@attempt("to join the namespaces of process 1", job="EPERM", login="EPERM", root="EPERM")
+def _setns(_: Facts) -> object:
+    return _call("setns", _call("pidfd_open", 1, 0), CLONE_NEWNS | CLONE_NEWPID)
+
+
+@attempt("to kill process 1", job="EPERM", login="EPERM")
+def _kill_init(_: Facts) -> None:
+    os.kill(1, signal.SIGKILL)
+
+
+@attempt("to trace process 1", job="EPERM", login="EPERM", root="EPERM")
+def _trace_init(_: Facts) -> object:
+    return _call("ptrace", 16, 1, None, None)
+
+
+@attempt("to trace the node's daemon", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _trace_daemon(facts: Facts) -> object:
+    return _call("ptrace", 16, facts["daemon"], None, None)
+
+
+@attempt("to kill the node's daemon", job=HIDDEN, login="EPERM", root=HIDDEN)
+def _kill_daemon(facts: Facts) -> None:
+    os.kill(facts["daemon"], signal.SIGKILL)
+
+
+# --- Rights that root has -------------------------------------------------------------------------
+
+
+@attempt("to become root", job="EPERM", login="EPERM")
+def _setuid(_: Facts) -> None:
+    os.setuid(0)
+
+
+@attempt("to become another user", job="EPERM", login="EPERM")
+def _setresuid(facts: Facts) -> None:
+    os.setresuid(facts["other"], facts["other"], facts["other"])
+
+
+@attempt("to join root's group", job="EPERM", login="EPERM")
+def _setgroups(_: Facts) -> None:
+    os.setgroups([0])
+
+
+@attempt("to mount a tmpfs over /etc", job="EPERM", login="EPERM", root="EPERM")
+def _mount_tmpfs(_: Facts) -> object:
+    return _mount("none", "/etc", "tmpfs")
+
+
+@attempt("to bind one's own file over /etc/passwd", job="EPERM", login="EPERM", root="EPERM")
+def _mount_bind(facts: Facts) -> object:
+    return _mount(facts["program"], "/etc/passwd", flags=MS_BIND)
+
+
+@attempt(
+    "to unmount /tmp, below which other jobs' files might be",
+    job="EPERM",
+    login="EPERM",
+    root="EPERM",
+)
+def _unmount_tmp(_: Facts) -> object:
+    return _umount("/tmp")
+
+
+@attempt("to exchange the root", job="EPERM", login="EPERM", root="EPERM")
+def _pivot_root(_: Facts) -> object:
+    return _call("pivot_root", b"/tmp", b"/tmp")
+
+
+@attempt("to change the root, as one does to leave a chroot", job="EPERM", login="EPERM")
+def _chroot(_: Facts) -> None:
+    os.chroot("/tmp")
+
+
+@attempt("to make a mount namespace", job="EPERM", login="EPERM", root="EPERM")
+def _mount_namespace(_: Facts) -> object:
+    return _unshare(CLONE_NEWNS)
+
+
+@attempt("to make a device file of the machine's disk", job="EPERM", login="EPERM", root="EPERM")
+def _mknod(facts: Facts) -> None:
+    os.mknod(f"{facts['folder']}/disk-{os.getpid()}", stat.S_IFBLK | 0o666, DISK)
+
+
+@attempt(
+    "to open a file by its number in the file system", job="EPERM", login="EPERM", root="EPERM"
+)
+def _open_by_handle(_: Facts) -> object:
+    # Inode 2 is the root of ext4. The handle is bytes, kind, inode and generation (fs/exportfs).
+    handle = struct.pack("IiII", 8, 1, 2, 0)
+    return _call("open_by_handle_at", os.open("/home", os.O_RDONLY), handle, os.O_RDONLY)
+
+
+@attempt("to load a kernel module", job="EPERM ENOSYS", login="EPERM ENOSYS", root="EPERM ENOSYS")
+def _init_module(_: Facts) -> object:
+    return _call("init_module", b"", 0, b"")
+
+
+@attempt("to boot another kernel", job="EPERM ENOSYS", login="EPERM ENOSYS", root="EPERM ENOSYS")
+def _kexec(_: Facts) -> object:
+    return _call("kexec_load", 0, 0, None, 0)
+
+
+@attempt("to reboot", job="EPERM", login="EPERM", root="EPERM")
+def _reboot(_: Facts) -> object:
+    # What Ctrl-Alt-Del does, rather than to press it.
+    return _call("reboot", 0xFEE1DEAD, 672274793, 0, None)
+
+
+@attempt("to set the clock", job="EPERM", login="EPERM", root="EPERM")
+def _clock(_: Facts) -> object:
+    now = struct.pack("qq", 1_700_000_000, 0)
+    return _call("clock_settime", 0, now)
+
+
+@attempt("to rename the host", job="EPERM", login="EPERM", root="EPERM")
+def _sethostname(_: Facts) -> None:
+    socket.sethostname("elsewhere")
+
+
+@attempt("to clear the kernel's log", job="EPERM", login="EPERM", root="EPERM")
+def _clear_log(_: Facts) -> object:
+    return _call("syslog", 5, None, 0)
+
+
+@attempt("to swap to a file", job="EPERM ENOSYS", login="EPERM ENOSYS", root="EINVAL EPERM ENOSYS")
+def _swapon(facts: Facts) -> object:
+    return _call("swapon", facts["program"].encode(), 0)
+
+
+@attempt("to account processes", job="EPERM ENOSYS", login="EPERM ENOSYS", root="EPERM ENOSYS")
+def _acct(facts: Facts) -> object:
+    return _call("acct", facts["program"].encode())
+
+
+@attempt(
+    "to walk the kernel's programs", job="EPERM ENOSYS", login="EPERM ENOSYS", root="EPERM ENOSYS"
+)
+def _bpf(_: Facts) -> object:
+    attributes = ctypes.create_string_buffer(120)
+    return _call("bpf", 11, attributes, 120)  # BPF_PROG_GET_NEXT_ID
+
+
+@attempt(
+    "to watch all of a CPU",
+    job="EACCES EPERM ENOSYS",
+    login="EACCES EPERM ENOSYS",
+    root="EACCES EPERM ENOSYS",
+)
+def _perf(_: Facts) -> object:
+    attributes = struct.pack("IIQ", 1, 112, 0) + bytes(96)  # software: CPU clock
+    return _call("perf_event_open", attributes, -1, 0, -1, 0)
+
+
+@attempt(
+    "to be asked before others open files",
+    job="EPERM ENOSYS",
+    login="EPERM ENOSYS",
+    root="EPERM ENOSYS",
+)
+def _fanotify(_: Facts) -> object:
+    return _call("fanotify_init", 4, 0)  # FAN_CLASS_CONTENT
+
+
+@attempt("to run before all others in real time", job="EPERM", login="EPERM", root="EPERM")
+def _realtime(_: Facts) -> None:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))
+
+
+@attempt("to go first", job="EACCES EPERM", login="EACCES EPERM", root="EACCES EPERM")
+def _nice(_: Facts) -> None:
+    os.setpriority(os.PRIO_PROCESS, 0, -20)
+
+
+@attempt("to listen to all packets", job="EPERM", login="EPERM", root="EPERM")
+def _packet(_: Facts) -> object:
+    return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+
+
+@attempt("to forge packets", job="EPERM", login="EPERM", root="EPERM")
+def _raw(_: Facts) -> object:
+    return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+
+
+@attempt("to change the network", job="EPERM", login="EPERM", root="EPERM")
+def _interface(_: Facts) -> object:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        flags = fcntl.ioctl(any_socket, 0x8913, struct.pack("16s16x", b"eth0"))  # SIOCGIFFLAGS
+        return fcntl.ioctl(any_socket, 0x8914, flags)  # SIOCSIFFLAGS, to what they are
+
+
+@attempt("to change the packet filter", job="EPERM", login="EPERM", root="EPERM")
+def _filter(_: Facts) -> object:
+    return _delete_filter()
+
+
+def _delete_filter() -> object:
+    """Deletes the table of the guard, as `nft delete table inet slurmstack` does (nfnetlink)."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12) as netlink:  # NETLINK_NETFILTER
+        netlink.bind((0, 0))
+
+        def message(kind: int, flags: int, family: int, subsystem: int, body: bytes = b"") -> bytes:
+            payload = struct.pack(">BBH", family, 0, subsystem) + body
+            return struct.pack("IHHII", 16 + len(payload), kind, flags, 1, 0) + payload
+
+        name = b"slurmstack\0"
+        attribute = struct.pack("HH", 4 + len(name), 1) + name + b"\0"
+        delete = message(0xA02, 5, 1, 0, attribute)  # NFT_MSG_DELTABLE, NFPROTO_INET
+        # NFNL_MSG_BATCH_BEGIN and _END, of NFNL_SUBSYS_NFTABLES
+        netlink.send(message(16, 1, 0, 10) + delete + message(17, 1, 0, 10))
+        answer = netlink.recv(4096)
+        (kind,) = struct.unpack_from("H", answer, 4)
+        (number,) = struct.unpack_from("i", answer, 16)
+    if kind == 2 and number < 0:  # NLMSG_ERROR
+        raise OSError(-number, os.strerror(-number))
+    return "deleted"
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+SECRETS = (
+    ("/etc/auth-secret/0", "cpu-0", "munge"),
+    ("/run/munged/key/munge.key", "cpu-0", "munge"),
+    ("/etc/slurmstack/jwt/jwt_hs256.key", "controller", "slurmctld"),
+    ("/etc/slurmstack/host_key/host_key", "login-0", "sshd"),
+    ("/run/sshd/host_key", "login-0", "sshd"),
+    ("/usr/sbin/slurmd", "cpu-0", "slurmd"),
+    ("/mnt/jail/etc/passwd", "cpu-0", "slurmd"),
+)
+"""Files of those below that are there, with a pod's container that has them."""
+
+for what, path in (
+    ("the munge key", "/etc/auth-secret/0"),
+    ("munged's copy of its key", "/run/munged/key/munge.key"),
+    ("slurmctld's JWT key", "/etc/slurmstack/jwt/jwt_hs256.key"),
+    ("the service account's token", "/var/run/secrets/kubernetes.io/serviceaccount/token"),
+    ("the host key", "/etc/slurmstack/host_key/host_key"),
+    ("sshd's copy of the host key", "/run/sshd/host_key"),
+    ("the machine's memory", "/dev/mem"),
+    ("the kernel's log", "/dev/kmsg"),
+    ("the machine's disk", "/dev/vda"),
+    ("slurmd's program", "/usr/sbin/slurmd"),
+    ("other jobs' directories", "/var/spool/slurmstack/slurm-jobs"),
+    ("the jail from outside", "/mnt/jail/etc/passwd"),
+):
+    attempt(f"to read {what}", job=NO_FILE, login=NO_FILE, root=NO_FILE)(_reading(path))
+for what, path in (
+    ("the users' password hashes", "/etc/shadow"),
+    ("root's home", "/root/.bashrc"),
+    ("munge's usual key", "/etc/munge/munge.key"),
+):
+    attempt(f"to read {what}", job="EACCES ENOENT EPERM", login="EACCES ENOENT EPERM")(
+        _reading(path)
+    )
+for what, path in (
+    ("all of the machine's memory", "/proc/kcore"),
+    ("the kernel's messages", "/proc/kmsg"),
+):
+    refusal = "EACCES ENOENT EPERM"
+    attempt(f"to read {what}", job=refusal, login=refusal, root=refusal)(_reading(path))
+
+
+@attempt("to read another user's file", job="EACCES", login="EACCES")
+def _read_other(facts: Facts) -> object:
+    return _read(f"{facts['others']}/secret")
+
+
+@attempt("to read another job's script", job="EACCES")
+def _read_script(facts: Facts) -> object:
+    return _read(f"/var/spool/slurmd/job{facts['job']:05}/slurm_script")
+
+
+@attempt("to read slurmd's credentials", job="EACCES")
+def _read_credentials(_: Facts) -> object:
+    return _read("/var/spool/slurmd/cred_state")
+
+
+for what, path, refusal in (
+    ("the users", "/etc/passwd", "EACCES"),
+    ("what every program loads", "/etc/ld.so.preload", "EACCES ENOENT"),
+    ("who knows the users", "/etc/nsswitch.conf", "EACCES"),
+    ("every login's script", "/etc/profile", "EACCES"),
+    ("srun", "/usr/bin/srun", "EACCES EROFS"),
+    ("the plugin", "/usr/lib/slurmstack/chroot.so", "EACCES EROFS"),
+    ("Slurm's library", "/usr/lib/x86_64-linux-gnu/slurm-wlm/libslurmfull.so", "EACCES EROFS"),
+    ("the stack's users", "/var/lib/extrausers/passwd", "EACCES EROFS"),
+    ("the hosts' names", "/etc/hosts", "EACCES EROFS"),
+    ("the name servers", "/etc/resolv.conf", "EACCES EROFS"),
+    ("all processes' memory score", "/proc/1/oom_score_adj", "EACCES"),
+):
+    attempt(f"to write {what}: {path}", job=refusal, login=refusal)(_writing(path))
+for what, path, refusal in (
+    ("who handles dumps on the machine", "/proc/sys/kernel/core_pattern", "EACCES EROFS"),
+    ("who loads modules on the machine", "/proc/sys/kernel/modprobe", "EACCES EROFS ENOENT"),
+    ("the machine's memory limits", "/proc/sys/vm/overcommit_memory", "EACCES EROFS"),
+    ("the system request", "/proc/sysrq-trigger", "EACCES EROFS ENOENT"),
+    ("who hears of devices", "/sys/kernel/uevent_helper", "EACCES EROFS ENOENT"),
+    ("the machine's power", "/sys/power/state", "EACCES EROFS ENOENT"),
+):
+    attempt(f"to write {what}: {path}", job=refusal, login=refusal, root=refusal)(_writing(path))
+
+
+@attempt("to write Slurm's configuration", job="EACCES EROFS", login="EACCES EROFS")
+def _write_configuration(facts: Facts) -> None:
+    _write(facts["configuration"], "")
+
+
+@attempt(
+    "to make a cgroup, and so to leave one's own",
+    job="EACCES EROFS",
+    login="EACCES EROFS",
+    root="EACCES EROFS",
+)
+def _make_cgroup(_: Facts) -> object:
+    found = [top for top, _, names in os.walk("/sys/fs/cgroup") if "cgroup.procs" in names]
+    assert found, "there is no cgroup to see"
+    for top in found:
+        try:
+            Path(f"{top}/escaped").mkdir()
+        except OSError as error:
+            last = error
+        else:
+            return f"{top}/escaped"
+    raise last
+
+
+@attempt(
+    "to move to another cgroup",
+    job="EACCES EROFS",
+    login="EACCES EROFS",
+    root="EACCES EROFS",
+)
+def _move_to_cgroup(_: Facts) -> object:
+    found = [top for top, _, names in os.walk("/sys/fs/cgroup") if "cgroup.procs" in names]
+    for top in found:
+        try:
+            _write(f"{top}/cgroup.procs", str(os.getpid()))
+        except OSError as error:
+            last = error
+        else:
+            return top
+    raise last
+
+
+for path in ("/tmp", "/var/tmp", "/dev", "/dev/shm", "/proc", "/home", "/var/spool/slurmd"):
+    attempt(
+        f"to put another {path} in its place",
+        job="EACCES EBUSY",
+        login="EACCES EBUSY",
+    )(_replacing(path))
+
+
+@attempt("to lay a link into /dev", job="EACCES", login="EACCES")
+def _link_device(facts: Facts) -> None:
+    Path(f"/dev/link-{os.getpid()}").symlink_to(facts["folder"])
+
+
+@attempt("to put a socket of one's own in munge's place", job="EROFS EACCES", login="EROFS EACCES")
+def _replace_munge(_: Facts) -> None:
+    Path("/run/munge/munge.socket.2").unlink()
+
+
+@attempt("to put a socket in a step's place", job="EACCES")
+def _replace_step(facts: Facts) -> None:
+    Path(f"/var/spool/slurmd/{facts['node']}_{facts['job']}.4294967291").unlink()
+
+
+@attempt("to leave a file where slurmd keeps its own", job="EACCES")
+def _leave_in_spool(_: Facts) -> object:
+    return os.open(f"/var/spool/slurmd/left-{os.getpid()}", os.O_CREAT | os.O_WRONLY)
+
+
+@attempt("to remove another user's files", job="EACCES EPERM", login="EACCES EPERM")
+def _remove_others(facts: Facts) -> object:
+    return Path(facts["others"]).rename(f"{facts['folder']}/taken")
+
+
+@attempt("to hard-link the users' password hashes", job="EPERM", login="EPERM")
+def _link_shadow(facts: Facts) -> None:
+    os.link("/etc/shadow", f"{facts['folder']}/shadow-{os.getpid()}")
+
+
+@attempt("to hard-link another user's open file", job="EPERM", login="EPERM")
+def _link_other(facts: Facts) -> None:
+    os.link(facts["public"], f"{facts['folder']}/public-{os.getpid()}")
+
+
+@attempt("to hard-link out of the job's own /tmp", job="EXDEV")
+def _link_tmp(facts: Facts) -> None:
+    path = f"/tmp/link-{os.getpid()}"
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    os.link(path, f"/var/tmp/link-{os.getpid()}")
+
+
+# --- User namespaces ------------------------------------------------------------------------------
+# A login session cannot make one, since it is in a chroot. A job can, and gains nothing by it.
+
+CHROOTED = "EPERM"
+
+
+@attempt("to have a user namespace on a login node", login=CHROOTED)
+def _user_namespace(_: Facts) -> object:
+    return _unshare(CLONE_NEWUSER)
+
+
+for path in ("/tmp", "/var/tmp", "/dev/shm", "/dev", "/proc", "/var/spool/slurmd", "/run/munge"):
+
+    @attempt(f"to look below {path} as root of a user namespace", job="EINVAL")
+    def _unmount(_: Facts, path: str = path) -> object:
+        _become_root_of_namespaces(CLONE_NEWNS)
+        return _umount(path)
+
+
+@attempt("to write what is bound read-only, as root of a user namespace", job="EPERM")
+def _remount(_: Facts) -> object:
+    _become_root_of_namespaces(CLONE_NEWNS)
+    return _mount("none", "/usr/lib/slurmstack", flags=MS_REMOUNT | MS_BIND)
+
+
+@attempt("to see the node's processes, as root of a user namespace", job="EPERM")
+def _mount_proc(_: Facts) -> object:
+    _become_root_of_namespaces(CLONE_NEWNS)
+    return _mount("proc", "/mnt", "proc")
+
+
+@attempt("to mount the machine's disk, as root of a user namespace", job="EPERM ENODEV ENOENT")
+def _mount_disk(_: Facts) -> object:
+    _become_root_of_namespaces(CLONE_NEWNS)
+    return _mount("/dev/vda", "/mnt", "ext4", MS_RDONLY)
+
+
+@attempt("to make a device file, as root of a user namespace", job="EPERM")
+def _mknod_inside(_: Facts) -> None:
+    _become_root_of_namespaces(CLONE_NEWNS)
+    _mount("none", "/mnt", "tmpfs")
+    os.mknod("/mnt/disk", stat.S_IFBLK | 0o666, DISK)
+
+
+@attempt("to read what root may, as root of a user namespace", job="EACCES")
+def _shadow_inside(_: Facts) -> object:
+    _become_root_of_namespaces()
+    return _read("/etc/shadow")
+
+
+@attempt("to set the machine's core pattern, as root of a user namespace", job="EACCES EPERM")
+def _core_pattern_inside(_: Facts) -> None:
+    _become_root_of_namespaces(CLONE_NEWNS)
+    _write("/proc/sys/kernel/core_pattern", "")
+
+
+@attempt("to change owners, as root of a user namespace", job="EPERM EINVAL")
+def _chown_inside(facts: Facts) -> None:
+    _become_root_of_namespaces()
+    os.chown(facts["public"], 0, 0)
+
+
+@attempt("to map other users into a user namespace", job="EPERM")
+def _map_others(facts: Facts) -> None:
+    _unshare(CLONE_NEWUSER)
+    _write("/proc/self/uid_map", f"0 {facts['other']} 1")
+
+
+@attempt("to kill process 1, as root of a user namespace", job="EPERM")
+def _kill_inside(_: Facts) -> None:
+    _become_root_of_namespaces()
+    os.kill(1, signal.SIGKILL)
+
+
+@attempt("to join process 1's namespaces, as root of a user namespace", job="EACCES EPERM")
+def _setns_inside(_: Facts) -> object:
+    _become_root_of_namespaces()
+    return _call("setns", _call("pidfd_open", 1, 0), CLONE_NEWNS)
+
+
+@attempt("to change the packet filter, as root of a user namespace", job="EPERM")
+def _filter_inside(_: Facts) -> object:
+    _become_root_of_namespaces()
+    return _delete_filter()
+
+
+@attempt("to climb out of a second root, as root of a user namespace", job=NO_FILE)
+def _climb(facts: Facts) -> object:
+    """The old way out of a chroot, which leads to the jail's root and no further."""
+    _become_root_of_namespaces(CLONE_NEWNS)
+    outside = os.open("/", os.O_RDONLY)
+    os.chroot(facts["folder"])
+    os.fchdir(outside)
+    for _ in range(50):
+        os.chdir("..")
+    assert Path("etc/passwd").exists(), "this is no root"
+    os.chroot(".")
+    return _read("/usr/sbin/slurmd")
+
+
+@attempt("to exchange the root, as root of a user namespace", job=NO_FILE)
+def _pivot_inside(_: Facts) -> object:
+    """The old root is then below the new one: the jail again."""
+    _become_root_of_namespaces(CLONE_NEWNS)
+    _mount("none", "/mnt", "tmpfs")
+    Path("/mnt/old").mkdir()
+    os.chdir("/mnt")
+    _call("pivot_root", b".", b"old")
+    assert Path("/old/etc/passwd").exists(), "this is no root"
+    return _read("/old/usr/sbin/slurmd")
+
+
+@attempt("to leave the cgroup, as root of a user namespace", job="EACCES EPERM EROFS EBUSY EINVAL")
+def _cgroup_inside(_: Facts) -> object:
+    _become_root_of_namespaces(CLONE_NEWNS | CLONE_NEWCGROUP)
+    kinds = (("cgroup2", ""), ("cgroup", "memory"), ("cgroup", "devices"))
+    for kind, data in kinds:
+        try:
+            _mount("none", "/mnt", kind, 0, data)
+            Path("/mnt/escaped").mkdir()
+        except OSError as error:
+            last = error
+        else:
+            return kind
+    raise last
+
+
+# --- The network ----------------------------------------------------------------------------------
+
+REFUSED = "ECONNREFUSED"
+
+
+def _connect(address: tuple[str, int]) -> str:
+    with socket.create_connection(address, 10):
+        return f"{address} answered"
+
+
+def _connecting(what: str) -> Callable[[Facts], object]:
+    return lambda facts: _connect((facts[what][0], facts[what][1]))
+
+
+for what in ("metadata", "api_service", "api_server", "kubelet", "kubelet_of_another"):
+    attempt(f"to reach the cluster underneath: {what}", job=REFUSED, login=REFUSED)(
+        _connecting(what)
+    )
+
+    @attempt(f"to reach it as root of a user namespace: {what}", job=REFUSED)
+    def _reach_inside(facts: Facts, what: str = what) -> object:
+        _become_root_of_namespaces()
+        return _connect((facts[what][0], facts[what][1]))
+
+
+@attempt("to reach Kubernetes' API by its name", job=REFUSED, login=REFUSED)
+def _reach_by_name(_: Facts) -> object:
+    return _connect(("kubernetes.default.svc.cluster.local", 443))
+
+
+@attempt("to reach the metadata over UDP", job="EPERM ECONNREFUSED", login="EPERM ECONNREFUSED")
+def _reach_by_udp(facts: Facts) -> object:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        any_socket.settimeout(5)
+        any_socket.connect((facts["metadata"][0], 80))
+        any_socket.send(b"?")
+        return any_socket.recv(1)
+
+
+@attempt("to reach the metadata from a network namespace", job="ENETUNREACH")
+def _reach_from_namespace(facts: Facts) -> object:
+    _become_root_of_namespaces(CLONE_NEWNET)
+    return _connect((facts["metadata"][0], 80))
+
+
+# --- The program ----------------------------------------------------------------------------------
+
+
+def _outcome(run: Callable[[Facts], object], facts: Facts) -> str:
+    try:
+        return f"succeeded: {run(facts)!r}"
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, repr(error))
+    except Exception as error:
+        return f"failed: {error!r}"
+
+
+def _in_process(run: Callable[[Facts], object], facts: Facts) -> str:
+    """What comes of it in a child, so that one attempt changes nothing for the next."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(TIMEOUT)
+        os.write(writing, _outcome(run, facts).encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:  # noqa: PTH123  # a descriptor
+        said = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    return said or f"failed: status {status}"
+
+
+def main(place: str, facts: Facts) -> None:
+    tried = {name: a.run for name, a in ATTEMPTS.items() if place in a.refusals}
+    print(json.dumps({name: _in_process(run, facts) for name, run in tried.items()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

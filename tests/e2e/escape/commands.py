@@ -1,0 +1,128 @@
+"""Commands of Slurm's and of the system by which one user might reach another, or all of them.
+
+Each with a pattern of what is said when it is refused. `{job}` is the other user's job, which runs
+on `{node}`; `{folder}` is the attacker's own, with files `payload` and `etc/slurm.conf`; `{other}`
+is the other user's name.
+
+Inside the jail this file is a program: `python3 commands.py NAMES` runs those that NAMES, in JSON,
+has commands for, and prints in JSON what they say.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    text: str
+    refusal: str
+    """A regular expression, to be found in what it says."""
+
+
+TIMEOUT = 30
+"""Seconds that a command may take."""
+_DENIED = "[Pp]ermission denied|Invalid user id|Operation not permitted"
+_CONF = "SLURM_CONF={folder}/etc/slurm.conf"
+"""A configuration in which the attacker is the administrator."""
+
+OTHERS_JOB = {
+    "to cancel it": Command("scancel -v {job}", _DENIED),
+    "to signal its script": Command("scancel --batch --signal=KILL {job}", _DENIED),
+    "to signal a step of it": Command(
+        "scancel --signal=KILL {job}.0", "Kill job error on job step id {job}"
+    ),
+    "to cancel all jobs of its user": Command("scancel -v --user={other} --state=RUNNING", _DENIED),
+    "to requeue it": Command("scontrol requeue {job}", _DENIED),
+    "to requeue and hold it": Command("scontrol requeuehold {job}", _DENIED),
+    "to hold it": Command("scontrol hold {job}", _DENIED),
+    "to suspend it": Command("scontrol suspend {job}", _DENIED),
+    "to shorten it": Command("scontrol update JobId={job} TimeLimit=1", _DENIED),
+    "to move it": Command("scontrol update JobId={job} Partition=main NodeList=cpu-1", _DENIED),
+    "to rename it": Command("scontrol update JobId={job} JobName=mine", _DENIED),
+    "to write to its output": Command("scontrol notify {job} boo", _DENIED),
+    "to read its script": Command("scontrol write batch_script {job} -", _DENIED),
+    "to run a step in it": Command("srun --jobid={job} --overlap id", _DENIED),
+    "to run a step in it by the environment": Command(
+        "env SLURM_JOB_ID={job} SLURM_JOBID={job} SLURM_JOB_NODELIST={node} srun --overlap id",
+        _DENIED,
+    ),
+    "to run a step in it as its user": Command(
+        "env SLURM_JOB_ID={job} SLURM_JOB_UID=5 SLURM_JOB_USER={other} srun --overlap id", _DENIED
+    ),
+    "to attach to its step": Command("sattach {job}.0", "no tasks running"),
+    "to send files to its nodes": Command(
+        "env SLURM_JOB_ID={job} sbcast {folder}/payload /tmp/secret", _DENIED
+    ),
+    "to send files by --jobid": Command(
+        "sbcast --force --jobid={job} {folder}/payload /tmp/secret", _DENIED
+    ),
+    "to submit as its user": Command("sbatch --uid={other} --wrap id", "only permitted by root"),
+    "to submit as root": Command("sbatch --uid=0 --wrap id", "only permitted by root"),
+    "to have a token of its user's": Command("scontrol token username={other}", _DENIED),
+    "to have a token of root's": Command("scontrol token username=root", _DENIED),
+}
+
+THE_CLUSTER = {
+    "to drain a node": Command("scontrol update NodeName=cpu-1 State=DRAIN Reason=mine", _DENIED),
+    "to mark a node down": Command("scontrol update NodeName=cpu-1 State=DOWN Reason=x", _DENIED),
+    "to make a node": Command("scontrol create NodeName=cpu-9 State=FUTURE", _DENIED),
+    "to delete a node": Command("scontrol delete NodeName=cpu-1", _DENIED),
+    "to close a partition": Command("scontrol update PartitionName=main State=DOWN", _DENIED),
+    "to make a partition": Command("scontrol create PartitionName=mine Nodes=cpu-1", _DENIED),
+    "to delete a partition": Command("scontrol delete PartitionName=main", _DENIED),
+    "to reserve all nodes": Command(
+        "scontrol create reservation StartTime=now Duration=60 Users=researcher Nodes=ALL", _DENIED
+    ),
+    "to raise one's own priority": Command(
+        "job=$(sbatch --begin=now+1hour --parsable --output=/dev/null --wrap=true);"
+        " scontrol update JobId=$job Priority=4294967290; scancel $job",
+        _DENIED,
+    ),
+    "to be less nice than others": Command(
+        "sbatch --nice=-100 --wrap=true", "Invalid --nice value"
+    ),
+    "to read the configuration again": Command("scontrol reconfigure", _DENIED),
+    "to stop slurmctld": Command("scontrol shutdown slurmctld", _DENIED),
+    "to stop every daemon": Command("scontrol shutdown", _DENIED),
+    "to change what is logged": Command("scontrol setdebug 9", _DENIED),
+    "to change what is debugged": Command("scontrol setdebugflags +Protocol", _DENIED),
+    "to be an administrator by a configuration of one's own": Command(
+        f"env {_CONF} scontrol update NodeName=cpu-1 State=DRAIN Reason=mine", _DENIED
+    ),
+    "to reconfigure by a configuration of one's own": Command(
+        f"env {_CONF} scontrol reconfigure", _DENIED
+    ),
+}
+
+THE_SYSTEM = {
+    "to become root by su": Command("su -c id", "Authentication failure|must be run from"),
+    "to become another user by su": Command(
+        "su {other} -s /bin/sh -c id", "Authentication failure|must be run from"
+    ),
+    "to join another group by newgrp": Command("newgrp root", "Password|not permitted"),
+    "to change root's shell": Command("chsh -s /bin/sh root", "may not change"),
+    "to enter the namespaces of process 1": Command("nsenter -t 1 -m id", _DENIED),
+    "to become root by setpriv": Command("setpriv --reuid=0 id", "not permitted"),
+}
+
+
+def main(commands: dict[str, str]) -> None:
+    said = {}
+    for name, text in commands.items():
+        result = subprocess.run(
+            ["sh", "-c", text],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=TIMEOUT,
+        )
+        said[name] = result.stdout
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,209 @@
+"""Asks the daemons of a node for what is not an ordinary user's to ask for, in their own words.
+
+Slurm's commands ask slurmctld first, and that refuses. An attacker asks slurmd, by Slurm's library,
+and slurmstepd, by its socket, themselves. Inside the jail: `python3 daemons.py ADDRESS JOB UID
+WHERE` prints in JSON what came of it, with the other user's job and id; `beside` says that it is on
+this node. Layouts and numbers are those of Slurm 24.11 (msg_type.h, slurm_protocol_defs.h,
+stepd_api.h).
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+USER_ID_MISSING = "2010"
+"""ESLURM_USER_ID_MISSING of slurm_errno.h: who asked is not who may."""
+NO_ANSWER = "no answer"
+UNASKED = ("to stop slurmd", "to reconfigure slurmd", "to reboot the node")
+"""What slurmd answers to nobody."""
+
+_LIBRARY = "/usr/lib/x86_64-linux-gnu/slurm-wlm/libslurmfull.so"
+_SLURMD_PORT = 6818
+_RESPONSE_SLURM_RC = 8001
+_NO_VAL, _NO_VAL64 = 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFE
+_BATCH, _EXTERN = 0xFFFFFFFB, 0xFFFFFFFC
+_PROTOCOL = 42 << 8
+
+
+class _StepId(ctypes.Structure):
+    _fields_ = (
+        ("sluid", ctypes.c_uint64),
+        ("job_id", ctypes.c_uint32),
+        ("het_component", ctypes.c_uint32),
+        ("step_id", ctypes.c_uint32),
+    )
+
+
+class _SignalTasks(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint16), ("signal", ctypes.c_uint16), ("step", _StepId))
+
+
+class _KillJob(ctypes.Structure):
+    _fields_ = (
+        ("cred", ctypes.c_void_p),
+        ("details", ctypes.c_char_p),
+        ("derived_ec", ctypes.c_uint32),
+        ("exit_code", ctypes.c_uint32),
+        ("het_job_id", ctypes.c_uint32),
+        ("gres", ctypes.c_void_p),
+        ("state", ctypes.c_uint32),
+        ("uid", ctypes.c_uint32),
+        ("gid", ctypes.c_uint32),
+        ("nodes", ctypes.c_char_p),
+        ("spank_env", ctypes.c_void_p),
+        ("spank_env_size", ctypes.c_uint32),
+        ("start", ctypes.c_int64),
+        ("step", _StepId),
+        ("time", ctypes.c_int64),
+        ("work_dir", ctypes.c_char_p),
+    )
+
+
+class _Suspend(ctypes.Structure):
+    _fields_ = (("job_id", ctypes.c_uint32), ("operation", ctypes.c_uint16))
+
+
+class _Shutdown(ctypes.Structure):
+    _fields_ = (("options", ctypes.c_uint16),)
+
+
+class _DebugLevel(ctypes.Structure):
+    _fields_ = (("level", ctypes.c_uint32),)
+
+
+class _Message(ctypes.Structure):
+    """slurm_msg_t up to where what it is ends."""
+
+    _fields_ = (
+        ("address", ctypes.c_uint64 * 16),
+        ("auth_cred", ctypes.c_void_p),
+        ("auth_index", ctypes.c_int),
+        ("auth_uid", ctypes.c_uint32),
+        ("auth_gid", ctypes.c_uint32),
+        ("auth_ids_set", ctypes.c_bool),
+        ("restrict_uid", ctypes.c_uint32),
+        ("restrict_uid_set", ctypes.c_bool),
+        ("body_offset", ctypes.c_uint32),
+        ("buffer", ctypes.c_void_p),
+        ("conn", ctypes.c_void_p),
+        ("conn_fd", ctypes.c_int),
+        ("conmgr_fd", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("flags", ctypes.c_uint16),
+        ("hash_index", ctypes.c_uint8),
+        ("type", ctypes.c_uint16),
+        ("version", ctypes.c_uint16),
+        ("rest", ctypes.c_uint64 * 128),
+    )
+
+
+def ask_slurmd(library: ctypes.CDLL, address: str, kind: int, body: ctypes.Structure | None) -> str:
+    """slurmd's return code, or that it gave none."""
+    message, answer = _Message(), _Message()
+    library.slurm_msg_t_init(ctypes.byref(message))
+    library.slurm_msg_t_init(ctypes.byref(answer))
+    library.slurm_set_addr(ctypes.byref(message), ctypes.c_uint16(_SLURMD_PORT), address.encode())
+    # Who may open the credential: slurmd's user.
+    library.slurm_msg_set_r_uid(ctypes.byref(message), 0)
+    message.type = kind
+    message.data = ctypes.addressof(body) if body is not None else None
+    if library.slurm_send_recv_node_msg(ctypes.byref(message), ctypes.byref(answer), 5000) < 0:
+        return NO_ANSWER
+    if answer.type != _RESPONSE_SLURM_RC:
+        return f"message {answer.type}"
+    return str(ctypes.cast(answer.data, ctypes.POINTER(ctypes.c_uint32)).contents.value)
+
+
+def slurmd(address: str, job: int) -> dict[str, str]:
+    # Its plugins find their symbols among everybody's.
+    library = ctypes.CDLL(_LIBRARY, ctypes.RTLD_GLOBAL)
+    library.slurm_init(None)
+
+    def step(number: int) -> _StepId:
+        return _StepId(_NO_VAL64, job, _NO_VAL, number)
+
+    requests: dict[str, tuple[int, ctypes.Structure | None]] = {
+        "to kill the other user's tasks": (6004, _SignalTasks(0, signal.SIGKILL, step(0))),
+        "to kill the other user's script": (6004, _SignalTasks(0, signal.SIGKILL, step(_BATCH))),
+        "to end the other user's step": (6006, _SignalTasks(0, signal.SIGKILL, step(0))),
+        "to end the other user's job": (6011, _KillJob(step=step(_NO_VAL))),
+        "to abort the other user's job": (6013, _KillJob(step=step(_NO_VAL))),
+        "to let the other user's time run out": (6009, _KillJob(step=step(_NO_VAL))),
+        "to preempt the other user's job": (6016, _KillJob(step=step(_NO_VAL))),
+        "to suspend the other user's job": (5031, _Suspend(job, 0)),
+        "to change what slurmd logs": (1010, _DebugLevel(9)),
+        "to stop slurmd": (1005, _Shutdown(0)),
+        "to reconfigure slurmd": (1003, None),
+        "to reboot the node": (1015, None),
+    }
+    return {
+        name: ask_slurmd(library, address, kind, body) for name, (kind, body) in requests.items()
+    }
+
+
+# --- slurmstepd -----------------------------------------------------------------------------------
+
+
+def ask_stepd(job: int, step: int, request: int, body: bytes, answer: str) -> tuple[int, ...]:
+    """What slurmstepd answers on its socket, by a format of struct."""
+    (path,) = Path("/var/spool/slurmd").glob(f"*_{job}.{step}")
+    with socket.socket(socket.AF_UNIX) as stepd:
+        stepd.settimeout(5)
+        stepd.connect(str(path))
+        stepd.send(struct.pack("i", _PROTOCOL))
+        (version,) = struct.unpack("i", stepd.recv(4))
+        assert version == _PROTOCOL, version
+        stepd.send(struct.pack("i", request) + body)
+        size = struct.calcsize(answer)
+        said = b""
+        while len(said) < size and (more := stepd.recv(size - len(said))):
+            said += more
+        return struct.unpack(answer, said) if len(said) == size else ()
+
+
+def slurmstepd(job: int, user: int) -> dict[str, str]:
+    """By request what it answers: a return code and an errno, mostly."""
+
+    def kill(claimed: int) -> bytes:
+        return struct.pack("iiiI", signal.SIGKILL, 0, 0, claimed)
+
+    attach = (
+        bytes(256) + struct.pack("I", 4) + b"key\0" + struct.pack("I", user)
+        + struct.pack("H", _PROTOCOL)
+    )  # fmt: skip
+    requests: dict[str, Callable[[], object]] = {
+        # To nobody a secret; so it is heard and understood.
+        "its state": lambda: ask_stepd(job, 0, 5, b"", "i")[0],
+        "to kill its tasks": lambda: ask_stepd(job, 0, 4, kill(os.getuid()), "ii"),
+        "to kill its tasks as their user": lambda: ask_stepd(job, 0, 4, kill(user), "ii"),
+        "to kill its tasks as root": lambda: ask_stepd(job, 0, 4, kill(0), "ii"),
+        "to kill the script": lambda: ask_stepd(job, _BATCH, 4, kill(user), "ii"),
+        "to attach to it as their user": lambda: ask_stepd(job, 0, 7, attach, "i"),
+        "to suspend it": lambda: ask_stepd(job, 0, 10, b"", "ii"),
+        "to resume it": lambda: ask_stepd(job, 0, 11, b"", "ii"),
+        "to terminate it": lambda: ask_stepd(job, 0, 12, b"", "ii"),
+        "to reconfigure it": lambda: ask_stepd(job, 0, 16, struct.pack("i", 0), "ii"),
+        "to add a process of one's own to the job": lambda: ask_stepd(
+            job, _EXTERN, 22, struct.pack("i", os.getpid()), "i"
+        ),
+        "to be given its namespaces": lambda: ask_stepd(job, _EXTERN, 26, b"", "i"),
+    }
+    return {name: str(ask()) for name, ask in requests.items()}
+
+
+if __name__ == "__main__":
+    address, job, user, where = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    print(
+        json.dumps(
+            {
+                "slurmd": slurmd(address, job),
+                "slurmstepd": slurmstepd(job, user) if where == "beside" else {},
+            }
+        )
+    )
