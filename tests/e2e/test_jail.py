@@ -93,3 +93,18 @@ def test_workers_run_without_privilege(cluster: Cluster) -> None:
     for pod in cluster.objects("pods"):
         for container in pod["spec"]["containers"] + pod["spec"].get("initContainers", []):
             assert container["securityContext"]["privileged"] is False, container["name"]
+
+
+def test_a_job_sees_no_process_but_its_own_and_no_device_that_it_needs_not(
+    cluster: Cluster,
+) -> None:
+    seen = cluster.run("srun ps -e -o comm=").split()
+
+    assert "ps" in seen
+    assert "slurmd" not in seen
+    assert "sda" not in cluster.run("srun ls /dev").split()
+    assert "null" in cluster.run("srun ls /dev").split()
+
+
+def test_a_job_gets_no_privileges_that_its_user_has_not(cluster: Cluster) -> None:
+    assert cluster.run("srun grep NoNewPrivs /proc/self/status").split() == ["NoNewPrivs:", "1"]

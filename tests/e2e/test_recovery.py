@@ -65,7 +65,8 @@ def test_a_controller_whose_node_falls_silent_gives_up_its_place(
     time.sleep(6)
 
     with cluster.frozen("node-1"):
-        eventually("the second one serves", lambda: cluster.queue(second) == before)
+        # Where slurmdbd is lost with it, slurmctld waits for that for more than MessageTimeout.
+        eventually("the second one serves", lambda: cluster.queue(second) == before, timeout=240)
 
     lost = "the lease is lost"
     logs = ("logs", first, "-c", "slurmctld", "--previous")

@@ -1,4 +1,4 @@
-"""The munge key is where it must be, and nowhere else."""
+"""Keys and passwords are where they must be, and nowhere else."""
 
 import base64
 import json
@@ -10,14 +10,17 @@ from tests.e2e.cluster import Cluster
 
 @pytest.fixture(scope="module")
 def keys(cluster: Cluster) -> list[str]:
-    """The munge key and the host key in every form that could be written somewhere."""
+    """Each of them in every form that could be written somewhere."""
     forms = []
-    for secret, entry in (("auth-key", "0"), ("login-host-key", "host_key")):
+    for secret, entry in (
+        *(("auth-key", "0"), ("login-host-key", "host_key"), ("node-ssh", "key")),
+        ("database-password", "password"),
+    ):
         encoded = cluster.kubectl(
             "get", "secret", secret, "-o", f"jsonpath={{.data.{entry.replace('.', chr(92) + '.')}}}"
         )
         raw = base64.b64decode(encoded)
-        assert len(raw) >= 100, "this is no key"
+        assert len(raw) >= 40, "this is no key"
         forms += [encoded, raw.hex(), json.dumps(raw.decode("latin-1"))[1:-1]]
     return forms
 

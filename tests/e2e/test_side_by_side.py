@@ -26,12 +26,18 @@ def second() -> Cluster:
     return stack
 
 
-def docker_things(client: docker.DockerClient) -> dict[str, set[str]]:
+def docker_things(stack: Cluster) -> dict[str, set[str]]:
+    """What Docker has of a stack."""
+    client, name = docker.from_env(), f"slurmstack-{stack.stack}"
     containers: Any = client.containers.list(all=True)
-    return {
+    found = {
         "containers": {container.name for container in containers},
         "networks": {network.name for network in client.networks.list()},
         "volumes": {volume.name for volume in client.volumes.list()},
+    }
+    return {
+        kind: {each for each in names if each == name or each.startswith(f"{name}-")}
+        for kind, names in found.items()
     }
 
 
@@ -61,15 +67,14 @@ def test_a_stopped_stack_goes_on_with_its_queue(second: Cluster) -> None:
 
 
 def test_down_removes_all_of_a_stack_and_only_that(cluster: Cluster, second: Cluster) -> None:
-    client = docker.from_env()
-    others = {
-        kind: {name for name in names if STACK not in name}
-        for kind, names in docker_things(client).items()
-    }
+    first = docker_things(cluster)
+    assert first["containers"]
+    assert docker_things(second)["containers"]
 
     second.down()
 
-    assert docker_things(client) == others
+    assert docker_things(cluster) == first
+    assert not any(docker_things(second).values())
     assert not second.directory.exists()
     assert not second.state_file.exists()
     assert cluster.run("srun hostname") in ("cpu-0", "cpu-1")

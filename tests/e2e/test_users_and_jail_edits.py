@@ -39,12 +39,17 @@ def test_a_new_user_gets_a_home_and_logs_in_without_a_restart(cluster: Cluster) 
     assert {pod: cluster.pod_uid(pod) for pod in pods} == pods
 
 
-def test_a_refresh_mends_the_jail_and_keeps_what_users_made(cluster: Cluster, folder: str) -> None:
+def test_a_refresh_mends_the_jail_and_the_number_before_takes_that_back(
+    cluster: Cluster, folder: str
+) -> None:
     def refresh(values: dict[str, Any]) -> None:
         values["jail"]["refresh"] = 1
 
+    def as_root(script: str) -> None:
+        cluster.in_pod("login-0", "sshd", "sh", "-c", f"cd /mnt/jail/usr/bin && {script}")
+
     cluster.run(f"echo mine >{folder}/note")
-    cluster.in_pod("login-0", "sshd", "sh", "-c", "echo broken >/mnt/jail/usr/bin/tmux")
+    as_root("cp tmux tmux.whole && echo 'echo broken' >tmux")
     job = cluster.submit(folder, "#!/bin/sh\nsleep 300")
     cluster.wait_for_job(job, "RUNNING")
 
@@ -57,4 +62,10 @@ def test_a_refresh_mends_the_jail_and_keeps_what_users_made(cluster: Cluster, fo
     # By the pods' own /etc/resolv.conf, which is mounted over the jail's.
     for where in ("", f"srun --jobid={job} --overlap "):
         assert "hosts.slurm.svc" in cluster.run(f"{where}getent hosts login-0")
+
     cluster.deploy("up")
+
+    assert cluster.run("tmux -V") == "broken", "as it was"
+    assert cluster.run(f"cat {folder}/note") == "mine"
+    assert cluster.job_state(job) == "RUNNING"
+    as_root("mv tmux.whole tmux")
