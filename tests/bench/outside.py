@@ -10,7 +10,8 @@ from docker.types import Mount
 from components import conventions as c
 from components import users as people
 from components.settings import Nodeset, Settings
-from components.slurmconf import config_files, node_conf
+from components.slurmconf import config_files, node_conf, node_options
+from tests.accounting.conftest import start_database, start_dbd, volume
 from tests.slurmctld.conftest import (
     Slurmctld,
     Start,
@@ -36,10 +37,19 @@ def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[S
         f"{c.EXTRAUSERS}/passwd": people.passwd(settings.users),
         f"{c.EXTRAUSERS}/group": people.group(settings.users, settings.groups),
     }
-    with containers("slurmstack-bench") as start:
+    with containers("slurmstack-bench") as start, volume(None) as data:
+        known = {}
+        if settings.accounting.enabled:
+            database = start_database(start, data)
+            database.start()
+            dbd = start_dbd(start, secret, database)
+            dbd.install(settings)
+            dbd.start()
+            name = c.accounting_address(settings.namespace, settings.cluster.domain)
+            known = {name: dbd.container.address}
         # A volume, since writes to a container's own layer cost more.
         controller = start_controller(
-            start, secret, mounts=[Mount(c.CONTROLLER_SPOOL, None, type="volume")]
+            start, secret, known, mounts=[Mount(c.CONTROLLER_SPOOL, None, type="volume")]
         )
         controller.run(f"chown slurm {c.CONTROLLER_SPOOL}", user="root")
         put(controller.container, {**files, **accounts})
@@ -76,6 +86,9 @@ def _start_node(
         node,
         node_conf(nodeset),
         controller,
+        before=lambda worker: put(
+            worker.container, {f"{c.ISOLATION}/{c.NODE_OPTIONS}": node_options(nodeset)}
+        ),
         security_opt=["seccomp=unconfined", "apparmor=unconfined"],
         mem_limit=f"{nodeset.memory}m",
         shm_size=f"{nodeset.memory // 2}m",

@@ -22,7 +22,7 @@ from components.slurmconf import config_files, node_conf
 from tests.bench.figures import Figures, say, seconds
 from tests.slurmctld.conftest import Slurmctld, containers, start_controller
 from tests.unit.components.graph import record
-from tests.unit.components.stack import VALID, config, settings
+from tests.unit.components.stack import VALID, alone, config
 
 STACK = "bench"
 NODESETS, REPLICAS = 200, 50
@@ -92,7 +92,7 @@ def slurmctld(figures: Figures) -> None:
         controller = start_controller(start, secrets.token_hex(64))
         for kind in ("static", "dynamic"):
             say(f"slurmctld with {NODESETS * REPLICAS} {kind} nodes")
-            stack = settings(edited(kind, NODESETS, REPLICAS))
+            stack = alone(edited(kind, NODESETS, REPLICAS))
             controller.install(stack)
             figures.add(f"slurmctld starts on 10,000 {kind} nodes", seconds(controller.start))
             if kind == "dynamic":

@@ -1,0 +1,106 @@
+"""What accounting costs, and how soon it answers; in containers, without Kubernetes."""
+
+import statistics
+import time
+from typing import Any
+
+from tests.accounting.conftest import USERS, Cluster, accounted, one_cluster
+from tests.bench.figures import Figures, say
+from tests.bench.load import ROUNDS, SUBMITTERS, alternate
+from tests.slurmctld.conftest import eventually
+from tests.unit.components.stack import alone
+
+POOL = 128
+"""MiB that the database has for tables, as in the dev stack."""
+JOBS = 200
+THROUGHPUT = f"""
+begin=$(date +%s%N)
+seq {JOBS} | xargs -P{SUBMITTERS} -I% sbatch --quiet --output=/dev/null --mem=100 --wrap=true
+while [ "$(squeue --noheader --format=%A)" ]; do sleep 0.1; done
+echo $(($(date +%s%N) - begin))
+"""
+"""Nanoseconds until so many jobs are over, from the first submission on."""
+DAY = 100_000
+"""Jobs of one day."""
+ASKED = 5
+
+
+def measure(figures: Figures) -> None:
+    say(f"{JOBS} jobs with accounting and without, {ROUNDS} times")
+    with one_cluster(accounted(as_by_default), room=None, pool=POOL) as cluster:
+        with one_cluster(alone(), room=None) as without:
+            took = alternate(lambda: _jobs(cluster), lambda: _jobs(without))
+        ratio = statistics.median(none / some for some, none in took)
+        figures.add("jobs per second, with accounting against without", ratio, at_least=0.95)
+        _a_day(figures, cluster)
+
+
+def as_by_default(values: dict[str, Any]) -> None:
+    values["accounting"] = {"gather_interval": 30}
+
+
+def _jobs(cluster: Cluster) -> float:
+    return int(cluster.user(THROUGHPUT)) / 1e9
+
+
+def _a_day(figures: Figures, cluster: Cluster) -> None:
+    say(f"sacct over a day of {DAY} jobs")
+    midnight = int(time.time()) // 86_400 * 86_400 - 86_400
+    _fill(cluster, midnight)
+    begin, end = (
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(midnight + offset)) for offset in (0, 86_400)
+    )
+    ask = f"sacct --allusers --noheader --starttime={begin} --endtime={end}"
+    for what, options in (("jobs", "--allocations"), ("jobs and steps", "")):
+        took = statistics.median(_ask(cluster, f"{ask} {options}") for _ in range(ASKED))
+        figures.add(f"sacct over a day of {DAY} jobs, {what}", took, at_most=2)
+
+
+def _ask(cluster: Cluster, command: str) -> float:
+    """Seconds until the whole answer is there."""
+    begin = time.monotonic()
+    found = int(cluster.slurmctld.run(f"{command} | wc -l"))
+    took = time.monotonic() - begin
+    assert found >= DAY, found
+    return took
+
+
+def _fill(cluster: Cluster, midnight: int) -> None:
+    """Copies a job that was run, with its batch step, to every 0.864 s of a day."""
+    job = cluster.user("sbatch --parsable --wait --output=/dev/null --mem=100 --wrap=true")
+    eventually("it is on record", lambda: cluster.records("State", where=f"-j {job}") != [])
+    at = f"{midnight} + (seq - 1) * 86400 DIV {DAY}"
+    index = f"(SELECT MAX(job_db_inx) FROM slurm_acct_db.test_job_table WHERE id_job = {job})"
+    _copy(
+        cluster,
+        "test_job_table",
+        f"id_job = {job}",
+        job_db_inx="1000000 + seq",
+        id_job="1000000 + seq",
+        id_user=str(next(iter(USERS.values()))),
+        time_submit=at,
+        time_eligible=at,
+        time_start=at,
+        time_end=f"{at} + 60",
+    )
+    _copy(
+        cluster,
+        "test_step_table",
+        f"job_db_inx = {index} AND step_name = 'batch'",
+        job_db_inx="1000000 + seq",
+        time_start=at,
+        time_end=f"{at} + 60",
+    )
+
+
+def _copy(cluster: Cluster, table: str, where: str, **changed: str) -> None:
+    columns = cluster.database.sql(
+        "SELECT column_name FROM information_schema.columns "
+        f"WHERE table_schema = 'slurm_acct_db' AND table_name = '{table}'"
+    ).split()
+    values = ", ".join(changed.get(column, f"{table}.\\`{column}\\`") for column in columns)
+    names = ", ".join(f"\\`{column}\\`" for column in columns)
+    cluster.database.sql(
+        f"INSERT INTO slurm_acct_db.{table} ({names}) "
+        f"SELECT {values} FROM slurm_acct_db.{table}, slurm_acct_db.seq_1_to_{DAY} WHERE {where}"
+    )

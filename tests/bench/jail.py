@@ -1,0 +1,66 @@
+"""What it costs that jobs run in the jail, apart from each other: `srun true` with and without.
+
+Nothing of it needs Kubernetes: slurmctld and one slurmd run in containers. The ways take turns, in
+an order of chance, so that what else the machine does falls on all of them alike; and since that
+can be much more than what is measured, the quickest quarter of the times is what counts.
+"""
+
+import random
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from components import conventions as c
+from tests.bench.figures import Figures, say
+from tests.slurmctld.conftest import containers
+from tests.spank.conftest import Node, one_node
+
+ROUNDS = 20
+STEPS = 5
+"""Steps that are measured in each allocation, after a first one."""
+STACK = f"{c.WORKER_SPOOL}/conf-cache/plugstack.conf"
+SIZES = {"tmp": "64MiB", "var_tmp": "64MiB", "shm": "64MiB"}
+WITHOUT = "without the plugin"
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    WITHOUT: {},
+    "with all isolation": SIZES,
+    "with all isolation and the overlay": {**SIZES, "overlay": True},
+}
+WANTED = {"with all isolation": 1.05, "with all isolation and the overlay": 1.15}
+TIMED = "s=$(date +%s%N); srun --quiet true; e=$(date +%s%N); echo $(( (e - s) / 1000 ))"
+"""Prints how long it took, in microseconds."""
+
+
+def measure(figures: Figures) -> None:
+    say("jail: srun with and without the plugin")
+    jobs: dict[str, list[int]] = {way: [] for way in WAYS}
+    steps: dict[str, list[int]] = {way: [] for way in WAYS}
+    with containers("slurmstack-bench") as start, one_node(start) as node:
+        with_plugin = node.root(f"cat {STACK}")
+        for _ in range(ROUNDS):
+            for way in random.sample(list(WAYS), len(WAYS)):
+                choose(node, way, with_plugin)
+                jobs[way].append(int(node.user(TIMED)))
+                steps[way] += in_allocation(node)
+    for kind, took in (("a job", jobs), ("a step in an allocation", steps)):
+        without = quartile(took[WITHOUT])
+        figures.add(f"srun, {kind}, {WITHOUT}, in ms", without / 1000)
+        for way, at_most in WANTED.items():
+            ratio = quartile(took[way]) / without
+            figures.add(f"srun, {kind}, {way}, by that", ratio, at_most=at_most)
+
+
+def quartile(times: list[int]) -> float:
+    """What a quarter of the times stay below."""
+    return statistics.quantiles(times, n=4)[0]
+
+
+def choose(node: Node, way: str, with_plugin: str) -> None:
+    node.isolate(**WAYS[way])
+    # slurmstepd reads it anew for each step.
+    node.root(f": >{STACK}" if way == WITHOUT else f"cat >{STACK} <<'END'\n{with_plugin}\nEND")
+
+
+def in_allocation(node: Node) -> list[int]:
+    loop = f"srun --quiet true; for i in $(seq {STEPS}); do {TIMED}; done"
+    return [int(line) for line in node.user(f"salloc --quiet bash -c '{loop}'").split()]
