@@ -4,6 +4,7 @@ STACK  ?= dev
 # pulumi or embedded; by default the command where there is one
 ENGINE ?=
 PY     := .venv/bin/python
+TIMES  := -q --durations=25
 CHOSEN := $(if $(ENGINE),--engine $(ENGINE))
 
 # Debian's packages, with fresh lists where the old ones do not lead to them.
@@ -11,7 +12,7 @@ APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-reco
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview images check test e2e bench lock schema clean
+.PHONY: help up stop down status ssh preview images check test e2e containers bench lock schema clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,18 +43,22 @@ ssh: .venv/ready  ## Log in to the cluster
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
 	@$(PY) -m images.build --stack $(STACK)
 
-check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (under two minutes)
+check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (three minutes)
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
 	@.venv/bin/mypy
 	@$(PY) -m pytest tests/unit -q
 
-test: check  ## Every test there is, on a real cluster of their own
-	@$(PY) -m pytest tests --ignore tests/unit -q
+# Side by side: both wait more than they compute.
+test: check  ## Every test there is
+	@$(MAKE) --no-print-directory --jobs=2 e2e containers
 
-e2e: .venv/ready  ## What users and operators see, on that cluster (ARGS="--keep -k resize")
-	@$(PY) -m pytest tests/e2e -q $(ARGS)
+e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
+	@$(PY) -m pytest tests/e2e tests/engine/kubernetes $(TIMES) $(ARGS)
+
+containers: .venv/ready  ## The parts one by one in containers of their own, and the engine on that cluster
+	@$(PY) -m pytest tests --ignore tests/unit --ignore tests/e2e --ignore tests/engine/kubernetes $(TIMES)
 
 bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
 	@$(PY) -m tests.bench
@@ -75,6 +80,9 @@ clean:  ## Remove the environment and every cache (after `make down`)
 	@python3 -m venv .venv 2>/dev/null || { $(call apt,python3-venv); python3 -m venv .venv; }
 	@.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@
+
+/usr/bin/rsync: # for the tests of files that come and go
+	@$(call apt,rsync)
 
 /usr/include/slurm/spank.h: # for the SPANK plugin's unit tests
 	@$(call apt,binutils gcc libc6-dev libslurm-dev make)
