@@ -1,13 +1,20 @@
 """What accounting costs, and how soon it answers; in containers, without Kubernetes."""
 
+import json
 import statistics
 import time
 from typing import Any
 
+import pytest
+import yaml
+from docker.models.containers import Container
+
 from tests.accounting.conftest import USERS, Cluster, accounted, one_cluster
 from tests.bench.figures import Figures, say
 from tests.bench.load import ROUNDS, SUBMITTERS, alternate
+from tests.e2e.cluster import ROOT
 from tests.slurmctld.conftest import eventually
+from tests.unit.components.graph import record, templates
 from tests.unit.components.stack import alone
 
 POOL = 128
@@ -29,6 +36,7 @@ def measure(figures: Figures) -> None:
     say(f"{JOBS} jobs with accounting and without, {ROUNDS} times")
     with one_cluster(accounted(as_by_default), room=None, pool=POOL) as cluster:
         with one_cluster(alone(), room=None) as without:
+            _weigh(cluster, without)
             took = alternate(lambda: _jobs(cluster), lambda: _jobs(without))
         ratio = statistics.median(none / some for some, none in took)
         figures.add("jobs per second, with accounting against without", ratio, at_least=0.95)
@@ -37,6 +45,38 @@ def measure(figures: Figures) -> None:
 
 def as_by_default(values: dict[str, Any]) -> None:
     values["accounting"] = {"gather_interval": 30}
+
+
+def _weigh(*clusters: Cluster) -> None:
+    """Lets the daemons compete for CPUs as their pods would in the dev stack."""
+    reserved = _reserved()
+    for cluster in clusters:
+        daemons: dict[str, Container] = {
+            "mariadbd": cluster.database.container.container,
+            "slurmdbd": cluster.dbd.container.container,
+            "slurmctld": cluster.slurmctld.container,
+            "slurmd": cluster.worker.container,
+        }
+        for name, container in daemons.items():
+            # As the kubelet makes shares of millicores.
+            container.update(cpu_shares=reserved[name] * 1024 // 1000)
+
+
+def _reserved() -> dict[str, int]:
+    """Millicores that the dev stack's containers reserve, by the container's name."""
+    values = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
+    with pytest.MonkeyPatch.context() as patch:
+        pods = templates(record(patch, {key: json.dumps(value) for key, value in values.items()}))
+    return {
+        container["name"]: _millicores(container["resources"]["requests"]["cpu"])
+        for pod in pods.values()
+        for container in pod["spec"]["containers"]
+        if "resources" in container
+    }
+
+
+def _millicores(cpu: str) -> int:
+    return int(cpu[:-1]) if cpu.endswith("m") else round(float(cpu) * 1000)
 
 
 def _jobs(cluster: Cluster) -> float:
