@@ -1,6 +1,5 @@
 """What accounting costs, and how soon it answers; in containers, without Kubernetes."""
 
-import json
 import statistics
 import time
 from typing import Any
@@ -15,7 +14,7 @@ from tests.bench.load import ROUNDS, SUBMITTERS, alternate
 from tests.e2e.cluster import ROOT
 from tests.slurmctld.conftest import eventually
 from tests.unit.components.graph import record, templates
-from tests.unit.components.stack import alone
+from tests.unit.components.stack import VALID, alone, config
 
 POOL = 128
 """MiB that the database has for tables, as in the dev stack."""
@@ -52,7 +51,7 @@ def _weigh(*clusters: Cluster) -> None:
     reserved = _reserved()
     for cluster in clusters:
         daemons: dict[str, Container] = {
-            "mariadbd": cluster.database.container.container,
+            "mariadb": cluster.database.container.container,
             "slurmdbd": cluster.dbd.container.container,
             "slurmctld": cluster.slurmctld.container,
             "slurmd": cluster.worker.container,
@@ -64,9 +63,12 @@ def _weigh(*clusters: Cluster) -> None:
 
 def _reserved() -> dict[str, int]:
     """Millicores that the dev stack's containers reserve, by the container's name."""
-    values = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
+    stack = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
+    values = {key.removeprefix("slurmstack:"): value for key, value in stack.items()}
+    # Its user's key is made by `make up`.
+    values["users"] = VALID["users"]
     with pytest.MonkeyPatch.context() as patch:
-        pods = templates(record(patch, {key: json.dumps(value) for key, value in values.items()}))
+        pods = templates(record(patch, config(base=values)))
     return {
         container["name"]: _millicores(container["resources"]["requests"]["cpu"])
         for pod in pods.values()
