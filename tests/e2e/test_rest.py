@@ -7,9 +7,10 @@ import pytest
 from agents.slurm import make_token
 from tests.e2e.cluster import Cluster, eventually
 
-URL = "http://rest:6820/slurm/v0.0.42"
+SLURMCTLD, SLURMDBD = "slurm/v0.0.42", "slurmdb/v0.0.42"
 GET_TOKEN = "unset SLURM_JWT; export $(scontrol token lifespan=600)"
-ASK = f'curl --silent --show-error --max-time 20 --header "X-SLURM-USER-TOKEN: $SLURM_JWT" {URL}'
+CURL = 'curl --silent --show-error --max-time 20 --header "X-SLURM-USER-TOKEN: $SLURM_JWT"'
+ASK = f"{CURL} http://rest:6820/{SLURMCTLD}"
 
 
 def test_a_user_submits_a_job_by_a_token_of_their_own(cluster: Cluster, folder: str) -> None:
@@ -34,6 +35,21 @@ def test_a_user_submits_a_job_by_a_token_of_their_own(cluster: Cluster, folder: 
     assert cluster.run(f"cat {folder}/out").splitlines() == ["researcher", folder]
 
 
+def test_how_a_job_ended_is_asked_of_accounting(cluster: Cluster, folder: str) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\nexit 3", "--job-name=on-record")
+    ask = f"{GET_TOKEN}; {CURL} http://rest:6820/{SLURMDBD}/job/{job}"
+
+    def state() -> list[str]:
+        jobs = json.loads(cluster.run(ask))["jobs"]
+        return [state for found in jobs for state in found["state"]["current"]]
+
+    eventually("it is on record", lambda: state() == ["FAILED"])
+    (found,) = json.loads(cluster.run(ask))["jobs"]
+    assert (found["name"], found["user"]) == ("on-record", "researcher")
+    assert found["exit_code"]["return_code"]["number"] == 3
+
+
+@pytest.mark.parametrize("asked", [f"{SLURMCTLD}/jobs/", f"{SLURMDBD}/jobs/"])
 @pytest.mark.parametrize(
     ("kind", "token"),
     [
@@ -44,8 +60,10 @@ def test_a_user_submits_a_job_by_a_token_of_their_own(cluster: Cluster, folder: 
     ],
     ids=["missing", "garbage", "expired", "foreign"],
 )
-def test_a_token_that_is_not_good_is_refused(cluster: Cluster, kind: str, token: str) -> None:
-    ask = f"SLURM_JWT={token}; {ASK}/jobs/"
+def test_a_token_that_is_not_good_is_refused(
+    cluster: Cluster, kind: str, token: str, asked: str
+) -> None:
+    ask = f"SLURM_JWT={token}; {CURL} http://rest:6820/{asked}"
     code = cluster.run(f"{ask} --output /dev/null --write-out '%{{http_code}}'")
     assert code == ("401" if kind == "missing" else "511")
     assert "job_id" not in cluster.run(ask)
