@@ -23,6 +23,8 @@ _DEAD = (
     "Unable to determine the device handle",
 )
 """Of what nvidia-smi says in place of its report (nvidia-smi(1), return values)."""
+_MPS = "nvidia-cuda-mps-server"
+"""The one process that waits on a GPU for jobs to come."""
 _LINK = re.compile(r"^\s+Link (\d+): (.*)$")
 
 
@@ -306,7 +308,8 @@ def busy(smi: str, processes: str, job: str, *, max_mib: float, shared: bool | N
 def _held(gpus: Sequence[Gpu], free: set[int], most: float) -> Iterator[str]:
     for gpu in gpus:
         used = gpu.number("FB Memory Usage/Used") or 0
-        pids = gpu.fields.get("Processes/Process ID", ())
-        if gpu.index in free and (pids or used > most):
-            whose = f", {len(pids)} processes" if pids else ""
+        names = gpu.fields.get("Processes/Process ID/Name", ())
+        own = [name for name in names if not name.endswith(_MPS)]
+        if gpu.index in free and (own or used > most):
+            whose = f", {len(own)} processes" if own else ""
             yield f"{gpu}: {used:g} MiB in use{whose}"

@@ -26,7 +26,8 @@ PATTERNS = (
     r"EDAC .*\bUE\b",
     r"nvme .*(?:controller is down|Device not ready|Disabling device after reset failure)",
     r"(?:I/O|critical medium) error, dev (?:nvme|sd)",
-    r"EXT4-fs error|XFS .*(?:Corruption|metadata I/O error)",
+    r"md/raid.*Disk failure",
+    r"EXT4-fs error|XFS .*(?:Corruption|metadata I/O error)|Remounting filesystem read-only",
 )
 """Regular expressions of lines by which the hardware, or a file system on it, is lost."""
 
