@@ -28,12 +28,13 @@ def read(path: Path) -> list[Chosen]:
     A name that this release does not know is another release's: settings come before images.
     """
     try:
-        found = json.loads(path.read_text())
+        found = dict[str, dict[str, Any]](json.loads(path.read_text()))
         return [_chosen(check, found[name]) for name, check in CHECKS.items() if name in found]
     except (OSError, TypeError, ValueError) as error:
         raise SettingsError(f"{path}: cannot be used: {' '.join(str(error).split())}") from error
 
 
 def _chosen(check: Check, given: Mapping[str, Any]) -> Chosen:
+    given = dict(given)
     limits = {name: given.get(name, default) for name, default in check.limits.items()}
     return Chosen(check, Effect(given.get("effect", check.effect)), limits)

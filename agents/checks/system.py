@@ -3,7 +3,7 @@
 What each text says stands with its reader, in `agents.checks.readers`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agents.checks.judging import UnknownError, earlier, jobs, listed, rows
 
@@ -11,13 +11,19 @@ SETTLED = 3600
 """Seconds after which all nodes have seen another generation of the jail, and its settings."""
 
 
-def disk(text: str, *, max_percent: float, max_inodes_percent: float) -> str | None:
-    """No file system is full, out of inodes, or read-only."""
-    return listed(_disks(text, max_percent, max_inodes_percent))
+def disk(
+    text: str, *, paths: Sequence[str], max_percent: float, max_inodes_percent: float
+) -> str | None:
+    """No file system of these paths is full, out of inodes, or read-only."""
+    return listed(_disks(text, paths, max_percent, max_inodes_percent))
 
 
-def _disks(text: str, most: float, most_inodes: float) -> Iterator[str]:
-    for used, used_inodes, mode, path in rows(text, 4):
+def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> Iterator[str]:
+    found = {path: values for *values, path in rows(text, 4)}
+    for path in paths:
+        if path not in found:
+            raise UnknownError(f"nothing is known of {path}")
+        used, used_inodes, mode = found[path]
         if mode == "ro":
             yield f"{path} is read-only"
         elif float(used) > most:

@@ -9,8 +9,9 @@ from tests.unit.agents.checks.recordings import BUSY, IDLE
 # --- Disks ---------------------------------------------------------------------------------------
 
 
-def disk(text: str) -> str | None:
-    return system.disk(text, max_percent=95, max_inodes_percent=95)
+def disk(text: str, *further: str) -> str | None:
+    paths = [*(line.split(None, 3)[3] for line in text.splitlines()), *further]
+    return system.disk(text, paths=paths, max_percent=95, max_inodes_percent=95)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,11 @@ def disk(text: str) -> str | None:
 )
 def test_a_disk_fails_that_is_full_out_of_inodes_or_read_only(text: str, wrong: str | None) -> None:
     assert disk(text) == wrong
+
+
+def test_a_disk_of_which_nothing_was_read_leaves_all_open() -> None:
+    with pytest.raises(UnknownError, match="nothing is known of /data"):
+        disk("1 1 rw /\n", "/data")
 
 
 # --- Memory --------------------------------------------------------------------------------------
