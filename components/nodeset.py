@@ -48,6 +48,8 @@ class NodesetArgs:
     """ConfigMap with passwd and group."""
     scripts: pulumi.Input[str]
     """ConfigMap with the scripts that slurmd and tasks run."""
+    checks: str
+    """What the settings say of its checks; "" for none."""
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
     jail_claim: pulumi.Input[str]
@@ -75,7 +77,10 @@ class Nodeset(pulumi.ComponentResource):
         isolation = k8s.core.v1.ConfigMap(
             f"{name}-isolation",
             metadata={"name": f"{settings.name}-isolation", "namespace": args.namespace},
-            data={c.NODE_OPTIONS: node_options(settings, args.submounts)},
+            data={
+                c.NODE_OPTIONS: node_options(settings, args.submounts),
+                **({c.NODE_CHECKS: args.checks} if args.checks else {}),
+            },
             opts=pulumi.ResourceOptions(parent=self),
         )
         k8s.apps.v1.StatefulSet(

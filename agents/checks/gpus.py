@@ -289,7 +289,7 @@ def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
             yield f"{gpu}: memory {memory:g} °C"
 
 
-def busy(smi: str, processes: str, job: str, *, max_mib: float, shared: bool | None) -> str | None:
+def busy(smi: str, processes: str, job: str, *, max_mib: float, shared: bool) -> str | None:
     """No GPU works for nobody: neither on a node without jobs, nor around a job on the job's own.
 
     `job` has the indexes of the GPUs of the job that begins or has just ended. A container sees no

@@ -67,14 +67,14 @@ def _percent(part: int, whole: int) -> int:
 
 
 def memory(_: Limits, root: Path = Path("/")) -> str:
-    """In MiB: what is `available` on the machine, and the pod's `limit` and what of it is `used`.
+    """In MiB: the `limit` of the pod, or what the machine has, and what of it is `free`.
 
-    Pages of files that the kernel can drop at once do not count. A pod without a limit has none.
+    Pages of files that the kernel can drop at once are free.
     """
     meminfo = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
-    found = {"available": int(meminfo["MemAvailable"].split()[0]) // 1024}
+    limit, free = (int(meminfo[name].split()[0]) // 1024 for name in ("MemTotal", "MemAvailable"))
     cgroup = root / "sys/fs/cgroup"
-    for folder, limit, used, cache in (
+    for folder, most, usage, cache in (
         (cgroup, "memory.max", "memory.current", "inactive_file"),
         (
             cgroup / "memory",
@@ -83,17 +83,18 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
             "total_inactive_file",
         ),
     ):
-        if (folder / limit).exists():
-            most = (folder / limit).read_text().strip()
+        if (folder / most).exists():
+            text = (folder / most).read_text().strip()
             counts = dict(
                 line.split() for line in (folder / "memory.stat").read_text().splitlines()
             )
-            taken = int((folder / used).read_text()) - int(counts[cache])
+            used = int((folder / usage).read_text()) - int(counts[cache])
             # Version 1 shows no limit as a number that no machine reaches.
-            if most != "max" and int(most) < 1 << 60:
-                found |= {"limit": int(most) // _MIB, "used": taken // _MIB}
+            if text != "max" and int(text) // _MIB < limit:
+                limit = int(text) // _MIB
+                free = min(free, limit - used // _MIB)
             break
-    return "".join(f"{name} {value}\n" for name, value in found.items())
+    return f"limit {limit}\nfree {free}\n"
 
 
 def processes(_: Limits, proc: Path = Path("/proc"), state: Path = STATE) -> str:

@@ -32,17 +32,14 @@ def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> 
             yield f"{path} is out of inodes ({used_inodes} %)"
 
 
-def memory(text: str, processes: str, *, expected: float | None, min_percent: float) -> str | None:
-    """A node without jobs has the memory, in MiB, that Slurm gives to jobs."""
+def memory(text: str, processes: str, *, min_percent: float) -> str | None:
+    """Of the memory that it may have, a node without jobs has most free."""
     if jobs(processes):
         raise UnknownError("jobs are running")
     found = {name: int(value) for name, value in rows(text, 2)}
-    free = found["available"]
-    if "limit" in found:
-        free = min(free, found["limit"] - found["used"])
-    if expected is None or free >= expected * min_percent / 100:
+    if found["free"] >= found["limit"] * min_percent / 100:
         return None
-    return f"{free} of {expected:g} MiB are free on an idle node"
+    return f"{found['free']} of {found['limit']} MiB are free on an idle node"
 
 
 def clock(jail: str, *, max_offset: float) -> str | None:

@@ -138,7 +138,15 @@ CASES: list[tuple[str, Values]] = [
     ("room for many jobs", slurm(max_jobs=200_000)),
     ("prolog and epilog", slurm(prolog=SCRIPT, epilog=SCRIPT)),
     ("prolog and epilog of tasks", slurm(task_prolog=SCRIPT, task_epilog=SCRIPT)),
-    ("a health check", slurm(health_check={**SCRIPT, "interval": 60, "node_states": ["idle"]})),
+    ("no checks", lambda values: values.update(health={"enabled": False})),
+    (
+        "checks around jobs beside the site's own scripts",
+        lambda values: (
+            slurm(prolog=SCRIPT, epilog=SCRIPT)(values),
+            values.update(health={"interval": 30, "node_states": ["idle"], "script": SCRIPT}),
+            values["nodesets"][0].update(checks={"infiniband-link": {}}),
+        ),
+    ),
     ("a Lua script for submitted jobs", slurm(job_submit_lua={"text": LUA})),
     ("cgroups as they are found", slurm(cgroups="auto")),
     ("cgroups v1", slurm(cgroups="v1")),

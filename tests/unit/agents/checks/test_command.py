@@ -258,7 +258,7 @@ def test_after_an_intervals_pass_the_sites_own_script_is_run(node: Node) -> None
     script.write_text("#!/bin/sh\necho site\n")
     script.chmod(0o755)
 
-    assert start(node, "interval", given=here(node, 100))== "site\n"
+    assert start(node, "interval", given=here(node, 100)) == "site\n"
     assert "site" not in start(node, "prolog", given=here(node, 100))
 
 

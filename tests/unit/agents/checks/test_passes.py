@@ -39,7 +39,7 @@ def test_a_check_passes_or_fails_by_what_was_read() -> None:
         ("gpu-count", None, "nvidia-smi does not answer within 6 s"),
         ("disk", Reading("many 1 rw /\n"), "disks: not understood: "),
         ("disk", Reading(""), "nothing is known of /"),
-        ("memory", Reading("available many\n"), "memory/processes: not understood: "),
+        ("memory", Reading("limit many\n"), "memory/processes: not understood: "),
     ],
 )
 def test_what_cannot_be_told_is_neither_good_nor_bad(

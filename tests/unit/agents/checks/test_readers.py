@@ -73,7 +73,7 @@ def test_memory_is_the_machines_and_the_pods_by_either_version_of_cgroups(tmp_pa
         },
     )
 
-    expected = "available 20000\nlimit 1024\nused 256\n"
+    expected = "limit 1024\nfree 768\n"
     assert readers.memory({}, one) == readers.memory({}, two) == expected
 
 
@@ -90,7 +90,7 @@ def test_a_pod_without_a_limit_has_the_machines_memory(limit: str, tmp_path: Pat
         },
     )
 
-    assert readers.memory({}, tmp_path) == "available 20000\n"
+    assert readers.memory({}, tmp_path) == "limit 32000\nfree 20000\n"
 
 
 def stat_line(pid: int, name: str, state: str, start: int) -> str:
