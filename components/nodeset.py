@@ -30,6 +30,8 @@ SLURMD_CAPABILITIES = (
     # Priorities of jobs, and looking at processes of other users.
     "SYS_NICE",
     "SYS_PTRACE",
+    # Checks read the kernel's log.
+    "SYSLOG",
 )
 _STOP_MARGIN = 60
 """Seconds past the drain grace that a pod has to delete its record and stop slurmd."""

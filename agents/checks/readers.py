@@ -27,7 +27,7 @@ JOBS: Final = "slurm-jobs"
 STATE: Final = Path("/run/slurmstack/checks")
 """What readers remember, and their locks."""
 _MIB = 1024 * 1024
-_MUNGE = ("sh", "-c", "munge --no-input | unmunge --no-output")
+_MUNGE = ("sh", "-c", "munge --no-input | unmunge")
 
 Limits = Mapping[str, Mapping[str, Any]]
 """Limits of the checks that are on, by the checks' names."""
