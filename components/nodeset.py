@@ -30,6 +30,8 @@ SLURMD_CAPABILITIES = (
     # Priorities of jobs, and looking at processes of other users.
     "SYS_NICE",
     "SYS_PTRACE",
+    # Checks read the kernel's log.
+    "SYSLOG",
 )
 _STOP_MARGIN = 60
 """Seconds past the drain grace that a pod has to delete its record and stop slurmd."""
@@ -48,6 +50,8 @@ class NodesetArgs:
     """ConfigMap with passwd and group."""
     scripts: pulumi.Input[str]
     """ConfigMap with the scripts that slurmd and tasks run."""
+    checks: str
+    """What the settings say of its checks; "" for none."""
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
     jail_claim: pulumi.Input[str]
@@ -75,7 +79,10 @@ class Nodeset(pulumi.ComponentResource):
         isolation = k8s.core.v1.ConfigMap(
             f"{name}-isolation",
             metadata={"name": f"{settings.name}-isolation", "namespace": args.namespace},
-            data={c.NODE_OPTIONS: node_options(settings, args.submounts)},
+            data={
+                c.NODE_OPTIONS: node_options(settings, args.submounts),
+                **({c.NODE_CHECKS: args.checks} if args.checks else {}),
+            },
             opts=pulumi.ResourceOptions(parent=self),
         )
         k8s.apps.v1.StatefulSet(

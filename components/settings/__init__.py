@@ -13,6 +13,7 @@ from components.settings.accounting import (
     ExternalDatabase,
 )
 from components.settings.directory import Directory
+from components.settings.health import Health
 from components.settings.isolation import Isolation
 from components.settings.login import Login
 from components.settings.models import (
@@ -52,6 +53,7 @@ __all__ = [
     "ExternalDatabase",
     "Gpus",
     "Group",
+    "Health",
     "Isolation",
     "Jail",
     "LocalCluster",

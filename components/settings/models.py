@@ -11,6 +11,7 @@ from components.conventions import CLUSTER_DOMAIN, JAIL, USER_IDS, node_names
 from components.settings.accounting import Accounting
 from components.settings.accounts import NORMAL
 from components.settings.directory import Directory
+from components.settings.health import Health
 from components.settings.login import Login
 from components.settings.nodesets import Nodeset
 from components.settings.partitions import Partition
@@ -216,6 +217,7 @@ class Settings(Model):
     partitions: tuple[Partition, ...] = ()
     """By default one partition, `main`, over all nodesets."""
     slurm: Slurm = Field(default_factory=Slurm)
+    health: Health = Field(default_factory=Health)
     auth: Auth = Field(default_factory=Auth)
     accounting: Accounting = Field(default_factory=Accounting)
     rest: Rest = Field(default_factory=Rest)

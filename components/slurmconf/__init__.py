@@ -14,6 +14,7 @@ from components.slurmconf.accounting import (
     backup_files,
 )
 from components.slurmconf.accounts import wanted_accounts
+from components.slurmconf.checks import AROUND_JOBS, around_jobs, node_checks
 from components.slurmconf.isolation import node_options
 from components.slurmconf.nodes import (
     gres_lines,
@@ -37,6 +38,7 @@ __all__ = [
     "config_mark",
     "max_node_count",
     "memory_per_cpu",
+    "node_checks",
     "node_conf",
     "node_options",
     "real_memory",
@@ -69,6 +71,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         "plugstack.conf": render("plugstack.conf", _plugstack(settings)),
         "slurm.conf": _slurm_conf(settings, mark),
         **script_files(settings, root, SHIPPED),
+        **(AROUND_JOBS if around_jobs(settings) else {}),
     }
     if gres_types(settings):
         nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
@@ -125,7 +128,9 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "preempt_mode": _preempt_mode(settings),
         "tres_weights": ",".join(f"{name}={n}" for name, n in sorted(slurm.priority.tres.items())),
         "scripts": script_paths(settings),
-        "health_check_states": _health_check_states(settings),
+        "checks_around_jobs": around_jobs(settings),
+        "health_check_states": ",".join(state.upper() for state in settings.health.node_states),
+        "health": settings.health,
         "accounting_lines": accounting_lines(settings),
     }
 
@@ -146,11 +151,6 @@ def _preempt_mode(settings: Settings) -> str:
         return "OFF"
     modes = {preemption.mode, *(partition.preempt_mode for partition in settings.partitions)}
     return preemption.mode.upper() + (",GANG" if "suspend" in modes else "")
-
-
-def _health_check_states(settings: Settings) -> str:
-    check = settings.slurm.health_check
-    return ",".join(state.upper() for state in check.node_states) if check else ""
 
 
 # --- The others ----------------------------------------------------------------------------------

@@ -118,6 +118,7 @@ FULL: dict[str, Any] = {
                 "overlay": True,
                 "shared": ["/home"],
             },
+            "checks": {"gpu-xid": {"xids": [79]}, "infiniband-link": {"ports": 8}},
         },
         {
             "name": "slices",
@@ -187,7 +188,6 @@ FULL: dict[str, Any] = {
         "epilog": {**_SCRIPT},
         "task_prolog": {**_SCRIPT},
         "task_epilog": {**_SCRIPT},
-        "health_check": {**_SCRIPT, "interval": 60, "node_states": ["idle"]},
         "job_submit_lua": {"text": _LUA},
         "topology": {
             "kind": "tree",
@@ -201,6 +201,13 @@ FULL: dict[str, Any] = {
         "private_data": ["jobs", "nodes", "users"],
         "cgroups": "v2",
         "extra": {"slurm.conf": ["KillWait=60"]},
+    },
+    "health": {
+        "enabled": True,
+        "interval": 30,
+        "node_states": ["idle", "mixed"],
+        "checks": {"disk": {"max_percent": 90, "effect": "report"}, "munge": False},
+        "script": {**_SCRIPT},
     },
     "auth": {"type": "munge", "rotations": ["2026-12-01T03:00:00Z"]},
     "rest": {"replicas": 2, "jwks": "keys.json", "user_claim": "name"},

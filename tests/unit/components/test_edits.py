@@ -58,6 +58,8 @@ NOTHING = does()
 CONF = and_conf(NOTHING)
 SCRIPTS = does(updated={"config-scripts"})
 ISOLATION = does(updated={"nodeset-big-isolation"})
+CHECKED = does(updated={"nodeset-big-isolation", "nodeset-cpu-isolation"})
+DISK = {"disk": {"max_percent": 80}}
 SUBMOUNT = does(rolled={"login-sshd", *NODESETS}, replaced={"jail-populate"})
 ASSOCIATIONS = does(updated={"accounts-wanted"}, replaced={"accounts-apply"})
 ACCOUNTS = does(
@@ -289,17 +291,17 @@ EDITS = [
     ),
     Edit("nodes get more memory", big(memory="128GiB"), described(BIG)),
     Edit("nodes are told their sockets", big(sockets=2), described(BIG)),
-    Edit("nodes get GPUs", big(gpus=H100), and_conf(described(BIG))),
+    Edit("nodes get GPUs", big(gpus=H100), both(and_conf(described(BIG)), ISOLATION)),
     Edit(
         "nodes get fewer GPUs",
         big(gpus={**H100, "count": 4}),
-        and_conf(described(BIG)),
+        both(and_conf(described(BIG)), ISOLATION),
         given=big(gpus=H100),
     ),
     Edit(
         "GPUs are shared",
         big(gpus={**H100, "shards": 4}),
-        and_conf(described(BIG)),
+        both(and_conf(described(BIG)), ISOLATION),
         given=big(gpus=H100),
     ),
     Edit("nodes get a feature", big(features=["fast", "avx512"]), described(BIG)),
@@ -411,12 +413,21 @@ EDITS = [
         given=slurm(task_prolog=TRUE),
     ),
     Edit("a task epilog is added", slurm(task_epilog=TRUE), and_conf(SCRIPTS)),
-    Edit("nodes are looked after", slurm(health_check=TRUE), and_conf(SCRIPTS)),
+    Edit("nodes are not looked after", top(health={"enabled": False}), both(CONF, CHECKED)),
+    Edit("nodes are looked after less often", top(health={"interval": 600}), CONF),
+    Edit("nodes are looked after by a script as well", top(health={"script": TRUE}), SCRIPTS),
     Edit(
-        "nodes are looked after less often",
-        slurm(health_check={**TRUE, "interval": 600}),
-        CONF,
-        given=slurm(health_check=TRUE),
+        "nodes are looked after by a script alone",
+        top(health={"enabled": False, "script": TRUE}),
+        both(and_conf(SCRIPTS), CHECKED),
+    ),
+    Edit("a check knows another limit", top(health={"checks": DISK}), CHECKED),
+    Edit("a check knows another limit on a nodeset", big(checks=DISK), ISOLATION),
+    Edit("a check is off on a nodeset", big(checks={"munge": False}), ISOLATION),
+    Edit(
+        "a nodeset has checks around jobs",
+        big(checks={"infiniband-link": {}}),
+        both(CONF, ISOLATION),
     ),
     Edit("jobs are looked at when they are submitted", slurm(job_submit_lua=LUA), CONF),
     Edit("nodes have a topology", slurm(topology=TREE), CONF, given=STATIC),
@@ -478,11 +489,15 @@ EDITS = [
     ),
     # --- Volumes
     Edit("the jail grows", top(jail={"size": "200GiB"}), does(updated={"jail-claim"})),
-    Edit("the jail is filled again", top(jail={"refresh": 1}), does(replaced={"jail-populate"})),
+    Edit(
+        "the jail is filled again",
+        top(jail={"refresh": 1}),
+        both(does(replaced={"jail-populate"}), CHECKED),
+    ),
     Edit(
         "the jail gets its system files from before back",
         top(jail={"refresh": 1}),
-        does(replaced={"jail-populate"}),
+        both(does(replaced={"jail-populate"}), CHECKED),
         given=top(jail={"refresh": 2}),
     ),
     Edit("the jail gets a further volume", submount(), SUBMOUNT),
