@@ -101,6 +101,10 @@ class Client:
         """
         self._update(node, {"state": ["RESUME"]}, repeat=False)
 
+    def down(self, node: str, reason: str) -> None:
+        """Declares a node lost: its jobs are killed, and requeued if they may be."""
+        self._update(node, {"state": ["DOWN"], "reason": reason}, repeat=True)
+
     def annotate(self, node: str, *, comment: str | None = None, extra: str | None = None) -> None:
         """Sets a node's comment or its `extra` field; what is None stays as it is."""
         fields = {"comment": comment, "extra": extra}
