@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from agents.drains import is_own
 from agents.reconciler.actions import (
+    Action,
     Drain,
     Forget,
     Lift,
