@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from agents.drains import KUBERNETES, is_own
 from agents.reconciler.actions import Action, Drain, Forget, Lift, Mark, Requeue, Unmark, Withdraw
@@ -133,8 +132,7 @@ def _is_marked(machine: Machine) -> bool:
 
 
 def _is_hardware(view: View, wanted: Wanted) -> bool:
-    name = view.failed_check
-    return name is not None and any(fnmatchcase(name, pattern) for pattern in wanted.hardware)
+    return view.failed_check in wanted.hardware
 
 
 def _was_seen_here(view: View) -> bool:

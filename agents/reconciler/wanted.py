@@ -43,8 +43,8 @@ class Wanted(BaseModel):
     """Keys of annotations and taints of machines by which maintenance is announced."""
     conditions: Mapping[str, str]
     """Conditions of machines that are faults when they are true, with the name of the cause."""
-    hardware: tuple[str, ...]
-    """Checks that speak of the machine and not of the pod, as patterns of their names."""
+    hardware: frozenset[str]
+    """Checks that speak of the machine and not of the pod."""
     ladder: tuple[Step, ...]
     ladders: Mapping[str, tuple[Step, ...]]
     """Ladders of single causes, in place of `ladder`."""

@@ -91,7 +91,7 @@ def wanted(replicas: int = 3, **fields: Any) -> Wanted:
             "share": 1.0,
             "maintenance": ["lab.example/maintenance"],
             "conditions": {"DiskPressure": "disk-pressure"},
-            "hardware": ["gpu-*"],
+            "hardware": ["gpu-xid"],
             "ladder": ["recheck", "restart", "restart"],
             "ladders": {},
             "back_off": 300,
