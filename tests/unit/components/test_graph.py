@@ -92,7 +92,9 @@ def test_no_secret_comes_from_a_resource_whose_id_would_give_it_away(graph: Grap
 
 def test_no_container_is_privileged_and_all_drop_what_they_are_not_given(graph: Graph) -> None:
     for name, spec in pod_specs(graph).items():
-        assert spec["automountServiceAccountToken"] is False, name
+        asks_kubernetes = name in ("reconciler-agent", "reconciler-after-deploy")
+        assert spec["automountServiceAccountToken"] is asks_kubernetes, name
+        assert asks_kubernetes == ("serviceAccountName" in spec), name
         for container in containers(spec):
             context = container["securityContext"]
             assert context["privileged"] is False, (name, container["name"])
@@ -478,7 +480,7 @@ def test_a_config_edit_leaves_slurmctld_itself_alone(monkeypatch: pytest.MonkeyP
     }
     assert changed == {
         *("config-candidate", "config-check"),
-        *("controller-config", "controller-config-in-force"),
+        *("controller-config", "controller-config-in-force", "reconciler-after-deploy"),
     }
 
 
@@ -495,7 +497,7 @@ def test_a_resize_changes_only_the_replicas(monkeypatch: pytest.MonkeyPatch) -> 
     changed = [
         new.name for old, new in zip(_sorted(before), _sorted(after), strict=True) if old != new
     ]
-    assert changed == ["nodeset-cpu-slurmd", "reconciler-nodesets"]
+    assert changed == ["nodeset-cpu-slurmd", "reconciler-after-deploy", "reconciler-nodesets"]
     assert after.one("nodeset-cpu-slurmd").inputs["spec"]["replicas"] == 3
 
 
