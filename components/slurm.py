@@ -219,8 +219,8 @@ class Slurm(pulumi.ComponentResource):
             NodeSshArgs(self.namespace, reached if settings.login.ssh_to_nodes else ()),
             child,
         )
-        nodesets = [
-            Nodeset(
+        nodesets = {
+            nodeset.name: Nodeset(
                 f"nodeset-{nodeset.name}",
                 NodesetArgs(
                     namespace=self.namespace,
@@ -241,7 +241,7 @@ class Slurm(pulumi.ComponentResource):
                 child,
             )
             for nodeset in settings.nodesets
-        ]
+        }
         login = Login(
             "login",
             LoginArgs(
@@ -285,7 +285,7 @@ class Slurm(pulumi.ComponentResource):
                 rest_url=rest.url,
                 settings=settings.reconciler,
                 wanted=wanted_nodes(settings),
-                marks=[configuration_mark, *(nodeset.mark for nodeset in nodesets)],
+                marks=[configuration_mark, *(made.mark for _, made in sorted(nodesets.items()))],
             ),
             child,
         )

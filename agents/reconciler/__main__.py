@@ -91,6 +91,9 @@ class Reconciler:
         if dry_run:
             return Pass(made, ())
         notes = self.carrier.carry(made, kept, observed.machines, asked.replace)
+        if made.actions:
+            done = [str(action) for action in made.actions]
+            self.carrier.event("Normal", "Reconciled", "\n".join((*done, *notes)))
         return Pass(made, tuple(notes))
 
     def await_rollout(self, sleep: Callable[[float], None]) -> None:

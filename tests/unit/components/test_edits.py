@@ -49,7 +49,7 @@ FILES = {
 def does(**names: Iterable[str]) -> Effect:
     """An effect; whatever is done to nodes, they are looked at when it is over."""
     found = Effect(**{kind: frozenset(found) for kind, found in names.items()})
-    to_nodes = ASKED_FOR in found.updated or found.rolled & NODESETS
+    to_nodes = ASKED_FOR in found.updated or NODESETS & (found.rolled | found.replaced)
     return replace(found, replaced=found.replaced | {AFTER_DEPLOY}) if to_nodes else found
 
 
@@ -536,7 +536,7 @@ EDITS = [
     Edit(
         "a further volume of the jail is another one",
         submount(claim="other"),
-        replace(SUBMOUNT, replaced=frozenset()),
+        replace(SUBMOUNT, replaced=frozenset({AFTER_DEPLOY})),
         given=submount(),
     ),
     Edit(
@@ -553,7 +553,7 @@ EDITS = [
     Edit(
         "homes are to be on a volume of their own",
         submount(path="/home"),
-        replace(SUBMOUNT, replaced=frozenset({"jail-populate", "jail-homes"})),
+        replace(SUBMOUNT, replaced=SUBMOUNT.replaced | {"jail-homes"}),
     ),
     Edit(
         "jobs that write to a layer of their own get a volume to share",

@@ -82,7 +82,7 @@ class World:
         answer = self.refused.get(asked)
         if isinstance(answer, Exception):
             raise answer
-        return answer  # type: ignore[no-any-return]
+        return answer
 
 
 def carrier(world: World, hook: Any = None) -> Carrier:

@@ -182,7 +182,8 @@ def test_after_a_deploy_the_report_is_left_where_it_is_read(at: Setting) -> None
 
     assert at.run("--after-deploy") == 0, "a node that is out is no failure of the deploy"
     (report,) = at.kubernetes.reports
-    (event,) = at.kubernetes.events
+    acted, event = at.kubernetes.events
+    assert acted["message"].startswith("cpu-1: drained: slurmstack:kubernetes:cordoned")
     assert report.splitlines()[0] == "2 of 2 nodes are in service"
     assert "cpu-1: cordoned" in report
     assert (event["type"], event["message"]) == ("Warning", report)

@@ -65,9 +65,9 @@ def test_init_is_asked_first_and_the_kernel_when_it_has_not_done_it(
             done.append(how)
             return 0
 
-    monkeypatch.setattr(rebooter.os, "sync", lambda: done.append("sync"))
-    monkeypatch.setattr(rebooter.os, "kill", lambda *call: done.append(call))
-    monkeypatch.setattr(rebooter.ctypes, "CDLL", Libc)
+    monkeypatch.setattr("os.sync", lambda: done.append("sync"))
+    monkeypatch.setattr("os.kill", lambda *call: done.append(call))
+    monkeypatch.setattr("ctypes.CDLL", Libc)
     monkeypatch.setattr(rebooter, "ORDERLY", 0)
     stopped, running = threading.Event(), threading.Event()
     stopped.set()
@@ -86,9 +86,9 @@ def test_a_reboot_that_the_kernel_refuses_is_an_error(monkeypatch: pytest.Monkey
         def reboot(self, _how: int) -> int:
             return -1
 
-    monkeypatch.setattr(rebooter.os, "sync", lambda: None)
-    monkeypatch.setattr(rebooter.os, "kill", lambda *_: None)
-    monkeypatch.setattr(rebooter.ctypes, "CDLL", Libc)
+    monkeypatch.setattr("os.sync", lambda: None)
+    monkeypatch.setattr("os.kill", lambda *_: None)
+    monkeypatch.setattr("ctypes.CDLL", Libc)
     monkeypatch.setattr(rebooter, "ORDERLY", 0)
 
     with pytest.raises(OSError, match="reboot"):
