@@ -31,6 +31,8 @@ class ReconcilerArgs:
 class Reconciler(pulumi.ComponentResource):
     """One pod that looks after nodes for good, and a Job that does so once a deploy is over.
 
+    A pod that stays, since starting one takes longer than a look does.
+
     They alone have credentials of Kubernetes' API, with the rights to what agents/reconciler does;
     where a ladder has a reboot, a rebooter on each Kubernetes node may read Nodes besides.
     """

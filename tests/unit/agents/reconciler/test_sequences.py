@@ -94,6 +94,7 @@ EVENTS: list[Event] = [
     lambda world, box, _: world.begin_job(box),
     lambda _world, box, __: setattr(box, "jobs", 0),
     lambda world, box, _: world.fall_silent(box),
+    lambda _world, box, __: setattr(box, "is_silent", True),
     lambda world, box, _: world.come_back(box),
     lambda world, box, _: world.come_back(box),
     lambda world, box, _: world.time_out(box),
