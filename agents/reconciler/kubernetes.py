@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic_core import from_json
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its service account's token and the API's certificate authority."""
@@ -99,7 +100,7 @@ class Api:
                     **({"Content-Type": kind} if body is not None else {}),
                 },
             )
-            answer = response.json()
+            answer = from_json(response.content)
         except (httpx.TransportError, OSError) as error:
             raise KubernetesError(asked, str(error) or type(error).__name__) from error
         except ValueError as error:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from agents.slurm import dataparser
 from agents.slurm.dataparser import Answer
@@ -206,7 +207,7 @@ class Client:
     def _answer(self, asked: str, response: httpx.Response) -> Answer:
         """What a response says. Raises SlurmError unless it is all well."""
         try:
-            content = response.json()
+            content = from_json(response.content)
         except ValueError:
             content = None
         answer: Answer = content if isinstance(content, dict) else {}
