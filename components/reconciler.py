@@ -89,7 +89,8 @@ class Reconciler(pulumi.ComponentResource):
                 parent=self,
                 depends_on=[agent],
                 delete_before_replace=True,
-                custom_timeouts=pulumi.CustomTimeouts(create=f"{_deadline(args.settings)}s"),
+                # Kubernetes is to give it up first, and says why.
+                custom_timeouts=pulumi.CustomTimeouts(create=f"{_deadline(args.settings) + 60}s"),
             ),
         )
         if "reboot" in args.settings.steps():

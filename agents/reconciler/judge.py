@@ -122,6 +122,21 @@ class View:
         return cause_of(self.reason, CHECK) if self.is_drained else None
 
     @property
+    def failing(self) -> str | None:
+        """The check that keeps it out: that of its drain, or another that fails since."""
+        name, evidence = self.failed_check, self.evidence
+        ours = name is not None or self.has_drain_of_kubernetes
+        if ours and self._is_fresh and evidence and evidence.failed and name not in evidence.failed:
+            return evidence.failed[0]
+        return name
+
+    @property
+    def _is_fresh(self) -> bool:
+        """Whether its checks have run since it was drained."""
+        evidence, since = self.evidence, self.record.reason_time if self.record else None
+        return evidence is not None and since is not None and evidence.at > since.timestamp()
+
+    @property
     def evidence(self) -> Evidence | None:
         return Evidence.parse(self.record.extra) if self.record else None
 
@@ -131,13 +146,11 @@ class View:
 
         Kubernetes' own word is enough for a drain of its own where no checks run.
         """
-        evidence, record = self.evidence, self.record
-        if evidence is None or record is None:
+        evidence = self.evidence
+        if evidence is None:
             return self.failed_check is None
-        since = record.reason_time
-        if since is None or evidence.at <= since.timestamp() or evidence.failed:
-            return False
-        return self.failed_check not in evidence.unknown
+        passed = not evidence.failed and self.failed_check not in evidence.unknown
+        return self._is_fresh and passed
 
     @property
     def may_be_lifted(self) -> bool:
@@ -235,10 +248,13 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
     if view.is_foreign:
         who = f", by {record.reason_user}" if record.reason_user else ""
         yield Finding("drained", Kind.HELD, f"{record.reason or 'no reason given'}{who}")
-    elif view.failed_check:
-        text = view.reason.removeprefix(f"{CHECK}{view.failed_check}").lstrip(": ")
+    elif failing := view.failing:
+        drained_for = f"{CHECK}{failing}"
+        since = "it fails since the node was drained"
+        text = view.reason.removeprefix(drained_for).lstrip(": ")
         # What has passed since is no more than waited for: Kubernetes may still want it out.
-        yield Finding(view.failed_check, Kind.HELD if view.has_passed else Kind.FAULT, text)
+        kind = Kind.HELD if view.has_passed else Kind.FAULT
+        yield Finding(failing, kind, text if view.reason.startswith(drained_for) else since)
     elif view.has_drain_of_kubernetes and not machines:
         cause = cause_of(view.reason, KUBERNETES) or "unnamed"
         yield Finding(cause, Kind.HELD, "it is over; the node comes back when its checks pass")

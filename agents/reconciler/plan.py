@@ -80,9 +80,10 @@ def _drains(nodes: Iterable[View], room: Room) -> tuple[list[Drain], set[str]]:
     asked = [
         (finding.cause != NOT_READY, view.name, finding)
         for view in nodes
-        if view.record and not view.is_drained and not view.reason and not _is_leaving(view)
+        if view.record and not view.is_drained and not view.reason
         for finding in [next((one for one in view.findings if one.drains), None)]
-        if finding
+        # From a dead machine no pod takes its leave.
+        if finding and (finding.cause == NOT_READY or not _is_leaving(view))
     ]
     drains, refused = [], set()
     for _, name, finding in sorted(asked, key=lambda one: one[:2]):

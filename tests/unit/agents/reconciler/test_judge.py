@@ -232,6 +232,23 @@ LOST = machine("machine-1", conditions={**READY, "DiskPressure": Condition("Unkn
 
 
 @pytest.mark.parametrize(
+    ("reason", "failed", "cause"),
+    [
+        (CHECK, ["disk"], "disk"),
+        (CHECK, ["clock", "disk"], "disk"),
+        (CHECK, ["clock"], "clock"),
+        (CORDON, ["clock"], "clock"),
+    ],
+)
+def test_a_check_that_fails_on_a_drained_node_is_the_cause_that_it_is_out_for(
+    reason: str, failed: list[str], cause: str
+) -> None:
+    found = view(observed(drained("cpu-1", reason, extra=evidence(SINCE + 1, failed=failed))))
+
+    assert [(one.cause, one.kind) for one in found.findings] == [(cause, Kind.FAULT)]
+
+
+@pytest.mark.parametrize(
     "seen",
     [
         observed(PASSED, machine("machine-1", is_cordoned=True)),

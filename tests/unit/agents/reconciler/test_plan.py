@@ -86,6 +86,12 @@ def test_a_node_that_leaves_is_let_go() -> None:
     assert actions(seen) == []
 
 
+def test_a_node_whose_pod_cannot_leave_a_dead_machine_is_drained() -> None:
+    seen = observed(machine("machine-1", conditions=DEAD), pod("cpu-1", leaves=NOW + 60))
+
+    assert [type(one) for one in actions(seen)] == [Drain]
+
+
 def test_a_drain_that_may_be_lifted_is_lifted_as_it_was_seen() -> None:
     reason = "slurmstack:check:disk: full"
     seen = observed(drained("cpu-1", reason, extra=evidence(SINCE + 1)))
