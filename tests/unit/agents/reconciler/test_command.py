@@ -1,16 +1,19 @@
 """The command: what it tells, how it ends, and how it waits for a roll-out."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents.reconciler import __main__ as command
+from agents.reconciler import report
 from agents.reconciler.__main__ import Reconciler
 from agents.reconciler.carry import Place
 from agents.reconciler.kubernetes import KubernetesError
 from agents.reconciler.memory import dumps
+from agents.reconciler.plan import plan
 from agents.reconciler.rollout import is_coming, nodesets_rolling
 from agents.reconciler.wanted import WantedError, read
 from components import conventions as c
@@ -172,6 +175,44 @@ def test_as_json_it_is_one_line_for_programs(
     assert told["actions"][0]["action"] == "drain"
     assert told["out"][0]["node"] == "cpu-1"
     assert told["notes"] == []
+
+
+def test_a_report_names_so_many_nodes_and_counts_the_others() -> None:
+    machines = [machine(f"machine-{i}", is_cordoned=True) for i in range(60)]
+    told = report.text(plan(observed(*machines, replicas=60), wanted(60), {}, NOW)).splitlines()
+
+    assert len(told) == report.MOST + 2
+    assert told[-1] == "and 10 more"
+
+
+# --- Again and again -----------------------------------------------------------------------------
+
+
+def test_it_looks_again_after_a_look_that_failed_until_it_is_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = Setting(tmp_path / "wanted.json", interval=0)
+    look, looks = at.reconciler.look, 0
+
+    def once_in_vain_and_twice_well() -> command.Pass:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise KubernetesError("GET /x", "silent")
+        if looks == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return look()
+
+    monkeypatch.setattr(at.reconciler, "look", once_in_vain_and_twice_well)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert at.run() == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    told = capsys.readouterr()
+    assert looks == 3
+    assert told.out == "2 of 2 nodes are in service\n", "the same is told once"
+    assert "silent" in told.err
 
 
 # --- After a deploy ------------------------------------------------------------------------------
