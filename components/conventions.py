@@ -12,6 +12,10 @@ DOMAIN: Final = "slurmstack.dev"
 LABEL_COMPONENT: Final = f"{DOMAIN}/component"
 LABEL_NODESET: Final = f"{DOMAIN}/nodeset"
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
+ANNOTATION_REPORT: Final = f"{DOMAIN}/report"
+"""What the look at nodes after a deploy has found, on its Job."""
+TAINT_UNHEALTHY: Final = f"{DOMAIN}/unhealthy"
+"""On Kubernetes nodes whose hardware is at fault."""
 
 ACCOUNTING: Final = "accounting"
 ACCOUNTS: Final = "accounts"
@@ -24,6 +28,9 @@ WORKER: Final = "worker"
 CONFIG: Final = "config"
 CONFIG_CHECK: Final = "config-check"
 RECONCILER: Final = "reconciler"
+AFTER_DEPLOY: Final = f"{RECONCILER}-after-deploy"
+"""The Job that looks at nodes once a deploy is over."""
+REBOOTER: Final = "rebooter"
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
 LOGIN: Final = "login"
 HOSTS: Final = "hosts"
@@ -41,6 +48,8 @@ DATABASE_CLAIM: Final = "database"
 DATABASE_SECRET: Final = "database-password"
 JWT_SECRET: Final = "jwt-key"
 NODESETS_CONFIG: Final = "nodesets"
+MEMORY_CONFIG: Final = "reconciler-memory"
+"""What the reconciler remembers of repairs."""
 HOST_KEY_SECRET: Final = "login-host-key"
 NODE_SSH_SECRET: Final = "node-ssh"
 SLURM_CONFIG: Final = "slurm-config"
@@ -58,7 +67,18 @@ JAIL_ORIGIN: Final = "jail-origin"
 STATE_CLAIM: Final = "controller-state"
 
 RESERVED_NAMES: Final = frozenset(
-    {ACCOUNTING, CONTROLLER, DATABASE, PLACEHOLDER, LOGIN, HOSTS, REST, RECONCILER, "monitoring"}
+    {
+        ACCOUNTING,
+        CONTROLLER,
+        DATABASE,
+        PLACEHOLDER,
+        LOGIN,
+        HOSTS,
+        REST,
+        RECONCILER,
+        REBOOTER,
+        "monitoring",
+    }
 )
 """Names of the other workloads: a nodeset called so would collide with them."""
 
@@ -143,7 +163,8 @@ DIRECTORY_PIPES: Final = "/var/lib/sss/pipes"
 AUTHORIZED_KEYS: Final = "/etc/slurmstack/authorized_keys"
 HOST_KEY: Final = "/etc/slurmstack/host_key"
 NODESETS: Final = "/etc/slurmstack/nodesets"
-"""A file for each nodeset, which says how many nodes it is to have."""
+"""Where agents/reconciler finds what the settings want of nodes."""
+NODES_FILE: Final = "wanted.json"
 CONTROLLER_SPOOL: Final = "/var/spool/slurmctld"
 WORKER_SPOOL: Final = "/var/spool/slurmd"
 WORKER_SCRATCH: Final = "/var/spool/slurmstack"

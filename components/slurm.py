@@ -35,6 +35,7 @@ from components.slurmconf import (
     node_conf,
     script_files,
     wanted_accounts,
+    wanted_nodes,
 )
 
 
@@ -53,6 +54,8 @@ class Slurm(pulumi.ComponentResource):
 
     namespace: pulumi.Output[str]
     login_host_key: pulumi.Output[str]
+    report: pulumi.Output[str]
+    """How nodes stood after the last deploy that changed anything for them."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("slurm", "Slurm"), name, None, opts)
@@ -114,6 +117,7 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
+        configuration_mark = config_mark(settings, args.root)
         configuration = SlurmConfig(
             "config",
             SlurmConfigArgs(
@@ -187,7 +191,7 @@ class Slurm(pulumi.ComponentResource):
                 jwt_secret=jwt.secret,
                 accounts=users.accounts,
                 config=configuration.proven,
-                config_mark=config_mark(settings, args.root),
+                config_mark=configuration_mark,
                 address=c.controller_address(settings.namespace, settings.cluster.domain),
                 accounting=accounting,
                 hosts_domain=hosts_domain,
@@ -216,8 +220,8 @@ class Slurm(pulumi.ComponentResource):
             NodeSshArgs(self.namespace, reached if settings.login.ssh_to_nodes else ()),
             child,
         )
-        for nodeset in settings.nodesets:
-            Nodeset(
+        nodesets = {
+            nodeset.name: Nodeset(
                 f"nodeset-{nodeset.name}",
                 NodesetArgs(
                     namespace=self.namespace,
@@ -238,6 +242,8 @@ class Slurm(pulumi.ComponentResource):
                 ),
                 child,
             )
+            for nodeset in settings.nodesets
+        }
         login = Login(
             "login",
             LoginArgs(
@@ -272,16 +278,25 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
-        Reconciler(
+        reconciler = Reconciler(
             "reconciler",
             ReconcilerArgs(
                 namespace=self.namespace,
                 images=images,
                 jwt_secret=jwt.secret,
                 rest_url=rest.url,
-                nodesets={nodeset.name: nodeset.replicas for nodeset in settings.nodesets},
+                settings=settings.reconciler,
+                wanted=wanted_nodes(settings),
+                marks=[configuration_mark, *(made.mark for _, made in sorted(nodesets.items()))],
             ),
             child,
         )
         self.login_host_key = login.host_key
-        self.register_outputs({"namespace": self.namespace, "loginHostKey": self.login_host_key})
+        self.report = reconciler.report
+        self.register_outputs(
+            {
+                "namespace": self.namespace,
+                "loginHostKey": self.login_host_key,
+                "report": self.report,
+            }
+        )

@@ -32,6 +32,7 @@ from components.settings.models import (
 from components.settings.nodesets import Gpus, Nodeset, Toleration
 from components.settings.partitions import Partition
 from components.settings.reading import SettingsError, from_config, read_stack
+from components.settings.reconciler import Reconciler
 from components.settings.schema import STACK_SCHEMA, stack_schema
 from components.settings.slurm import Script, Slurm, Topology
 from components.settings.types import endpoint_port, parse_ssh_key, parse_time
@@ -61,6 +62,7 @@ __all__ = [
     "Network",
     "Nodeset",
     "Partition",
+    "Reconciler",
     "Rest",
     "Script",
     "Settings",

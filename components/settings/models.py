@@ -15,6 +15,7 @@ from components.settings.health import Health
 from components.settings.login import Login
 from components.settings.nodesets import Nodeset
 from components.settings.partitions import Partition
+from components.settings.reconciler import Reconciler
 from components.settings.slurm import Block, Slurm, Switch, hosts_of
 from components.settings.types import (
     Cidr,
@@ -225,6 +226,7 @@ class Settings(Model):
     directory: Directory | None = None
     """By default there are no users but those of `users`."""
     network: Network = Field(default_factory=Network)
+    reconciler: Reconciler = Field(default_factory=Reconciler)
     users: tuple[User, ...] = ()
     groups: tuple[Group, ...] = ()
 

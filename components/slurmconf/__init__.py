@@ -29,6 +29,7 @@ from components.slurmconf.nodes import (
 from components.slurmconf.scripts import SHIPPED, read_text, script_files, script_paths, text_of
 from components.slurmconf.templates import render
 from components.slurmconf.tokens import JWKS, token_parameters
+from components.slurmconf.wanted import wanted_nodes
 
 __all__ = [
     "accounting_files",
@@ -44,6 +45,7 @@ __all__ = [
     "real_memory",
     "script_files",
     "wanted_accounts",
+    "wanted_nodes",
 ]
 
 

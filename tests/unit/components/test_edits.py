@@ -21,12 +21,21 @@ Change = Callable[[Values], object]
 BIG, CPU = "nodeset-big-slurmd", "nodeset-cpu-slurmd"
 NODESETS = {BIG, CPU}
 ASKED_FOR = "reconciler-nodesets"
+AFTER_DEPLOY = "reconciler-after-deploy"
+RIGHTS = {
+    *("reconciler-account", "reconciler-role", "reconciler-rights"),
+    *("reconciler-cluster-role", "reconciler-cluster-rights"),
+}
+REBOOTER = {
+    *("rebooter-account", "rebooter-agent"),
+    *("rebooter-cluster-role", "rebooter-cluster-rights"),
+}
 NODE_SSH = "node-ssh-secret"
 POLICIES = {
     f"network-{name}"
     for name in (
         *("accounting", "accounting-backup", "accounts", "config", "config-check", "controller"),
-        *("database", "default", "login", "reconciler", "rest", "worker"),
+        *("database", "default", "login", "rebooter", "reconciler", "rest", "worker"),
     )
 }
 FILES = {
@@ -38,7 +47,10 @@ FILES = {
 
 
 def does(**names: Iterable[str]) -> Effect:
-    return Effect(**{kind: frozenset(found) for kind, found in names.items()})
+    """An effect; whatever is done to nodes, they are looked at when it is over."""
+    found = Effect(**{kind: frozenset(found) for kind, found in names.items()})
+    to_nodes = ASKED_FOR in found.updated or NODESETS & (found.rolled | found.replaced)
+    return replace(found, replaced=found.replaced | {AFTER_DEPLOY}) if to_nodes else found
 
 
 def and_conf(effect: Effect) -> Effect:
@@ -46,7 +58,7 @@ def and_conf(effect: Effect) -> Effect:
     return replace(
         effect,
         updated=effect.updated | {"config-candidate", "controller-config"},
-        replaced=effect.replaced | {"config-check", "controller-config-in-force"},
+        replaced=effect.replaced | {"config-check", "controller-config-in-force", AFTER_DEPLOY},
     )
 
 
@@ -72,7 +84,7 @@ SLURMDBD = does(updated={"accounting-config"}, rolled={"accounting-slurmdbd"})
 DUMP = does(updated={"backup-dump"})
 JOBS = {
     *("accounts-apply", "config-check", "controller-config-in-force"),
-    *("jail-homes", "jail-populate"),
+    *("jail-homes", "jail-populate", AFTER_DEPLOY),
 }
 NEW_IMAGES = does(
     rolled={
@@ -86,7 +98,7 @@ AFTER_THE_CONTROLLER = {
     *("controller-config-in-force", "controller-service", "login-service", "login-sshd"),
     "accounts-apply",
     *("controller-placeholder-pod", "controller-placeholder-priority"),
-    *("reconciler-agent", "rest-service", "rest-slurmrestd", *NODESETS),
+    *("reconciler-agent", AFTER_DEPLOY, "rest-service", "rest-slurmrestd", *NODESETS),
 }
 DATA = {
     *("controller-slurmctld", "controller-state", "jail-claim", "database-data"),
@@ -111,8 +123,10 @@ EVERYTHING_IN_THE_NAMESPACE = {
         "users-accounts",
         "users-keys",
         "login-config",
+        "reconciler-memory",
         ASKED_FOR,
     ),
+    *RIGHTS,
     *("config-candidate", "config-scripts", "controller-config", *JOBS, *AFTER_THE_CONTROLLER),
     *POLICIES,
     *("nodeset-big-isolation", "nodeset-cpu-isolation"),
@@ -121,7 +135,7 @@ EVERYTHING_IN_THE_NAMESPACE = {
 
 def described(nodeset: str) -> Effect:
     """A dynamic nodeset says something else of its nodes; slurmctld is asked whether it may."""
-    return does(rolled={nodeset}, replaced={"config-check"})
+    return does(rolled={nodeset}, updated={ASKED_FOR}, replaced={"config-check"})
 
 
 # --- Edits ---------------------------------------------------------------------------------------
@@ -319,7 +333,7 @@ EDITS = [
     Edit(
         "a static nodeset's nodes get more CPUs",
         big(cpus=16),
-        and_conf(does(rolled={BIG})),
+        and_conf(does(rolled={BIG}, updated={ASKED_FOR})),
         given=STATIC,
     ),
     # --- Nodesets: what their pods are
@@ -340,6 +354,38 @@ EDITS = [
         given=big(isolation={"overlay": True, "shared": ["/home", "/opt"]}),
     ),
     Edit("nodes get longer to leave", big(drain_grace=7200), does(rolled={BIG})),
+    # --- The reconciler
+    Edit(
+        "nodes are looked at more often",
+        top(reconciler={"interval": 15}),
+        does(updated={ASKED_FOR}),
+    ),
+    Edit(
+        "patterns of faults stand in another order",
+        top(reconciler={"hardware": ["gpu-xid", "gpu-ecc"], "maintenance": ["b", "a"]}),
+        NOTHING,
+        given=top(reconciler={"hardware": ["gpu-ecc", "gpu-xid"], "maintenance": ["a", "b"]}),
+    ),
+    Edit(
+        "a fault is to be rebooted for",
+        top(reconciler={"ladders": {"gpu-xid": ["recheck", "reboot"]}}),
+        does(updated={ASKED_FOR}, created=REBOOTER),
+    ),
+    Edit(
+        "machines are to be replaced",
+        top(reconciler={"ladder": ["recheck", "replace"]}),
+        does(updated={ASKED_FOR, "reconciler-cluster-role"}),
+    ),
+    Edit(
+        "machines are to be replaced by a command",
+        top(reconciler={"ladder": ["recheck", "replace"], "replace": ["replace-it"]}),
+        does(updated={ASKED_FOR}),
+    ),
+    Edit(
+        "nodes get longer to come up after a deploy",
+        top(reconciler={"rollout": 1800}),
+        does(updated={ASKED_FOR}),
+    ),
     # --- Partitions
     Edit("a partition is named", partitions(partition(default=True)), CONF),
     Edit(
@@ -505,7 +551,7 @@ EDITS = [
     Edit(
         "a further volume of the jail is another one",
         submount(claim="other"),
-        replace(SUBMOUNT, replaced=frozenset()),
+        replace(SUBMOUNT, replaced=frozenset({AFTER_DEPLOY})),
         given=submount(),
     ),
     Edit(
@@ -522,7 +568,7 @@ EDITS = [
     Edit(
         "homes are to be on a volume of their own",
         submount(path="/home"),
-        replace(SUBMOUNT, replaced=frozenset({"jail-populate", "jail-homes"})),
+        replace(SUBMOUNT, replaced=SUBMOUNT.replaced | {"jail-homes"}),
     ),
     Edit(
         "jobs that write to a layer of their own get a volume to share",

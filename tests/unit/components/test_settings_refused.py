@@ -160,6 +160,11 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "accounting.backup.keep.weekly": (0, 10_000),
     "accounting.backup.keep.monthly": (0, 10_000),
     "rest.replicas": (1, 16),
+    "reconciler.interval": (5, 3600),
+    "reconciler.back_off": (10, 86_400),
+    "reconciler.replace_age": (0, 604_800),
+    "reconciler.remember": (0, 604_800),
+    "reconciler.rollout": (0, 86_400),
     "login.replicas": (1, 64),
     "login.node_port": (30_000, 32_767),
     "login.drain_grace": (0, 604_800),
@@ -191,6 +196,8 @@ CHOICES: dict[str, str] = {
     "auth.type": "'munge' or 'slurm'",
     "directory.kind": "'rfc2307', 'rfc2307bis' or 'ad'",
     "login.service": "'NodePort', 'LoadBalancer' or 'ClusterIP'",
+    "reconciler.ladder[0]": "'recheck', 'restart', 'reboot' or 'replace'",
+    "reconciler.ladders.gpu-xid[0]": "'recheck', 'restart', 'reboot' or 'replace'",
 }
 
 SWITCHES = (
@@ -264,6 +271,11 @@ LISTS = (
     "login.source_ranges",
     "directory.uris",
     "network.refuse",
+    "reconciler.maintenance",
+    "reconciler.hardware",
+    "reconciler.ladder",
+    "reconciler.ladders.gpu-xid",
+    "reconciler.replace",
     "users",
     "users[0].ssh_keys",
     "users[0].ssh_key_files",
@@ -336,6 +348,9 @@ MAPPINGS = (
     "login.motd",
     "directory",
     "network",
+    "reconciler",
+    "reconciler.conditions",
+    "reconciler.ladders",
     "users[0]",
     "groups[0]",
 )
@@ -345,6 +360,7 @@ _DOMAIN = "expected a DNS domain"
 _UNIT = "with its unit: '512MiB'"
 _TIME = "expected a time in quotes"
 _WORD = "expected one word"
+_KEY_OF_KUBERNETES = "expected a key of Kubernetes"
 _USER = "expected a user name"
 _PATH = "expected an absolute path"
 _INSIDE = "expected a path inside the project"
@@ -527,6 +543,10 @@ WORDS: dict[str, dict[Any, str]] = {
         5: _TEXT,
     },
     "login.limits.memory": {8: _UNIT, "32MiB": "expected at least 64MiB"},
+    "reconciler.maintenance[0]": {"a b": _KEY_OF_KUBERNETES, 5: _TEXT},
+    "reconciler.hardware[0]": {"a b": _WORD, 5: _TEXT},
+    "reconciler.conditions.DiskPressure": {"a b": _WORD, 5: _TEXT},
+    "reconciler.replace[0]": {"": _LINE, 5: _TEXT},
     "login.motd.text": {"\x1b[31mred": _LINES, " \n": _LINES, 5: _TEXT},
     "network.refuse[0]": {
         "10.0.0.1/16": _RANGE,
@@ -677,6 +697,7 @@ UNKNOWN: dict[str, str] = {
     "login.motd.states": "did you mean 'state'?",
     "directory.uri": "did you mean 'uris'?",
     "network.policy": "did you mean 'policies'?",
+    "reconciler.intervall": "did you mean 'interval'?",
     "users[0].id": "did you mean 'uid'?",
     "groups[0].member": "did you mean 'members'?",
 }
@@ -962,6 +983,10 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("users[0].uid", 999, "users[0].uid", "999", "expected at least 1000"),
     ("users[0].uid", 60_000, "users[0].uid", "60000", "expected less than 60000"),
     ("users[0].uid", "ada", "users[0].uid", '"ada"', "expected a whole number"),
+    ("reconciler.share", 0, "reconciler.share", "0", "expected more than 0"),
+    ("reconciler.share", 1.5, "reconciler.share", "1.5", "expected at most 1"),
+    ("reconciler.share", True, "reconciler.share", "true", "expected a number"),
+    ("reconciler.ladder", ["recheck"] * 9, "reconciler.ladder", "recheck", "at most 8"),
     ("groups[0].gid", 0, "groups[0].gid", "0", "expected at least 1000"),
     ("groups[0].gid", 60_000, "groups[0].gid", "60000", "expected less than 60000"),
     ("groups[0].gid", 2000, "groups[0].gid", "2000", "is a user's own group; choose another"),
