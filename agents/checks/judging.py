@@ -42,7 +42,8 @@ def earlier(text: str) -> tuple[str, str, float]:
 def jobs(processes: str) -> set[str]:
     """Ids of the jobs of which there is a slurmstepd, which calls itself `slurmstepd: [42.batch]`.
 
-    One that has just begun has no id yet.
+    One that has just begun has no id yet. An earlier text behind this one does not count.
     """
-    steps = (row for row in rows(processes, 8) if row[6] == "slurmstepd")
+    now, _, _ = processes.partition(EARLIER)
+    steps = (row for row in rows(now, 8) if row[6] == "slurmstepd")
     return {"".join(row[7:]).partition("[")[2].partition(".")[0] for row in steps}

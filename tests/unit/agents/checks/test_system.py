@@ -56,6 +56,12 @@ def test_of_a_busy_nodes_memory_nothing_is_concluded() -> None:
         memory("limit 1000\nfree 1\n", BUSY)
 
 
+def test_the_jobs_of_an_earlier_look_count_no_more() -> None:
+    assert memory("limit 1000\nfree 1\n", f"{IDLE}{EARLIER}22\n{BUSY}")
+    with pytest.raises(UnknownError, match="jobs are running"):
+        memory("limit 1000\nfree 1\n", f"{BUSY}{EARLIER}22\n{IDLE}")
+
+
 # --- The jail ------------------------------------------------------------------------------------
 
 GOOD = {
