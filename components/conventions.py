@@ -25,6 +25,10 @@ CONFIG: Final = "config"
 CONFIG_CHECK: Final = "config-check"
 RECONCILER: Final = "reconciler"
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
+LONG_CHECKS: Final = "longchecks"
+"""The pod by which people look at long checks, and where those that run are."""
+LONG_CHECK: Final = "longcheck"
+"""What runs one, and the first part of its CronJob's name."""
 LOGIN: Final = "login"
 HOSTS: Final = "hosts"
 """Headless Service below which every pod of Slurm is known by its host name."""
@@ -41,6 +45,8 @@ DATABASE_CLAIM: Final = "database"
 DATABASE_SECRET: Final = "database-password"
 JWT_SECRET: Final = "jwt-key"
 NODESETS_CONFIG: Final = "nodesets"
+LONG_CHECKS_CLAIM: Final = "longchecks"
+LONG_CHECKS_CONFIG: Final = "longchecks"
 HOST_KEY_SECRET: Final = "login-host-key"
 NODE_SSH_SECRET: Final = "node-ssh"
 SLURM_CONFIG: Final = "slurm-config"
@@ -58,7 +64,18 @@ JAIL_ORIGIN: Final = "jail-origin"
 STATE_CLAIM: Final = "controller-state"
 
 RESERVED_NAMES: Final = frozenset(
-    {ACCOUNTING, CONTROLLER, DATABASE, PLACEHOLDER, LOGIN, HOSTS, REST, RECONCILER, "monitoring"}
+    {
+        ACCOUNTING,
+        CONTROLLER,
+        DATABASE,
+        PLACEHOLDER,
+        LOGIN,
+        HOSTS,
+        REST,
+        RECONCILER,
+        LONG_CHECKS,
+        "monitoring",
+    }
 )
 """Names of the other workloads: a nodeset called so would collide with them."""
 
@@ -86,6 +103,12 @@ REST_ID: Final = 64032
 """User and group id of `slurmrestd` in its image."""
 MYSQL_ID: Final = 64033
 """User and group id of `mysql` in the database's image."""
+CHECKS_ID: Final = 64034
+"""User and group id of `CHECKS_USER` in every image but those of databases."""
+CHECKS_USER: Final = "slurmstack-checks"
+"""Whose the jobs of long checks are: a user, the group and the account of that one alone."""
+CHECKS_PARTITION: Final = "slurmstack-checks"
+"""The hidden partition that they are in."""
 NOBODY_ID: Final = 65534
 """User and group id of `nobody`: the number that Debian gives it."""
 USER_IDS: Final = range(1000, 60000)
@@ -97,6 +120,13 @@ JAIL: Final = "/mnt/jail"
 """Where login and worker pods mount the shared root."""
 JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
 """File in it that holds its generation, once it has one."""
+CHECKS_LOGS: Final = "/var/log/slurmstack-checks"
+"""Folder of the jail for the output of long checks' jobs, which those of nobody else may enter."""
+LONG_CHECKS_ETC: Final = "/etc/slurmstack/longchecks"
+"""Where agents/longchecks finds what the settings want."""
+LONG_CHECKS_FILE: Final = "wanted.json"
+LONG_CHECKS_DATA: Final = "/var/lib/slurmstack/longchecks"
+"""Where the volume with their time series is mounted."""
 SLURM_ETC: Final = "/etc/slurm"
 SLURM_CANDIDATE: Final = "/etc/slurmstack/candidate"
 SLURM_RUN: Final = "/run/slurm"

@@ -15,6 +15,7 @@ from components.settings.accounting import (
 from components.settings.directory import Directory
 from components.settings.isolation import Isolation
 from components.settings.login import Login
+from components.settings.longchecks import LongCheck, LongChecks
 from components.settings.models import (
     Auth,
     Cluster,
@@ -56,6 +57,8 @@ __all__ = [
     "Jail",
     "LocalCluster",
     "Login",
+    "LongCheck",
+    "LongChecks",
     "Network",
     "Nodeset",
     "Partition",
