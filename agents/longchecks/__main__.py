@@ -22,6 +22,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -48,6 +49,8 @@ def main(
     arguments: Sequence[str] | None = None,
     environment: Mapping[str, str] = os.environ,
     connect: Connect | None = None,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     options = _parser().parse_args(arguments)
     try:
@@ -67,6 +70,8 @@ def main(
             ask(wanted.user),
             series,
             Path(environment["OUTPUTS"]),
+            clock=clock,
+            sleep=sleep,
             # Machines read stdout then.
             say=lambda line: print(line, file=sys.stderr if options.json else sys.stdout),
         )

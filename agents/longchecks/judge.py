@@ -50,7 +50,7 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
             word = "less" if rule.higher_is_better else "more"
             change = abs(value / usual - 1)
             return Verdict.BAD, (
-                f"{measured}, {change:.0%} {word} than the usual {usual:.4g} of its last "
+                f"{measured}, {change:.1%} {word} than the usual {usual:.4g} of its last "
                 f"{len(recent)}, wanted at most {rule.fall:.0%}"
             )
     if rule.threshold is None and usual <= 0:
