@@ -7,11 +7,11 @@
 
 The exit code of `run` and `record` says how it went:
 
-    0  all that could be measured is good
+    0  whatever could be measured is good; what was left is told
     1  Slurm cannot be asked, or the run is not finished; the same command goes on with it
     2  the arguments or the settings cannot be used
     3  a node is bad
-    4  nothing could be measured
+    4  jobs ran, and none of them gave a value
 
 It takes its way from the environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key),
 LONG_CHECKS (file with the settings), SERIES (folder of the time series), OUTPUTS (folder of the
@@ -123,7 +123,7 @@ def _target(nodes: Sequence[str], size: int) -> Sequence[str]:
 def _code(summary: Summary) -> int:
     if summary.bad:
         return BAD
-    return DONE if summary.measured else NOTHING
+    return NOTHING if summary.is_without_value else DONE
 
 
 def _fail(code: int, text: str) -> int:

@@ -53,8 +53,9 @@ class Summary:
     """Nodes that are found bad, drained by this run or before."""
 
     @property
-    def measured(self) -> bool:
-        return any(record.value is not None for record in self.records)
+    def is_without_value(self) -> bool:
+        """Whether jobs ran, and none of them gave a value."""
+        return bool(self.records) and all(record.value is None for record in self.records)
 
 
 class Runner:
@@ -185,8 +186,9 @@ class Runner:
             return run
         ids = {job.comment: job.id for job in self._client.jobs() if job.user == self.wanted.user}
         for target in lost:
-            if (found := ids.get(_mark(run, target))) is not None:
-                run = self._submitted(run, target, replace(run.submissions[target], job=found))
+            submission = run.submissions[target]
+            if (found := ids.get(_mark(run, target, submission))) is not None:
+                run = self._submitted(run, target, replace(submission, job=found))
         return run
 
     def _job(self, run: Run, target: Target, submission: Submission) -> Job | None:
@@ -199,7 +201,8 @@ class Runner:
             if INVALID_JOB_ID in error.numbers:
                 return None
             raise
-        return next((job for job in found if job.comment == _mark(run, target)), None)
+        mark = _mark(run, target, submission)
+        return next((job for job in found if job.comment == mark), None)
 
     def _do(self, run: Run, move: Move, seen: Seen) -> Run:
         target = move.target
@@ -236,9 +239,11 @@ class Runner:
             nodes=len(target),
             tasks=len(target),
             on_nodes=target,
+            # All of it: a partition of whole nodes gives all but that (slurm.conf(5), EXCLUSIVE).
+            memory_per_node=0,
             time_limit=self.check.minutes,
-            output=f"{self.wanted.logs}/{_file_name(self.check, run, target, submission)}",
-            comment=_mark(run, target),
+            output=f"{self.wanted.logs}/{self._file_name(run, target, submission)}",
+            comment=_mark(run, target, submission),
         )
         try:
             job = self._submitter.submit(request)
@@ -353,20 +358,19 @@ class Runner:
             raise ValueError(f"{self._file}: no run: {error}; move the file away") from None
 
     def _output(self, run: Run, target: Target, submission: Submission) -> str:
-        path = self._outputs / _file_name(self.check, run, target, submission)
+        path = self._outputs / self._file_name(run, target, submission)
         try:
             return path.read_text(errors="replace")
         except FileNotFoundError:
             return ""
 
+    def _file_name(self, run: Run, target: Target, submission: Submission) -> str:
+        return f"{self.check.name}-{run.id}-{'+'.join(target)}-{submission.at}.out"
 
-def _mark(run: Run, target: Target) -> str:
+
+def _mark(run: Run, target: Target, submission: Submission) -> str:
     """A job's comment, by which it is found again."""
-    return f"{run.id} {'+'.join(target)}"
-
-
-def _file_name(check: Check, run: Run, target: Target, submission: Submission) -> str:
-    return f"{check.name}-{run.id}-{'+'.join(target)}-{submission.at}.out"
+    return f"{run.id} {'+'.join(target)} {submission.at}"
 
 
 def _began(job: Job | None, submission: Submission) -> int:

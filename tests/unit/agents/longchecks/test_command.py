@@ -53,9 +53,16 @@ def test_a_bad_node_is_told_by_the_exit_code(world: World) -> None:
     assert call(world, "run", "cpu-memory") == BAD
 
 
-def test_a_run_in_which_nothing_could_be_measured_is_no_success(world: World) -> None:
+def test_a_check_that_gives_no_value_anywhere_is_no_success(world: World) -> None:
     world.measure = lambda _: "no membw on the PATH"
     assert call(world, "run", "cpu-memory") == NOTHING
+
+
+def test_a_night_on_which_all_nodes_are_in_use_is_no_failure(world: World) -> None:
+    for node in world.nodes.values():
+        node.user_until = world.now + 1_000_000
+    assert call(world, "run", "cpu-memory") == DONE
+    assert not world.jobs
 
 
 def test_a_slurm_that_does_not_answer_is_no_finished_run(

@@ -120,7 +120,7 @@ def test_a_program_that_is_not_there_drains_nobody(tmp_path: Path) -> None:
     world = World(tmp_path, lambda _: "no membw on the PATH: install it in the jail", "cpu-0")
     summary = world.run()
 
-    assert not summary.measured
+    assert summary.is_without_value
     assert summary.records[0].verdict is Verdict.UNKNOWN
     assert "install it in the jail" in summary.records[0].text
     assert "DRAIN" not in world.nodes["cpu-0"].state
@@ -280,7 +280,7 @@ def test_output_that_is_cut_short_neither_drains_nor_lifts(tmp_path: Path) -> No
     summary = world.runner("cpu-memory").record(["cpu-0"], triad(5000))
 
     assert "DRAIN" in node.state
-    assert not summary.measured
+    assert summary.is_without_value
 
 
 def test_a_value_without_anything_to_hold_it_against_does_not_lift(tmp_path: Path) -> None:
