@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agents.drains import LONGCHECK
+from agents.drains import LONGCHECK, Evidence
 from agents.longchecks.judge import Verdict
 from agents.longchecks.series import Record, Target
 from agents.longchecks.wanted import nodeset_of
@@ -237,13 +237,16 @@ def decide(
 ) -> Literal["drain", "lift", "leave"] | None:
     """What a verdict of a measurement that began `at` means for a node.
 
-    `leave`: it is bad, and out of service already; whoever drained it, the reason stays. A drain is
-    lifted only where it is this check's, and older than the measurement.
+    `leave`: it is out of service, and stays so; whoever drained it, the reason stays. A drain is
+    lifted only where it is this check's, and older than the measurement, and where nothing else is
+    wrong: a quick check that failed meanwhile has left no drain of its own, but its evidence.
     """
-    drained = bool(node.state & _OUT)
+    out = node.state & _OUT
     if verdict is Verdict.BAD:
-        return "leave" if drained else "drain"
-    ours = "DRAIN" in node.state and node.reason.startswith(f"{LONGCHECK}{check}:")
-    if verdict is Verdict.GOOD and ours and node.reason_time is not None:
-        return "lift" if node.reason_time.timestamp() < at else None
-    return None
+        return "leave" if out else "drain"
+    ours = node.reason.startswith(f"{LONGCHECK}{check}:")
+    if verdict is not Verdict.GOOD or not ours or out != {"DRAIN"}:
+        return None
+    evidence = Evidence.parse(node.extra)
+    older = node.reason_time is not None and node.reason_time.timestamp() < at
+    return "lift" if older and not (evidence and evidence.failed) else "leave"

@@ -38,6 +38,8 @@ STALE = 12 * 3600
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/lib/slurmstack"
 INVALID_JOB_ID = 2017
 """ESLURM_INVALID_JOB_ID of slurm_errno.h."""
+INVALID_NODE_NAME = 2018
+"""ESLURM_INVALID_NODE_NAME of slurm_errno.h."""
 
 Say = Callable[[str], None]
 
@@ -304,7 +306,14 @@ class Runner:
     def _act(self, name: str, verdict: Verdict, record: Record) -> None:
         if verdict not in (Verdict.BAD, Verdict.GOOD):
             return
-        move = decide(self._client.node(name), self.check.name, verdict, record.at)
+        try:
+            node = self._client.node(name)
+        except SlurmError as error:
+            if INVALID_NODE_NAME not in error.numbers:
+                raise
+            self._say(f"{name}: has gone meanwhile")
+            return
+        move = decide(node, self.check.name, verdict, record.at)
         if move == "drain":
             self._client.drain(name, drain_reason(self.check.name, record.text))
             self._say(f"{name}: is drained")
@@ -312,7 +321,7 @@ class Runner:
             self._client.resume(name)
             self._say(f"{name}: is back in service")
         elif move == "leave":
-            self._say(f"{name}: is out of service already, with its reason")
+            self._say(f"{name}: is out of service and stays so: {node.reason}")
 
     def _summary(self, moves: Sequence[Move], results: Mapping[Target, Record]) -> Summary:
         left = {"+".join(move.target): move.why for move in moves}

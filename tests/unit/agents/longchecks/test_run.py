@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agents.drains import Evidence
 from agents.longchecks import series as files
 from agents.longchecks.judge import Verdict
 from agents.longchecks.series import BusyError, Series, Target, alone
@@ -257,6 +258,45 @@ def test_what_somebody_measures_lifts_its_own_drain_when_it_is_good(
     assert ("DRAIN" not in node.state) == lifted
     assert node.reason == ("" if lifted else reason)
     assert world.values() == {"cpu-0": [value]}
+
+
+def test_a_node_on_which_a_quick_check_fails_stays_out_whatever_was_measured(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    node = world.nodes["cpu-0"]
+    node.state |= {"DRAIN"}
+    node.reason, node.reason_time = "slurmstack:longcheck:cpu-memory: 500 MB/s", START - 100
+    node.extra = str(Evidence(START - 10, failed=("disk",)))
+    world.runner("cpu-memory").record(["cpu-0"], f"{triad(5000)}\nslurmstack: ended with 0\n")
+    assert "DRAIN" in node.state
+
+    node.extra = str(Evidence(START - 5))
+    world.sleep(60)
+    world.runner("cpu-memory").record(["cpu-0"], f"{triad(5000)}\nslurmstack: ended with 0\n")
+    assert "DRAIN" not in node.state
+
+
+def test_a_node_that_does_not_answer_is_not_resumed(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    node = world.nodes["cpu-0"]
+    node.state |= {"DRAIN", "NOT_RESPONDING"}
+    node.reason, node.reason_time = "slurmstack:longcheck:cpu-memory: 500 MB/s", START - 100
+    world.runner("cpu-memory").record(["cpu-0"], f"{triad(5000)}\nslurmstack: ended with 0\n")
+
+    assert "DRAIN" in node.state
+
+
+def test_a_node_that_leaves_during_its_job_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    def measure(target: Target) -> str:
+        if target == ("cpu-0",):
+            world.nodes.pop("cpu-0", None)
+        return triad(500 if target == ("cpu-0",) else 5000)
+
+    world = World(tmp_path, measure, "cpu-0", "cpu-1")
+    world.run()
+
+    assert world.values() == {"cpu-0": [500], "cpu-1": [5000]}
 
 
 def test_a_measurement_from_before_the_drain_does_not_lift_it(tmp_path: Path) -> None:

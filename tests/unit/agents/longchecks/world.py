@@ -31,7 +31,7 @@ class FakeNode:
     reason_time: int = 0
     user_until: int = 0
     """Until when a user's job is on it."""
-    usable_after: int = 0
+    extra: str = ""
 
 
 @dataclass
@@ -130,6 +130,8 @@ class World:
         if kind == "nodes":
             return _ok(nodes=[self._node(name) for name in self.nodes])
         if kind == "node":
+            if name not in self.nodes:
+                return _error(2018, "Invalid node name specified")
             if method == "POST":
                 self._update(name, body)
             return _ok(nodes=[self._node(name)])
@@ -194,7 +196,7 @@ class World:
             "features": [],
             "partitions": [],
             "comment": "",
-            "extra": "",
+            "extra": node.extra,
         }
 
     def _job(self, job: FakeJob) -> dict[str, Any]:
