@@ -32,6 +32,10 @@ AFTER_DEPLOY: Final = f"{RECONCILER}-after-deploy"
 """The Job that looks at nodes once a deploy is over."""
 REBOOTER: Final = "rebooter"
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
+LONG_CHECKS: Final = "longchecks"
+"""The pod by which people look at long checks, and where those that run are."""
+LONG_CHECK: Final = "longcheck"
+"""What runs one, and the first part of its CronJob's name."""
 LOGIN: Final = "login"
 HOSTS: Final = "hosts"
 """Headless Service below which every pod of Slurm is known by its host name."""
@@ -50,6 +54,8 @@ JWT_SECRET: Final = "jwt-key"
 NODESETS_CONFIG: Final = "nodesets"
 MEMORY_CONFIG: Final = "reconciler-memory"
 """What the reconciler remembers of repairs."""
+LONG_CHECKS_CLAIM: Final = "longchecks"
+LONG_CHECKS_CONFIG: Final = "longchecks"
 HOST_KEY_SECRET: Final = "login-host-key"
 NODE_SSH_SECRET: Final = "node-ssh"
 SLURM_CONFIG: Final = "slurm-config"
@@ -77,6 +83,7 @@ RESERVED_NAMES: Final = frozenset(
         REST,
         RECONCILER,
         REBOOTER,
+        LONG_CHECKS,
         "monitoring",
     }
 )
@@ -106,6 +113,12 @@ REST_ID: Final = 64032
 """User and group id of `slurmrestd` in its image."""
 MYSQL_ID: Final = 64033
 """User and group id of `mysql` in the database's image."""
+CHECKS_ID: Final = 64034
+"""User and group id of `CHECKS_USER` in every image but those of databases."""
+CHECKS_USER: Final = "slurmstack-checks"
+"""Whose the jobs of long checks are: a user, the group and the account of that one alone."""
+CHECKS_PARTITION: Final = "slurmstack-checks"
+"""The hidden partition that they are in."""
 NOBODY_ID: Final = 65534
 """User and group id of `nobody`: the number that Debian gives it."""
 USER_IDS: Final = range(1000, 60000)
@@ -117,6 +130,13 @@ JAIL: Final = "/mnt/jail"
 """Where login and worker pods mount the shared root."""
 JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
 """File in it that holds its generation, once it has one."""
+CHECKS_LOGS: Final = "/var/log/slurmstack-checks"
+"""Folder of the jail for the output of long checks' jobs, which those of nobody else may enter."""
+LONG_CHECKS_ETC: Final = "/etc/slurmstack/longchecks"
+"""Where agents/longchecks finds what the settings want."""
+LONG_CHECKS_FILE: Final = "wanted.json"
+LONG_CHECKS_DATA: Final = "/var/lib/slurmstack/longchecks"
+"""Where the volume with their time series is mounted."""
 SLURM_ETC: Final = "/etc/slurm"
 SLURM_CANDIDATE: Final = "/etc/slurmstack/candidate"
 SLURM_RUN: Final = "/run/slurm"

@@ -59,7 +59,7 @@ FLOWS = (
     ),
     # slurmd has a port of its own; srun, salloc, sackd and MPI listen wherever there is room.
     Flow((c.CONTROLLER, *_NODES), _NODES),
-    Flow((c.RECONCILER, *_NODES), (c.REST,), c.REST_PORT),
+    Flow((c.LONG_CHECK, c.LONG_CHECKS, c.RECONCILER, *_NODES), (c.REST,), c.REST_PORT),
     Flow((c.ACCOUNTS, c.CONTROLLER, c.REST, *_NODES), (c.ACCOUNTING,), c.SLURMDBD_PORT),
     # slurmdbd tells slurmctld when somebody changes an account.
     Flow((c.ACCOUNTING,), (c.CONTROLLER,), c.SLURMCTLD_PORT),

@@ -13,6 +13,7 @@ from components.accounting import Accounting, AccountingArgs
 from components.accounts import Accounts, AccountsArgs
 from components.auth import AuthKey, AuthKeyArgs, auth
 from components.backup import Backup, BackupArgs, Restore
+from components.checks import LongChecks, LongChecksArgs
 from components.configuration import SlurmConfig, SlurmConfigArgs
 from components.controller import Controller, ControllerArgs
 from components.database import Database, DatabaseArgs
@@ -35,6 +36,7 @@ from components.slurmconf import (
     node_conf,
     script_files,
     wanted_accounts,
+    wanted_long_checks,
     wanted_nodes,
 )
 
@@ -291,6 +293,21 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
+        if settings.long_checks.checks:
+            LongChecks(
+                "longchecks",
+                LongChecksArgs(
+                    namespace=self.namespace,
+                    settings=settings.long_checks,
+                    images=images,
+                    wanted=wanted_long_checks(settings),
+                    jwt_secret=jwt.secret,
+                    jail_claim=jail.claim,
+                    rest_url=rest.url,
+                    protect=settings.protect_data,
+                ),
+                child,
+            )
         self.login_host_key = login.host_key
         self.report = reconciler.report
         self.register_outputs(

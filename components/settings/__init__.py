@@ -16,6 +16,7 @@ from components.settings.directory import Directory
 from components.settings.health import Health
 from components.settings.isolation import Isolation
 from components.settings.login import Login
+from components.settings.longchecks import LongCheck, LongChecks
 from components.settings.models import (
     Auth,
     Cluster,
@@ -59,6 +60,8 @@ __all__ = [
     "Jail",
     "LocalCluster",
     "Login",
+    "LongCheck",
+    "LongChecks",
     "Network",
     "Nodeset",
     "Partition",

@@ -16,6 +16,11 @@ from components.slurmconf.accounting import (
 from components.slurmconf.accounts import wanted_accounts
 from components.slurmconf.checks import AROUND_JOBS, around_jobs, node_checks
 from components.slurmconf.isolation import node_options
+from components.slurmconf.longchecks import (
+    checks_partition_lines,
+    preemption,
+    wanted_long_checks,
+)
 from components.slurmconf.nodes import (
     gres_lines,
     gres_types,
@@ -45,6 +50,7 @@ __all__ = [
     "real_memory",
     "script_files",
     "wanted_accounts",
+    "wanted_long_checks",
     "wanted_nodes",
 ]
 
@@ -121,12 +127,16 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "absent_program": c.ABSENT_PROGRAM if node_lines else None,
         "nodesets": [nodeset.name for nodeset in nodesets],
         "gres_types": gres_types(settings),
-        "partition_lines": [partition_line(partition, settings) for partition in settings.queues()],
+        "partition_lines": [
+            *(partition_line(partition, settings) for partition in settings.queues()),
+            *checks_partition_lines(settings),
+        ],
         "state_location": f"{c.CONTROLLER_SPOOL}/state",
         "worker_spool": c.WORKER_SPOOL,
         "slurm_run": c.SLURM_RUN,
         "slurm": slurm,
         "scheduler_parameters": _flags(slurm.scheduler.effective()),
+        "preempt_type": preemption(settings),
         "preempt_mode": _preempt_mode(settings),
         "tres_weights": ",".join(f"{name}={n}" for name, n in sorted(slurm.priority.tres.items())),
         "scripts": script_paths(settings),
@@ -148,11 +158,11 @@ def _flags(parameters: Mapping[str, object]) -> str:
 
 def _preempt_mode(settings: Settings) -> str:
     """PreemptMode of the cluster; jobs that are suspended anywhere need the gang scheduler."""
-    preemption = settings.slurm.preemption
-    if preemption.type == "none":
-        return "OFF"
-    modes = {preemption.mode, *(partition.preempt_mode for partition in settings.partitions)}
-    return preemption.mode.upper() + (",GANG" if "suspend" in modes else "")
+    chosen = settings.slurm.preemption
+    if chosen.type == "none":
+        return "CANCEL" if settings.long_checks.checks else "OFF"
+    modes = {chosen.mode, *(partition.preempt_mode for partition in settings.partitions)}
+    return chosen.mode.upper() + (",GANG" if "suspend" in modes else "")
 
 
 # --- The others ----------------------------------------------------------------------------------

@@ -222,6 +222,26 @@ FULL: dict[str, Any] = {
         "limits": {"cpus": 2.5, "memory": "8GiB", "processes": 500},
         "motd": {"text": "Welcome.", "state": False},
     },
+    "long_checks": {
+        "checks": [
+            {
+                "name": "nccl",
+                "enabled": True,
+                "schedule": "0 2 * * 0",
+                "nodesets": ["gpu"],
+                "threshold": 400.5,
+                "fall": 0.1,
+                "history": 30,
+                "least": 10,
+            },
+            {"name": "cpu-memory"},
+        ],
+        "at_once": 4,
+        "wait": 7200,
+        "keep": 200,
+        "size": "2GiB",
+        "storage_class": "fast",
+    },
     "directory": {
         "uris": ["ldaps://ldap.example.org", "ldap://other.example.org:3389"],
         "base": "dc=example,dc=org",

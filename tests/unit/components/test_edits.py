@@ -35,7 +35,8 @@ POLICIES = {
     f"network-{name}"
     for name in (
         *("accounting", "accounting-backup", "accounts", "config", "config-check", "controller"),
-        *("database", "default", "login", "rebooter", "reconciler", "rest", "worker"),
+        *("database", "default", "login", "longcheck", "longchecks", "rebooter", "reconciler"),
+        *("rest", "worker"),
     )
 }
 FILES = {
@@ -143,6 +144,13 @@ def described(nodeset: str) -> Effect:
 
 def top(**fields: Any) -> Change:
     return lambda values: values.update(fields)
+
+
+def long_check(**fields: Any) -> Change:
+    return top(long_checks={"checks": [{"name": "cpu-memory", **fields}]})
+
+
+LONG_CHECKS = frozenset(f"longchecks-{part}" for part in ("config", "cpu-memory", "desk", "volume"))
 
 
 def cpu(**fields: Any) -> Change:
@@ -820,6 +828,30 @@ EDITS = [
     ),
     Edit("users are told something", login(motd={"text": "Welcome."}), LOGIN),
     Edit("users are not told the state", login(motd={"state": False}), LOGIN),
+    # --- Long checks
+    Edit(
+        "memory is to be measured every night",
+        long_check(),
+        and_conf(both(replace(ASSOCIATIONS, created=LONG_CHECKS), NOTHING)),
+    ),
+    Edit(
+        "memory is to be measured at another time",
+        long_check(schedule="0 4 * * *"),
+        does(updated={"longchecks-cpu-memory"}),
+        given=long_check(),
+    ),
+    Edit(
+        "memory is to be faster",
+        long_check(threshold=10_000),
+        does(updated={"longchecks-config"}),
+        given=long_check(),
+    ),
+    Edit(
+        "memory is to be measured no more, and the series would go",
+        top(long_checks={}),
+        and_conf(replace(ASSOCIATIONS, refused=frozenset({"longchecks-volume"}))),
+        given=long_check(),
+    ),
     # --- Who may talk to whom
     Edit("there are to be no policies", top(network={"policies": False}), does(deleted=POLICIES)),
     Edit(

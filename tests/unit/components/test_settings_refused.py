@@ -169,6 +169,11 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "login.node_port": (30_000, 32_767),
     "login.drain_grace": (0, 604_800),
     "login.limits.processes": (16, 4_194_304),
+    "long_checks.checks[0].history": (3, 1000),
+    "long_checks.checks[0].least": (3, 1000),
+    "long_checks.at_once": (1, 1000),
+    "long_checks.wait": (0, 604_800),
+    "long_checks.keep": (10, 10_000),
 }
 """Whole numbers with their least and greatest value."""
 
@@ -198,6 +203,7 @@ CHOICES: dict[str, str] = {
     "login.service": "'NodePort', 'LoadBalancer' or 'ClusterIP'",
     "reconciler.ladder[0]": "'recheck', 'restart', 'reboot' or 'replace'",
     "reconciler.ladders.gpu-xid[0]": "'recheck', 'restart', 'reboot' or 'replace'",
+    "long_checks.checks[0].name": "'cpu-memory', 'dcgm', 'gpu-burn'",
 }
 
 SWITCHES = (
@@ -228,6 +234,7 @@ SWITCHES = (
     "login.forwarding.agent",
     "login.forwarding.x11",
     "login.motd.state",
+    "long_checks.checks[0].enabled",
 )
 
 LISTS = (
@@ -269,6 +276,8 @@ LISTS = (
     "accounting.remove_with_jobs",
     "auth.rotations",
     "login.source_ranges",
+    "long_checks.checks",
+    "long_checks.checks[0].nodesets",
     "directory.uris",
     "network.refuse",
     "reconciler.maintenance",
@@ -346,6 +355,8 @@ MAPPINGS = (
     "login.forwarding",
     "login.limits",
     "login.motd",
+    "long_checks",
+    "long_checks.checks[0]",
     "directory",
     "network",
     "reconciler",
@@ -641,6 +652,9 @@ WORDS: dict[str, dict[Any, str]] = {
     "accounting.backup.s3.ca": {"/ca.pem": _INSIDE},
     "accounting.backup.password_secret": {"A Secret": _DOMAIN},
     "accounting.backup.restore": {"newest": _DUMP, "1f2e3d": _DUMP, "1F2E3D4C": _DUMP, 5: _TEXT},
+    "long_checks.checks[0].schedule": {"nightly": _CRON, "61 * * * *": _CRON, 5: _TEXT},
+    "long_checks.size": {"1GB": _UNIT},
+    "long_checks.storage_class": {5: _TEXT},
     "groups[0].name": {"The Lab": _USER},
     "groups[0].members[0]": {"Ada": _USER},
 }
@@ -695,6 +709,8 @@ UNKNOWN: dict[str, str] = {
     "login.forwarding.tpc": "did you mean 'tcp'?",
     "login.limits.cpu": "did you mean 'cpus'?",
     "login.motd.states": "did you mean 'state'?",
+    "long_checks.check": "did you mean 'checks'?",
+    "long_checks.checks[0].thresholds": "did you mean 'threshold'?",
     "directory.uri": "did you mean 'uris'?",
     "network.policy": "did you mean 'policies'?",
     "reconciler.intervall": "did you mean 'interval'?",
@@ -737,6 +753,7 @@ REQUIRED = (
     "accounting.backup.s3.endpoint",
     "accounting.backup.s3.bucket",
     "accounting.backup.s3.secret",
+    "long_checks.checks[0].name",
     "directory.uris",
     "directory.base",
     "users[0].name",
@@ -759,6 +776,25 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("login.limits.cpus", 0.05, "login.limits.cpus", "0.05", "expected at least 0.1"),
     ("login.limits.cpus", 4097, "login.limits.cpus", "4097", "expected at most 4096"),
     ("login.limits.cpus", True, "login.limits.cpus", "true", "expected a number"),
+    ("long_checks.checks[0].threshold", -1, "long_checks.checks[0].threshold", "-1",
+     "expected at least 0"),
+    ("long_checks.checks[0].threshold", True, "long_checks.checks[0].threshold", "true",
+     "expected a number"),
+    ("long_checks.checks[0].fall", 0, "long_checks.checks[0].fall", "0", "expected more than 0"),
+    ("long_checks.checks[0].fall", 1, "long_checks.checks[0].fall", "1", "expected less than 1"),
+    ("long_checks.checks[0].least", 31, "long_checks.checks[0].least", "31",
+     "expected at most history, which is 30"),
+    ("long_checks.checks[0].history", 201, "long_checks.checks[0].history", "201",
+     "expected at most keep, which is 200"),
+    ("long_checks.checks[1].name", "nccl", "long_checks.checks", "'nccl'", "keep one"),
+    ("long_checks.checks[0].nodesets", ["cpus"], "long_checks.checks[0].nodesets", "'cpus'",
+     "is no nodeset"),
+    ("long_checks.checks[0].nodesets", ["slices"], "long_checks.checks[0].nodesets", "'slices'",
+     "nccl needs nodes with 2 whole GPUs or more"),
+    ("partitions[1].name", "slurmstack-checks", "partitions", "'slurmstack-checks'",
+     "is the long checks' own; choose another"),
+    ("users", [*FULL["users"], {"name": "slurmstack-checks", "uid": 2002}], "users",
+     "'slurmstack-checks'", "is the long checks' own; choose another"),
     ("directory.bind_dn", None, "directory.password_secret", "'ldap-reader'",
      "counts only with bind_dn; add it"),
     ("directory.user_filter", "a=b", "directory.user_filter", "'a=b'",

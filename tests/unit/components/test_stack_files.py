@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from components.conventions import CHECKS_PARTITION
 from components.hostlist import expand
 from components.settings import STACK_SCHEMA, LocalCluster, read_stack, stack_schema
 from components.slurmconf import config_files, node_checks, script_files
@@ -33,7 +34,10 @@ def test_a_stack_file_is_valid_and_its_files_are_rendered(path: Path) -> None:
     assert options(files["slurm.conf"])["ClusterName"] == stack.cluster_name
     assert [
         record["PartitionName"] for record in records(files["slurm.conf"], "PartitionName")
-    ] == [queue.name for queue in stack.queues()]
+    ] == [
+        *(queue.name for queue in stack.queues()),
+        *([CHECKS_PARTITION] if stack.long_checks.checks else []),
+    ]
 
 
 def test_the_dev_stack_is_local() -> None:
