@@ -38,10 +38,10 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
 
     A history of zeros, as of faults that were counted, has no share that one could fall by.
     """
-    measured = f"{value:.4g} {rule.unit}"
+    measured = f"{_shown(value)} {rule.unit}"
     if rule.threshold is not None and _is_worse(value, rule.threshold, rule):
         wanted = "at least" if rule.higher_is_better else "at most"
-        return Verdict.BAD, f"{measured}, wanted {wanted} {rule.threshold:.4g}"
+        return Verdict.BAD, f"{measured}, wanted {wanted} {_shown(rule.threshold)}"
     recent = history[-rule.history :]
     usual = median(recent) if len(recent) >= rule.least else 0.0
     if usual > 0:
@@ -50,13 +50,18 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
             word = "less" if rule.higher_is_better else "more"
             change = abs(value / usual - 1)
             return Verdict.BAD, (
-                f"{measured}, {change:.1%} {word} than the usual {usual:.4g} of its last "
+                f"{measured}, {change:.1%} {word} than the usual {_shown(usual)} of its last "
                 f"{len(recent)}, wanted at most {rule.fall:.0%}"
             )
     if rule.threshold is None and usual <= 0:
         known = f"{len(recent)} values before"
         return Verdict.UNJUDGED, f"{measured}, without a threshold and with {known}"
     return Verdict.GOOD, measured
+
+
+def _shown(value: float) -> str:
+    """As people read it: four digits are known of it, and no powers of ten are wanted."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _is_worse(value: float, limit: float, rule: Rule) -> bool:

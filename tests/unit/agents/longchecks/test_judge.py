@@ -30,6 +30,7 @@ values = st.floats(1, 1e6)
         # The oldest no longer count, and one that was out of the way never does.
         (80, [1000] * 20 + [100] * 10, FREE, Verdict.GOOD, "80 GB/s"),
         (95, [100, 100, 100, 100, 100, 9999], FREE, Verdict.GOOD, "95 GB/s"),
+        (17_160.4, [], UP, Verdict.GOOD, "17160 GB/s"),
         (12, [10] * 5, Rule("s", False, fall=0.1), Verdict.BAD, "20.0% more than the usual 10"),
     ],
 )
