@@ -22,3 +22,4 @@ except SettingsError as error:
 pulumi.export("cluster_name", settings.cluster_name)
 pulumi.export("namespace", slurm.namespace)
 pulumi.export("login_host_key", slurm.login_host_key)
+pulumi.export("report", slurm.report)

@@ -3,15 +3,18 @@
 Plain text on both sides: what writes it runs on every node and has no more than Python itself.
 """
 
+import json
 from dataclasses import dataclass
 
 OWN = "slurmstack:"
 """How the reason of every drain of ours begins; a drain of any other reason is somebody else's."""
 CHECK = f"{OWN}check:"
 """A check's: `slurmstack:check:disk: /tmp is full (97 %)`."""
+LONGCHECK = f"{OWN}longcheck:"
+"""A long check's: `slurmstack:longcheck:nccl: 212 GB/s, wanted at least 460`."""
 KUBERNETES = f"{OWN}kubernetes:"
 """The reconciler's, for what Kubernetes says: `slurmstack:kubernetes:cordoned: …`."""
-_MARK = f"{OWN}checks"
+_MARK = "slurmstack"
 
 
 def is_own(reason: str) -> bool:
@@ -20,7 +23,11 @@ def is_own(reason: str) -> bool:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the checks of a node said when they last ran, as its record's `extra` keeps it."""
+    """What the checks of a node said when they last ran, as its record's `extra` keeps it.
+
+    An object of JSON in one line: with SchedulerParameters=extra_constraints slurmctld takes
+    nothing else there (update_node in node_mgr.c, 24.11).
+    """
 
     at: int
     """Seconds since 1970."""
@@ -30,22 +37,21 @@ class Evidence:
     """Names of those that could not be carried out: neither good nor bad, sorted."""
 
     def __str__(self) -> str:
-        failed, unknown = (",".join(names) or "none" for names in (self.failed, self.unknown))
-        return f"{_MARK} at={self.at} failed={failed} unknown={unknown}"
+        fields = {"at": self.at, "failed": self.failed, "unknown": self.unknown}
+        return json.dumps({_MARK: fields}, separators=(",", ":"))
 
     @classmethod
     def parse(cls, extra: str) -> "Evidence | None":
         """The evidence in a record, or None where there is none, or something else."""
-        words = extra.split()
-        if len(words) != 4 or words[0] != _MARK:
-            return None
-        fields = dict(word.partition("=")[::2] for word in words[1:])
         try:
-            failed, unknown = (_names(fields[key]) for key in ("failed", "unknown"))
-            return cls(int(fields["at"]), failed, unknown)
-        except (KeyError, ValueError):
+            fields = json.loads(extra)[_MARK]
+            at, failed, unknown = (fields[key] for key in ("at", "failed", "unknown"))
+        except (KeyError, TypeError, ValueError):
             return None
+        if type(at) is not int or not _are_names(failed) or not _are_names(unknown):
+            return None
+        return cls(at, tuple(failed), tuple(unknown))
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return () if text == "none" else tuple(text.split(","))
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)

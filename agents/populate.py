@@ -32,6 +32,10 @@ STATE: Final = "var/lib/slurmstack"
 MARKER: Final = f"{STATE}/jail-refresh"
 """Holds the number of the generation, once the jail has one: workers wait for it."""
 GENERATIONS: Final = f"{STATE}/generations"
+LOGS: Final = "var/log/slurmstack-checks"
+"""Where the jobs of long checks have their output."""
+CHECKS_ID: Final = 64034
+SLURM_ID: Final = 64030
 MOUNT_POINTS: Final = ("dev", "proc", "sys")
 MOUNTED_FILES: Final = ("etc/hostname", "etc/hosts", "etc/resolv.conf")
 TERMINATION_LOG: Final = Path("/dev/termination-log")
@@ -215,6 +219,16 @@ class Jail:
             (self.root / path).touch()
         os.chown(self.root, 0, 0)
         self.root.chmod(0o755)
+        self._make_logs()
+
+    def _make_logs(self) -> None:
+        """Makes the folder for the output of long checks, which their user alone writes to, and
+        slurm's group reads."""
+        logs = self.root / LOGS
+        if self._is_reached(LOGS):
+            logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.chown(logs, CHECKS_ID, SLURM_ID)
+            logs.chmod(0o2750)
 
     def _prepare(self) -> None:
         (self.root / STATE).mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -12,6 +12,10 @@ DOMAIN: Final = "slurmstack.dev"
 LABEL_COMPONENT: Final = f"{DOMAIN}/component"
 LABEL_NODESET: Final = f"{DOMAIN}/nodeset"
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
+ANNOTATION_REPORT: Final = f"{DOMAIN}/report"
+"""What the look at nodes after a deploy has found, on its Job."""
+TAINT_UNHEALTHY: Final = f"{DOMAIN}/unhealthy"
+"""On Kubernetes nodes whose hardware is at fault."""
 
 ACCOUNTING: Final = "accounting"
 ACCOUNTS: Final = "accounts"
@@ -24,7 +28,14 @@ WORKER: Final = "worker"
 CONFIG: Final = "config"
 CONFIG_CHECK: Final = "config-check"
 RECONCILER: Final = "reconciler"
+AFTER_DEPLOY: Final = f"{RECONCILER}-after-deploy"
+"""The Job that looks at nodes once a deploy is over."""
+REBOOTER: Final = "rebooter"
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
+LONG_CHECKS: Final = "longchecks"
+"""The pod by which people look at long checks, and where those that run are."""
+LONG_CHECK: Final = "longcheck"
+"""What runs one, and the first part of its CronJob's name."""
 LOGIN: Final = "login"
 HOSTS: Final = "hosts"
 """Headless Service below which every pod of Slurm is known by its host name."""
@@ -41,6 +52,10 @@ DATABASE_CLAIM: Final = "database"
 DATABASE_SECRET: Final = "database-password"
 JWT_SECRET: Final = "jwt-key"
 NODESETS_CONFIG: Final = "nodesets"
+MEMORY_CONFIG: Final = "reconciler-memory"
+"""What the reconciler remembers of repairs."""
+LONG_CHECKS_CLAIM: Final = "longchecks"
+LONG_CHECKS_CONFIG: Final = "longchecks"
 HOST_KEY_SECRET: Final = "login-host-key"
 NODE_SSH_SECRET: Final = "node-ssh"
 SLURM_CONFIG: Final = "slurm-config"
@@ -58,7 +73,19 @@ JAIL_ORIGIN: Final = "jail-origin"
 STATE_CLAIM: Final = "controller-state"
 
 RESERVED_NAMES: Final = frozenset(
-    {ACCOUNTING, CONTROLLER, DATABASE, PLACEHOLDER, LOGIN, HOSTS, REST, RECONCILER, "monitoring"}
+    {
+        ACCOUNTING,
+        CONTROLLER,
+        DATABASE,
+        PLACEHOLDER,
+        LOGIN,
+        HOSTS,
+        REST,
+        RECONCILER,
+        REBOOTER,
+        LONG_CHECKS,
+        "monitoring",
+    }
 )
 """Names of the other workloads: a nodeset called so would collide with them."""
 
@@ -86,6 +113,12 @@ REST_ID: Final = 64032
 """User and group id of `slurmrestd` in its image."""
 MYSQL_ID: Final = 64033
 """User and group id of `mysql` in the database's image."""
+CHECKS_ID: Final = 64034
+"""User and group id of `CHECKS_USER` in every image but those of databases."""
+CHECKS_USER: Final = "slurmstack-checks"
+"""Whose the jobs of long checks are: a user, the group and the account of that one alone."""
+CHECKS_PARTITION: Final = "slurmstack-checks"
+"""The hidden partition that they are in."""
 NOBODY_ID: Final = 65534
 """User and group id of `nobody`: the number that Debian gives it."""
 USER_IDS: Final = range(1000, 60000)
@@ -97,6 +130,13 @@ JAIL: Final = "/mnt/jail"
 """Where login and worker pods mount the shared root."""
 JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
 """File in it that holds its generation, once it has one."""
+CHECKS_LOGS: Final = "/var/log/slurmstack-checks"
+"""Folder of the jail for the output of long checks' jobs, which those of nobody else may enter."""
+LONG_CHECKS_ETC: Final = "/etc/slurmstack/longchecks"
+"""Where agents/longchecks finds what the settings want."""
+LONG_CHECKS_FILE: Final = "wanted.json"
+LONG_CHECKS_DATA: Final = "/var/lib/slurmstack/longchecks"
+"""Where the volume with their time series is mounted."""
 SLURM_ETC: Final = "/etc/slurm"
 SLURM_CANDIDATE: Final = "/etc/slurmstack/candidate"
 SLURM_RUN: Final = "/run/slurm"
@@ -143,7 +183,8 @@ DIRECTORY_PIPES: Final = "/var/lib/sss/pipes"
 AUTHORIZED_KEYS: Final = "/etc/slurmstack/authorized_keys"
 HOST_KEY: Final = "/etc/slurmstack/host_key"
 NODESETS: Final = "/etc/slurmstack/nodesets"
-"""A file for each nodeset, which says how many nodes it is to have."""
+"""Where agents/reconciler finds what the settings want of nodes."""
+NODES_FILE: Final = "wanted.json"
 CONTROLLER_SPOOL: Final = "/var/spool/slurmctld"
 WORKER_SPOOL: Final = "/var/spool/slurmd"
 WORKER_SCRATCH: Final = "/var/spool/slurmstack"
@@ -154,8 +195,12 @@ ISOLATION: Final = "/etc/slurmstack/isolation"
 """Where workers mount their nodeset's options of the plugin."""
 NODE_OPTIONS: Final = "node.conf"
 """Name of the file with them."""
+NODE_CHECKS: Final = "checks.json"
+"""Name of the file beside it with what the settings say of the nodeset's checks."""
 SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 """Debian's plugin directory on amd64, the one architecture that the images are built for."""
+CHECKS: Final = f"{SPANK_DIR}/checks"
+"""Folder of the programs by which slurmd has a node checked: `interval`, `prolog`, `epilog`."""
 ABSENT_PROGRAM: Final = f"{SPANK_DIR}/absent"
 """What slurmctld runs at its start to mark static nodes that never registered as down."""
 SCRIPTS: Final = f"{SPANK_DIR}/scripts"

@@ -32,6 +32,9 @@ _GUARDED_PORTS = (
     10255,  # kubelet, read-only
 )
 """TCP ports that users reach nowhere: they are those of machines whose addresses nobody knows."""
+_API_PORTS = (443, 6443)
+"""TCP ports of Kubernetes' API: of its Service, and of the machines behind that, by which some
+network plugins judge."""
 _DNS_PORT = 53
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
@@ -56,7 +59,7 @@ FLOWS = (
     ),
     # slurmd has a port of its own; srun, salloc, sackd and MPI listen wherever there is room.
     Flow((c.CONTROLLER, *_NODES), _NODES),
-    Flow((c.RECONCILER, *_NODES), (c.REST,), c.REST_PORT),
+    Flow((c.LONG_CHECK, c.LONG_CHECKS, c.RECONCILER, *_NODES), (c.REST,), c.REST_PORT),
     Flow((c.ACCOUNTS, c.CONTROLLER, c.REST, *_NODES), (c.ACCOUNTING,), c.SLURMDBD_PORT),
     # slurmdbd tells slurmctld when somebody changes an account.
     Flow((c.ACCOUNTING,), (c.CONTROLLER,), c.SLURMCTLD_PORT),
@@ -84,11 +87,12 @@ def policies(
     The one called `default` is of all our pods and allows nothing: whom no other concerns, as the
     Jobs that fill the jail, has no network.
     """
-    components = sorted({component for flow in FLOWS for component in (*flow.by, *flow.to)})
+    components = {component for flow in FLOWS for component in (*flow.by, *flow.to)} | {c.REBOOTER}
     asked = {component: list(directory) for component in _ASK_A_DIRECTORY}
     asked[c.ACCOUNTING] += [*database, *(store if restores else ())]
     asked[c.BACKUP] = [*database, *store]
-    chosen = {name: _policy(name, refuse, asked.get(name, [])) for name in components}
+    asked |= {component: list(_API_PORTS) for component in (c.RECONCILER, c.REBOOTER)}
+    chosen = {name: _policy(name, refuse, asked.get(name, [])) for name in sorted(components)}
     return {"default": _spec(pods.selector(), [], []), **chosen}
 
 

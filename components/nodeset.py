@@ -30,6 +30,8 @@ SLURMD_CAPABILITIES = (
     # Priorities of jobs, and looking at processes of other users.
     "SYS_NICE",
     "SYS_PTRACE",
+    # Checks read the kernel's log.
+    "SYSLOG",
 )
 _STOP_MARGIN = 60
 """Seconds past the drain grace that a pod has to delete its record and stop slurmd."""
@@ -48,6 +50,8 @@ class NodesetArgs:
     """ConfigMap with passwd and group."""
     scripts: pulumi.Input[str]
     """ConfigMap with the scripts that slurmd and tasks run."""
+    checks: str
+    """What the settings say of its checks; "" for none."""
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
     jail_claim: pulumi.Input[str]
@@ -66,6 +70,9 @@ class Nodeset(pulumi.ComponentResource):
     It is not waited for: a node may be down for good, and the others are of use meanwhile.
     """
 
+    mark: pulumi.Output[str]
+    """Digest of what its pods are to be, known once Kubernetes has noticed."""
+
     def __init__(
         self, name: str, args: NodesetArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
@@ -75,10 +82,44 @@ class Nodeset(pulumi.ComponentResource):
         isolation = k8s.core.v1.ConfigMap(
             f"{name}-isolation",
             metadata={"name": f"{settings.name}-isolation", "namespace": args.namespace},
-            data={c.NODE_OPTIONS: node_options(settings, args.submounts)},
+            data={
+                c.NODE_OPTIONS: node_options(settings, args.submounts),
+                **({c.NODE_CHECKS: args.checks} if args.checks else {}),
+            },
             opts=pulumi.ResourceOptions(parent=self),
         )
-        k8s.apps.v1.StatefulSet(
+        template = {
+            "metadata": {"labels": labels},
+            "spec": {
+                **pods.pod_defaults(args.images),
+                **pods.named(args.hosts_domain, *args.daemons),
+                **pod_security(args.auth, pods.PING),
+                **_placement(settings),
+                "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
+                "initContainers": [
+                    *args.guard,
+                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),
+                    *args.people.sidecars(args.images),
+                    _join(args),
+                ],
+                "containers": [_slurmd(args)],
+                "volumes": [
+                    *args.auth.volumes(),
+                    *args.people.volumes(),
+                    pods.claim_volume("jail", args.jail_claim),
+                    pods.disk_volume("scratch"),
+                    pods.disk_volume("spool"),
+                    pods.memory_volume("shm", f"{settings.memory // 2}Mi"),
+                    pods.users_volume(args.accounts),
+                    pods.config_volume("scripts", args.scripts, mode=0o555),
+                    pods.config_volume("isolation", isolation.metadata.name),
+                    nodessh.volume(args.node_ssh),
+                    *submount_volumes(args.submounts),
+                    *(volume(further.name, further) for further in settings.volumes),
+                ],
+            },
+        }
+        slurmd = k8s.apps.v1.StatefulSet(
             f"{name}-slurmd",
             metadata={
                 "name": settings.name,
@@ -92,37 +133,7 @@ class Nodeset(pulumi.ComponentResource):
                 "serviceName": c.HOSTS,
                 "podManagementPolicy": "Parallel",
                 "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {
-                        **pods.pod_defaults(args.images),
-                        **pods.named(args.hosts_domain, *args.daemons),
-                        **pod_security(args.auth, pods.PING),
-                        **_placement(settings),
-                        "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
-                        "initContainers": [
-                            *args.guard,
-                            *args.auth.sidecars(args.images, Conf(server=args.conf_server)),
-                            *args.people.sidecars(args.images),
-                            _join(args),
-                        ],
-                        "containers": [_slurmd(args)],
-                        "volumes": [
-                            *args.auth.volumes(),
-                            *args.people.volumes(),
-                            pods.claim_volume("jail", args.jail_claim),
-                            pods.disk_volume("scratch"),
-                            pods.disk_volume("spool"),
-                            pods.memory_volume("shm", f"{settings.memory // 2}Mi"),
-                            pods.users_volume(args.accounts),
-                            pods.config_volume("scripts", args.scripts, mode=0o555),
-                            pods.config_volume("isolation", isolation.metadata.name),
-                            nodessh.volume(args.node_ssh),
-                            *submount_volumes(args.submounts),
-                            *(volume(further.name, further) for further in settings.volumes),
-                        ],
-                    },
-                },
+                "template": template,
             },
             opts=pulumi.ResourceOptions(
                 parent=self,
@@ -131,7 +142,12 @@ class Nodeset(pulumi.ComponentResource):
                 ),
             ),
         )
-        self.register_outputs({})
+        # Of the StatefulSet, so that who asks for it comes after it.
+        digest = pulumi.Output.json_dumps(template, sort_keys=True)
+        self.mark = pulumi.Output.all(digest, slurmd.metadata.name).apply(
+            lambda known: c.checksum({"template": str(known[0])})
+        )
+        self.register_outputs({"mark": self.mark})
 
 
 def _placement(settings: NodesetSettings) -> pods.Spec:
@@ -146,6 +162,8 @@ def _placement(settings: NodesetSettings) -> pods.Spec:
         }
         for toleration in settings.tolerations
     ]
+    # Whether the fault is still there can be seen only by a node on that machine.
+    tolerations.append({"key": c.TAINT_UNHEALTHY, "operator": "Exists"})
     chosen = {
         "nodeSelector": settings.node_selector,
         "affinity": settings.affinity,

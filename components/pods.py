@@ -75,9 +75,9 @@ def requests(cpu: str, memory: str) -> Spec:
     return {"resources": {"requests": {"cpu": cpu, "memory": memory}}}
 
 
-def gives_up(container: str, code: int) -> Spec:
-    """For a Job: this exit code stands, and anything else that befalls the pod is tried again."""
-    refused = {"containerName": container, "operator": "In", "values": [code]}
+def gives_up(container: str, *codes: int) -> Spec:
+    """For a Job: these exit codes stand, and anything else that befalls the pod is tried again."""
+    refused = {"containerName": container, "operator": "In", "values": list(codes)}
     return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": refused}]}}
 
 
@@ -187,8 +187,10 @@ def mount(volume: str, path: str, *, read_only: bool = False) -> Spec:
     return {"name": volume, "mountPath": path, **({"readOnly": True} if read_only else {})}
 
 
-def claim_volume(name: str, claim_name: pulumi.Input[str]) -> Spec:
-    return {"name": name, "persistentVolumeClaim": {"claimName": claim_name}}
+def claim_volume(name: str, claim_name: pulumi.Input[str], *, read_only: bool = False) -> Spec:
+    """A claim's volume; of a read-only one, Kubernetes leaves the owners of its files alone."""
+    source: Spec = {"claimName": claim_name, **({"readOnly": True} if read_only else {})}
+    return {"name": name, "persistentVolumeClaim": source}
 
 
 def config_volume(

@@ -1,6 +1,6 @@
-"""Keeps what Slurm remembers in agreement with what the settings ask for."""
+"""Looks after nodes: what Slurm remembers, what Kubernetes says, and what the settings want."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -8,6 +8,11 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.settings import Reconciler as ReconcilerSettings
+
+_LAST_LOOK = 120
+"""Seconds past the roll-out that a look may take, each of which asks slurmrestd for up to 90."""
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -16,26 +21,47 @@ class ReconcilerArgs:
     images: pods.Images
     jwt_secret: pulumi.Input[str]
     rest_url: pulumi.Input[str]
-    nodesets: Mapping[str, int]
-    """Number of nodes by nodeset."""
+    settings: ReconcilerSettings
+    wanted: str
+    """What the settings want of nodes, as agents/reconciler reads it."""
+    marks: Sequence[pulumi.Input[str]]
+    """Digests of what else nodes depend on: with another one, the Job runs again."""
 
 
 class Reconciler(pulumi.ComponentResource):
-    """One pod that looks after node records; see agents/reconciler."""
+    """One pod that looks after nodes for good, and a Job that does so once a deploy is over.
+
+    A pod that stays, since starting one takes longer than a look does.
+
+    They alone have credentials of Kubernetes' API, with the rights to what agents/reconciler does;
+    where a ladder has a reboot, a rebooter on each Kubernetes node may read Nodes besides.
+    """
+
+    report: pulumi.Output[str]
+    """How nodes stood after the last deploy that changed anything for them."""
 
     def __init__(
         self, name: str, args: ReconcilerArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(c.type_token("reconciler", "Reconciler"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        nodesets = k8s.core.v1.ConfigMap(
+        wanted = k8s.core.v1.ConfigMap(
             f"{name}-nodesets",
             metadata={"name": c.NODESETS_CONFIG, "namespace": args.namespace},
-            data={nodeset: str(replicas) for nodeset, replicas in sorted(args.nodesets.items())}
-            or None,
+            data={c.NODES_FILE: args.wanted},
             opts=child,
         )
-        k8s.apps.v1.Deployment(
+        # What is in it is the agent's own.
+        memory = k8s.core.v1.ConfigMap(
+            f"{name}-memory",
+            metadata={"name": c.MEMORY_CONFIG, "namespace": args.namespace},
+            opts=child,
+        )
+        account = _account(name, c.RECONCILER, args.namespace, child)
+        cluster_rules = _cluster_rules(args.settings)
+        rights = _grant(name, account, args.namespace, _rules(), cluster_rules, child)
+        config = wanted.metadata.name
+        agent = k8s.apps.v1.Deployment(
             f"{name}-agent",
             metadata={"name": c.RECONCILER, "namespace": args.namespace},
             spec={
@@ -45,36 +71,237 @@ class Reconciler(pulumi.ComponentResource):
                 "selector": {"matchLabels": pods.labels(c.RECONCILER)},
                 "template": {
                     "metadata": {"labels": pods.labels(c.RECONCILER)},
-                    "spec": {
-                        **pods.pod_defaults(args.images),
-                        "securityContext": {"fsGroup": c.SLURM_ID},
-                        "containers": [_agent(args)],
-                        "volumes": [
-                            pods.secret_volume("jwt", args.jwt_secret),
-                            pods.config_volume("nodesets", nodesets.metadata.name),
-                        ],
-                    },
+                    "spec": _pod(args, account, config, f"apps/v1 Deployment {c.RECONCILER}"),
                 },
             },
-            opts=child,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*rights, memory]),
         )
-        self.register_outputs({})
+        after_deploy = k8s.batch.v1.Job(
+            f"{name}-after-deploy",
+            # Its name is fixed: its own pod may annotate this Job, and no other.
+            metadata={
+                "name": c.AFTER_DEPLOY,
+                "namespace": args.namespace,
+                "labels": pods.labels(c.RECONCILER),
+            },
+            spec=_after_deploy(args, account, config),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[agent],
+                delete_before_replace=True,
+                # Kubernetes is to give it up first, and says why.
+                custom_timeouts=pulumi.CustomTimeouts(create=f"{_deadline(args.settings) + 60}s"),
+            ),
+        )
+        if "reboot" in args.settings.steps():
+            _rebooter(args, child)
+        self.report = after_deploy.metadata.apply(
+            lambda meta: (meta.annotations or {}).get(c.ANNOTATION_REPORT, "")
+        )
+        self.register_outputs({"report": self.report})
 
 
-def _agent(args: ReconcilerArgs) -> pods.Spec:
+# --- Pods ----------------------------------------------------------------------------------------
+
+
+def _pod(
+    args: ReconcilerArgs,
+    account: pulumi.Input[str],
+    config: pulumi.Input[str],
+    owner: str,
+    *options: str,
+) -> pods.Spec:
     return {
-        "name": "reconciler",
-        **pods.image("agents", args.images),
-        "args": ["agents.reconciler"],
-        "env": [
-            {"name": "REST_URL", "value": args.rest_url},
-            {"name": "JWT_KEY", "value": c.JWT_KEY},
-            {"name": "NODESETS", "value": c.NODESETS},
+        **pods.pod_defaults(args.images),
+        "serviceAccountName": account,
+        "automountServiceAccountToken": True,
+        "securityContext": {"fsGroup": c.SLURM_ID},
+        "containers": [
+            {
+                "name": "reconciler",
+                **pods.image("agents", args.images),
+                "args": ["agents.reconciler", *options],
+                "env": [
+                    {"name": "REST_URL", "value": args.rest_url},
+                    {"name": "JWT_KEY", "value": c.JWT_KEY},
+                    {"name": "WANTED", "value": f"{c.NODESETS}/{c.NODES_FILE}"},
+                    {"name": "NAMESPACE", "value": args.namespace},
+                    {"name": "MEMORY", "value": c.MEMORY_CONFIG},
+                    {"name": "OWNER", "value": owner},
+                ],
+                **pods.security(user=c.SLURM_ID),
+                **pods.requests("10m", "64Mi"),
+                # Why it could not look, to who waits for the Job.
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "volumeMounts": [
+                    pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
+                    pods.mount("nodesets", c.NODESETS, read_only=True),
+                ],
+            }
         ],
-        **pods.security(user=c.SLURM_ID),
-        **pods.requests("10m", "48Mi"),
-        "volumeMounts": [
-            pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
-            pods.mount("nodesets", c.NODESETS, read_only=True),
+        "volumes": [
+            pods.secret_volume("jwt", args.jwt_secret),
+            pods.config_volume("nodesets", config),
         ],
     }
+
+
+def _deadline(settings: ReconcilerSettings) -> int:
+    """Seconds after which the Job is given up."""
+    return settings.rollout + _TRIES * _LAST_LOOK
+
+
+def _after_deploy(
+    args: ReconcilerArgs, account: pulumi.Input[str], config: pulumi.Input[str]
+) -> pods.Spec:
+    marks = pulumi.Output.all(args.wanted, *args.marks).apply(
+        lambda known: c.checksum({str(index): str(mark) for index, mark in enumerate(known)})
+    )
+    owner = f"batch/v1 Job {c.AFTER_DEPLOY}"
+    return {
+        "backoffLimit": _TRIES,
+        "activeDeadlineSeconds": _deadline(args.settings),
+        "template": {
+            "metadata": {
+                "labels": pods.labels(c.RECONCILER),
+                "annotations": {c.ANNOTATION_CHECKSUM: marks},
+            },
+            "spec": {
+                **_pod(args, account, config, owner, "--after-deploy"),
+                "restartPolicy": "Never",
+            },
+        },
+    }
+
+
+def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
+    name = c.REBOOTER
+    account = _account(name, name, args.namespace, opts)
+    reads = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    _grant(name, account, args.namespace, [], reads, opts)
+    k8s.apps.v1.DaemonSet(
+        f"{name}-agent",
+        metadata={
+            "name": name,
+            "namespace": args.namespace,
+            # A Kubernetes node that is down would be waited for.
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        spec={
+            "selector": {"matchLabels": pods.labels(name)},
+            "template": {
+                "metadata": {"labels": pods.labels(name)},
+                "spec": {
+                    **pods.pod_defaults(args.images),
+                    "serviceAccountName": account,
+                    "automountServiceAccountToken": True,
+                    # reboot(2) is the machine's only for processes of the machine.
+                    "hostPID": True,
+                    # Where there is something to reboot for, there are taints.
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [
+                        {
+                            "name": name,
+                            **pods.image("agents", args.images),
+                            "args": ["agents.reconciler.rebooter"],
+                            "env": [
+                                {
+                                    "name": "MACHINE",
+                                    "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}},
+                                }
+                            ],
+                            **pods.security("SYS_BOOT", user=0),
+                            **pods.requests("5m", "32Mi"),
+                        }
+                    ],
+                },
+            },
+        },
+        opts=opts,
+    )
+
+
+# --- Rights --------------------------------------------------------------------------------------
+
+
+def _rules() -> list[pods.Spec]:
+    """Rights in the namespace."""
+    return [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete", "list"]},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [c.MEMORY_CONFIG],
+            "verbs": ["get", "patch"],
+        },
+        {
+            "apiGroups": ["batch"],
+            "resources": ["jobs"],
+            "resourceNames": [c.AFTER_DEPLOY],
+            "verbs": ["patch"],
+        },
+    ]
+
+
+def _cluster_rules(settings: ReconcilerSettings) -> list[pods.Spec]:
+    """Rights to Nodes, which are in no namespace."""
+    deletes = "replace" in settings.steps() and not settings.replace
+    verbs = [*(["delete"] if deletes else []), "get", "list", "patch"]
+    return [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": verbs},
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+    ]
+
+
+def _account(
+    name: str, account: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
+) -> pulumi.Output[str]:
+    made = k8s.core.v1.ServiceAccount(
+        f"{name}-account",
+        metadata={"name": account, "namespace": namespace},
+        # Whoever else takes the account gets no token unless he asks.
+        automount_service_account_token=False,
+        opts=opts,
+    )
+    known: pulumi.Output[str] = made.metadata.name
+    return known
+
+
+def _grant(
+    name: str,
+    account: pulumi.Input[str],
+    namespace: pulumi.Input[str],
+    rules: list[pods.Spec],
+    cluster_rules: list[pods.Spec],
+    opts: pulumi.ResourceOptions,
+) -> list[pulumi.Resource]:
+    """Binds an account to rights in its namespace, and in the cluster; returns the bindings."""
+    bindings: list[pulumi.Resource] = []
+    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
+    api = "rbac.authorization.k8s.io"
+    if rules:
+        metadata = {"name": name, "namespace": namespace}
+        role = k8s.rbac.v1.Role(f"{name}-role", metadata=metadata, rules=rules, opts=opts)
+        binding = k8s.rbac.v1.RoleBinding(
+            f"{name}-rights",
+            metadata=metadata,
+            role_ref={"apiGroup": api, "kind": "Role", "name": role.metadata.name},
+            subjects=subjects,
+            opts=opts,
+        )
+        bindings.append(binding)
+    # In no namespace: two stacks may be in one cluster.
+    metadata = {"name": pulumi.Output.concat(namespace, "-", name)}
+    cluster_role = k8s.rbac.v1.ClusterRole(
+        f"{name}-cluster-role", metadata=metadata, rules=cluster_rules, opts=opts
+    )
+    binding = k8s.rbac.v1.ClusterRoleBinding(
+        f"{name}-cluster-rights",
+        metadata=metadata,
+        role_ref={"apiGroup": api, "kind": "ClusterRole", "name": cluster_role.metadata.name},
+        subjects=subjects,
+        opts=opts,
+    )
+    return [*bindings, binding]

@@ -13,6 +13,7 @@ from components.accounting import Accounting, AccountingArgs
 from components.accounts import Accounts, AccountsArgs
 from components.auth import AuthKey, AuthKeyArgs, auth
 from components.backup import Backup, BackupArgs, Restore
+from components.checks import LongChecks, LongChecksArgs
 from components.configuration import SlurmConfig, SlurmConfigArgs
 from components.controller import Controller, ControllerArgs
 from components.database import Database, DatabaseArgs
@@ -31,9 +32,12 @@ from components.slurmconf import (
     backup_files,
     config_files,
     config_mark,
+    node_checks,
     node_conf,
     script_files,
     wanted_accounts,
+    wanted_long_checks,
+    wanted_nodes,
 )
 
 
@@ -52,6 +56,8 @@ class Slurm(pulumi.ComponentResource):
 
     namespace: pulumi.Output[str]
     login_host_key: pulumi.Output[str]
+    report: pulumi.Output[str]
+    """How nodes stood after the last deploy that changed anything for them."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("slurm", "Slurm"), name, None, opts)
@@ -113,6 +119,7 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
+        configuration_mark = config_mark(settings, args.root)
         configuration = SlurmConfig(
             "config",
             SlurmConfigArgs(
@@ -186,7 +193,7 @@ class Slurm(pulumi.ComponentResource):
                 jwt_secret=jwt.secret,
                 accounts=users.accounts,
                 config=configuration.proven,
-                config_mark=config_mark(settings, args.root),
+                config_mark=configuration_mark,
                 address=c.controller_address(settings.namespace, settings.cluster.domain),
                 accounting=accounting,
                 hosts_domain=hosts_domain,
@@ -215,8 +222,8 @@ class Slurm(pulumi.ComponentResource):
             NodeSshArgs(self.namespace, reached if settings.login.ssh_to_nodes else ()),
             child,
         )
-        for nodeset in settings.nodesets:
-            Nodeset(
+        nodesets = {
+            nodeset.name: Nodeset(
                 f"nodeset-{nodeset.name}",
                 NodesetArgs(
                     namespace=self.namespace,
@@ -227,6 +234,7 @@ class Slurm(pulumi.ComponentResource):
                     guard=guard,
                     accounts=users.accounts,
                     scripts=configuration.scripts,
+                    checks=node_checks(nodeset, settings),
                     node_ssh=node_ssh.secret,
                     jail_claim=jail.claim,
                     submounts=settings.jail.volumes,
@@ -236,6 +244,8 @@ class Slurm(pulumi.ComponentResource):
                 ),
                 child,
             )
+            for nodeset in settings.nodesets
+        }
         login = Login(
             "login",
             LoginArgs(
@@ -270,16 +280,40 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
-        Reconciler(
+        reconciler = Reconciler(
             "reconciler",
             ReconcilerArgs(
                 namespace=self.namespace,
                 images=images,
                 jwt_secret=jwt.secret,
                 rest_url=rest.url,
-                nodesets={nodeset.name: nodeset.replicas for nodeset in settings.nodesets},
+                settings=settings.reconciler,
+                wanted=wanted_nodes(settings),
+                marks=[configuration_mark, *(made.mark for _, made in sorted(nodesets.items()))],
             ),
             child,
         )
+        if settings.long_checks.checks:
+            LongChecks(
+                "longchecks",
+                LongChecksArgs(
+                    namespace=self.namespace,
+                    settings=settings.long_checks,
+                    images=images,
+                    wanted=wanted_long_checks(settings),
+                    jwt_secret=jwt.secret,
+                    jail_claim=jail.claim,
+                    rest_url=rest.url,
+                    protect=settings.protect_data,
+                ),
+                child,
+            )
         self.login_host_key = login.host_key
-        self.register_outputs({"namespace": self.namespace, "loginHostKey": self.login_host_key})
+        self.report = reconciler.report
+        self.register_outputs(
+            {
+                "namespace": self.namespace,
+                "loginHostKey": self.login_host_key,
+                "report": self.report,
+            }
+        )

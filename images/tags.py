@@ -42,6 +42,7 @@ class Image:
 
 
 PLUGIN = ("spank/*.[ch8]", "spank/Makefile")
+CHECKS = ("agents/__init__.py", "agents/checks", "agents/drains.py")
 IMAGES: Mapping[str, Image] = {
     image.name: image
     for image in (
@@ -49,7 +50,7 @@ IMAGES: Mapping[str, Image] = {
         # Takes longest, so it is begun first.
         Image("jail", parent="base", extra=("agents/populate.py",)),
         Image("controller", parent="base"),
-        Image("worker", parent="base"),
+        Image("worker", parent="base", extra=CHECKS),
         Image("login", parent="base"),
         Image("directory", parent="base"),
         Image("accounting", parent="base"),

@@ -1,1 +1,1 @@
-"""Keeps what Slurm remembers in agreement with what the operator asked for."""
+"""Compares what is wanted of nodes, what Kubernetes says and what Slurm knows, and acts."""

@@ -1,43 +1,220 @@
-"""`python3 -m agents.reconciler`: looks again and again, until it is told to stop.
+"""`python3 -m agents.reconciler [--once] [--after-deploy] [--dry-run] [--json]`: looks at nodes.
+
+It compares what the settings want, what Kubernetes says and what Slurm knows, and acts: see
+docs/reconciler.md. Without options it looks again and again until it is told to stop. The exit
+code of one look says how it stands:
+
+    0  all nodes are in service
+    1  something is out, and it is being handled, or it is somebody's wish
+    2  Slurm, Kubernetes or the settings cannot be asked: nothing was done, or not all
+    3  a person is needed
+
+With --after-deploy it first waits for the roll-out, leaves its report on the Job that it runs as,
+and ends with 0 for 0, 1 and 3: a node that is out does not make a deploy a failure.
 
 It takes its way from the environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key),
-NODESETS (folder with a file for each nodeset, which says how many nodes it is to have).
+WANTED (file that says what is wanted), NAMESPACE, MEMORY (name of its ConfigMap), OWNER
+(`apiVersion kind name` of what it runs as).
 """
 
+import argparse
 import os
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from agents.reconciler.ghosts import ghosts, wanted_nodesets
+from agents.reconciler import report, wanted
+from agents.reconciler.carry import Carrier, Place
+from agents.reconciler.kubernetes import Api, KubernetesError, in_cluster
+from agents.reconciler.memory import MemoryUnknownError
+from agents.reconciler.observed import Observed, observe
+from agents.reconciler.plan import Plan, plan
+from agents.reconciler.rollout import is_coming, nodesets_rolling
+from agents.reconciler.wanted import Wanted, WantedError
 from agents.slurm import Client, SlurmError, from_key
 
-INTERVAL = 15.0
-"""Seconds between two looks."""
 USER = "slurm"
 """SlurmUser may do with nodes as it likes."""
+PAUSE = 5
+"""Seconds between two looks at a roll-out."""
+AGAIN = 15
+"""Seconds after which a look is tried again whose settings could not be read."""
+PROBLEMS = (KubernetesError, MemoryUnknownError, SlurmError, WantedError)
 
 
-def forget_ghosts(client: Client, folder: Path) -> None:
-    """Deletes the records of ghosts. Raises where Slurm or the settings cannot be asked."""
-    for name in ghosts(client.nodes(), wanted_nodesets(folder)):
-        client.forget(name)
-        print(f"{name}: its record is deleted; the settings do not name it, its slurmd is gone")
+@dataclass(frozen=True)
+class Pass:
+    """What one look has come to."""
+
+    plan: Plan
+    notes: tuple[str, ...]
+    """What was not done, and why."""
+
+    @property
+    def code(self) -> int:
+        return report.code(self.plan)
 
 
-def main() -> int:
-    client = Client(os.environ["REST_URL"], from_key(Path(os.environ["JWT_KEY"]), USER))
-    folder = Path(os.environ["NODESETS"])
+class Reconciler:
+    def __init__(
+        self,
+        slurm: Client,
+        api: Api,
+        place: Place,
+        wanted_file: Path,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.carrier = Carrier(slurm, api, place)
+        self._slurm = slurm
+        self._api = api
+        self._namespace = place.namespace
+        self._wanted_file = wanted_file
+        self._clock = clock
+
+    def wanted(self) -> Wanted:
+        return wanted.read(self._wanted_file)
+
+    def observe(self) -> Observed:
+        return observe(self._slurm, self._api, self._namespace)
+
+    def look(self, *, dry_run: bool = False) -> Pass:
+        """One pass. Raises what is in `PROBLEMS`: nothing was done then, or not all."""
+        asked = self.wanted()
+        # What is remembered comes first: who has changed it since has acted on a newer view.
+        kept = self.carrier.recall()
+        observed = self.observe()
+        made = plan(observed, asked, kept.memory, int(self._clock()))
+        if dry_run:
+            return Pass(made, ())
+        notes = self.carrier.carry(made, kept, observed.machines, asked.replace)
+        if made.actions:
+            done = [str(action) for action in made.actions]
+            self.carrier.event("Normal", "Reconciled", "\n".join((*done, *notes)))
+        return Pass(made, tuple(notes))
+
+    def await_rollout(self, sleep: Callable[[float], None]) -> None:
+        """Waits until no node is on its way any more, at most as long as the settings say."""
+        end = self._clock() + self.wanted().rollout
+        while self._clock() < end:
+            try:
+                asked = self.wanted()
+                rolling = nodesets_rolling(self._api, self._namespace, asked)
+                observed = self.observe()
+                if not rolling and not is_coming(observed, asked, int(self._clock())):
+                    return
+            except PROBLEMS as error:
+                print(f"waits: {error}", file=sys.stderr)
+            sleep(PAUSE)
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    reconciler: Reconciler | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        reconciler = reconciler or _reconciler()
+    except KubernetesError as error:
+        print(f"nothing is changed: {error}", file=sys.stderr)
+        return report.UNASKED
+    if options.after_deploy:
+        return _after_deploy(reconciler, sleep)
+    if options.once or options.dry_run:
+        return _once(reconciler, dry_run=options.dry_run, as_json=options.json)
+    return _again_and_again(reconciler, as_json=options.json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agents.reconciler",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--once", action="store_true", help="look once, act, and end")
+    how.add_argument(
+        "--after-deploy", action="store_true", help="wait for the roll-out, then look once"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="look once, show the plan, and change nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="show each plan as one line of JSON")
+    return parser
+
+
+def _reconciler() -> Reconciler:
+    version, kind, name = os.environ["OWNER"].split()
+    place = Place(
+        os.environ["NAMESPACE"],
+        os.environ["MEMORY"],
+        {"apiVersion": version, "kind": kind, "name": name},
+    )
+    slurm = Client(os.environ["REST_URL"], from_key(Path(os.environ["JWT_KEY"]), USER))
+    return Reconciler(slurm, in_cluster(), place, Path(os.environ["WANTED"]))
+
+
+# --- Three ways to look --------------------------------------------------------------------------
+
+
+def _once(reconciler: Reconciler, *, dry_run: bool, as_json: bool) -> int:
+    try:
+        done = reconciler.look(dry_run=dry_run)
+    except PROBLEMS as error:
+        print(f"nothing is changed, or not all: {error}", file=sys.stderr)
+        return report.UNASKED
+    _show(done, as_json=as_json)
+    return done.code
+
+
+def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    said = ""
     while not stop.is_set():
+        begun, interval = time.monotonic(), AGAIN
         try:
-            forget_ghosts(client, folder)
-        except (OSError, SlurmError, ValueError) as error:
-            print(f"nothing is changed: {error}", file=sys.stderr)
-        stop.wait(INTERVAL)
+            interval = reconciler.wanted().interval
+            done = reconciler.look()
+            if done.plan.actions or report.text(done.plan) != said:
+                _show(done, as_json=as_json)
+            said = report.text(done.plan)
+        except PROBLEMS as error:
+            print(f"nothing is changed, or not all: {error}", file=sys.stderr)
+        stop.wait(max(0.0, begun + interval - time.monotonic()))
     return 0
+
+
+def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int:
+    try:
+        reconciler.await_rollout(sleep)
+        done = reconciler.look()
+        told = report.text(done.plan)
+        reconciler.carrier.event(
+            "Normal" if done.code == report.IN_SERVICE else "Warning", "Deployed", told
+        )
+        # Last of all: it is what the deploy reads when this Job has ended.
+        reconciler.carrier.annotate_job(told)
+    except PROBLEMS as error:
+        print(f"nothing is changed, or not all: {error}", file=sys.stderr)
+        return report.UNASKED
+    _show(done, as_json=False)
+    return 0
+
+
+def _show(done: Pass, *, as_json: bool) -> None:
+    if as_json:
+        print(report.as_json(done.plan, done.notes))
+        return
+    for action in done.plan.actions:
+        print(action)
+    for note in done.notes:
+        print(note, file=sys.stderr)
+    print(report.text(done.plan))
 
 
 if __name__ == "__main__":

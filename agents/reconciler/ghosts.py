@@ -5,21 +5,11 @@ else's drain, or whose nodeset went while Slurm was away, leaves its record behi
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from agents.slurm import Node
 
 GONE = frozenset({"DOWN", "NOT_RESPONDING"})
 """States of a node whose slurmd does not answer."""
-
-
-def wanted_nodesets(folder: Path) -> dict[str, int]:
-    """Number of nodes by nodeset, of which `folder` has a file each.
-
-    Raises `OSError` or `ValueError` where it cannot be told; nothing is to be concluded then.
-    """
-    files = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    return {path.name: int(path.read_text()) for path in files}
 
 
 def is_wanted(node: str, nodesets: Mapping[str, int]) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from agents.slurm import dataparser
 from agents.slurm.dataparser import Answer
@@ -100,6 +101,10 @@ class Client:
         Not repeated: in between, somebody else may have drained it for a reason of their own.
         """
         self._update(node, {"state": ["RESUME"]}, repeat=False)
+
+    def down(self, node: str, reason: str) -> None:
+        """Declares a node lost: its jobs are killed, and requeued if they may be."""
+        self._update(node, {"state": ["DOWN"], "reason": reason}, repeat=True)
 
     def annotate(self, node: str, *, comment: str | None = None, extra: str | None = None) -> None:
         """Sets a node's comment or its `extra` field; what is None stays as it is."""
@@ -202,7 +207,7 @@ class Client:
     def _answer(self, asked: str, response: httpx.Response) -> Answer:
         """What a response says. Raises SlurmError unless it is all well."""
         try:
-            content = response.json()
+            content = from_json(response.content)
         except ValueError:
             content = None
         answer: Answer = content if isinstance(content, dict) else {}

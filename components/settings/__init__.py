@@ -13,8 +13,10 @@ from components.settings.accounting import (
     ExternalDatabase,
 )
 from components.settings.directory import Directory
+from components.settings.health import Health
 from components.settings.isolation import Isolation
 from components.settings.login import Login
+from components.settings.longchecks import LongCheck, LongChecks
 from components.settings.models import (
     Auth,
     Cluster,
@@ -31,6 +33,7 @@ from components.settings.models import (
 from components.settings.nodesets import Gpus, Nodeset, Toleration
 from components.settings.partitions import Partition
 from components.settings.reading import SettingsError, from_config, read_stack
+from components.settings.reconciler import Reconciler
 from components.settings.schema import STACK_SCHEMA, stack_schema
 from components.settings.slurm import Script, Slurm, Topology
 from components.settings.types import endpoint_port, parse_ssh_key, parse_time
@@ -52,13 +55,17 @@ __all__ = [
     "ExternalDatabase",
     "Gpus",
     "Group",
+    "Health",
     "Isolation",
     "Jail",
     "LocalCluster",
     "Login",
+    "LongCheck",
+    "LongChecks",
     "Network",
     "Nodeset",
     "Partition",
+    "Reconciler",
     "Rest",
     "Script",
     "Settings",

@@ -7,13 +7,23 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from components.conventions import CLUSTER_DOMAIN, JAIL, USER_IDS, node_names
+from components.conventions import (
+    CHECKS_PARTITION,
+    CHECKS_USER,
+    CLUSTER_DOMAIN,
+    JAIL,
+    USER_IDS,
+    node_names,
+)
 from components.settings.accounting import Accounting
 from components.settings.accounts import NORMAL
 from components.settings.directory import Directory
+from components.settings.health import Health
 from components.settings.login import Login
+from components.settings.longchecks import LongChecks
 from components.settings.nodesets import Nodeset
 from components.settings.partitions import Partition
+from components.settings.reconciler import Reconciler
 from components.settings.slurm import Block, Slurm, Switch, hosts_of
 from components.settings.types import (
     Cidr,
@@ -216,13 +226,16 @@ class Settings(Model):
     partitions: tuple[Partition, ...] = ()
     """By default one partition, `main`, over all nodesets."""
     slurm: Slurm = Field(default_factory=Slurm)
+    health: Health = Field(default_factory=Health)
     auth: Auth = Field(default_factory=Auth)
     accounting: Accounting = Field(default_factory=Accounting)
     rest: Rest = Field(default_factory=Rest)
     login: Login = Field(default_factory=Login)
+    long_checks: LongChecks = Field(default_factory=LongChecks)
     directory: Directory | None = None
     """By default there are no users but those of `users`."""
     network: Network = Field(default_factory=Network)
+    reconciler: Reconciler = Field(default_factory=Reconciler)
     users: tuple[User, ...] = ()
     groups: tuple[Group, ...] = ()
 
@@ -383,6 +396,21 @@ class Settings(Model):
                     f"'{group.name}' has {len(self.nodes_of(group))} nodes: expected at least "
                     f"the first of block_sizes, {topology.block_sizes[0]}",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _long_checks_fit(self) -> Self:
+        for key, problem in self.long_checks.problems(self.nodesets):
+            raise cross_field(f"long_checks.{key}", problem)
+        named = {
+            "partitions": (CHECKS_PARTITION, [partition.name for partition in self.partitions]),
+            "users": (CHECKS_USER, [user.name for user in self.users]),
+            "groups": (CHECKS_USER, [group.name for group in self.groups]),
+            "accounting.accounts": (CHECKS_USER, [a.name for a in self.accounting.accounts]),
+        }
+        for key, (name, names) in named.items():
+            if name in names:
+                raise cross_field(key, f"'{name}': is the long checks' own; choose another")
         return self
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from components.conventions import MAX_REPLICAS
+from components.settings.health import Choices, refuse_choices
 from components.settings.isolation import Isolation
 from components.settings.types import (
     DnsLabel,
@@ -144,6 +145,9 @@ class Nodeset(Model):
     volumes: tuple[Volume, ...] = ()
     """Further volumes of its pods."""
     isolation: Isolation = Isolation()
+    checks: Choices = {}
+    """Effects and limits of checks on its nodes, over those of `health.checks`; false for off. A
+    check that is named here concerns it whatever it has."""
 
     @model_validator(mode="after")
     def _request_fits_size(self) -> Self:
@@ -181,6 +185,11 @@ class Nodeset(Model):
             raise cross_field(
                 "features", f"'{feature}': stands there twice, or is the nodeset's name; keep one"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _checks_are_known(self) -> Self:
+        refuse_choices(self.checks)
         return self
 
     @model_validator(mode="after")

@@ -187,18 +187,6 @@ class Lua(_Source):
         return f"expected a function {missing[0]}, which slurmctld calls" if missing else None
 
 
-class HealthCheck(Script):
-    """A script that every node runs as root at intervals; it may drain its node."""
-
-    interval: Annotated[int, Field(ge=10, le=65533), Number] = 120
-    """Seconds between two runs."""
-    node_states: Annotated[
-        tuple[Literal["any", "alloc", "cycle", "idle", "mixed", "nondrained_idle"], ...],
-        Field(min_length=1),
-    ] = ("any", "cycle")
-    """States in which a node runs it; cycle: not on all nodes at once."""
-
-
 class Switch(Model):
     """A switch over other switches, or over nodes."""
 
@@ -326,7 +314,6 @@ class Slurm(Model):
     """Runs as the user before each task, in the jail."""
     task_epilog: Script | None = None
     """Runs as the user after each task, in the jail."""
-    health_check: HealthCheck | None = None
     job_submit_lua: Lua | None = None
     """Looks at each job that is submitted, and may change or refuse it."""
     topology: Topology = Field(default_factory=Topology)

@@ -14,7 +14,13 @@ from components.slurmconf.accounting import (
     backup_files,
 )
 from components.slurmconf.accounts import wanted_accounts
+from components.slurmconf.checks import AROUND_JOBS, around_jobs, node_checks
 from components.slurmconf.isolation import node_options
+from components.slurmconf.longchecks import (
+    checks_partition_lines,
+    preemption,
+    wanted_long_checks,
+)
 from components.slurmconf.nodes import (
     gres_lines,
     gres_types,
@@ -28,6 +34,7 @@ from components.slurmconf.nodes import (
 from components.slurmconf.scripts import SHIPPED, read_text, script_files, script_paths, text_of
 from components.slurmconf.templates import render
 from components.slurmconf.tokens import JWKS, token_parameters
+from components.slurmconf.wanted import wanted_nodes
 
 __all__ = [
     "accounting_files",
@@ -37,11 +44,14 @@ __all__ = [
     "config_mark",
     "max_node_count",
     "memory_per_cpu",
+    "node_checks",
     "node_conf",
     "node_options",
     "real_memory",
     "script_files",
     "wanted_accounts",
+    "wanted_long_checks",
+    "wanted_nodes",
 ]
 
 
@@ -69,6 +79,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         "plugstack.conf": render("plugstack.conf", _plugstack(settings)),
         "slurm.conf": _slurm_conf(settings, mark),
         **script_files(settings, root, SHIPPED),
+        **(AROUND_JOBS if around_jobs(settings) else {}),
     }
     if gres_types(settings):
         nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
@@ -116,16 +127,22 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "absent_program": c.ABSENT_PROGRAM if node_lines else None,
         "nodesets": [nodeset.name for nodeset in nodesets],
         "gres_types": gres_types(settings),
-        "partition_lines": [partition_line(partition, settings) for partition in settings.queues()],
+        "partition_lines": [
+            *(partition_line(partition, settings) for partition in settings.queues()),
+            *checks_partition_lines(settings),
+        ],
         "state_location": f"{c.CONTROLLER_SPOOL}/state",
         "worker_spool": c.WORKER_SPOOL,
         "slurm_run": c.SLURM_RUN,
         "slurm": slurm,
         "scheduler_parameters": _flags(slurm.scheduler.effective()),
+        "preempt_type": preemption(settings),
         "preempt_mode": _preempt_mode(settings),
         "tres_weights": ",".join(f"{name}={n}" for name, n in sorted(slurm.priority.tres.items())),
         "scripts": script_paths(settings),
-        "health_check_states": _health_check_states(settings),
+        "checks_around_jobs": around_jobs(settings),
+        "health_check_states": ",".join(state.upper() for state in settings.health.node_states),
+        "health": settings.health,
         "accounting_lines": accounting_lines(settings),
     }
 
@@ -141,16 +158,11 @@ def _flags(parameters: Mapping[str, object]) -> str:
 
 def _preempt_mode(settings: Settings) -> str:
     """PreemptMode of the cluster; jobs that are suspended anywhere need the gang scheduler."""
-    preemption = settings.slurm.preemption
-    if preemption.type == "none":
-        return "OFF"
-    modes = {preemption.mode, *(partition.preempt_mode for partition in settings.partitions)}
-    return preemption.mode.upper() + (",GANG" if "suspend" in modes else "")
-
-
-def _health_check_states(settings: Settings) -> str:
-    check = settings.slurm.health_check
-    return ",".join(state.upper() for state in check.node_states) if check else ""
+    chosen = settings.slurm.preemption
+    if chosen.type == "none":
+        return "CANCEL" if settings.long_checks.checks else "OFF"
+    modes = {chosen.mode, *(partition.preempt_mode for partition in settings.partitions)}
+    return chosen.mode.upper() + (",GANG" if "suspend" in modes else "")
 
 
 # --- The others ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 
+from components.conventions import CHECKS_USER
 from components.settings import Settings, parse_time
 from components.settings.accounts import Account, AccountUser, Limits, Qos
 
@@ -22,13 +23,17 @@ def wanted_accounts(settings: Settings) -> str:
     accounting = settings.accounting
     accounts = {account.name: _fields(account) for account in accounting.accounts}
     people = _people(settings)
+    if settings.long_checks.checks:
+        # Their jobs need an association, as anybody's.
+        accounts[CHECKS_USER] = {"description": "long checks"}
+        people[CHECKS_USER] = {CHECKS_USER: {}}
     if any(accounting.default_account in of for of in people.values()):
         accounts.setdefault(accounting.default_account, {})
     content = {
         "cluster": settings.cluster_name,
         "qos": dict(sorted((qos.name, _fields(qos)) for qos in accounting.qos)),
         "accounts": dict(sorted(accounts.items())),
-        "users": people,
+        "users": dict(sorted(people.items())),
         "remove_with_jobs": sorted(accounting.remove_with_jobs),
     }
     return json.dumps(content, indent=1) + "\n"
@@ -49,7 +54,7 @@ def _people(settings: Settings) -> dict[str, dict[str, Fields]]:
     for name, rank in ranks.items():
         # It is the user's, whatever the account; one of them remembers that it came from here.
         next(iter(found[name].values()))["adminlevel"] = rank
-    return dict(sorted(found.items()))
+    return found
 
 
 def _fields(given: Account | AccountUser | Qos) -> Fields:

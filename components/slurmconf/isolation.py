@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from components.conventions import JAIL
+from components.conventions import CHECKS_LOGS, JAIL
 from components.settings import Nodeset, Submount
 
 _DEVICES = ("dri", "fuse", "gdrdrv", "infiniband", "kfd", "nvidia*")
@@ -28,7 +28,8 @@ def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[
         # An overlay has nothing of the volumes that are mounted in what lies below it.
         mounted = (volume.path for volume in nodeset.volumes if volume.path.startswith(f"{JAIL}/"))
         further = (submount.path for submount in submounts)
-        shared = {*isolation.shared, *(path.removeprefix(JAIL) for path in mounted), *further}
+        ours = {CHECKS_LOGS, *(path.removeprefix(JAIL) for path in mounted), *further}
+        shared = {*isolation.shared, *ours}
         yield from (("through", path) for path in sorted(shared))
 
 

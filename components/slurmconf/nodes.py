@@ -87,7 +87,7 @@ def partition_line(partition: Partition, settings: Settings) -> str:
         "MaxNodes": partition.max_nodes,
         "PriorityTier": partition.priority_tier,
         "PriorityJobFactor": partition.priority_job_factor,
-        "PreemptMode": partition.preempt_mode and partition.preempt_mode.upper(),
+        "PreemptMode": _preempt_mode(partition, settings),
         "GraceTime": partition.grace_time,
         "QOS": partition.qos,
         "AllowQos": ",".join(partition.allow_qos) or None,
@@ -98,6 +98,14 @@ def partition_line(partition: Partition, settings: Settings) -> str:
     }
     ours.update({name: value for name, value in chosen.items() if value is not None})
     return words(ours, partition.parameters)
+
+
+def _preempt_mode(partition: Partition, settings: Settings) -> str | None:
+    """What becomes of a partition's jobs that others preempt; None where it is as for all."""
+    if settings.slurm.preemption.type == "none":
+        # Long checks make way, and need preemption for that; users' jobs still do not.
+        return "OFF" if settings.long_checks.checks else None
+    return partition.preempt_mode and partition.preempt_mode.upper()
 
 
 def gres_lines(nodeset: Nodeset) -> list[str]:

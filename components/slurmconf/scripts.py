@@ -3,13 +3,13 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from components.conventions import PROJECT, SCRIPTS
+from components.conventions import CHECKS, PROJECT, SCRIPTS
 from components.settings import Script, Settings, SettingsError
 from components.settings.slurm import Lua
 
 SHIPPED: Mapping[str, str] = {"prolog": "Prolog", "epilog": "Epilog"}
-"""Settings below `slurm`, and slurm.conf's keys, of scripts that slurmctld sends to every node with
-the configuration: it does so for those named without a path (configless documentation)."""
+"""Files, and slurm.conf's keys, of scripts that slurmctld sends to every node with the
+configuration: it does so for those named without a path (configless documentation)."""
 MOUNTED: Mapping[str, str] = {
     "task_prolog": "TaskProlog",
     "task_epilog": "TaskEpilog",
@@ -21,16 +21,12 @@ MOUNTED: Mapping[str, str] = {
 def script_files(
     settings: Settings, root: Path = Path(), names: Collection[str] = MOUNTED
 ) -> dict[str, str]:
-    """Scripts by file name, which is their setting's; files are read below `root`.
+    """Scripts by file name; files are read below `root`.
 
     Raises `SettingsError` for a file that cannot be used.
     """
-    found = {name: getattr(settings.slurm, name) for name in names}
-    return {
-        name: text_of(f"slurm.{name}", script, root)
-        for name, script in sorted(found.items())
-        if script
-    }
+    found = {name: _source(settings, name) for name in sorted(names)}
+    return {name: text_of(key, script, root) for name, (key, script) in found.items() if script}
 
 
 def script_paths(settings: Settings) -> dict[str, str]:
@@ -39,7 +35,18 @@ def script_paths(settings: Settings) -> dict[str, str]:
         **{key: (name, name) for name, key in SHIPPED.items()},
         **{key: (name, f"{SCRIPTS}/{name}") for name, key in MOUNTED.items()},
     }
-    return {key: path for key, (name, path) in places.items() if getattr(settings.slurm, name)}
+    found = {key: path for key, (name, path) in places.items() if _source(settings, name)[1]}
+    if settings.health.enabled:
+        # It runs the site's own after itself.
+        found["HealthCheckProgram"] = f"{CHECKS}/interval"
+    return found
+
+
+def _source(settings: Settings, name: str) -> tuple[str, Script | None]:
+    """Where the settings have a script, and the script."""
+    if name == "health_check":
+        return "health.script", settings.health.script
+    return f"slurm.{name}", getattr(settings.slurm, name)
 
 
 def text_of(key: str, source: Script | Lua, root: Path) -> str:

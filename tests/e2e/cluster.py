@@ -115,7 +115,17 @@ class Cluster:
 
     def wait_for_nodes(self, *names: str, timeout: float = 90) -> None:
         wanted = dict.fromkeys(names, "idle")
-        eventually(f"{names} are idle", lambda: self.nodes() == wanted, timeout)
+        seen: dict[str, str] = {}
+
+        def idle() -> bool:
+            nonlocal seen
+            seen = self.nodes()
+            return seen == wanted
+
+        try:
+            eventually(f"{names} are idle", idle, timeout)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {seen}") from None
 
     # --- The operator -----------------------------------------------------------------------------
 

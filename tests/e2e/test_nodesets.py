@@ -76,8 +76,8 @@ def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: s
         "prolog": {"text": mark.format("prolog-$SLURM_JOB_ID")},
         "epilog": {"text": mark.format("epilog-$SLURM_JOB_ID")},
         "task_prolog": {"text": "#!/bin/sh\necho export GREETING=hello\n"},
-        "health_check": {"text": mark.format("healthy"), "interval": 10, "node_states": ["any"]},
     }
+    health = {"script": {"text": mark.format("healthy")}, "interval": 10, "node_states": ["any"]}
     equipped = {
         **SMALL,
         "name": "equipped",
@@ -88,7 +88,7 @@ def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: s
         "tolerations": [{"key": "example.org/reserved"}],
         "volumes": [{"name": "data", "path": "/mnt/jail/data", "empty": {"size": "10MiB"}}],
     }
-    with deployed(cluster, nodesets=[equipped], slurm=slurm):
+    with deployed(cluster, nodesets=[equipped], slurm=slurm, health=health):
         eventually("it is idle", is_idle(cluster, "equipped-0"), 90)
 
         said = cluster.run(

@@ -22,6 +22,7 @@ QUEUE: Values = {"name": "main", "nodesets": ["cpu"], "default": True}
 STATIC: Values = {**CPU, "kind": "static"}
 STATIC_GPU: Values = {**GPU, "kind": "static"}
 SCRIPT = {"text": "#!/bin/sh\nexit 0\n"}
+ALONE = {"enabled": False, "script": SCRIPT}
 LUA = """
 function slurm_job_submit(job, partitions, uid) return slurm.SUCCESS end
 function slurm_job_modify(job, record, partitions, uid) return slurm.SUCCESS end
@@ -138,7 +139,16 @@ CASES: list[tuple[str, Values]] = [
     ("room for many jobs", slurm(max_jobs=200_000)),
     ("prolog and epilog", slurm(prolog=SCRIPT, epilog=SCRIPT)),
     ("prolog and epilog of tasks", slurm(task_prolog=SCRIPT, task_epilog=SCRIPT)),
-    ("a health check", slurm(health_check={**SCRIPT, "interval": 60, "node_states": ["idle"]})),
+    ("no checks", {**cpu(), "health": {"enabled": False}}),
+    ("a script of the site's own in place of checks", {**cpu(), "health": ALONE}),
+    (
+        "checks around jobs beside the site's own scripts",
+        {
+            **slurm(prolog=SCRIPT, epilog=SCRIPT),
+            **cpu(checks={"infiniband-link": {}}),
+            "health": {"interval": 30, "node_states": ["idle"], "script": SCRIPT},
+        },
+    ),
     ("a Lua script for submitted jobs", slurm(job_submit_lua={"text": LUA})),
     ("cgroups as they are found", slurm(cgroups="auto")),
     ("cgroups v1", slurm(cgroups="v1")),

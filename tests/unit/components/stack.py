@@ -118,6 +118,7 @@ FULL: dict[str, Any] = {
                 "overlay": True,
                 "shared": ["/home"],
             },
+            "checks": {"gpu-xid": {"xids": [79]}, "infiniband-link": {"ports": 8}},
         },
         {
             "name": "slices",
@@ -187,7 +188,6 @@ FULL: dict[str, Any] = {
         "epilog": {**_SCRIPT},
         "task_prolog": {**_SCRIPT},
         "task_epilog": {**_SCRIPT},
-        "health_check": {**_SCRIPT, "interval": 60, "node_states": ["idle"]},
         "job_submit_lua": {"text": _LUA},
         "topology": {
             "kind": "tree",
@@ -202,6 +202,13 @@ FULL: dict[str, Any] = {
         "cgroups": "v2",
         "extra": {"slurm.conf": ["KillWait=60"]},
     },
+    "health": {
+        "enabled": True,
+        "interval": 30,
+        "node_states": ["idle", "mixed"],
+        "checks": {"disk": {"max_percent": 90, "effect": "report"}, "munge": False},
+        "script": {**_SCRIPT},
+    },
     "auth": {"type": "munge", "rotations": ["2026-12-01T03:00:00Z"]},
     "rest": {"replicas": 2, "jwks": "keys.json", "user_claim": "name"},
     "login": {
@@ -214,6 +221,26 @@ FULL: dict[str, Any] = {
         "forwarding": {"tcp": False, "agent": False, "x11": False},
         "limits": {"cpus": 2.5, "memory": "8GiB", "processes": 500},
         "motd": {"text": "Welcome.", "state": False},
+    },
+    "long_checks": {
+        "checks": [
+            {
+                "name": "nccl",
+                "enabled": True,
+                "schedule": "0 2 * * 0",
+                "nodesets": ["gpu"],
+                "threshold": 400.5,
+                "fall": 0.1,
+                "history": 30,
+                "least": 10,
+            },
+            {"name": "cpu-memory"},
+        ],
+        "at_once": 4,
+        "wait": 7200,
+        "keep": 200,
+        "size": "2GiB",
+        "storage_class": "fast",
     },
     "directory": {
         "uris": ["ldaps://ldap.example.org", "ldap://other.example.org:3389"],
@@ -306,6 +333,20 @@ FULL: dict[str, Any] = {
         },
     },
     "network": {"policies": True, "guard": True, "refuse": ["10.0.0.0/16", "fd00:1::/64"]},
+    "reconciler": {
+        "interval": 30,
+        "share": 0.05,
+        "maintenance": ["lab.example.org/maintenance"],
+        "conditions": {"DiskPressure": "disk-pressure"},
+        "hardware": ["gpu-xid"],
+        "ladder": ["recheck", "restart"],
+        "ladders": {"gpu-xid": ["recheck", "reboot", "replace"]},
+        "back_off": 600,
+        "replace": ["replace-machine", "--now"],
+        "replace_age": 7200,
+        "remember": 172_800,
+        "rollout": 1800,
+    },
     "users": [
         {"name": "ada", "uid": 2000, "ssh_keys": [KEY], "ssh_key_files": ["ada.pub"]},
         {"name": "bob", "uid": 2001, "shell": "/bin/sh"},

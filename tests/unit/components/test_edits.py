@@ -21,12 +21,22 @@ Change = Callable[[Values], object]
 BIG, CPU = "nodeset-big-slurmd", "nodeset-cpu-slurmd"
 NODESETS = {BIG, CPU}
 ASKED_FOR = "reconciler-nodesets"
+AFTER_DEPLOY = "reconciler-after-deploy"
+RIGHTS = {
+    *("reconciler-account", "reconciler-role", "reconciler-rights"),
+    *("reconciler-cluster-role", "reconciler-cluster-rights"),
+}
+REBOOTER = {
+    *("rebooter-account", "rebooter-agent"),
+    *("rebooter-cluster-role", "rebooter-cluster-rights"),
+}
 NODE_SSH = "node-ssh-secret"
 POLICIES = {
     f"network-{name}"
     for name in (
         *("accounting", "accounting-backup", "accounts", "config", "config-check", "controller"),
-        *("database", "default", "login", "reconciler", "rest", "worker"),
+        *("database", "default", "login", "longcheck", "longchecks", "rebooter", "reconciler"),
+        *("rest", "worker"),
     )
 }
 FILES = {
@@ -38,7 +48,10 @@ FILES = {
 
 
 def does(**names: Iterable[str]) -> Effect:
-    return Effect(**{kind: frozenset(found) for kind, found in names.items()})
+    """An effect; whatever is done to nodes, they are looked at when it is over."""
+    found = Effect(**{kind: frozenset(found) for kind, found in names.items()})
+    to_nodes = ASKED_FOR in found.updated or NODESETS & (found.rolled | found.replaced)
+    return replace(found, replaced=found.replaced | {AFTER_DEPLOY}) if to_nodes else found
 
 
 def and_conf(effect: Effect) -> Effect:
@@ -46,7 +59,7 @@ def and_conf(effect: Effect) -> Effect:
     return replace(
         effect,
         updated=effect.updated | {"config-candidate", "controller-config"},
-        replaced=effect.replaced | {"config-check", "controller-config-in-force"},
+        replaced=effect.replaced | {"config-check", "controller-config-in-force", AFTER_DEPLOY},
     )
 
 
@@ -58,6 +71,8 @@ NOTHING = does()
 CONF = and_conf(NOTHING)
 SCRIPTS = does(updated={"config-scripts"})
 ISOLATION = does(updated={"nodeset-big-isolation"})
+CHECKED = does(updated={"nodeset-big-isolation", "nodeset-cpu-isolation"})
+DISK = {"disk": {"max_percent": 80}}
 SUBMOUNT = does(rolled={"login-sshd", *NODESETS}, replaced={"jail-populate"})
 ASSOCIATIONS = does(updated={"accounts-wanted"}, replaced={"accounts-apply"})
 ACCOUNTS = does(
@@ -70,7 +85,7 @@ SLURMDBD = does(updated={"accounting-config"}, rolled={"accounting-slurmdbd"})
 DUMP = does(updated={"backup-dump"})
 JOBS = {
     *("accounts-apply", "config-check", "controller-config-in-force"),
-    *("jail-homes", "jail-populate"),
+    *("jail-homes", "jail-populate", AFTER_DEPLOY),
 }
 NEW_IMAGES = does(
     rolled={
@@ -84,7 +99,7 @@ AFTER_THE_CONTROLLER = {
     *("controller-config-in-force", "controller-service", "login-service", "login-sshd"),
     "accounts-apply",
     *("controller-placeholder-pod", "controller-placeholder-priority"),
-    *("reconciler-agent", "rest-service", "rest-slurmrestd", *NODESETS),
+    *("reconciler-agent", AFTER_DEPLOY, "rest-service", "rest-slurmrestd", *NODESETS),
 }
 DATA = {
     *("controller-slurmctld", "controller-state", "jail-claim", "database-data"),
@@ -109,8 +124,10 @@ EVERYTHING_IN_THE_NAMESPACE = {
         "users-accounts",
         "users-keys",
         "login-config",
+        "reconciler-memory",
         ASKED_FOR,
     ),
+    *RIGHTS,
     *("config-candidate", "config-scripts", "controller-config", *JOBS, *AFTER_THE_CONTROLLER),
     *POLICIES,
     *("nodeset-big-isolation", "nodeset-cpu-isolation"),
@@ -119,7 +136,7 @@ EVERYTHING_IN_THE_NAMESPACE = {
 
 def described(nodeset: str) -> Effect:
     """A dynamic nodeset says something else of its nodes; slurmctld is asked whether it may."""
-    return does(rolled={nodeset}, replaced={"config-check"})
+    return does(rolled={nodeset}, updated={ASKED_FOR}, replaced={"config-check"})
 
 
 # --- Edits ---------------------------------------------------------------------------------------
@@ -127,6 +144,13 @@ def described(nodeset: str) -> Effect:
 
 def top(**fields: Any) -> Change:
     return lambda values: values.update(fields)
+
+
+def long_check(**fields: Any) -> Change:
+    return top(long_checks={"checks": [{"name": "cpu-memory", **fields}]})
+
+
+LONG_CHECKS = frozenset(f"longchecks-{part}" for part in ("config", "cpu-memory", "desk", "volume"))
 
 
 def cpu(**fields: Any) -> Change:
@@ -289,17 +313,17 @@ EDITS = [
     ),
     Edit("nodes get more memory", big(memory="128GiB"), described(BIG)),
     Edit("nodes are told their sockets", big(sockets=2), described(BIG)),
-    Edit("nodes get GPUs", big(gpus=H100), and_conf(described(BIG))),
+    Edit("nodes get GPUs", big(gpus=H100), both(and_conf(described(BIG)), ISOLATION)),
     Edit(
         "nodes get fewer GPUs",
         big(gpus={**H100, "count": 4}),
-        and_conf(described(BIG)),
+        both(and_conf(described(BIG)), ISOLATION),
         given=big(gpus=H100),
     ),
     Edit(
         "GPUs are shared",
         big(gpus={**H100, "shards": 4}),
-        and_conf(described(BIG)),
+        both(and_conf(described(BIG)), ISOLATION),
         given=big(gpus=H100),
     ),
     Edit("nodes get a feature", big(features=["fast", "avx512"]), described(BIG)),
@@ -317,7 +341,7 @@ EDITS = [
     Edit(
         "a static nodeset's nodes get more CPUs",
         big(cpus=16),
-        and_conf(does(rolled={BIG})),
+        and_conf(does(rolled={BIG}, updated={ASKED_FOR})),
         given=STATIC,
     ),
     # --- Nodesets: what their pods are
@@ -338,6 +362,38 @@ EDITS = [
         given=big(isolation={"overlay": True, "shared": ["/home", "/opt"]}),
     ),
     Edit("nodes get longer to leave", big(drain_grace=7200), does(rolled={BIG})),
+    # --- The reconciler
+    Edit(
+        "nodes are looked at more often",
+        top(reconciler={"interval": 15}),
+        does(updated={ASKED_FOR}),
+    ),
+    Edit(
+        "patterns of faults stand in another order",
+        top(reconciler={"hardware": ["gpu-xid", "gpu-ecc"], "maintenance": ["b", "a"]}),
+        NOTHING,
+        given=top(reconciler={"hardware": ["gpu-ecc", "gpu-xid"], "maintenance": ["a", "b"]}),
+    ),
+    Edit(
+        "a fault is to be rebooted for",
+        top(reconciler={"ladders": {"gpu-xid": ["recheck", "reboot"]}}),
+        does(updated={ASKED_FOR}, created=REBOOTER),
+    ),
+    Edit(
+        "machines are to be replaced",
+        top(reconciler={"ladder": ["recheck", "replace"]}),
+        does(updated={ASKED_FOR, "reconciler-cluster-role"}),
+    ),
+    Edit(
+        "machines are to be replaced by a command",
+        top(reconciler={"ladder": ["recheck", "replace"], "replace": ["replace-it"]}),
+        does(updated={ASKED_FOR}),
+    ),
+    Edit(
+        "nodes get longer to come up after a deploy",
+        top(reconciler={"rollout": 1800}),
+        does(updated={ASKED_FOR}),
+    ),
     # --- Partitions
     Edit("a partition is named", partitions(partition(default=True)), CONF),
     Edit(
@@ -411,12 +467,21 @@ EDITS = [
         given=slurm(task_prolog=TRUE),
     ),
     Edit("a task epilog is added", slurm(task_epilog=TRUE), and_conf(SCRIPTS)),
-    Edit("nodes are looked after", slurm(health_check=TRUE), and_conf(SCRIPTS)),
+    Edit("nodes are not looked after", top(health={"enabled": False}), both(CONF, CHECKED)),
+    Edit("nodes are looked after less often", top(health={"interval": 600}), CONF),
+    Edit("nodes are looked after by a script as well", top(health={"script": TRUE}), SCRIPTS),
     Edit(
-        "nodes are looked after less often",
-        slurm(health_check={**TRUE, "interval": 600}),
-        CONF,
-        given=slurm(health_check=TRUE),
+        "nodes are looked after by a script alone",
+        top(health={"enabled": False, "script": TRUE}),
+        both(and_conf(SCRIPTS), CHECKED),
+    ),
+    Edit("a check knows another limit", top(health={"checks": DISK}), CHECKED),
+    Edit("a check knows another limit on a nodeset", big(checks=DISK), ISOLATION),
+    Edit("a check is off on a nodeset", big(checks={"munge": False}), ISOLATION),
+    Edit(
+        "a nodeset has checks around jobs",
+        big(checks={"infiniband-link": {}}),
+        both(CONF, ISOLATION),
     ),
     Edit("jobs are looked at when they are submitted", slurm(job_submit_lua=LUA), CONF),
     Edit("nodes have a topology", slurm(topology=TREE), CONF, given=STATIC),
@@ -478,11 +543,15 @@ EDITS = [
     ),
     # --- Volumes
     Edit("the jail grows", top(jail={"size": "200GiB"}), does(updated={"jail-claim"})),
-    Edit("the jail is filled again", top(jail={"refresh": 1}), does(replaced={"jail-populate"})),
+    Edit(
+        "the jail is filled again",
+        top(jail={"refresh": 1}),
+        both(does(replaced={"jail-populate"}), CHECKED),
+    ),
     Edit(
         "the jail gets its system files from before back",
         top(jail={"refresh": 1}),
-        does(replaced={"jail-populate"}),
+        both(does(replaced={"jail-populate"}), CHECKED),
         given=top(jail={"refresh": 2}),
     ),
     Edit("the jail gets a further volume", submount(), SUBMOUNT),
@@ -490,7 +559,7 @@ EDITS = [
     Edit(
         "a further volume of the jail is another one",
         submount(claim="other"),
-        replace(SUBMOUNT, replaced=frozenset()),
+        replace(SUBMOUNT, replaced=frozenset({AFTER_DEPLOY})),
         given=submount(),
     ),
     Edit(
@@ -507,7 +576,7 @@ EDITS = [
     Edit(
         "homes are to be on a volume of their own",
         submount(path="/home"),
-        replace(SUBMOUNT, replaced=frozenset({"jail-populate", "jail-homes"})),
+        replace(SUBMOUNT, replaced=SUBMOUNT.replaced | {"jail-homes"}),
     ),
     Edit(
         "jobs that write to a layer of their own get a volume to share",
@@ -759,6 +828,30 @@ EDITS = [
     ),
     Edit("users are told something", login(motd={"text": "Welcome."}), LOGIN),
     Edit("users are not told the state", login(motd={"state": False}), LOGIN),
+    # --- Long checks
+    Edit(
+        "memory is to be measured every night",
+        long_check(),
+        and_conf(both(replace(ASSOCIATIONS, created=LONG_CHECKS), NOTHING)),
+    ),
+    Edit(
+        "memory is to be measured at another time",
+        long_check(schedule="0 4 * * *"),
+        does(updated={"longchecks-cpu-memory"}),
+        given=long_check(),
+    ),
+    Edit(
+        "memory is to be faster",
+        long_check(threshold=10_000),
+        does(updated={"longchecks-config"}),
+        given=long_check(),
+    ),
+    Edit(
+        "memory is to be measured no more, and the series would go",
+        top(long_checks={}),
+        and_conf(replace(ASSOCIATIONS, refused=frozenset({"longchecks-volume"}))),
+        given=long_check(),
+    ),
     # --- Who may talk to whom
     Edit("there are to be no policies", top(network={"policies": False}), does(deleted=POLICIES)),
     Edit(

@@ -92,7 +92,9 @@ def test_no_secret_comes_from_a_resource_whose_id_would_give_it_away(graph: Grap
 
 def test_no_container_is_privileged_and_all_drop_what_they_are_not_given(graph: Graph) -> None:
     for name, spec in pod_specs(graph).items():
-        assert spec["automountServiceAccountToken"] is False, name
+        asks_kubernetes = name in ("reconciler-agent", "reconciler-after-deploy")
+        assert spec["automountServiceAccountToken"] is asks_kubernetes, name
+        assert asks_kubernetes == ("serviceAccountName" in spec), name
         for container in containers(spec):
             context = container["securityContext"]
             assert context["privileged"] is False, (name, container["name"])
@@ -478,7 +480,7 @@ def test_a_config_edit_leaves_slurmctld_itself_alone(monkeypatch: pytest.MonkeyP
     }
     assert changed == {
         *("config-candidate", "config-check"),
-        *("controller-config", "controller-config-in-force"),
+        *("controller-config", "controller-config-in-force", "reconciler-after-deploy"),
     }
 
 
@@ -495,12 +497,118 @@ def test_a_resize_changes_only_the_replicas(monkeypatch: pytest.MonkeyPatch) -> 
     changed = [
         new.name for old, new in zip(_sorted(before), _sorted(after), strict=True) if old != new
     ]
-    assert changed == ["nodeset-cpu-slurmd", "reconciler-nodesets"]
+    assert changed == ["nodeset-cpu-slurmd", "reconciler-after-deploy", "reconciler-nodesets"]
     assert after.one("nodeset-cpu-slurmd").inputs["spec"]["replicas"] == 3
 
 
 def _sorted(graph: Graph) -> list[Any]:
     return sorted(graph.resources, key=lambda resource: (resource.type, resource.name))
+
+
+# --- The reconciler ------------------------------------------------------------------------------
+
+
+def rules(graph: Graph, name: str) -> dict[str, set[str]]:
+    """What a role allows, by resource."""
+    return {
+        resource: set(rule["verbs"])
+        for rule in graph.one(name).inputs["rules"]
+        for resource in rule["resources"]
+    }
+
+
+def test_the_reconciler_may_do_what_it_does_and_no_more(graph: Graph) -> None:
+    assert rules(graph, "reconciler-cluster-role") == {
+        "nodes": {"get", "list", "patch"},
+        "nodes/status": {"patch"},
+    }
+    assert rules(graph, "reconciler-role") == {
+        "pods": {"delete", "list"},
+        "statefulsets": {"list"},
+        "events": {"create"},
+        "configmaps": {"get", "patch"},
+        "jobs": {"patch"},
+    }
+    rules_of = graph.one("reconciler-role").inputs["rules"]
+    named = [rule for rule in rules_of if "resourceNames" in rule]
+    assert {rule["resources"][0]: rule["resourceNames"] for rule in named} == {
+        "configmaps": [graph.one("reconciler-memory").inputs["metadata"]["name"]],
+        "jobs": [graph.one("reconciler-after-deploy").inputs["metadata"]["name"]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("reconciler", "deletes"),
+    [
+        ({"ladder": ["replace"]}, True),
+        ({"ladders": {"gpu-xid": ["recheck", "replace"]}}, True),
+        ({"ladder": ["replace"], "replace": ["replace-it"]}, False),
+    ],
+)
+def test_nodes_of_kubernetes_are_deleted_only_where_a_ladder_says_so(
+    monkeypatch: pytest.MonkeyPatch, reconciler: dict[str, Any], deletes: bool
+) -> None:
+    graph = record(monkeypatch, config(lambda values: values.update(reconciler=reconciler)))
+
+    assert ("delete" in rules(graph, "reconciler-cluster-role")["nodes"]) is deletes
+
+
+def test_two_stacks_of_one_cluster_have_rights_of_their_own(graph: Graph) -> None:
+    for kind in ("ClusterRole", "ClusterRoleBinding"):
+        for one in graph.of_type(f"kubernetes:rbac.authorization.k8s.io/v1:{kind}"):
+            assert one.inputs["metadata"]["name"].startswith("slurm-")
+
+
+def test_the_reconciler_is_one_pod_that_starts_when_it_has_its_rights(graph: Graph) -> None:
+    spec = graph.one("reconciler-agent").inputs["spec"]
+
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    rights = {"reconciler-rights", "reconciler-cluster-rights", "reconciler-memory"}
+    assert rights <= before(graph, "reconciler-agent")
+
+
+def test_nodes_are_looked_at_when_all_else_is_deployed(graph: Graph) -> None:
+    assert {"nodeset-cpu-slurmd", "nodeset-big-slurmd", "reconciler-agent"} <= before(
+        graph, "reconciler-after-deploy"
+    )
+    job = graph.one("reconciler-after-deploy").inputs
+    assert job["metadata"]["name"] == c.AFTER_DEPLOY
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["agents.reconciler", "--after-deploy"]
+    assert job["spec"]["activeDeadlineSeconds"] > 900, "the roll-out has its time"
+
+
+def test_no_rebooter_is_there_that_no_ladder_asks_for(graph: Graph) -> None:
+    assert not [one.name for one in graph.resources if one.name.startswith("rebooter")]
+
+
+def test_a_rebooter_may_reboot_and_read_nodes_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ladders = {"gpu-xid": ["recheck", "reboot"]}
+    graph = record(
+        monkeypatch, config(lambda values: values.update(reconciler={"ladders": ladders}))
+    )
+
+    assert rules(graph, "rebooter-cluster-role") == {"nodes": {"get"}}
+    spec = pod_specs(graph)["rebooter-agent"]
+    (container,) = spec["containers"]
+    context = container["securityContext"]
+    assert context["privileged"] is False
+    assert context["capabilities"] == {"drop": ["ALL"], "add": ["SYS_BOOT"]}
+    assert spec["hostPID"]
+    assert "volumes" not in spec
+    assert [name for name, one in pod_specs(graph).items() if one.get("hostPID")] == [
+        "rebooter-agent"
+    ]
+
+
+def test_workers_bear_the_mark_that_the_reconciler_sets(graph: Graph) -> None:
+    bears = {"key": "slurmstack.dev/unhealthy", "operator": "Exists"}
+
+    for name in ("nodeset-cpu-slurmd", "nodeset-big-slurmd"):
+        assert bears in pod_specs(graph)[name]["tolerations"]
+    assert bears not in pod_specs(graph)["login-sshd"].get("tolerations", ())
 
 
 def test_settings_that_cannot_work_end_the_program_with_one_line(

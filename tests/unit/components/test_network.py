@@ -125,6 +125,7 @@ USERS = (LOGIN, *WORKERS)
 ACCOUNTS = "accounts-apply"
 ASKS_SLURMCTLD = {*USERS, ACCOUNTS, REST, "config-check", "controller-config-in-force"}
 SOME_PORT = 40_000
+RECONCILER = ("reconciler-agent", "reconciler-after-deploy")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ SOME_PORT = 40_000
         (DATABASE, 3306, {ACCOUNTING, "backup-dump"}),
         (DATABASE, SOME_PORT, set()),
         (CONTROLLER, SOME_PORT, set()),
-        (REST, 6820, {*USERS, "reconciler-agent"}),
+        (REST, 6820, {*USERS, *RECONCILER}),
         (REST, SOME_PORT, set()),
         *((worker, 6818, {CONTROLLER, *USERS}) for worker in WORKERS),
         *((worker, SOME_PORT, {CONTROLLER, *USERS}) for worker in WORKERS),
@@ -144,7 +145,7 @@ SOME_PORT = 40_000
         (LOGIN, SOME_PORT, {CONTROLLER, *USERS}),
         *(
             (quiet, SOME_PORT, set())
-            for quiet in ("reconciler-agent", "controller-placeholder", "backup-dump")
+            for quiet in (*RECONCILER, "controller-placeholder", "backup-dump")
         ),
         *(
             (job, SOME_PORT, set())
@@ -184,10 +185,13 @@ def test_a_stranger_gets_to_sshd_and_to_nothing_else(
 @pytest.mark.parametrize(
     ("address", "port", "allowed"),
     [
-        ("151.101.0.223", 443, set(USERS)),
-        ("2a04:4e42::223", 443, set(USERS)),
-        ("10.8.0.1", 443, set(USERS)),
-        ("10.9.0.1", 443, set()),
+        ("151.101.0.223", 80, set(USERS)),
+        ("2a04:4e42::223", 80, set(USERS)),
+        ("10.8.0.1", 80, set(USERS)),
+        ("10.9.0.1", 80, set()),
+        # Kubernetes' API may be anywhere.
+        ("10.9.0.1", 443, set(RECONCILER)),
+        ("10.9.0.1", 6443, set(RECONCILER)),
         *((str(ip_network(cidr)[-1]), 80, set()) for cidr in network.METADATA),
         ("169.254.169.254", 80, set()),
         ("fd00:ec2::254", 80, set()),
@@ -211,7 +215,7 @@ def test_who_looks_for_others_may_ask_for_names_wherever_these_are_known(
     found = {name for name, pod in ours.items() if policies.allow(pod, dns, 53, protocol)}
 
     assert found == {
-        *(ACCOUNTING, CONTROLLER, "backup-dump", "reconciler-agent"),
+        *(ACCOUNTING, CONTROLLER, "backup-dump", *RECONCILER),
         *ASKS_SLURMCTLD,
     }
 

@@ -71,7 +71,9 @@ def test_volumes_in_the_jail_are_seen_through_the_overlay() -> None:
     ]
     found = options(volumes=volumes, isolation={"overlay": True})
 
-    assert [value for key, value in found if key == "through"] == ["/data", "/home"]
+    assert [value for key, value in found if key == "through"] == [
+        *("/data", "/home", "/var/log/slurmstack-checks")
+    ]
 
 
 def test_the_jails_own_volumes_are_seen_through_the_overlay() -> None:

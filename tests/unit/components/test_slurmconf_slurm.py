@@ -180,7 +180,6 @@ PATHS = {
     "epilog": ("Epilog", "epilog"),
     "task_prolog": ("TaskProlog", f"{SCRIPTS}/task_prolog"),
     "task_epilog": ("TaskEpilog", f"{SCRIPTS}/task_epilog"),
-    "health_check": ("HealthCheckProgram", f"{SCRIPTS}/health_check"),
 }
 
 
@@ -205,15 +204,6 @@ def test_a_script_is_named_in_slurm_conf_and_comes_with_it_or_is_mounted(
 def test_without_scripts_slurm_conf_names_none() -> None:
     assert not {key for key, _ in PATHS.values()} & set(conf())
     assert script_files(settings()) == {}
-
-
-def test_a_health_check_says_when_and_where() -> None:
-    check = {"text": SCRIPT, "interval": 60, "node_states": ["idle", "cycle"]}
-
-    found = conf(health_check=check)
-
-    assert (found["HealthCheckInterval"], found["HealthCheckNodeState"]) == ("60", "IDLE,CYCLE")
-    assert "HealthCheckInterval" not in conf()
 
 
 def test_scripts_of_tasks_can_be_read_in_the_jail() -> None:
@@ -243,9 +233,7 @@ def test_a_lua_script_comes_with_the_configuration() -> None:
         ("plain.sh", b"exit 0", "plain.sh: expected a script, which begins with '#!'"),
     ],
 )
-@pytest.mark.parametrize(
-    ("key", "read"), [("prolog", config_files), ("health_check", script_files)]
-)
+@pytest.mark.parametrize(("key", "read"), [("prolog", config_files), ("task_epilog", script_files)])
 def test_a_script_that_cannot_be_used_is_named(
     key: str,
     read: Callable[[Settings, Path], object],

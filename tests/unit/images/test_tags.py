@@ -23,6 +23,8 @@ def checkout(tmp_path: Path) -> Path:
     write(root / "spank/chroot.c", "int plugin;\n")
     write(root / "spank/Makefile", "all:\n")
     write(root / "agents/__init__.py", "")
+    write(root / "agents/checks/__init__.py", "")
+    write(root / "agents/drains.py", "pass\n")
     write(root / "agents/homes.py", "pass\n")
     write(root / "agents/populate.py", "pass\n")
     return root

@@ -1,0 +1,100 @@
+"""Runs the checks of a node: `interval`, `prolog` and `epilog` for Slurm, `check-node` for people.
+
+Exit codes for Slurm: 0, but for a prolog whose checks failed (the job is queued again), and for an
+epilog that found the node unfit and could not drain it (Slurm does). `check-node` changes nothing,
+and ends with 0 where all passed, 1 where one failed, 3 where one could not be carried out, and 2
+where nothing can be begun.
+"""
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.checks import slurm
+from agents.checks.passes import Outcome, Verdict, carry_out
+from agents.checks.readers import SETTINGS, STATE, node_name
+from agents.checks.registry import When
+from agents.checks.settings import Chosen, SettingsError, read
+
+PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""slurmd gives its programs no PATH."""
+SCRIPT = Path("/usr/lib/slurmstack/scripts/health_check")
+"""The site's own, which is run after an interval's pass."""
+LOG = Path("/proc/1/fd/1")
+"""The pod's log: slurmd keeps what a successful program says to itself."""
+
+
+def main(occasion: str, arguments: Sequence[str] = ()) -> int:
+    os.environ["PATH"] = PATHS
+    os.environ.setdefault("SLURM_CONF", slurm.CONF)
+    if occasion not in set(When):
+        from agents.checks.demand import show  # Slurm's occasions do without a parser of arguments
+
+        return show(occasion, arguments)
+    try:
+        chosen = [one for one in read(SETTINGS) if occasion in one.check.when]
+        code = interval(chosen) if occasion == When.INTERVAL else around_job(occasion, chosen)
+    except SettingsError as error:
+        _say(f"no checks: {error}")
+        code = 0
+    if occasion == When.INTERVAL and os.access(SCRIPT, os.X_OK):
+        os.execv(SCRIPT, [str(SCRIPT)])  # noqa: S606  # the site's own
+    return code
+
+
+def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
+    """A whole pass, of which the evidence counts."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(state / "pass", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _say("the last pass has not ended yet")
+        return 0
+    at, outcomes = int(time.time()), carry_out(chosen, state)
+    _tell(outcomes)
+    try:
+        drained = slurm.settle(node_name(), outcomes, at, state)
+    except slurm.SilenceError as error:
+        _say(f"nothing is changed: {error}")
+    else:
+        if drained:
+            _say(f"drained: {drained}")
+    return 0
+
+
+def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> int:
+    """A few of the checks, which can only drain: that all is well, they cannot tell."""
+    if not chosen:
+        return 0
+    outcomes = carry_out(chosen, state)
+    if not any(one.drains for one in outcomes):
+        return 0
+    _tell(outcomes)
+    try:
+        slurm.drain(node_name(), outcomes, state)
+    except slurm.SilenceError as error:
+        # Slurm learns of it by the exit code, and drains the node for a reason of its own.
+        _say(f"cannot drain: {error}")
+        return 1
+    return int(occasion == When.PROLOG)
+
+
+def _tell(outcomes: Sequence[Outcome]) -> None:
+    for one in outcomes:
+        if one.verdict is Verdict.FAILED:
+            _say(f"{one.name}: {one.what}")
+
+
+def _say(line: str) -> None:
+    try:
+        LOG.open("a").write(f"checks: {line}\n")
+    except OSError:
+        print(f"checks: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

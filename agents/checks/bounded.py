@@ -1,0 +1,143 @@
+"""Runs what may hang, all at once, and waits for none of it longer than it may take.
+
+A child that does not end is killed with all that it has started, and left to itself: one that waits
+in the kernel would take its time to die. It holds its name's lock for as long as it lives, so that
+there is never more than one of a name, however often it hangs.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+MISSING = 127
+"""Exit code where there is no such command (as in a shell)."""
+_MOST = 8 * 1024 * 1024
+"""Bytes of output after which a child counts as one that does not end."""
+_CHUNK = 1 << 16
+_DESCRIPTORS = 1 << 16
+"""More than this runner ever has open."""
+
+Task = tuple[float, Sequence[str] | Callable[[], str]]
+"""Seconds that it may take, and a command, or a function of which the text counts."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a child has said, and how it ended."""
+
+    text: str
+    said: str = ""
+    """On stderr."""
+    code: int = 0
+    """Exit code; negative where a signal ended it."""
+
+
+def run(tasks: Mapping[str, Task], locks: Path) -> dict[str, Reading | None]:
+    """The reading of each task by its name; None of one that did not end in time."""
+    running = {name: _Child(task, locks / f"{name}.lock") for name, task in tasks.items()}
+    found: dict[str, Reading | None] = {}
+    while running:
+        _await(running.values())
+        for name, child in list(running.items()):
+            child.read()
+            reading = child.reap()
+            if reading or child.is_over():
+                found[name] = reading
+                child.bury()
+                del running[name]
+    return found
+
+
+class _Child:
+    def __init__(self, task: Task, lock: Path) -> None:
+        self.until = time.monotonic() + task[0]
+        out, err = os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become(task[1], lock, out[1], err[1])
+        self.texts = {out[0]: bytearray(), err[0]: bytearray()}
+        self.open = {out[0], err[0]}
+        self.end = os.pidfd_open(self.pid)
+        os.close(out[1])
+        os.close(err[1])
+        for pipe in self.texts:
+            os.set_blocking(pipe, False)
+
+    def read(self) -> None:
+        for pipe in list(self.open):
+            with suppress(BlockingIOError):
+                while chunk := os.read(pipe, _CHUNK):
+                    self.texts[pipe] += chunk
+                    if self._size() > _MOST:
+                        return
+                self.open.remove(pipe)
+
+    def reap(self) -> Reading | None:
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if not pid:
+            return None
+        self.read()  # what came between
+        out, err = (text.decode(errors="replace") for text in self.texts.values())
+        return Reading(out, err, os.waitstatus_to_exitcode(status))
+
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.until or self._size() > _MOST
+
+    def bury(self) -> None:
+        """Ends it, and whatever it left behind."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        for descriptor in (self.end, *self.texts):
+            os.close(descriptor)
+
+    def _size(self) -> int:
+        return sum(map(len, self.texts.values()))
+
+
+def _await(children: Collection[_Child]) -> None:
+    """Waits until one of them says something, or ends, or has had its time."""
+    events = select.poll()
+    for child in children:
+        for descriptor in (child.end, *child.open):
+            events.register(descriptor, select.POLLIN)
+    left = min(child.until for child in children) - time.monotonic()
+    events.poll(max(0, left * 1000))
+
+
+def _become(task: Sequence[str] | Callable[[], str], lock: Path, out: int, err: int) -> None:
+    """Is the child from here on; never returns."""
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        # A child that hangs is to keep nothing of the parent's but its own lock.
+        os.closerange(3, _DESCRIPTORS)
+        held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        os.set_inheritable(held, True)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if callable(task):
+            _write(1, task())
+            code = 0
+        else:
+            os.execvp(task[0], tuple(task))  # noqa: S606  # no shell is wanted
+    except FileNotFoundError as error:
+        code = 1 if callable(task) else MISSING
+        _write(2, str(error))
+    except BaseException as error:  # nothing of it is the parent's
+        _write(2, f"{type(error).__name__}: {error}")
+    finally:
+        os._exit(code)
+
+
+def _write(descriptor: int, text: str) -> None:
+    data = text.encode()
+    while data:
+        data = data[os.write(descriptor, data) :]

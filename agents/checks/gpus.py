@@ -1,0 +1,315 @@
+"""What nvidia-smi(1) tells of GPUs.
+
+Its `--query` text is the same from driver 450 on but for sections that come and names that change;
+a name that is not there is a thing that this GPU has not. All numbers are counts but where a unit
+is named.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.checks.judging import UnknownError, jobs, listed
+
+_HEADER = re.compile(r"GPU ([0-9A-Fa-f]+:[0-9A-Fa-f:.]+)$")
+_ATTACHED = re.compile(r"^Attached GPUs\s*: (\d+)$", re.MULTILINE)
+_BROKEN = frozenset({"unknown error", "err!", "gpu requires reset", "gpu is lost"})
+"""What stands in place of a value of a GPU that does not answer."""
+_DEAD = (
+    "No devices were found",
+    "couldn't communicate with the NVIDIA driver",
+    "Failed to initialize NVML",
+    "GPU is lost",
+    "Unable to determine the device handle",
+)
+"""Of what nvidia-smi says in place of its report (nvidia-smi(1), return values)."""
+_MPS = "nvidia-cuda-mps-server"
+"""The one process that waits on a GPU for jobs to come."""
+_LINK = re.compile(r"^\s+Link (\d+): (.*)$")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of the report: values by their path, as `ECC Errors/Volatile/DRAM Uncorrectable`."""
+
+    index: int
+    bus: str
+    fields: Mapping[str, Sequence[str]]
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.bus.partition(':')[2]})"
+
+    def get(self, *paths: str) -> str:
+        """The first value of the first path that is there; "" for none."""
+        return next((self.fields[path][0] for path in paths if path in self.fields), "")
+
+    def number(self, *paths: str) -> float | None:
+        """The same as a number, without its unit; None where the GPU has no such thing.
+
+        Raises `UnknownError`.
+        """
+        value = self.get(*paths)
+        if is_broken(value):
+            raise UnknownError(f"{self}: {paths[0]} is '{value}'")
+        try:
+            return float(value.partition(" ")[0])
+        except ValueError:
+            return None
+
+    def below(self, path: str) -> Iterator[str]:
+        """Paths below one."""
+        return (found for found in self.fields if found.startswith(f"{path}/"))
+
+
+def is_broken(value: str) -> bool:
+    return value.strip("[] ").lower() in _BROKEN
+
+
+def report(text: str) -> list[Gpu]:
+    """The GPUs of `nvidia-smi --query`. Raises `UnknownError` where it is none, or cut short."""
+    attached = _ATTACHED.search(text)
+    if not attached:
+        raise UnknownError(f"nvidia-smi: {_first(text)}")
+    found = list(_gpus(text))
+    if len(found) != int(attached[1]):
+        raise UnknownError(f"nvidia-smi told of {len(found)} of {attached[1]} GPUs and ended")
+    return found
+
+
+def _gpus(text: str) -> Iterator[Gpu]:
+    fields: dict[str, list[str]] = {}
+    above: list[tuple[int, str]] = []
+    count = 0
+    for line in text.splitlines():
+        header = _HEADER.match(line)
+        if header:
+            fields, above = {}, []
+            yield Gpu(count, header[1], fields)
+            count += 1
+        elif line.startswith(" "):
+            name, valued, value = line.partition(" :")
+            indent = len(line) - len(line.lstrip())
+            above = [(depth, path) for depth, path in above if depth < indent]
+            path = "/".join((*(path for _, path in above[-1:]), name.strip()))
+            above.append((indent, path))
+            if valued:
+                fields.setdefault(path, []).append(value.strip())
+
+
+def _first(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "says nothing")
+
+
+# --- Checks --------------------------------------------------------------------------------------
+
+
+def present(smi: str) -> str | None:
+    """The driver answers, and no GPU asks for a reset."""
+    for line in smi.splitlines():
+        if any(sentence in line for sentence in _DEAD):
+            return line.strip()
+    return listed(f"{gpu} {wrong}" for gpu in report(smi) if (wrong := _lost(gpu)))
+
+
+def _lost(gpu: Gpu) -> str | None:
+    if is_broken(gpu.get("Temperature/GPU Current Temp")) or is_broken(gpu.get("Product Name")):
+        return "does not answer"
+    if gpu.get("GPU Reset Status/Reset Required") == "Yes":
+        return "needs a reset"
+    if gpu.get("GPU Reset Status/Drain and Reset Recommended") == "Yes":
+        return "is to be drained and reset"
+    action = gpu.get("GPU Recovery Action")
+    return f"needs: {action}" if action not in ("", "None", "N/A") else None
+
+
+def count(smi: str, *, count: int | None) -> str | None:
+    """There are as many as the nodeset is to have."""
+    found = 0 if "No devices were found" in smi else len(report(smi))
+    return f"{found} of {count} GPUs" if count is not None and found < count else None
+
+
+def ecc(smi: str, *, max_uncorrectable: float) -> str | None:
+    """No memory errors that could not be corrected, since the driver was loaded."""
+    return listed(_ecc(report(smi), max_uncorrectable))
+
+
+def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
+    for gpu in gpus:
+        # Before Turing the errors are told by bits, and summed up.
+        uncorrectable = [
+            gpu.number(path) or 0
+            for path in gpu.below("ECC Errors/Volatile")
+            if "Uncorrectable" in path or path.endswith("Double Bit/Total")
+        ]
+        if sum(uncorrectable) > most:
+            yield f"{gpu}: {sum(uncorrectable):.0f} uncorrectable"
+        elif gpu.get("ECC Errors/Aggregate/SRAM Threshold Exceeded") == "Yes":
+            yield f"{gpu}: too many in SRAM"
+
+
+def retired_pages(smi: str, *, max_pages: float) -> str | None:
+    """No page waits to be retired, and not too many are (GPUs before Ampere)."""
+    return listed(_retired(report(smi), max_pages))
+
+
+def _retired(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
+    for gpu in gpus:
+        pages = sum(
+            gpu.number(f"Retired Pages/{kind} Bit ECC") or 0 for kind in ("Single", "Double")
+        )
+        if gpu.get("Retired Pages/Pending Page Blacklist", "Retired Pages/Pending") == "Yes":
+            yield f"{gpu}: pages wait for a reset"
+        elif pages > most:
+            yield f"{gpu}: {pages:.0f} pages"
+
+
+def row_remap(smi: str) -> str | None:
+    """No row waits to be remapped, and none could not be (GPUs from Ampere on)."""
+    return listed(f"{gpu}: {wrong}" for gpu in report(smi) if (wrong := _remap(gpu)))
+
+
+def _remap(gpu: Gpu) -> str | None:
+    if gpu.get("Remapped Rows/Remapping Failure Occurred") == "Yes":
+        return "remapping failed"
+    return "rows wait for a reset" if gpu.get("Remapped Rows/Pending") == "Yes" else None
+
+
+_SLOWDOWNS = (
+    "HW Slowdown/HW Thermal Slowdown",
+    "HW Slowdown/HW Power Brake Slowdown",
+    "HW Slowdown",
+    "SW Thermal Slowdown",
+)
+
+
+def throttle(smi: str) -> str | None:
+    """Neither heat nor a lack of power slows a GPU down at this moment."""
+    return listed(_slowed(report(smi)))
+
+
+def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
+    for gpu in gpus:
+        for name in _SLOWDOWNS:
+            # Named so up to driver 525.
+            if (
+                gpu.get(f"Clocks Event Reasons/{name}", f"Clocks Throttle Reasons/{name}")
+                == "Active"
+            ):
+                yield f"{gpu}: {name.rpartition('/')[2]}"
+                break
+
+
+def nvlink(status: str, smi: str, *, links: int | None) -> str | None:
+    """All links of NVLink are up, and GPUs on a switch have joined its fabric.
+
+    GPUs without any active link have none in use, unless others of the node do, or `links` says
+    how many each is to have.
+    """
+    gpus = report(smi)
+    return listed([*_fabric(gpus), *_links(status, gpus, links)])
+
+
+def _fabric(gpus: Sequence[Gpu]) -> Iterator[str]:
+    for gpu in gpus:
+        state, outcome = gpu.get("Fabric/State"), gpu.get("Fabric/Status")
+        if state not in ("", "N/A", "Completed") or outcome not in ("", "N/A", "Success"):
+            yield f"{gpu}: fabric {state}, {outcome}"
+
+
+def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str]:
+    down: dict[int, list[str]] = {gpu.index: [] for gpu in gpus}
+    up = dict.fromkeys(down, 0)
+    index = -1
+    for line in status.splitlines():
+        if line.startswith("GPU "):
+            index = int(line[4:].partition(":")[0])
+        elif index in up and (link := _LINK.match(line)):
+            if "inactive" in link[2].lower():
+                down[index].append(link[1])
+            else:
+                up[index] += 1
+    expected = wanted if wanted is not None else max(up.values(), default=0)
+    for gpu in gpus:
+        if up[gpu.index] < expected:
+            names = f" ({','.join(down[gpu.index])} inactive)" if down[gpu.index] else ""
+            yield f"{gpu}: {up[gpu.index]} of {expected} links{names}"
+
+
+def power(smi: str, *, min_watts: float | None) -> str | None:
+    """Power can be read, and no GPU is limited to less than its like, or than `min_watts`."""
+    return listed(_power(report(smi), min_watts))
+
+
+def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
+    limits: dict[int, float] = {}
+    for gpu in gpus:
+        paths = (
+            "GPU Power Readings/Current Power Limit",
+            "Power Readings/Enforced Power Limit",
+            "Power Readings/Power Limit",
+        )
+        if is_broken(gpu.get(*paths)):
+            yield f"{gpu}: its power cannot be read"
+        elif (limit := gpu.number(*paths)) is not None:
+            limits[gpu.index] = limit
+    for gpu in gpus:
+        likes = [
+            limits[other.index]
+            for other in gpus
+            if other.index in limits and other.get("Product Name") == gpu.get("Product Name")
+        ]
+        wanted = max([*likes, least or 0], default=0)
+        if limits.get(gpu.index, wanted) < wanted:
+            yield f"{gpu}: limited to {limits[gpu.index]:g} of {wanted:g} W"
+
+
+def temperature(smi: str, *, max_celsius: float | None) -> str | None:
+    """No GPU is as hot as it slows down at, or its memory hotter than it may be, or `max_celsius`.
+
+    From Hopper on a GPU tells how far it is from its limit (T.Limit) in place of that limit.
+    """
+    return listed(_hot(report(smi), max_celsius))
+
+
+def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
+    for gpu in gpus:
+        current = gpu.number("Temperature/GPU Current Temp")
+        slow = gpu.number("Temperature/GPU Slowdown Temp")
+        left = gpu.number("Temperature/GPU T.Limit Temp")
+        slow_left = gpu.number("Temperature/GPU Slowdown T.Limit Temp")
+        memory = gpu.number("Temperature/Memory Current Temp")
+        memory_most = gpu.number("Temperature/Memory Max Operating Temp")
+        if current is not None and (
+            (most is not None and current > most)
+            or (slow is not None and current >= slow)
+            or (left is not None and slow_left is not None and left <= slow_left)
+        ):
+            yield f"{gpu}: {current:g} °C"
+        elif memory is not None and memory_most is not None and memory > memory_most:
+            yield f"{gpu}: memory {memory:g} °C"
+
+
+def busy(smi: str, processes: str, job: str, *, max_mib: float, shared: bool) -> str | None:
+    """No GPU works for nobody: neither on a node without jobs, nor around a job on the job's own.
+
+    `job` has the indexes of the GPUs of the job that begins or has just ended. A container sees no
+    processes of others, but the memory that they hold, in MiB.
+    """
+    gpus = report(smi)
+    if job.strip() and not shared:
+        free = {int(index) for index in job.strip().split(",")}
+    elif jobs(processes):
+        raise UnknownError("jobs are running")
+    else:
+        free = {gpu.index for gpu in gpus}
+    return listed(_held(gpus, free, max_mib))
+
+
+def _held(gpus: Sequence[Gpu], free: set[int], most: float) -> Iterator[str]:
+    for gpu in gpus:
+        used = gpu.number("FB Memory Usage/Used") or 0
+        names = gpu.fields.get("Processes/Process ID/Name", ())
+        own = [name for name in names if not name.endswith(_MPS)]
+        if gpu.index in free and (own or used > most):
+            whose = f", {len(own)} processes" if own else ""
+            yield f"{gpu}: {used:g} MiB in use{whose}"

@@ -1,0 +1,87 @@
+"""What the kernel tells of InfiniBand ports in /sys/class/infiniband.
+
+One line for each value: device, port, name and value, as `mlx5_0 1 state 4: ACTIVE`. The names are
+those of the files (Documentation/ABI/stable/sysfs-class-infiniband of Linux).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from agents.checks.judging import UnknownError, earlier, listed, rows
+
+VALUES = ("link_layer", "phys_state", "rate", "state")
+"""Files of a port that are read."""
+DOWNED = "link_downed"
+ERRORS = (
+    "excessive_buffer_overrun_errors",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "port_rcv_errors",
+    "symbol_error",
+)
+"""Counters of a port, since it was reset; each stops at its greatest value."""
+
+Port = dict[str, str]
+
+
+def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None:
+    """All ports are up, or at least `ports` of them, and none slower than `min_gbits`.
+
+    A port that somebody has disabled is none.
+    """
+    found = {
+        name: port for name, port in _ports(text).items() if "Disabled" not in port["phys_state"]
+    }
+    up = {name: port for name, port in found.items() if port["state"].endswith("ACTIVE")}
+    slow = [
+        f"{name} at {rate:g} Gb/s"
+        for name, port in up.items()
+        if (rate := float(port["rate"].partition(" ")[0])) < (min_gbits or 0)
+    ]
+    down = [
+        f"{name} is {port['state'].partition(': ')[2]} ({port['phys_state'].partition(': ')[2]})"
+        for name, port in found.items()
+        if name not in up
+    ]
+    if ports is not None:
+        down = [f"{len(up)} of {ports} ports are up", *down] if len(up) < ports else []
+    return listed([*down, *slow])
+
+
+def errors(text: str, *, max_downed: float, max_errors: float) -> str | None:
+    """No port counts more errors within an hour than it may."""
+    now, before, age = earlier(text)
+    earlier_ports = _ports(before)
+    return listed(
+        _errors(_ports(now), earlier_ports, max(age, 3600) / 3600, max_downed, max_errors)
+    )
+
+
+def _errors(
+    now: Mapping[str, Port],
+    before: Mapping[str, Port],
+    hours: float,
+    max_downed: float,
+    max_errors: float,
+) -> Iterator[str]:
+    for name, port in now.items():
+        for counter in (DOWNED, *ERRORS):
+            then = before.get(name, {}).get(counter)
+            if then is None or counter not in port:
+                continue
+            # A reset port counts from nothing again.
+            new = int(port[counter]) - int(then)
+            new = int(port[counter]) if new < 0 else new
+            if new / hours > (max_downed if counter == DOWNED else max_errors):
+                yield f"{name}: {new} {counter}"
+
+
+def _ports(text: str) -> dict[str, Port]:
+    """InfiniBand's ports by `device/port`; those of Ethernet are none. Raises `UnknownError`."""
+    found: dict[str, Port] = defaultdict(dict)
+    for device, port, name, value in rows(text, 4):
+        found[f"{device}/{port}"][name] = value
+    ports = {name: port for name, port in found.items() if port.get("link_layer") == "InfiniBand"}
+    if not ports:
+        raise UnknownError("there is no InfiniBand port")
+    return ports

@@ -1,0 +1,239 @@
+"""Fetches the texts that checks judge. Each may hang, and so runs in a process of its own.
+
+A reader is a command, or a function of the checks' limits by their names. Functions raise OSError,
+and ValueError where the kernel shows something that is not understood.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from agents.checks import infiniband
+from agents.checks.judging import EARLIER
+
+JAIL: Final = Path("/mnt/jail")
+MARKER: Final = "var/lib/slurmstack/jail-refresh"
+NODES: Final = "var/lib/slurmstack/nodes"
+"""Folder of the jail with a file for each node, which that one writes."""
+SETTINGS: Final = Path("/etc/slurmstack/isolation/checks.json")
+"""What the nodeset's settings say, of which the checks' limits are a part."""
+SCRATCH: Final = Path("/var/spool/slurmstack")
+SHM: Final = Path("/dev/shm")  # noqa: S108  # what others left there is looked at
+JOBS: Final = "slurm-jobs"
+"""Folder of both where each job has a directory, called after its id and its user's."""
+STATE: Final = Path("/run/slurmstack/checks")
+"""What readers remember, and their locks."""
+_MIB = 1024 * 1024
+_MUNGE = ("sh", "-c", "munge --no-input | unmunge")
+
+Limits = Mapping[str, Mapping[str, Any]]
+"""Limits of the checks that are on, by the checks' names."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One source of text, which may serve several checks."""
+
+    name: str
+    seconds: float
+    """How long it may take."""
+    command: tuple[str, ...] = ()
+    function: Callable[[Limits], str] | None = None
+    told: bool = False
+    """What it says where it fails is for its checks to judge; else they cannot be carried out."""
+
+
+def disks(limits: Limits) -> str:
+    """For each file system: percent in use, percent of inodes in use, `rw` or `ro`, the path."""
+    return "".join(_disk(path) for path in limits["disk"]["paths"])
+
+
+def _disk(path: str) -> str:
+    volume = os.statvfs(path)
+    mode = "ro" if volume.f_flag & os.ST_RDONLY else "rw"
+    # As df(1): of what users may have, which is less than all.
+    used, inodes = volume.f_blocks - volume.f_bfree, volume.f_files - volume.f_ffree
+    return (
+        f"{_percent(used, used + volume.f_bavail)} "
+        f"{_percent(inodes, inodes + volume.f_favail)} {mode} {path}\n"
+    )
+
+
+def _percent(part: int, whole: int) -> int:
+    return -(-100 * part // whole) if whole else 0
+
+
+def memory(_: Limits, root: Path = Path("/")) -> str:
+    """In MiB: the `limit` of the pod, or what the machine has, and what of it is `free`.
+
+    Pages of files that the kernel can drop at once are free.
+    """
+    meminfo = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
+    limit, free = (int(meminfo[name].split()[0]) // 1024 for name in ("MemTotal", "MemAvailable"))
+    cgroup = root / "sys/fs/cgroup"
+    for folder, most, usage, cache in (
+        (cgroup, "memory.max", "memory.current", "inactive_file"),
+        (
+            cgroup / "memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+        ),
+    ):
+        if (folder / most).exists():
+            text = (folder / most).read_text().strip()
+            counts = dict(
+                line.split() for line in (folder / "memory.stat").read_text().splitlines()
+            )
+            used = int((folder / usage).read_text()) - int(counts[cache])
+            # Version 1 shows no limit as a number that no machine reaches.
+            if text != "max" and int(text) // _MIB < limit:
+                limit = int(text) // _MIB
+                free = min(free, limit - used // _MIB)
+            break
+    return f"limit {limit}\nfree {free}\n"
+
+
+def processes(_: Limits, proc: Path = Path("/proc"), state: Path = STATE) -> str:
+    """For each: pid, parent, uid, state, start, how often it slept, name, a step's command line.
+
+    Start is in ticks since the machine's. How often it slept is told of those in state D alone.
+    """
+    found = "".join(_process(path) for path in sorted(proc.iterdir()) if path.name.isdecimal())
+    return _remembered("processes", found, 30, state)
+
+
+def _process(path: Path) -> str:
+    try:
+        line = (path / "stat").read_text()
+        # proc_pid_stat(5): the name is in parentheses, and may have any character.
+        name = line[line.index("(") + 1 : line.rindex(")")]
+        fields = line[line.rindex(")") + 2 :].split()
+        woken = _switches(path) if fields[0] == "D" else "-"
+        command = ""
+        if name == "slurmstepd":
+            command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        uid = path.stat().st_uid
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    name = "_".join(name.split()) or "-"
+    return f"{path.name} {fields[1]} {uid} {fields[0]} {fields[19]} {woken} {name} {command}\n"
+
+
+def _switches(path: Path) -> str:
+    status = (path / "status").read_text()
+    return status.partition("\nvoluntary_ctxt_switches:")[2].split("\n")[0].strip() or "-"
+
+
+def jail(
+    _: Limits,
+    root: Path = JAIL,
+    settings: Path = SETTINGS,
+    clock: Callable[[], float] = time.time,
+) -> str:
+    """`generation` and its age in seconds, that of the settings, and whether it can be written.
+
+    `ahead` is how far the clock of its storage is ahead of this node's, in seconds.
+    """
+    marker = root / MARKER
+    try:
+        generation = marker.read_text().strip()
+    except FileNotFoundError:
+        return ""
+    found = {
+        "generation": generation,
+        "generation_age": f"{clock() - marker.stat().st_mtime:.0f}",
+        "settings_age": f"{clock() - settings.stat().st_mtime:.0f}",
+    }
+    try:
+        found |= {"ahead": f"{_write(root / NODES, clock):.3f}", "written": "yes"}
+    except OSError as error:
+        found["written"] = error.strerror or str(error)
+    return "".join(f"{name} {value}\n" for name, value in found.items())
+
+
+def _write(folder: Path, clock: Callable[[], float]) -> float:
+    """Writes this node's file, and returns how far its time is ahead then, in seconds."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / node_name()
+    before = clock()
+    path.write_text("seen\n")
+    written = path.stat().st_mtime
+    # The kernel stamps files by a clock that moves in steps of at most 10 ms.
+    return min(written - before + 0.01, 0) + max(written - clock(), 0)
+
+
+def leftovers(_: Limits, scratch: Path = SCRATCH, shm: Path = SHM) -> str:
+    """`shm`, MiB in use in it, its path; for each job's directory `job`, its age in s, its name."""
+    volume = os.statvfs(shm)
+    used = (volume.f_blocks - volume.f_bfree) * volume.f_frsize // _MIB
+    folders = [folder / JOBS for folder in (scratch, shm) if (folder / JOBS).is_dir()]
+    return f"shm {used} {shm}\n" + "".join(_job_directories(folders))
+
+
+def _job_directories(folders: Iterable[Path]) -> Iterator[str]:
+    for folder in folders:
+        for entry in os.scandir(folder):
+            age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+            yield f"job {age:.0f} {entry.name}\n"
+
+
+def ports(_: Limits, devices: Path = Path("/sys/class/infiniband"), state: Path = STATE) -> str:
+    """Lines as `agents.checks.infiniband` has them, and those of about an hour ago."""
+    found = "".join(_port(path) for path in sorted(devices.glob("*/ports/*")))
+    return _remembered("infiniband", found, 3600, state)
+
+
+def _port(port: Path) -> str:
+    files = [*(port / name for name in infiniband.VALUES)]
+    files += [port / "counters" / name for name in (infiniband.DOWNED, *infiniband.ERRORS)]
+    place = f"{port.parent.parent.name} {port.name}"
+    return "".join(
+        f"{place} {file.name} {file.read_text().strip()}\n" for file in files if file.exists()
+    )
+
+
+def job_gpus(_: Limits) -> str:
+    """Indexes of the GPUs of the job that this prolog or epilog is of."""
+    return os.environ.get("SLURM_JOB_GPUS", "")
+
+
+def node_name() -> str:
+    """As Slurm knows it: slurmd names it to its programs, and the pod to everything in it."""
+    return os.environ.get("SLURMD_NODENAME") or os.environ.get("NODE_NAME") or os.uname().nodename
+
+
+def _remembered(name: str, text: str, seconds: float, state: Path) -> str:
+    """A text with the one before it, which is kept until it is so old."""
+    path = state / name
+    try:
+        age = time.time() - path.stat().st_mtime
+        before = f"{EARLIER}{age:.0f}\n{path.read_text()}"
+    except FileNotFoundError:
+        age, before = seconds, ""
+    if age >= seconds:
+        fresh = path.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(path)
+    return text + before
+
+
+READERS: Mapping[str, Reader] = {
+    reader.name: reader
+    for reader in (
+        Reader("nvidia-smi", 6, command=("nvidia-smi", "--query"), told=True),
+        Reader("nvlink", 6, command=("nvidia-smi", "nvlink", "--status"), told=True),
+        Reader("kernel", 3, command=("dmesg", "--raw")),
+        Reader("infiniband", 3, function=ports),
+        Reader("disks", 3, function=disks),
+        Reader("memory", 3, function=memory),
+        Reader("processes", 4, function=processes),
+        Reader("jail", 5, function=jail),
+        Reader("munge", 5, command=_MUNGE, told=True),
+        Reader("leftovers", 4, function=leftovers),
+        Reader("job", 1, function=job_gpus),
+    )
+}

@@ -1,0 +1,272 @@
+"""All checks, a few lines each: what one judges by which limits, where, when, and what follows.
+
+Settings, documentation and runner take from here what a check is called and what it knows.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agents.checks import gpus, infiniband, kernel, system
+
+Limit = float | int | bool | tuple[int, ...] | tuple[str, ...] | None
+"""A threshold; of one that is None the nodeset knows the value, or there is none."""
+
+
+class When(StrEnum):
+    """Slurm's occasions to call; on demand an operator has every check carried out."""
+
+    PROLOG = "prolog"
+    EPILOG = "epilog"
+    INTERVAL = "interval"
+
+
+class Nodes(StrEnum):
+    """Which nodesets a check concerns by itself, by what they have."""
+
+    ALL = "all"
+    GPUS = "with NVIDIA GPUs"
+    INFINIBAND = "with the feature infiniband"
+    MUNGE = "where Slurm's users are known by munge"
+
+
+class Effect(StrEnum):
+    """What follows where a check fails."""
+
+    DRAIN = "drain"
+    """The node is drained; a job whose prolog found it is queued again."""
+    REPORT = "report"
+    """It is told, in the pod's log and on demand."""
+
+
+class Lift(StrEnum):
+    """The least that usually lets it pass again, which alone lifts a drain."""
+
+    ITSELF = "what is wrong ends"
+    RESTART = "the pod starts again"
+    REBOOT = "the machine starts again"
+    REPLACE = "the machine is repaired or replaced"
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    says: str
+    """What is so on a good node."""
+    reads: tuple[str, ...]
+    """Readers, in the order in which the judge takes their texts."""
+    judge: Callable[..., str | None]
+    """Takes the texts, and the limits by name; see `agents.checks.judging`."""
+    lift: Lift
+    nodes: Nodes = Nodes.ALL
+    when: frozenset[When] = frozenset({When.INTERVAL})
+    effect: Effect = Effect.DRAIN
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    silence_fails: bool = False
+    """A reader that does not answer in time is what is looked for; else nothing is concluded."""
+
+
+_AROUND_JOBS = frozenset(When)
+_BEFORE_JOBS = frozenset({When.PROLOG, When.INTERVAL})
+"""What drains is looked at by the interval as well: only its passes can tell that all is well."""
+
+CHECKS: Mapping[str, Check] = {
+    check.name: check
+    for check in (
+        Check(
+            "gpu-present",
+            "the driver answers, and no GPU asks for a reset",
+            ("nvidia-smi",),
+            gpus.present,
+            Lift.REBOOT,
+            Nodes.GPUS,
+            _AROUND_JOBS,
+        ),
+        Check(
+            "gpu-count",
+            "all GPUs of the nodeset are there",
+            ("nvidia-smi",),
+            gpus.count,
+            Lift.REBOOT,
+            Nodes.GPUS,
+            _AROUND_JOBS,
+            limits={"count": None},
+        ),
+        Check(
+            "gpu-ecc",
+            "no uncorrectable memory errors since the driver was loaded",
+            ("nvidia-smi",),
+            gpus.ecc,
+            Lift.REBOOT,
+            Nodes.GPUS,
+            _AROUND_JOBS,
+            limits={"max_uncorrectable": 0},
+        ),
+        Check(
+            "gpu-retired-pages",
+            "no page waits to be retired, and few are (before Ampere)",
+            ("nvidia-smi",),
+            gpus.retired_pages,
+            Lift.REBOOT,
+            Nodes.GPUS,
+            limits={"max_pages": 60},
+        ),
+        Check(
+            "gpu-row-remap",
+            "no row waits to be remapped, and none failed to be (from Ampere on)",
+            ("nvidia-smi",),
+            gpus.row_remap,
+            Lift.REBOOT,
+            Nodes.GPUS,
+            _AROUND_JOBS,
+        ),
+        Check(
+            "gpu-xid",
+            "the kernel's log has no Xid that a GPU does not come back from",
+            ("kernel",),
+            kernel.xid,
+            Lift.REBOOT,
+            Nodes.GPUS,
+            _AROUND_JOBS,
+            limits={"xids": kernel.XIDS},
+        ),
+        Check(
+            "gpu-throttle",
+            "neither heat nor a lack of power slows a GPU down",
+            ("nvidia-smi",),
+            gpus.throttle,
+            Lift.ITSELF,
+            Nodes.GPUS,
+            # One moment says little of a GPU that works.
+            effect=Effect.REPORT,
+        ),
+        Check(
+            "gpu-nvlink",
+            "all links of NVLink are up, and the fabric is joined",
+            ("nvlink", "nvidia-smi"),
+            gpus.nvlink,
+            Lift.REBOOT,
+            Nodes.GPUS,
+            _BEFORE_JOBS,
+            limits={"links": None},
+        ),
+        Check(
+            "gpu-power",
+            "no GPU is limited to less power than its like",
+            ("nvidia-smi",),
+            gpus.power,
+            Lift.REBOOT,
+            Nodes.GPUS,
+            limits={"min_watts": None},
+        ),
+        Check(
+            "gpu-temperature",
+            "no GPU is as hot as it slows down at",
+            ("nvidia-smi",),
+            gpus.temperature,
+            Lift.ITSELF,
+            Nodes.GPUS,
+            limits={"max_celsius": None},
+        ),
+        Check(
+            "gpu-busy",
+            "no GPU works for nobody",
+            ("nvidia-smi", "processes", "job"),
+            gpus.busy,
+            Lift.RESTART,
+            Nodes.GPUS,
+            _AROUND_JOBS,
+            limits={"max_mib": 1024, "shared": False},
+        ),
+        Check(
+            "infiniband-link",
+            "all ports of InfiniBand are up",
+            ("infiniband",),
+            infiniband.link,
+            Lift.REBOOT,
+            Nodes.INFINIBAND,
+            _BEFORE_JOBS,
+            limits={"ports": None, "min_gbits": None},
+        ),
+        Check(
+            "infiniband-errors",
+            "few errors on ports of InfiniBand within an hour",
+            ("infiniband",),
+            infiniband.errors,
+            Lift.REPLACE,
+            Nodes.INFINIBAND,
+            limits={"max_downed": 1, "max_errors": 1000},
+        ),
+        Check(
+            "disk",
+            "no file system is full, out of inodes or read-only",
+            ("disks",),
+            system.disk,
+            Lift.RESTART,
+            limits={
+                "paths": ("/", "/tmp", "/var/spool/slurmd", "/var/spool/slurmstack"),  # noqa: S108
+                "max_percent": 95,
+                "max_inodes_percent": 95,
+            },
+        ),
+        Check(
+            "memory",
+            "an idle node has most of its memory free",
+            ("memory", "processes"),
+            system.memory,
+            Lift.RESTART,
+            limits={"min_percent": 80},
+        ),
+        Check(
+            "clock",
+            "the clock agrees with that of the jail's storage",
+            ("jail",),
+            system.clock,
+            Lift.ITSELF,
+            limits={"max_offset": 2},
+        ),
+        Check(
+            "jail",
+            "the jail is mounted, writable, and of the settings' generation",
+            ("jail",),
+            system.jail,
+            Lift.RESTART,
+            limits={"generation": None},
+            silence_fails=True,
+        ),
+        Check(
+            "munge",
+            "munged answers",
+            ("munge",),
+            system.munge,
+            Lift.RESTART,
+            Nodes.MUNGE,
+            silence_fails=True,
+        ),
+        Check(
+            "leftovers",
+            "jobs that are gone have left nothing in /tmp and /dev/shm",
+            ("leftovers", "processes"),
+            system.leftovers,
+            Lift.RESTART,
+            effect=Effect.REPORT,
+            limits={"max_shm_mib": 1024, "min_age": 600},
+        ),
+        Check(
+            "stuck-processes",
+            "no process waits in the kernel without an end",
+            ("processes",),
+            system.stuck,
+            Lift.REBOOT,
+            limits={"min_seconds": 30},
+        ),
+        Check(
+            "kernel-log",
+            "the kernel's log tells of no broken hardware",
+            ("kernel",),
+            kernel.log,
+            Lift.REBOOT,
+            limits={"patterns": kernel.PATTERNS},
+        ),
+    )
+}

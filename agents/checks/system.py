@@ -1,0 +1,105 @@
+"""What a node is beside its GPUs and its network: disks, memory, processes, the jail, munge.
+
+What each text says stands with its reader, in `agents.checks.readers`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from agents.checks.judging import UnknownError, earlier, jobs, listed, rows
+
+SETTLED = 3600
+"""Seconds after which all nodes have seen another generation of the jail, and its settings."""
+
+
+def disk(
+    text: str, *, paths: Sequence[str], max_percent: float, max_inodes_percent: float
+) -> str | None:
+    """No file system of these paths is full, out of inodes, or read-only."""
+    return listed(_disks(text, paths, max_percent, max_inodes_percent))
+
+
+def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> Iterator[str]:
+    found = {path: values for *values, path in rows(text, 4)}
+    for path in paths:
+        if path not in found:
+            raise UnknownError(f"nothing is known of {path}")
+        used, used_inodes, mode = found[path]
+        if mode == "ro":
+            yield f"{path} is read-only"
+        elif float(used) > most:
+            yield f"{path} is full ({used} %)"
+        elif float(used_inodes) > most_inodes:
+            yield f"{path} is out of inodes ({used_inodes} %)"
+
+
+def memory(text: str, processes: str, *, min_percent: float) -> str | None:
+    """Of the memory that it may have, a node without jobs has most free."""
+    if jobs(processes):
+        raise UnknownError("jobs are running")
+    found = {name: int(value) for name, value in rows(text, 2)}
+    if found["free"] >= found["limit"] * min_percent / 100:
+        return None
+    return f"{found['free']} of {found['limit']} MiB are free on an idle node"
+
+
+def clock(jail: str, *, max_offset: float) -> str | None:
+    """The clock agrees, in seconds, with that of the jail's storage, which all nodes share.
+
+    Where the storage leaves it to its clients to tell the time, it always does.
+    """
+    found = dict(rows(jail, 2))
+    if "ahead" not in found:
+        raise UnknownError("the jail cannot be written")
+    ahead = float(found["ahead"])
+    return f"{-ahead:+.1f} s off the jail's" if abs(ahead) > max_offset else None
+
+
+def jail(text: str, *, generation: int | None) -> str | None:
+    """The jail is mounted and writable, and of the generation that the settings name.
+
+    Everybody needs a while to see another one: that is judged once both are `SETTLED`.
+    """
+    found = dict(rows(text, 2))
+    if "generation" not in found:
+        return "not mounted, or never populated"
+    if found["written"] != "yes":
+        return f"cannot be written: {found['written']}"
+    settled = min(float(found["generation_age"]), float(found["settings_age"])) > SETTLED
+    if generation is not None and settled and int(found["generation"]) != generation:
+        return f"generation {found['generation']}, not {generation}"
+    return None
+
+
+def munge(text: str) -> str | None:
+    """munged makes a credential, and takes it back (unmunge(1))."""
+    said = text.strip().splitlines() or ["says nothing"]
+    return None if any("Success (0)" in line for line in said) else said[0].strip()
+
+
+def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) -> str | None:
+    """No directory of a job that is gone, and nothing in /dev/shm while there is none."""
+    running = jobs(processes)
+    found = []
+    for kind, value, name in rows(text, 3):
+        if kind == "shm" and not running and int(value) > max_shm_mib:
+            found.append(f"{value} MiB in {name}")
+        elif kind == "job" and name.partition(".")[0] not in running and int(value) > min_age:
+            found.append(f"directories of job {name.partition('.')[0]}")
+    return listed(found)
+
+
+def stuck(text: str, *, min_seconds: float) -> str | None:
+    """No process waits in the kernel without an end: in state D then and now, and never awake in
+    between."""
+    now, before, age = earlier(text)
+    if age < min_seconds:
+        raise UnknownError(f"the last look was {age:.0f} s ago")
+    asleep = set(_waiting(before))
+    return listed(f"{comm} ({pid})" for pid, start, woken, comm in _waiting(now)
+                  if (pid, start, woken, comm) in asleep)  # fmt: skip
+
+
+def _waiting(processes: str) -> Iterator[tuple[str, str, str, str]]:
+    for pid, _, _, state, start, woken, comm, *_ in rows(processes, 8):
+        if state == "D":
+            yield pid, start, woken, comm

@@ -1,0 +1,157 @@
+"""`python3 -m agents.longchecks run NAME [--node NODE …]`: measures nodes, and drains what is bad.
+
+    run NAME        by Slurm jobs, on the nodes named or all of the check's, once nobody is there
+    record NAME     takes the output of the check's script from stdin, as measured just now
+    script NAME     prints that script
+    history [NAME]  shows the time series
+
+The exit code of `run` and `record` says how it went:
+
+    0  whatever could be measured is good; what was left is told
+    1  Slurm cannot be asked, or the run is not finished; the same command goes on with it
+    2  the arguments or the settings cannot be used
+    3  a node is bad
+    4  jobs ran, and none of them gave a value
+
+It takes its way from the environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key),
+LONG_CHECKS (file with the settings), SERIES (folder of the time series), OUTPUTS (folder of the
+jobs' outputs, as it is seen here).
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from agents.longchecks.plan import in_order
+from agents.longchecks.registry import CHECKS
+from agents.longchecks.run import Runner, Summary
+from agents.longchecks.series import BusyError, Record, Series
+from agents.longchecks.wanted import Wanted
+from agents.slurm import Client, SlurmError, from_key
+
+DONE, FAILED, UNUSABLE, BAD, NOTHING = range(5)
+ADMINISTRATOR = "slurm"
+"""SlurmUser may do with nodes as it likes."""
+
+Connect = Callable[[str], Client]
+"""Makes a client that asks as the user of that name."""
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    environment: Mapping[str, str] = os.environ,
+    connect: Connect | None = None,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        wanted = Wanted.model_validate_json(Path(environment["LONG_CHECKS"]).read_bytes())
+        series = Series(Path(environment["SERIES"]), wanted.keep)
+        if options.command == "history":
+            return _history(options, series)
+        check = wanted.check(options.name)
+        if options.command == "script":
+            print(check.script(wanted.logs), end="")
+            return DONE
+        ask = connect or _connect(environment)
+        runner = Runner(
+            check,
+            wanted,
+            ask(ADMINISTRATOR),
+            ask(wanted.user),
+            series,
+            Path(environment["OUTPUTS"]),
+            clock=clock,
+            sleep=sleep,
+            # Machines read stdout then.
+            say=lambda line: print(line, file=sys.stderr if options.json else sys.stdout),
+        )
+        if options.command == "record":
+            summary = runner.record(_target(options.node, check.nodes), sys.stdin.read())
+        else:
+            summary = runner.run(options.node, options.reservation)
+    except (KeyError, ValidationError, ValueError) as error:
+        return _fail(UNUSABLE, f"cannot be used: {error}")
+    except (BusyError, OSError, SlurmError) as error:
+        return _fail(FAILED, f"not finished: {error}; run it again")
+    if options.json:
+        print(json.dumps(asdict(summary)))
+    return _code(summary)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agents.longchecks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="measure nodes by Slurm jobs")
+    record = commands.add_parser("record", help="take an output from stdin")
+    script = commands.add_parser("script", help="print a check's script")
+    history = commands.add_parser("history", help="show the time series")
+    for command in (run, record, script):
+        command.add_argument("name", choices=sorted(CHECKS))
+    history.add_argument("name", nargs="?", choices=sorted(CHECKS))
+    for command in (run, record, history):
+        command.add_argument("--node", action="append", default=[], help="repeatable")
+        command.add_argument("--json", action="store_true", help="as JSON, for machines")
+    run.add_argument("--reservation", help="put the jobs into this one, which holds the nodes")
+    return parser
+
+
+def _connect(environment: Mapping[str, str]) -> Connect:
+    url, key = environment["REST_URL"], Path(environment["JWT_KEY"])
+    return lambda user: Client(url, from_key(key, user))
+
+
+def _target(nodes: Sequence[str], size: int) -> Sequence[str]:
+    if len(nodes) != size:
+        raise ValueError(f"--node: {len(nodes)} given: expected {size}, as one measurement takes")
+    return nodes
+
+
+def _code(summary: Summary) -> int:
+    if summary.bad:
+        return BAD
+    return NOTHING if summary.is_without_value else DONE
+
+
+def _fail(code: int, text: str) -> int:
+    print(" ".join(text.split()), file=sys.stderr)
+    return code
+
+
+# --- What it shows -------------------------------------------------------------------------------
+
+
+def _history(options: argparse.Namespace, series: Series) -> int:
+    for name in [options.name] if options.name else sorted(CHECKS):
+        for node in in_order(options.node or series.nodes(name)):
+            for record in series.of(name, node):
+                print(_plain(name, node, record) if options.json else _line(name, node, record))
+    return DONE
+
+
+def _plain(check: str, node: str, record: Record) -> str:
+    return json.dumps({"check": check, "node": node, **asdict(record)})
+
+
+def _line(check: str, node: str, record: Record) -> str:
+    when = datetime.fromtimestamp(record.at, UTC)
+    others = [name for name in record.nodes if name != node]
+    beside = f" with {others[0]}" if others else ""
+    return f"{when:%Y-%m-%d %H:%M} {check} {node}{beside}: {record.verdict}: {record.text}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""What the programs of the long checks print, as one number each. Functions over text alone."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+_NUMBER = r"\d+(?:\.\d+)?"
+_NCCL_DEVICE = re.compile(r"^#\s+Rank\s+\d+ ", re.MULTILINE)
+_NCCL_ROW = re.compile(
+    # size, count, type, operation, since 2022 a root, and twice: time, algbw, busbw, wrong values.
+    rf"^\s*(?P<size>\d+)\s+\d+\s+\w+\s+\w+\s+(?:-?\d+\s+)?"
+    rf"{_NUMBER}\s+{_NUMBER}\s+(?P<busbw>{_NUMBER})\s+(?P<wrong>\S+)\s+"
+    rf"{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}\s+(?P<wrong_in_place>\S+)\s*$",
+    re.MULTILINE,
+)
+_BURNED = re.compile(r"^Tested (\d+) GPUs:", re.MULTILINE)
+_BURN_RESULT = re.compile(r"^\s+GPU (\d+): (OK|FAULTY)\s*$", re.MULTILINE)
+_COPY_TEST = re.compile(r"Running (\w+)\.")
+_MEMBW = re.compile(rf"^triad ({_NUMBER}) MB/s$", re.MULTILINE)
+_MEMBW_WRONG = re.compile(r"^wrong (\d+)$", re.MULTILINE)
+
+CONFIGURATION = 5
+"""DCGM_ERROR_CONFIG of dcgm_errors.h: a setting of the node, as persistence mode; no fault."""
+
+
+class Reading(NamedTuple):
+    """What a check has measured, in its own unit."""
+
+    value: float
+    note: str = ""
+    """What else there is to say, as which GPU it was."""
+
+
+class NoValueError(Exception):
+    """The text holds no measurement; one line that says why. Nothing is to be concluded."""
+
+
+def nccl(text: str) -> Reading:
+    """Bus bandwidth of nccl-tests' largest message, out of place, in GB/s (10^9 bytes).
+
+    0 where a result was wrong: that is no slow node, but a broken one. With one GPU the tests show
+    0 for everything, which is no measurement.
+    """
+    rows = list(_NCCL_ROW.finditer(text))
+    # They end with this line: a smaller message is the largest of those that were cut short.
+    if not rows or "# Avg bus bandwidth" not in text:
+        raise NoValueError("nccl-tests did not come to their end")
+    if len(_NCCL_DEVICE.findall(text)) < 2:
+        raise NoValueError("nccl-tests had one GPU, and there is no bus between less than two")
+    found = (row[group] for row in rows for group in ("wrong", "wrong_in_place"))
+    # Without validation there is `N/A`; older ones show the largest error, as 1e-06.
+    wrong = sum(int(count) for count in found if count.isdecimal())
+    if wrong:
+        return Reading(0.0, f"{wrong} wrong values")
+    largest = max(rows, key=lambda row: int(row["size"]))
+    return Reading(float(largest["busbw"]), f"message of {int(largest['size']) / 1e9:g} GB")
+
+
+def dcgm(text: str) -> Reading:
+    """Number of tests of `dcgmi diag -j` that a GPU failed, of DCGM 3 and 4.
+
+    A failure for the node's configuration alone is none; tests that were all skipped say nothing.
+    """
+    failed, passed = [], 0
+    for test in _dcgm_tests(_json(text, "dcgmi diag")):
+        results = test.get("results") or []
+        states = {str(result.get("status", "")).lower() for result in results}
+        if any(_is_fault(result) for result in results):
+            failed.append(str(test.get("name", "?")))
+        elif states & {"pass", "warn", "fail"}:
+            passed += 1
+    if not failed and not passed:
+        raise NoValueError("dcgmi ran no test: all are skipped or none is there")
+    return Reading(float(len(failed)), f"failed: {', '.join(failed)}" if failed else "")
+
+
+def _dcgm_tests(answer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    # Version 3 has the first name, version 4 the second.
+    for name in ("DCGM GPU Diagnostic", "DCGM Diagnostic"):
+        for category in answer.get(name, {}).get("test_categories", ()):
+            yield from category.get("tests", ())
+
+
+def _is_fault(result: Mapping[str, Any]) -> bool:
+    if str(result.get("status", "")).lower() != "fail":
+        return False
+    warnings = result.get("warnings") or []
+    severities = [w.get("error_severity") for w in warnings if isinstance(w, Mapping)]
+    return not severities or any(severity != CONFIGURATION for severity in severities)
+
+
+def gpu_burn(text: str) -> Reading:
+    """Number of GPUs that gpu_burn found faulty. (Its exit code is 0 whatever it finds.)"""
+    tested = _BURNED.search(text)
+    results = dict(_BURN_RESULT.findall(text))
+    if tested is None or len(results) != int(tested[1]):
+        raise NoValueError("no result of gpu_burn for every GPU")
+    faulty = sorted((gpu for gpu, result in results.items() if result != "OK"), key=int)
+    return Reading(float(len(faulty)), f"faulty: GPU {', '.join(faulty)}" if faulty else "")
+
+
+def gpu_memory(text: str) -> Reading:
+    """Bandwidth of the slowest copy that nvbandwidth's tests show, in GB/s (10^9 bytes)."""
+    cells = dict(_nvbandwidth_cells(text))
+    if not cells:
+        raise NoValueError("no result of nvbandwidth")
+    slowest = min(cells, key=lambda place: cells[place])
+    return Reading(cells[slowest], slowest)
+
+
+def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
+    """Values of the matrices; a row begins with its number, and a matrix with those of columns."""
+    test = ""
+    for line in text.splitlines():
+        if found := _COPY_TEST.match(line):
+            test = found[1]
+        row, *cells = line.split() or [""]
+        if test and row.isdecimal() and not all(map(str.isdecimal, cells)):
+            for gpu, cell in enumerate(cells):
+                if re.fullmatch(_NUMBER, cell):  # and not N/A, as of a GPU to itself
+                    yield f"CPU {row}, GPU {gpu}, {test}", float(cell)
+
+
+def cpu_memory(text: str) -> Reading:
+    """Triad of membw (images/worker/membw.c), in MB/s; 0 where memory did not keep its content."""
+    found = _MEMBW.search(text)
+    if found is None:
+        raise NoValueError("no result of membw")
+    wrong = _MEMBW_WRONG.search(text)
+    return Reading(0.0, f"{wrong[1]} wrong values") if wrong else Reading(float(found[1]))
+
+
+def network(text: str) -> Reading:
+    """What arrived, in Gbit/s, by `iperf3 --json` at the sending end."""
+    answer = _json(text, "iperf3")
+    if "error" in answer:
+        raise NoValueError(f"iperf3: {answer['error']}")
+    try:
+        return Reading(float(answer["end"]["sum_received"]["bits_per_second"]) / 1e9)
+    except (KeyError, TypeError, ValueError):
+        raise NoValueError("iperf3 tells of nothing that arrived") from None
+
+
+def _json(text: str, program: str) -> dict[str, Any]:
+    """The first object in a text, whatever stands around it."""
+    start = text.find("{")
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text[start:]) if start >= 0 else (None, 0)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise NoValueError(f"no JSON of {program}")
+    return found

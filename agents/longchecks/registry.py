@@ -1,0 +1,196 @@
+"""The long checks there are: what each runs, on what nodes, and what is made of its output."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from agents.longchecks import parsers
+from agents.longchecks.parsers import NoValueError, Reading
+
+NO_MEASUREMENT = 4
+"""Exit code of a job's script whose program is not there."""
+END = "slurmstack: ended with"
+"""What the last line of a job's output begins with; without it, the output is not whole."""
+KEPT_DAYS = 30
+"""Days that the jobs' output is kept for people to read."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One long check."""
+
+    name: str
+    about: str
+    body: str
+    """Shell that prints the measurement; it runs on the first node of the job. Beside what Slurm
+    sets, it has MEMORY_MIB and GPUS, of a node, and SECOND, the other node of a pair."""
+    parse: Callable[[str], Reading]
+    """Raises `NoValueError`."""
+    unit: str
+    minutes: int
+    """Time limit of the job."""
+    programs: tuple[str, ...]
+    """What must be on the PATH, and is looked for first."""
+    higher_is_better: bool = True
+    nodes: int = 1
+    """Nodes of one measurement: 1, or 2 for a pair."""
+    least_gpus: int = 0
+    """GPUs that a node must have."""
+    threshold: float | None = None
+    """Whatever the node's GPUs; None where it depends on them, or on the node."""
+    thresholds: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    """By type and number of a node's GPUs."""
+
+    def default_threshold(self, gpu_type: str, gpus: int) -> float | None:
+        """The threshold of nodes with such GPUs that nobody has chosen one for."""
+        return self.thresholds.get((gpu_type, gpus), self.threshold)
+
+    def script(self, logs: str) -> str:
+        """The job's script. `logs` is the folder of the outputs, as jobs see it."""
+        missing = "\n".join(
+            f"type -P {program} >/dev/null || {{ echo 'no {program} on the PATH: install it in the "
+            f"jail'; exit {NO_MEASUREMENT}; }}"
+            for program in self.programs
+        )
+        return _SCRIPT.format(
+            logs=logs, days=KEPT_DAYS, end=END, name=self.name, missing=missing, body=self.body
+        )
+
+    def read(self, output: str) -> Reading:
+        """What a job's whole output says. Raises `NoValueError`."""
+        text, end, _ = output.rpartition(END)
+        if not end:
+            raise NoValueError("its output is not whole")
+        try:
+            return self.parse(text)
+        except NoValueError as error:
+            raise NoValueError(f"{error}: {_last_line(text)}") from None
+
+
+_SCRIPT = """\
+#!/bin/bash
+# Older output than this goes.
+find {logs} -maxdepth 1 -name '*.out' -mtime +{days} -delete 2>/dev/null
+trap 'echo "{end} $?"' EXIT
+echo "slurmstack: {name} on $(hostname)"
+{missing}
+{body}
+"""
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "it printed nothing"
+
+
+_AZURE_NCCL = {
+    ("v100", 8): 110.0,
+    ("a100", 8): 228.0,
+    ("h100", 8): 460.0,
+    ("h200", 8): 431.0,
+}
+"""GB/s that Microsoft's health checks of its own machines ask of all_reduce_perf at 16 GiB (8 GiB
+on V100), over NVLink in one machine: https://github.com/Azure/azurehpc-health-checks, in conf/
+nd40rs_v2.conf, nd96amsr_a100_v4.conf, nd96isr_h100_v5.conf, nd96isr_h200_v5.conf
+(check_nccl_allreduce)."""
+_AZURE_COPY = {
+    **{("v100", count): 9.0 for count in range(1, 9)},
+    **{("a100", count): 21.0 for count in range(1, 9)},
+    **{("h100", count): 48.0 for count in range(1, 9)},
+    **{("h200", count): 48.0 for count in range(1, 9)},
+}
+"""GB/s of the same between a GPU and its host (check_gpu_bw, first number), however many."""
+
+CHECKS: Mapping[str, Check] = {
+    check.name: check
+    for check in (
+        Check(
+            name="cpu-memory",
+            about="memory bandwidth of all CPUs together (STREAM triad)",
+            # A quarter of the memory is far more than any cache, and leaves room for the rest.
+            body='membw "$SLURM_CPUS_ON_NODE" "$((MEMORY_MIB / 4))"',
+            parse=parsers.cpu_memory,
+            unit="MB/s",
+            minutes=10,
+            programs=("membw",),
+        ),
+        Check(
+            name="network",
+            about="TCP bandwidth between two nodes (iperf3, eight streams)",
+            body="""\
+srun --overlap --nodes=1 --ntasks=1 --nodelist="$SECOND" iperf3 --server --one-off >/dev/null &
+for attempt in 1 2 3 4 5; do
+  sleep 2
+  iperf3 --client "$SECOND" --parallel 8 --omit 2 --time 20 --json >/tmp/iperf3.json && break
+done
+cat /tmp/iperf3.json
+kill $! 2>/dev/null
+wait""",
+            parse=parsers.network,
+            unit="Gbit/s",
+            minutes=5,
+            programs=("iperf3", "srun"),
+            nodes=2,
+        ),
+        Check(
+            name="nccl",
+            about="bus bandwidth of an all-reduce over a node's GPUs (nccl-tests)",
+            body="all_reduce_perf --minbytes 1G --maxbytes 16G --stepfactor 2 --check 1 "
+            '--ngpus "$GPUS"',
+            parse=parsers.nccl,
+            unit="GB/s",
+            minutes=15,
+            programs=("all_reduce_perf",),
+            least_gpus=2,
+            thresholds=_AZURE_NCCL,
+        ),
+        Check(
+            name="nccl-pair",
+            about="bus bandwidth of an all-reduce over the GPUs of two nodes (nccl-tests with MPI)",
+            body='srun --mpi=pmix --nodes=2 --ntasks-per-node="$GPUS" all_reduce_perf '
+            "--minbytes 1G --maxbytes 16G --stepfactor 2 --check 1 --ngpus 1",
+            parse=parsers.nccl,
+            unit="GB/s",
+            minutes=20,
+            programs=("all_reduce_perf", "srun"),
+            nodes=2,
+            least_gpus=1,
+        ),
+        Check(
+            name="dcgm",
+            about="diagnosis of GPUs, level 3 (dcgmi diag)",
+            body="dcgmi diag --run 3 --json",
+            parse=parsers.dcgm,
+            unit="failed tests",
+            minutes=60,
+            programs=("dcgmi",),
+            higher_is_better=False,
+            least_gpus=1,
+            threshold=0.0,
+        ),
+        Check(
+            name="gpu-burn",
+            about="five minutes of full load on all GPUs, results compared (gpu_burn)",
+            # Line ends in place of carriage returns, of which it prints one for each look.
+            body="gpu_burn -tc 300 | tr '\\r' '\\n' | tail -n 300",
+            parse=parsers.gpu_burn,
+            unit="faulty GPUs",
+            minutes=15,
+            programs=("gpu_burn",),
+            higher_is_better=False,
+            least_gpus=1,
+            threshold=0.0,
+        ),
+        Check(
+            name="gpu-memory",
+            about="bandwidth between each GPU's memory and the host's (nvbandwidth)",
+            body="nvbandwidth -t host_to_device_memcpy_ce device_to_host_memcpy_ce",
+            parse=parsers.gpu_memory,
+            unit="GB/s",
+            minutes=10,
+            programs=("nvbandwidth",),
+            least_gpus=1,
+            thresholds=_AZURE_COPY,
+        ),
+    )
+}
+"""By name."""

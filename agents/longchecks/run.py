@@ -1,0 +1,386 @@
+"""Runs a check on one node or pair after another, by jobs that Slurm starts where nobody else is.
+
+A run can be killed at any moment. What it has asked Slurm for is on disk before it asks, each job
+says in its comment what it is for, and its output outlasts it; so the next pod goes on where this
+one was, and asks for nothing twice.
+"""
+
+import json
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agents.longchecks import series as files
+from agents.longchecks.judge import Verdict, conclude, judge
+from agents.longchecks.parsers import NoValueError
+from agents.longchecks.plan import (
+    Move,
+    Run,
+    Seen,
+    Submission,
+    decide,
+    drain_reason,
+    is_over,
+    plan,
+    targets,
+)
+from agents.longchecks.registry import END, Check
+from agents.longchecks.series import Record, Series, Target
+from agents.longchecks.wanted import Wanted, nodeset_of
+from agents.slurm import Client, Fault, Job, JobRequest, Node, SlurmError
+
+POLL = 10.0
+"""Seconds between two looks."""
+STALE = 12 * 3600
+"""Seconds after which a run that was killed is not gone on with: only its jobs are awaited."""
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/lib/slurmstack"
+INVALID_JOB_ID = 2017
+"""ESLURM_INVALID_JOB_ID of slurm_errno.h."""
+INVALID_NODE_NAME = 2018
+"""ESLURM_INVALID_NODE_NAME of slurm_errno.h."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run went."""
+
+    records: tuple[Record, ...]
+    left: Mapping[str, str]
+    """Why, by names of nodes that were not measured."""
+    bad: tuple[str, ...]
+    """Nodes that are found bad, drained by this run or before."""
+
+    @property
+    def is_without_value(self) -> bool:
+        """Whether jobs ran, and none of them gave a value."""
+        return bool(self.records) and all(record.value is None for record in self.records)
+
+
+class Runner:
+    """Runs one check. Methods raise `SlurmError`, `OSError` and, for a broken file, `ValueError`.
+
+    `client` asks as SlurmUser, `submitter` as the user of the checks' jobs; `outputs` is the folder
+    of their outputs, as it is seen here.
+    """
+
+    def __init__(
+        self,
+        check: Check,
+        wanted: Wanted,
+        client: Client,
+        submitter: Client,
+        series: Series,
+        outputs: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        say: Say = print,
+    ) -> None:
+        self.check = check
+        self.wanted = wanted
+        self.series = series
+        self._client = client
+        self._submitter = submitter
+        self._outputs = outputs
+        self._clock = clock
+        self._sleep = sleep
+        self._say = say
+        self._file = series.folder / check.name / "run.json"
+
+    def run(self, names: Sequence[str] = (), reservation: str | None = None) -> Summary:
+        """Measures the nodes named, or all that the check is for, and drains what is bad.
+
+        Goes on with a run that was cut short, where it was about the same nodes and is not old; of
+        any other the jobs are awaited first. Raises `BusyError` while the check is being run.
+        """
+        with files.alone(self.series.folder / self.check.name / ".run.lock", wait=False):
+            unfinished = self._load()
+            nodes = self._nodes(names)
+            wanted = targets(nodes, self.check.nodes)
+            if unfinished and not self._is_same(unfinished, names, reservation, wanted):
+                self._say(f"{self.check.name}: awaits the jobs of a run that was cut short")
+                self._follow(unfinished, at_once=0)
+                unfinished = None
+            run = unfinished or self._begin(wanted, reservation)
+            return self._follow(run, self.wanted.at_once)
+
+    def record(self, names: Sequence[str], output: str) -> Summary:
+        """Takes what somebody has measured just now for a result, with all that follows from it."""
+        self._refuse_others(names, {node.name for node in self._client.nodes()})
+        now = int(self._clock())
+        run = Run(f"hand-{now}", now, (tuple(names),))
+        record = self._settle(run, run.targets[0], {}, at=now, output=output)
+        return self._summary([], {record.nodes: record})
+
+    # --- A run ------------------------------------------------------------------------------------
+
+    def _nodes(self, names: Sequence[str]) -> dict[str, Node]:
+        nodes = {node.name: node for node in self._client.nodes()}
+        self._refuse_others(names, nodes)
+        chosen = names or [name for name in nodes if self.wanted.is_of(self.check, name)]
+        return {name: nodes[name] for name in chosen}
+
+    def _refuse_others(self, names: Sequence[str], known: Container[str]) -> None:
+        for name in names:
+            if name not in known or not self.wanted.is_of(self.check, name):
+                fit = ", ".join(self.wanted.checks[self.check.name].nodesets)
+                raise ValueError(
+                    f"--node {name}: no node that Slurm knows of nodesets {fit}; see sinfo"
+                )
+
+    def _is_same(
+        self, run: Run, names: Sequence[str], reservation: str | None, wanted: Sequence[Target]
+    ) -> bool:
+        fresh = self._clock() - run.started < STALE
+        about = {node for target in run.targets for node in target}
+        asked = set(names) or {node for target in wanted for node in target} | about
+        return fresh and run.reservation == reservation and about == asked
+
+    def _begin(self, wanted: tuple[Target, ...], reservation: str | None) -> Run:
+        now = int(self._clock())
+        run = Run(f"{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%S}", now, wanted, reservation)
+        self._save(run)
+        return run
+
+    def _follow(self, run: Run, at_once: int) -> Summary:
+        quiet_since = int(self._clock())
+        results = self.series.of_run(self.check.name, run.id, run.nodes)
+        while True:
+            run, seen = self._look(run, results, quiet_since)
+            quiet_since = seen.quiet_since
+            wait = self.wanted.wait if at_once else 0
+            moves = plan(run, seen, at_once=at_once, wait=wait)
+            if is_over(moves):
+                break
+            for move in moves:
+                if move.kind == "collect":
+                    results = {**results, move.target: self._collect(run, move, seen, results)}
+                    quiet_since = seen.now
+                else:
+                    run = self._do(run, move, seen)
+            self._sleep(POLL)
+        summary = self._summary(moves, results)
+        self._file.unlink()
+        return summary
+
+    def _look(
+        self, run: Run, results: Mapping[Target, Record], quiet_since: int
+    ) -> tuple[Run, Seen]:
+        # Nodes first: a job that still waits then was not what made them busy.
+        nodes = {node.name: node for node in self._client.nodes()}
+        run = self._find_lost(run, results)
+        open_ = {t: s for t, s in run.submissions.items() if t not in results}
+        jobs = {t: job for t, s in open_.items() if (job := self._job(run, t, s))}
+        whole = frozenset(t for t, s in open_.items() if END in self._output(run, t, s))
+        now = int(self._clock())
+        if any("RUNNING" in job.state for job in jobs.values()):
+            quiet_since = now
+        return run, Seen(now, nodes, jobs, whole, results, quiet_since)
+
+    def _find_lost(self, run: Run, results: Mapping[Target, Record]) -> Run:
+        """Looks for jobs of which no answer has told the id."""
+        lost = [t for t, s in run.submissions.items() if s.job is None and t not in results]
+        if not lost:
+            return run
+        ids = {job.comment: job.id for job in self._client.jobs() if job.user == self.wanted.user}
+        for target in lost:
+            submission = run.submissions[target]
+            if (found := ids.get(_mark(run, target, submission))) is not None:
+                run = self._submitted(run, target, replace(submission, job=found))
+        return run
+
+    def _job(self, run: Run, target: Target, submission: Submission) -> Job | None:
+        """The job, if Slurm remembers it. A state that was lost hands out its id once more."""
+        if submission.job is None:
+            return None
+        try:
+            found = self._client.job(submission.job)
+        except SlurmError as error:
+            if INVALID_JOB_ID in error.numbers:
+                return None
+            raise
+        mark = _mark(run, target, submission)
+        return next((job for job in found if job.comment == mark), None)
+
+    def _do(self, run: Run, move: Move, seen: Seen) -> Run:
+        target = move.target
+        if move.kind == "submit":
+            return self._submit(run, target, seen)
+        if move.kind == "cancel":
+            self._say(f"{'+'.join(target)}: its job is cancelled: {move.why}")
+            self._client.cancel(seen.jobs[target].id)
+        elif move.kind == "forget":
+            self._say(f"{'+'.join(target)}: {move.why}, and is tried again")
+            return self._submitted(run, target, None)
+        elif move.kind == "note":
+            return self._submitted(run, target, replace(run.submissions[target], ended=seen.now))
+        return run
+
+    def _submit(self, run: Run, target: Target, seen: Seen) -> Run:
+        """Asks for a job, once what is asked for is on disk."""
+        submission = Submission(int(self._clock()))
+        run = self._submitted(run, target, submission)
+        nodes = [seen.nodes[name] for name in target]
+        gpus = self.wanted.nodesets[nodeset_of(target[0])].gpus
+        request = JobRequest(
+            name=f"longcheck-{self.check.name}",
+            script=self.check.script(self.wanted.logs),
+            directory="/tmp",  # noqa: S108  # the job's own
+            environment=(
+                f"PATH={PATH}",
+                f"MEMORY_MIB={min(node.memory for node in nodes)}",
+                f"GPUS={gpus}",
+                f"SECOND={target[-1]}",
+            ),
+            partition=self.wanted.partition,
+            reservation=run.reservation,
+            nodes=len(target),
+            tasks=len(target),
+            on_nodes=target,
+            # All of it: a partition of whole nodes gives all but that (slurm.conf(5), EXCLUSIVE).
+            memory_per_node=0,
+            time_limit=self.check.minutes,
+            output=f"{self.wanted.logs}/{self._file_name(run, target, submission)}",
+            comment=_mark(run, target, submission),
+        )
+        try:
+            job = self._submitter.submit(request)
+        except SlurmError as error:
+            if error.fault is Fault.UNREACHABLE:
+                # It may have arrived: the next look tells.
+                return run
+            self._submitted(run, target, None)
+            raise
+        return self._submitted(run, target, replace(submission, job=job))
+
+    # --- What comes of it -------------------------------------------------------------------------
+
+    def _collect(
+        self, run: Run, move: Move, seen: Seen, results: Mapping[Target, Record]
+    ) -> Record:
+        target, submission = move.target, run.submissions[move.target]
+        at = _began(seen.jobs.get(target), submission)
+        output = self._output(run, target, submission)
+        return self._settle(run, target, results, at=at, output=output, why=move.why)
+
+    def _settle(
+        self,
+        run: Run,
+        target: Target,
+        before: Mapping[Target, Record],
+        *,
+        at: int,
+        output: str,
+        why: str = "",
+    ) -> Record:
+        """Judges a measurement, drains or lifts, and only then notes it: who is killed in between
+        does it again, and it comes out the same. `why` tells that there is none."""
+        record = self._judge(run, target, at, output, why)
+        self._say(f"{'+'.join(target)}: {record.text}: {record.verdict}")
+        for name in target:
+            seen = [r.verdict for t, r in before.items() if name in t]
+            self._act(name, conclude([*seen, record.verdict], self.check.nodes), record)
+        self.series.add(self.check.name, record)
+        return record
+
+    def _judge(self, run: Run, target: Target, at: int, output: str, why: str) -> Record:
+        name, rule = self.check.name, self.wanted.rule(self.check, target[0])
+        value: float | None = None
+        verdict, text = Verdict.UNKNOWN, why
+        if not why:
+            try:
+                reading = self.check.read(output)
+                # Of a pair, the history of the one that has shown more decides.
+                histories = [self.series.values(name, node) for node in target]
+                value = reading.value
+                verdict, text = judge(value, max(histories, key=len), rule)
+                text = f"{text} ({reading.note})" if reading.note else text
+            except NoValueError as error:
+                text = str(error)
+        return Record(at, run.id, target, value, self.check.unit, verdict, text)
+
+    def _act(self, name: str, verdict: Verdict, record: Record) -> None:
+        if verdict not in (Verdict.BAD, Verdict.GOOD):
+            return
+        try:
+            node = self._client.node(name)
+        except SlurmError as error:
+            if INVALID_NODE_NAME not in error.numbers:
+                raise
+            self._say(f"{name}: has gone meanwhile")
+            return
+        move = decide(node, self.check.name, verdict, record.at)
+        if move == "drain":
+            self._client.drain(name, drain_reason(self.check.name, record.text))
+            self._say(f"{name}: is drained")
+        elif move == "lift":
+            self._client.resume(name)
+            self._say(f"{name}: is back in service")
+        elif move == "leave":
+            self._say(f"{name}: is out of service and stays so: {node.reason}")
+
+    def _summary(self, moves: Sequence[Move], results: Mapping[Target, Record]) -> Summary:
+        left = {"+".join(move.target): move.why for move in moves}
+        for names, why in left.items():
+            self._say(f"{names}: not measured: {why}")
+        verdicts = {
+            node: [r.verdict for t, r in results.items() if node in t]
+            for node in {node for target in results for node in target}
+        }
+        found = {node: conclude(seen, self.check.nodes) for node, seen in verdicts.items()}
+        for target, record in sorted(results.items()):
+            if record.verdict is Verdict.BAD and {found[n] for n in target} == {Verdict.UNKNOWN}:
+                names = " and ".join(target)
+                self._say(f"{names}: bad together, and nothing tells which; neither is drained")
+        bad = tuple(sorted(node for node, verdict in found.items() if verdict is Verdict.BAD))
+        return Summary(tuple(results.values()), left, bad)
+
+    # --- What outlives it -------------------------------------------------------------------------
+
+    def _submitted(self, run: Run, target: Target, submission: Submission | None) -> Run:
+        others = {t: s for t, s in run.submissions.items() if t != target}
+        run = replace(run, submissions={**others, **({target: submission} if submission else {})})
+        self._save(run)
+        return run
+
+    def _save(self, run: Run) -> None:
+        fields = asdict(run)
+        fields["submissions"] = [
+            {"target": target, **asdict(made)} for target, made in run.submissions.items()
+        ]
+        files.replace(self._file, json.dumps(fields))
+
+    def _load(self) -> Run | None:
+        """The run that was not finished. Raises `ValueError` where its file is broken."""
+        try:
+            fields = json.loads(self._file.read_text())
+            made = {tuple(s.pop("target")): Submission(**s) for s in fields.pop("submissions")}
+            fields["targets"] = tuple(map(tuple, fields["targets"]))
+            return Run(**fields, submissions=made)
+        except FileNotFoundError:
+            return None
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{self._file}: no run: {error}; move the file away") from None
+
+    def _output(self, run: Run, target: Target, submission: Submission) -> str:
+        path = self._outputs / self._file_name(run, target, submission)
+        try:
+            return path.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def _file_name(self, run: Run, target: Target, submission: Submission) -> str:
+        return f"{self.check.name}-{run.id}-{'+'.join(target)}-{submission.at}.out"
+
+
+def _mark(run: Run, target: Target, submission: Submission) -> str:
+    """A job's comment, by which it is found again."""
+    return f"{run.id} {'+'.join(target)} {submission.at}"
+
+
+def _began(job: Job | None, submission: Submission) -> int:
+    return int(job.start_time.timestamp()) if job and job.start_time else submission.at

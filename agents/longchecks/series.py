@@ -1,0 +1,126 @@
+"""The time series: for each check and node a file of its newest measurements, one JSON line each.
+
+They lie on a volume of their own that only the pods of long checks mount: no job and no user
+reaches it. A file is replaced whole, so that who reads finds the old one or the new one, and who is
+killed leaves nothing torn; who writes holds a lock, so that of two at once nothing is lost.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+
+from agents.longchecks.judge import Verdict
+
+Target = tuple[str, ...]
+"""Names of the nodes of one measurement: one, or a pair."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement, as it stands in the series of each node that was part of it."""
+
+    at: int
+    """Seconds since 1970 at which it began."""
+    run: str
+    nodes: Target
+    value: float | None
+    unit: str
+    verdict: Verdict
+    text: str
+    """What was measured and wanted, or why there is no value."""
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, line: str) -> "Record":
+        """Raises `ValueError` for what is no record."""
+        try:
+            fields = json.loads(line)
+            fields |= {"nodes": tuple(fields["nodes"]), "verdict": Verdict(fields["verdict"])}
+            return cls(**fields)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no record: {error}") from error
+
+
+class BusyError(Exception):
+    """Somebody else is at it; one line."""
+
+
+@contextmanager
+def alone(path: Path, *, wait: bool) -> Iterator[None]:
+    """Holds a lock for as long as the context lasts. Raises `BusyError` unless it may `wait`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            flock(file, LOCK_EX if wait else LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(f"{path.parent.name}: is being run already; wait for its end") from None
+        yield
+
+
+def replace(path: Path, text: str) -> None:
+    """Writes a file, which takes the old one's place when it is whole and on disk."""
+    new = path.with_name(f".{path.name}.new")
+    with new.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+
+
+class Series:
+    """The series below a folder, each of its newest `keep` measurements."""
+
+    def __init__(self, folder: Path, keep: int = 100) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def nodes(self, check: str) -> list[str]:
+        """Nodes that have any, sorted."""
+        return sorted(path.stem for path in (self.folder / check).glob("*.jsonl"))
+
+    def of(self, check: str, node: str) -> list[Record]:
+        """A node's measurements, the oldest first. Raises `ValueError` where its file is broken."""
+        path = self._path(check, node)
+        if not path.exists():
+            return []
+        try:
+            return [Record.parse(line) for line in path.read_text().splitlines()]
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; move the file away") from None
+
+    def values(self, check: str, node: str) -> list[float]:
+        """What a node has shown while nothing was wrong, the oldest first: bad values are not to
+        become the usual ones."""
+        sound = (Verdict.GOOD, Verdict.UNJUDGED)
+        found = self.of(check, node)
+        return [r.value for r in found if r.value is not None and r.verdict in sound]
+
+    def add(self, check: str, record: Record) -> None:
+        """Adds a measurement to each of its nodes' series, where it is not there already."""
+        folder = self.folder / check
+        with alone(folder / ".lock", wait=True):
+            for node in record.nodes:
+                known = self.of(check, node)
+                if any((r.run, r.nodes) == (record.run, record.nodes) for r in known):
+                    continue
+                lines = [str(r) for r in (*known, record)][-self.keep :]
+                replace(self._path(check, node), "".join(f"{line}\n" for line in lines))
+
+    def of_run(self, check: str, run: str, nodes: Sequence[str]) -> dict[Target, Record]:
+        """Measurements of one run that stand in the series of all of their nodes."""
+        of_nodes = {node: [r for r in self.of(check, node) if r.run == run] for node in nodes}
+        found = {record.nodes: record for records in of_nodes.values() for record in records}
+        return {
+            target: record
+            for target, record in found.items()
+            if all(any(r.nodes == target for r in of_nodes.get(node, ())) for node in target)
+        }
+
+    def _path(self, check: str, node: str) -> Path:
+        return self.folder / check / f"{node}.jsonl"

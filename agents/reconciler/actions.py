@@ -1,0 +1,132 @@
+"""What can be done, each with what it was decided on: it is not done where that has changed."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from agents.reconciler.memory import Key
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Delete the record of a ghost."""
+
+    node: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.node}: its record is deleted; the settings do not name it, its slurmd is gone"
+        )
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Take a node that nobody has drained out of service."""
+
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: drained: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Lift:
+    """Put a node back into service whose drain is of this reason and time."""
+
+    node: str
+    reason: str
+    since: datetime | None
+
+    def __str__(self) -> str:
+        return f"{self.node}: back in service; it was out for {self.reason}"
+
+
+@dataclass(frozen=True)
+class Requeue:
+    """Declare a node with our drain down, by which Slurm requeues its jobs."""
+
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: down, and its jobs requeued; neither slurmd nor its machine answers"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Show on a machine that its hardware is at fault."""
+
+    machine: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"machine {self.machine}: marked unhealthy: {self.text}"
+
+
+@dataclass(frozen=True)
+class Unmark:
+    machine: str
+
+    def __str__(self) -> str:
+        return f"machine {self.machine}: no longer marked unhealthy"
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """Take back the request for a reboot."""
+
+    machine: str
+
+    def __str__(self) -> str:
+        return f"machine {self.machine}: its reboot is no longer asked for"
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Delete a pod, which its nodeset makes anew."""
+
+    key: Key
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.key[0]}: its pod is restarted, for {self.key[1]}"
+
+
+@dataclass(frozen=True)
+class Reboot:
+    """Ask a machine's rebooter."""
+
+    key: Key
+    machine: str
+    boot: str
+    at: int
+
+    def __str__(self) -> str:
+        return f"{self.key[0]}: its machine {self.machine} is to reboot, for {self.key[1]}"
+
+
+@dataclass(frozen=True)
+class Replace:
+    key: Key
+    machine: str
+    uid: str
+    provider: str
+
+    def __str__(self) -> str:
+        return f"{self.key[0]}: its machine {self.machine} is to be replaced, for {self.key[1]}"
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Tell a person that nothing is left to try."""
+
+    key: Key
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.key[0]}: a person is needed: {self.key[1]}: {self.text}"
+
+
+Repair = Restart | Reboot | Replace | Tell
+"""The steps of a ladder."""
+Action = Forget | Drain | Lift | Requeue | Mark | Unmark | Withdraw | Repair

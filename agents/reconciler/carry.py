@@ -1,0 +1,295 @@
+"""Carries out a plan: each action is tried once, on what it was decided on and on nothing else."""
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from agents.drains import is_own
+from agents.reconciler.actions import (
+    Action,
+    Drain,
+    Forget,
+    Lift,
+    Mark,
+    Reboot,
+    Repair,
+    Replace,
+    Requeue,
+    Restart,
+    Tell,
+    Unmark,
+    Withdraw,
+)
+from agents.reconciler.judge import DRAINED
+from agents.reconciler.kubernetes import MERGE, STRATEGIC, Api, KubernetesError, Object
+from agents.reconciler.memory import Climb, Key, Memory, MemoryUnknownError, dumps, loads
+from agents.reconciler.observed import CONDITION, DOMAIN, REBOOT, UNHEALTHY, Machine
+from agents.reconciler.plan import Plan
+from agents.slurm import Client, Fault, SlurmError
+
+EVENT_LENGTH = 1024
+"""Characters of an event's message at most (k8s.io/api/core/v1)."""
+HOOK_TIMEOUT = 60
+"""Seconds that the command that replaces a machine may take."""
+ENTRY = "memory"
+"""Of the ConfigMap that what is remembered stands in."""
+
+Hook = Callable[[list[str], Mapping[str, str]], None]
+
+
+class OvertakenError(Exception):
+    """What an action was decided on is no longer so."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is remembered, and the version of the ConfigMap that it was read in."""
+
+    memory: Memory
+    version: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the reconciler is in Kubernetes."""
+
+    namespace: str
+    memory: str
+    """Name of the ConfigMap that it remembers in."""
+    owner: Mapping[str, str]
+    """What events are about: `kind`, `name`, `apiVersion`."""
+
+
+class Carrier:
+    """Methods raise `SlurmError`, `KubernetesError` and `MemoryUnknownError`."""
+
+    def __init__(self, slurm: Client, api: Api, place: Place, hook: Hook | None = None) -> None:
+        self._slurm = slurm
+        self._api = api
+        self._place = place
+        self._hook = hook or run_hook
+
+    # --- What is remembered -------------------------------------------------------------------
+
+    def recall(self) -> Kept:
+        found = self._api.ask("GET", self._memory_path)
+        text = (found.get("data") or {}).get(ENTRY, "")
+        try:
+            version = found["metadata"]["resourceVersion"]
+        except KeyError as error:
+            raise MemoryUnknownError(f"{self._memory_path}: no {error} in the answer") from error
+        return Kept(loads(text), version, text)
+
+    def remember(self, kept: Kept, memory: Memory) -> Kept:
+        """Keeps it, unless somebody else has in the meantime, who is to go on then."""
+        text = dumps(memory)
+        if text == kept.text:
+            return kept
+        body = {"metadata": {"resourceVersion": kept.version}, "data": {ENTRY: text}}
+        answer = self._api.ask("PATCH", self._memory_path, body, kind=MERGE)
+        return Kept(memory, answer["metadata"]["resourceVersion"], text)
+
+    @property
+    def _memory_path(self) -> str:
+        return f"/api/v1/namespaces/{self._place.namespace}/configmaps/{self._place.memory}"
+
+    # --- What is done -------------------------------------------------------------------------
+
+    def carry(
+        self, made: Plan, kept: Kept, machines: Mapping[str, Machine], command: tuple[str, ...]
+    ) -> list[str]:
+        """Does it all, and returns a line for each action that was not done, and why.
+
+        What only that one thing refuses does not keep the others; where nobody answers, it ends.
+        """
+        kept = self.remember(kept, made.memory)
+        climbs = dict(made.memory)
+        notes = []
+        try:
+            for action in made.actions:
+                try:
+                    if isinstance(action, Forget | Drain | Lift | Requeue):
+                        self._change_record(action)
+                    else:
+                        self._change_objects(action, machines, command)
+                except OvertakenError as error:
+                    notes.append(f"not done: {action}: {error}")
+                except SlurmError as error:
+                    if error.fault is not Fault.SLURM:
+                        raise
+                    notes.append(f"not done: {action}: {error}")
+                except KubernetesError as error:
+                    if not error.is_overtaken:
+                        raise
+                    notes.append(f"not done: {action}: {error}")
+                else:
+                    _mark_done(climbs, action)
+        finally:
+            self.remember(kept, climbs)
+        return notes
+
+    def _change_record(self, action: Forget | Drain | Lift | Requeue) -> None:
+        match action:
+            case Forget():
+                self._slurm.forget(action.node)
+            case Drain():
+                self._drain(action)
+            case Lift():
+                self._lift(action)
+            case Requeue():
+                self._requeue(action)
+
+    def _change_objects(
+        self,
+        action: Mark | Unmark | Withdraw | Repair,
+        machines: Mapping[str, Machine],
+        command: tuple[str, ...],
+    ) -> None:
+        match action:
+            case Mark():
+                self._mark(machines[action.machine], action.text)
+            case Unmark():
+                self._unmark(machines[action.machine])
+            case Withdraw():
+                self._annotate(action.machine, None)
+            case Reboot():
+                self._annotate(action.machine, f"{action.boot} {action.at}")
+            case Restart():
+                path = f"/api/v1/namespaces/{self._place.namespace}/pods/{action.key[0]}"
+                self._api.ask("DELETE", path, _only(action.uid))
+            case Replace():
+                self._replace(action, command)
+            case Tell():
+                self.event("Warning", "PersonNeeded", str(action))
+
+    # In between, a person may have had a say, and Slurm knows no "only if it is still so": the
+    # record is read once more, just before.
+
+    def _drain(self, action: Drain) -> None:
+        record = self._slurm.node(action.node)
+        if record.reason or record.state & DRAINED:
+            raise OvertakenError(f"it is drained: {record.reason or 'no reason given'}")
+        self._slurm.drain(action.node, action.reason)
+
+    def _lift(self, action: Lift) -> None:
+        record = self._slurm.node(action.node)
+        if (record.reason, record.reason_time) != (action.reason, action.since):
+            raise OvertakenError(f"it is another drain: {record.reason or 'none'}")
+        if "DOWN" in record.state:
+            raise OvertakenError("it is down")
+        self._slurm.resume(action.node)
+
+    def _requeue(self, action: Requeue) -> None:
+        record = self._slurm.node(action.node)
+        if not is_own(record.reason) or "NOT_RESPONDING" not in record.state:
+            raise OvertakenError(f"it is {'+'.join(sorted(record.state))}: {record.reason}")
+        self._slurm.down(action.node, record.reason)
+
+    # --- Machines -----------------------------------------------------------------------------
+
+    def _mark(self, machine: Machine, text: str) -> None:
+        now = _stamp()
+        condition = {
+            "type": CONDITION,
+            "status": "True",
+            "reason": "SlurmDrain",
+            "message": text[:EVENT_LENGTH],
+            "lastTransitionTime": now,
+            "lastHeartbeatTime": now,
+        }
+        self._condition(machine.name, condition)
+        if not machine.is_tainted:
+            self._taint(machine, [*_others(machine), {"key": UNHEALTHY, "effect": "NoSchedule"}])
+
+    def _unmark(self, machine: Machine) -> None:
+        # The taint first: as long as there is a mark, the next pass looks after it.
+        if machine.is_tainted:
+            self._taint(machine, _others(machine))
+        if machine.mark:
+            self._condition(machine.name, {"type": CONDITION, "$patch": "delete"})
+
+    def _condition(self, machine: str, condition: Object) -> None:
+        body = {"status": {"conditions": [condition]}}
+        self._api.ask("PATCH", f"/api/v1/nodes/{machine}/status", body, kind=STRATEGIC)
+
+    def _taint(self, machine: Machine, taints: list[Object]) -> None:
+        # Lists are replaced whole, so that nobody else's change may come in between. Our own
+        # condition may have: the version is asked for anew, and the taints are compared.
+        found = self._api.ask("GET", f"/api/v1/nodes/{machine.name}")
+        if tuple(found["spec"].get("taints") or ()) != machine.taints:
+            raise OvertakenError("its taints have changed")
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        body = {"metadata": version, "spec": {"taints": taints}}
+        self._api.ask("PATCH", f"/api/v1/nodes/{machine.name}", body, kind=MERGE)
+
+    def _annotate(self, machine: str, value: str | None) -> None:
+        body = {"metadata": {"annotations": {REBOOT: value}}}
+        self._api.ask("PATCH", f"/api/v1/nodes/{machine}", body, kind=MERGE)
+
+    def _replace(self, action: Replace, command: tuple[str, ...]) -> None:
+        if not command:
+            self._api.ask("DELETE", f"/api/v1/nodes/{action.machine}", _only(action.uid))
+            return
+        environment = {
+            "MACHINE": action.machine,
+            "MACHINE_UID": action.uid,
+            "PROVIDER_ID": action.provider,
+            "SLURM_NODE": action.key[0],
+            "CAUSE": action.key[1],
+        }
+        try:
+            self._hook(list(command), environment)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise OvertakenError(f"reconciler.replace: {error}") from error
+
+    # --- What is told -------------------------------------------------------------------------
+
+    def event(self, kind: str, reason: str, message: str) -> None:
+        """An event, `kind` Normal or Warning, about what the reconciler runs as."""
+        now = _stamp()
+        owner = {**self._place.owner, "namespace": self._place.namespace}
+        body = {
+            "metadata": {"name": f"reconciler.{time.time_ns():x}"},
+            "involvedObject": owner,
+            "type": kind,
+            "reason": reason,
+            "message": message[:EVENT_LENGTH],
+            "source": {"component": "slurmstack-reconciler"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._api.ask("POST", f"/api/v1/namespaces/{self._place.namespace}/events", body)
+
+    def annotate_job(self, report: str) -> None:
+        """Leaves the report where the deploy finds it: on the Job that this pod is of."""
+        path = f"/apis/batch/v1/namespaces/{self._place.namespace}/jobs/{self._place.owner['name']}"
+        body = {"metadata": {"annotations": {f"{DOMAIN}/report": report}}}
+        self._api.ask("PATCH", path, body, kind=MERGE)
+
+
+def run_hook(command: list[str], environment: Mapping[str, str]) -> None:
+    """Raises `OSError` and `subprocess.SubprocessError`."""
+    path = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+    subprocess.run(command, env={**path, **environment}, check=True, timeout=HOOK_TIMEOUT)
+
+
+def _mark_done(climbs: dict[Key, Climb], action: Action) -> None:
+    if isinstance(action, Restart | Reboot | Replace | Tell):
+        climbs[action.key] = replace(climbs[action.key], done=True)
+
+
+def _only(uid: str) -> Object:
+    """For a DELETE: another object of the same name is left alone."""
+    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+
+
+def _others(machine: Machine) -> list[Object]:
+    return [dict(taint) for taint in machine.taints if taint["key"] != UNHEALTHY]
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

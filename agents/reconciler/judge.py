@@ -1,0 +1,303 @@
+"""What is wrong with each wanted node: pure functions of what there is and what is wanted."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from agents.drains import CHECK, KUBERNETES, OWN, Evidence, is_own
+from agents.reconciler.observed import Condition, Machine, Observed, Pod
+from agents.reconciler.wanted import Nodeset, Wanted
+from agents.slurm import Node
+
+DRAINED = frozenset({"DRAIN", "FAIL"})
+SILENT = frozenset({"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_UP", "FUTURE", "UNKNOWN"})
+INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
+NOT_IN_SERVICE = DRAINED | SILENT | INVALID
+SLURMS_OWN = "Not responding"
+"""How the reason begins that slurmctld gives a node that fell silent (ping_nodes.c)."""
+STUCK = 120
+"""Seconds past its time after which a pod that was to go is stuck."""
+
+NOT_READY = "not-ready"
+CORDONED = "cordoned"
+MAINTENANCE = "maintenance"
+UNSCHEDULED = "unscheduled"
+POD = "pod"
+SLURMD = "slurmd"
+SIZE = "size"
+JAIL = "jail"
+LEAVE = "leave"
+LEAVING = "leaving"
+
+_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
+
+
+class Kind(Enum):
+    """What sort of trouble a cause is."""
+
+    WISH = "wish"
+    """Of a person: the node is drained and left alone."""
+    FAULT = "fault"
+    """Somebody has seen it: when it comes back, the last step has not helped."""
+    ABSENT = "absent"
+    """A node that may only be late: when it is away again, that may be for another reason."""
+    HELD = "held"
+    """Nothing for the reconciler to do."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    cause: str
+    kind: Kind
+    text: str
+    drains: bool = False
+    """Kubernetes says it: while it is so, the node is to be out of service."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One wanted node from all sides."""
+
+    name: str
+    nodeset: Nodeset
+    record: Node | None
+    pod: Pod | None
+    machine: Machine | None
+    """Where the pod is, as far as there is one."""
+    findings: tuple[Finding, ...] = ()
+    is_unclear: bool = False
+    """Whether Kubernetes does not know how its machine is."""
+
+    @property
+    def reason(self) -> str:
+        return self.record.reason if self.record else ""
+
+    @property
+    def is_drained(self) -> bool:
+        return self.record is not None and bool(self.record.state & DRAINED)
+
+    @property
+    def is_in_service(self) -> bool:
+        return self.record is not None and not self.record.state & NOT_IN_SERVICE
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no job is on it, as far as Slurm knows."""
+        record = self.record
+        return record is None or not (record.alloc_cpus or "COMPLETING" in record.state)
+
+    @property
+    def is_out(self) -> bool:
+        """Whether no job can come to it."""
+        return self.record is None or bool(self.record.state & (DRAINED | {"DOWN"}))
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its pod is ready and its slurmd answers."""
+        return (
+            self.record is not None
+            and not self.record.state & (SILENT | INVALID)
+            and self.pod is not None
+            and self.pod.is_ready
+            and self.pod.leaves is None
+        )
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether somebody else took it out of service, and it is theirs."""
+        record = self.record
+        if record is None or is_own(record.reason):
+            return False
+        by_hand = "DOWN" in record.state and record.reason not in ("", "none")
+        return self.is_drained or (by_hand and not record.reason.startswith(SLURMS_OWN))
+
+    @property
+    def has_drain_of_kubernetes(self) -> bool:
+        return self.is_drained and self.reason.startswith(KUBERNETES)
+
+    @property
+    def failed_check(self) -> str | None:
+        """Name of the check that its drain is of."""
+        return cause_of(self.reason, CHECK) if self.is_drained else None
+
+    @property
+    def failing(self) -> str | None:
+        """The check that keeps it out: that of its drain, or another that fails since."""
+        name, evidence = self.failed_check, self.evidence
+        ours = name is not None or self.has_drain_of_kubernetes
+        if ours and self._is_fresh and evidence and evidence.failed and name not in evidence.failed:
+            return evidence.failed[0]
+        return name
+
+    @property
+    def _is_fresh(self) -> bool:
+        """Whether its checks have run since it was drained."""
+        evidence, since = self.evidence, self.record.reason_time if self.record else None
+        return evidence is not None and since is not None and evidence.at > since.timestamp()
+
+    @property
+    def evidence(self) -> Evidence | None:
+        return Evidence.parse(self.record.extra) if self.record else None
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether checks that ran after the drain found nothing, its own check among them.
+
+        Kubernetes' own word is enough for a drain of its own where no checks run.
+        """
+        evidence = self.evidence
+        if evidence is None:
+            return self.failed_check is None
+        passed = not evidence.failed and self.failed_check not in evidence.unknown
+        return self._is_fresh and passed
+
+    @property
+    def may_be_lifted(self) -> bool:
+        """Whether it has a drain that the reconciler lifts, and nothing speaks against it."""
+        return (
+            (self.has_drain_of_kubernetes or self.failed_check is not None)
+            and self.is_up
+            and not self.is_unclear
+            and self.machine is not None
+            and self.has_passed
+            and not any(finding.drains for finding in self.findings)
+        )
+
+
+def cause_of(reason: str, source: str) -> str | None:
+    """The cause that a reason of ours names, as `disk` in `slurmstack:check:disk: full`."""
+    if not reason.startswith(source):
+        return None
+    return reason.removeprefix(source).partition(":")[0].strip() or None
+
+
+def views(observed: Observed, wanted: Wanted, now: int) -> dict[str, View]:
+    """Every wanted node by its name."""
+    found = {}
+    for name, nodeset in wanted.nodes().items():
+        pod = observed.pods.get(name)
+        machine = observed.machines.get(pod.machine) if pod else None
+        view = View(name, nodeset, observed.records.get(name), pod, machine)
+        found[name] = View(
+            name,
+            nodeset,
+            view.record,
+            pod,
+            machine,
+            tuple(_findings(view, wanted, now)),
+            machine is not None and _is_unclear(machine, wanted),
+        )
+    return found
+
+
+def _findings(view: View, wanted: Wanted, now: int) -> Iterator[Finding]:
+    machines = list(_of_machine(view, wanted))
+    drains = list(_of_drain(view, machines))
+    absences = []
+    if not any(finding.cause == NOT_READY for finding in machines):
+        absences = list(_of_absence(view, now))
+    size = _of_size(view)
+    found = [*machines, *drains, *absences, *([size] if size else [])]
+    yield from found
+    if not found and not view.is_in_service:
+        state = "+".join(sorted(view.record.state)) if view.record else "unknown"
+        yield Finding(SLURMD, Kind.ABSENT, f"Slurm has it as {state}")
+
+
+# --- Its machine ---------------------------------------------------------------------------------
+
+
+def _of_machine(view: View, wanted: Wanted) -> Iterator[Finding]:
+    """What Kubernetes says of the machine that the pod is on."""
+    machine = view.machine
+    if view.pod is None or not view.pod.machine:
+        return
+    if machine is None:
+        text = f"machine {view.pod.machine} is gone"
+        yield Finding(NOT_READY, Kind.ABSENT, text, drains=True)
+        return
+    ready = machine.conditions.get("Ready", Condition("Unknown", "it has never told"))
+    if ready.status != "True":
+        text = f"machine {machine.name}: {ready.text or 'not ready'}"
+        yield Finding(NOT_READY, Kind.ABSENT, text, drains=True)
+    if machine.is_cordoned:
+        yield Finding(CORDONED, Kind.WISH, f"machine {machine.name}", drains=True)
+    keys = {*machine.annotations, *(taint["key"] for taint in machine.taints)}
+    for key in sorted(keys & wanted.maintenance):
+        yield Finding(MAINTENANCE, Kind.WISH, f"machine {machine.name} has {key}", drains=True)
+    for name, cause in sorted(wanted.conditions.items()):
+        condition = machine.conditions.get(name)
+        if condition and condition.status == "True":
+            text = f"machine {machine.name}: {condition.text or name}"
+            yield Finding(cause, Kind.FAULT, text, drains=True)
+
+
+def _is_unclear(machine: Machine, wanted: Wanted) -> bool:
+    said: Mapping[str, Condition] = machine.conditions
+    return any(said[name].status == "Unknown" for name in wanted.conditions if name in said)
+
+
+# --- Its drain -----------------------------------------------------------------------------------
+
+
+def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
+    record = view.record
+    if record is None:
+        return
+    if view.is_foreign:
+        who = f", by {record.reason_user}" if record.reason_user else ""
+        yield Finding("drained", Kind.HELD, f"{record.reason or 'no reason given'}{who}")
+    elif failing := view.failing:
+        drained_for = f"{CHECK}{failing}"
+        since = "it fails since the node was drained"
+        text = view.reason.removeprefix(drained_for).lstrip(": ")
+        # What has passed since is no more than waited for: Kubernetes may still want it out.
+        kind = Kind.HELD if view.has_passed else Kind.FAULT
+        yield Finding(failing, kind, text if view.reason.startswith(drained_for) else since)
+    elif view.has_drain_of_kubernetes and not machines:
+        cause = cause_of(view.reason, KUBERNETES) or "unnamed"
+        yield Finding(cause, Kind.HELD, "it is over; the node comes back when its checks pass")
+    elif view.is_drained and is_own(view.reason) and not view.has_drain_of_kubernetes:
+        cause = view.reason.removeprefix(OWN).partition(":")[0]
+        yield Finding(cause, Kind.ABSENT if cause == JAIL else Kind.HELD, view.reason)
+
+
+# --- Its absence ---------------------------------------------------------------------------------
+
+
+def _of_absence(view: View, now: int) -> Iterator[Finding]:
+    pod, record = view.pod, view.record
+    if pod is None:
+        yield Finding(POD, Kind.ABSENT, "there is none")
+    elif pod.leaves is not None:
+        if now > pod.leaves + STUCK:
+            yield Finding(POD, Kind.ABSENT, "it was to be gone, and is not")
+        elif not view.is_in_service:
+            yield Finding(LEAVING, Kind.HELD, "its pod is about to be replaced")
+    elif not pod.machine:
+        yield Finding(UNSCHEDULED, Kind.ABSENT, pod.why)
+    elif not pod.is_ready:
+        yield Finding(POD, Kind.ABSENT, pod.why)
+    elif (record is None or record.state & SILENT) and not view.is_foreign:
+        said = "has no record of it" if record is None else "does not hear of it"
+        yield Finding(SLURMD, Kind.ABSENT, f"its pod is ready, and Slurm {said}")
+
+
+def _of_size(view: View) -> Finding | None:
+    record, wanted = view.record, view.nodeset
+    if record is None or view.pod is None:
+        return None
+    if wanted.conf and view.pod.conf != wanted.conf:
+        # A pod from before the last edit, whose turn will come.
+        return None
+    gpus = sum(map(int, _GPUS.findall(record.gres)))
+    compared = {
+        "CPUs": (record.cpus, wanted.cpus),
+        "memory": (record.memory, wanted.memory),
+        "GPUs": (gpus, wanted.gpus),
+    }
+    unlike = [f"{what} {has}, not {want}" for what, (has, want) in compared.items() if has != want]
+    if record.state & INVALID:
+        unlike.append("Slurm refuses its registration")
+    return Finding(SIZE, Kind.ABSENT, "; ".join(unlike)) if unlike else None

@@ -1,0 +1,129 @@
+"""Asks Kubernetes' API as the pod's service account.
+
+The forms are those of https://kubernetes.io/docs/reference/using-api/api-concepts/. Nothing is
+repeated here: a pass that could not be finished is followed by the next.
+"""
+
+import os
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pydantic_core import from_json
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its service account's token and the API's certificate authority."""
+TIMEOUT = httpx.Timeout(30, connect=5)
+"""Seconds."""
+PAGE = 500
+"""Objects to a page: the whole of 5,000 machines at once would be more than 50 MB."""
+
+Object = dict[str, Any]
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class KubernetesError(Exception):
+    """Kubernetes did not do, or did not tell, what was asked for; one line for people.
+
+    `status` is the HTTP status, None where no answer came.
+    """
+
+    def __init__(self, asked: str, said: str, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(f"Kubernetes: {asked}: {' '.join(said.split())}; {_remedy(status)}")
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether the object is not any more what it was when it was looked at."""
+        return self.status in (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT)
+
+
+def _remedy(status: int | None) -> str:
+    match status:
+        case None:
+            return "see that the API server runs and that nothing blocks the way"
+        case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN:
+            return "deploy again, which gives the reconciler its rights"
+    return "the next pass asks again"
+
+
+class Api:
+    """One API server at `url`. All methods raise `KubernetesError`. `transport` is for tests."""
+
+    def __init__(
+        self,
+        url: str,
+        token: Callable[[], str],
+        verify: ssl.SSLContext | bool = True,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._token = token
+        self._http = httpx.Client(
+            base_url=url, timeout=TIMEOUT, verify=verify, transport=transport, trust_env=False
+        )
+
+    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+        """All objects of a list. It ends only when the last page has come."""
+        query = {"limit": str(PAGE), **parameters}
+        while True:
+            page = self.ask("GET", path, query=query)
+            yield from page.get("items") or ()
+            following = page.get("metadata", {}).get("continue")
+            if not following:
+                return
+            query["continue"] = following
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        kind: str = "application/json",
+    ) -> Object:
+        """The answer to one request; `kind` is the body's media type."""
+        asked = f"{method} {path}"
+        try:
+            response = self._http.request(
+                method,
+                path,
+                params=query,
+                json=body,
+                headers={
+                    "Accept": "application/json",
+                    "Authorization": f"Bearer {self._token()}",
+                    **({"Content-Type": kind} if body is not None else {}),
+                },
+            )
+            answer = from_json(response.content)
+        except (httpx.TransportError, OSError) as error:
+            raise KubernetesError(asked, str(error) or type(error).__name__) from error
+        except ValueError as error:
+            raise KubernetesError(asked, "no JSON in the answer", response.status_code) from error
+        if not isinstance(answer, dict) or not response.is_success:
+            said = answer.get("message", "") if isinstance(answer, dict) else ""
+            raise KubernetesError(
+                asked, f"HTTP {response.status_code} {said}", response.status_code
+            )
+        return answer
+
+
+def in_cluster() -> Api:
+    """The API of the cluster that this pod is in. Raises `KubernetesError` outside of one."""
+    try:
+        host = os.environ["KUBERNETES_SERVICE_HOST"]
+        port = os.environ["KUBERNETES_SERVICE_PORT"]
+        verify = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
+    except (KeyError, OSError) as error:
+        raise KubernetesError("credentials", f"no pod with a service account: {error}") from error
+    # The kubelet renews the token; read each time, it is never an old one.
+    return Api(
+        f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        lambda: (ACCOUNT / "token").read_text().strip(),
+        verify,
+    )

@@ -1,0 +1,234 @@
+"""The ladder of repairs: one step at a time, each given longer than the one before."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from agents.reconciler.actions import Reboot, Repair, Replace, Restart, Tell
+from agents.reconciler.judge import JAIL, NOT_READY, UNSCHEDULED, Finding, Kind, View
+from agents.reconciler.memory import Climb, Key, Memory
+from agents.reconciler.observed import Pod
+from agents.reconciler.wanted import Step, Wanted
+
+IN_VAIN: Mapping[str, frozenset[Step]] = {
+    # Nobody is there who would do it.
+    NOT_READY: frozenset({"restart", "reboot"}),
+    UNSCHEDULED: frozenset({"restart", "reboot", "replace"}),
+    # It comes back by itself, and is no fault of the node's.
+    JAIL: frozenset({"restart", "reboot", "replace"}),
+}
+"""Steps that are no remedy for a cause."""
+
+
+@dataclass
+class Room:
+    """Nodes that may be out at once by drains and repairs of ours."""
+
+    most: int
+    taken: set[str]
+
+    def take(self, node: str) -> bool:
+        """Whether this one may be out, too."""
+        if node not in self.taken and len(self.taken) >= self.most:
+            return False
+        self.taken.add(node)
+        return True
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What is done about a cause."""
+
+    text: str
+    needs_person: bool = False
+
+
+@dataclass
+class Repairs:
+    """What comes out of a pass."""
+
+    memory: dict[Key, Climb] = field(default_factory=dict)
+    actions: list[Repair] = field(default_factory=list)
+    doing: dict[Key, Doing] = field(default_factory=dict)
+    rebooting: set[str] = field(default_factory=set)
+    """Machines whose reboot is, or stays, asked for."""
+
+
+def under_way(memory: Memory, wanted: Wanted, now: int) -> set[Key]:
+    """Repairs that have been begun, and still have their time."""
+    return {
+        key
+        for key, climb in memory.items()
+        if climb.target and climb.gone is None and now < climb.at + _patience(climb, wanted)
+    }
+
+
+def climb(
+    nodes: Mapping[str, View],
+    pods: Iterable[Pod],
+    wanted: Wanted,
+    memory: Memory,
+    now: int,
+    room: Room,
+) -> Repairs:
+    """Takes each node one step further where it is time."""
+    on: dict[str, list[Pod]] = {}
+    for pod in pods:
+        on.setdefault(pod.machine, []).append(pod)
+    past: dict[str, dict[str, Climb]] = {}
+    for (node, cause), one in sorted(memory.items()):
+        past.setdefault(node, {})[cause] = one
+    begun = under_way(memory, wanted, now)
+    ladders = _Ladders(nodes, on, wanted, now, room, dict(begun))
+    for view in nodes.values():
+        ladders.look_at(view, past.get(view.name, {}))
+    return ladders.found
+
+
+@dataclass
+class _Ladders:
+    nodes: Mapping[str, View]
+    pods_on: Mapping[str, list[Pod]]
+    """By machine."""
+    wanted: Wanted
+    now: int
+    room: Room
+    begun: dict[str, str]
+    """Nodes that are being repaired, and for what cause."""
+    found: Repairs = field(default_factory=Repairs)
+
+    def look_at(self, view: View, past: Mapping[str, Climb]) -> None:
+        if view.is_foreign or any(finding.kind is Kind.WISH for finding in view.findings):
+            # A person has it in hand: nothing is repaired, and nothing forgotten.
+            self.found.memory |= {(view.name, cause): one for cause, one in past.items()}
+            return
+        live = {f.cause: f for f in view.findings if f.kind in (Kind.FAULT, Kind.ABSENT)}
+        for cause, one in past.items():
+            gone = self.now if one.gone is None else one.gone
+            if cause not in live and self.now < gone + self.wanted.remember:
+                self.found.memory[view.name, cause] = replace(one, gone=gone)
+        for cause, finding in live.items():
+            self.found.memory[view.name, cause] = self._climbed(view, finding, past.get(cause))
+
+    def _climbed(self, view: View, finding: Finding, past: Climb | None) -> Climb:
+        steps = steps_of(finding.cause, self.wanted)
+        now = self._next(past, finding, len(steps))
+        if now.rung >= len(steps):
+            return self._told(view, finding, now)
+        step = steps[now.rung]
+        if step == "recheck" or (now.done and not now.target):
+            until = now.at + _patience(now, self.wanted)
+            self._say(view, finding, f"looked at again until {_clock(until)}")
+            return replace(now, done=True)
+        target = _target(view, step)
+        if not target:
+            self._say(view, finding, f"{step}: there is nothing to do it to")
+            return replace(now, done=True)
+        if not now.done and (hindrance := self._hindrance(view, finding, step)):
+            self._say(view, finding, f"{step}: {hindrance.text}", hindrance.needs_person)
+            return now
+        if not now.target:
+            # It counts from when it could be taken.
+            now = replace(now, at=self.now, target=target)
+        return self._taken(view, finding, step, now)
+
+    def _next(self, past: Climb | None, finding: Finding, top: int) -> Climb:
+        """Where a node stands now; `top` is past the last step."""
+        if past is None:
+            return Climb(0, self.now)
+        # An edit may have taken rungs away.
+        here = replace(past, rung=min(past.rung, top), gone=None)
+        if not past.done or here.rung == top:
+            return here
+        if past.gone is not None:
+            if finding.kind is Kind.FAULT:
+                return Climb(here.rung + 1, self.now)
+            # It may be away for another reason: the step has been tried, and is not on its way.
+            return replace(here, at=self.now, target="")
+        over = self.now >= past.at + _patience(past, self.wanted)
+        return Climb(here.rung + 1, self.now) if over else here
+
+    def _told(self, view: View, finding: Finding, now: Climb) -> Climb:
+        self._say(view, finding, "a person is needed", needs_person=True)
+        if not now.done:
+            self.found.actions.append(Tell((view.name, finding.cause), finding.text))
+        return now
+
+    def _taken(self, view: View, finding: Finding, step: Step, now: Climb) -> Climb:
+        """The step's action, unless it has been carried out, or was and nobody heard of it."""
+        key, machine = (view.name, finding.cause), view.machine
+        self._say(view, finding, f"{step}, since {_clock(now.at)}")
+        if now.target != _target(view, step):
+            return replace(now, done=True)
+        self.begun[view.name] = finding.cause
+        if machine and step == "reboot" and not self._still_in_use(view, step):
+            self.found.rebooting.add(machine.name)
+        if now.done:
+            return now
+        if step == "restart":
+            self.found.actions.append(Restart(key, now.target))
+        elif machine and step == "reboot":
+            self.found.actions.append(Reboot(key, machine.name, machine.boot, now.at))
+        elif machine:
+            self.found.actions.append(Replace(key, machine.name, machine.uid, machine.provider))
+        return now
+
+    def _hindrance(self, view: View, finding: Finding, step: Step) -> Doing | None:
+        """Why a step cannot be taken yet."""
+        if self.begun.get(view.name, finding.cause) != finding.cause:
+            return Doing(f"waits for the repair for {self.begun[view.name]}")
+        if step == "restart":
+            if not view.is_empty:
+                return Doing("waits for its jobs")
+        elif found := self._still_in_use(view, step):
+            return found
+        if not self.room.take(view.name):
+            return Doing("waits for other nodes, by the share that may be out")
+        return None
+
+    def _still_in_use(self, view: View, step: Step) -> Doing | None:
+        """What keeps a machine from being taken away: all nodes on it are to be drained and empty.
+
+        Other workloads than ours are the cluster's matter.
+        """
+        machine = view.machine
+        if machine is None:
+            return Doing("it is on no machine", needs_person=True)
+        age = self.now - machine.created
+        if step == "replace" and age < self.wanted.replace_age:
+            return Doing(f"machine {machine.name} is only {age:.0f} s old")
+        for pod in self.pods_on.get(machine.name, ()):
+            other = self.nodes.get(pod.name)
+            if other is None and (pod.is_worker or pod.is_ready):
+                return Doing(f"{pod.name} is on its machine", needs_person=True)
+            if other and not other.is_out:
+                return Doing(f"{other.name} is not drained", needs_person=True)
+            if other and not other.is_empty:
+                return Doing(f"waits for the jobs of {other.name}")
+        return None
+
+    def _say(self, view: View, finding: Finding, text: str, needs_person: bool = False) -> None:
+        self.found.doing[view.name, finding.cause] = Doing(text, needs_person)
+
+
+def steps_of(cause: str, wanted: Wanted) -> tuple[Step, ...]:
+    in_vain = IN_VAIN.get(cause, frozenset())
+    return tuple(step for step in wanted.ladder_of(cause) if step not in in_vain)
+
+
+def _patience(one: Climb, wanted: Wanted) -> int:
+    """Seconds that a step is given."""
+    return int(wanted.back_off * 2**one.rung)
+
+
+def _target(view: View, step: Step) -> str:
+    """Id of what a step is done to; "" where there is nothing."""
+    if step == "restart":
+        return view.pod.uid if view.pod and view.pod.leaves is None else ""
+    if view.machine is None:
+        return ""
+    return view.machine.boot if step == "reboot" else view.machine.uid
+
+
+def _clock(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S UTC")

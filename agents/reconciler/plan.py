@@ -1,0 +1,187 @@
+"""What is to be done: a function of what there is, what is wanted and what was begun."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from agents.drains import KUBERNETES, is_own
+from agents.reconciler.actions import Action, Drain, Forget, Lift, Mark, Requeue, Unmark, Withdraw
+from agents.reconciler.ghosts import ghosts
+from agents.reconciler.judge import NOT_READY, SILENT, Finding, View, views
+from agents.reconciler.ladder import Doing, Room, climb, under_way
+from agents.reconciler.memory import Key, Memory
+from agents.reconciler.observed import REBOOT, Machine, Observed
+from agents.reconciler.wanted import Wanted
+
+REASON_LENGTH = 200
+"""Characters of a reason of ours at most: sinfo shows it, and the database keeps it."""
+
+
+@dataclass(frozen=True)
+class Out:
+    """A node that is not as it should be, in a report."""
+
+    node: str
+    cause: str
+    text: str
+    doing: str
+    """What is done about it, or waited for."""
+    needs_person: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.cause}: {self.text} ({self.doing})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    actions: tuple[Action, ...]
+    memory: Memory
+    """To be kept before anything is done."""
+    out: tuple[Out, ...]
+    wanted: int
+    """Number of nodes."""
+    in_service: int
+
+
+def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
+    """`now` is Unix time. Where nothing is wrong and nothing was begun, there are no actions."""
+    nodes = views(observed, wanted, now)
+    taken = {view.name for view in nodes.values() if view.has_drain_of_kubernetes}
+    taken |= {node for node, _ in under_way(memory, wanted, now)} & nodes.keys()
+    room = Room(max(1, int(wanted.share * len(nodes))), taken)
+    drains, refused = _drains(nodes.values(), room)
+    repairs = climb(nodes, observed.pods.values(), wanted, memory, now, room)
+    actions = (
+        *(Forget(name) for name in ghosts(observed.records.values(), wanted.replicas())),
+        *drains,
+        *_requeues(nodes.values()),
+        *(
+            Lift(view.name, view.reason, view.record.reason_time)
+            for view in nodes.values()
+            if view.may_be_lifted and view.record
+        ),
+        *_marks(observed, wanted, nodes),
+        *_withdrawals(observed, repairs.rebooting),
+        *repairs.actions,
+    )
+    return Plan(
+        actions,
+        dict(sorted(repairs.memory.items())),
+        tuple(_report(nodes.values(), refused, repairs.doing)),
+        len(nodes),
+        sum(view.is_in_service for view in nodes.values()),
+    )
+
+
+# --- Drains --------------------------------------------------------------------------------------
+
+
+def _drains(nodes: Iterable[View], room: Room) -> tuple[list[Drain], set[str]]:
+    """Drains for what Kubernetes says, dead machines first, and the nodes that are past room."""
+    asked = [
+        (finding.cause != NOT_READY, view.name, finding)
+        for view in nodes
+        if view.record and not view.is_drained and not view.reason
+        for finding in [next((one for one in view.findings if one.drains), None)]
+        # From a dead machine no pod takes its leave.
+        if finding and (finding.cause == NOT_READY or not _is_leaving(view))
+    ]
+    drains, refused = [], set()
+    for _, name, finding in sorted(asked, key=lambda one: one[:2]):
+        if room.take(name):
+            reason = f"{KUBERNETES}{finding.cause}: {finding.text}"
+            drains.append(Drain(name, reason[:REASON_LENGTH]))
+        else:
+            refused.add(name)
+    return drains, refused
+
+
+def _is_leaving(view: View) -> bool:
+    return view.pod is not None and view.pod.leaves is not None
+
+
+def _requeues(nodes: Iterable[View]) -> Iterator[Requeue]:
+    """Nodes that neither Slurm nor Kubernetes hears of: their jobs are lost."""
+    for view in nodes:
+        lost = any(finding.drains and finding.cause == NOT_READY for finding in view.findings)
+        record = view.record
+        if not (lost and record and view.is_drained and is_own(record.reason)):
+            continue
+        if record.alloc_cpus and "NOT_RESPONDING" in record.state and "DOWN" not in record.state:
+            yield Requeue(view.name, record.reason)
+
+
+# --- Marks on machines ---------------------------------------------------------------------------
+
+
+def _marks(observed: Observed, wanted: Wanted, nodes: dict[str, View]) -> Iterator[Mark | Unmark]:
+    on: dict[str, list[View]] = {}
+    for view in nodes.values():
+        if view.machine:
+            on.setdefault(view.machine.name, []).append(view)
+    for machine in sorted(observed.machines.values(), key=lambda one: one.name):
+        here = on.get(machine.name, [])
+        broken = [view for view in here if _is_hardware(view, wanted)]
+        if seen := [view for view in broken if _was_seen_here(view)]:
+            if not (machine.is_tainted and machine.mark and machine.mark.status == "True"):
+                yield Mark(machine.name, f"{seen[0].name}: {seen[0].reason}")
+        elif _is_marked(machine) and not broken and _is_sound(machine, here):
+            yield Unmark(machine.name)
+
+
+def _is_marked(machine: Machine) -> bool:
+    return machine.is_tainted or machine.mark is not None
+
+
+def _is_hardware(view: View, wanted: Wanted) -> bool:
+    return view.failed_check in wanted.hardware
+
+
+def _was_seen_here(view: View) -> bool:
+    """Whether the check failed since the pod is on this machine: a drain moves along with it."""
+    evidence, pod = view.evidence, view.pod
+    return (
+        evidence is not None
+        and pod is not None
+        and view.failed_check in evidence.failed
+        and evidence.at > pod.started > 0
+    )
+
+
+def _is_sound(machine: Machine, here: list[View]) -> bool:
+    """Whether checks have passed on a machine since it was marked."""
+    since = machine.mark.since if machine.mark else 0.0
+    return any(
+        view.is_in_service and view.evidence is not None and not view.evidence.failed
+        and view.evidence.at > since
+        for view in here
+    )  # fmt: skip
+
+
+def _withdrawals(observed: Observed, rebooting: set[str]) -> Iterator[Withdraw]:
+    for machine in sorted(observed.machines.values(), key=lambda one: one.name):
+        if REBOOT in machine.annotations and machine.name not in rebooting:
+            yield Withdraw(machine.name)
+
+
+# --- The report ----------------------------------------------------------------------------------
+
+
+def _report(nodes: Iterable[View], refused: set[str], doing: Mapping[Key, Doing]) -> Iterator[Out]:
+    for view in nodes:
+        for finding in view.findings:
+            done = doing.get((view.name, finding.cause)) or Doing(_said(view, finding))
+            if finding.drains and view.name in refused:
+                done = Doing("not drained: as many as may be out are out", needs_person=True)
+            yield Out(view.name, finding.cause, finding.text, done.text, done.needs_person)
+
+
+def _said(view: View, finding: Finding) -> str:
+    if view.may_be_lifted:
+        return "comes back now"
+    if view.is_foreign:
+        return "left alone"
+    if finding.drains:
+        return "drained" if view.is_drained else "being drained"
+    if view.record and view.record.state & SILENT:
+        return "silent"
+    return "waits"

@@ -1,0 +1,42 @@
+"""What a pass tells: lines for people, JSON for programs, and an exit code for CI."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from agents.reconciler.plan import Plan
+
+IN_SERVICE, OUT, UNASKED, PERSON = range(4)
+"""Exit codes: see `agents.reconciler.__main__`."""
+MOST = 50
+"""Nodes that a report for people names."""
+
+
+def code(made: Plan) -> int:
+    if any(out.needs_person for out in made.out):
+        return PERSON
+    return OUT if made.out or made.in_service < made.wanted else IN_SERVICE
+
+
+def text(made: Plan) -> str:
+    """The first line says it all; the others name each node that is not as it should be."""
+    lines = [f"{made.in_service} of {made.wanted} nodes are in service", *map(str, made.out[:MOST])]
+    if len(made.out) > MOST:
+        lines.append(f"and {len(made.out) - MOST} more")
+    return "\n".join(lines)
+
+
+def as_json(made: Plan, notes: Sequence[str] = ()) -> str:
+    return json.dumps(
+        {
+            "code": code(made),
+            "wanted": made.wanted,
+            "in_service": made.in_service,
+            "out": [asdict(out) for out in made.out],
+            "actions": [
+                {"action": type(action).__name__.lower(), "text": str(action)}
+                for action in made.actions
+            ],
+            "notes": list(notes),
+        }
+    )

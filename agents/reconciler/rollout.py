@@ -1,0 +1,36 @@
+"""Whether nodes are still on their way after a deploy."""
+
+from agents.reconciler.judge import JAIL, LEAVE, LEAVING, POD, SLURMD, views
+from agents.reconciler.kubernetes import Api
+from agents.reconciler.observed import Observed
+from agents.reconciler.wanted import Wanted
+
+_COMING = frozenset({JAIL, POD, SLURMD, LEAVE, LEAVING})
+"""Causes that a node passes through when it starts."""
+
+
+def nodesets_rolling(api: Api, namespace: str, wanted: Wanted) -> list[str]:
+    """Nodesets of which not all pods are as the settings have them now.
+
+    Raises `KubernetesError`. The fields are those of a StatefulSet (apps/v1).
+    """
+    found = []
+    for item in api.items(f"/apis/apps/v1/namespaces/{namespace}/statefulsets"):
+        meta, status = item["metadata"], item.get("status", {})
+        seen = status.get("observedGeneration", 0) >= meta["generation"]
+        same = status.get("currentRevision") == status.get("updateRevision")
+        if meta["name"] in wanted.nodesets and not (seen and same):
+            found.append(meta["name"])
+    return found
+
+
+def is_coming(observed: Observed, wanted: Wanted, now: int) -> bool:
+    """Whether any node is out that nothing keeps out.
+
+    Who has no place, or a machine that is not well, or somebody's drain, is not waited for.
+    """
+    for view in views(observed, wanted, now).values():
+        causes = {finding.cause for finding in view.findings}
+        if causes and causes <= _COMING:
+            return True
+    return False

@@ -1,0 +1,150 @@
+"""Long checks: CronJobs that measure nodes by Slurm jobs, and the time series that they keep."""
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+from components.settings import LongCheck
+from components.settings import LongChecks as LongChecksSettings
+
+_DEADLINE = 11 * 3600
+"""Seconds after which a run is given up."""
+_FINAL = (2, 3, 4)
+"""Exit codes of agents/longchecks with which another attempt would end as well."""
+
+
+@dataclass(frozen=True)
+class LongChecksArgs:
+    namespace: pulumi.Input[str]
+    settings: LongChecksSettings
+    images: pods.Images
+    wanted: str
+    """What the settings want, as agents/longchecks reads it."""
+    jwt_secret: pulumi.Input[str]
+    jail_claim: pulumi.Input[str]
+    """The jail, in which the jobs leave their output."""
+    rest_url: pulumi.Input[str]
+    protect: bool
+
+
+class LongChecks(pulumi.ComponentResource):
+    """A CronJob for each check, the volume with the time series, and a pod to look at it from.
+
+    The volume may be one that only one Kubernetes node at a time has: all that mount it are where
+    that pod is.
+    """
+
+    def __init__(
+        self, name: str, args: LongChecksArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("checks", "LongChecks"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        config = k8s.core.v1.ConfigMap(
+            f"{name}-config",
+            metadata={"name": c.LONG_CHECKS_CONFIG, "namespace": args.namespace},
+            data={c.LONG_CHECKS_FILE: args.wanted},
+            opts=child,
+        )
+        claim = pods.claim(
+            f"{name}-volume",
+            c.LONG_CHECKS_CLAIM,
+            args.namespace,
+            pods.Volume("ReadWriteOnce", args.settings.size, args.settings.storage_class),
+            pulumi.ResourceOptions(parent=self, protect=args.protect),
+        )
+        volumes = [
+            pods.config_volume("config", config.metadata.name),
+            pods.claim_volume("series", claim.metadata.name),
+            pods.claim_volume("jail", args.jail_claim, read_only=True),
+            pods.secret_volume("jwt", args.jwt_secret),
+        ]
+        k8s.apps.v1.Deployment(
+            f"{name}-desk",
+            metadata={"name": c.LONG_CHECKS, "namespace": args.namespace},
+            spec={
+                "replicas": 1,
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": pods.labels(c.LONG_CHECKS)},
+                "template": {
+                    "metadata": {"labels": pods.labels(c.LONG_CHECKS)},
+                    "spec": {
+                        **_pod(args, volumes, {"command": ["sleep", "infinity"]}),
+                        # sleep has nothing to finish.
+                        "terminationGracePeriodSeconds": 1,
+                    },
+                },
+            },
+            opts=child,
+        )
+        for check in args.settings.checks:
+            k8s.batch.v1.CronJob(
+                f"{name}-{check.name}",
+                metadata={
+                    "name": f"{c.LONG_CHECK}-{check.name}",
+                    "namespace": args.namespace,
+                },
+                spec={
+                    "schedule": check.schedule,
+                    "timeZone": "Etc/UTC",
+                    "suspend": not check.enabled,
+                    "concurrencyPolicy": "Forbid",
+                    "startingDeadlineSeconds": 3600,
+                    "successfulJobsHistoryLimit": 3,
+                    "failedJobsHistoryLimit": 3,
+                    "jobTemplate": {"spec": _job(args, check, volumes)},
+                },
+                opts=child,
+            )
+        self.register_outputs({})
+
+
+def _job(args: LongChecksArgs, check: LongCheck, volumes: list[pods.Spec]) -> pods.Spec:
+    return {
+        # A pod that was killed, or did not reach Slurm, is followed by one that goes on.
+        "backoffLimit": 6,
+        "activeDeadlineSeconds": _DEADLINE,
+        **pods.gives_up("longchecks", *_FINAL),
+        "template": {
+            "metadata": {"labels": pods.labels(c.LONG_CHECK)},
+            "spec": {
+                **_pod(args, volumes, {"args": ["agents.longchecks", "run", check.name]}),
+                **pods.beside(c.LONG_CHECKS),
+                "restartPolicy": "Never",
+            },
+        },
+    }
+
+
+def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> pods.Spec:
+    environment = {
+        "REST_URL": args.rest_url,
+        "JWT_KEY": c.JWT_KEY,
+        "LONG_CHECKS": f"{c.LONG_CHECKS_ETC}/{c.LONG_CHECKS_FILE}",
+        "SERIES": c.LONG_CHECKS_DATA,
+        "OUTPUTS": f"{c.JAIL}{c.CHECKS_LOGS}",
+    }
+    container = {
+        "name": "longchecks",
+        **pods.image("agents", args.images),
+        **process,
+        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        **pods.security(user=c.SLURM_ID),
+        **pods.requests("10m", "48Mi"),
+        # Its last lines say what is bad.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            pods.mount("config", c.LONG_CHECKS_ETC, read_only=True),
+            pods.mount("series", c.LONG_CHECKS_DATA),
+            pods.mount("jail", c.JAIL, read_only=True),
+            pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
+        ],
+    }
+    return {
+        **pods.pod_defaults(args.images),
+        "securityContext": {"fsGroup": c.SLURM_ID, "fsGroupChangePolicy": "OnRootMismatch"},
+        "containers": [container],
+        "volumes": volumes,
+    }

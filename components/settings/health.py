@@ -1,0 +1,104 @@
+"""How nodes are looked after."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from agents.checks.registry import CHECKS, Effect, Limit
+from components.settings.slurm import Script
+from components.settings.types import Model, Number, cross_field, known_names
+
+Choices = dict[str, JsonValue]
+"""By name of a check: false turns it off; a mapping has its `effect` and its limits."""
+
+
+class Health(Model):
+    """The checks that every node runs by itself; docs/health.md tells of each."""
+
+    enabled: bool = True
+    """Nodes that are unfit for jobs are drained."""
+    interval: Annotated[int, Field(ge=10, le=65533), Number] = 60
+    """Seconds between two looks."""
+    node_states: Annotated[
+        tuple[Literal["any", "alloc", "cycle", "idle", "mixed"], ...], Field(min_length=1)
+    ] = ("any", "cycle")
+    """States in which a node looks; cycle: not all nodes at once."""
+    checks: Choices = {}
+    """Effects and limits of checks on all nodes, as `disk: {max_percent: 90}`; false for off."""
+    script: Script | None = None
+    """Runs as root on every node after each look, or alone; it may drain its node."""
+
+    @model_validator(mode="after")
+    def _drained_nodes_are_looked_at(self) -> Self:
+        # A drained node becomes idle, and would stay drained for good.
+        if not {"any", "idle"} & set(self.node_states):
+            raise cross_field(
+                "node_states",
+                f"{list(self.node_states)}: expected any or idle among them, or drained nodes "
+                "are not looked at any more",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _checks_are_known(self) -> Self:
+        refuse_choices(self.checks)
+        return self
+
+
+def refuse_choices(choices: Mapping[str, JsonValue]) -> None:
+    """Raises for what stands below a key `checks` and is not for any check."""
+    for name, choice in choices.items():
+        key = f"checks.{name}"
+        if name not in CHECKS:
+            raise cross_field(key, f"no such check; {known_names(name, CHECKS)}")
+        if choice is False:
+            continue
+        if not isinstance(choice, dict):
+            raise cross_field(
+                key, f"{json.dumps(choice)}: expected false, for off, or a mapping of its limits"
+            )
+        limits = CHECKS[name].limits
+        for limit, value in choice.items():
+            if limit != "effect" and limit not in limits:
+                known = known_names(limit, ("effect", *limits))
+                raise cross_field(f"{key}.{limit}", f"unknown key; {known}")
+            expected = (
+                _expected_effect(value) if limit == "effect" else _expected(limits[limit], value)
+            )
+            if expected:
+                shown = json.dumps(value, ensure_ascii=False)
+                raise cross_field(f"{key}.{limit}", f"{shown}: expected {expected}")
+
+
+def _expected_effect(value: JsonValue) -> str | None:
+    return None if value in list(Effect) else " or ".join(f"'{effect}'" for effect in Effect)
+
+
+def _expected(default: Limit, value: JsonValue) -> str | None:
+    """What a limit of this kind must be, where a value is not."""
+    if isinstance(default, bool):
+        return None if isinstance(value, bool) else "true or false"
+    if isinstance(default, tuple):
+        fits = isinstance(value, list) and all(_fits(default[0], member) for member in value)
+        return None if fits else f"a list, as in {json.dumps(default[:2])}"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+        return "a number, at least 0"
+    return None
+
+
+def _fits(example: int | str, member: JsonValue) -> bool:
+    """Whether it may stand in a list beside the example: of numbers, of paths, or of patterns."""
+    if isinstance(example, int):
+        return isinstance(member, int) and not isinstance(member, bool)
+    if not isinstance(member, str) or not member.isprintable():
+        return False
+    if example.startswith("/"):
+        return member.startswith("/")
+    try:
+        re.compile(member)
+    except re.error:
+        return False
+    return bool(member)

@@ -1,0 +1,115 @@
+"""Long checks: what measures nodes while nobody is on them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from components.settings.nodesets import Nodeset
+from components.settings.types import (
+    Cron,
+    MemoryMiB,
+    Model,
+    Number,
+    Seconds,
+    cross_field,
+    duplicates,
+    known_names,
+)
+
+LEAST_GPUS: Mapping[str, int] = {
+    "cpu-memory": 0,
+    "dcgm": 1,
+    "gpu-burn": 1,
+    "gpu-memory": 1,
+    "nccl": 2,
+    "nccl-pair": 1,
+    "network": 0,
+}
+"""GPUs that a node must have for each check of agents/longchecks."""
+
+
+class LongCheck(Model):
+    """One long check."""
+
+    name: Literal["cpu-memory", "dcgm", "gpu-burn", "gpu-memory", "nccl", "nccl-pair", "network"]
+    enabled: bool = True
+    """Whether it runs by itself; otherwise on demand alone."""
+    schedule: Cron = "30 1 * * *"
+    """When, as cron writes it: minute, hour, day of the month, month, day of the week; in UTC."""
+    nodesets: tuple[str, ...] = ()
+    """Nodesets whose nodes it measures; by default all that have the GPUs for it."""
+    threshold: Annotated[float, Field(ge=0), Number] | None = None
+    """The least that is good, in the check's unit (of `dcgm` and `gpu-burn` the most); by default
+    what is known of such GPUs."""
+    fall: Annotated[float, Field(gt=0, lt=1), Number] = 0.15
+    """Share by which a value may be worse than the node's usual one."""
+    history: Annotated[int, Field(ge=3, le=1000), Number] = 20
+    """Newest values of a node whose median is the usual one."""
+    least: Annotated[int, Field(ge=3, le=1000), Number] = 5
+    """Values that a node must have before it is held against them."""
+
+    @model_validator(mode="after")
+    def _history_is_enough(self) -> Self:
+        if self.least > self.history:
+            raise cross_field(
+                "least", f"{self.least}: expected at most history, which is {self.history}"
+            )
+        return self
+
+    def fits(self, nodeset: Nodeset) -> bool:
+        """Whether a nodeset's nodes have the GPUs for it; slices are not measured."""
+        gpus = nodeset.gpus.count if nodeset.gpus and not nodeset.gpus.mig else 0
+        return gpus >= LEAST_GPUS[self.name]
+
+
+class LongChecks(Model):
+    """Long checks, how they share the cluster with users, and where their series are kept."""
+
+    checks: tuple[LongCheck, ...] = ()
+    """Those that are on."""
+    at_once: Annotated[int, Field(ge=1, le=1000), Number] = 1
+    """Most nodes, or pairs, that a check measures at the same time."""
+    wait: Seconds = 3600
+    """Seconds for which a run waits while none of the nodes that are left is free."""
+    keep: Annotated[int, Field(ge=10, le=10_000), Number] = 100
+    """Measurements that are kept of each check and node."""
+    size: MemoryMiB = Field("1GiB", validate_default=True)
+    """Size of the volume that they are kept on."""
+    storage_class: str | None = None
+    """Class of that volume; by default the cluster's default class."""
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        for name in duplicates(check.name for check in self.checks):
+            raise cross_field("checks", f"two are named '{name}'; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_what_is_judged_by(self) -> Self:
+        for index, check in enumerate(self.checks):
+            if check.history > self.keep:
+                raise cross_field(
+                    f"checks[{index}].history",
+                    f"{check.history}: expected at most keep, which is {self.keep}",
+                )
+        return self
+
+    def nodesets_of(self, check: LongCheck, nodesets: tuple[Nodeset, ...]) -> tuple[str, ...]:
+        """Names of the nodesets that a check measures, sorted."""
+        chosen = check.nodesets or [n.name for n in nodesets if check.fits(n)]
+        return tuple(sorted(chosen))
+
+    def problems(self, nodesets: tuple[Nodeset, ...]) -> Iterator[tuple[str, str]]:
+        """What does not fit the nodesets: the key, and what is wrong."""
+        known = {nodeset.name: nodeset for nodeset in nodesets}
+        for index, check in enumerate(self.checks):
+            key = f"checks[{index}]"
+            needed = f"{LEAST_GPUS[check.name]} whole GPUs or more; leave it out"
+            for name in check.nodesets:
+                if name not in known:
+                    yield f"{key}.nodesets", f"'{name}' is no nodeset; {known_names(name, known)}"
+                elif not check.fits(known[name]):
+                    yield f"{key}.nodesets", f"'{name}': {check.name} needs nodes with {needed}"
+            if not self.nodesets_of(check, nodesets):
+                yield f"{key}.name", f"'{check.name}': no nodeset has nodes with {needed}"

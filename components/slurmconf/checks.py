@@ -1,0 +1,84 @@
+"""Which checks a nodeset's nodes run, and what they know of the nodeset; see agents/checks."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agents.checks.registry import CHECKS, Check, Nodes, When
+from components import conventions as c
+from components.settings import Nodeset, Settings
+
+INFINIBAND: Final = "infiniband"
+"""Feature of nodesets whose nodes have it."""
+_NVIDIA = "nvidia.com/"
+_OF_WHOLE_GPUS = frozenset({"gpu-busy", "gpu-count"})
+"""Checks that a node with slices of GPUs cannot answer: it shares the rest with others."""
+
+
+def _program(name: str) -> str:
+    program = f"{c.CHECKS}/{name}"
+    return (
+        "#!/bin/sh\n"
+        "# A node whose image is of a release without checks has none.\n"
+        f"[ ! -x {program} ] || exec {program}\n"
+    )
+
+
+AROUND_JOBS: Mapping[str, str] = {
+    f"checks_{name}": _program(name) for name in (When.EPILOG, When.PROLOG)
+}
+"""Scripts that slurmctld sends to every node: a path that is not there would fail each job."""
+
+
+def node_checks(nodeset: Nodeset, settings: Settings) -> str:
+    """The checks of its nodes with what was chosen for each, as JSON; "" where there are none."""
+    if not settings.health.enabled:
+        return ""
+    return json.dumps(_chosen(nodeset, settings), sort_keys=True, indent=1) + "\n"
+
+
+def around_jobs(settings: Settings) -> bool:
+    """Whether there is a nodeset with checks before or after jobs."""
+    return settings.health.enabled and any(
+        CHECKS[name].when - {When.INTERVAL}
+        for nodeset in settings.nodesets
+        for name in _chosen(nodeset, settings)
+    )
+
+
+def _chosen(nodeset: Nodeset, settings: Settings) -> dict[str, dict[str, Any]]:
+    known = _known(nodeset, settings)
+    found: dict[str, dict[str, Any]] = {}
+    for name, check in CHECKS.items():
+        everywhere, here = settings.health.checks.get(name), nodeset.checks.get(name)
+        choices = [choice for choice in (everywhere, here) if choice is not None]
+        if choices[-1:] == [False] or (here is None and not _concerns(check, nodeset, settings)):
+            continue
+        found[name] = dict(known.get(name, {}))
+        for choice in choices:
+            if isinstance(choice, dict):
+                found[name].update(choice)
+    return found
+
+
+def _concerns(check: Check, nodeset: Nodeset, settings: Settings) -> bool:
+    gpus = nodeset.gpus
+    match check.nodes:
+        case Nodes.ALL:
+            return True
+        case Nodes.GPUS:
+            whole = not (gpus and gpus.mig) or check.name not in _OF_WHOLE_GPUS
+            return gpus is not None and gpus.resource.startswith(_NVIDIA) and whole
+        case Nodes.INFINIBAND:
+            return INFINIBAND in nodeset.features
+        case Nodes.MUNGE:
+            return settings.auth.type == "munge"
+
+
+def _known(nodeset: Nodeset, settings: Settings) -> dict[str, dict[str, Any]]:
+    """Limits that follow from other settings."""
+    found: dict[str, dict[str, Any]] = {"jail": {"generation": settings.jail.refresh}}
+    if nodeset.gpus:
+        found["gpu-count"] = {"count": nodeset.gpus.count}
+        found["gpu-busy"] = {"shared": nodeset.gpus.shards is not None}
+    return found

@@ -1,0 +1,153 @@
+/*
+ * membw THREADS MIB: how many bytes a second the node's memory moves, with all its CPUs at once.
+ *
+ * Two of the kernels that J. McCalpin's STREAM made the measure of memory, copy (c = a) and triad
+ * (a = b + s * c). As there, bytes are what the program asks for (16 and 24 for an element), MB are
+ * 10^6, the best of ten rounds counts, and what was computed is looked at in the end. Three arrays of
+ * MIB in all are to be far larger than every cache.
+ *
+ * Each thread writes its own part first, so that it lies in the memory nearest to it, and works on
+ * that part alone. It prints `threads`, `array`, `copy` and `triad`, one on a line, and ends with 1
+ * where something is wrong.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROUNDS = 10, MAX_THREADS = 4096 };
+
+static const double SCALAR = 3.0;
+
+static double *a, *b, *c;
+static size_t elements;
+static long threads;
+static pthread_barrier_t barrier;
+static double copy_seconds = 1e30, triad_seconds = 1e30;
+
+struct part {
+	size_t from, to;
+	double wrong;
+};
+
+static double now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* All threads leave together; what is returned is the moment, to the first of them. */
+static double together(void)
+{
+	pthread_barrier_wait(&barrier);
+	return now();
+}
+
+static void keep_least(double *least, double seconds)
+{
+	if (seconds < *least)
+		*least = seconds;
+}
+
+static void *work(void *argument)
+{
+	struct part *part = argument;
+	size_t i;
+	int round;
+
+	for (i = part->from; i < part->to; i++) {
+		a[i] = 1.0;
+		b[i] = 2.0;
+		c[i] = 0.0;
+	}
+	for (round = 0; round < ROUNDS; round++) {
+		double start = together();
+		for (i = part->from; i < part->to; i++)
+			c[i] = a[i];
+		double between = together();
+		for (i = part->from; i < part->to; i++)
+			a[i] = b[i] + SCALAR * c[i];
+		double end = together();
+		/* The first round only brings the pages in. One thread tells for all. */
+		if (part->from == 0 && round > 0) {
+			keep_least(&copy_seconds, between - start);
+			keep_least(&triad_seconds, end - between);
+		}
+	}
+	double wanted = 1.0;
+	for (round = 0; round < ROUNDS; round++)
+		wanted = 2.0 + SCALAR * wanted;
+	for (i = part->from; i < part->to; i++)
+		part->wrong += a[i] != wanted;
+	return NULL;
+}
+
+static long number(const char *text, long most)
+{
+	char *end;
+	long value;
+
+	errno = 0;
+	value = strtol(text, &end, 10);
+	if (errno != 0 || *text == '\0' || *end != '\0' || value < 1 || value > most) {
+		fprintf(stderr, "membw: %s: expected a whole number from 1 to %ld\n", text, most);
+		exit(1);
+	}
+	return value;
+}
+
+static double *array(void)
+{
+	void *memory = NULL;
+
+	if (posix_memalign(&memory, 64, elements * sizeof(double)) != 0) {
+		fprintf(stderr, "membw: no memory for %zu MB\n", elements * sizeof(double) / 1000000);
+		exit(1);
+	}
+	return memory;
+}
+
+int main(int argc, char **argv)
+{
+	static pthread_t ids[MAX_THREADS];
+	static struct part parts[MAX_THREADS];
+	double bytes, wrong = 0;
+	long i;
+
+	if (argc != 3) {
+		fprintf(stderr, "usage: membw THREADS MIB\n");
+		return 1;
+	}
+	threads = number(argv[1], MAX_THREADS);
+	elements = (size_t)number(argv[2], 1L << 30) * 1024 * 1024 / 3 / sizeof(double);
+	a = array();
+	b = array();
+	c = array();
+	pthread_barrier_init(&barrier, NULL, (unsigned)threads);
+	for (i = 0; i < threads; i++) {
+		parts[i].from = elements * (size_t)i / (size_t)threads;
+		parts[i].to = elements * (size_t)(i + 1) / (size_t)threads;
+		int failed = pthread_create(&ids[i], NULL, work, &parts[i]);
+		if (failed != 0) {
+			fprintf(stderr, "membw: no thread: %s\n", strerror(failed));
+			return 1;
+		}
+	}
+	for (i = 0; i < threads; i++) {
+		pthread_join(ids[i], NULL);
+		wrong += parts[i].wrong;
+	}
+	bytes = (double)elements * sizeof(double) / 1e6;
+	printf("threads %ld\narray %.0f MB\n", threads, bytes);
+	printf("copy %.0f MB/s\ntriad %.0f MB/s\n", 2 * bytes / copy_seconds, 3 * bytes / triad_seconds);
+	if (wrong > 0) {
+		printf("wrong %.0f\n", wrong);
+		return 1;
+	}
+	return 0;
+}

@@ -1,0 +1,130 @@
+"""A stack that looks at its nodes often, and what can be done to a node of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from agents.drains import Evidence
+from components import conventions as c
+from tests.e2e.cluster import Cluster, eventually
+from tests.unit.agents.checks.recordings import recorded
+
+INTERVAL = 10
+"""Seconds between two looks of a node."""
+NVIDIA_SMI = "/usr/local/bin/nvidia-smi"
+
+
+def watchful(values: dict[str, Any]) -> None:
+    values["health"] = {"interval": INTERVAL, "node_states": ["any"]}
+    # `gpu-ecc` asks for a nvidia-smi, which the tests bring.
+    values["nodesets"][0]["checks"] = {
+        "disk": {"paths": ["/dev/shm"], "max_percent": 30},
+        "gpu-ecc": {},
+    }
+    # Nothing is mended: that would undo what the tests do to a node's pod.
+    values["reconciler"] = {"interval": 5, "share": 1, "rollout": 60, "ladder": ["recheck"]}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One of the nodes, from all sides."""
+
+    cluster: Cluster
+    name: str
+
+    def root(self, script: str) -> str:
+        """What a script of root's in its pod prints."""
+        return self.cluster.in_pod(self.name, "slurmd", "sh", "-c", script)
+
+    def brings(self, nvidia_smi: str) -> None:
+        """From now on the node has such a nvidia-smi, a shell script."""
+        self.root(
+            f"cat >{NVIDIA_SMI}.new <<'EOF'\n#!/bin/sh\n{nvidia_smi}\nEOF\n"
+            f"chmod 755 {NVIDIA_SMI}.new; mv {NVIDIA_SMI}.new {NVIDIA_SMI}"
+        )
+
+    def prints(self, recording: str) -> None:
+        """From now on nvidia-smi prints what one printed elsewhere."""
+        self.brings(f"cat <<'EOT'\n{recorded(recording)}EOT")
+
+    @property
+    def state(self) -> str:
+        """As `idle` or `drain`."""
+        return self.cluster.nodes().get(self.name, "")
+
+    @property
+    def reason(self) -> str:
+        """Why it is out of service, or "none"."""
+        return self.cluster.run(f"sinfo --noheader --nodes={self.name} --format=%E")
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What its checks have said last."""
+        ask = f"sinfo --noheader --nodes={self.name} --Format=Extra:1000"
+        return Evidence.parse(self.cluster.run(ask))
+
+    @property
+    def machine(self) -> str:
+        """The Kubernetes node that its pod is on."""
+        ask = ("get", "pod", self.name, "-o", "jsonpath={.spec.nodeName}")
+        return self.cluster.kubectl(*ask)
+
+    def is_drained_for(self, source: str, timeout: float = 60) -> None:
+        """Waits until it is, by a reason of ours."""
+        eventually(
+            f"{self.name} is drained for {source}",
+            lambda: self.reason.startswith(f"slurmstack:{source}:"),
+            timeout,
+        )
+
+    def is_back(self, timeout: float = 60) -> None:
+        """Waits until it is in service."""
+        eventually(f"{self.name} is back", lambda: self.state == "idle", timeout)
+
+    def looks(self) -> Evidence:
+        """The evidence of a look that begins after this call."""
+        before = self.evidence
+        at = before.at if before else 0
+
+        def fresh() -> Evidence | None:
+            found = self.evidence
+            return found if found and found.at > at else None
+
+        seen = eventually(f"{self.name} looks again", fresh)
+        assert seen
+        return seen
+
+
+def operator(cluster: Cluster, *command: str) -> str:
+    """What a command of Slurm's prints to an operator."""
+    return cluster.in_pod(cluster.controller(), "slurmctld", *command)
+
+
+@pytest.fixture(scope="package")
+def watched(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with short intervals; afterwards it is as it was."""
+    with cluster.edited(watchful):
+        cluster.deploy("up")
+        nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
+        for node in nodes:
+            eventually(
+                f"{node.name} has the new settings",
+                lambda: "gpu-ecc" in node.root(f"cat {c.ISOLATION}/{c.NODE_CHECKS}"),  # noqa: B023
+                150,
+            )
+        yield cluster
+    cluster.deploy("up")
+    cluster.wait_for_nodes("cpu-0", "cpu-1")
+
+
+@pytest.fixture
+def node(watched: Cluster) -> Iterator[Node]:
+    """A node in service, whose GPUs are well."""
+    one = Node(watched, "cpu-1")
+    one.prints("h100-535.183.01")
+    one.is_back(120)
+    yield one
+    one.prints("h100-535.183.01")
+    one.is_back(120)

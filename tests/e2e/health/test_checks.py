@@ -1,0 +1,133 @@
+"""A fault takes its node out of service, and its end brings it back."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.e2e.cluster import Cluster, eventually
+from tests.e2e.health.conftest import NVIDIA_SMI, Node, operator
+
+HANGS = "exec sleep 10000"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What root does to a node, and undoes."""
+
+    make: str
+    clear: str
+    says: str
+
+
+HOG = "import time; held = bytearray(300 << 20); time.sleep(600)"
+FAULTS = {
+    "disk": Fault(
+        "head --bytes=200M /dev/zero >/dev/shm/full", "rm /dev/shm/full", "/dev/shm is full"
+    ),
+    "memory": Fault(
+        f"setsid python3 -c '{HOG}' </dev/null >/dev/null 2>&1 & echo $! >/tmp/hog",
+        "kill $(cat /tmp/hog)",
+        "MiB are free on an idle node",
+    ),
+}
+
+
+@pytest.mark.parametrize("check", FAULTS)
+def test_a_fault_drains_its_node_until_it_is_over(node: Node, check: str) -> None:
+    fault = FAULTS[check]
+    node.root(fault.make)
+    try:
+        node.is_drained_for(f"check:{check}")
+        assert fault.says in node.reason
+        # New jobs go elsewhere.
+        assert node.cluster.run("srun hostname") == "cpu-0"
+    finally:
+        node.root(fault.clear)
+    node.is_back()
+    assert node.reason == "none"
+    assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
+
+
+def test_a_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None:
+    node.prints("a100-sram-uncorrectable")
+    node.is_drained_for("check:gpu-ecc")
+
+    # What cannot be asked is not well.
+    node.brings(HANGS)
+    assert "gpu-ecc" in node.looks().unknown
+    node.looks()
+    assert node.reason.startswith("slurmstack:check:gpu-ecc:")
+
+    node.prints("h100-535.183.01")
+    node.is_back()
+
+
+def test_running_jobs_end_in_peace(node: Node, folder: str) -> None:
+    job = node.cluster.submit(
+        folder, "#!/bin/sh\nuntil [ -e go ]; do sleep 0.2; done", f"--nodelist={node.name}"
+    )
+    node.cluster.wait_for_job(job, "RUNNING")
+    node.prints("a100-sram-uncorrectable")
+    node.is_drained_for("check:gpu-ecc")
+    assert node.cluster.job_state(job) == "RUNNING"
+
+    node.cluster.run(f"touch {folder}/go")
+    node.cluster.wait_for_job(job, "COMPLETED")
+
+
+def test_a_job_whose_prolog_finds_a_fault_goes_elsewhere(node: Node, folder: str) -> None:
+    """The job is there before the next look of the node's."""
+    node.looks()
+    node.prints("a100-sram-uncorrectable")
+    job = node.cluster.submit(
+        folder, "#!/bin/sh\nhostname >where", f"--nodelist={node.name}", "--requeue"
+    )
+    node.is_drained_for("check:gpu-ecc")
+    assert node.cluster.ssh(f"cat {folder}/where", check=False).returncode != 0
+    eventually("it waits", lambda: node.cluster.job_state(job) == "PENDING")
+    # A job that was queued again is held back a while; it need not have begun at all.
+    node.cluster.run(f"scontrol update jobid={job} reqnodelist=cpu-0")
+    node.cluster.wait_for_job(job, "COMPLETED", 180)
+    assert node.cluster.run(f"cat {folder}/where") == "cpu-0"
+
+
+def test_a_check_that_hangs_holds_up_nothing(node: Node) -> None:
+    node.brings(HANGS)
+    assert "gpu-ecc" in node.looks().unknown
+    assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
+    assert node.state == "idle"
+    node.looks()
+    # None piles up.
+    assert node.root("ps -eo args").splitlines().count(HANGS.removeprefix("exec ")) <= 1
+
+
+def test_a_drain_of_somebody_else_stays_as_it_is(node: Node) -> None:
+    mine = ("scontrol", "update", f"nodename={node.name}", "state=drain", "reason=new disk")
+    operator(node.cluster, *mine)
+    try:
+        node.prints("a100-sram-uncorrectable")
+        eventually("it is seen", lambda: "gpu-ecc" in node.looks().failed)
+        assert node.reason == "new disk"
+        node.prints("h100-535.183.01")
+        eventually("it is seen", lambda: not node.looks().failed)
+        node.looks()
+        assert (node.state, node.reason) == ("drain", "new disk")
+    finally:
+        operator(node.cluster, "scontrol", "update", f"nodename={node.name}", "state=resume")
+
+
+def test_an_operator_sees_what_the_checks_find(node: Node) -> None:
+    lines = node.root("check-node || true").splitlines()
+    found = {name: verdict for name, verdict, *_ in (line.split("\t") for line in lines)}
+    assert found["disk"] == found["gpu-ecc"] == found["munge"] == "passed"
+
+
+def test_without_its_driver_a_node_is_not_judged(node: Node) -> None:
+    node.root(f"rm {NVIDIA_SMI}")
+    assert "gpu-ecc" in node.looks().unknown
+    assert node.state == "idle"
+
+
+def test_all_nodes_leave_evidence(watched: Cluster) -> None:
+    for name in ("cpu-0", "cpu-1"):
+        assert Node(watched, name).looks().failed == ()

@@ -1,0 +1,49 @@
+"""The table of docs/health.md is the registry's."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agents.checks.registry import CHECKS, Check, When
+
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "health.md"
+
+
+def rows() -> dict[str, list[str]]:
+    """Cells by name of the check."""
+    found = {}
+    for line in DOCUMENT.read_text().split("## The checks")[1].splitlines():
+        if line.startswith("| `"):
+            name, *cells = (cell.strip() for cell in line.strip("|").split(" | "))
+            found[name.strip("`")] = cells
+        elif line.startswith("## "):
+            break
+    return found
+
+
+def test_every_check_has_a_row_in_the_registrys_order() -> None:
+    assert list(rows()) == list(CHECKS)
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+def test_a_row_says_what_the_registry_says(check: Check) -> None:
+    says, nodes, when, limits, effect, lift = rows()[check.name]
+
+    assert (says, nodes, effect, lift) == (
+        check.says,
+        check.nodes,
+        f"`{check.effect}`",
+        check.lift,
+    )
+    around = [str(one) for one in (When.PROLOG, When.EPILOG) if one in check.when]
+    assert when == (", ".join(around) or "–")
+    told = dict(part.split(": ", 1) for part in limits.split("; ")) if check.limits else {}
+    assert [name.strip("`") for name in told] == list(check.limits)
+    for name, default in check.limits.items():
+        value = told[f"`{name}`"]
+        # What has no value, and patterns, are told in words.
+        if value.startswith("`"):
+            assert json.loads(value.strip("`")) == json.loads(json.dumps(default))
+        else:
+            assert default is None or name == "patterns"

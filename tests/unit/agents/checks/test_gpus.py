@@ -1,0 +1,273 @@
+"""What the checks say of GPUs that somebody has really had, and of such with one thing changed."""
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from agents.checks import gpus
+from agents.checks.judging import UnknownError
+from agents.checks.registry import CHECKS, Check, Nodes
+from tests.unit.agents.checks.recordings import BUSY, IDLE, recorded
+
+H100, H200 = "h100-535.183.01", "h200-550.90.12"
+HEALTHY = [H200, "rtx5090-570.124.06"]
+BROKEN = {
+    "a10-535.129.03-rows-pending": {"gpu-row-remap"},
+    "a100-555.42.02-row-pending": {"gpu-row-remap"},
+    "a100-sram-uncorrectable": {"gpu-ecc"},
+    "h100-535.161.08-power-brake": {"gpu-throttle"},
+    H100: {"gpu-busy", "gpu-throttle"},
+    "rtx4090-535.154.05-busy": {"gpu-busy"},
+}
+JUDGED = [
+    check for check in CHECKS.values() if check.nodes is Nodes.GPUS and check.name != "gpu-xid"
+]
+
+
+def verdicts(smi: str, checks: Sequence[Check] = JUDGED) -> dict[str, str | None]:
+    texts = {"nvidia-smi": smi, "nvlink": "", "processes": IDLE, "job": ""}
+    return {
+        check.name: check.judge(*(texts[name] for name in check.reads), **check.limits)
+        for check in checks
+    }
+
+
+def failed(smi: str) -> set[str]:
+    return {name for name, wrong in verdicts(smi).items() if wrong}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_gpus_pass_every_check(name: str) -> None:
+    assert failed(recorded(name)) == set()
+
+
+@pytest.mark.parametrize(("name", "checks"), BROKEN.items())
+def test_broken_gpus_fail_the_checks_of_what_is_wrong_and_no_other(
+    name: str, checks: set[str]
+) -> None:
+    assert failed(recorded(name)) == checks
+
+
+def test_what_is_wrong_names_the_gpu_by_its_number_and_place() -> None:
+    assert (
+        gpus.row_remap(recorded("a10-535.129.03-rows-pending"))
+        == "GPU 0 (07:00.0): rows wait for a reset"
+    )
+    assert gpus.throttle(recorded(H100)) is not None
+
+
+def test_many_broken_gpus_are_told_in_few_words() -> None:
+    wrong = gpus.throttle(recorded("h100-535.161.08-power-brake"))
+
+    assert wrong is not None
+    assert wrong.count("HW Power Brake Slowdown") == 4
+    assert wrong.endswith("and 4 more")
+
+
+def edited(name: str, line: str, value: str, section: str = "") -> str:
+    """A recording in which a line below a section has another value, in its first GPU."""
+    text = recorded(name)
+    start = text.index(section)
+    changed, times = re.subn(rf"({re.escape(line)} *: ).*", rf"\g<1>{value}", text[start:], count=1)
+    assert times == 1, f"{name} has no '{line}'"
+    return text[:start] + changed
+
+
+@pytest.mark.parametrize(
+    ("line", "value", "section", "check", "wrong"),
+    [
+        ("Reset Required", "Yes", "", "gpu-present", "needs a reset"),
+        ("Drain and Reset Recommended", "Yes", "", "gpu-present", "is to be drained and reset"),
+        ("GPU Current Temp", "Unknown Error", "", "gpu-present", "does not answer"),
+        ("GPU Current Temp", "[GPU requires reset]", "", "gpu-present", "does not answer"),
+        ("DRAM Uncorrectable", "1", "Volatile", "gpu-ecc", ": 1 uncorrectable"),
+        ("SRAM Uncorrectable Parity", "2", "Volatile", "gpu-ecc", ": 2 uncorrectable"),
+        ("SRAM Threshold Exceeded", "Yes", "Aggregate", "gpu-ecc", ": too many in SRAM"),
+        ("Pending Page Blacklist", "Yes", "", "gpu-retired-pages", ": pages wait for a reset"),
+        ("Double Bit ECC", "61", "", "gpu-retired-pages", ": 61 pages"),
+        ("Remapping Failure Occurred", "Yes", "", "gpu-row-remap", ": remapping failed"),
+        ("HW Slowdown", "Active", "", "gpu-throttle", ": HW Slowdown"),
+        ("HW Thermal Slowdown", "Active", "", "gpu-throttle", ": HW Thermal Slowdown"),
+        ("State", "In Progress", "Fabric", "gpu-nvlink", ": fabric In Progress, Success"),
+        ("Status", "Timeout", "Fabric", "gpu-nvlink", ": fabric Completed, Timeout"),
+        ("Current Power Limit", "[Unknown Error]", "", "gpu-power", ": its power cannot be read"),
+        ("GPU T.Limit Temp", "-2 C", "", "gpu-temperature", ": 28 °C"),
+        ("Used", "40960 MiB", "FB Memory Usage", "gpu-busy", ": 40960 MiB in use"),
+    ],
+)
+def test_each_thing_that_goes_wrong_fails_its_check(
+    line: str, value: str, section: str, check: str, wrong: str
+) -> None:
+    found = verdicts(edited(H200, line, value, section), checks=[CHECKS[check]])
+
+    assert found == {check: f"GPU 0 (03:00.0) {wrong}".replace(" :", ":")}
+
+
+def test_the_drivers_own_conclusion_counts() -> None:
+    smi = edited("rtx5090-570.124.06", "GPU Recovery Action", "Node Reboot Required")
+
+    assert gpus.present(smi) == "GPU 0 (02:00.0) needs: Node Reboot Required"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "No devices were found",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "Unable to determine the device handle for GPU1: 0000:34:00.0: Unknown Error",
+        "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot it",
+    ],
+)
+def test_a_driver_that_has_no_gpus_to_show_fails(said: str) -> None:
+    assert gpus.present(f"\n{said}\n") == said
+
+
+@pytest.mark.parametrize("check", JUDGED, ids=lambda check: check.name)
+@pytest.mark.parametrize(
+    "text", ["", "nvidia-smi: permission denied", recorded("h100-535.183.01-cut-short")]
+)
+def test_of_what_is_no_report_or_is_cut_short_nothing_is_concluded(check: Check, text: str) -> None:
+    with pytest.raises(UnknownError):
+        verdicts(text, [check])
+
+
+def test_a_missing_gpu_fails_and_one_too_many_does_not() -> None:
+    assert gpus.count(recorded(H100), count=9) == "8 of 9 GPUs"
+    assert gpus.count("No devices were found", count=8) == "0 of 8 GPUs"
+    assert gpus.count(recorded(H100), count=8) is None
+    assert gpus.count(recorded(H100), count=4) is None
+
+
+def test_a_value_that_cannot_be_read_leaves_its_check_open() -> None:
+    smi = edited(H200, "DRAM Uncorrectable", "Unknown Error", "Volatile")
+
+    with pytest.raises(UnknownError, match="DRAM Uncorrectable is 'Unknown Error'"):
+        gpus.ecc(smi, max_uncorrectable=0)
+
+
+def test_errors_up_to_the_limit_are_borne() -> None:
+    smi = recorded("a100-sram-uncorrectable")
+
+    assert gpus.ecc(smi, max_uncorrectable=1) is None
+
+
+def test_a_gpu_before_turing_counts_its_errors_by_bits() -> None:
+    smi = """Attached GPUs                       : 1
+GPU 00000000:00:1E.0
+    ECC Errors
+        Volatile
+            Single Bit
+                Total                   : 7
+            Double Bit
+                Device Memory           : 2
+                Total                   : 2
+"""
+
+    assert gpus.ecc(smi, max_uncorrectable=0) == "GPU 0 (00:1E.0): 2 uncorrectable"
+
+
+def test_an_older_driver_names_slowdowns_and_power_otherwise() -> None:
+    smi = """Attached GPUs                       : 1
+GPU 00000000:00:1E.0
+    Clocks Throttle Reasons
+        HW Slowdown                     : Active
+    Power Readings
+        Enforced Power Limit            : 100.00 W
+"""
+
+    assert gpus.throttle(smi) == "GPU 0 (00:1E.0): HW Slowdown"
+    assert gpus.power(smi, min_watts=300) == "GPU 0 (00:1E.0): limited to 100 of 300 W"
+    assert gpus.power(smi, min_watts=100) is None
+
+
+def test_a_gpu_with_less_power_than_its_like_fails() -> None:
+    smi = edited(H100, "Current Power Limit", "400.00 W")
+
+    assert gpus.power(smi, min_watts=None) == "GPU 0 (53:00.0): limited to 400 of 700 W"
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "value", "most", "wrong"),
+    [
+        ("a100-555.42.02-row-pending", "GPU Current Temp", "89 C", None, "GPU 0 (9E:00.0): 89 °C"),
+        ("a100-555.42.02-row-pending", "GPU Current Temp", "88 C", None, None),
+        ("a100-555.42.02-row-pending", "GPU Current Temp", "88 C", 85, "GPU 0 (9E:00.0): 88 °C"),
+        (
+            *("a100-555.42.02-row-pending", "Memory Current Temp", "96 C", None),
+            "GPU 0 (9E:00.0): memory 96 °C",
+        ),
+        (H200, "GPU T.Limit Temp", "0 C", None, None),
+    ],
+)
+def test_heat_is_judged_by_the_gpus_own_limits_or_by_ours(
+    name: str, line: str, value: str, most: float | None, wrong: str | None
+) -> None:
+    assert gpus.temperature(edited(name, line, value), max_celsius=most) == wrong
+
+
+def test_links_that_are_down_are_named() -> None:
+    smi = edited(H200, "State", "N/A", "Fabric")
+
+    wrong = gpus.nvlink(recorded("nvlink-v100-inactive"), smi, links=6)
+
+    assert wrong == "GPU 0 (03:00.0): 4 of 6 links (3,5 inactive)"
+
+
+def test_a_gpu_with_fewer_links_than_the_others_fails() -> None:
+    status = recorded("nvlink-a100")
+    fewer = status.replace(" Link 11: 25 GB/s", " Link 11: <inactive>", 1)
+
+    assert gpus.nvlink(status, recorded(H100), links=None) is None
+    assert (
+        gpus.nvlink(fewer, recorded(H100), links=None)
+        == "GPU 0 (53:00.0): 11 of 12 links (11 inactive)"
+    )
+
+
+def test_gpus_that_are_not_linked_have_nothing_to_lose() -> None:
+    said = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+
+    assert gpus.nvlink(said, recorded(H100), links=None) is None
+    assert gpus.nvlink(said, recorded(H100), links=18) is not None
+
+
+def busy(smi: str, processes: str, job: str, *, shared: bool = False) -> str | None:
+    return gpus.busy(smi, processes, job, max_mib=1024, shared=shared)
+
+
+def test_gpus_at_work_on_a_node_without_jobs_fail() -> None:
+    wrong = busy(recorded("rtx4090-535.154.05-busy"), IDLE, "")
+
+    assert wrong is not None
+    assert "processes" in wrong
+
+
+def test_while_jobs_run_only_the_gpus_of_the_job_at_hand_are_judged() -> None:
+    smi = edited(H100, "Used", "2048 MiB", "FB Memory Usage")
+
+    with pytest.raises(UnknownError):
+        busy(smi, BUSY, "")
+    assert busy(smi, BUSY, "1") is None
+    assert busy(smi, BUSY, "0,1") == "GPU 0 (53:00.0): 2048 MiB in use"
+
+
+def test_a_server_that_waits_for_jobs_is_nobodys_work() -> None:
+    smi = edited(H200, "Processes", "None").replace(
+        "    Processes                             : None",
+        "    Processes\n        Process ID                        : 7\n"
+        "            Type                          : C\n"
+        "            Name                          : /usr/bin/nvidia-cuda-mps-server\n",
+    )
+
+    assert busy(smi, IDLE, "") is None
+    assert busy(smi.replace("nvidia-cuda-mps-server", "python3"), IDLE, "") is not None
+
+
+def test_a_gpu_that_jobs_share_is_judged_on_an_idle_node_alone() -> None:
+    smi = edited(H100, "Used", "2048 MiB", "FB Memory Usage")
+
+    with pytest.raises(UnknownError):
+        busy(smi, BUSY, "0", shared=True)
+    assert busy(smi, IDLE, "", shared=True) is not None

@@ -1,0 +1,90 @@
+"""What the checks say of InfiniBand ports."""
+
+import pytest
+
+from agents.checks import infiniband
+from agents.checks.judging import EARLIER, UnknownError
+from tests.unit.agents.checks.recordings import recorded
+
+PORTS = recorded("infiniband-h100")
+
+
+def link(text: str, ports: int | None = None, min_gbits: float | None = None) -> str | None:
+    return infiniband.link(text, ports=ports, min_gbits=min_gbits)
+
+
+def edited(name: str, value: str, port: str = "mlx5_0") -> str:
+    lines = (line.split(None, 3) for line in PORTS.splitlines())
+    return "\n".join(
+        " ".join([*words[:3], value if (words[0], words[2]) == (port, name) else words[3]])
+        for words in lines
+    )
+
+
+def test_ports_that_are_up_pass() -> None:
+    assert link(PORTS) is None
+    assert link(PORTS, ports=3, min_gbits=400) is None
+
+
+def test_a_port_that_is_down_is_named() -> None:
+    down = edited("state", "1: DOWN").replace("5: LinkUp", "2: Polling", 1)
+
+    assert link(down) == "mlx5_0/1 is DOWN (Polling)"
+
+
+def test_a_port_that_somebody_disabled_is_none() -> None:
+    down = edited("state", "1: DOWN").replace("5: LinkUp", "3: Disabled", 1)
+
+    assert link(down) is None
+    assert link(down, ports=3) == "2 of 3 ports are up"
+
+
+def test_a_port_without_a_cable_does_not_matter_where_enough_are_up() -> None:
+    assert link(edited("state", "1: DOWN"), ports=2) is None
+    assert link(edited("state", "1: DOWN"), ports=3) is not None
+
+
+def test_a_slow_port_fails() -> None:
+    slow = edited("rate", "200 Gb/sec (4X HDR)")
+
+    assert link(slow, min_gbits=400) == "mlx5_0/1 at 200 Gb/s"
+    assert link(slow) is None
+
+
+@pytest.mark.parametrize("text", ["", PORTS.replace("InfiniBand", "Ethernet")])
+def test_where_there_is_no_infiniband_nothing_is_concluded(text: str) -> None:
+    with pytest.raises(UnknownError):
+        link(text)
+
+
+def errors(now: str, before: str, age: float = 600) -> str | None:
+    text = f"{now}{EARLIER}{age}\n{before}"
+    return infiniband.errors(text, max_downed=1, max_errors=1000)
+
+
+def test_counters_that_stand_still_pass_however_high_they_are() -> None:
+    assert errors(edited("link_downed", "255", "mlx5_1"), PORTS) is None
+
+
+def test_a_link_that_goes_up_and_down_fails() -> None:
+    assert errors(edited("link_downed", "2"), PORTS) == "mlx5_0/1: 2 link_downed"
+    assert errors(edited("link_downed", "1"), PORTS) is None
+
+
+def test_errors_count_by_the_hour() -> None:
+    many = edited("symbol_error", "1500")
+
+    assert errors(many, PORTS) == "mlx5_0/1: 1500 symbol_error"
+    assert errors(many, PORTS, age=7200) is None
+
+
+def test_a_port_that_was_reset_counts_from_nothing() -> None:
+    before = edited("symbol_error", "60000")
+
+    assert errors(edited("symbol_error", "500"), before) is None
+    assert errors(edited("symbol_error", "5000"), before) is not None
+
+
+def test_at_the_first_look_nothing_is_concluded() -> None:
+    with pytest.raises(UnknownError):
+        infiniband.errors(PORTS, max_downed=1, max_errors=1000)

@@ -1,0 +1,85 @@
+"""What the checks say of lines of the kernel's log."""
+
+import pytest
+
+from agents.checks import kernel
+from tests.unit.agents.checks.recordings import recorded
+
+REQUIRED = (
+    "<3>[ 7.1] NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to "
+    "0x1 (GPU Reset Required)\n"
+)
+RECOVERED = (
+    "<3>[ 9.2] NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x1 (GPU Reset "
+    "Required) to 0x0 (None)\n"
+)
+
+
+def xid(log: str) -> str | None:
+    return kernel.xid(log, xids=kernel.XIDS)
+
+
+def log(text: str) -> str | None:
+    return kernel.log(text, patterns=kernel.PATTERNS)
+
+
+def test_an_xid_that_no_gpu_comes_back_from_fails_once_for_its_gpu() -> None:
+    wrong = xid(recorded("kernel-xid-119"))
+
+    assert wrong is not None
+    assert wrong.startswith("GPU 9b:00: Xid 119, pid=")
+    assert wrong.count("Xid") == 1
+
+
+def test_xids_of_applications_and_of_what_the_driver_mends_pass() -> None:
+    assert xid(recorded("kernel-xids")) is None
+
+
+def test_a_gpu_that_has_recovered_passes() -> None:
+    fatal = "[ 5.0] NVRM: Xid (PCI:0000:01:00): 119, pid=1, Timeout\n"
+
+    assert xid(fatal + REQUIRED) is not None
+    assert xid(fatal + REQUIRED + RECOVERED) is None
+    assert xid(fatal.replace("01:00", "02:00") + REQUIRED + RECOVERED) is not None
+    assert xid(RECOVERED + REQUIRED) is not None
+
+
+def test_which_xids_count_is_the_operators_to_say() -> None:
+    assert kernel.xid(recorded("kernel-xid-119"), xids=(79,)) is None
+    assert kernel.xid(recorded("kernel-xids"), xids=(94,)) is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("<0>[ 1.0] {1}[Hardware Error]: event severity: fatal", True),
+        ("[ 1.0] nvme nvme0: controller is down; will reset: CSTS=0xffffffff", True),
+        ("[ 1.0] blk_update_request: I/O error, dev nvme0n1, sector 4711", True),
+        ("[ 1.0] md/raid10:md2: Disk failure on nvme2n1p1 detected, failing array", True),
+        ("[ 1.0] EXT4-fs (md0): Remounting filesystem read-only", True),
+        ("[ 1.0] XFS (nvme0n1p1): metadata I/O error in xfs_buf", True),
+        ("[ 1.0] EXT4-fs (nvme0n1p2): mounted filesystem with ordered data mode", False),
+        ("[ 1.0] Out of memory: Killed process 42 (python3)", False),
+        ("[ 1.0] I/O error, dev loop0, sector 0", False),
+    ],
+)
+def test_lines_of_broken_hardware_fail_and_others_pass(line: str, wrong: bool) -> None:
+    assert (log(line) is not None) is wrong
+
+
+def test_an_uncorrected_error_fails_and_a_corrected_one_passes() -> None:
+    wrong = log(recorded("kernel-hardware"))
+
+    assert wrong is not None
+    assert wrong.startswith("EDAC MC3: 1 UE memory read error")
+    assert log(recorded("kernel-corrected")) is None
+
+
+def test_a_gpu_that_is_gone_without_an_xid_fails() -> None:
+    assert xid(recorded("kernel-off-the-bus")) is None
+    assert log(recorded("kernel-off-the-bus")) is not None
+
+
+def test_patterns_are_the_operators_to_choose() -> None:
+    assert kernel.log("[ 1.0] anything at all", patterns=("any.hing", "else")) == "anything at all"
+    assert kernel.log("[ 1.0] anything at all", patterns=()) is None

@@ -1,0 +1,120 @@
+"""From what was read to what is said of a check."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agents.checks import settings
+from agents.checks.bounded import MISSING, Reading
+from agents.checks.passes import Outcome, Verdict, carry_out, judge
+from agents.checks.readers import READERS
+from agents.checks.registry import CHECKS, Effect, Lift, When
+from agents.checks.settings import Chosen, SettingsError
+
+
+def chosen(name: str, effect: Effect = Effect.DRAIN) -> Chosen:
+    limits = CHECKS[name].limits
+    return Chosen(CHECKS[name], effect, {**limits, "paths": ("/",)} if name == "disk" else limits)
+
+
+def outcome(name: str, reading: Reading | None) -> tuple[Verdict, str]:
+    found = judge(chosen(name), dict.fromkeys(READERS, reading))
+    return found.verdict, found.what
+
+
+def test_a_check_passes_or_fails_by_what_was_read() -> None:
+    assert outcome("disk", Reading("10 1 rw /\n")) == (Verdict.PASSED, "")
+    assert outcome("disk", Reading("97 1 rw /\n")) == (Verdict.FAILED, "/ is full (97 %)")
+
+
+@pytest.mark.parametrize(
+    ("name", "reading", "what"),
+    [
+        ("disk", None, "disks does not answer within 3 s"),
+        ("disk", Reading("", "[Errno 5] I/O error", 1), "disks: [Errno 5] I/O error"),
+        ("disk", Reading("", "", -9), "disks: exit code -9"),
+        ("kernel-log", Reading("", "dmesg: Operation not permitted\n", 1), "kernel: dmesg: "),
+        ("gpu-count", Reading("", "", MISSING), "nvidia-smi: there is no such command"),
+        ("gpu-count", None, "nvidia-smi does not answer within 6 s"),
+        ("disk", Reading("many 1 rw /\n"), "disks: not understood: "),
+        ("disk", Reading(""), "nothing is known of /"),
+        ("memory", Reading("limit many\n"), "memory/processes: not understood: "),
+    ],
+)
+def test_what_cannot_be_told_is_neither_good_nor_bad(
+    name: str, reading: Reading | None, what: str
+) -> None:
+    verdict, said = outcome(name, reading)
+
+    assert verdict is Verdict.UNKNOWN
+    assert said.startswith(what)
+
+
+@pytest.mark.parametrize("name", ["jail", "munge"])
+def test_silence_fails_the_checks_of_who_is_to_answer(name: str) -> None:
+    assert outcome(name, None)[0] is Verdict.FAILED
+
+
+def test_what_a_failing_nvidia_smi_says_is_judged() -> None:
+    said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+
+    assert outcome("gpu-present", Reading(said, "", 9)) == (Verdict.FAILED, said)
+
+
+def test_a_failure_drains_only_where_it_is_to() -> None:
+    failing = dict.fromkeys(READERS, Reading("97 1 rw /\n"))
+
+    assert judge(chosen("disk"), failing).drains
+    assert not judge(chosen("disk", Effect.REPORT), failing).drains
+
+
+def test_a_pass_reads_what_its_checks_need(tmp_path: Path) -> None:
+    some = Chosen(CHECKS["disk"], Effect.DRAIN, {**CHECKS["disk"].limits, "paths": [str(tmp_path)]})
+
+    assert carry_out([some], tmp_path / "state") == [Outcome("disk", Verdict.PASSED)]
+
+
+# --- The registry and the node's settings --------------------------------------------------------
+
+
+def test_what_may_drain_is_looked_at_by_every_interval() -> None:
+    """A drain is lifted by the evidence of a whole pass, in which its check must have its say."""
+    assert all(When.INTERVAL in check.when for check in CHECKS.values())
+
+
+def test_every_check_says_what_lifts_it() -> None:
+    assert {check.lift for check in CHECKS.values()} == set(Lift)
+
+
+def node(tmp_path: Path, given: object) -> Path:
+    path = tmp_path / "checks.json"
+    path.write_text(json.dumps(given))
+    return path
+
+
+def test_a_nodes_settings_choose_checks_effects_and_limits(tmp_path: Path) -> None:
+    given = {"munge": {}, "disk": {"max_percent": 80, "effect": "report"}}
+
+    disk, munge = settings.read(node(tmp_path, given))
+
+    assert (disk.check.name, disk.effect, disk.limits["max_percent"]) == ("disk", "report", 80)
+    assert disk.limits["paths"] == CHECKS["disk"].limits["paths"]
+    assert (munge.check.name, munge.effect) == ("munge", CHECKS["munge"].effect)
+
+
+def test_a_check_of_another_release_is_passed_over(tmp_path: Path) -> None:
+    assert settings.read(node(tmp_path, {"gpu-colour": {}})) == []
+
+
+@pytest.mark.parametrize("given", [5, ["disk"], {"disk": 5}, {"disk": {"effect": "explode"}}])
+def test_settings_that_are_none_are_refused_in_a_line(given: object, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        assert settings.read(node(tmp_path, given)) == []
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_node_without_settings_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"checks\.json: cannot be used: "):
+        settings.read(tmp_path / "checks.json")

@@ -1,0 +1,214 @@
+"""What readers make of a node's files."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from agents.checks import infiniband, readers, slurm, system
+from agents.checks.judging import EARLIER, jobs
+from agents.checks.readers import READERS
+from agents.checks.registry import CHECKS
+from components import conventions as c
+from tests.unit.agents.checks.recordings import recorded
+
+
+def files(root: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_every_check_has_its_readers_and_every_reader_a_check() -> None:
+    assert {name for check in CHECKS.values() for name in check.reads} == set(READERS)
+
+
+def test_no_pass_takes_ten_seconds() -> None:
+    longest = max(reader.seconds for reader in READERS.values())
+
+    assert longest + slurm._READ + slurm._WRITE < 10
+
+
+def test_paths_are_those_that_the_program_mounts() -> None:
+    assert str(readers.JAIL) == c.JAIL
+    assert f"{readers.JAIL}/{readers.MARKER}" == c.JAIL_MARKER
+    assert str(readers.SCRATCH) == c.WORKER_SCRATCH
+    assert str(readers.SETTINGS) == f"{c.ISOLATION}/{c.NODE_CHECKS}"
+    assert {c.WORKER_SPOOL, c.WORKER_SCRATCH} <= set(CHECKS["disk"].limits["paths"])  # type: ignore[arg-type]
+
+
+def test_disks_are_told_as_df_does(tmp_path: Path) -> None:
+    text = readers.disks({"disk": {"paths": (str(tmp_path), "/proc")}})
+
+    mine, proc = (line.split() for line in text.splitlines())
+    assert mine[2:] == ["rw", str(tmp_path)]
+    assert 0 <= int(mine[0]) <= 100
+    assert proc[0] == "0"
+
+
+MEMINFO = "MemTotal:       32768000 kB\nMemAvailable:   20480000 kB\n"
+
+
+def test_memory_is_the_machines_and_the_pods_by_either_version_of_cgroups(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    group = "sys/fs/cgroup"
+    gib = 1024**3
+    files(
+        two,
+        {
+            "proc/meminfo": MEMINFO,
+            f"{group}/memory.max": f"{gib}\n",
+            f"{group}/memory.current": f"{gib // 2}\n",
+            f"{group}/memory.stat": f"anon 5\ninactive_file {gib // 4}\n",
+        },
+    )
+    files(
+        one,
+        {
+            "proc/meminfo": MEMINFO,
+            f"{group}/memory/memory.limit_in_bytes": f"{gib}\n",
+            f"{group}/memory/memory.usage_in_bytes": f"{gib // 2}\n",
+            f"{group}/memory/memory.stat": f"cache 5\ntotal_inactive_file {gib // 4}\n",
+        },
+    )
+
+    expected = "limit 1024\nfree 768\n"
+    assert readers.memory({}, one) == readers.memory({}, two) == expected
+
+
+@pytest.mark.parametrize("limit", ["max", str(2**63 - 4096)])
+def test_a_pod_without_a_limit_has_the_machines_memory(limit: str, tmp_path: Path) -> None:
+    group = "sys/fs/cgroup"
+    files(
+        tmp_path,
+        {
+            "proc/meminfo": MEMINFO,
+            f"{group}/memory.max": limit,
+            f"{group}/memory.current": "5\n",
+            f"{group}/memory.stat": "inactive_file 1\n",
+        },
+    )
+
+    assert readers.memory({}, tmp_path) == "limit 32000\nfree 20000\n"
+
+
+def stat_line(pid: int, name: str, state: str, start: int) -> str:
+    return f"{pid} ({name}) {state} 1 " + " ".join(["0"] * 17) + f" {start} 0\n"
+
+
+def test_processes_are_read_with_jobs_and_with_what_waits(tmp_path: Path) -> None:
+    proc, state = tmp_path / "proc", tmp_path / "state"
+    state.mkdir()
+    files(
+        proc,
+        {
+            "1/stat": stat_line(1, "tini", "S", 10),
+            "42/stat": stat_line(42, "slurmstepd", "S", 20),
+            "42/cmdline": "slurmstepd: [7.batch]\0",
+            "50/stat": stat_line(50, "a (b) c", "D", 30),
+            "50/status": "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n",
+            "self/stat": "no number, no process",
+        },
+    )
+
+    text = readers.processes({}, proc, state)
+
+    assert jobs(text) == {"7"}
+    rows = [line.split() for line in text.splitlines()]
+    assert [row[0] for row in rows] == ["1", "42", "50"]
+    assert rows[2][3:7] == ["D", "30", "12", "a_(b)_c"]
+
+
+def test_this_machines_processes_are_understood(tmp_path: Path) -> None:
+    text = readers.processes({}, state=tmp_path)
+
+    assert any(line.startswith(f"{os.getpid()} ") for line in text.splitlines())
+
+
+def test_what_is_read_is_remembered_until_it_is_old(tmp_path: Path) -> None:
+    proc, state = tmp_path / "proc", tmp_path / "state"
+    state.mkdir()
+    files(proc, {"1/stat": stat_line(1, "first", "S", 10)})
+    first = readers.processes({}, proc, state)
+    files(proc, {"1/stat": stat_line(1, "second", "S", 10)})
+    second = readers.processes({}, proc, state)
+    os.utime(state / "processes", (0, time.time() - 60))
+    third = readers.processes({}, proc, state)
+    fourth = readers.processes({}, proc, state)
+
+    assert EARLIER not in first
+    assert "first" in second.partition(EARLIER)[2]
+    assert third.partition(EARLIER)[2].startswith("60\n")
+    assert "first" in third.partition(EARLIER)[2]
+    assert "second" in fourth.partition(EARLIER)[2]
+
+
+def test_ports_are_read_as_the_kernel_shows_them(tmp_path: Path) -> None:
+    for line in recorded("infiniband-h100").splitlines():
+        device, port, name, value = line.split(None, 3)
+        folder = "" if name in infiniband.VALUES else "counters/"
+        files(tmp_path / "class", {f"{device}/ports/{port}/{folder}{name}": f"{value}\n"})
+
+    text = readers.ports({}, tmp_path / "class", tmp_path)
+
+    assert sorted(text.splitlines()) == sorted(recorded("infiniband-h100").splitlines())
+    assert infiniband.link(text, ports=3, min_gbits=400) is None
+
+
+# --- The jail ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jail(tmp_path: Path) -> Path:
+    files(tmp_path, {f"jail/{readers.MARKER}": "3\n", "settings": "{}"})
+    for path in (tmp_path / "jail" / readers.MARKER, tmp_path / "settings"):
+        os.utime(path, (0, time.time() - 7200))
+    return tmp_path / "jail"
+
+
+def read(jail: Path, ahead: float = 0.0) -> str:
+    return readers.jail({}, jail, jail.with_name("settings"), lambda: time.time() - ahead)
+
+
+def test_a_good_jail_passes_and_knows_its_generation(jail: Path) -> None:
+    text = read(jail)
+
+    assert system.jail(text, generation=3) is None
+    assert system.jail(text, generation=4) == "generation 3, not 4"
+    assert system.clock(text, max_offset=0.1) is None
+
+
+def test_a_clock_that_is_behind_or_ahead_of_the_storages_is_seen(jail: Path) -> None:
+    assert system.clock(read(jail, ahead=30), max_offset=2) == "-30.0 s off the jail's"
+    assert system.clock(read(jail, ahead=-30), max_offset=2) == "+30.0 s off the jail's"
+
+
+def test_a_jail_that_was_never_populated_is_told_from_a_good_one(tmp_path: Path) -> None:
+    assert readers.jail({}, tmp_path, tmp_path) == ""
+
+
+def test_a_jail_that_cannot_be_written_says_so(jail: Path) -> None:
+    (jail / readers.NODES).write_text("a file where a folder is to be")
+
+    assert system.jail(read(jail), generation=3) == "cannot be written: File exists"
+
+
+def test_each_node_has_a_file_of_its_own(jail: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for node in ("cpu-0", "cpu-1"):
+        monkeypatch.setenv("SLURMD_NODENAME", node)
+        read(jail)
+
+    assert sorted(path.name for path in (jail / readers.NODES).iterdir()) == ["cpu-0", "cpu-1"]
+
+
+def test_directories_of_jobs_are_told_with_their_age(tmp_path: Path) -> None:
+    files(
+        tmp_path, {f"scratch/{readers.JOBS}/41.2000/tmp/x": "", f"shm/{readers.JOBS}/42.2000/x": ""}
+    )
+    os.utime(tmp_path / "scratch" / readers.JOBS / "41.2000", (0, time.time() - 900))
+
+    text = readers.leftovers({}, tmp_path / "scratch", tmp_path / "shm")
+
+    found = [line.split() for line in text.splitlines() if line.startswith("job")]
+    assert [(int(age) // 100, name) for _, age, name in found] == [(9, "41.2000"), (0, "42.2000")]

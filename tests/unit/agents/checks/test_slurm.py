@@ -1,0 +1,84 @@
+"""When a pass drains its node, and what it leaves there."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.checks import slurm
+from agents.checks.passes import Outcome, Verdict
+from agents.checks.registry import Effect
+from agents.drains import CHECK, Evidence, is_own
+
+DISK = Outcome("disk", Verdict.FAILED, "/tmp is full (97 %)")
+CLOCK = Outcome("clock", Verdict.FAILED, "-9.0 s off the jail's")
+REPORTED = Outcome("gpu-throttle", Verdict.FAILED, "GPU 0: HW Slowdown", Effect.REPORT)
+GOOD = Outcome("memory", Verdict.PASSED)
+OPEN = Outcome("gpu-busy", Verdict.UNKNOWN, "jobs are running")
+
+
+def with_verdict(outcome: Outcome, verdict: Verdict) -> Outcome:
+    return Outcome(outcome.name, verdict, outcome.what, outcome.effect)
+
+
+def test_the_first_failure_is_the_reason() -> None:
+    assert slurm.reason([GOOD, DISK, CLOCK], "") == f"{CHECK}disk: /tmp is full (97 %)"
+
+
+@pytest.mark.parametrize("outcomes", [[], [GOOD], [GOOD, OPEN], [REPORTED]])
+def test_without_a_failure_that_drains_there_is_no_reason(outcomes: list[Outcome]) -> None:
+    assert slurm.reason(outcomes, "") is None
+
+
+@pytest.mark.parametrize(
+    "standing",
+    [
+        "broken fan, ticket 4711",
+        "Epilog error",
+        "Not responding",
+        "slurmstack:leave",
+        "slurmstack:jail",
+        "slurmstack:kubernetes:cordoned: by an operator",
+        "a person quotes slurmstack:check:disk: in the middle",
+    ],
+)
+def test_a_drain_of_anybody_else_is_left(standing: str) -> None:
+    assert slurm.reason([DISK], standing) is None
+
+
+def test_a_standing_drain_is_left_while_its_check_does_not_pass() -> None:
+    standing = f"{CHECK}disk: / is full (99 %)"
+
+    assert slurm.reason([DISK, CLOCK], standing) is None
+    assert slurm.reason([with_verdict(DISK, Verdict.UNKNOWN), CLOCK], standing) is None
+    assert slurm.reason([CLOCK], standing) is None
+
+
+def test_once_its_check_passes_what_is_still_wrong_is_the_reason() -> None:
+    standing = f"{CHECK}disk: / is full (99 %)"
+
+    found = slurm.reason([with_verdict(DISK, Verdict.PASSED), CLOCK], standing)
+
+    assert found == f"{CHECK}clock: -9.0 s off the jail's"
+
+
+def test_slurms_own_addition_to_a_reason_is_understood() -> None:
+    standing = f"{CHECK}disk: / is full (99 %) : Not responding"
+
+    assert slurm.reason([DISK], standing) is None
+
+
+@given(st.text(max_size=2000))
+def test_a_reason_is_one_line_that_slurm_takes(what: str) -> None:
+    found = slurm.reason([Outcome("disk", Verdict.FAILED, what)], "")
+
+    assert found is not None
+    assert is_own(found)
+    assert len(found) <= 250
+    assert found == " ".join(found.split())
+    assert '"' not in found
+
+
+def test_the_evidence_is_of_checks_that_drain() -> None:
+    found = slurm.evidence(1_700_000_000, [GOOD, OPEN, DISK, CLOCK, REPORTED])
+
+    assert found == Evidence(1_700_000_000, ("clock", "disk"), ("gpu-busy",))

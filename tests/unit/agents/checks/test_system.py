@@ -1,0 +1,193 @@
+"""What the checks say of a node beside its GPUs and its network."""
+
+import pytest
+
+from agents.checks import system
+from agents.checks.judging import EARLIER, UnknownError
+from tests.unit.agents.checks.recordings import BUSY, IDLE
+
+# --- Disks ---------------------------------------------------------------------------------------
+
+
+def disk(text: str, *further: str) -> str | None:
+    paths = [*(line.split(None, 3)[3] for line in text.splitlines()), *further]
+    return system.disk(text, paths=paths, max_percent=95, max_inodes_percent=95)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("95 95 rw /\n0 0 rw /tmp\n", None),
+        ("96 1 rw /tmp\n", "/tmp is full (96 %)"),
+        ("1 96 rw /tmp\n", "/tmp is out of inodes (96 %)"),
+        ("1 1 ro /var/spool/slurmd\n", "/var/spool/slurmd is read-only"),
+        ("96 1 rw /\n1 1 ro /a b\n", "/ is full (96 %), /a b is read-only"),
+    ],
+)
+def test_a_disk_fails_that_is_full_out_of_inodes_or_read_only(text: str, wrong: str | None) -> None:
+    assert disk(text) == wrong
+
+
+def test_a_disk_of_which_nothing_was_read_leaves_all_open() -> None:
+    with pytest.raises(UnknownError, match="nothing is known of /data"):
+        disk("1 1 rw /\n", "/data")
+
+
+# --- Memory --------------------------------------------------------------------------------------
+
+
+def memory(text: str, processes: str = IDLE) -> str | None:
+    return system.memory(text, processes, min_percent=80)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("limit 1000\nfree 800\n", None),
+        ("limit 1000\nfree 799\n", "799 of 1000 MiB are free on an idle node"),
+    ],
+)
+def test_an_idle_node_has_most_of_its_memory_free(text: str, wrong: str | None) -> None:
+    assert memory(text) == wrong
+
+
+def test_of_a_busy_nodes_memory_nothing_is_concluded() -> None:
+    with pytest.raises(UnknownError):
+        memory("limit 1000\nfree 1\n", BUSY)
+
+
+def test_the_jobs_of_an_earlier_look_count_no_more() -> None:
+    assert memory("limit 1000\nfree 1\n", f"{IDLE}{EARLIER}22\n{BUSY}")
+    with pytest.raises(UnknownError, match="jobs are running"):
+        memory("limit 1000\nfree 1\n", f"{BUSY}{EARLIER}22\n{IDLE}")
+
+
+# --- The jail ------------------------------------------------------------------------------------
+
+GOOD = {
+    "generation": "3",
+    "generation_age": "90000",
+    "settings_age": "7200",
+    "ahead": "0.000",
+    "written": "yes",
+}
+
+
+def text(**changes: str) -> str:
+    return "".join(f"{name} {value}\n" for name, value in {**GOOD, **changes}.items() if value)
+
+
+def jail(found: str, generation: int | None = 3) -> str | None:
+    return system.jail(found, generation=generation)
+
+
+def test_a_jail_that_is_mounted_writable_and_of_the_right_generation_passes() -> None:
+    assert jail(text()) is None
+
+
+def test_a_jail_that_is_not_mounted_fails() -> None:
+    assert jail("") == "not mounted, or never populated"
+
+
+@pytest.mark.parametrize("why", ["Read-only file system", "No space left on device"])
+def test_a_jail_that_cannot_be_written_fails_and_says_why(why: str) -> None:
+    assert jail(text(written=why, ahead="")) == f"cannot be written: {why}"
+
+
+def test_a_jail_of_another_generation_fails_once_everybody_must_have_seen_it() -> None:
+    assert jail(text(), generation=4) == "generation 3, not 4"
+    assert jail(text(generation_age="60"), generation=4) is None
+    assert jail(text(settings_age="60"), generation=4) is None
+
+
+# --- The clock -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ahead", "wrong"),
+    [("2.000", None), ("-2.000", None), ("2.500", "-2.5 s off"), ("-60.000", "+60.0 s off")],
+)
+def test_a_clock_that_is_off_fails(ahead: str, wrong: str | None) -> None:
+    found = system.clock(text(ahead=ahead), max_offset=2)
+
+    assert found == (wrong and f"{wrong} the jail's")
+
+
+def test_without_a_jail_nothing_is_concluded_of_the_clock() -> None:
+    with pytest.raises(UnknownError):
+        system.clock(text(ahead=""), max_offset=2)
+
+
+# --- Munge ---------------------------------------------------------------------------------------
+
+
+def test_a_munged_that_answers_passes() -> None:
+    found = "STATUS:          Success (0)\nENCODE_HOST:     cpu-0 (192.0.2.7)\n"
+
+    assert system.munge(found) is None
+
+
+def test_a_munged_that_does_not_answer_fails_with_what_munge_says() -> None:
+    said = 'munge: Error: Failed to access "/run/munge/munge.socket.2": No such file or directory'
+
+    assert system.munge(f"\n{said}\nunmunge: Error: No credential specified\n") == said
+    assert system.munge("") == "says nothing"
+
+
+# --- Leftovers -----------------------------------------------------------------------------------
+
+
+def leftovers(found: str, processes: str) -> str | None:
+    return system.leftovers(found, processes, max_shm_mib=1024, min_age=600)
+
+
+@pytest.mark.parametrize(
+    ("found", "processes", "wrong"),
+    [
+        ("shm 1024 /dev/shm\n", IDLE, None),
+        ("shm 1025 /dev/shm\n", IDLE, "1025 MiB in /dev/shm"),
+        ("shm 90000 /dev/shm\n", BUSY, None),
+        ("shm 0 /dev/shm\njob 601 41.2000\n", BUSY, "directories of job 41"),
+        ("shm 0 /dev/shm\njob 600 41.2000\n", BUSY, None),
+        ("shm 0 /dev/shm\njob 9000 42.2000\n", BUSY, None),
+        ("shm 0 /dev/shm\njob 9000 42.2000\n", IDLE, "directories of job 42"),
+    ],
+)
+def test_what_jobs_left_fails_once_they_are_gone(
+    found: str, processes: str, wrong: str | None
+) -> None:
+    assert leftovers(found, processes) == wrong
+
+
+# --- Processes -----------------------------------------------------------------------------------
+
+STUCK = "77 1 2000 D 500 12 python3 \n"
+
+
+def stuck(now: str, before: str, age: float = 60) -> str | None:
+    return system.stuck(f"{now}{EARLIER}{age}\n{before}", min_seconds=30)
+
+
+def test_a_process_that_waited_in_the_kernel_all_the_time_fails() -> None:
+    assert stuck(IDLE + STUCK, STUCK) == "python3 (77)"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        IDLE,
+        STUCK.replace(" D ", " S "),
+        STUCK.replace(" 12 ", " 11 "),
+        STUCK.replace(" 500 ", " 400 "),
+    ],
+    ids=["was not there", "did not wait", "was awake in between", "is another of the same number"],
+)
+def test_a_process_that_waits_for_a_moment_passes(before: str) -> None:
+    assert stuck(STUCK, before) is None
+
+
+def test_of_one_look_or_two_at_once_nothing_is_concluded() -> None:
+    with pytest.raises(UnknownError):
+        system.stuck(STUCK, min_seconds=30)
+    with pytest.raises(UnknownError):
+        stuck(STUCK, STUCK, age=5)

@@ -1,0 +1,205 @@
+"""`python3 -m agents.longchecks`: what it prints, and by what code it ends."""
+
+import io
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agents.longchecks.__main__ import BAD, DONE, FAILED, NOTHING, UNUSABLE, main
+from agents.longchecks.plan import in_order
+from agents.longchecks.registry import CHECKS, END
+from tests.unit.agents.longchecks.world import World, triad
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path, lambda _: triad(5000), "cpu-0", "cpu-1")
+    (tmp_path / "wanted.json").write_text(world.wanted().model_dump_json())
+    return world
+
+
+def call(world: World, *arguments: str) -> int:
+    environment = {
+        "LONG_CHECKS": str(world.series.with_name("wanted.json")),
+        "SERIES": str(world.series),
+        "OUTPUTS": str(world.outputs),
+    }
+    return main(arguments, environment, world.client, lambda: world.now, world.sleep)
+
+
+def test_a_run_tells_each_result_in_a_line(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(world, "run", "cpu-memory") == DONE
+    assert capsys.readouterr().out.splitlines() == [
+        "cpu-0: 5000 MB/s: good",
+        "cpu-1: 5000 MB/s: good",
+    ]
+
+
+def test_as_json_the_answer_is_one_object(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    call(world, "run", "cpu-memory", "--node", "cpu-1", "--json")
+    answer = json.loads(capsys.readouterr().out)
+    (found,) = answer["records"]
+    assert (found["nodes"], found["value"], found["verdict"]) == (["cpu-1"], 5000, "good")
+    assert answer["bad"] == []
+
+
+def test_a_bad_node_is_told_by_the_exit_code(world: World) -> None:
+    world.measure = lambda _: triad(1)
+    assert call(world, "run", "cpu-memory") == BAD
+
+
+def test_a_check_that_gives_no_value_anywhere_is_no_success(world: World) -> None:
+    world.measure = lambda _: "no membw on the PATH"
+    assert call(world, "run", "cpu-memory") == NOTHING
+
+
+def test_a_night_on_which_all_nodes_are_in_use_is_no_failure(world: World) -> None:
+    for node in world.nodes.values():
+        node.user_until = world.now + 1_000_000
+    assert call(world, "run", "cpu-memory") == DONE
+    assert not world.jobs
+
+
+def test_a_slurm_that_does_not_answer_is_no_finished_run(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(world, "_serve", away)
+    assert call(world, "run", "cpu-memory") == FAILED
+    assert "run it again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "dcgm"), "dcgm: is not on; expected one of long_checks.checks: cpu-memory"),
+        (("run", "cpu-memory", "--node", "gpu-0"), "--node gpu-0: no node"),
+        (("record", "network", "--node", "cpu-0"), "--node: 1 given: expected 2"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_in_a_line(
+    world: World, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert call(world, *arguments) == UNUSABLE
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+    assert not world.jobs
+
+
+def test_what_was_measured_by_hand_is_taken_from_stdin(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{triad(4321)}\n{END} 0\n"))
+    assert call(world, "record", "cpu-memory", "--node", "cpu-1") == DONE
+    assert world.values() == {"cpu-1": [4321]}
+    assert capsys.readouterr().out == "cpu-1: 4321 MB/s: good\n"
+
+
+def test_the_series_is_shown_by_node_oldest_first(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(world, "run", "cpu-memory")
+    call(world, "run", "cpu-memory", "--node", "cpu-1")
+    capsys.readouterr()
+    assert call(world, "history", "cpu-memory") == DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2:4] for line in lines] == [
+        ["cpu-memory", "cpu-0:"],
+        ["cpu-memory", "cpu-1:"],
+        ["cpu-memory", "cpu-1:"],
+    ]
+    assert lines[0].startswith("2027-01-15 08:0")
+    call(world, "history", "--node", "cpu-1", "--json")
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["check"], one["node"], one["value"]) for one in found] == [
+        ("cpu-memory", "cpu-1", 5000),
+        ("cpu-memory", "cpu-1", 5000),
+    ]
+
+
+def test_nodes_stand_in_the_order_of_their_numbers() -> None:
+    assert in_order(["cpu-10", "gpu-1", "cpu-9", "cpu-2"]) == ["cpu-2", "cpu-9", "cpu-10", "gpu-1"]
+
+
+# --- The scripts ---------------------------------------------------------------------------------
+
+
+def run_script(name: str, folder: Path, **programs: str) -> str:
+    """What a check's script prints beside fake programs."""
+    bin_ = folder / "bin"
+    bin_.mkdir()
+    for program, text in programs.items():
+        (bin_ / program).write_text(f"#!/bin/bash\n{text}\n")
+        (bin_ / program).chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-s"],
+        input=CHECKS[name].script(str(folder)),
+        env={
+            "PATH": f"{bin_}:{os.defpath}",
+            "MEMORY_MIB": "4000",
+            "GPUS": "8",
+            "SECOND": "cpu-1",
+            "SLURM_CPUS_ON_NODE": "2",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(CHECKS))
+def test_every_script_is_one_that_bash_reads(name: str, tmp_path: Path) -> None:
+    script = CHECKS[name].script("/var/log/x")
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", sorted(CHECKS))
+def test_a_script_whose_program_is_missing_says_so_and_gives_no_value(
+    name: str, tmp_path: Path
+) -> None:
+    output = run_script(name, tmp_path)
+    assert "on the PATH: install it in the jail" in output
+    assert output.splitlines()[-1] == f"{END} 4"
+
+
+def test_the_script_of_cpu_memory_gives_all_cpus_and_a_quarter_of_the_memory(
+    tmp_path: Path,
+) -> None:
+    output = run_script("cpu-memory", tmp_path, membw='echo "args $*"; echo "triad 77 MB/s"')
+    assert "args 2 1000" in output
+    assert CHECKS["cpu-memory"].read(output).value == 77
+
+
+def test_old_outputs_are_removed_and_other_files_are_not(tmp_path: Path) -> None:
+    old, new, other = (tmp_path / name for name in ("old.out", "new.out", "old.txt"))
+    for path in (old, new, other):
+        path.touch()
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    run_script("cpu-memory", tmp_path)
+    assert not old.exists()
+    assert new.exists()
+    assert other.exists()
+
+
+def test_the_program_that_measures_memory_prints_what_is_read(tmp_path: Path) -> None:
+    source = Path(__file__).parents[4] / "images/worker/membw.c"
+    program = tmp_path / "membw"
+    flags = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O3", "-pthread")
+    subprocess.run(["gcc", *flags, "-o", program, source], check=True)
+    done = subprocess.run([program, "2", "24"], capture_output=True, text=True, check=True)
+    assert CHECKS["cpu-memory"].parse(done.stdout).value > 0
+    assert done.stdout.startswith("threads 2\narray 8 MB\n")
+    for arguments in (("0", "3"), ("two", "3"), ("1",)):
+        failed = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+        assert failed.returncode == 1

@@ -1,0 +1,85 @@
+"""A value is held against its threshold and its node's history, and against nothing else."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.longchecks.judge import Rule, Verdict, conclude, judge
+
+UP = Rule("GB/s", threshold=100, fall=0.2, history=10, least=5)
+DOWN = Rule("failures", higher_is_better=False, threshold=0)
+FREE = Rule("GB/s", fall=0.2, history=10, least=5)
+values = st.floats(1, 1e6)
+
+
+@pytest.mark.parametrize(
+    ("value", "history", "rule", "verdict", "text"),
+    [
+        (100, [], UP, Verdict.GOOD, "100 GB/s"),
+        (99.9, [], UP, Verdict.BAD, "99.9 GB/s, wanted at least 100"),
+        (0, [], DOWN, Verdict.GOOD, "0 failures"),
+        (2, [0] * 10, DOWN, Verdict.BAD, "2 failures, wanted at most 0"),
+        (160, [200] * 5, UP, Verdict.GOOD, "160 GB/s"),
+        (159, [200] * 5, UP, Verdict.BAD, "20.5% less than the usual 200 of its last 5"),
+        (159, [200] * 4, UP, Verdict.GOOD, "159 GB/s"),
+        (50, [200] * 4, FREE, Verdict.UNJUDGED, "without a threshold and with 4 values before"),
+        (50, [200] * 5, FREE, Verdict.BAD, "75.0% less than the usual 200"),
+        (500, [200] * 5, FREE, Verdict.GOOD, "500 GB/s"),
+        # The oldest no longer count, and one that was out of the way never does.
+        (80, [1000] * 20 + [100] * 10, FREE, Verdict.GOOD, "80 GB/s"),
+        (95, [100, 100, 100, 100, 100, 9999], FREE, Verdict.GOOD, "95 GB/s"),
+        (17_160.4, [], UP, Verdict.GOOD, "17160 GB/s"),
+        (12, [10] * 5, Rule("s", False, fall=0.1), Verdict.BAD, "20.0% more than the usual 10"),
+    ],
+)
+def test_a_verdict_tells_what_was_measured_and_wanted(
+    value: float, history: list[float], rule: Rule, verdict: Verdict, text: str
+) -> None:
+    found, told = judge(value, history, rule)
+    assert found is verdict
+    assert text in told
+
+
+@given(values, values, st.lists(values, max_size=30))
+def test_more_is_never_judged_worse(one: float, other: float, history: list[float]) -> None:
+    rank = [Verdict.BAD, Verdict.UNJUDGED, Verdict.GOOD]
+    for rule in (UP, FREE):
+        low, high = (judge(value, history, rule)[0] for value in sorted((one, other)))
+        assert rank.index(low) <= rank.index(high)
+
+
+@given(values, st.lists(values, max_size=4))
+def test_without_threshold_and_enough_history_nothing_is_bad(
+    value: float, history: list[float]
+) -> None:
+    assert judge(value, history, FREE)[0] is Verdict.UNJUDGED
+
+
+@given(st.lists(values, min_size=5, max_size=30))
+def test_the_usual_value_itself_is_good(history: list[float]) -> None:
+    recent = sorted(history[-10:])
+    middle = recent[len(recent) // 2]
+    assert math.isfinite(middle)
+    assert judge(middle, history, FREE)[0] is Verdict.GOOD
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "nodes", "verdict"),
+    [
+        ([Verdict.BAD], 1, Verdict.BAD),
+        ([Verdict.GOOD], 1, Verdict.GOOD),
+        ([Verdict.UNKNOWN], 1, Verdict.UNKNOWN),
+        ([Verdict.BAD], 2, Verdict.UNKNOWN),
+        ([Verdict.BAD, Verdict.BAD], 2, Verdict.BAD),
+        ([Verdict.BAD, Verdict.GOOD], 2, Verdict.GOOD),
+        ([Verdict.BAD, Verdict.UNKNOWN], 2, Verdict.UNKNOWN),
+        ([Verdict.BAD, Verdict.BAD, Verdict.GOOD], 2, Verdict.GOOD),
+        ([Verdict.BAD, Verdict.UNJUDGED], 2, Verdict.UNJUDGED),
+    ],
+)
+def test_it_takes_two_partners_to_find_a_node_of_pairs_bad(
+    verdicts: list[Verdict], nodes: int, verdict: Verdict
+) -> None:
+    assert conclude(verdicts, nodes) is verdict

@@ -1,0 +1,472 @@
+"""A run measures each node once, whoever is on it and whatever becomes of the pod."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agents.drains import Evidence
+from agents.longchecks import series as files
+from agents.longchecks.judge import Verdict
+from agents.longchecks.series import BusyError, Series, Target, alone
+from agents.slurm import SlurmError
+from tests.unit.agents.longchecks.world import LOGS, START, Killed, World, iperf, triad
+
+Measure = Callable[[Target], str]
+
+
+@pytest.fixture(autouse=True)
+def _no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+def good(_: Target) -> str:
+    return triad(5000)
+
+
+def slow(name: str) -> Measure:
+    return lambda target: triad(500 if target == (name,) else 5000)
+
+
+def slow_link(*names: str) -> Measure:
+    """Who of these is part of a pair slows it down."""
+    return lambda target: iperf(0.1 if set(names) & set(target) else 10)
+
+
+# --- Single nodes --------------------------------------------------------------------------------
+
+
+def test_every_node_of_the_checks_nodesets_is_measured_once_and_no_other(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0", "cpu-1", "cpu-10", "cpu-2", "other-0")
+    summary = world.run()
+
+    assert [job.target for job in world.jobs.values()] == [
+        ("cpu-0",),
+        ("cpu-1",),
+        ("cpu-2",),
+        ("cpu-10",),
+    ]
+    assert world.values() == {name: [5000] for name in ("cpu-0", "cpu-1", "cpu-2", "cpu-10")}
+    assert not summary.bad
+    assert not summary.left
+
+
+def test_no_more_jobs_run_at_once_than_are_set(tmp_path: Path) -> None:
+    world = World(tmp_path, good, *(f"cpu-{n}" for n in range(7)))
+    most = 0
+    tick = world.tick
+
+    def watched() -> None:
+        nonlocal most
+        tick()
+        most = max(most, sum(job.state in ("PENDING", "RUNNING") for job in world.jobs.values()))
+
+    world.tick = watched  # type: ignore[method-assign]
+    world.run(at_once=3)
+
+    assert most == 3
+    assert len(world.values()) == 7
+
+
+def test_a_job_asks_for_its_node_as_the_checks_user_with_output_in_their_folder(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    world.run()
+    (job,) = world.jobs.values()
+
+    assert job.user == "slurmstack-checks"
+    assert job.target == ("cpu-0",)
+    assert Path(job.output).parent == Path(LOGS)
+    assert "MEMORY_MIB=64000" in job.environment
+
+
+def test_a_node_below_the_threshold_is_drained_with_what_was_measured_and_wanted(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, slow("cpu-1"), "cpu-0", "cpu-1")
+    summary = world.run()
+
+    assert world.nodes["cpu-1"].reason == (
+        "slurmstack:longcheck:cpu-memory: 500 MB/s, wanted at least 1000"
+    )
+    assert summary.bad == ("cpu-1",)
+    assert world.nodes["cpu-0"].state == {"IDLE", "DYNAMIC_NORM"}
+
+
+def test_a_node_that_falls_behind_its_own_history_is_drained(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    for _ in range(5):
+        world.run()
+    world.measure = lambda _: triad(4000)
+    world.run()
+
+    assert "20.0% less than the usual 5000" in world.nodes["cpu-0"].reason
+
+
+def test_bad_values_do_not_become_the_usual_ones(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    for _ in range(5):
+        world.run()
+    world.measure = lambda _: triad(4000)
+    for _ in range(20):
+        world.run()
+        node = world.nodes["cpu-0"]
+        assert "DRAIN" in node.state
+        node.state -= {"DRAIN"}  # somebody insists
+
+
+def test_a_program_that_is_not_there_drains_nobody(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda _: "no membw on the PATH: install it in the jail", "cpu-0")
+    summary = world.run()
+
+    assert summary.is_without_value
+    assert summary.records[0].verdict is Verdict.UNKNOWN
+    assert "install it in the jail" in summary.records[0].text
+    assert "DRAIN" not in world.nodes["cpu-0"].state
+
+
+@pytest.mark.parametrize("reason", ["dead fan", "slurmstack:check:disk: /tmp is full"])
+def test_a_node_that_is_out_of_service_is_left_with_its_reason(tmp_path: Path, reason: str) -> None:
+    world = World(tmp_path, good, "cpu-0", "cpu-1")
+    world.nodes["cpu-0"].state |= {"DRAIN"}
+    world.nodes["cpu-0"].reason = reason
+    summary = world.run()
+
+    assert [job.target for job in world.jobs.values()] == [("cpu-1",)]
+    assert reason in summary.left["cpu-0"]
+    assert world.nodes["cpu-0"].reason == reason
+
+
+def test_a_drain_that_comes_during_the_job_keeps_its_reason(tmp_path: Path) -> None:
+    def measure(_: Target) -> str:
+        world.nodes["cpu-0"].state |= {"DRAIN"}
+        world.nodes["cpu-0"].reason = "dead fan"
+        return triad(500)
+
+    world = World(tmp_path, measure, "cpu-0")
+    summary = world.run()
+
+    assert world.nodes["cpu-0"].reason == "dead fan"
+    assert summary.bad == ("cpu-0",)
+
+
+# --- Users come first ----------------------------------------------------------------------------
+
+
+def test_a_node_in_use_is_measured_once_its_user_has_gone(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0", "cpu-1")
+    world.nodes["cpu-0"].user_until = START + 300
+    world.run()
+
+    assert [job.target for job in world.jobs.values()] == [("cpu-1",), ("cpu-0",)]
+    assert world.jobs[2].started >= START + 300
+
+
+def test_a_node_that_does_not_become_free_is_left_for_the_next_time(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0", "cpu-1")
+    world.nodes["cpu-0"].user_until = START + 1_000_000
+    summary = world.run()
+
+    assert world.values() == {"cpu-1": [5000]}
+    assert "allocated" in summary.left["cpu-0"]
+    assert "next time" in summary.left["cpu-0"]
+    assert any("cpu-0" in line for line in world.lines)
+    assert world.now - START < 3 * 600
+
+
+def test_a_job_whose_node_a_user_was_faster_on_is_withdrawn(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    tick = world.tick
+
+    def with_user() -> None:
+        if len(world.jobs) == 1:
+            world.nodes["cpu-0"].user_until = START + 120
+        tick()
+
+    world.tick = with_user  # type: ignore[method-assign]
+    world.run()
+
+    assert [job.state for job in world.jobs.values()] == ["CANCELLED", "COMPLETED"]
+    assert world.values() == {"cpu-0": [5000]}
+
+
+def test_a_job_that_gave_way_to_a_user_is_tried_again(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    world.preempted = {1}
+    world.run()
+
+    assert [job.state for job in world.jobs.values()] == ["PREEMPTED", "COMPLETED"]
+    assert world.values() == {"cpu-0": [5000]}
+
+
+# --- Pairs ---------------------------------------------------------------------------------------
+
+
+def test_every_node_is_part_of_a_pair(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda _: iperf(10), "cpu-0", "cpu-1", "cpu-2")
+    world.run("network", at_once=5)
+
+    assert {job.target for job in world.jobs.values()} == {("cpu-0", "cpu-1"), ("cpu-2", "cpu-0")}
+    assert set(world.values("network")) == {"cpu-0", "cpu-1", "cpu-2"}
+
+
+def test_the_bad_one_of_a_pair_is_found_by_other_partners_and_it_alone_is_drained(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, slow_link("cpu-1"), *(f"cpu-{n}" for n in range(4)))
+    summary = world.run("network")
+
+    drained = {name for name, node in world.nodes.items() if "DRAIN" in node.state}
+    assert drained == {"cpu-1"}
+    assert summary.bad == ("cpu-1",)
+    assert world.nodes["cpu-1"].reason.startswith("slurmstack:longcheck:network: 0.1 Gbit/s")
+
+
+def test_of_two_nodes_alone_nobody_can_tell_which_is_bad(tmp_path: Path) -> None:
+    world = World(tmp_path, slow_link("cpu-1"), "cpu-0", "cpu-1")
+    summary = world.run("network")
+
+    assert not any("DRAIN" in node.state for node in world.nodes.values())
+    assert not summary.bad
+    assert any("nothing tells which" in line for line in world.lines)
+
+
+# --- Drains are lifted by the same check alone ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reason", "value", "lifted"),
+    [
+        ("slurmstack:longcheck:cpu-memory: 500 MB/s", 5000, True),
+        ("slurmstack:longcheck:cpu-memory: 500 MB/s", 400, False),
+        ("slurmstack:longcheck:network: 1 Gbit/s", 5000, False),
+        ("slurmstack:check:disk: full", 5000, False),
+        ("dead fan", 5000, False),
+    ],
+)
+def test_what_somebody_measures_lifts_its_own_drain_when_it_is_good(
+    tmp_path: Path, reason: str, value: float, lifted: bool
+) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    node = world.nodes["cpu-0"]
+    node.state |= {"DRAIN"}
+    node.reason, node.reason_time = reason, START - 100
+    world.runner("cpu-memory").record(["cpu-0"], f"{triad(value)}\nslurmstack: ended with 0\n")
+
+    assert ("DRAIN" not in node.state) == lifted
+    assert node.reason == ("" if lifted else reason)
+    assert world.values() == {"cpu-0": [value]}
+
+
+def test_a_node_on_which_a_quick_check_fails_stays_out_whatever_was_measured(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    node = world.nodes["cpu-0"]
+    node.state |= {"DRAIN"}
+    node.reason, node.reason_time = "slurmstack:longcheck:cpu-memory: 500 MB/s", START - 100
+    node.extra = str(Evidence(START - 10, failed=("disk",)))
+    world.runner("cpu-memory").record(["cpu-0"], f"{triad(5000)}\nslurmstack: ended with 0\n")
+    assert "DRAIN" in node.state
+
+    node.extra = str(Evidence(START - 5))
+    world.sleep(60)
+    world.runner("cpu-memory").record(["cpu-0"], f"{triad(5000)}\nslurmstack: ended with 0\n")
+    assert "DRAIN" not in node.state
+
+
+def test_a_node_that_does_not_answer_is_not_resumed(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    node = world.nodes["cpu-0"]
+    node.state |= {"DRAIN", "NOT_RESPONDING"}
+    node.reason, node.reason_time = "slurmstack:longcheck:cpu-memory: 500 MB/s", START - 100
+    world.runner("cpu-memory").record(["cpu-0"], f"{triad(5000)}\nslurmstack: ended with 0\n")
+
+    assert "DRAIN" in node.state
+
+
+def test_a_node_that_leaves_during_its_job_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    def measure(target: Target) -> str:
+        if target == ("cpu-0",):
+            world.nodes.pop("cpu-0", None)
+        return triad(500 if target == ("cpu-0",) else 5000)
+
+    world = World(tmp_path, measure, "cpu-0", "cpu-1")
+    world.run()
+
+    assert world.values() == {"cpu-0": [500], "cpu-1": [5000]}
+
+
+def test_a_measurement_from_before_the_drain_does_not_lift_it(tmp_path: Path) -> None:
+    def measure(_: Target) -> str:
+        node = world.nodes["cpu-0"]
+        node.state |= {"DRAIN"}
+        node.reason, node.reason_time = "slurmstack:longcheck:cpu-memory: 1 MB/s", world.now
+        return triad(5000)
+
+    world = World(tmp_path, measure, "cpu-0")
+    world.run()
+
+    assert "DRAIN" in world.nodes["cpu-0"].state
+
+
+def test_output_that_is_cut_short_neither_drains_nor_lifts(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    node = world.nodes["cpu-0"]
+    node.state |= {"DRAIN"}
+    node.reason = "slurmstack:longcheck:cpu-memory: 500 MB/s"
+    summary = world.runner("cpu-memory").record(["cpu-0"], triad(5000))
+
+    assert "DRAIN" in node.state
+    assert summary.is_without_value
+
+
+def test_a_value_without_anything_to_hold_it_against_does_not_lift(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    node = world.nodes["cpu-0"]
+    node.state |= {"DRAIN"}
+    node.reason = "slurmstack:longcheck:cpu-memory: 500 MB/s"
+    checks = {"cpu-memory": {"nodesets": ["cpu"], "fall": 0.15, "history": 20, "least": 5}}
+    runner = world.runner("cpu-memory", checks=checks)
+    runner.record(["cpu-0"], f"{triad(5000)}\nslurmstack: ended with 0\n")
+
+    assert "DRAIN" in node.state
+
+
+# --- Whatever becomes of the pod -----------------------------------------------------------------
+
+
+def finished(world: World, check: str) -> int:
+    """Runs until it is done, as Kubernetes would; how often it was killed."""
+    kills = 0
+    while True:
+        try:
+            world.run(check, at_once=2)
+        except Killed:
+            kills += 1
+            world.steps_to_live = None
+            world.sleep(30)
+        else:
+            return kills
+
+
+@pytest.mark.parametrize("check", ["cpu-memory", "network"])
+def test_killed_at_any_point_and_run_again_it_loses_nothing_and_submits_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
+) -> None:
+    measure = slow("cpu-1") if check == "cpu-memory" else slow_link("cpu-1")
+    names = [f"cpu-{n}" for n in range(3 if check == "cpu-memory" else 4)]
+    calm = World(tmp_path / "calm", measure, *names)
+    calm.duration = 15
+    assert finished(calm, check) == 0
+    expected = len(calm.jobs)
+    values = {name: calm.values(check)[name] for name in names[:2]}
+    write = files.replace
+
+    point, kills = 0, 1
+    while kills:
+        world = World(tmp_path / str(point), measure, *names)
+        world.duration = calm.duration
+        monkeypatch.setattr(files, "replace", write)
+        monkeypatch.setattr(files, "replace", world.killing_writes())
+        world.steps_to_live = point
+        kills = finished(world, check)
+
+        asked = [job.target for job in world.jobs.values()]
+        assert len(set(asked)) == len(asked) == expected, point
+        measured = world.values(check)
+        # The partner of a second look is whoever is free then.
+        assert {n: measured[n] for n in names[:2]} == values, point
+        assert sum(map(len, measured.values())) == sum(map(len, asked)), point
+        assert world.nodes["cpu-1"].reason == calm.nodes["cpu-1"].reason, point
+        drained = {name for name, node in world.nodes.items() if "DRAIN" in node.state}
+        assert drained == {"cpu-1"}, point
+        point += 1
+    assert point > 30
+
+
+def test_a_job_that_slurm_has_forgotten_counts_by_its_output(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    world.forgets_after = 60
+    # The request for the job is the second one, and each counts before and after.
+    world.steps_to_live = 4
+    with pytest.raises(Killed):
+        world.run()
+    world.steps_to_live = None
+    for _ in range(100):
+        world.sleep(60)
+    world.run()
+
+    assert len(world.jobs) == 1
+    assert world.values() == {"cpu-0": [5000]}
+
+
+def test_a_request_whose_answer_is_lost_is_not_made_twice(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    serve = world._serve
+    lost: list[str] = []
+
+    def losing(user: str, method: str, path: str, body: object) -> object:
+        answer = serve(user, method, path, body)
+        if path == "job/submit" and not lost:
+            lost.append(path)
+            raise httpx.ReadTimeout("timed out")
+        return answer
+
+    world._serve = losing  # type: ignore[method-assign, assignment]
+    world.run()
+
+    assert lost
+    assert len(world.jobs) == 1
+    assert world.values() == {"cpu-0": [5000]}
+
+
+def test_an_unfinished_run_about_others_is_brought_to_an_end_first(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0", "cpu-1")
+    world.steps_to_live = 6
+    with pytest.raises(Killed):
+        world.run()
+    world.steps_to_live = None
+    world.run(nodes=["cpu-1"])
+
+    assert [job.target for job in world.jobs.values()] == [("cpu-0",), ("cpu-1",)]
+    assert world.values() == {"cpu-0": [5000], "cpu-1": [5000]}
+
+
+def test_a_check_is_run_once_at_a_time(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    with alone(world.series / "cpu-memory" / ".run.lock", wait=False):
+        with pytest.raises(BusyError, match="cpu-memory: is being run already"):
+            world.run()
+        world.run("network", ["cpu-0"])
+    assert not world.jobs
+
+
+def test_what_slurm_refuses_ends_the_run_in_its_own_words(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    runner = world.runner("cpu-memory", user="nobody")
+    runner._submitter = world.client("nobody")
+    with pytest.raises(SlurmError, match="Invalid account"):
+        runner.run()
+    world.run()
+
+    assert world.values() == {"cpu-0": [5000]}
+
+
+def test_a_node_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0", "other-0")
+    for name in ("cpu-7", "other-0"):
+        with pytest.raises(ValueError, match=f"--node {name}: no node that Slurm knows"):
+            world.run(nodes=[name])
+
+
+def test_a_broken_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, good, "cpu-0")
+    world.run()
+    path = world.series / "cpu-memory" / "cpu-0.jsonl"
+    path.write_text("{\n")
+    with pytest.raises(ValueError, match=r"cpu-0\.jsonl: .*move the file away"):
+        world.run()
+    assert Series(world.series).nodes("cpu-memory") == ["cpu-0"]

@@ -1,0 +1,387 @@
+"""What is sent for each action, and what keeps an action from being carried out."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agents.reconciler.actions import (
+    Action,
+    Drain,
+    Forget,
+    Lift,
+    Mark,
+    Reboot,
+    Replace,
+    Requeue,
+    Restart,
+    Tell,
+    Unmark,
+    Withdraw,
+)
+from agents.reconciler.carry import Carrier, Kept, Place, run_hook
+from agents.reconciler.kubernetes import Api, KubernetesError
+from agents.reconciler.memory import Climb, Memory, MemoryUnknownError, dumps, loads
+from agents.reconciler.observed import CONDITION, REBOOT, UNHEALTHY, Condition, Machine
+from agents.reconciler.plan import Plan
+from agents.slurm import Client, SlurmError
+from tests.unit.agents.reconciler.things import NOW, READY, machine, moment
+
+Object = dict[str, Any]
+KEY = ("cpu-1", "gpu-xid")
+MEMORY = "/api/v1/namespaces/slurm/configmaps/memory"
+NODE = "/api/v1/nodes/machine-1"
+OURS = "slurmstack:check:disk: full"
+RECORDED = Path(__file__).parents[1] / "slurm/data/v0.0.42.json"
+RECORD: Object = json.loads(RECORDED.read_text())["nodes"]["nodes"][0]
+
+
+class World:
+    """Slurm and Kubernetes over HTTP: all that was asked, and answers that can be changed."""
+
+    def __init__(self, **record: Any) -> None:
+        self.record = record
+        self.refused: dict[str, Any] = {}
+        """Response or exception by method and path."""
+        self.changes: list[tuple[str, str, Any]] = []
+        """What was asked besides questions."""
+        self.remembered: list[str] = []
+        self.taints: list[Object] = []
+
+    def slurm(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path.partition("/v0.0.42/")[2]
+        if request.method != "GET":
+            self._note(request, path)
+        self._refuse(f"{request.method} {path}")
+        if path == "ping/":
+            return httpx.Response(200, json={"pings": []})
+        since = {"set": True, "infinite": False, "number": self.record.get("since", 0)}
+        record = {**RECORD, "state": ["IDLE"], "reason_changed_at": since, **self.record}
+        return httpx.Response(200, json={"nodes": [record], "errors": []})
+
+    def kubernetes(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path == MEMORY and request.method == "PATCH":
+            self.remembered.append(json.loads(request.content)["data"]["memory"])
+        elif request.method != "GET":
+            self._note(request, path)
+        if (answer := self._refuse(f"{request.method} {path}")) is not None:
+            return answer
+        found = {"metadata": {"resourceVersion": "9"}, "spec": {"taints": self.taints}}
+        return httpx.Response(200, json=found)
+
+    def _note(self, request: httpx.Request, path: str) -> None:
+        body = json.loads(request.content) if request.content else None
+        self.changes.append((request.method, path, body))
+
+    def _refuse(self, asked: str) -> httpx.Response | None:
+        answer = self.refused.get(asked)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def carrier(world: World, hook: Any = None) -> Carrier:
+    slurm = Client(
+        "http://rest", lambda: "t", transport=httpx.MockTransport(world.slurm), sleep=lambda _: None
+    )
+    api = Api("http://k", lambda: "t", transport=httpx.MockTransport(world.kubernetes))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "after"}
+    return Carrier(slurm, api, Place("slurm", "memory", owner), hook)
+
+
+def carry(
+    world: World,
+    *actions: Action,
+    memory: Memory | None = None,
+    on: Machine | None = None,
+    command: tuple[str, ...] = (),
+    hook: Any = None,
+) -> list[str]:
+    made = Plan(actions, memory or {}, (), 3, 3)
+    kept = Kept({}, "7", "")
+    machines = {"machine-1": on or machine("machine-1")}
+    return carrier(world, hook).carry(made, kept, machines, command)
+
+
+# --- Slurm ---------------------------------------------------------------------------------------
+
+
+def test_a_drain_is_written_where_there_is_none() -> None:
+    world = World()
+
+    assert carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m")) == []
+    body = {"state": ["DRAIN"], "reason": "slurmstack:kubernetes:cordoned: m"}
+    assert world.changes == [("POST", "node/cpu-1", body)]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"reason": "broken-fan", "state": ["IDLE", "DRAIN"]},
+        {"reason": "", "state": ["IDLE", "DRAIN"]},
+        {"reason": "somebody's note", "state": ["IDLE"]},
+        {"reason": OURS, "state": ["IDLE", "DRAIN"]},
+    ],
+)
+def test_who_has_drained_it_in_between_keeps_his_reason(record: Object) -> None:
+    world = World(**record)
+
+    (note,) = carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m"))
+    assert note.startswith("not done: cpu-1: drained: ")
+    assert world.changes == []
+
+
+LIFT = Lift("cpu-1", OURS, moment(NOW))
+
+
+def test_a_drain_is_lifted_that_is_as_it_was() -> None:
+    world = World(reason=OURS, state=["IDLE", "DRAIN"], since=NOW)
+
+    assert carry(world, LIFT) == []
+    assert world.changes == [("POST", "node/cpu-1", {"state": ["RESUME"]})]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"reason": "broken-fan", "state": ["IDLE", "DRAIN"], "since": NOW},
+        {"reason": OURS, "state": ["IDLE", "DRAIN"], "since": NOW + 1},
+        {"reason": OURS, "state": ["DOWN", "DRAIN"], "since": NOW},
+        {"reason": "", "state": ["IDLE"], "since": 0},
+    ],
+)
+def test_a_drain_that_is_another_by_now_is_not_lifted(record: Object) -> None:
+    world = World(**record)
+
+    assert len(carry(world, LIFT)) == 1
+    assert world.changes == []
+
+
+def test_a_lost_node_is_down_with_the_reason_that_it_had() -> None:
+    world = World(reason=OURS, state=["MIXED", "DRAIN", "NOT_RESPONDING"])
+
+    assert carry(world, Requeue("cpu-1", "as it was")) == []
+    assert world.changes == [("POST", "node/cpu-1", {"state": ["DOWN"], "reason": OURS})]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"reason": "broken-fan", "state": ["MIXED", "DRAIN", "NOT_RESPONDING"]},
+        {"reason": OURS, "state": ["MIXED", "DRAIN"]},
+    ],
+)
+def test_a_node_that_answers_again_or_is_another_s_is_not_declared_down(record: Object) -> None:
+    world = World(**record)
+
+    assert len(carry(world, Requeue("cpu-1", OURS))) == 1
+    assert world.changes == []
+
+
+def test_a_ghost_is_forgotten() -> None:
+    world = World()
+
+    carry(world, Forget("cpu-7"))
+    assert world.changes == [("DELETE", "node/cpu-7", None)]
+
+
+# --- Kubernetes ----------------------------------------------------------------------------------
+
+
+def test_a_pod_is_deleted_that_is_still_the_same() -> None:
+    world = World()
+
+    carry(world, Restart(KEY, "u1"), memory={KEY: Climb(1, NOW)})
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u1"}}
+    assert world.changes == [("DELETE", "/api/v1/namespaces/slurm/pods/cpu-1", options)]
+
+
+def test_a_reboot_is_asked_for_by_an_annotation_and_taken_back_by_none() -> None:
+    world = World()
+
+    carry(world, Reboot(KEY, "machine-1", "b1", NOW), memory={KEY: Climb(2, NOW)})
+    carry(world, Withdraw("machine-1"))
+    assert world.changes == [
+        ("PATCH", NODE, {"metadata": {"annotations": {REBOOT: f"b1 {NOW}"}}}),
+        ("PATCH", NODE, {"metadata": {"annotations": {REBOOT: None}}}),
+    ]
+
+
+REPLACE = Replace(KEY, "machine-1", "u3", "cloud://1")
+
+
+def test_a_machine_is_replaced_by_deleting_the_node_that_it_was() -> None:
+    world = World()
+
+    carry(world, REPLACE, memory={KEY: Climb(3, NOW)})
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u3"}}
+    assert world.changes == [("DELETE", NODE, options)]
+
+
+def test_a_command_replaces_it_where_the_settings_name_one() -> None:
+    called: list[tuple[list[str], Mapping[str, str]]] = []
+    world = World()
+
+    carry(
+        *(world, REPLACE),
+        memory={KEY: Climb(3, NOW)},
+        command=("replace", "--now"),
+        hook=lambda *call: called.append(call),
+    )
+    ((command, environment),) = called
+    assert command == ["replace", "--now"]
+    assert environment["PROVIDER_ID"] == "cloud://1"
+    assert environment["MACHINE"] == "machine-1"
+    assert world.changes == []
+
+
+def test_a_command_that_fails_is_told_and_counts_as_not_done() -> None:
+    world = World()
+
+    (note,) = carry(world, REPLACE, memory={KEY: Climb(3, NOW)}, command=("false",))
+    assert "reconciler.replace" in note
+    assert not loads(world.remembered[-1])[KEY].done
+
+
+def test_the_hook_ends_well_or_raises() -> None:
+    run_hook(["sh", "-c", 'test "$MACHINE" = m'], {"MACHINE": "m"})
+    with pytest.raises(subprocess.CalledProcessError):
+        run_hook(["sh", "-c", "exit 3"], {})
+
+
+TAINT = {"key": UNHEALTHY, "effect": "NoSchedule"}
+OTHER = {"key": "gpu", "effect": "NoSchedule"}
+
+
+def test_a_machine_is_marked_by_a_condition_and_a_taint_beside_those_of_others() -> None:
+    world = World()
+    world.taints = [OTHER]
+
+    assert carry(world, Mark("machine-1", "Xid"), on=machine("machine-1", taints=(OTHER,))) == []
+    (_, status, condition), (_, node, taints) = world.changes
+    (made,) = condition["status"]["conditions"]
+    assert (status, node) == (f"{NODE}/status", NODE)
+    assert (made["type"], made["status"], made["message"]) == (CONDITION, "True", "Xid")
+    assert taints["spec"]["taints"] == [OTHER, TAINT]
+    assert taints["metadata"] == {"resourceVersion": "9"}, "of no later version"
+
+
+def test_a_mark_is_taken_away_and_nothing_of_others() -> None:
+    conditions = {**READY, CONDITION: Condition("True")}
+    world = World()
+    world.taints = [OTHER, TAINT]
+
+    carry(
+        world,
+        Unmark("machine-1"),
+        on=machine("machine-1", taints=(OTHER, TAINT), conditions=conditions),
+    )
+    (_, _, taints), (_, _, condition) = world.changes
+    assert taints["spec"]["taints"] == [OTHER]
+    assert condition == {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
+
+
+def test_taints_that_have_changed_in_between_are_left_for_the_next_pass() -> None:
+    world = World()
+    world.taints = [OTHER]
+
+    (note,) = carry(world, Mark("machine-1", "Xid"))
+    assert "its taints have changed" in note
+    assert [path for _, path, _ in world.changes] == [f"{NODE}/status"]
+
+
+def test_a_person_is_told_by_an_event() -> None:
+    world = World()
+
+    carry(world, Tell(KEY, "Xid 79"), memory={KEY: Climb(4, NOW)})
+    ((_, path, event),) = world.changes
+    assert path == "/api/v1/namespaces/slurm/events"
+    assert (event["type"], event["reason"]) == ("Warning", "PersonNeeded")
+    assert event["message"] == "cpu-1: a person is needed: gpu-xid: Xid 79"
+    about = {"apiVersion": "batch/v1", "kind": "Job", "name": "after", "namespace": "slurm"}
+    assert event["involvedObject"] == about
+
+
+def test_the_report_is_left_on_the_job() -> None:
+    world = World()
+
+    carrier(world).annotate_job("all is well")
+    annotation = {"metadata": {"annotations": {"slurmstack.dev/report": "all is well"}}}
+    assert world.changes == [("PATCH", "/apis/batch/v1/namespaces/slurm/jobs/after", annotation)]
+
+
+# --- What is remembered, and what goes wrong -----------------------------------------------------
+
+BEGUN: Memory = {KEY: Climb(1, NOW, target="u1")}
+
+
+def test_a_step_is_remembered_before_it_is_taken_and_as_done_when_it_was() -> None:
+    world = World()
+
+    carry(world, Restart(KEY, "u1"), memory=BEGUN)
+    before, after = map(loads, world.remembered)
+    assert (before[KEY].done, after[KEY].done) == (False, True)
+
+
+def test_nothing_is_done_where_another_has_remembered_something_in_between() -> None:
+    world = World()
+    world.refused[f"PATCH {MEMORY}"] = httpx.Response(409, json={"message": "modified"})
+
+    with pytest.raises(KubernetesError, match="409"):
+        carry(world, Restart(KEY, "u1"), Forget("cpu-7"), memory=BEGUN)
+    assert world.changes == []
+
+
+def test_nothing_is_written_where_nothing_has_changed() -> None:
+    world = World()
+
+    carry(world, Forget("cpu-7"))
+    assert world.remembered == []
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_an_action_that_was_overtaken_is_told_and_the_others_are_done(status: int) -> None:
+    world = World()
+    path = "/api/v1/namespaces/slurm/pods/cpu-1"
+    world.refused[f"DELETE {path}"] = httpx.Response(status, json={"message": "it is another"})
+
+    (note,) = carry(world, Restart(KEY, "u1"), Withdraw("machine-1"), memory=BEGUN)
+    assert "it is another" in note
+    assert [path for _, path, _ in world.changes][-1] == NODE
+    assert not loads(world.remembered[-1])[KEY].done
+
+
+def test_where_slurm_falls_silent_nothing_further_is_done() -> None:
+    world = World()
+    world.refused["GET node/cpu-1"] = httpx.ConnectError("gone")
+
+    with pytest.raises(SlurmError, match="unreachable"):
+        carry(world, Drain("cpu-1", OURS), Withdraw("machine-1"))
+    assert world.changes == []
+
+
+def test_where_kubernetes_refuses_a_right_nothing_further_is_done() -> None:
+    world = World()
+    world.refused[f"PATCH {NODE}"] = httpx.Response(403, json={"message": "forbidden"})
+
+    with pytest.raises(KubernetesError, match="403"):
+        carry(world, Withdraw("machine-1"), Forget("cpu-7"))
+    assert [method for method, _, _ in world.changes] == ["PATCH"]
+
+
+def test_what_is_remembered_is_read_as_it_was_written() -> None:
+    memory = {KEY: Climb(2, NOW, True, "b1", NOW + 1), ("cpu-2", "pod"): Climb(0, NOW)}
+
+    assert loads(dumps(memory)) == memory
+    assert loads("") == {}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"node": "a"}', '{"node":"a","cause":"b","x":1}'])
+def test_from_what_is_no_memory_nothing_is_concluded(text: str) -> None:
+    with pytest.raises(MemoryUnknownError):
+        loads(text)

@@ -1,0 +1,234 @@
+"""How Kubernetes is asked, and what its answers are read as."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from agents.reconciler import kubernetes, observed
+from agents.reconciler.kubernetes import Api, KubernetesError
+from agents.reconciler.observed import CONDITION, Condition, observe
+from agents.slurm import Client, Node
+from components import conventions as c
+from tests.unit.agents.reconciler.things import node
+
+Object = dict[str, Any]
+
+
+class Cluster:
+    """Answers from a table of paths, and keeps what it was asked."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.asked: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answer = self.answers[request.url.path.rpartition("/")[2]]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, list):
+            answer = answer.pop(0)
+        return answer if isinstance(answer, httpx.Response) else httpx.Response(200, json=answer)
+
+
+def api(cluster: Cluster) -> Api:
+    return Api("http://kubernetes", lambda: "token", transport=httpx.MockTransport(cluster))
+
+
+def test_labels_and_names_are_those_that_the_graph_gives() -> None:
+    assert f"{c.DOMAIN}/component={c.WORKER}" == f"{observed.COMPONENT}={observed.WORKER}"
+    assert f"app.kubernetes.io/name={c.PROJECT}" == observed.OURS
+    assert observed.UNHEALTHY == c.TAINT_UNHEALTHY
+    assert f"{observed.DOMAIN}/report" == c.ANNOTATION_REPORT
+
+
+def test_a_list_is_asked_for_in_pages_to_its_end() -> None:
+    pages = [
+        {"items": [{"n": 1}], "metadata": {"continue": "next"}},
+        {"items": [{"n": 2}], "metadata": {}},
+    ]
+    cluster = Cluster(nodes=pages)
+
+    assert list(api(cluster).items("/api/v1/nodes", labelSelector="a=b")) == [{"n": 1}, {"n": 2}]
+    first, second = (dict(request.url.params) for request in cluster.asked)
+    assert first == {"limit": "500", "labelSelector": "a=b"}
+    assert second == {**first, "continue": "next"}
+    assert cluster.asked[0].headers["Authorization"] == "Bearer token"
+
+
+GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue token has expired"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (httpx.ConnectError("no way"), "no way; see that the API server runs"),
+        (httpx.ReadTimeout("slow"), "slow; see that the API server runs"),
+        (httpx.Response(403, json={"message": "nodes is forbidden"}), "forbidden; deploy again"),
+        (httpx.Response(503, text="down"), "no JSON"),
+        (httpx.Response(200, text="<html>"), "no JSON"),
+        (httpx.Response(200, json=[]), "HTTP 200"),
+        (GONE, "410 The continue token has expired"),
+    ],
+)
+def test_what_cannot_be_asked_says_so_in_one_line(answer: Any, said: str) -> None:
+    with pytest.raises(KubernetesError) as caught:
+        list(api(Cluster(nodes=answer)).items("/api/v1/nodes"))
+
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("Kubernetes: GET /api/v1/nodes: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_token_that_cannot_be_read_is_no_answer() -> None:
+    def token() -> str:
+        raise FileNotFoundError("token")
+
+    with pytest.raises(KubernetesError):
+        Api("http://k", token, transport=httpx.MockTransport(Cluster())).ask("GET", "/x")
+
+
+def test_outside_of_a_cluster_there_are_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    with pytest.raises(KubernetesError, match="no pod with a service account"):
+        kubernetes.in_cluster()
+
+
+# --- What is read --------------------------------------------------------------------------------
+
+POD: Object = {
+    "metadata": {
+        "name": "cpu-1",
+        "uid": "u1",
+        "labels": {"slurmstack.dev/component": "worker"},
+        "deletionTimestamp": "2026-01-01T00:01:00Z",
+    },
+    "spec": {
+        "nodeName": "m1",
+        "containers": [{"name": "slurmd", "env": [{"name": "NODE_CONF", "value": "CPUs=2"}]}],
+    },
+    "status": {
+        "phase": "Running",
+        "startTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
+}
+PENDING: Object = {
+    "metadata": {"name": "login-0", "uid": "u2", "labels": {"slurmstack.dev/component": "login"}},
+    "spec": {"containers": [{"name": "sshd"}]},
+    "status": {"phase": "Pending"},
+}
+MACHINE: Object = {
+    "metadata": {
+        "name": "m1",
+        "uid": "u3",
+        "resourceVersion": "7",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "annotations": {"a": "b"},
+    },
+    "spec": {
+        "unschedulable": True,
+        "providerID": "cloud://1",
+        "taints": [{"key": "slurmstack.dev/unhealthy", "effect": "NoSchedule"}],
+    },
+    "status": {
+        "nodeInfo": {"bootID": "b1"},
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "Unknown",
+                "reason": "NodeStatusUnknown",
+                "message": "Kubelet stopped posting node status.",
+                "lastTransitionTime": "2026-01-01T00:00:10Z",
+            }
+        ],
+    },
+}
+NEW_YEAR = 1_767_225_600.0
+
+
+class Slurm(Client):
+    def __init__(self, *nodes: Node) -> None:
+        self._nodes = nodes
+
+    def nodes(self) -> tuple[Node, ...]:
+        return self._nodes
+
+
+def look(pods: list[Object], machines: list[Object]) -> tuple[observed.Observed, Cluster]:
+    cluster = Cluster(pods={"items": pods}, nodes={"items": machines})
+    return observe(Slurm(node("cpu-1")), api(cluster), "slurm"), cluster
+
+
+def test_pods_machines_and_records_are_read() -> None:
+    seen, _ = look([POD, PENDING], [MACHINE])
+
+    pod, pending = seen.pods.values()
+    assert (pod.machine, pod.is_worker, pod.is_ready, pod.conf) == ("m1", True, True, "CPUs=2")
+    assert (pod.started, pod.leaves) == (NEW_YEAR, NEW_YEAR + 60)
+    assert (pending.machine, pending.is_worker, pending.is_ready) == ("", False, False)
+    assert (pending.started, pending.leaves, pending.why) == (0.0, None, "its phase is Pending")
+    machine = seen.machines["m1"]
+    assert (machine.uid, machine.version, machine.boot) == ("u3", "7", "b1")
+    assert (machine.provider, machine.is_cordoned) == ("cloud://1", True)
+    assert machine.is_tainted
+    assert machine.conditions["Ready"] == Condition(
+        "Unknown", "NodeStatusUnknown: Kubelet stopped posting node status.", NEW_YEAR + 10
+    )
+    assert machine.mark is None
+    assert seen.records == {"cpu-1": node("cpu-1")}
+
+
+def test_our_own_condition_is_a_machine_s_mark() -> None:
+    mark = {"type": CONDITION, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    seen, _ = look([POD], [{**MACHINE, "status": {"conditions": [mark]}}])
+
+    assert seen.machines["m1"].mark == Condition("True", "", NEW_YEAR)
+
+
+def waiting(reason: str) -> Object:
+    return {"name": "join", "state": {"waiting": {"reason": reason, "message": "back-off"}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]},
+            "0/3 nodes",
+        ),
+        ({"initContainerStatuses": [waiting("CrashLoopBackOff")]}, "join: CrashLoopBackOff"),
+        ({"containerStatuses": [waiting("ImagePullBackOff")]}, "join: ImagePullBackOff back-off"),
+        ({"containerStatuses": [waiting("PodInitializing")]}, "its phase is Pending"),
+        ({"phase": "Running"}, "slurmd is not ready"),
+    ],
+)
+def test_why_a_pod_is_not_ready_is_told(status: Object, why: str) -> None:
+    seen, _ = look([{**POD, "status": status}], [MACHINE])
+
+    assert seen.pods["cpu-1"].why.startswith(why)
+
+
+def test_the_number_of_requests_does_not_grow_with_the_nodes() -> None:
+    few = look([POD], [MACHINE])[1]
+    many = look([POD] * 400, [MACHINE] * 400)[1]
+
+    assert len(few.asked) == len(many.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("pods", "machines"),
+    [
+        ([{"metadata": {}}], [MACHINE]),
+        ([POD], [{"metadata": {"name": "m1"}}]),
+        ([POD], []),
+        ([POD], [{**MACHINE, "status": {"conditions": [{}]}}]),
+    ],
+)
+def test_from_a_part_or_from_something_else_nothing_is_concluded(
+    pods: list[Object], machines: list[Object]
+) -> None:
+    with pytest.raises(KubernetesError):
+        look(pods, machines)

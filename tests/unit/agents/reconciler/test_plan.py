@@ -1,0 +1,478 @@
+"""What is done about what is found."""
+
+from dataclasses import replace
+
+import pytest
+
+from agents.reconciler.actions import (
+    Action,
+    Drain,
+    Lift,
+    Mark,
+    Reboot,
+    Replace,
+    Requeue,
+    Restart,
+    Tell,
+    Unmark,
+    Withdraw,
+)
+from agents.reconciler.memory import Climb, Memory
+from agents.reconciler.observed import CONDITION, REBOOT, UNHEALTHY, Condition, Machine, Observed
+from agents.reconciler.plan import Plan, plan
+from agents.reconciler.report import IN_SERVICE, OUT, PERSON, code, text
+from agents.reconciler.wanted import Wanted
+from tests.unit.agents.reconciler.things import (
+    NOW,
+    READY,
+    drained,
+    evidence,
+    machine,
+    moment,
+    node,
+    observed,
+    pod,
+    wanted,
+)
+
+DEAD = {"Ready": Condition("Unknown", "kubelet is silent")}
+SINCE = NOW - 100
+
+
+def actions(
+    seen: Observed, asked: Wanted | None = None, memory: Memory | None = None
+) -> list[Action]:
+    return list(plan(seen, asked or wanted(), memory or {}, NOW).actions)
+
+
+def test_where_all_is_well_there_is_nothing_to_do_and_nothing_to_remember() -> None:
+    made = plan(observed(), wanted(), {}, NOW)
+
+    assert (made.actions, made.memory, made.out) == ((), {}, ())
+    assert code(made) == IN_SERVICE
+    assert text(made) == "3 of 3 nodes are in service"
+
+
+# --- Drains --------------------------------------------------------------------------------------
+
+
+def test_what_kubernetes_says_of_a_machine_drains_the_node_on_it() -> None:
+    seen = observed(machine("machine-1", is_cordoned=True))
+
+    reason = "slurmstack:kubernetes:cordoned: machine machine-1"
+    assert actions(seen) == [Drain("cpu-1", reason)]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        drained("cpu-1", "broken-fan"),
+        drained("cpu-1", ""),
+        drained("cpu-1", "slurmstack:leave"),
+        drained("cpu-1", "slurmstack:check:gpu-xid: 79"),
+        node("cpu-1", "DOWN", reason="taken by ada"),
+        node("cpu-1", reason="a note of somebody's"),
+    ],
+)
+def test_no_reason_is_overwritten(record: object) -> None:
+    seen = observed(machine("machine-1", is_cordoned=True), record)  # type: ignore[arg-type]
+
+    assert not [one for one in actions(seen) if isinstance(one, Drain)]
+
+
+def test_a_node_that_leaves_is_let_go() -> None:
+    seen = observed(machine("machine-1", is_cordoned=True), pod("cpu-1", leaves=NOW + 60))
+
+    assert actions(seen) == []
+
+
+def test_a_node_whose_pod_cannot_leave_a_dead_machine_is_drained() -> None:
+    seen = observed(machine("machine-1", conditions=DEAD), pod("cpu-1", leaves=NOW + 60))
+
+    assert [type(one) for one in actions(seen)] == [Drain]
+
+
+def test_a_drain_that_may_be_lifted_is_lifted_as_it_was_seen() -> None:
+    reason = "slurmstack:check:disk: full"
+    seen = observed(drained("cpu-1", reason, extra=evidence(SINCE + 1)))
+
+    made = plan(seen, wanted(), {}, NOW)
+    assert made.actions == (Lift("cpu-1", reason, moment(SINCE)),)
+    assert made.out[0].doing == "comes back now"
+
+
+def all_cordoned(replicas: int) -> Observed:
+    machines = (machine(f"machine-{i}", is_cordoned=True) for i in range(replicas))
+    return observed(*machines, replicas=replicas)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "share", "most"), [(10, 0.1, 1), (10, 0.35, 3), (3, 0.1, 1), (4, 1.0, 4)]
+)
+def test_no_more_than_the_share_is_drained_and_the_others_are_told(
+    replicas: int, share: float, most: int
+) -> None:
+    made = plan(all_cordoned(replicas), wanted(replicas, share=share), {}, NOW)
+
+    assert len(made.actions) == most
+    assert [out.needs_person for out in made.out].count(True) == replicas - most
+    assert code(made) == (PERSON if most < replicas else OUT)
+
+
+def test_what_is_out_by_us_counts_and_what_others_took_out_does_not() -> None:
+    cordon = "slurmstack:kubernetes:cordoned: machine machine-0"
+    ours, theirs = drained("cpu-0", cordon), drained("cpu-0", "broken-fan")
+    seen = [machine("machine-0", is_cordoned=True), machine("machine-1", is_cordoned=True)]
+
+    assert actions(observed(*seen, ours), wanted(share=0.1)) == []
+    assert len(actions(observed(*seen, theirs), wanted(share=0.1))) == 1
+
+
+def test_dead_machines_come_first() -> None:
+    seen = observed(machine("machine-0", is_cordoned=True), machine("machine-1", conditions=DEAD))
+
+    (drain,) = actions(seen, wanted(share=0.1))
+    assert str(drain).startswith("cpu-1: drained: slurmstack:kubernetes:not-ready: ")
+
+
+# --- Jobs of a lost node -------------------------------------------------------------------------
+
+LOST = drained(
+    *("cpu-1", "slurmstack:kubernetes:not-ready: x", "MIXED", "DRAIN", "NOT_RESPONDING"),
+    alloc_cpus=2,
+)
+
+
+def test_jobs_of_a_node_that_neither_answers_are_requeued() -> None:
+    seen = observed(machine("machine-1", conditions=DEAD), LOST)
+
+    assert actions(seen) == [Requeue("cpu-1", LOST.reason)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"alloc_cpus": 0},
+        {"state": frozenset({"MIXED", "DRAIN"})},
+        {"state": frozenset({"DOWN", "DRAIN", "NOT_RESPONDING"})},
+        {"reason": "broken-fan"},
+    ],
+)
+def test_jobs_are_left_alone_where_slurmd_answers_or_the_drain_is_another_s(
+    fields: dict[str, object],
+) -> None:
+    seen = observed(machine("machine-1", conditions=DEAD), LOST.model_copy(update=fields))
+
+    assert actions(seen) == []
+
+
+def test_jobs_are_left_alone_where_the_machine_is_well() -> None:
+    assert not [one for one in actions(observed(LOST)) if isinstance(one, Requeue)]
+
+
+# --- Marks on machines ---------------------------------------------------------------------------
+
+XID = "slurmstack:check:gpu-xid: Xid 79"
+FAILED = evidence(NOW - 10, failed=["gpu-xid"])
+BROKEN = drained("cpu-1", XID, extra=FAILED)
+TAINT = {"key": UNHEALTHY, "effect": "NoSchedule"}
+MARK = {**READY, CONDITION: Condition("True", "", NOW - 50)}
+MARKED = machine("machine-1", taints=(TAINT,), conditions=MARK)
+
+
+def marks(seen: Observed) -> list[Action]:
+    return [one for one in actions(seen) if isinstance(one, Mark | Unmark)]
+
+
+def test_a_drain_for_hardware_marks_the_machine_once() -> None:
+    assert marks(observed(BROKEN)) == [Mark("machine-1", f"cpu-1: {XID}")]
+    assert marks(observed(BROKEN, MARKED)) == []
+
+
+@pytest.mark.parametrize(
+    "half", [replace(MARKED, taints=()), replace(MARKED, conditions=READY)], ids=["cond", "taint"]
+)
+def test_half_a_mark_is_completed(half: Machine) -> None:
+    assert marks(observed(BROKEN, half)) == [Mark("machine-1", f"cpu-1: {XID}")]
+
+
+def test_a_drain_for_something_else_marks_nothing() -> None:
+    full = drained("cpu-1", "slurmstack:check:disk: full", extra=evidence(NOW, failed=["disk"]))
+
+    assert marks(observed(full)) == []
+    assert marks(observed(drained("cpu-1", "gpu-xid"))) == []
+
+
+def test_a_drain_that_has_moved_with_its_pod_marks_no_machine_before_the_check_fails_there() -> (
+    None
+):
+    moved = pod("cpu-1", machine="machine-0", started=NOW - 5)
+
+    assert marks(observed(BROKEN, moved)) == []
+
+
+def test_the_mark_goes_when_a_node_on_the_machine_has_passed_and_is_in_service() -> None:
+    well = node("cpu-1", extra=evidence(NOW - 10))
+
+    assert marks(observed(well, MARKED)) == [Unmark("machine-1")]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        node("cpu-1", extra=evidence(NOW - 60)),
+        node("cpu-1"),
+        node("cpu-1", extra=FAILED),
+        drained("cpu-1", "broken-fan", extra=evidence(NOW - 10)),
+    ],
+)
+def test_the_mark_stays_until_checks_have_passed_there(record: object) -> None:
+    assert marks(observed(record, MARKED)) == []  # type: ignore[arg-type]
+
+
+def test_another_s_condition_and_taint_are_no_mark() -> None:
+    theirs = machine("machine-1", taints=({"key": "other", "effect": "NoSchedule"},))
+
+    assert marks(observed(theirs, node("cpu-1", extra=evidence(NOW)))) == []
+
+
+# --- The ladder ----------------------------------------------------------------------------------
+
+FULL = ("recheck", "restart", "reboot", "replace")
+KEY = ("cpu-1", "gpu-xid")
+ASKED = wanted(ladders={"gpu-xid": FULL})
+
+
+def step(memory: Memory, seen: Observed | None = None, at: int = NOW) -> Plan:
+    return plan(seen or observed(BROKEN, MARKED), ASKED, memory, at)
+
+
+def climbed(made: Plan) -> Climb:
+    return made.memory[KEY]
+
+
+def carried(made: Plan) -> dict[tuple[str, str], Climb]:
+    """What is remembered once all has been carried out."""
+    return {key: replace(climb, done=True) for key, climb in made.memory.items()}
+
+
+def test_a_fault_is_looked_at_again_first() -> None:
+    made = step({})
+
+    assert made.actions == ()
+    assert climbed(made) == Climb(0, NOW, done=True)
+    assert code(made) == OUT
+
+
+def test_each_step_follows_when_the_one_before_has_had_its_time_twice_as_long_each() -> None:
+    memory: Memory = carried(step({}))
+    at, taken = NOW, []
+    for rung, kind in enumerate((Restart, Reboot, Replace, Tell)):
+        patience = ASKED.back_off * 2**rung
+        assert not step(memory, at=at + patience - 1).actions or kind is Replace
+        at += patience
+        made = step(memory, at=at)
+        taken += [one for one in made.actions if isinstance(one, kind)]
+        memory = carried(made)
+
+    assert [type(one) for one in taken] == [Restart, Reboot, Replace, Tell]
+    assert step(memory, at=at + 1_000_000).actions == (), "it has been told"
+    assert code(step(memory, at=at + 1)) == PERSON
+
+
+def test_a_step_is_taken_on_what_was_seen() -> None:
+    def at_rung(rung: int) -> Action:
+        made = step({KEY: Climb(rung - 1, 0, done=True, target="x")})
+        return made.actions[-1]
+
+    assert at_rung(1) == Restart(KEY, "cpu-1-uid")
+    assert at_rung(2) == Reboot(KEY, "machine-1", "machine-1-boot", NOW)
+    assert at_rung(3) == Replace(KEY, "machine-1", "machine-1-uid", "cloud://machine-1")
+    assert at_rung(4) == Tell(KEY, "Xid 79")
+
+
+BEGUN = Climb(1, NOW - 10, done=False, target="cpu-1-uid")
+
+
+def test_a_step_that_was_not_carried_out_is_taken_again() -> None:
+    made = step({KEY: BEGUN})
+
+    assert made.actions == (Restart(KEY, "cpu-1-uid"),)
+    assert climbed(made) == BEGUN
+
+
+def test_a_step_that_was_carried_out_unheard_is_not_taken_again() -> None:
+    restarted = pod("cpu-1", uid="another", started=NOW - 5)
+
+    made = step({KEY: BEGUN}, observed(BROKEN, MARKED, restarted))
+
+    assert made.actions == ()
+    assert climbed(made).done
+
+
+def test_a_restart_waits_for_jobs() -> None:
+    busy = BROKEN.model_copy(update={"alloc_cpus": 1})
+
+    made = step({KEY: Climb(0, 0, done=True)}, observed(busy, MARKED))
+
+    assert made.actions == ()
+    assert made.out[0].doing == "restart: waits for its jobs"
+
+
+OVER = {KEY: Climb(1, 0, done=True, target="x")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (BROKEN.model_copy(update={"alloc_cpus": 1}), "waits for the jobs of cpu-1"),
+        (pod("cpu-2", machine="machine-1"), "cpu-2 is not drained"),
+        (pod("cpu-9", machine="machine-1"), "cpu-9 is on its machine"),
+        (pod("login-0", machine="machine-1", is_worker=False), "login-0 is on its machine"),
+    ],
+)
+def test_no_machine_is_rebooted_that_is_in_use(changed: object, told: str) -> None:
+    made = step(OVER, observed(BROKEN, MARKED, changed))  # type: ignore[arg-type]
+
+    assert made.actions == ()
+    assert f"reboot: {told}" in [out.doing for out in made.out]
+
+
+def test_a_node_that_nobody_drained_is_not_rebooted() -> None:
+    refused = node("cpu-1", "IDLE", "INVALID_REG")
+    memory = {("cpu-1", "size"): Climb(0, 0, done=True)}
+
+    made = plan(observed(refused), wanted(ladders={"size": ["recheck", "reboot"]}), memory, NOW)
+
+    assert made.actions == ()
+    assert made.out[0].needs_person
+
+
+def test_a_new_machine_is_not_replaced() -> None:
+    new = replace(MARKED, created=NOW - 60)
+
+    made = step({KEY: Climb(2, 0, done=True, target="x")}, observed(BROKEN, new))
+
+    assert made.actions == ()
+    assert made.out[0].doing == "replace: machine machine-1 is only 60 s old"
+
+
+def test_no_more_nodes_are_repaired_at_once_than_may_be_out() -> None:
+    broken = [drained(f"cpu-{i}", XID, extra=FAILED) for i in range(3)]
+    memory = {(f"cpu-{i}", "gpu-xid"): Climb(0, 0, done=True) for i in range(3)}
+
+    made = plan(observed(*broken), wanted(share=0.4), memory, NOW)
+    restarts = [one for one in made.actions if isinstance(one, Restart)]
+    assert len(restarts) == 1
+    again = plan(observed(*broken), wanted(share=0.4), carried(made), NOW + 60)
+    assert not [one for one in again.actions if isinstance(one, Restart)]
+
+
+def test_of_a_node_with_two_causes_one_is_repaired_at_a_time() -> None:
+    away = pod("cpu-1", is_ready=False)
+    memory = {KEY: Climb(0, 0, done=True), ("cpu-1", "pod"): Climb(0, 0, done=True)}
+
+    made = step(memory, observed(BROKEN, MARKED, away))
+
+    assert len(made.actions) == 1
+    assert {out.doing for out in made.out} >= {"restart: waits for the repair for gpu-xid"}
+
+
+@pytest.mark.parametrize(
+    ("cause", "seen", "in_vain"),
+    [
+        ("not-ready", observed(machine("machine-1", conditions=DEAD)), {Restart, Reboot}),
+        (
+            "unscheduled",
+            observed(pod("cpu-1", is_ready=False, machine="")),
+            {Restart, Reboot, Replace},
+        ),
+    ],
+)
+def test_what_cannot_help_is_left_out(
+    cause: str, seen: Observed, in_vain: set[type[Action]]
+) -> None:
+    memory: Memory = {}
+    asked = wanted(ladder=FULL)
+    taken: set[type[Action]] = set()
+    for at in range(NOW, NOW + 10_000, 100):
+        made = plan(seen, asked, memory, at)
+        memory, taken = carried(made), taken | {type(one) for one in made.actions}
+
+    assert Tell in taken
+    assert not taken & in_vain
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        observed(drained("cpu-1", "broken-fan")),
+        observed(BROKEN, MARKED, replace(MARKED, is_cordoned=True)),
+    ],
+    ids=["another's drain", "a cordon"],
+)
+def test_what_a_person_has_in_hand_is_not_repaired_and_not_forgotten(seen: Observed) -> None:
+    memory = {KEY: Climb(0, 0, done=True)}
+
+    made = step(memory, seen)
+
+    assert not [one for one in made.actions if isinstance(one, Restart)]
+    assert made.memory == memory
+
+
+def test_a_cause_that_is_gone_is_remembered_for_its_time_and_then_forgotten() -> None:
+    memory = {KEY: Climb(1, NOW - 10, done=True, target="x")}
+
+    gone = step(memory, observed())
+    assert climbed(gone).gone == NOW
+    assert step(gone.memory, observed(), NOW + ASKED.remember - 1).memory == gone.memory
+    assert step(gone.memory, observed(), NOW + ASKED.remember).memory == {}
+
+
+def test_a_fault_that_comes_back_goes_on_with_the_next_step() -> None:
+    made = step({KEY: Climb(0, NOW - 1000, done=True, gone=NOW - 500)})
+
+    assert made.actions == (Restart(KEY, "cpu-1-uid"),)
+
+
+def test_a_node_that_is_late_again_is_given_its_time_again() -> None:
+    key = ("cpu-1", "pod")
+    memory = {key: Climb(1, NOW - 9000, done=True, target="old", gone=NOW - 8000)}
+
+    made = plan(observed(pod("cpu-1", is_ready=False)), wanted(), memory, NOW)
+
+    assert made.actions == ()
+    assert made.memory[key] == Climb(1, NOW, done=True)
+
+
+def test_what_is_remembered_of_nodes_that_are_not_wanted_is_dropped() -> None:
+    assert plan(observed(), wanted(), {("cpu-7", "pod"): Climb(0, NOW)}, NOW).memory == {}
+
+
+# --- Requests for a reboot -----------------------------------------------------------------------
+
+REQUESTED = replace(MARKED, annotations={REBOOT: f"machine-1-boot {NOW - 60}"})
+REBOOTING = {KEY: Climb(2, NOW - 60, done=True, target="machine-1-boot")}
+
+
+def test_a_request_for_a_reboot_stays_while_it_has_its_time() -> None:
+    assert step(REBOOTING, observed(BROKEN, REQUESTED)).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("memory", "seen"),
+    [
+        (REBOOTING, observed(BROKEN, replace(REQUESTED, boot="another"))),
+        (REBOOTING, observed(BROKEN.model_copy(update={"alloc_cpus": 1}), REQUESTED)),
+        (REBOOTING, observed(drained("cpu-1", "broken-fan"), REQUESTED)),
+        (REBOOTING, observed(REQUESTED)),
+        ({}, observed(REQUESTED)),
+    ],
+    ids=["it has rebooted", "jobs came", "a person came", "it is well", "nobody asked"],
+)
+def test_a_request_for_a_reboot_is_withdrawn_when_it_is_over(
+    memory: Memory, seen: Observed
+) -> None:
+    made = step(memory, seen)
+
+    assert [one for one in made.actions if isinstance(one, Withdraw)] == [Withdraw("machine-1")]

@@ -1,0 +1,221 @@
+"""Random sequences of failures, repairs, foreign drains, restarts and silences.
+
+What must hold at each step is asserted by the world itself; see world.py.
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agents.drains import KUBERNETES
+from agents.reconciler.__main__ import PROBLEMS, Reconciler
+from agents.reconciler.carry import Place
+from agents.reconciler.memory import loads
+from agents.reconciler.observed import REBOOT
+from tests.unit.agents.reconciler.things import wanted
+from tests.unit.agents.reconciler.world import (
+    Box,
+    FakeApi,
+    FakeSlurm,
+    KilledError,
+    World,
+    is_marked,
+)
+
+SEQUENCES = 2000
+BATCHES = 20
+"""Tests that they are dealt out to, so that a failure names its seed early."""
+LADDER = ["recheck", "restart", "reboot", "replace"]
+Event = Callable[[World, Box, random.Random], object]
+
+
+def settings(nodes: int, share: float) -> str:
+    asked = wanted(nodes, share=share, ladder=LADDER, replace_age=0)
+    content = json.loads(asked.model_dump_json())
+    return json.dumps(content)
+
+
+def reconciler(world: World, path: Path) -> Reconciler:
+    """One that has just started: it knows what is kept in the world, and nothing else."""
+    place = Place("slurm", "memory", {"kind": "Deployment", "name": "reconciler"})
+    return Reconciler(FakeSlurm(world), FakeApi(world), place, path, lambda: world.now)
+
+
+def break_it(world: World, box: Box, _: random.Random) -> None:
+    if not box.fault:
+        box.fault, box.fault_since = True, world.now
+
+
+def mend_it(_world: World, box: Box, _: random.Random) -> None:
+    box.fault = False
+
+
+def cordon(_world: World, box: Box, chance: random.Random) -> None:
+    box.is_cordoned = chance.random() < 0.5
+
+
+def press(_world: World, box: Box, chance: random.Random) -> None:
+    box.has_pressure = chance.random() < 0.5
+
+
+def look(world: World, path: Path, chance: random.Random) -> None:
+    """A pass, which may be cut short anywhere."""
+    world.calls = 0
+    cut = chance.randint(1, 40)
+    match chance.randrange(6):
+        case 0:
+            world.killed_at = cut
+        case 1:
+            world.slurm_silent_at = chance.choice([1, cut])
+        case 2:
+            world.kubernetes_silent_at = chance.choice([1, cut])
+    try:
+        reconciler(world, path).look()
+    except (KilledError, *PROBLEMS):
+        pass
+    finally:
+        world.killed_at = world.slurm_silent_at = world.kubernetes_silent_at = None
+
+
+EVENTS: list[Event] = [
+    break_it,
+    break_it,
+    mend_it,
+    mend_it,
+    cordon,
+    press,
+    lambda world, box, _: world.run_checks(box),
+    lambda world, box, _: world.foreign_drain(box),
+    lambda world, box, _: world.foreign_resume(box),
+    lambda world, box, _: world.begin_job(box),
+    lambda _world, box, __: setattr(box, "jobs", 0),
+    lambda world, box, _: world.fall_silent(box),
+    lambda _world, box, __: setattr(box, "is_silent", True),
+    lambda world, box, _: world.come_back(box),
+    lambda world, box, _: world.come_back(box),
+    lambda world, box, _: world.time_out(box),
+    lambda world, box, _: world.lose_pod(box),
+    lambda world, _, __: world.kubelet_makes_pods(),
+]
+
+
+def disturb(world: World, path: Path, chance: random.Random) -> None:
+    boxes = list(world.boxes.values())
+    for _ in range(15):
+        for _ in range(chance.randint(0, 3)):
+            chance.choice(EVENTS)(world, chance.choice(boxes), chance)
+        world.now += chance.choice([1, 60, 60, 700])
+        if chance.random() < 0.6:
+            for box in boxes:
+                world.run_checks(box)
+        foreign = {name: box.reason for name, box in world.boxes.items() if box.is_foreign}
+        look(world, path, chance)
+        after = {name: box.reason for name, box in world.boxes.items() if box.is_foreign}
+        assert after == foreign, "somebody else's drains are as they were"
+
+
+def settle(world: World, path: Path) -> None:
+    """Everything is mended, checks run, and the reconciler looks every minute."""
+    world.repair_all()
+    for _ in range(8):
+        world.now += 60
+        world.kubelet_makes_pods()
+        for box in world.boxes.values():
+            world.run_checks(box)
+        reconciler(world, path).look()
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_whatever_happens_faults_stay_out_foreign_drains_stay_and_what_is_well_comes_back(
+    tmp_path: Path, batch: int
+) -> None:
+    path = tmp_path / "wanted.json"
+    for seed in range(batch, SEQUENCES, BATCHES):
+        chance = random.Random(seed)
+        nodes = chance.randint(1, 5)
+        share = chance.choice([0.1, 0.5, 1.0])
+        world = World(nodes, budget=max(1, int(share * nodes)))
+        path.write_text(settings(nodes, share))
+
+        disturb(world, path, chance)
+        settle(world, path)
+
+        for box in world.boxes.values():
+            assert box.in_service or box.is_foreign, f"seed {seed}: {box}"
+            assert not (is_marked(box) and not box.is_foreign), f"seed {seed}: {box}"
+            assert REBOOT not in box.annotations, f"seed {seed}: {box}"
+
+
+def test_the_sequences_have_what_they_are_about(tmp_path: Path) -> None:
+    path = tmp_path / "wanted.json"
+    path.write_text(settings(4, 0.5))
+    done: Counter[str] = Counter()
+    reasons: set[str] = set()
+    for seed in range(100):
+        world = World(4, budget=2)
+        disturb(world, path, random.Random(seed))
+        done += world.done
+        reasons |= {box.reason.partition(": ")[0] for box in world.boxes.values()}
+
+    causes = {"not-ready", "cordoned", "disk-pressure"}
+    assert {f"{KUBERNETES}{cause}" for cause in causes} | {"broken-fan"} <= reasons
+    least = {"drain": 50, "lift": 20, "requeue": 3, "mark": 20, "restart": 20, "reboot": 3}
+    assert {what: done[what] for what in least if done[what] < least[what]} == {}
+
+
+def trouble(world: World) -> None:
+    """One node of each kind of trouble."""
+    cordoned, broken, lost, absent = world.boxes.values()
+    cordoned.is_cordoned = True
+    world.now += 1
+    broken.fault = True
+    world.run_checks(broken)
+    world.begin_job(lost)
+    world.fall_silent(lost)
+    absent.pod_ready = False
+
+
+def an_hour(path: Path, killed_at: int | None) -> World:
+    world = World(4, budget=4)
+    trouble(world)
+    world.killed_at = killed_at
+    for minute in range(60):
+        try:
+            reconciler(world, path).look()
+        except KilledError:
+            world.killed_at = None
+            reconciler(world, path).look()
+        world.now += 60
+        world.kubelet_makes_pods()
+        if minute == 40:
+            world.boxes["cpu-0"].is_cordoned = False
+            world.boxes["cpu-1"].fault = False
+        for box in world.boxes.values():
+            world.run_checks(box)
+    return world
+
+
+def end(world: World) -> object:
+    seen = [
+        (box.is_drained, box.reason, box.is_down, box.jobs, is_marked(box), box.machine)
+        for box in world.boxes.values()
+    ]
+    climbing = {key: one.rung for key, one in loads(world.memory).items() if one.gone is None}
+    return seen, climbing, {line for line in world.told if "a person is needed" in line}
+
+
+def test_killed_before_any_of_its_requests_and_run_again_it_ends_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "wanted.json"
+    path.write_text(settings(4, 1.0))
+
+    undisturbed = an_hour(path, None)
+
+    least = {"drain": 2, "lift": 2, "requeue": 1, "mark": 2, "restart": 2, "reboot": 1}
+    assert {what: undisturbed.done[what] for what in least} == least
+    first_half = undisturbed.calls // 2
+    for request in range(1, first_half):
+        assert end(an_hour(path, request)) == end(undisturbed), f"killed before request {request}"

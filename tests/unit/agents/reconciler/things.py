@@ -1,0 +1,121 @@
+"""Nodes, pods and machines that are well, to break one thing in."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from agents.drains import Evidence
+from agents.reconciler.observed import Condition, Machine, Observed, Pod
+from agents.reconciler.wanted import Wanted
+from agents.slurm import Node
+
+NOW = 1_800_000_000
+"""Unix time of all looks that say no other."""
+CONF = "CPUs=2 RealMemory=1000 Gres=gpu:h100:8"
+READY = {"Ready": Condition("True")}
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def node(name: str, *state: str, **fields: Any) -> Node:
+    """A record, IDLE unless it says otherwise."""
+    return Node(
+        **{
+            "name": name,
+            "state": frozenset(state or ("IDLE", "DYNAMIC_NORM")),
+            "reason": "",
+            "reason_time": None,
+            "reason_user": "",
+            "cpus": 2,
+            "alloc_cpus": 0,
+            "memory": 1000,
+            "alloc_memory": 0,
+            "gres": "gpu:h100:8(S:0-1)",
+            "gres_used": "",
+            "features": (),
+            "partitions": (),
+            "comment": "",
+            "extra": "",
+            **fields,
+        }
+    )
+
+
+def drained(name: str, reason: str, *state: str, since: int = NOW - 100, **fields: Any) -> Node:
+    flags = state or ("IDLE", "DRAIN", "DYNAMIC_NORM")
+    return node(name, *flags, reason=reason, reason_time=moment(since), **fields)
+
+
+def evidence(at: int, failed: Iterable[str] = (), unknown: Iterable[str] = ()) -> str:
+    return str(Evidence(at, tuple(failed), tuple(unknown)))
+
+
+def pod(name: str, **fields: Any) -> Pod:
+    return Pod(
+        **{
+            "name": name,
+            "uid": f"{name}-uid",
+            "machine": name.replace("cpu", "machine"),
+            "is_worker": True,
+            "is_ready": True,
+            "started": NOW - 10_000,
+            "conf": CONF,
+            **fields,
+        }
+    )
+
+
+def machine(name: str, **fields: Any) -> Machine:
+    return Machine(
+        **{
+            "name": name,
+            "uid": f"{name}-uid",
+            "version": "1",
+            "created": NOW - 100_000,
+            "boot": f"{name}-boot",
+            "provider": f"cloud://{name}",
+            "conditions": READY,
+            **fields,
+        }
+    )
+
+
+def wanted(replicas: int = 3, **fields: Any) -> Wanted:
+    nodeset = {"replicas": replicas, "cpus": 2, "memory": 1000, "gpus": 8, "conf": CONF}
+    return Wanted.model_validate(
+        {
+            "nodesets": {"cpu": nodeset},
+            "interval": 60,
+            "share": 1.0,
+            "maintenance": ["lab.example/maintenance"],
+            "conditions": {"DiskPressure": "disk-pressure"},
+            "hardware": ["gpu-xid"],
+            "ladder": ["recheck", "restart", "restart"],
+            "ladders": {},
+            "back_off": 300,
+            "replace": [],
+            "replace_age": 3600,
+            "remember": 86_400,
+            "rollout": 0,
+            **fields,
+        }
+    )
+
+
+def observed(*changed: Node | Pod | Machine, replicas: int = 3, without: str = "") -> Observed:
+    """Three nodes that are well, each on a machine of its own, but for what is given.
+
+    `without` is the name of something that there is not.
+    """
+    names = [f"cpu-{ordinal}" for ordinal in range(replicas)]
+    records = {name: node(name) for name in names}
+    pods = {name: pod(name) for name in names}
+    machines = {one.machine: machine(one.machine) for one in pods.values()}
+    for one in changed:
+        place: Any = {Node: records, Pod: pods, Machine: machines}[type(one)]
+        place[one.name] = one
+    kind, _, name = without.partition(" ")
+    {"record": records, "pod": pods, "machine": machines, "": {"": None}}[kind].pop(name)  # type: ignore[attr-defined]
+    return Observed(records, pods, machines)

@@ -1,0 +1,346 @@
+"""A Slurm and a Kubernetes that fit in a test: they do what they are told, and watch what it is.
+
+Everything that the project promises of its drains is asserted here, where it would be broken.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.drains import CHECK, KUBERNETES, Evidence, is_own
+from agents.reconciler.kubernetes import Api, KubernetesError, Object
+from agents.reconciler.observed import REBOOT, UNHEALTHY
+from agents.slurm import Client, Fault, Node, SlurmError
+from tests.unit.agents.reconciler.things import CONF, NOW, moment, node
+
+CONFIG_MAP = "/api/v1/namespaces/slurm/configmaps/memory"
+PODS = "/api/v1/namespaces/slurm/pods"
+CHECKED = "gpu-xid"
+
+
+class KilledError(BaseException):
+    """The reconciler's process is gone. No `except` of its own may see that."""
+
+
+@dataclass
+class Box:
+    """A node, its pod and its machine, which has one node each."""
+
+    name: str
+    # Slurm's record.
+    is_drained: bool = False
+    is_silent: bool = False
+    is_down: bool = False
+    reason: str = ""
+    since: int = 0
+    extra: str = ""
+    jobs: int = 0
+    # Kubernetes.
+    pod: int | None = 1
+    """Its generation; None while there is none."""
+    pod_ready: bool = True
+    machine: int = 1
+    boot: int = 1
+    ready: str = "True"
+    is_cordoned: bool = False
+    has_pressure: bool = False
+    annotations: dict[str, str] = field(default_factory=dict)
+    taints: list[Object] = field(default_factory=list)
+    conditions: dict[str, Object] = field(default_factory=dict)
+    # What is really wrong with it.
+    fault: bool = False
+    fault_since: int = 0
+    checked: int = 0
+    """When its checks last ran."""
+
+    @property
+    def has_trouble(self) -> bool:
+        """What Kubernetes knows to be wrong."""
+        return self.ready != "True" or self.is_cordoned or self.has_pressure
+
+    @property
+    def is_foreign(self) -> bool:
+        return self.is_drained and not is_own(self.reason)
+
+    @property
+    def in_service(self) -> bool:
+        return not (self.is_drained or self.is_silent or self.is_down)
+
+    def record(self) -> Node:
+        flags = {
+            "DRAIN": self.is_drained,
+            "NOT_RESPONDING": self.is_silent or self.is_down,
+            "DOWN": self.is_down,
+            "IDLE": not self.is_down,
+        }
+        return node(
+            self.name,
+            "DYNAMIC_NORM",
+            *(flag for flag, holds in flags.items() if holds),
+            reason=self.reason,
+            reason_time=moment(self.since) if self.since else None,
+            alloc_cpus=self.jobs,
+            extra=self.extra,
+        )
+
+
+class World:
+    """All of it, and the time. `budget` is how many nodes our drains may take out."""
+
+    def __init__(self, nodes: int, budget: int) -> None:
+        self.boxes = {f"cpu-{i}": Box(f"cpu-{i}") for i in range(nodes)}
+        self.now = NOW
+        self.budget = budget
+        self.memory, self.version = "", 1
+        self.calls = 0
+        self.killed_at: int | None = None
+        """Number of the request before which the reconciler is killed."""
+        self.slurm_silent_at: int | None = None
+        self.kubernetes_silent_at: int | None = None
+        self.told: list[str] = []
+        self.done: Counter[str] = Counter()
+        """How often it was told to do what."""
+
+    def heard(self, who: str) -> None:
+        """One request comes in."""
+        self.calls += 1
+        if self.killed_at is not None and self.calls >= self.killed_at:
+            raise KilledError
+        silent = self.slurm_silent_at if who == "slurm" else self.kubernetes_silent_at
+        if silent is not None and self.calls >= silent:
+            if who == "slurm":
+                raise SlurmError(Fault.UNREACHABLE, "test", "silent")
+            raise KubernetesError("test", "silent")
+
+    # --- What happens to nodes ----------------------------------------------------------------
+
+    def run_checks(self, box: Box) -> None:
+        """As the checks on a node do: they drain, write what they found, and never lift."""
+        if box.is_silent or box.is_down or box.pod is None:
+            return
+        failed = (CHECKED,) if box.fault else ()
+        box.extra = str(Evidence(self.now, failed))
+        box.checked = self.now
+        if box.fault and not box.is_drained and not box.reason:
+            box.is_drained, box.reason, box.since = True, f"{CHECK}{CHECKED}: 79", self.now
+
+    def foreign_drain(self, box: Box) -> None:
+        box.is_drained, box.reason, box.since = True, "broken-fan", self.now
+
+    def foreign_resume(self, box: Box) -> None:
+        if box.is_foreign:
+            box.is_drained, box.reason, box.since = False, "", 0
+
+    def begin_job(self, box: Box) -> None:
+        if box.in_service:
+            box.jobs = 1
+
+    def fall_silent(self, box: Box) -> None:
+        box.ready, box.is_silent, box.pod_ready = "Unknown", True, False
+
+    def come_back(self, box: Box) -> None:
+        """As with ReturnToService=2: it is up again; drains and their reasons stay."""
+        box.ready, box.is_silent, box.is_down, box.pod_ready = "True", False, False, True
+        if box.pod is None:
+            box.pod = self.now
+        if not box.is_drained:
+            box.reason, box.since = "", 0
+
+    def time_out(self, box: Box) -> None:
+        """As slurmctld does after SlurmdTimeout: what it says is put behind a reason that is there
+        (set_node_reason of node_mgr.c)."""
+        if box.is_silent and not box.is_down:
+            box.is_down, box.jobs = True, 0
+            box.reason = f"{box.reason} : Not responding" if box.reason else "Not responding"
+            box.since = self.now
+
+    def lose_pod(self, box: Box) -> None:
+        box.pod, box.pod_ready, box.is_silent = None, False, True
+
+    def kubelet_makes_pods(self) -> None:
+        for box in self.boxes.values():
+            if box.pod is None and box.ready == "True":
+                box.pod, box.pod_ready, box.is_silent = self.now, True, False
+                self.come_back(box)
+
+    def repair_all(self) -> None:
+        for box in self.boxes.values():
+            box.fault = box.is_cordoned = box.has_pressure = False
+            box.jobs = 0
+            self.come_back(box)
+
+
+class FakeSlurm(Client):
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def nodes(self) -> tuple[Node, ...]:
+        self._world.heard("slurm")
+        return tuple(box.record() for box in self._world.boxes.values())
+
+    def node(self, name: str) -> Node:
+        self._world.heard("slurm")
+        return self._world.boxes[name].record()
+
+    def drain(self, node: str, reason: str) -> None:
+        box = self._told("drain", node)
+        assert not box.reason, f"'{box.reason}' is overwritten"
+        assert is_own(reason)
+        box.is_drained, box.reason, box.since = True, reason, self._world.now
+        ours = [one for one in self._world.boxes.values() if one.reason.startswith(KUBERNETES)]
+        assert len(ours) <= self._world.budget, "more are out by us than may be"
+
+    def resume(self, node: str) -> None:
+        box = self._told("lift", node)
+        assert box.is_drained
+        assert is_own(box.reason), f"'{box.reason}' is lifted"
+        assert box.checked > box.since or not box.extra, "no check has passed since the drain"
+        assert not box.has_trouble, "Kubernetes wants it out"
+        assert not box.is_silent
+        assert not box.is_down
+        assert not box.fault or box.fault_since >= box.checked, "its checks have seen a fault"
+        box.is_drained, box.reason, box.since = False, "", 0
+
+    def down(self, node: str, reason: str) -> None:
+        box = self._told("requeue", node)
+        assert reason == box.reason
+        assert is_own(box.reason)
+        assert box.is_silent
+        assert box.ready != "True", "its machine is well, and may still run its jobs"
+        box.is_down, box.jobs, box.since = True, 0, self._world.now
+
+    def forget(self, node: str) -> None:
+        raise AssertionError(f"{node} is wanted")
+
+    def _told(self, what: str, name: str) -> Box:
+        self._world.heard("slurm")
+        self._world.done[what] += 1
+        return self._world.boxes[name]
+
+
+class FakeApi(Api):
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+        boxes = list(self._world.boxes.values())
+        make = {PODS: _pod, "/api/v1/nodes": _machine}[path]
+        for box in boxes:
+            # A page each: it may be that only a part comes.
+            self._world.heard("kubernetes")
+            if path != PODS or box.pod is not None:
+                yield make(box)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        kind: str = "application/json",
+    ) -> Object:
+        self._world.heard("kubernetes")
+        if path == CONFIG_MAP:
+            return self._config_map(method, body or {})
+        if path.endswith("/events"):
+            self._world.told.append(str((body or {})["message"]))
+            return {}
+        name = path.removesuffix("/status").rpartition("/")[2]
+        box = self._world.boxes[name.replace("machine", "cpu")]
+        if path.startswith(PODS):
+            return self._delete_pod(box, body or {})
+        if method == "DELETE":
+            return self._delete_machine(box, body or {})
+        return self._patch(box, body or {})
+
+    def _config_map(self, method: str, body: Any) -> Object:
+        world = self._world
+        if method == "PATCH":
+            assert body["metadata"]["resourceVersion"] == str(world.version)
+            world.memory, world.version = body["data"]["memory"], world.version + 1
+        return {
+            "metadata": {"resourceVersion": str(world.version)},
+            "data": {"memory": world.memory},
+        }
+
+    def _delete_pod(self, box: Box, body: Any) -> Object:
+        assert body["preconditions"]["uid"] == str(box.pod)
+        assert not box.jobs, "jobs are on it"
+        assert not box.is_foreign, "somebody else has it in hand"
+        self._world.done["restart"] += 1
+        self._world.lose_pod(box)
+        return {}
+
+    def _delete_machine(self, box: Box, body: Any) -> Object:
+        assert body["preconditions"]["uid"] == str(box.machine)
+        assert box.is_drained or box.is_down
+        assert not box.jobs
+        self._world.done["replace"] += 1
+        box.machine, box.boot = box.machine + 1, box.boot + 1
+        box.annotations, box.taints, box.conditions = {}, [], {}
+        self._world.lose_pod(box)
+        return {}
+
+    def _patch(self, box: Box, body: Any) -> Object:
+        for key, value in body.get("metadata", {}).get("annotations", {}).items():
+            box.annotations.pop(key, None)
+            if value is not None:
+                box.annotations[key] = value
+        if REBOOT in body.get("metadata", {}).get("annotations", {}) and REBOOT in box.annotations:
+            assert box.is_drained or box.is_down
+            assert not box.jobs
+            self._world.done["reboot"] += 1
+        if "taints" in body.get("spec", {}):
+            box.taints = body["spec"]["taints"]
+        for condition in body.get("status", {}).get("conditions", ()):
+            box.conditions.pop(condition["type"], None)
+            if "$patch" not in condition:
+                self._world.done["mark"] += 1
+                box.conditions[condition["type"]] = condition
+        return _machine(box)
+
+
+def is_marked(box: Box) -> bool:
+    return any(taint["key"] == UNHEALTHY for taint in box.taints)
+
+
+def _pod(box: Box) -> Object:
+    return {
+        "metadata": {
+            "name": box.name,
+            "uid": str(box.pod),
+            "labels": {"slurmstack.dev/component": "worker"},
+        },
+        "spec": {
+            "nodeName": box.name.replace("cpu", "machine"),
+            "containers": [{"env": [{"name": "NODE_CONF", "value": CONF}]}],
+        },
+        "status": {
+            "phase": "Running",
+            "startTime": moment(NOW - 1000 if box.pod == 1 else box.pod or 0).isoformat(),
+            "conditions": [{"type": "Ready", "status": str(box.pod_ready)}],
+        },
+    }
+
+
+def _machine(box: Box) -> Object:
+    return {
+        "metadata": {
+            "name": box.name.replace("cpu", "machine"),
+            "uid": str(box.machine),
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": dict(box.annotations),
+        },
+        "spec": {"unschedulable": box.is_cordoned, "taints": list(box.taints)},
+        "status": {
+            "nodeInfo": {"bootID": str(box.boot)},
+            "conditions": [
+                {"type": "Ready", "status": box.ready},
+                {"type": "DiskPressure", "status": str(box.has_pressure)},
+                *box.conditions.values(),
+            ],
+        },
+    }

@@ -1,0 +1,50 @@
+"""The evidence as it stands in a node's record."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.drains import Evidence
+
+_NAMES = st.lists(st.from_regex(r"[a-z-]{1,20}", fullmatch=True), max_size=30).map(tuple)
+
+
+@given(st.integers(0, 2**40), _NAMES, _NAMES)
+def test_evidence_is_read_as_it_was_written(
+    at: int, failed: tuple[str, ...], unknown: tuple[str, ...]
+) -> None:
+    evidence = Evidence(at, failed, unknown)
+
+    assert Evidence.parse(str(evidence)) == evidence
+
+
+def test_evidence_is_an_object_of_json_in_one_line() -> None:
+    text = str(Evidence(1_700_000_000, ("disk",), ("gpu-busy",)))
+
+    assert json.loads(text) == {
+        "slurmstack": {"at": 1_700_000_000, "failed": ["disk"], "unknown": ["gpu-busy"]}
+    }
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "",
+        "plain words",
+        "[]",
+        "null",
+        '{"rack": 7}',
+        '{"slurmstack": 7}',
+        '{"slurmstack": {"at": 7}}',
+        '{"slurmstack": {"at": "7", "failed": [], "unknown": []}}',
+        '{"slurmstack": {"at": true, "failed": [], "unknown": []}}',
+        '{"slurmstack": {"at": 7, "failed": "disk", "unknown": []}}',
+        '{"slurmstack": {"at": 7, "failed": [7], "unknown": []}}',
+        '{"slurmstack": {"at": 7, "failed": [], "unknown": []',
+    ],
+)
+def test_what_is_no_evidence_is_none(extra: str) -> None:
+    assert Evidence.parse(extra) is None

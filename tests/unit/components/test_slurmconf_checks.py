@@ -1,0 +1,176 @@
+"""Which checks a nodeset's nodes are told to run, and when Slurm calls them."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.checks.registry import CHECKS, Effect, Nodes
+from agents.checks.settings import read
+from components import conventions as c
+from components.settings import Settings
+from components.slurmconf import config_files, node_checks, script_files
+from tests.unit.components.parsed import lines, options
+from tests.unit.components.stack import settings
+
+H100 = {"type": "h100", "count": 8}
+ON_ALL = {name for name, check in CHECKS.items() if check.nodes is Nodes.ALL}
+OF_GPUS = {name for name, check in CHECKS.items() if check.nodes is Nodes.GPUS}
+SCRIPT = {"text": "#!/bin/sh\nexit 0\n"}
+
+
+def stack(health: dict[str, Any] | None = None, **nodeset: Any) -> Settings:
+    """A stack whose second nodeset, big, says this of itself."""
+
+    def edit(values: dict[str, Any]) -> None:
+        values.update(health=health or {})
+        values["nodesets"][1].update(nodeset)
+
+    return settings(edit)
+
+
+def checks(given: Settings) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(node_checks(given.nodesets[1], given))
+    return found
+
+
+def conf(given: Settings) -> dict[str, str]:
+    return options(config_files(given)["slurm.conf"])
+
+
+def test_a_nodeset_has_the_checks_of_what_it_has() -> None:
+    assert set(checks(stack())) == ON_ALL | {"munge"}
+    assert set(checks(stack(gpus=H100))) == ON_ALL | OF_GPUS | {"munge"}
+    ports = {"infiniband-link", "infiniband-errors"}
+    assert set(checks(stack(features=["infiniband"]))) == ON_ALL | ports | {"munge"}
+
+
+def test_where_slurm_does_without_munge_nobody_asks_for_it() -> None:
+    assert "munge" not in checks(settings(lambda values: values.update(auth={"type": "slurm"})))
+
+
+def test_gpus_of_others_are_not_looked_at() -> None:
+    amd = {**H100, "resource": "amd.com/gpu"}
+
+    assert not OF_GPUS & set(checks(stack(gpus=amd)))
+
+
+def test_slices_of_gpus_are_not_counted_as_gpus() -> None:
+    slices = {"type": "a100", "count": 1, "mig": {"1g.10gb": 7}}
+
+    assert OF_GPUS - set(checks(stack(gpus=slices))) == {"gpu-count", "gpu-busy"}
+
+
+def test_a_check_knows_what_other_settings_say() -> None:
+    shared = checks(stack(gpus={**H100, "shards": 4}))
+    refreshed = checks(settings(lambda values: values.update(jail={"refresh": 3})))
+
+    assert shared["gpu-count"] == {"count": 8}
+    assert shared["gpu-busy"] == {"shared": True}
+    assert refreshed["jail"] == {"generation": 3}
+
+
+def test_what_a_nodeset_says_wins_over_what_all_say_and_that_over_what_is_known() -> None:
+    everywhere = {"disk": {"max_percent": 80, "paths": ["/"]}, "gpu-count": {"count": 7}}
+
+    found = checks(stack({"checks": everywhere}, gpus=H100, checks={"disk": {"max_percent": 70}}))
+
+    assert found["disk"] == {"max_percent": 70, "paths": ["/"]}
+    assert found["gpu-count"] == {"count": 7}
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "here", "on"),
+    [
+        ({"clock": False}, {}, False),
+        ({}, {"clock": False}, False),
+        ({"clock": False}, {"clock": {}}, True),
+        ({"clock": {}}, {"clock": False}, False),
+    ],
+)
+def test_a_check_may_be_off_and_a_nodeset_has_the_last_word(
+    everywhere: dict[str, Any], here: dict[str, Any], on: bool
+) -> None:
+    assert ("clock" in checks(stack({"checks": everywhere}, checks=here))) is on
+
+
+def test_a_check_that_a_nodeset_names_concerns_it() -> None:
+    assert checks(stack(checks={"infiniband-link": {"ports": 2}}))["infiniband-link"] == {
+        "ports": 2
+    }
+    assert "infiniband-link" not in checks(stack({"checks": {"infiniband-link": {"ports": 2}}}))
+
+
+def test_what_is_rendered_is_what_the_node_reads(tmp_path: Path) -> None:
+    given = stack({"checks": {"disk": {"effect": "report"}}}, gpus=H100)
+    (tmp_path / c.NODE_CHECKS).write_text(node_checks(given.nodesets[1], given))
+
+    found = {one.check.name: one for one in read(tmp_path / c.NODE_CHECKS)}
+
+    assert found.keys() == checks(given).keys()
+    assert found["disk"].effect is Effect.REPORT
+    assert found["gpu-count"].limits == {"count": 8}
+
+
+# --- slurm.conf ----------------------------------------------------------------------------------
+
+
+def test_every_node_is_looked_after_in_the_states_and_at_the_interval_that_are_set() -> None:
+    plain, chosen = conf(stack()), conf(stack({"interval": 30, "node_states": ["idle", "cycle"]}))
+
+    assert plain["HealthCheckProgram"] == f"{c.CHECKS}/interval"
+    assert (plain["HealthCheckInterval"], plain["HealthCheckNodeState"]) == ("60", "ANY,CYCLE")
+    assert (chosen["HealthCheckInterval"], chosen["HealthCheckNodeState"]) == ("30", "IDLE,CYCLE")
+
+
+def test_without_checks_nothing_is_called_and_no_node_is_told_of_any() -> None:
+    off = stack({"enabled": False}, gpus=H100)
+
+    assert not {key for key in conf(off) if key.startswith(("HealthCheck", "Prolog", "Epilog"))} - {
+        "PrologFlags"
+    }
+    assert node_checks(off.nodesets[1], off) == ""
+
+
+def test_a_script_of_the_sites_own_is_mounted_and_called_alone_where_there_are_no_checks() -> None:
+    both, alone = stack({"script": SCRIPT}), stack({"enabled": False, "script": SCRIPT})
+
+    assert script_files(both) == script_files(alone) == {"health_check": SCRIPT["text"]}
+    assert conf(both)["HealthCheckProgram"] == f"{c.CHECKS}/interval"
+    assert conf(alone)["HealthCheckProgram"] == f"{c.SCRIPTS}/health_check"
+    assert conf(alone)["HealthCheckInterval"] == "60"
+
+
+def called(given: Settings, key: str) -> list[str]:
+    text = config_files(given)["slurm.conf"]
+    return [line.partition("=")[2] for line in lines(text) if line.startswith(f"{key}=")]
+
+
+def test_jobs_wait_for_checks_only_where_a_nodeset_has_some_around_them() -> None:
+    assert called(stack(), "Prolog") == called(stack(), "Epilog") == []
+    assert called(stack(gpus=H100), "Prolog") == ["checks_prolog"]
+    assert called(stack(gpus=H100), "Epilog") == ["checks_epilog"]
+
+
+def test_checks_come_before_the_sites_prolog_and_after_its_epilog() -> None:
+    given = settings(
+        lambda values: (
+            values["nodesets"][1].update(gpus=H100),
+            values.update(slurm={"prolog": SCRIPT, "epilog": SCRIPT}),
+        )
+    )
+
+    assert called(given, "Prolog") == ["checks_prolog", "prolog"]
+    assert called(given, "Epilog") == ["epilog", "checks_epilog"]
+
+
+def test_a_node_of_an_image_without_checks_lets_jobs_begin(tmp_path: Path) -> None:
+    program = tmp_path / "checks_prolog"
+    program.write_text(config_files(stack(gpus=H100))["checks_prolog"])
+    program.chmod(0o755)
+
+    assert not Path(f"{c.CHECKS}/prolog").exists()
+    assert subprocess.run([program], env={"PATH": os.defpath}, check=False).returncode == 0
