@@ -57,7 +57,7 @@ test: check  ## Every test there is
 e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
 	@$(PY) -m pytest tests/e2e tests/engine/kubernetes $(TIMES) $(ARGS)
 
-containers: .venv/ready  ## The parts one by one in containers of their own, and the engine on that cluster
+containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
 	@$(PY) -m pytest tests --ignore tests/unit --ignore tests/e2e --ignore tests/engine/kubernetes $(TIMES)
 
 bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md

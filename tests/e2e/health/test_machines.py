@@ -81,7 +81,30 @@ def test_broken_hardware_marks_its_machine_until_it_is_well(node: Node) -> None:
     eventually("the mark is gone", lambda: not marked())
 
 
+def nothing_but_nodes_on(cluster: Cluster, name: str) -> None:
+    """Moves all that the tests and the reconciler need to other machines than this one."""
+
+    def others() -> list[dict[str, Any]]:
+        found = cluster.objects("pods", "slurmstack.dev/component!=worker")
+        return [pod for pod in found if pod["status"]["phase"] in ("Pending", "Running")]
+
+    cluster.kubectl("cordon", name)
+    try:
+        for pod in others():
+            if pod["spec"].get("nodeName") == name:
+                cluster.kubectl("delete", "pod", pod["metadata"]["name"], timeout=180)
+        eventually(
+            "they are elsewhere",
+            lambda: all(pod["spec"].get("nodeName", name) != name for pod in others()),
+        )
+    finally:
+        cluster.kubectl("uncordon", name)
+
+
 def test_a_frozen_kubelet_takes_the_node_out_of_service(node: Node, folder: str) -> None:
+    nothing_but_nodes_on(node.cluster, node.machine)
+    # That takes all of them.
+    node.is_back(180)
     job = node.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={node.name}")
     node.cluster.wait_for_job(job, "RUNNING")
     # Kubernetes waits for 40 s.
