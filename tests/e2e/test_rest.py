@@ -49,7 +49,12 @@ def test_how_a_job_ended_is_asked_of_accounting(cluster: Cluster, folder: str) -
     assert found["exit_code"]["return_code"]["number"] == 3
 
 
-@pytest.mark.parametrize("asked", [f"{SLURMCTLD}/jobs/", f"{SLURMDBD}/jobs/"])
+@pytest.mark.parametrize(
+    ("asked", "refused"),
+    # slurmrestd has no connection to slurmdbd then.
+    [(f"{SLURMCTLD}/jobs/", "511"), (f"{SLURMDBD}/jobs/", "502")],
+    ids=["slurmctld", "slurmdbd"],
+)
 @pytest.mark.parametrize(
     ("kind", "token"),
     [
@@ -61,11 +66,11 @@ def test_how_a_job_ended_is_asked_of_accounting(cluster: Cluster, folder: str) -
     ids=["missing", "garbage", "expired", "foreign"],
 )
 def test_a_token_that_is_not_good_is_refused(
-    cluster: Cluster, kind: str, token: str, asked: str
+    cluster: Cluster, kind: str, token: str, asked: str, refused: str
 ) -> None:
     ask = f"SLURM_JWT={token}; {CURL} http://rest:6820/{asked}"
     code = cluster.run(f"{ask} --output /dev/null --write-out '%{{http_code}}'")
-    assert code == ("401" if kind == "missing" else "511")
+    assert code == ("401" if kind == "missing" else refused)
     assert "job_id" not in cluster.run(ask)
 
 
