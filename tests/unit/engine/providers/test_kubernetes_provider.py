@@ -1,6 +1,7 @@
 """The provider against an API that answers as a real one does, errors included."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -350,10 +351,13 @@ def test_an_object_that_does_not_become_ready_is_kept_for_the_next_run(
 def test_readiness_ends_the_wait(fake: FakeApi, provider: Make) -> None:
     claim = inputs("PersistentVolumeClaim", spec={}, status={"phase": "Pending"})
     path = "/api/v1/namespaces/slurm/persistentvolumeclaims/settings"
-    bound = threading.Timer(
-        0.05, lambda: fake.objects[path].__setitem__("status", {"phase": "Bound"})
-    )
-    bound.start()
+
+    def bind() -> None:
+        while path not in fake.objects:
+            time.sleep(0.01)
+        fake.objects[path]["status"] = {"phase": "Bound"}
+
+    threading.Thread(target=bind, daemon=True).start()
     made = create(provider(), claim, CLAIM)
     assert made.outputs["status"] == {"phase": "Bound"}
 
