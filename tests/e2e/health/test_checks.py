@@ -87,18 +87,8 @@ def test_a_job_whose_prolog_finds_a_fault_goes_elsewhere(node: Node, folder: str
     eventually("it waits", lambda: node.cluster.job_state(job) == "PENDING")
     # A job that was queued again is held back a while; it need not have begun at all.
     node.cluster.run(f"scontrol update jobid={job} reqnodelist=cpu-0")
-    node.cluster.wait_for_job(job, "COMPLETED", 180)
+    node.cluster.wait_for_job(job, "COMPLETED", 300)
     assert node.cluster.run(f"cat {folder}/where") == "cpu-0"
-
-
-def test_a_check_that_hangs_holds_up_nothing(node: Node) -> None:
-    node.brings(HANGS)
-    assert "gpu-ecc" in node.looks().unknown
-    assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
-    assert node.state == "idle"
-    node.looks()
-    # None piles up.
-    assert node.root("ps -eo args").splitlines().count(HANGS.removeprefix("exec ")) <= 1
 
 
 def test_a_drain_of_somebody_else_stays_as_it_is(node: Node) -> None:
