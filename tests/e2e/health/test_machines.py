@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.health.conftest import Node
+from tests.e2e.health.conftest import Node, operator
 
 
 def machine(cluster: Cluster, name: str) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def test_a_cordon_drains_and_its_end_brings_back(node: Node, folder: str) -> Non
 def test_a_cordon_leaves_the_drain_of_somebody_else(node: Node) -> None:
     cluster, name = node.cluster, node.machine
     update = ("scontrol", "update", f"nodename={node.name}")
-    cluster.in_pod(cluster.controller(), "slurmctld", *update, "state=drain", "reason=mine")
+    operator(cluster, *update, "state=drain", "reason=mine")
     cluster.kubectl("cordon", name)
     try:
         node.looks()
@@ -40,7 +40,7 @@ def test_a_cordon_leaves_the_drain_of_somebody_else(node: Node) -> None:
     node.looks()
     node.looks()
     assert (node.state, node.reason) == ("drain", "mine")
-    cluster.in_pod(cluster.controller(), "slurmctld", *update, "state=resume")
+    operator(cluster, *update, "state=resume")
 
 
 def test_broken_hardware_marks_its_machine_until_it_is_well(node: Node) -> None:
