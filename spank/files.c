@@ -76,6 +76,17 @@ int open_job(const char *base, const char *job_name)
 /* Makes the names of what is moved differ. */
 static unsigned long moves = 0;
 
+/* The entries of the directory `name` below `parent`, to be closed; or NULL with errno set. */
+static DIR *open_entries(int parent, const char *name)
+{
+	int fd = openat(parent, name, DIRECTORY);
+	DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+
+	if (stream == NULL)
+		close_fd(&fd);
+	return stream;
+}
+
 /*
  * Empties `directory` by one level: moves what it holds up into `top`, and removes it.
  * Returns 0, or -1 with errno set.
@@ -84,17 +95,12 @@ static int dissolve(int top, const char *directory)
 {
 	char moved[32];
 	struct dirent *entry;
-	DIR *stream;
+	DIR *stream = open_entries(top, directory);
 	int fd, error = 0;
 
-	fd = openat(top, directory, DIRECTORY);
-	if (fd < 0)
+	if (stream == NULL)
 		return -1;
-	stream = fdopendir(fd);
-	if (stream == NULL) {
-		close_fd(&fd);
-		return -1;
-	}
+	fd = dirfd(stream);
 	while (error == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
@@ -126,17 +132,12 @@ static int remove_tree(int parent, const char *name)
 {
 	bool found = true;
 	struct dirent *entry;
-	DIR *stream;
+	DIR *stream = open_entries(parent, name);
 	int fd, error = 0;
 
-	fd = openat(parent, name, DIRECTORY);
-	if (fd < 0)
+	if (stream == NULL)
 		return -1;
-	stream = fdopendir(fd);
-	if (stream == NULL) {
-		close_fd(&fd);
-		return -1;
-	}
+	fd = dirfd(stream);
 	while (error == 0 && found) {
 		found = false;
 		rewinddir(stream);
@@ -173,16 +174,15 @@ void remove_job(const char *base, uint32_t job_id, void (*prepare)(int job_fd))
 			    strerror(errno));
 		return;
 	}
-	jobs_fd = openat(base_fd, JOBS_DIRECTORY, DIRECTORY);
-	stream = jobs_fd < 0 ? NULL : fdopendir(jobs_fd);
+	stream = open_entries(base_fd, JOBS_DIRECTORY);
 	if (stream == NULL) {
 		/* No directory: no step has run on this node yet. */
 		if (errno != ENOENT)
 			slurm_error("chroot: cannot open directory %s below %s: %s",
 				    JOBS_DIRECTORY, base, strerror(errno));
-		close_fd(&jobs_fd);
 		goto out;
 	}
+	jobs_fd = dirfd(stream);
 	while ((entry = readdir(stream)) != NULL) {
 		int job_fd;
 
