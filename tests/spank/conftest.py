@@ -34,7 +34,7 @@ FILL_JAIL = f"""
 set -e
 cp --archive --one-file-system /. {c.JAIL}
 cd {c.JAIL}
-mkdir -p dev proc sys .{c.WORKER_SPOOL} .{c.MUNGE_RUN} .{c.SPANK_DIR}/scripts
+mkdir -p dev proc sys .{c.WORKER_SPOOL} .{c.MUNGE_RUN} .{c.SPANK_DIR}/scripts .{c.CHECKS_LOGS}
 touch etc/hostname etc/hosts etc/resolv.conf
 install -d -m 1777 srv shared
 install -m 4755 usr/bin/id usr/bin/setuid-id
