@@ -25,7 +25,7 @@ PORT = 9341
 INTERVAL = 30.0
 TOP = 50
 LONGEST = 5
-"""Times the interval that a round may take: each read is given up after one."""
+"""Times the interval from one round to the next; it is two where Slurm does not answer."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _once(exporter: Exporter) -> int:
     exporter.read()
-    for page in exporter.pages():
-        sys.stdout.write(page.text.decode())
+    sys.stdout.write(exporter.metrics().decode())
     return int(any(record.failures for record in exporter.records.values()))
 
 

@@ -4,7 +4,6 @@ A page counts until its source is read again. When that fails, or when it is ove
 left out: Prometheus then marks them stale at once, and nobody takes the past for the present.
 """
 
-import gzip
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,22 +19,15 @@ from agents.exporter.sources import ReadError, Source
 
 OVERDUE = 2
 """Times its interval that a page may be old."""
+LEAST = 1.0
+"""Seconds that each read has."""
 
 
-@dataclass(frozen=True)
-class Page:
-    """Metrics as text, and packed."""
-
-    text: bytes
-    packed: bytes
-
-    @classmethod
-    def of(cls, families: Iterable[Family]) -> "Page":
-        registry = CollectorRegistry()
-        registry.register(_Families(tuple(families)))
-        text = generate_latest(registry)
-        # Packed pages one after the other are one packed text (RFC 1952, 2.2).
-        return cls(text, gzip.compress(text, compresslevel=1))
+def page(families: Iterable[Family]) -> bytes:
+    """Metrics as Prometheus reads them."""
+    registry = CollectorRegistry()
+    registry.register(_Families(tuple(families)))
+    return generate_latest(registry)
 
 
 @dataclass(eq=False)
@@ -52,7 +44,7 @@ class Record:
 
     every: int
     """Intervals between two of them."""
-    page: Page | None = None
+    page: bytes | None = None
     """None where the last one failed, and before the first."""
     begun: float | None = None
     """When the last good one began, on the clock that never jumps."""
@@ -85,41 +77,42 @@ class Exporter:
         self.records |= {source.name: Record(len(self.in_turn)) for source in self.in_turn}
 
     def read(self) -> None:
-        """Reads what is due."""
+        """Reads what is due, within an interval: one that hangs leaves the others little time."""
         turn = self.in_turn[self.rounds % len(self.in_turn) :][:1] if self.in_turn else ()
+        end = self.clock() + self.interval
         for source in (*self.each_time, *turn):
-            self._read(source)
+            self._read(source, max(LEAST, end - self.clock()))
         self.rounds += 1
 
-    def _read(self, source: Source) -> None:
-        begun, page, said = self.clock(), None, ""
+    def _read(self, source: Source, seconds: float) -> None:
+        begun, written, said = self.clock(), None, ""
         try:
-            page = Page.of(source.read(self.interval))
+            written = page(source.read(seconds))
         except ReadError as error:
             said = str(error)
         record = self.records[source.name]
         if said != record.said:
             self.say(f"{source.name}: {said or 'is read again'}")
         with self._lock:
-            record.page, record.said = page, said
+            record.page, record.said = written, said
             record.took = self.clock() - begun
             record.reads += 1
-            if page:
+            if written is not None:
                 record.begun = begun
             else:
                 record.failures += 1
 
-    def pages(self) -> list[Page]:
+    def metrics(self) -> bytes:
         """All that counts now."""
         now = self.clock()
         with self._lock:
             current = {
                 name: record.page
                 for name, record in self.records.items()
-                if record.page and not self._is_overdue(record, now)
+                if record.page is not None and not self._is_overdue(record, now)
             }
-            own = Page.of(self._own(current, now))
-        return [own, *current.values()]
+            own = page(self._own(current, now))
+        return b"".join((own, *current.values()))
 
     def _is_overdue(self, record: Record, now: float) -> bool:
         limit = OVERDUE * record.every * self.interval

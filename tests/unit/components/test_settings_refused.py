@@ -362,6 +362,8 @@ MAPPINGS = (
     "long_checks",
     "long_checks.checks[0]",
     "directory",
+    "monitoring",
+    "monitoring.exporter",
     "network",
     "reconciler",
     "reconciler.conditions",
