@@ -3,7 +3,7 @@
 docs/metrics.md has the same as tables; a test holds them together.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -220,3 +220,24 @@ READ_FAILURES = _counter(
 INTERVAL = _gauge(
     "slurm_exporter_interval_seconds", "Between the reads of a source.", "seconds", "source"
 )
+
+SOURCES: Mapping[str, tuple[Metric, ...]] = {
+    "cluster": (
+        *(NODES, NODES_DRAINED, NODE_STATE, NODE_CPUS, NODE_CPUS_ALLOCATED, NODE_MEMORY),
+        *(NODE_MEMORY_ALLOCATED, NODE_MEMORY_FREE, NODE_GPUS, NODE_GPUS_ALLOCATED, NODE_LOAD),
+        *(NODE_DRAINED, NODE_JOBS_FAILED, JOBS, JOBS_PENDING, *ACCOUNTS, *USERS),
+        *(PARTITION_STATE, PARTITION_NODES, PARTITION_JOBS, PARTITION_WAIT),
+        *(*PARTITION_CPUS, *PARTITION_MEMORY, *PARTITION_GPUS),
+    ),
+    "scheduler": (
+        *(STATISTICS_START, SERVER_THREADS, AGENT_QUEUE, DBD_AGENT_QUEUE),
+        *(JOBS_SUBMITTED, JOBS_STARTED, JOBS_COMPLETED, JOBS_CANCELED, JOBS_FAILED),
+        *(CYCLES, CYCLE_LAST, CYCLE_MEAN, CYCLE_MAX, QUEUE_LENGTH),
+        *(BACKFILL_ACTIVE, BACKFILL_CYCLES, BACKFILL_LAST, BACKFILL_MEAN, BACKFILL_DEPTH),
+        *(BACKFILL_QUEUE, BACKFILL_JOBS, RPCS, RPC_SECONDS),
+    ),
+    "reservations": (RESERVATION_NODES, RESERVATION_START, RESERVATION_END),
+    "licenses": (LICENSES, LICENSES_USED, LICENSES_FREE, LICENSES_RESERVED),
+    "exporter": (UP, READ_UP, DATA_AGE, READ_SECONDS, READS, READ_FAILURES, INTERVAL),
+}
+"""All of them, by what they come from."""

@@ -191,14 +191,20 @@ def _owners(
 
 
 def quantiles(waits: Mapping[int, int], now: float) -> Iterator[tuple[float, float]]:
-    """Of how many wait since when, how long such a share of them waits at most."""
-    left, total = 0, sum(waits.values())
+    """Of how many wait since when, how long such a share of them waits at most.
+
+    Those whose time is yet to come do not wait.
+    """
+    waiting = sorted(
+        ((since, count) for since, count in waits.items() if since <= now), reverse=True
+    )
+    left, total = 0, sum(count for _, count in waiting)
     wanted = iter(QUANTILES)
     quantile = next(wanted)
-    for since, count in sorted(waits.items(), reverse=True):
+    for since, count in waiting:
         left += count
         while left >= quantile * total:
-            yield quantile, max(0.0, now - since)
+            yield quantile, now - since
             if (following := next(wanted, None)) is None:
                 return
             quantile = following

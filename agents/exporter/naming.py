@@ -49,7 +49,8 @@ _NAMED = tuple(
     source.removeprefix(drains.OWN)
     for source in (drains.CHECK, drains.LONGCHECK, drains.KUBERNETES)
 )
-_CAUSE = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_CAUSE = re.compile(r"([a-z0-9][a-z0-9-]{0,39}?)(?:-\d+)?")
+"""A number at its end is some node's: `place-3`."""
 
 
 def cause(reason: str) -> str:
@@ -63,7 +64,7 @@ def cause(reason: str) -> str:
     for source in _NAMED:
         said = said.removeprefix(source)
     found = _CAUSE.fullmatch(said.partition(":")[0].strip())
-    return found[0] if found else FOREIGN
+    return found[1] if found else FOREIGN
 
 
 # --- Jobs ----------------------------------------------------------------------------------------
