@@ -3,16 +3,17 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from components import conventions as c
 from images import tags
 from tests.e2e.cluster import Cluster, eventually
+from tests.unit.agents.exporter.recordings import Series, series
 
 MONITORING = "monitoring"
 URL = f"http://{c.EXPORTER}.slurm.svc.{c.CLUSTER_DOMAIN}:{c.EXPORTER_PORT}/metrics"
 SCRAPE = f"import urllib.request as u; print(u.urlopen('{URL}', timeout=10).read().decode())"
-Series = dict[str, float]
+RUNNING, PENDING = 'slurm_jobs{state="running"}', 'slurm_jobs{state="pending"}'
+FOREIGN = 'slurm_nodes_drained{cause="foreign"}'
 Scrape = Callable[[], Series]
 
 
@@ -30,11 +31,7 @@ def scrape(cluster: Cluster) -> Iterator[Scrape]:
 
         def scraped() -> Series:
             text = cluster.kubectl("exec", there, "prometheus", "--", "python3", "-c", SCRAPE)
-            return {
-                f"{sample.name} {' '.join(sample.labels.values())}".strip(): sample.value
-                for family in text_string_to_metric_families(text)
-                for sample in family.samples
-            }
+            return series(text.encode())
 
         yield scraped
     finally:
@@ -44,22 +41,22 @@ def scrape(cluster: Cluster) -> Iterator[Scrape]:
 def test_jobs_that_run_and_wait_are_in_the_metrics(
     cluster: Cluster, folder: str, scrape: Scrape
 ) -> None:
-    eventually("nobody has jobs", lambda: scrape().get("slurm_jobs running") == 0)
+    eventually("nobody has jobs", lambda: scrape().get(RUNNING) == 0)
     cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodes=2 --exclusive")
     cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodes=2 --exclusive --array=1-3")
 
     def seen() -> bool:
-        series = scrape()
-        return series["slurm_jobs running"] == 1 and series["slurm_jobs pending"] == 3
+        found = scrape()
+        return found.get(RUNNING) == 1 and found.get(PENDING) == 3
 
     eventually("one runs and three wait", seen)
-    series = scrape()
-    assert series["slurm_up"] == 1
-    assert series["slurm_user_jobs researcher running"] == 1
-    assert series["slurm_node_state cpu-0 allocated"] == 1
-    assert series["slurm_partition_cpus_allocated main"] == 4
+    found = scrape()
+    assert found["slurm_up"] == 1
+    assert found['slurm_user_jobs{state="running",user="researcher"}'] == 1
+    assert found['slurm_node_state{node="cpu-0",state="allocated"}'] == 1
+    assert found['slurm_partition_cpus_allocated{partition="main"}'] == 4
     cluster.run("scancel --user=researcher")
-    eventually("they are gone", lambda: scrape()["slurm_jobs pending"] == 0)
+    eventually("they are gone", lambda: scrape().get(PENDING) == 0)
 
 
 def test_a_node_that_an_operator_drains_is_in_the_metrics(cluster: Cluster, scrape: Scrape) -> None:
@@ -67,13 +64,15 @@ def test_a_node_that_an_operator_drains_is_in_the_metrics(cluster: Cluster, scra
     controller = cluster.controller()
     cluster.in_pod(controller, "slurmctld", *update, "state=drain", 'reason=new "disk", 名前')
     try:
-        eventually("it is out", lambda: scrape().get("slurm_node_state cpu-1 drained") == 1)
-        series = scrape()
-        assert series["slurm_nodes_drained foreign"] == 1
-        assert 0 <= series["slurm_node_drained_seconds cpu-1 foreign"] < 120
+        eventually(
+            "it is out", lambda: scrape().get('slurm_node_state{node="cpu-1",state="drained"}') == 1
+        )
+        found = scrape()
+        assert found[FOREIGN] == 1
+        assert 0 <= found['slurm_node_drained_seconds{cause="foreign",node="cpu-1"}'] < 120
     finally:
         cluster.in_pod(controller, "slurmctld", *update, "state=resume")
-    eventually("it is back", lambda: scrape()["slurm_nodes_drained foreign"] == 0)
+    eventually("it is back", lambda: scrape().get(FOREIGN) == 0)
 
 
 def test_users_read_no_metrics(cluster: Cluster, scrape: Scrape) -> None:
