@@ -47,18 +47,21 @@ def as_by_default(values: dict[str, Any]) -> None:
 
 
 def _weigh(*clusters: Cluster) -> None:
-    """Lets the daemons compete for CPUs as their pods would in the dev stack."""
-    reserved = _reserved()
     for cluster in clusters:
-        daemons: dict[str, Container] = {
-            "mariadb": cluster.database.container.container,
-            "slurmdbd": cluster.dbd.container.container,
-            "slurmctld": cluster.slurmctld.container,
-            "slurmd": cluster.worker.container,
-        }
-        for name, container in daemons.items():
-            # As the kubelet makes shares of millicores.
-            container.update(cpu_shares=reserved[name] * 1024 // 1000)
+        weigh(
+            mariadb=cluster.database.container.container,
+            slurmdbd=cluster.dbd.container.container,
+            slurmctld=cluster.slurmctld.container,
+            slurmd=cluster.worker.container,
+        )
+
+
+def weigh(**daemons: Container) -> None:
+    """Lets daemons compete for CPUs as their pods would in the dev stack."""
+    reserved = _reserved()
+    for name, container in daemons.items():
+        # As the kubelet makes shares of millicores.
+        container.update(cpu_shares=reserved[name] * 1024 // 1000)
 
 
 def _reserved() -> dict[str, int]:
