@@ -12,9 +12,9 @@ from agents.reconciler.kubernetes import Api, KubernetesError, Object
 from agents.slurm import Client, Node
 
 DOMAIN = "slurmstack.dev"
-OURS = "app.kubernetes.io/name=slurmstack"
-"""Label of all pods of the Slurm layer."""
 COMPONENT = f"{DOMAIN}/component"
+OURS = f"app.kubernetes.io/name=slurmstack,{COMPONENT}!=rebooter"
+"""Labels of the pods of the Slurm layer; a rebooter is its machine's and goes with it."""
 WORKER = "worker"
 """Value of that label on pods that are nodes."""
 CONF = "NODE_CONF"

@@ -38,7 +38,8 @@ def api(cluster: Cluster) -> Api:
 
 def test_labels_and_names_are_those_that_the_graph_gives() -> None:
     assert f"{c.DOMAIN}/component={c.WORKER}" == f"{observed.COMPONENT}={observed.WORKER}"
-    assert f"app.kubernetes.io/name={c.PROJECT}" == observed.OURS
+    excluded = f"{c.DOMAIN}/component!={c.REBOOTER}"
+    assert f"app.kubernetes.io/name={c.PROJECT},{excluded}" == observed.OURS
     assert observed.UNHEALTHY == c.TAINT_UNHEALTHY
     assert f"{observed.DOMAIN}/report" == c.ANNOTATION_REPORT
 

@@ -224,13 +224,12 @@ class FakeApi(Api):
         self._world = world
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        boxes = list(self._world.boxes.values())
-        make = {PODS: _pod, "/api/v1/nodes": _machine}[path]
-        for box in boxes:
+        selector = parameters.get("labelSelector", "")
+        for box in list(self._world.boxes.values()):
             # A page each: it may be that only a part comes.
             self._world.heard("kubernetes")
-            if path != PODS or box.pod is not None:
-                yield make(box)
+            found = [_machine(box)] if path != PODS else _pods(box)
+            yield from (one for one in found if _selects(selector, one["metadata"]))
 
     def ask(
         self,
@@ -306,13 +305,33 @@ def is_marked(box: Box) -> bool:
     return any(taint["key"] == UNHEALTHY for taint in box.taints)
 
 
-def _pod(box: Box) -> Object:
+def _selects(selector: str, metadata: Object) -> bool:
+    """Whether an object has all labels that a selector names, and none that it excludes."""
+    labels = metadata.get("labels", {})
+    for term in filter(None, selector.split(",")):
+        key, _, value = term.partition("=")
+        if (labels.get(key.removesuffix("!")) == value) is key.endswith("!"):
+            return False
+    return True
+
+
+def _pods(box: Box) -> list[Object]:
+    """Each machine has a rebooter, and its node's pod where that is there."""
+    rebooter: Object = {
+        "metadata": {"name": f"rebooter-{box.name}", "uid": "r", "labels": _labels("rebooter")},
+        "spec": {"nodeName": box.name.replace("cpu", "machine"), "containers": []},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return [rebooter] if box.pod is None else [rebooter, _worker(box)]
+
+
+def _labels(component: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "slurmstack", "slurmstack.dev/component": component}
+
+
+def _worker(box: Box) -> Object:
     return {
-        "metadata": {
-            "name": box.name,
-            "uid": str(box.pod),
-            "labels": {"slurmstack.dev/component": "worker"},
-        },
+        "metadata": {"name": box.name, "uid": str(box.pod), "labels": _labels("worker")},
         "spec": {
             "nodeName": box.name.replace("cpu", "machine"),
             "containers": [{"env": [{"name": "NODE_CONF", "value": CONF}]}],
