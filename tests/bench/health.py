@@ -108,6 +108,13 @@ sys.exit("the API does not listen")
 """
 """Tells the API which machines are cordoned, once it is there."""
 
+BUSY = """
+sinfo --noheader --Node --format=%T | grep --max-count=1 -e unknown -e '[*]'
+sdiag | grep -E '^(Server thread count|Agent .*): +([2-9]|1[0-9])'
+true
+"""
+"""Says something as long as slurmctld waits for a node, or talks with any."""
+
 NVIDIA_SMI = f"""#!/bin/sh
 case $1 in --query) exec cat {WORLD}/query ;; *) exec cat {WORLD}/nvlink ;; esac
 """
@@ -232,14 +239,19 @@ class Cluster:
         return dict(json.loads(text.splitlines()[-1]))
 
     def _settle(self) -> None:
-        """Waits until slurmctld has heard of all: of a node that comes back it asks first."""
-        states = "sinfo --noheader --Node --format=%T | sort -u"
-        unsettled = ("*", "unknown")
-        eventually(
-            "slurmctld has heard of all nodes",
-            lambda: not any(word in self.controller.run(states) for word in unsettled),
-            180,
-        )
+        """Waits until slurmctld has heard of all, and has nothing more to ask them.
+
+        When a node comes back it asks all that have never told of themselves, which only the one
+        behind all does.
+        """
+        eventually("slurmctld has heard of all nodes, and is quiet", self._is_quiet, 300)
+
+    def _is_quiet(self) -> bool:
+        for _ in range(3):
+            if self.controller.run(BUSY):
+                return False
+            time.sleep(1)
+        return True
 
     def _fail(self, nodes: range) -> None:
         evidence = Evidence(int(time.time()), ("disk",))
@@ -503,11 +515,12 @@ def checks(figures: Figures, front: Slurmctld) -> None:
     )
     front.run(f"chmod 755 /usr/local/bin/nvidia-smi; mount --bind {WORLD}/class /sys/class", "root")
     program, environment = f"{c.CHECKS}/interval", {"SLURMD_NODENAME": FRONT}
+    # It compares with its last look, which at an interval is a minute ago.
+    aged = f"touch -d '1 minute ago' {STATE}/processes"
     used = []
     for _ in range(2 * ROUNDS):
-        # As at an interval.
-        front.run(f"touch -d '1 minute ago' {STATE}/processes || true", "root")
         used.append(run(front.container, [program], environment, 0))
+        front.run(aged, "root")
     told = front.run("check-node || true", "root").splitlines()
     unlike = [line for line in told if "\tpassed\t" not in line]
     say("\n".join((f"{len(told)} checks, of which {len(unlike)} did not pass", *unlike)))
