@@ -1,11 +1,9 @@
 """`python3 kubernetes.py world.json`: as much of Kubernetes' API as the reconciler asks for.
 
-It answers with objects of their real size, as an API server does: in pages, by TLS, compressed
-where they are large and the client takes that. Pages are made beforehand, so that its own work
-does not count. It has no more than Python itself: it runs in a container.
+It answers with objects of their real size, in pages and by TLS. Pages are made beforehand, so that
+its own work does not count. It has no more than Python itself: it runs in a container.
 """
 
-import gzip
 import http.server
 import json
 import ssl
@@ -18,22 +16,24 @@ from pathlib import Path
 from typing import Any
 
 PORT = 6443
-COMPRESSED = 128 * 1024
-"""Bytes from which an API server compresses an answer, at gzip's lowest level."""
 NUMBER = "#number#"
 """Stands in the two objects that all are made of where each has a number of its own."""
 
 Object = dict[str, Any]
 
 
+def compact(value: Object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
 class World:
     def __init__(self, count: int, node: Object, pod: Object) -> None:
         self.count = count
-        self.node, self.pod = json.dumps(node), json.dumps(pod)
+        self.node, self.pod = compact(node), compact(pod)
         self.memory: Object = {"metadata": {"resourceVersion": "1"}, "data": {}}
         self.cordoned = range(0)
-        self.pages: dict[tuple[str, int], list[tuple[bytes, bytes]]] = {}
-        """Pages by what is listed and their size, plain and compressed."""
+        self.pages: dict[tuple[str, int], list[bytes]] = {}
+        """Pages by what is listed and their size."""
 
     def cordon(self, first: int, end: int) -> None:
         self.cordoned = range(first, end)
@@ -41,25 +41,24 @@ class World:
             if what == "nodes":
                 self.pages[what, limit] = list(self._pages(what, limit))
 
-    def page(self, what: str, limit: int, number: int) -> tuple[bytes, bytes]:
+    def page(self, what: str, limit: int, number: int) -> bytes:
         if (what, limit) not in self.pages:
             self.pages[what, limit] = list(self._pages(what, limit))
         return self.pages[what, limit][number]
 
-    def _pages(self, what: str, limit: int) -> Iterator[tuple[bytes, bytes]]:
+    def _pages(self, what: str, limit: int) -> Iterator[bytes]:
         template = self.node if what == "nodes" else self.pod
         for number, first in enumerate(range(0, self.count, limit)):
             end = min(first + limit, self.count)
             further = {"continue": str(number + 1)} if end < self.count else {}
             items = [self._item(template, ordinal) for ordinal in range(first, end)]
-            head = json.dumps({"kind": "List", "metadata": {"resourceVersion": "1", **further}})
-            plain = f'{head[:-1]}, "items": [{",".join(items)}]}}'.encode()
-            yield plain, gzip.compress(plain, 1)
+            head = compact({"kind": "List", "metadata": {"resourceVersion": "1", **further}})
+            yield f'{head[:-1]},"items":[{",".join(items)}]}}'.encode()
 
     def _item(self, template: str, ordinal: int) -> str:
         text = template.replace(NUMBER, str(ordinal))
         if template == self.node and ordinal in self.cordoned:
-            text = text.replace('"spec": {', '"spec": {"unschedulable": true, ', 1)
+            text = text.replace('"spec":{', '"spec":{"unschedulable":true,', 1)
         return text
 
 
@@ -75,11 +74,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         asked = dict(urllib.parse.parse_qsl(query))
         limit, number = int(asked.get("limit", self.world.count)), int(asked.get("continue", 0))
-        plain, compressed = self.world.page(what, limit, number)
-        if len(plain) > COMPRESSED and "gzip" in self.headers.get("Accept-Encoding", ""):
-            self._answer(compressed, "gzip")
-        else:
-            self._answer(plain)
+        self._answer(self.world.page(what, limit, number))
 
     def do_PATCH(self) -> None:
         """What the reconciler remembers; it is the only thing that it changes here."""
@@ -105,12 +100,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _body(self) -> Any:
         return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
-    def _answer(self, body: bytes, coding: str = "", status: HTTPStatus = HTTPStatus.OK) -> None:
+    def _answer(self, body: bytes, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        if coding:
-            self.send_header("Content-Encoding", coding)
         self.end_headers()
         self.wfile.write(body)
 
