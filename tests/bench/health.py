@@ -156,7 +156,7 @@ def passes(figures: Figures, many: "Cluster") -> None:
         name = f"a pass over {NODES} nodes, {way}"
         figures.add(name, statistics.median(one.seconds for one in used), at_most=2)
         figures.add(f"{name}, CPU", statistics.median(one.cpu for one in used))
-        figures.add(f"{name}, in MiB", max(one.memory for one in used), at_most=150)
+        figures.add(f"{name}, in MB", max(one.memory for one in used), at_most=150)
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,11 @@ class Used:
     cpu: float
     """Seconds."""
     memory: float
-    """MiB that it had at its peak."""
+    """MB that it had at its peak."""
     said: str
 
     def __str__(self) -> str:
-        return f"{self.seconds:.2f} s, of CPU {self.cpu:.2f} s, {self.memory:.0f} MiB"
+        return f"{self.seconds:.2f} s, of CPU {self.cpu:.2f} s, {self.memory:.0f} MB"
 
 
 @dataclass
@@ -286,7 +286,7 @@ def run(
     used = json.loads(text.splitlines()[-1])
     assert used["code"] in (0, 1), text
     output = cast(bytes, said or b"").decode()
-    return Used(used["seconds"], used["cpu"], used["memory"] / KIB, output)
+    return Used(used["seconds"], used["cpu"], used["memory"] * KIB / 1e6, output)
 
 
 # --- What it looks at ----------------------------------------------------------------------------
