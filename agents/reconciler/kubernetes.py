@@ -73,6 +73,8 @@ class Api:
             page = self.ask("GET", path, query=query)
             yield from page.get("items") or ()
             following = page.get("metadata", {}).get("continue")
+            # One page at a time: the next one is not made beside it.
+            del page
             if not following:
                 return
             query["continue"] = following
@@ -89,18 +91,22 @@ class Api:
         """The answer to one request; `kind` is the body's media type."""
         asked = f"{method} {path}"
         try:
-            response = self._http.request(
+            with self._http.stream(
                 method,
                 path,
                 params=query,
                 json=body,
                 headers={
                     "Accept": "application/json",
+                    # Packing lists takes the API server longer than sending them.
+                    "Accept-Encoding": "identity",
                     "Authorization": f"Bearer {self._token()}",
                     **({"Content-Type": kind} if body is not None else {}),
                 },
-            )
-            answer = from_json(response.content)
+            ) as response:
+                # Responses are parts of cycles: what they keep stays until those are looked for.
+                content = b"".join(response.iter_bytes())
+            answer = from_json(content)
         except (httpx.TransportError, OSError) as error:
             raise KubernetesError(asked, str(error) or type(error).__name__) from error
         except ValueError as error:

@@ -3,7 +3,9 @@
 A machine is a node of Kubernetes; a node is one of Slurm's.
 """
 
-from collections.abc import Iterable, Mapping
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -89,18 +91,30 @@ class Observed:
 
 
 def observe(slurm: Client, api: Api, namespace: str) -> Observed:
-    """All of it, by one request to Slurm and one to Kubernetes for each 500 objects.
+    """All of it, by one request to Slurm and, meanwhile, one to Kubernetes for each 500 objects.
 
     Raises `SlurmError` and `KubernetesError`, the latter also where only a part came.
     """
-    records = {node.name: node for node in slurm.nodes()}
-    pods = _parsed(
-        _pod, api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=OURS), "pods"
-    )
-    machines = _parsed(_machine, api.items("/api/v1/nodes"), "nodes")
+    with _no_collector():
+        nodes = slurm.begin_nodes()
+        pods = _parsed(
+            _pod, api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=OURS), "pods"
+        )
+        machines = _parsed(_machine, api.items("/api/v1/nodes"), "nodes")
+        records = {node.name: node for node in nodes()}
     if not machines:
         raise KubernetesError("GET /api/v1/nodes", "not one, although this pod is on one")
     return Observed(records, pods, machines)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Without Python's search for cycles: answers have none, and it takes a third of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _parsed(parse: Any, items: Iterable[Object], what: str) -> dict[str, Any]:

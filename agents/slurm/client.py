@@ -6,6 +6,7 @@ twice. Anything else is sent again only while it is certain that it was never re
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -72,6 +73,16 @@ class Client:
 
     def nodes(self) -> tuple[Node, ...]:
         return self._read("nodes/", "nodes", tuple[Node, ...])
+
+    def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
+        """Asks for all nodes, which takes slurmrestd a second for 5,000; returns what waits for it.
+
+        Until that has returned nothing else is to be asked.
+        """
+        pool = ThreadPoolExecutor(1)
+        asked = pool.submit(self.nodes)
+        pool.shutdown(wait=False)
+        return asked.result
 
     def node(self, name: str) -> Node:
         return self._one(f"node/{quote(name, safe='')}", "nodes", tuple[Node, ...])

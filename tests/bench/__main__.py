@@ -26,7 +26,7 @@ from components.settings import LocalCluster, read_stack
 from images import build, tags
 from local.access import write_access
 from local.configuration import MAX_NODES
-from tests.bench import accounting, jail, load, loss, scale, session
+from tests.bench import accounting, health, jail, load, loss, scale, session
 from tests.bench.figures import Figures, as_json, say, seconds, show
 from tests.e2e.cluster import (
     NAMESPACE,
@@ -41,9 +41,15 @@ from tests.e2e.cluster import (
 BENCH = Cluster("bench")
 NODESET = {"name": "cpu", "replicas": 2, "cpus": 2, "cpu_request": 0.2, "memory": "1GiB"}
 SRUNS = 50
-PARTS = ("scale", "jail", "accounting", "deploy", "everyday", "session", "load", "loss")
-ON_THE_STACK = frozenset(PARTS) - {"scale", "jail", "accounting"}
-"""Parts that need the cluster; the others only Docker."""
+WITHOUT_STACK = {
+    "scale": scale.measure,
+    "health": health.measure,
+    "jail": jail.measure,
+    "accounting": accounting.measure,
+}
+"""Parts that need only Docker."""
+ON_THE_STACK = ("deploy", "everyday", "session", "load", "loss")
+PARTS = (*WITHOUT_STACK, *ON_THE_STACK)
 NOWHERE = "bench.invalid"
 """A registry that cannot be (RFC 2606): images named after it are nobody else's."""
 
@@ -229,13 +235,10 @@ def everyday(figures: Figures) -> None:
 
 def measure(figures: Figures, parts: Collection[str], rounds: int, cold: bool) -> None:
     """The parts asked for, in their order."""
-    if "scale" in parts:
-        scale.measure(figures)
-    if "jail" in parts:
-        jail.measure(figures)
-    if "accounting" in parts:
-        accounting.measure(figures)
-    if not ON_THE_STACK & set(parts):
+    for name, part in WITHOUT_STACK.items():
+        if name in parts:
+            part(figures)
+    if not set(parts) & set(ON_THE_STACK):
         return
     with stack():
         start(figures, cold)

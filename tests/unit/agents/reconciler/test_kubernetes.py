@@ -56,6 +56,7 @@ def test_a_list_is_asked_for_in_pages_to_its_end() -> None:
     assert first == {"limit": "500", "labelSelector": "a=b"}
     assert second == {**first, "continue": "next"}
     assert cluster.asked[0].headers["Authorization"] == "Bearer token"
+    assert cluster.asked[0].headers["Accept-Encoding"] == "identity"
 
 
 GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue token has expired"})

@@ -4,7 +4,7 @@ Everything that the project promises of its drains is asserted here, where it wo
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,6 +178,11 @@ class FakeSlurm(Client):
     def nodes(self) -> tuple[Node, ...]:
         self._world.heard("slurm")
         return tuple(box.record() for box in self._world.boxes.values())
+
+    def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
+        # At once, so that requests always have the same order.
+        found = self.nodes()
+        return lambda: found
 
     def node(self, name: str) -> Node:
         self._world.heard("slurm")

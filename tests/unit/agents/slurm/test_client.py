@@ -207,6 +207,14 @@ def test_a_slurm_that_cannot_be_reached_never_looks_empty(
 # --- What Slurm says ------------------------------------------------------------------------------
 
 
+def test_nodes_that_were_asked_for_ahead_come_when_they_are_waited_for() -> None:
+    assert Rest(ok(NO_NODES)).client().begin_nodes()() == ()
+
+    wait = Rest(httpx.Response(401, text="Authentication failure")).client().begin_nodes()
+    with pytest.raises(SlurmError, match="token refused"):
+        wait()
+
+
 def test_slurms_own_words_and_numbers_are_passed_on() -> None:
     rest = Rest(failed(500, 2000, "Invalid partition name specified"))
     with pytest.raises(SlurmError, match="Invalid partition name specified") as error:
