@@ -4,9 +4,11 @@ Everything that the project promises of its drains is asserted here, where it wo
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from agents.drains import CHECK, KUBERNETES, Evidence, is_own
 from agents.reconciler.kubernetes import Api, KubernetesError, Object
@@ -17,6 +19,9 @@ from tests.unit.agents.reconciler.things import CONF, NOW, moment, node
 CONFIG_MAP = "/api/v1/namespaces/slurm/configmaps/memory"
 PODS = "/api/v1/namespaces/slurm/pods"
 CHECKED = "gpu-xid"
+BEGAN = {"resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+"""What all objects of Kubernetes have."""
+T = TypeVar("T")
 
 
 class KilledError(BaseException):
@@ -228,22 +233,18 @@ class FakeApi(Api):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+    def items(self, path: str, kind: type[T], **parameters: str) -> Iterator[T]:
         selector = parameters.get("labelSelector", "")
         for box in list(self._world.boxes.values()):
             # A page each: it may be that only a part comes.
             self._world.heard("kubernetes")
             found = [_machine(box)] if path != PODS else _pods(box)
-            yield from (one for one in found if _selects(selector, one["metadata"]))
+            for one in found:
+                if _selects(selector, one["metadata"]):
+                    yield msgspec.convert(one, kind)
 
     def ask(
-        self,
-        method: str,
-        path: str,
-        body: Object | None = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        kind: str = "application/json",
+        self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json"
     ) -> Object:
         self._world.heard("kubernetes")
         if path == CONFIG_MAP:
@@ -323,7 +324,12 @@ def _selects(selector: str, metadata: Object) -> bool:
 def _pods(box: Box) -> list[Object]:
     """Each machine has a rebooter, and its node's pod where that is there."""
     rebooter: Object = {
-        "metadata": {"name": f"rebooter-{box.name}", "uid": "r", "labels": _labels("rebooter")},
+        "metadata": {
+            "name": f"rebooter-{box.name}",
+            "uid": "r",
+            "labels": _labels("rebooter"),
+            **BEGAN,
+        },
         "spec": {"nodeName": box.name.replace("cpu", "machine"), "containers": []},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
@@ -336,7 +342,12 @@ def _labels(component: str) -> dict[str, str]:
 
 def _worker(box: Box) -> Object:
     return {
-        "metadata": {"name": box.name, "uid": str(box.pod), "labels": _labels("worker")},
+        "metadata": {
+            "name": box.name,
+            "uid": str(box.pod),
+            "labels": _labels("worker"),
+            **BEGAN,
+        },
         "spec": {
             "nodeName": box.name.replace("cpu", "machine"),
             "containers": [{"env": [{"name": "NODE_CONF", "value": CONF}]}],
@@ -354,8 +365,7 @@ def _machine(box: Box) -> Object:
         "metadata": {
             "name": box.name.replace("cpu", "machine"),
             "uid": str(box.machine),
-            "resourceVersion": "1",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
+            **BEGAN,
             "annotations": dict(box.annotations),
         },
         "spec": {"unschedulable": box.is_cordoned, "taints": list(box.taints)},
