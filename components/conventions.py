@@ -21,6 +21,7 @@ ACCOUNTING: Final = "accounting"
 ACCOUNTS: Final = "accounts"
 BACKUP: Final = "accounting-backup"
 CONTROLLER: Final = "controller"
+EXPORTER: Final = "exporter"
 DATABASE: Final = "database"
 PLACEHOLDER: Final = "placeholder"
 REST: Final = "rest"
@@ -76,6 +77,7 @@ RESERVED_NAMES: Final = frozenset(
     {
         ACCOUNTING,
         CONTROLLER,
+        EXPORTER,
         DATABASE,
         PLACEHOLDER,
         LOGIN,
@@ -98,6 +100,7 @@ SLURMCTLD_PORT: Final = 6817
 SLURMD_PORT: Final = 6818
 SLURMDBD_PORT: Final = 6819
 REST_PORT: Final = 6820
+EXPORTER_PORT: Final = 9341
 MARIADB_PORT: Final = 3306
 SSH_PORT: Final = 22
 SSHD_PORT: Final = 2222
@@ -115,6 +118,8 @@ MYSQL_ID: Final = 64033
 """User and group id of `mysql` in the database's image."""
 CHECKS_ID: Final = 64034
 """User and group id of `CHECKS_USER` in every image but those of databases."""
+EXPORTER_ID: Final = 64035
+"""User and group id of the exporter, which no image has a name for."""
 CHECKS_USER: Final = "slurmstack-checks"
 """Whose the jobs of long checks are: a user, the group and the account of that one alone."""
 CHECKS_PARTITION: Final = "slurmstack-checks"

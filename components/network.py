@@ -30,8 +30,9 @@ _GUARDED_PORTS = (
     6443,  # Kubernetes' API, where a machine of the cluster itself serves it
     10250,  # kubelet
     10255,  # kubelet, read-only
+    c.EXPORTER_PORT,  # tells of all users' jobs
 )
-"""TCP ports that users reach nowhere: they are those of machines whose addresses nobody knows."""
+"""TCP ports that users reach nowhere: whose addresses are not known beforehand."""
 _API_PORTS = (443, 6443)
 """TCP ports of Kubernetes' API: of its Service, and of the machines behind that, by which some
 network plugins judge."""
@@ -51,11 +52,13 @@ class Flow:
 
 _NODES = (c.LOGIN, c.WORKER)
 """Where users are."""
-_ASK_A_DIRECTORY = (c.ACCOUNTING, c.ACCOUNTS, c.CONTROLLER, c.REST, *_NODES)
+_ASK_A_DIRECTORY = (c.ACCOUNTING, c.ACCOUNTS, c.CONTROLLER, c.EXPORTER, c.REST, *_NODES)
 """Where an sssd is beside those who must know a directory's people."""
 FLOWS = (
     Flow(
-        (c.ACCOUNTS, c.CONFIG, c.CONFIG_CHECK, c.REST, *_NODES), (c.CONTROLLER,), c.SLURMCTLD_PORT
+        (c.ACCOUNTS, c.CONFIG, c.CONFIG_CHECK, c.EXPORTER, c.REST, *_NODES),
+        (c.CONTROLLER,),
+        c.SLURMCTLD_PORT,
     ),
     # slurmd has a port of its own; srun, salloc, sackd and MPI listen wherever there is room.
     Flow((c.CONTROLLER, *_NODES), _NODES),
@@ -77,12 +80,13 @@ def policies(
     database: tuple[int, ...] = (),
     store: tuple[int, ...] = (),
     restores: bool = False,
+    scrapers: tuple[str, ...] = (),
 ) -> dict[str, pods.Spec]:
     """Specs of NetworkPolicies by name; users reach the world but for metadata and `refuse`.
 
     `directory`, `database` and `store` are the TCP ports at which a directory of users, a database
     that is not ours, and a store of its dumps are asked, wherever they are; the last by slurmdbd's
-    pod too where it `restores`.
+    pod too where it `restores`. Pods of the namespaces `scrapers` may ask the exporter.
 
     The one called `default` is of all our pods and allows nothing: whom no other concerns, as the
     Jobs that fill the jail, has no network.
@@ -92,11 +96,15 @@ def policies(
     asked[c.ACCOUNTING] += [*database, *(store if restores else ())]
     asked[c.BACKUP] = [*database, *store]
     asked |= {component: list(_API_PORTS) for component in (c.RECONCILER, c.REBOOTER)}
-    chosen = {name: _policy(name, refuse, asked.get(name, [])) for name in sorted(components)}
+    chosen = {
+        name: _policy(name, refuse, asked.get(name, []), scrapers) for name in sorted(components)
+    }
     return {"default": _spec(pods.selector(), [], []), **chosen}
 
 
-def _policy(component: str, refuse: tuple[str, ...], outside: list[int]) -> pods.Spec:
+def _policy(
+    component: str, refuse: tuple[str, ...], outside: list[int], scrapers: tuple[str, ...]
+) -> pods.Spec:
     ingress: list[pods.Spec] = [
         {"from": _peers(flow.by), **_tcp(flow.port)} for flow in FLOWS if component in flow.to
     ]
@@ -113,6 +121,8 @@ def _policy(component: str, refuse: tuple[str, ...], outside: list[int]) -> pods
         egress.append({"ports": [{"protocol": "TCP", "port": port} for port in outside]})
     if component == c.LOGIN:
         ingress.append(_tcp(c.SSHD_PORT))
+    if component == c.EXPORTER and scrapers:
+        ingress.append({"from": _namespaces(scrapers), **_tcp(c.EXPORTER_PORT)})
     return _spec(pods.selector(component), ingress, egress)
 
 
@@ -127,6 +137,12 @@ def _spec(selector: pods.Spec, ingress: list[pods.Spec], egress: list[pods.Spec]
 
 def _peers(components: tuple[str, ...]) -> list[pods.Spec]:
     return [{"podSelector": pods.selector(*components)}]
+
+
+def _namespaces(names: tuple[str, ...]) -> list[pods.Spec]:
+    """Pods of other namespaces, by the label that Kubernetes itself gives each of these."""
+    either = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(names)}
+    return [{"namespaceSelector": {"matchExpressions": [either]}}]
 
 
 def _tcp(port: int | None) -> pods.Spec:

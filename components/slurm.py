@@ -18,6 +18,7 @@ from components.configuration import SlurmConfig, SlurmConfigArgs
 from components.controller import Controller, ControllerArgs
 from components.database import Database, DatabaseArgs
 from components.directory import Directory, DirectoryArgs, People
+from components.exporter import Exporter, ExporterArgs
 from components.jail import Jail, JailArgs
 from components.jwt import JwtKey, JwtKeyArgs
 from components.login import Login, LoginArgs
@@ -92,6 +93,7 @@ class Slurm(pulumi.ComponentResource):
                 (external.port,) if external else (),
                 (endpoint_port(dumps.s3.endpoint),) if dumps.s3 else (),
                 dumps.restore is not None,
+                settings.monitoring.scrape_from,
             )
             network.Network("network", network.NetworkArgs(self.namespace, policies), child)
         guard = network.guard(settings.network, images, settings.cluster.domain)
@@ -280,6 +282,22 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
+        if settings.monitoring.exporter.enabled:
+            Exporter(
+                "exporter",
+                ExporterArgs(
+                    namespace=self.namespace,
+                    settings=settings.monitoring.exporter,
+                    images=images,
+                    auth=how,
+                    people=known,
+                    accounts=users.accounts,
+                    config=controller.config,
+                    daemons=(controller.alias,),
+                    private_data=settings.slurm.private_data,
+                ),
+                child,
+            )
         reconciler = Reconciler(
             "reconciler",
             ReconcilerArgs(

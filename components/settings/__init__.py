@@ -30,6 +30,7 @@ from components.settings.models import (
     Settings,
     User,
 )
+from components.settings.monitoring import Exporter, Monitoring
 from components.settings.nodesets import Gpus, Nodeset, Toleration
 from components.settings.partitions import Partition
 from components.settings.reading import SettingsError, from_config, read_stack
@@ -52,6 +53,7 @@ __all__ = [
     "Directory",
     "Empty",
     "ExistingCluster",
+    "Exporter",
     "ExternalDatabase",
     "Gpus",
     "Group",
@@ -62,6 +64,7 @@ __all__ = [
     "Login",
     "LongCheck",
     "LongChecks",
+    "Monitoring",
     "Network",
     "Nodeset",
     "Partition",

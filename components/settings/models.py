@@ -21,6 +21,7 @@ from components.settings.directory import Directory
 from components.settings.health import Health
 from components.settings.login import Login
 from components.settings.longchecks import LongChecks
+from components.settings.monitoring import Monitoring
 from components.settings.nodesets import Nodeset
 from components.settings.partitions import Partition
 from components.settings.reconciler import Reconciler
@@ -235,6 +236,7 @@ class Settings(Model):
     directory: Directory | None = None
     """By default there are no users but those of `users`."""
     network: Network = Field(default_factory=Network)
+    monitoring: Monitoring = Field(default_factory=Monitoring)
     reconciler: Reconciler = Field(default_factory=Reconciler)
     users: tuple[User, ...] = ()
     groups: tuple[Group, ...] = ()

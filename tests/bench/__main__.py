@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -26,7 +26,7 @@ from components.settings import LocalCluster, read_stack
 from images import build, tags
 from local.access import write_access
 from local.configuration import MAX_NODES
-from tests.bench import accounting, health, jail, load, loss, scale, session
+from tests.bench import accounting, exporter, health, jail, load, loss, scale, session
 from tests.bench.figures import Figures, as_json, say, seconds, show
 from tests.e2e.cluster import (
     NAMESPACE,
@@ -41,15 +41,16 @@ from tests.e2e.cluster import (
 BENCH = Cluster("bench")
 NODESET = {"name": "cpu", "replicas": 2, "cpus": 2, "cpu_request": 0.2, "memory": "1GiB"}
 SRUNS = 50
-WITHOUT_STACK = {
+IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
     "scale": scale.measure,
     "health": health.measure,
     "jail": jail.measure,
     "accounting": accounting.measure,
+    "exporter": exporter.measure,
 }
 """Parts that need only Docker."""
 ON_THE_STACK = ("deploy", "everyday", "session", "load", "loss")
-PARTS = (*WITHOUT_STACK, *ON_THE_STACK)
+PARTS = (*IN_CONTAINERS, *ON_THE_STACK)
 NOWHERE = "bench.invalid"
 """A registry that cannot be (RFC 2606): images named after it are nobody else's."""
 
@@ -235,10 +236,10 @@ def everyday(figures: Figures) -> None:
 
 def measure(figures: Figures, parts: Collection[str], rounds: int, cold: bool) -> None:
     """The parts asked for, in their order."""
-    for name, part in WITHOUT_STACK.items():
+    for name, part in IN_CONTAINERS.items():
         if name in parts:
             part(figures)
-    if not set(parts) & set(ON_THE_STACK):
+    if not {*ON_THE_STACK} & {*parts}:
         return
     with stack():
         start(figures, cold)

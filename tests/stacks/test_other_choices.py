@@ -38,6 +38,14 @@ def test_jobs_run_without_a_munged_anywhere(second: Cluster) -> None:
     assert "munge" not in second.kubectl("get", "pods", "-o", "jsonpath={..name}")
 
 
+def test_the_exporter_reads_slurm_without_munge_as_well(second: Cluster) -> None:
+    second.wait_for_nodes("cpu-0", "cpu-1")
+    once = ("python3", "-m", "agents.exporter", "--once")
+    told = second.in_pod("deploy/exporter", "exporter", *once)
+    assert "\nslurm_up 1.0\n" in told
+    assert '\nslurm_nodes{state="idle"} 2.0\n' in told
+
+
 def test_users_reach_no_key_and_replace_no_socket(second: Cluster) -> None:
     for way in ("", "srun "):
         reached = second.ssh(f"{way}sh -c '{KEYS}'", check=False)

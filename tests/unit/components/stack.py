@@ -332,6 +332,10 @@ FULL: dict[str, Any] = {
             "restore": "latest",
         },
     },
+    "monitoring": {
+        "scrape_from": ["observability"],
+        "exporter": {"enabled": True, "interval": 60, "top": 20},
+    },
     "network": {"policies": True, "guard": True, "refuse": ["10.0.0.0/16", "fd00:1::/64"]},
     "reconciler": {
         "interval": 30,

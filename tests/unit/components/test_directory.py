@@ -18,6 +18,7 @@ WITH_SSSD = {
         "accounts-apply",
         "accounting-slurmdbd",
         "controller-slurmctld",
+        "exporter-agent",
         "login-sshd",
         "rest-slurmrestd",
     ),
@@ -125,7 +126,9 @@ def test_sssd_reaches_the_directory_through_the_policies(graph_with: Recorded) -
         and {"protocol": "TCP", "port": 3389} in rule["ports"]
         and "to" not in rule
     }
-    assert asking == {"accounting", "accounts", "controller", "login", "rest", "worker"}
+    assert asking == {
+        *("accounting", "accounts", "controller", "exporter", "login", "rest", "worker")
+    }
 
 
 def test_the_password_stays_in_its_secret(graph_with: Recorded) -> None:

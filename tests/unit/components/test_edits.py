@@ -31,11 +31,21 @@ REBOOTER = {
     *("rebooter-cluster-role", "rebooter-cluster-rights"),
 }
 NODE_SSH = "node-ssh-secret"
+EXPORTER = "exporter-agent"
 POLICIES = {
     f"network-{name}"
     for name in (
         *("accounting", "accounting-backup", "accounts", "config", "config-check", "controller"),
-        *("database", "default", "login", "longcheck", "longchecks", "rebooter", "reconciler"),
+        *(
+            "database",
+            "default",
+            "exporter",
+            "login",
+            "longcheck",
+            "longchecks",
+            "rebooter",
+            "reconciler",
+        ),
         *("rest", "worker"),
     )
 }
@@ -91,6 +101,7 @@ NEW_IMAGES = does(
     rolled={
         *("controller-slurmctld", "controller-placeholder-pod", "login-sshd", *NODESETS),
         *("rest-slurmrestd", "reconciler-agent", "accounting-slurmdbd", "database-mariadb"),
+        EXPORTER,
     },
     updated={"backup-dump"},
     replaced=JOBS,
@@ -99,6 +110,7 @@ AFTER_THE_CONTROLLER = {
     *("controller-config-in-force", "controller-service", "login-service", "login-sshd"),
     "accounts-apply",
     *("controller-placeholder-pod", "controller-placeholder-priority"),
+    *(EXPORTER, "exporter-service"),
     *("reconciler-agent", AFTER_DEPLOY, "rest-service", "rest-slurmrestd", *NODESETS),
 }
 DATA = {
@@ -179,6 +191,10 @@ def external(**fields: Any) -> Change:
 
 def backup(**fields: Any) -> Change:
     return accounting(backup=fields)
+
+
+def exporter(**fields: Any) -> Change:
+    return top(monitoring={"exporter": fields})
 
 
 def slurm(**fields: Any) -> Change:
@@ -486,7 +502,12 @@ EDITS = [
     Edit("jobs are looked at when they are submitted", slurm(job_submit_lua=LUA), CONF),
     Edit("nodes have a topology", slurm(topology=TREE), CONF, given=STATIC),
     Edit("Slurm makes cgroups", slurm(cgroups="v2"), CONF),
-    Edit("users are told of their own jobs only", slurm(private_data=["jobs"]), and_conf(SLURMDBD)),
+    Edit(
+        "users are told of their own jobs only",
+        slurm(private_data=["jobs"]),
+        and_conf(replace(SLURMDBD, rolled=SLURMDBD.rolled | {EXPORTER})),
+    ),
+    Edit("users are told of their own use only", slurm(private_data=["usage"]), and_conf(SLURMDBD)),
     Edit("slurm.conf gets a line", extra("slurm.conf", "SlurmctldDebug=debug"), CONF),
     Edit("slurm.conf gets a line instead of ours", extra("slurm.conf", "KillWait=5"), CONF),
     Edit("cgroup.conf gets a line", extra("cgroup.conf", "ConstrainCores=yes"), CONF),
@@ -526,11 +547,11 @@ EDITS = [
             does(
                 created={"directory-config"},
                 updated={f"network-{name}" for name in ("accounting", "controller", "login")}
-                | {"network-accounts", "network-rest", "network-worker"},
+                | {"network-accounts", "network-exporter", "network-rest", "network-worker"},
                 replaced={"accounts-apply"},
                 rolled={
                     *("controller-slurmctld", "controller-placeholder-pod", "login-sshd"),
-                    *("rest-slurmrestd", "accounting-slurmdbd", *NODESETS),
+                    *("rest-slurmrestd", "accounting-slurmdbd", EXPORTER, *NODESETS),
                 },
             )
         ),
@@ -864,6 +885,23 @@ EDITS = [
         top(network={"refuse": ["10.0.0.0/16"]}),
         does(rolled={"login-sshd", *NODESETS}, updated={"network-login", "network-worker"}),
     ),
+    # --- Metrics
+    Edit(
+        "Slurm is read more often",
+        exporter(interval=15),
+        does(rolled={EXPORTER}),
+    ),
+    Edit("more users have series of their own", exporter(top=100), does(rolled={EXPORTER})),
+    Edit(
+        "there are to be no metrics",
+        exporter(enabled=False),
+        does(deleted={EXPORTER, "exporter-service"}),
+    ),
+    Edit(
+        "a Prometheus of another namespace is to scrape",
+        top(monitoring={"scrape_from": ["observability"]}),
+        does(updated={"network-exporter"}),
+    ),
     # --- The whole
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),
     Edit("the registry wants credentials", top(pull_secrets=["registry"]), NEW_IMAGES),
@@ -879,7 +917,10 @@ EDITS = [
         existing(domain="k8s.example.org"),
         and_conf(
             does(
-                rolled={"controller-slurmctld", "login-sshd", "rest-slurmrestd", *NODESETS},
+                rolled={
+                    *("controller-slurmctld", "login-sshd", "rest-slurmrestd", EXPORTER),
+                    *NODESETS,
+                },
                 replaced={"accounts-apply"},
             )
         ),
@@ -982,8 +1023,8 @@ def test_no_edit_of_slurms_own_settings_replaces_a_pod(effect_of: EffectOf) -> N
     assert settings == set(Slurm.model_fields), "there is a row for each"
     for edit in own:
         done = effect_of(edit)
-        # slurmdbd is not in anybody's way while it starts again.
-        rolled = done.rolled - SLURMDBD.rolled
+        # slurmdbd and the exporter are not in anybody's way while they start again.
+        rolled = done.rolled - SLURMDBD.rolled - {EXPORTER}
         assert not rolled | done.created | done.deleted, edit.sentence
         assert done.replaced <= CONF.replaced, f"{edit.sentence}: Jobs alone"
 

@@ -111,7 +111,7 @@ def test_daemons_that_need_no_root_run_without_it(graph: Graph) -> None:
     }
 
     slurm = {"slurmctld", "slurmdbd", "reload", "check", "wait", "sackd", "join", "slurmrestd"}
-    others = {"accounts", "reconciler", "guard", "mariadb", "backup"}
+    others = {"accounts", "exporter", "reconciler", "guard", "mariadb", "backup"}
     assert rootless == {"munge", *slurm, *others}
 
 
@@ -278,7 +278,7 @@ def test_names_that_users_and_dns_see_are_fixed(graph: Graph) -> None:
     names = {r.inputs["metadata"]["name"] for r in graph.resources if r.type in WORKLOADS}
 
     slurm = {"accounting", "controller", "placeholder", "login", "rest", "reconciler"}
-    assert names == {"database", *slurm, "cpu", "big"}
+    assert names == {"database", "exporter", *slurm, "cpu", "big"}
 
 
 def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
@@ -288,8 +288,8 @@ def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
     workloads = {
         r.inputs["metadata"]["name"]: r.inputs for r in graph.resources if r.type in WORKLOADS
     }
-    # Nobody looks for three of them but by their Services, nor for the others at all.
-    services = {"accounting", "database", "rest"}
+    # Nobody looks for four of them but by their Services, nor for the others at all.
+    services = {"accounting", "database", "exporter", "rest"}
     for name in workloads.keys() - services - {"reconciler", "placeholder"}:
         workload = workloads[name]
         pod = workload["spec"]["template"]

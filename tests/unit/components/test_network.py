@@ -28,9 +28,9 @@ class End:
         return self.namespace == NAMESPACE
 
 
-def foreign_pod() -> End:
+def foreign_pod(namespace: str = "another") -> End:
     labels = {"app.kubernetes.io/name": "slurmstack", "slurmstack.dev/component": "worker"}
-    return End(tuple(labels.items()), "another")
+    return End(tuple(labels.items()), namespace)
 
 
 # --- NetworkPolicies, as networking.k8s.io/v1 describes them -------------------------------------
@@ -52,6 +52,9 @@ def is_peer(peer: Spec, end: End) -> bool:
         block, address = peer["ipBlock"], ip_address(end.address)
         inside = address in ip_network(block["cidr"])
         return inside and not any(address in ip_network(cidr) for cidr in block.get("except", ()))
+    if "namespaceSelector" in peer:
+        assert set(peer) == {"namespaceSelector"}
+        return selects(peer["namespaceSelector"], {"kubernetes.io/metadata.name": end.namespace})
     assert set(peer) == {"podSelector"}, "pods of the policy's own namespace"
     return end.is_ours and selects(peer["podSelector"], dict(end.labels))
 
@@ -123,7 +126,8 @@ ACCOUNTING, DATABASE = "accounting-slurmdbd", "database-mariadb"
 WORKERS = ("nodeset-cpu", "nodeset-big")
 USERS = (LOGIN, *WORKERS)
 ACCOUNTS = "accounts-apply"
-ASKS_SLURMCTLD = {*USERS, ACCOUNTS, REST, "config-check", "controller-config-in-force"}
+EXPORTER = "exporter-agent"
+ASKS_SLURMCTLD = {*(*USERS, ACCOUNTS, EXPORTER, REST, "config-check", "controller-config-in-force")}
 SOME_PORT = 40_000
 RECONCILER = ("reconciler-agent", "reconciler-after-deploy")
 
@@ -147,6 +151,8 @@ RECONCILER = ("reconciler-agent", "reconciler-after-deploy")
             (quiet, SOME_PORT, set())
             for quiet in (*RECONCILER, "controller-placeholder", "backup-dump")
         ),
+        (EXPORTER, 9341, set()),
+        (EXPORTER, SOME_PORT, set()),
         *(
             (job, SOME_PORT, set())
             for job in ("jail-populate", "jail-homes", "config-check", ACCOUNTS)
@@ -173,13 +179,33 @@ def test_nodes_talk_to_each_other_by_every_protocol(
 def test_a_stranger_gets_to_sshd_and_to_nothing_else(
     policies: Policies, ours: dict[str, End], stranger: End
 ) -> None:
-    ports = (22, 2222, 3306, 6817, 6818, 6819, 6820, SOME_PORT)
+    ports = (22, 2222, 3306, 6817, 6818, 6819, 6820, 9341, SOME_PORT)
     found = {
         (name, port) for name, pod in ours.items() for port in ports
         if policies.allow(stranger, pod, port)
     }  # fmt: skip
 
     assert found == {(LOGIN, 2222)}
+
+
+def test_who_scrapes_gets_to_the_exporter_alone(policies: Policies, ours: dict[str, End]) -> None:
+    prometheus = foreign_pod("monitoring")
+    found = {
+        (name, port) for name, pod in ours.items() for port in (6817, 6819, 6820, 9341, SOME_PORT)
+        if policies.allow(prometheus, pod, port)
+    }  # fmt: skip
+
+    assert found == {(EXPORTER, 9341)}
+
+
+def test_nobody_scrapes_whom_the_settings_do_not_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = record(
+        monkeypatch, config(lambda values: values.update(monitoring={"scrape_from": []}))
+    )
+    spec = graph.one("network-exporter").inputs["spec"]
+
+    assert "ingress" not in spec
+    assert "Ingress" in spec["policyTypes"]
 
 
 @pytest.mark.parametrize(
@@ -278,4 +304,4 @@ def test_the_guard_is_told_what_the_settings_refuse(graph: Graph) -> None:
 
     assert {*network.METADATA, "10.9.0.0/16"} == set(told["REFUSED_ADDRESSES"])
     assert told["API_SERVER"] == ["kubernetes.default.svc.cluster.local"]
-    assert {"10250", "10255"} <= set(told["REFUSED_PORTS"])
+    assert {"9341", "10250", "10255"} <= set(told["REFUSED_PORTS"])

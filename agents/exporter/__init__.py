@@ -1,0 +1,1 @@
+"""Slurm's state as metrics of Prometheus: see docs/metrics.md."""

@@ -1,0 +1,243 @@
+"""Every metric: its name, its labels, what it means and where it comes from.
+
+docs/metrics.md has the same as tables; a test holds them together.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+
+Labels = str | tuple[str, ...]
+"""Values of a metric's labels; of the only one, itself."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    """As it is scraped; a counter's ends with `_total`."""
+    means: str
+    unit: str
+    labels: tuple[str, ...] = ()
+    type: Literal["counter", "gauge"] = "gauge"
+
+    def family(self, samples: Iterable[tuple[Labels, float]]) -> Family:
+        """The metric with values, in the order that they come in."""
+        kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
+        family = kind(self.name, self.means, labels=self.labels)
+        for labels, value in samples:
+            family.add_metric((labels,) if isinstance(labels, str) else labels, value)
+        return family
+
+    def value(self, value: float) -> Family:
+        """The metric, which has no labels, with its value."""
+        return self.family([((), value)])
+
+
+def _gauge(name: str, means: str, unit: str, *labels: str) -> Metric:
+    return Metric(name, means, unit, labels)
+
+
+def _counter(name: str, means: str, unit: str, *labels: str) -> Metric:
+    return Metric(name, means, unit, labels, "counter")
+
+
+# --- Nodes ---------------------------------------------------------------------------------------
+
+NODES = _gauge("slurm_nodes", "Nodes in a state.", "nodes", "state")
+NODES_DRAINED = _gauge(
+    "slurm_nodes_drained", "Nodes that somebody or something took out of service.", "nodes", "cause"
+)
+NODE_STATE = _gauge("slurm_node_state", "1 for the state that a node is in.", "", "node", "state")
+NODE_CPUS = _gauge("slurm_node_cpus", "CPUs that jobs may have.", "CPUs", "node")
+NODE_CPUS_ALLOCATED = _gauge("slurm_node_cpus_allocated", "CPUs that jobs have.", "CPUs", "node")
+NODE_MEMORY = _gauge("slurm_node_memory_bytes", "Memory that Slurm counts with.", "bytes", "node")
+NODE_MEMORY_ALLOCATED = _gauge(
+    "slurm_node_memory_allocated_bytes", "Memory that jobs have.", "bytes", "node"
+)
+NODE_MEMORY_FREE = _gauge(
+    "slurm_node_memory_free_bytes", "Memory that was free when slurmd last told.", "bytes", "node"
+)
+NODE_GPUS = _gauge("slurm_node_gpus", "GPUs, or slices of them.", "GPUs", "node", "type")
+NODE_GPUS_ALLOCATED = _gauge(
+    "slurm_node_gpus_allocated", "GPUs that jobs have.", "GPUs", "node", "type"
+)
+NODE_LOAD = _gauge(
+    "slurm_node_load", "Load average of one minute when slurmd last told.", "processes", "node"
+)
+NODE_DRAINED = _gauge(
+    "slurm_node_drained_seconds",
+    "How long ago a node that is drained or draining got its reason.",
+    "seconds",
+    *("node", "cause"),
+)
+NODE_JOBS_FAILED = _gauge(
+    "slurm_node_jobs_failed",
+    "Jobs on record that failed, by their first node; those without are left out.",
+    "jobs",
+    "node",
+)
+
+# --- Jobs ----------------------------------------------------------------------------------------
+
+JOBS = _gauge(
+    "slurm_jobs", "Jobs on record in a state; each task of an array is one.", "jobs", "state"
+)
+JOBS_PENDING = _gauge("slurm_jobs_pending", "Jobs that wait, by why.", "jobs", "reason")
+
+
+def _of(owner: str) -> tuple[Metric, ...]:
+    what = f"the largest {owner}s"
+    return (
+        _gauge(f"slurm_{owner}_jobs", f"Jobs of {what} in a state.", "jobs", owner, "state"),
+        _gauge(f"slurm_{owner}_cpus_allocated", f"CPUs that jobs of {what} have.", "CPUs", owner),
+        _gauge(
+            f"slurm_{owner}_cpus_requested", f"CPUs that jobs of {what} wait for.", "CPUs", owner
+        ),
+        _gauge(f"slurm_{owner}_gpus_allocated", f"GPUs that jobs of {what} have.", "GPUs", owner),
+        _gauge(
+            f"slurm_{owner}_gpus_requested", f"GPUs that jobs of {what} wait for.", "GPUs", owner
+        ),
+    )
+
+
+ACCOUNTS = _of("account")
+USERS = _of("user")
+
+# --- Partitions ----------------------------------------------------------------------------------
+
+PARTITION_STATE = _gauge(
+    "slurm_partition_state", "1 for the state that a partition is in, 0 for the others.", "",
+    *("partition", "state"),
+)  # fmt: skip
+PARTITION_NODES = _gauge(
+    "slurm_partition_nodes", "Nodes of a partition in a state.", "nodes", "partition", "state"
+)
+PARTITION_JOBS = _gauge(
+    "slurm_partition_jobs",
+    "Jobs of a partition in a state; one that waits for several partitions is in each.",
+    "jobs",
+    *("partition", "state"),
+)
+PARTITION_WAIT = _gauge(
+    "slurm_partition_pending_seconds",
+    "How long jobs of a partition wait that could begin, as a quantile: 1 is the longest.",
+    "seconds",
+    *("partition", "quantile"),
+)
+
+
+def _resource(name: str, suffix: str, words: str, unit: str) -> tuple[Metric, ...]:
+    return tuple(
+        _gauge(f"slurm_partition_{name}{part}{suffix}", f"{words} {means}.", unit, "partition")
+        for part, means in (
+            ("", "of a partition's nodes"),
+            ("_allocated", "that a partition's jobs have"),
+            ("_requested", "that a partition's jobs wait for"),
+        )
+    )
+
+
+PARTITION_CPUS = _resource("cpus", "", "CPUs", "CPUs")
+PARTITION_MEMORY = _resource("memory", "_bytes", "Memory", "bytes")
+PARTITION_GPUS = _resource("gpus", "", "GPUs", "GPUs")
+
+# --- Reservations and licenses -------------------------------------------------------------------
+
+RESERVATION_NODES = _gauge(
+    "slurm_reservation_nodes", "Nodes of a reservation.", "nodes", "reservation"
+)
+RESERVATION_START = _gauge(
+    "slurm_reservation_start_timestamp_seconds", "When it begins.", "Unix time", "reservation"
+)
+RESERVATION_END = _gauge(
+    "slurm_reservation_end_timestamp_seconds", "When it ends.", "Unix time", "reservation"
+)
+LICENSES = _gauge("slurm_licenses", "Licenses that there are.", "licenses", "license")
+LICENSES_USED = _gauge("slurm_licenses_used", "Licenses that jobs have.", "licenses", "license")
+LICENSES_FREE = _gauge("slurm_licenses_free", "Licenses that are free.", "licenses", "license")
+LICENSES_RESERVED = _gauge(
+    "slurm_licenses_reserved", "Licenses that reservations hold.", "licenses", "license"
+)
+
+# --- slurmctld -----------------------------------------------------------------------------------
+
+STATISTICS_START = _gauge(
+    "slurm_statistics_start_timestamp_seconds",
+    "Since when slurmctld counts; it begins anew when it starts, and at midnight UTC.",
+    "Unix time",
+)
+SERVER_THREADS = _gauge("slurm_server_threads", "Threads that answer requests.", "threads")
+AGENT_QUEUE = _gauge(
+    "slurm_agent_queue_length", "Messages to nodes that wait to be sent.", "messages"
+)
+DBD_AGENT_QUEUE = _gauge(
+    "slurm_dbd_agent_queue_length", "Records that wait for slurmdbd.", "records"
+)
+JOBS_SUBMITTED = _counter("slurm_jobs_submitted_total", "Jobs that were submitted.", "jobs")
+JOBS_STARTED = _counter("slurm_jobs_started_total", "Jobs that began.", "jobs")
+JOBS_COMPLETED = _counter("slurm_jobs_completed_total", "Jobs that ended well.", "jobs")
+JOBS_CANCELED = _counter("slurm_jobs_canceled_total", "Jobs that were cancelled.", "jobs")
+JOBS_FAILED = _counter("slurm_jobs_failed_total", "Jobs that failed.", "jobs")
+CYCLES = _counter("slurm_scheduler_cycles_total", "Cycles of the main scheduler.", "cycles")
+CYCLE_LAST = _gauge("slurm_scheduler_cycle_last_seconds", "The last cycle.", "seconds")
+CYCLE_MEAN = _gauge("slurm_scheduler_cycle_mean_seconds", "Mean of the cycles.", "seconds")
+CYCLE_MAX = _gauge("slurm_scheduler_cycle_max_seconds", "The longest cycle.", "seconds")
+QUEUE_LENGTH = _gauge("slurm_scheduler_queue_length", "Jobs that the last cycle saw.", "jobs")
+BACKFILL_ACTIVE = _gauge("slurm_backfill_active", "1 while a cycle of backfill runs.", "")
+BACKFILL_CYCLES = _counter("slurm_backfill_cycles_total", "Cycles of backfill.", "cycles")
+BACKFILL_LAST = _gauge("slurm_backfill_cycle_last_seconds", "The last cycle.", "seconds")
+BACKFILL_MEAN = _gauge("slurm_backfill_cycle_mean_seconds", "Mean of the cycles.", "seconds")
+BACKFILL_DEPTH = _gauge("slurm_backfill_depth_last", "Jobs that the last cycle tried.", "jobs")
+BACKFILL_QUEUE = _gauge("slurm_backfill_queue_length", "Jobs that the last cycle saw.", "jobs")
+BACKFILL_JOBS = _counter("slurm_backfill_jobs_total", "Jobs that backfill began.", "jobs")
+RPCS = _counter("slurm_rpcs_total", "Remote procedure calls that were answered.", "calls", "type")
+RPC_SECONDS = _counter(
+    "slurm_rpc_duration_seconds_total", "Time that the answers took.", "seconds", "type"
+)
+
+# --- The exporter's own --------------------------------------------------------------------------
+
+UP = _gauge("slurm_up", "1 where all that was asked for last was told, else 0.", "")
+READ_UP = _gauge(
+    "slurm_exporter_read_up", "1 where the last read of a source was good, else 0.", "", "source"
+)
+DATA_AGE = _gauge(
+    "slurm_exporter_data_age_seconds",
+    "How long ago the last good read of a source began.",
+    "seconds",
+    "source",
+)
+READ_SECONDS = _gauge(
+    "slurm_exporter_read_duration_seconds", "How long its last read took.", "seconds", "source"
+)
+READS = _counter("slurm_exporter_reads_total", "Reads of a source.", "reads", "source")
+READ_FAILURES = _counter(
+    "slurm_exporter_read_failures_total", "Reads of a source that failed.", "reads", "source"
+)
+INTERVAL = _gauge(
+    "slurm_exporter_interval_seconds", "Between the reads of a source.", "seconds", "source"
+)
+
+SOURCES: Mapping[str, tuple[Metric, ...]] = {
+    "cluster": (
+        *(NODES, NODES_DRAINED, NODE_STATE, NODE_CPUS, NODE_CPUS_ALLOCATED, NODE_MEMORY),
+        *(NODE_MEMORY_ALLOCATED, NODE_MEMORY_FREE, NODE_GPUS, NODE_GPUS_ALLOCATED, NODE_LOAD),
+        *(NODE_DRAINED, NODE_JOBS_FAILED, JOBS, JOBS_PENDING, *ACCOUNTS, *USERS),
+        *(PARTITION_STATE, PARTITION_NODES, PARTITION_JOBS, PARTITION_WAIT),
+        *(*PARTITION_CPUS, *PARTITION_MEMORY, *PARTITION_GPUS),
+    ),
+    "scheduler": (
+        *(STATISTICS_START, SERVER_THREADS, AGENT_QUEUE, DBD_AGENT_QUEUE),
+        *(JOBS_SUBMITTED, JOBS_STARTED, JOBS_COMPLETED, JOBS_CANCELED, JOBS_FAILED),
+        *(CYCLES, CYCLE_LAST, CYCLE_MEAN, CYCLE_MAX, QUEUE_LENGTH),
+        *(BACKFILL_ACTIVE, BACKFILL_CYCLES, BACKFILL_LAST, BACKFILL_MEAN, BACKFILL_DEPTH),
+        *(BACKFILL_QUEUE, BACKFILL_JOBS, RPCS, RPC_SECONDS),
+    ),
+    "reservations": (RESERVATION_NODES, RESERVATION_START, RESERVATION_END),
+    "licenses": (LICENSES, LICENSES_USED, LICENSES_FREE, LICENSES_RESERVED),
+    "exporter": (UP, READ_UP, DATA_AGE, READ_SECONDS, READS, READ_FAILURES, INTERVAL),
+}
+"""All of them, by what they come from."""

@@ -1,0 +1,139 @@
+"""What is scraped: pages of metrics, each written once by the read that it comes from.
+
+A page counts until its source is read again. When that fails, or when it is overdue, its series are
+left out: Prometheus then marks them stale at once, and nobody takes the past for the present.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from agents.exporter import catalogue as c
+from agents.exporter.sources import ReadError, Source
+
+OVERDUE = 2
+"""Times its interval that a page may be old."""
+LEAST = 1.0
+"""Seconds that each read has."""
+
+
+def page(families: Iterable[Family]) -> bytes:
+    """Metrics as Prometheus reads them."""
+    registry = CollectorRegistry()
+    registry.register(_Families(tuple(families)))
+    return generate_latest(registry)
+
+
+@dataclass(eq=False)
+class _Families(Collector):
+    families: tuple[Family, ...]
+
+    def collect(self) -> Iterable[Family]:
+        return self.families
+
+
+@dataclass
+class Record:
+    """What reads of a source came to."""
+
+    every: int
+    """Intervals between two of them."""
+    page: bytes | None = None
+    """None where the last one failed, and before the first."""
+    begun: float | None = None
+    """When the last good one began, on the clock that never jumps."""
+    took: float | None = None
+    reads: int = 0
+    failures: int = 0
+    said: str = ""
+    """Why the last one failed."""
+
+
+@dataclass
+class Exporter:
+    """Reads its sources in intervals of so many seconds, and has the pages."""
+
+    each_time: Sequence[Source]
+    in_turn: Sequence[Source]
+    """One of them in each interval."""
+    interval: float
+    clock: Callable[[], float] = time.monotonic
+    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)
+    rounds: int = 0
+    records: dict[str, Record] = field(init=False)
+    _lock: Lock = field(default_factory=Lock)
+    _process: ProcessCollector = field(
+        default_factory=lambda: ProcessCollector(registry=CollectorRegistry())
+    )
+
+    def __post_init__(self) -> None:
+        self.records = {source.name: Record(1) for source in self.each_time}
+        self.records |= {source.name: Record(len(self.in_turn)) for source in self.in_turn}
+
+    def read(self) -> None:
+        """Reads what is due, within an interval: one that hangs leaves the others little time."""
+        turn = self.in_turn[self.rounds % len(self.in_turn) :][:1] if self.in_turn else ()
+        end = self.clock() + self.interval
+        for source in (*self.each_time, *turn):
+            self._read(source, max(LEAST, end - self.clock()))
+        self.rounds += 1
+
+    def _read(self, source: Source, seconds: float) -> None:
+        begun, written, said = self.clock(), None, ""
+        try:
+            written = page(source.read(seconds))
+        except ReadError as error:
+            said = str(error)
+        record = self.records[source.name]
+        if said != record.said:
+            self.say(f"{source.name}: {said or 'is read again'}")
+        with self._lock:
+            record.page, record.said = written, said
+            record.took = self.clock() - begun
+            record.reads += 1
+            if written is not None:
+                record.begun = begun
+            else:
+                record.failures += 1
+
+    def metrics(self) -> bytes:
+        """All that counts now."""
+        now = self.clock()
+        with self._lock:
+            current = {
+                name: record.page
+                for name, record in self.records.items()
+                if record.page is not None and not self._is_overdue(record, now)
+            }
+            own = page(self._own(current, now))
+        return b"".join((own, *current.values()))
+
+    def _is_overdue(self, record: Record, now: float) -> bool:
+        limit = OVERDUE * record.every * self.interval
+        return record.begun is not None and now - record.begun > limit
+
+    def _own(self, current: Iterable[str], now: float) -> Iterable[Family]:
+        up = {name: name in current for name in self.records}
+        asked = {name: record for name, record in self.records.items() if record.reads}
+        yield c.UP.value(bool(asked) and all(up[name] for name in asked))
+        yield c.READ_UP.family(up.items())
+        yield c.DATA_AGE.family(
+            (name, now - record.begun) for name, record in asked.items() if record.begun is not None
+        )
+        yield c.READ_SECONDS.family(
+            (name, record.took) for name, record in asked.items() if record.took is not None
+        )
+        yield c.READS.family((name, record.reads) for name, record in self.records.items())
+        yield c.READ_FAILURES.family(
+            (name, record.failures) for name, record in self.records.items()
+        )
+        yield c.INTERVAL.family(
+            (name, record.every * self.interval) for name, record in self.records.items()
+        )
+        yield from self._process.collect()

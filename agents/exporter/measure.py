@@ -1,0 +1,293 @@
+"""From what Slurm told to metrics. All of it is pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from prometheus_client.metrics_core import Metric as Family
+
+from agents.exporter import catalogue as c
+from agents.exporter import naming
+from agents.exporter.rows import Job, License, Node, Reservation, Tables
+from agents.slurm import Statistics
+
+OTHER = "other"
+"""Stands for all who are not among the largest."""
+QUANTILES = (0.5, 0.9, 1.0)
+PARTITION_STATES = ("up", "down", "drain", "inactive")
+MICROSECOND = 1e-6
+K = TypeVar("K", bound=Hashable)
+
+
+def cluster(
+    tables: Tables, now: float, top: int, name_of: Callable[[int], str]
+) -> Iterator[Family]:
+    """Metrics of nodes, jobs and partitions.
+
+    `top` is how many accounts, and how many users, have series of their own; `name_of` tells a
+    user's name by its id.
+    """
+    drained = {node.name: naming.cause(node.reason) for node in tables.nodes if is_drained(node)}
+    words = {node.name: naming.node_state(node.states) for node in tables.nodes}
+    # Where it accounts for no GPUs, Slurm does not tell how many a job has: better none than 0.
+    counts_gpus = any(node.accounts_gpus for node in tables.nodes)
+    yield from _nodes(tables.nodes, words, drained, now)
+    queue = Queue.of(tables.jobs)
+    yield c.NODE_JOBS_FAILED.family(sorted(queue.failed_on.items()))
+    yield c.JOBS.family((state, queue.states[state]) for state in naming.JOB_STATES)
+    yield c.JOBS_PENDING.family(
+        (reason, queue.reasons[reason]) for reason in naming.PENDING_REASONS
+    )
+    yield from _owners(c.ACCOUNTS, queue.accounts, top, naming.label, counts_gpus)
+    yield from _owners(
+        c.USERS, queue.users, top, lambda uid: naming.label(name_of(uid)), counts_gpus
+    )
+    yield from _partitions(tables, queue, words, counts_gpus, now)
+
+
+# --- Nodes ---------------------------------------------------------------------------------------
+
+
+def is_drained(node: Node) -> bool:
+    return "DRAIN" in node.states
+
+
+def _nodes(
+    nodes: Collection[Node], words: Mapping[str, str], drained: Mapping[str, str], now: float
+) -> Iterator[Family]:
+    states, causes = Counter(words.values()), Counter(drained.values())
+    yield c.NODES.family((state, states[state]) for state in naming.NODE_STATES)
+    yield c.NODES_DRAINED.family(sorted(({naming.FOREIGN: 0} | causes).items()))
+    yield c.NODE_STATE.family((item, 1) for item in words.items())
+    yield c.NODE_CPUS.family((node.name, node.cpus) for node in nodes)
+    yield c.NODE_CPUS_ALLOCATED.family((node.name, node.cpus_of_jobs) for node in nodes)
+    yield c.NODE_MEMORY.family((node.name, node.memory) for node in nodes)
+    yield c.NODE_MEMORY_ALLOCATED.family((node.name, node.memory_of_jobs) for node in nodes)
+    yield c.NODE_MEMORY_FREE.family(
+        (node.name, node.memory_free) for node in nodes if node.memory_free is not None
+    )
+    yield c.NODE_GPUS.family(
+        ((node.name, type_), count) for node in nodes for type_, count in node.gpus.items()
+    )
+    yield c.NODE_GPUS_ALLOCATED.family(
+        ((node.name, type_), node.gpus_of_jobs.get(type_, 0))
+        for node in nodes
+        for type_ in node.gpus
+    )
+    yield c.NODE_LOAD.family((node.name, node.load) for node in nodes if node.load is not None)
+    yield c.NODE_DRAINED.family(
+        ((node.name, drained[node.name]), max(0.0, now - node.since))
+        for node in nodes
+        if node.name in drained
+    )
+
+
+# --- Jobs ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Load:
+    """What some jobs have or wait for."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    allocated: Counter[str] = field(default_factory=Counter)
+    """CPUs, bytes of memory and GPUs, as `cpus`, `memory` and `gpus`."""
+    requested: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def size(self) -> int:
+        """By which the largest are told: CPUs in use and waited for."""
+        return self.allocated["cpus"] + self.requested["cpus"]
+
+    def add(self, state: str, tasks: int, job: Job) -> None:
+        self.states[state] += tasks
+        if state == naming.PENDING:
+            amounts = self.requested
+        elif state in naming.HAVE:
+            amounts = self.allocated
+        else:
+            return
+        amounts["cpus"] += tasks * job.cpus
+        amounts["memory"] += tasks * job.memory
+        amounts["gpus"] += tasks * job.gpus
+
+    def merge(self, other: "Load") -> None:
+        self.states += other.states
+        self.allocated += other.allocated
+        self.requested += other.requested
+
+
+@dataclass
+class Queue:
+    """All jobs, counted in the ways that are shown."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    failed_on: Counter[str] = field(default_factory=Counter)
+    accounts: defaultdict[str, Load] = field(default_factory=lambda: defaultdict(Load))
+    users: defaultdict[int, Load] = field(default_factory=lambda: defaultdict(Load))
+    partitions: defaultdict[str, Load] = field(default_factory=lambda: defaultdict(Load))
+    waiting: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    """By partition, how many jobs wait since when."""
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job]) -> "Queue":
+        queue = cls()
+        for job in jobs:
+            queue._add(job)
+        return queue
+
+    def _add(self, job: Job) -> None:
+        state = naming.job_state(job.state)
+        self.states[state] += job.tasks
+        self.accounts[job.account].add(state, job.tasks, job)
+        self.users[job.uid].add(state, job.tasks, job)
+        for partition in job.partitions:
+            self.partitions[partition].add(state, job.tasks, job)
+        if state == naming.PENDING:
+            self.reasons[naming.pending_reason(job.reason)] += job.tasks
+            if job.eligible:
+                for partition in job.partitions:
+                    self.waiting[partition][job.eligible] += job.tasks
+        elif state in naming.FAILED and job.node:
+            self.failed_on[job.node] += job.tasks
+
+
+def largest(loads: Mapping[K, Load], top: int, label: Callable[[K], str]) -> dict[str, Load]:
+    """The `top` largest by their labels, sorted, and the sum of the others as `other`."""
+    order = sorted(loads.items(), key=lambda item: (-item[1].size, str(item[0])))
+    shown: defaultdict[str, Load] = defaultdict(Load)
+    for key, load in order[:top]:
+        shown[label(key)].merge(load)
+    for _, load in order[top:]:
+        shown[OTHER].merge(load)
+    return dict(sorted(shown.items()))
+
+
+def _owners(
+    metrics: tuple[c.Metric, ...],
+    loads: Mapping[K, Load],
+    top: int,
+    label: Callable[[K], str],
+    counts_gpus: bool,
+) -> Iterator[Family]:
+    shown = largest(loads, top, label)
+    jobs, cpus_allocated, cpus_requested, gpus_allocated, gpus_requested = metrics
+    yield jobs.family(
+        ((name, state), load.states[state])
+        for name, load in shown.items()
+        for state in naming.JOB_STATES
+        if load.states[state] or state in (naming.PENDING, naming.RUNNING)
+    )
+    yield cpus_allocated.family((name, load.allocated["cpus"]) for name, load in shown.items())
+    yield cpus_requested.family((name, load.requested["cpus"]) for name, load in shown.items())
+    if counts_gpus:
+        yield gpus_allocated.family((name, load.allocated["gpus"]) for name, load in shown.items())
+        yield gpus_requested.family((name, load.requested["gpus"]) for name, load in shown.items())
+
+
+# --- Partitions ----------------------------------------------------------------------------------
+
+
+def quantiles(waits: Mapping[int, int], now: float) -> Iterator[tuple[float, float]]:
+    """Of how many wait since when, how long such a share of them waits at most.
+
+    Those whose time is yet to come do not wait.
+    """
+    waiting = sorted(
+        ((since, count) for since, count in waits.items() if since <= now), reverse=True
+    )
+    left, total = 0, sum(count for _, count in waiting)
+    wanted = iter(QUANTILES)
+    quantile = next(wanted)
+    for since, count in waiting:
+        left += count
+        while left >= quantile * total:
+            yield quantile, now - since
+            if (following := next(wanted, None)) is None:
+                return
+            quantile = following
+
+
+def _partitions(
+    tables: Tables, queue: Queue, words: Mapping[str, str], counts_gpus: bool, now: float
+) -> Iterator[Family]:
+    names = [partition.name for partition in tables.partitions]
+    members: defaultdict[str, list[Node]] = defaultdict(list)
+    for node in tables.nodes:
+        for name in node.partitions:
+            members[name].append(node)
+    states = {name: Counter(words[node.name] for node in members[name]) for name in names}
+    yield c.PARTITION_STATE.family(
+        ((partition.name, state), partition.state == state)
+        for partition in tables.partitions
+        for state in PARTITION_STATES
+    )
+    yield c.PARTITION_NODES.family(
+        ((name, state), states[name][state]) for name in names for state in naming.NODE_STATES
+    )
+    yield c.PARTITION_JOBS.family(
+        ((name, state), queue.partitions[name].states[state])
+        for name in names
+        for state in naming.JOB_STATES
+    )
+    yield c.PARTITION_WAIT.family(
+        ((name, f"{quantile:g}"), wait)
+        for name in names
+        for quantile, wait in quantiles(queue.waiting[name], now)
+    )
+    resources = [
+        ("cpus", c.PARTITION_CPUS, lambda node: node.cpus),
+        ("memory", c.PARTITION_MEMORY, lambda node: node.memory),
+    ]
+    if counts_gpus:
+        resources.append(("gpus", c.PARTITION_GPUS, lambda node: sum(node.gpus.values())))
+    for key, (there, allocated, requested), amount in resources:
+        yield there.family((name, sum(map(amount, members[name]))) for name in names)
+        yield allocated.family((name, queue.partitions[name].allocated[key]) for name in names)
+        yield requested.family((name, queue.partitions[name].requested[key]) for name in names)
+
+
+# --- The rest ------------------------------------------------------------------------------------
+
+
+def reservations(found: Collection[Reservation]) -> Iterator[Family]:
+    yield c.RESERVATION_NODES.family((one.name, one.nodes) for one in found)
+    yield c.RESERVATION_START.family((one.name, one.start) for one in found)
+    yield c.RESERVATION_END.family((one.name, one.end) for one in found)
+
+
+def licenses(found: Collection[License]) -> Iterator[Family]:
+    yield c.LICENSES.family((one.name, one.total) for one in found)
+    yield c.LICENSES_USED.family((one.name, one.used) for one in found)
+    yield c.LICENSES_FREE.family((one.name, one.free) for one in found)
+    yield c.LICENSES_RESERVED.family((one.name, one.reserved) for one in found)
+
+
+def scheduler(told: Statistics) -> Iterator[Family]:
+    if told.since:
+        yield c.STATISTICS_START.value(told.since.timestamp())
+    yield c.SERVER_THREADS.value(told.server_threads)
+    yield c.AGENT_QUEUE.value(told.agent_queue)
+    yield c.DBD_AGENT_QUEUE.value(told.dbd_agent_queue)
+    yield c.JOBS_SUBMITTED.value(told.jobs_submitted)
+    yield c.JOBS_STARTED.value(told.jobs_started)
+    yield c.JOBS_COMPLETED.value(told.jobs_completed)
+    yield c.JOBS_CANCELED.value(told.jobs_canceled)
+    yield c.JOBS_FAILED.value(told.jobs_failed)
+    yield c.CYCLES.value(told.schedule_cycles)
+    yield c.CYCLE_LAST.value(told.schedule_cycle_last * MICROSECOND)
+    yield c.CYCLE_MEAN.value(told.schedule_cycle_mean * MICROSECOND)
+    yield c.CYCLE_MAX.value(told.schedule_cycle_max * MICROSECOND)
+    yield c.QUEUE_LENGTH.value(told.schedule_queue)
+    yield c.BACKFILL_ACTIVE.value(told.backfill_active)
+    yield c.BACKFILL_CYCLES.value(told.backfill_cycles)
+    yield c.BACKFILL_LAST.value(told.backfill_cycle_last * MICROSECOND)
+    yield c.BACKFILL_MEAN.value(told.backfill_cycle_mean * MICROSECOND)
+    yield c.BACKFILL_DEPTH.value(told.backfill_depth_last)
+    yield c.BACKFILL_QUEUE.value(told.backfill_queue)
+    yield c.BACKFILL_JOBS.value(told.backfill_jobs)
+    calls = sorted(told.calls_by_type, key=lambda call: call.name)
+    yield c.RPCS.family((call.name, call.count) for call in calls)
+    yield c.RPC_SECONDS.family((call.name, call.total_time * MICROSECOND) for call in calls)

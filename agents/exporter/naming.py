@@ -1,0 +1,129 @@
+"""Words for what Slurm tells, of which there are few: states, reasons, causes. All is pure."""
+
+import re
+
+from agents import drains
+
+# --- Nodes ---------------------------------------------------------------------------------------
+
+_SHOWN_FIRST = (
+    ("FUTURE", "future"),
+    ("DOWN", "down"),
+    ("FAIL", "fail"),
+    ("DRAIN", "drained"),
+    ("REBOOT_ISSUED", "rebooting"),
+    ("POWERING_UP", "powering_up"),
+    ("POWER_UP", "powering_up"),
+    ("POWERING_DOWN", "powering_down"),
+    ("POWER_DOWN", "powering_down"),
+    ("POWERED_DOWN", "powered_down"),
+    ("INVALID_REG", "invalid"),
+    ("NOT_RESPONDING", "not_responding"),
+    ("BLOCKED", "blocked"),
+    ("COMPLETING", "completing"),
+    ("ALLOCATED", "allocated"),
+    ("MIXED", "mixed"),
+    ("MAINTENANCE", "maintenance"),
+    ("RESERVED", "reserved"),
+    ("PLANNED", "planned"),
+    ("IDLE", "idle"),
+)
+"""What of a node's state is its one word, the first that holds; the rest says less."""
+_IN_USE = frozenset({"ALLOCATED", "COMPLETING", "MIXED"})
+NODE_STATES = tuple(sorted({*dict(_SHOWN_FIRST).values(), "draining", "unknown"}))
+
+
+def node_state(states: frozenset[str]) -> str:
+    """A node's state in one of the words of NODE_STATES.
+
+    One that is drained and down is `down`: why it was drained is told elsewhere.
+    """
+    for flag, word in _SHOWN_FIRST:
+        if flag in states:
+            return "draining" if flag == "DRAIN" and states & _IN_USE else word
+    return "unknown"
+
+
+FOREIGN = "foreign"
+_NAMED = tuple(
+    source.removeprefix(drains.OWN)
+    for source in (drains.CHECK, drains.LONGCHECK, drains.KUBERNETES)
+)
+_CAUSE = re.compile(r"([a-z0-9][a-z0-9-]{0,39}?)(?:-\d+)?")
+"""A number at its end is some node's: `place-3`."""
+
+
+def cause(reason: str) -> str:
+    """Where a drain comes from, by its reason: a check's name and the like, else `foreign`.
+
+    Never the reason's own text, which may say anything.
+    """
+    if not drains.is_own(reason):
+        return FOREIGN
+    said = reason.removeprefix(drains.OWN)
+    for source in _NAMED:
+        said = said.removeprefix(source)
+    found = _CAUSE.fullmatch(said.partition(":")[0].strip())
+    return found[1] if found else FOREIGN
+
+
+# --- Jobs ----------------------------------------------------------------------------------------
+
+PENDING, RUNNING = "pending", "running"
+JOB_STATES = (
+    *("boot_fail", "cancelled", "completed", "completing", "configuring", "deadline", "failed"),
+    *("node_fail", "out_of_memory", PENDING, "preempted", "requeued", "requeue_fed"),
+    *("requeue_hold", "resizing", "resv_del_hold", "revoked", RUNNING, "signaling"),
+    *("special_exit", "stage_out", "stopped", "suspended", "timeout", "unknown"),
+)
+"""Those of job_state_string in slurm_protocol_defs.c, 24.11."""
+FAILED = frozenset({"boot_fail", "failed", "node_fail"})
+HAVE = frozenset({"completing", "configuring", RUNNING, "signaling", "stopped"})
+"""States in which a job has what was allocated to it."""
+
+
+def job_state(state: str) -> str:
+    """A job's state as one of JOB_STATES."""
+    word = state.lower()
+    return word if word in JOB_STATES else "unknown"
+
+
+_REASONS = (
+    ("JobHeld", "held"),
+    ("JobHoldMaxRequeue", "held"),
+    ("Dependency", "dependency"),
+    ("BeginTime", "begin_time"),
+    ("Priority", "priority"),
+    ("Resources", "resources"),
+    ("ReqNodeNotAvail", "nodes_unavailable"),
+    ("NodeDown", "nodes_unavailable"),
+    ("BadConstraints", "constraints"),
+    ("Constraints", "constraints"),
+    ("Licenses", "licenses"),
+    ("Reservation", "reservation"),
+    ("Partition", "partition"),
+    ("JobArrayTaskLimit", "array_limit"),
+    ("Invalid", "not_allowed"),
+    ("AccountNotAllowed", "not_allowed"),
+    ("QOSNotAllowed", "not_allowed"),
+    ("Assoc", "limit"),
+    ("QOS", "limit"),
+    ("Max", "limit"),
+    ("AccountingPolicy", "limit"),
+    ("None", "none"),
+)
+"""How reasons begin, and what they come to; Slurm 24.11 has some 200 (job_state_reason.c)."""
+PENDING_REASONS = tuple(sorted({*dict(_REASONS).values(), "other"}))
+
+
+def pending_reason(reason: str) -> str:
+    """Why a job waits, as one of PENDING_REASONS."""
+    return next((word for start, word in _REASONS if reason.startswith(start)), "other")
+
+
+def label(name: str) -> str:
+    """A name of somebody's choice as a label.
+
+    Of one that is an e-mail address it is what comes before the @, and of none at all, `none`.
+    """
+    return (name.partition("@")[0] if "@" in name[1:] else name) or "none"

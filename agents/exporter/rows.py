@@ -1,0 +1,241 @@
+"""What the program `snapshot` prints of Slurm's tables, as records: see images/agents/snapshot.c.
+
+Memory is in bytes and times are Unix seconds. All of it is pure.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+
+MIB = 1 << 20
+
+
+class UnexpectedError(Exception):
+    """What Slurm told is not of the form that it should be; one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job, or all tasks of an array that have not begun yet."""
+
+    state: str
+    """As squeue has it, such as PENDING."""
+    reason: str
+    partitions: tuple[str, ...]
+    """One that waits may be in several."""
+    account: str
+    uid: int
+    tasks: int
+    """How many it stands for; what follows is of each of them."""
+    eligible: int
+    """Since when it could have begun; 0 for one that may not, being held or waiting for others."""
+    cpus: int
+    memory: int
+    gpus: int
+    """As far as Slurm accounts for them."""
+    node: str
+    """The first of its nodes; "" before it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    states: frozenset[str]
+    """The base state and its flags, such as IDLE and DRAIN."""
+    partitions: tuple[str, ...]
+    cpus: int
+    """Those that jobs may have."""
+    cpus_of_jobs: int
+    memory: int
+    memory_of_jobs: int
+    memory_free: int | None
+    """As the node last told; None before it has."""
+    load: float | None
+    gpus: Mapping[str, int]
+    """By their type; "" for those without one."""
+    gpus_of_jobs: Mapping[str, int]
+    accounts_gpus: bool
+    """Whether GPUs are among what Slurm accounts for of it."""
+    reason: str
+    since: int
+    """When the reason was set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    name: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    name: str
+    nodes: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class License:
+    name: str
+    total: int
+    used: int
+    free: int
+    reserved: int
+
+
+@dataclass(frozen=True)
+class Tables:
+    jobs: list[Job] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    partitions: list[Partition] = field(default_factory=list)
+    reservations: list[Reservation] = field(default_factory=list)
+    licenses: list[License] = field(default_factory=list)
+
+
+def parse(lines: Iterable[str]) -> Tables:
+    """The tables that `lines`, each with its end, are of. Raises UnexpectedError."""
+    tables = Tables()
+    adders: Mapping[str, Callable[..., None]] = {
+        "job": lambda *row: tables.jobs.append(_job(*row)),
+        "node": lambda *row: tables.nodes.append(_node(*row)),
+        "partition": lambda name, state: tables.partitions.append(Partition(name, state)),
+        "reservation": lambda name, *numbers: tables.reservations.append(
+            Reservation(name, *map(int, numbers))
+        ),
+        "license": lambda name, *numbers: tables.licenses.append(License(name, *map(int, numbers))),
+    }
+    for line in lines:
+        kind, *row = line.rstrip("\n").split("\t")
+        try:
+            adders[kind](*row)
+        except (KeyError, TypeError, ValueError) as error:
+            # Not the line itself: names in it may be nobody's business.
+            said = f"a record {kind[:20]!r} of {len(row)} columns: {type(error).__name__}"
+            raise UnexpectedError(said) from error
+    return tables
+
+
+def _job(
+    state: str,
+    reason: str,
+    partitions: str,
+    account: str,
+    uid: str,
+    tasks: str,
+    eligible: str,
+    cpus: str,
+    tres: str,
+    node: str,
+) -> Job:
+    amounts = _tres(tres)
+    return Job(
+        state,
+        reason,
+        _names(partitions),
+        account,
+        int(uid),
+        task_count(tasks),
+        int(eligible),
+        int(cpus),
+        amounts["mem"],
+        amounts["gres/gpu"],
+        node,
+    )
+
+
+def _node(
+    name: str,
+    states: str,
+    partitions: str,
+    cpus: str,
+    cpus_of_jobs: str,
+    memory: str,
+    memory_of_jobs: str,
+    memory_free: str,
+    load: str,
+    gres: str,
+    gres_of_jobs: str,
+    tres: str,
+    reason: str,
+    since: str,
+) -> Node:
+    return Node(
+        name,
+        _flags(states),
+        _names(partitions),
+        int(cpus),
+        int(cpus_of_jobs),
+        int(memory) * MIB,
+        int(memory_of_jobs) * MIB,
+        int(memory_free) * MIB if memory_free else None,
+        int(load) / 100 if load else None,
+        gpus(gres),
+        gpus(gres_of_jobs),
+        "gres/gpu=" in tres,
+        reason,
+        int(since),
+    )
+
+
+# --- Values, of which a table has few that differ ------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(value.split(",")) if value else ()
+
+
+@lru_cache(maxsize=4096)
+def _flags(value: str) -> frozenset[str]:
+    return frozenset(value.split("+"))
+
+
+_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+
+
+@lru_cache(maxsize=4096)
+def task_count(tasks: str) -> int:
+    """How many tasks `0-9,15%3` names; 1 for "", which a job has that is no such array."""
+    count = 0
+    for part in tasks.partition("%")[0].split(",") if tasks else ():
+        if not (found := _RANGE.fullmatch(part)):
+            raise ValueError(part)
+        first, last, step = found.groups()
+        count += 1 if last is None else (int(last) - int(first)) // int(step or 1) + 1
+    return count or 1
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+_AMOUNT = re.compile(r"([\d.]+)([KMGTP]?)")
+
+
+@lru_cache(maxsize=4096)
+def _tres(value: str) -> Mapping[str, int]:
+    """Memory in bytes, and GPUs, of `cpu=2,mem=1000M,node=1,gres/gpu=1,gres/gpu:h100=1`."""
+    amounts = {"mem": 0, "gres/gpu": 0}
+    for part in _names(value):
+        key, _, amount = part.partition("=")
+        if key in amounts:
+            found = _AMOUNT.fullmatch(amount)
+            if not found:
+                raise ValueError(part)
+            amounts[key] = round(float(found[1]) * _UNITS[found[2]])
+    return amounts
+
+
+_GRES = re.compile(r"(?:^|,)gpu(?::([^:(,]+))?:(\d+)")
+
+
+@lru_cache(maxsize=4096)
+def gpus(gres: str) -> Mapping[str, int]:
+    """GPUs by their type of `gpu:h100:8(S:0-1),shard:32` or `gpu:2(IDX:0,3)`.
+
+    Slices of GPUs (MIG) are GPUs of a type of their own to Slurm.
+    """
+    found: dict[str, int] = {}
+    for type_, number in _GRES.findall(gres):
+        found[type_] = found.get(type_, 0) + int(number)
+    return MappingProxyType(found)

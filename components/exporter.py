@@ -1,0 +1,131 @@
+"""Slurm's state as metrics for Prometheus; see agents/exporter."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+from components.auth import Auth, Conf, pod_security
+from components.directory import People
+from components.settings import Exporter as ExporterSettings
+
+_HIDES = frozenset({"jobs", "nodes", "partitions", "reservations"})
+"""Of what users may be told only of their own, what metrics are of."""
+_ATTEMPTS = 3
+"""Probes in a row that fail before something is done."""
+
+
+@dataclass(frozen=True)
+class ExporterArgs:
+    namespace: pulumi.Input[str]
+    settings: ExporterSettings
+    images: pods.Images
+    auth: Auth
+    people: People
+    accounts: pulumi.Input[str]
+    """ConfigMap with passwd and group."""
+    config: pulumi.Input[str]
+    """ConfigMap with Slurm's configuration files."""
+    daemons: Sequence[pulumi.Input[pods.Spec]]
+    """slurmctld in /etc/hosts."""
+    private_data: Sequence[str]
+    """What Slurm tells users only of their own."""
+
+
+class Exporter(pulumi.ComponentResource):
+    """One pod that reads Slurm in intervals, and the Service at which it is scraped.
+
+    It is a user whom nobody knows, who may ask what everybody may ask. Where Slurm tells users
+    only of their own, it is SlurmUser, since nobody else is told of everything.
+    """
+
+    def __init__(
+        self, name: str, args: ExporterArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("exporter", "Exporter"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        deployment = k8s.apps.v1.Deployment(
+            f"{name}-agent",
+            metadata={"name": c.EXPORTER, "namespace": args.namespace},
+            spec={
+                "replicas": 1,
+                # Two would show everything twice.
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": pods.labels(c.EXPORTER)},
+                "template": {
+                    "metadata": {"labels": pods.labels(c.EXPORTER)},
+                    "spec": _pod(args),
+                },
+            },
+            opts=child,
+        )
+        k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={
+                "name": c.EXPORTER,
+                "namespace": args.namespace,
+                "labels": pods.labels(c.EXPORTER),
+            },
+            spec={
+                "selector": deployment.spec.selector.match_labels,
+                "ports": pods.service_port("metrics", c.EXPORTER_PORT),
+            },
+            opts=child,
+        )
+        self.register_outputs({})
+
+
+def _pod(args: ExporterArgs) -> pods.Spec:
+    # Slurm's programs would otherwise ask slurmctld for it each time that they start.
+    config = pods.mount("config", c.SLURM_ETC, read_only=True)
+    return {
+        **pods.pod_defaults(args.images),
+        **pod_security(args.auth),
+        "hostAliases": list(args.daemons),
+        "initContainers": [
+            *args.auth.sidecars(args.images, Conf(mount=config)),
+            *args.people.sidecars(args.images),
+        ],
+        "containers": [
+            {
+                "name": "exporter",
+                **pods.image("agents", args.images),
+                "args": ["agents.exporter"],
+                "env": [
+                    {"name": "INTERVAL", "value": str(args.settings.interval)},
+                    {"name": "TOP", "value": str(args.settings.top)},
+                    {"name": "PORT", "value": str(c.EXPORTER_PORT)},
+                ],
+                **pods.security(
+                    user=c.SLURM_ID if _HIDES & {*args.private_data} else c.EXPORTER_ID
+                ),
+                **pods.requests("20m", "64Mi"),
+                "ports": [{"name": "metrics", "containerPort": c.EXPORTER_PORT}],
+                "readinessProbe": {**_probe("/ready"), "periodSeconds": 5},
+                "livenessProbe": {**_probe("/alive"), "periodSeconds": 30},
+                "volumeMounts": [
+                    config,
+                    *args.auth.client_mounts(),
+                    *args.people.mounts(""),
+                    pods.users_mount(),
+                ],
+            }
+        ],
+        "volumes": [
+            *args.auth.volumes(),
+            *args.people.volumes(),
+            pods.config_volume("config", args.config),
+            pods.users_volume(args.accounts),
+        ],
+    }
+
+
+def _probe(path: str) -> pods.Spec:
+    return {
+        "httpGet": {"path": path, "port": c.EXPORTER_PORT},
+        "timeoutSeconds": 5,
+        "failureThreshold": _ATTEMPTS,
+    }

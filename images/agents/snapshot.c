@@ -1,0 +1,219 @@
+/*
+ * snapshot TABLE...: what slurmctld holds, a record on a line, for agents/exporter.
+ *
+ * Each TABLE (jobs, nodes, reservations, licenses) takes one remote procedure call, and nodes another for
+ * their partitions. Slurm's own commands take more: squeue loads the partitions each time, too. The columns
+ * are separated by tabs; the first says what the record is of:
+ *
+ *   job          state, reason, partitions, account, uid, array tasks that have not begun, eligible since,
+ *                CPUs, TRES that it has or asks for, first node
+ *   node         name, state, partitions, CPUs that jobs may have, CPUs of jobs, memory, memory of jobs,
+ *                free memory, load, gres, gres of jobs, TRES, reason, since
+ *   partition    name, state
+ *   reservation  name, nodes, start, end
+ *   license      name, total, used, free, reserved
+ *
+ * Memory is in MiB, times are Unix seconds with 0 for none, the load is in hundredths; what Slurm does
+ * not know is empty. Users and operators choose some of the text: a control character in it comes out
+ * as a space, so that it ends neither a column nor a line.
+ *
+ * Ends with 1, and one line that says why, where slurmctld was not asked or did not answer.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+/* libslurm has them for plugins, and no header that is installed tells of them. */
+extern char *slurm_job_state_string(uint32_t state);
+extern const char *slurm_job_state_reason_string(uint32_t reason);
+extern char *slurm_node_state_string_complete(uint32_t state);
+
+/* SHOW_MIXED: nodes that are in part in use are MIXED, as sinfo says it. SHOW_LOCAL: no federation. */
+static const uint16_t ALL = SHOW_ALL | SHOW_DETAIL | SHOW_MIXED | SHOW_LOCAL;
+
+static void text(const char *value)
+{
+	putchar('\t');
+	for (; value != NULL && *value != '\0'; value++)
+		putchar((unsigned char)*value < ' ' || *value == '\x7f' ? ' ' : *value);
+}
+
+static void number(uint64_t value)
+{
+	printf("\t%" PRIu64, value);
+}
+
+static void known(uint64_t value, uint64_t unknown)
+{
+	if (value == unknown)
+		putchar('\t');
+	else
+		number(value);
+}
+
+static int jobs(void)
+{
+	job_info_msg_t *found = NULL;
+
+	if (slurm_load_jobs(0, &found, ALL) != SLURM_SUCCESS)
+		return -1;
+	for (uint32_t i = 0; i < found->record_count; i++) {
+		const slurm_job_info_t *job = &found->job_array[i];
+
+		fputs("job", stdout);
+		text(slurm_job_state_string(job->job_state));
+		text(slurm_job_state_reason_string(job->state_reason));
+		text(job->partition);
+		text(job->account);
+		number(job->user_id);
+		text(job->array_task_str);
+		number((uint64_t)job->eligible_time);
+		number(job->num_cpus);
+		text(job->tres_alloc_str != NULL ? job->tres_alloc_str : job->tres_req_str);
+		text(job->batch_host);
+		putchar('\n');
+	}
+	slurm_free_job_info_msg(found);
+	return 0;
+}
+
+/* Nodes do not name their partitions; these name their nodes, by ranges of places in the nodes' table. */
+static int nodes_and_partitions(void)
+{
+	node_info_msg_t *found = NULL;
+	partition_info_msg_t *partitions = NULL;
+
+	if (slurm_load_node(0, &found, ALL) != SLURM_SUCCESS)
+		return -1;
+	if (slurm_load_partitions(0, &partitions, ALL) != SLURM_SUCCESS)
+		return -1;
+	slurm_populate_node_partitions(found, partitions);
+	for (uint32_t i = 0; i < partitions->record_count; i++) {
+		const partition_info_t *partition = &partitions->partition_array[i];
+		const uint16_t up = partition->state_up;
+
+		fputs("partition", stdout);
+		text(partition->name);
+		text(up == PARTITION_UP      ? "up"
+		     : up == PARTITION_DOWN  ? "down"
+		     : up == PARTITION_DRAIN ? "drain"
+					     : "inactive");
+		putchar('\n');
+	}
+	for (uint32_t i = 0; i < found->record_count; i++) {
+		const node_info_t *node = &found->node_array[i];
+		uint16_t cpus = 0;
+		uint64_t memory = 0;
+
+		/* Places of nodes that are gone, or are not there yet. */
+		if (node->name == NULL || *node->name == '\0')
+			continue;
+		slurm_get_select_nodeinfo(node->select_nodeinfo, SELECT_NODEDATA_SUBCNT,
+					  NODE_STATE_ALLOCATED, &cpus);
+		slurm_get_select_nodeinfo(node->select_nodeinfo, SELECT_NODEDATA_MEM_ALLOC,
+					  NODE_STATE_ALLOCATED, &memory);
+		fputs("node", stdout);
+		text(node->name);
+		/* Not freed: the program ends before it matters. */
+		text(slurm_node_state_string_complete(node->node_state));
+		text(node->partitions);
+		number(node->cpus_efctv);
+		number(cpus);
+		number(node->real_memory);
+		number(memory);
+		known(node->free_mem, NO_VAL64);
+		known(node->cpu_load, NO_VAL);
+		text(node->gres);
+		text(node->gres_used);
+		text(node->tres_fmt_str);
+		text(node->reason);
+		number((uint64_t)node->reason_time);
+		putchar('\n');
+	}
+	slurm_free_partition_info_msg(partitions);
+	slurm_free_node_info_msg(found);
+	return 0;
+}
+
+static int reservations(void)
+{
+	reserve_info_msg_t *found = NULL;
+
+	if (slurm_load_reservations(0, &found) != SLURM_SUCCESS)
+		return -1;
+	for (uint32_t i = 0; i < found->record_count; i++) {
+		const reserve_info_t *reservation = &found->reservation_array[i];
+
+		fputs("reservation", stdout);
+		text(reservation->name);
+		number(reservation->node_cnt);
+		number((uint64_t)reservation->start_time);
+		number((uint64_t)reservation->end_time);
+		putchar('\n');
+	}
+	slurm_free_reservation_info_msg(found);
+	return 0;
+}
+
+static int licenses(void)
+{
+	license_info_msg_t *found = NULL;
+
+	if (slurm_load_licenses(0, &found, ALL) != SLURM_SUCCESS)
+		return -1;
+	for (uint32_t i = 0; i < found->num_lic; i++) {
+		const slurm_license_info_t *license = &found->lic_array[i];
+
+		fputs("license", stdout);
+		text(license->name);
+		number(license->total);
+		number(license->in_use);
+		number(license->available);
+		number(license->reserved);
+		putchar('\n');
+	}
+	slurm_free_license_info_msg(found);
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*print)(void);
+} TABLES[] = {
+	{"jobs", jobs},
+	{"nodes", nodes_and_partitions},
+	{"reservations", reservations},
+	{"licenses", licenses},
+};
+
+static int print_table(const char *name)
+{
+	for (size_t i = 0; i < sizeof(TABLES) / sizeof(*TABLES); i++) {
+		if (strcmp(TABLES[i].name, name) != 0)
+			continue;
+		if (TABLES[i].print() != 0) {
+			fprintf(stderr, "snapshot: %s: %s\n", name, slurm_strerror(errno));
+			return 1;
+		}
+		return 0;
+	}
+	fprintf(stderr, "snapshot: %s: expected jobs, nodes, reservations or licenses\n", name);
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	slurm_init(NULL);
+	for (int i = 1; i < argc; i++)
+		if (print_table(argv[i]) != 0)
+			return 1;
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		perror("snapshot");
+		return 1;
+	}
+	return 0;
+}

@@ -1,0 +1,128 @@
+"""slurmctld, two slurmd and the exporter in containers, by the configuration that a stack gets."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from components import conventions as c
+from components import users as people
+from components.slurmconf import config_files
+from tests.slurmctld.conftest import (
+    Slurmctld,
+    Start,
+    controller_address,
+    prepare,
+    put,
+    start_container,
+    start_controller,
+    start_worker,
+)
+from tests.unit.components.stack import alone
+
+__all__ = ["start_container"]
+
+USER, UID = "researcher", "2000:2000"
+INTERVAL = 1
+LICENSES = "Licenses=cad:10"
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@dataclass(frozen=True)
+class Scrape:
+    text: str
+    series: Series
+
+    def value(self, name: str, **labels: str) -> float:
+        """A series' value; -1 where there is none."""
+        return self.series.get((name, frozenset(labels.items())), -1)
+
+    def named(self, name: str) -> list[dict[str, str]]:
+        """The labels of each series of a name."""
+        return [dict(labels) for found, labels in self.series if found == name]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    controller: Slurmctld
+    exporter: Slurmctld
+
+    def scrape(self) -> Scrape:
+        """What Prometheus sees, by its client library's own parser."""
+        url = f"http://{self.exporter.address}:{c.EXPORTER_PORT}/metrics"
+        answer = httpx.get(url, trust_env=False).raise_for_status()
+        series: Series = {}
+        for family in text_string_to_metric_families(answer.text):
+            for sample in family.samples:
+                key = (sample.name, frozenset(sample.labels.items()))
+                assert key not in series, f"twice: {key}"
+                series[key] = sample.value
+        return Scrape(answer.text, series)
+
+    def shows(self, what: str, holds: Callable[[Scrape], object], seconds: float = 30) -> Scrape:
+        """The first scrape that something holds of. Fails the test, naming it, where none comes."""
+        deadline = time.monotonic() + seconds
+        while not holds(scrape := self.scrape()):
+            assert time.monotonic() < deadline, f"not: {what}\n{scrape.text}"
+            time.sleep(0.2)
+        return scrape
+
+    def submit(self, *options: str, script: str = "sleep 600") -> str:
+        quoted = " ".join(options)
+        return self.controller.run(
+            f"cd /tmp && sbatch --parsable --output=/dev/null {quoted} --wrap '{script}'", user=UID
+        ).strip()
+
+
+@pytest.fixture(scope="package")
+def cluster(start_container: Start) -> Iterator[Cluster]:
+    secret = secrets.token_hex(64)
+    config = alone(lambda values: values.update(slurm={"extra": {"slurm.conf": [LICENSES]}}))
+    files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config).items()}
+    # Nodes without a jail: their jobs run where slurmd does.
+    del files[f"{c.SLURM_ETC}/plugstack.conf"]
+    files |= {
+        f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
+        f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
+    }
+    controller = start_controller(start_container, secret)
+    put(controller.container, files)
+    controller.start()
+    for node in ("cpu-0", "cpu-1"):
+        description = "CPUs=2 RealMemory=1000 Feature=cpu"
+        worker = start_worker(start_container, secret, node, description, controller)
+        put(worker.container, files)
+    container = start_container(
+        "agents",
+        extra_hosts={controller_address(): controller.address},
+        # In place of the image's own, which takes what follows for a module.
+        entrypoint=["env"],
+    )
+    exporter = prepare(container, secret)
+    put(container, files)
+    container.exec_run(
+        ["python3", "-m", "agents.exporter"],
+        environment={"INTERVAL": str(INTERVAL), "TOP": "2", "PORT": str(c.EXPORTER_PORT)},
+        user=f"{c.EXPORTER_ID}:{c.EXPORTER_ID}",
+        detach=True,
+    )
+    running = Cluster(controller, exporter)
+    _await_both(running)
+    yield running
+    controller.stop()
+
+
+def _await_both(cluster: Cluster) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            if cluster.scrape().value("slurm_nodes", state="idle") == 2:
+                return
+        except httpx.TransportError:
+            pass
+        assert time.monotonic() < deadline, cluster.controller.log()
+        time.sleep(0.2)

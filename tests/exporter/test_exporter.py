@@ -1,0 +1,165 @@
+"""Whatever happens in a real Slurm is in the metrics within an interval."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.exporter.conftest import USER, Cluster, Scrape
+
+ODD = "$'a \"name\" \\\\ of {two}\\nlines, \\t\\x1f naïve, 名前'"
+SECRETS = ("hunter2", "ada@example.org", "naïve", "名前")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(cluster: Cluster) -> Iterator[None]:
+    yield
+    cluster.controller.run("scancel --user=researcher")
+    cluster.controller.run("scontrol update nodename=cpu-[0-1] state=resume || true")
+    cluster.shows("nothing runs", lambda seen: jobs(seen, "running") == 0)
+
+
+def jobs(seen: Scrape, state: str) -> float:
+    return seen.value("slurm_jobs", state=state)
+
+
+def test_jobs_that_run_wait_are_held_and_fail_are_counted(cluster: Cluster) -> None:
+    failed = jobs(cluster.scrape(), "failed")
+    cluster.submit("--ntasks=3 --mem-per-cpu=100 --licenses=cad:2")
+    cluster.submit("--ntasks=1 --mem=10", script="exit 3")
+    cluster.submit("--exclusive --array=0-9,15%2 --nodes=2 --mem=100")
+    cluster.submit("--hold")
+
+    seen = cluster.shows(
+        "one runs, the array waits, and one has failed",
+        lambda seen: (
+            jobs(seen, "running") == 1
+            and seen.value("slurm_licenses_used", license="cad") == 2
+            and seen.value("slurm_node_cpus_allocated", node="cpu-0") == 2
+            and jobs(seen, "failed") == failed + 1
+        ),
+    )
+    assert jobs(seen, "pending") == 12
+    assert seen.value("slurm_jobs_pending", reason="held") == 1
+    assert seen.value("slurm_user_jobs", user=USER, state="pending") == 12
+    assert seen.value("slurm_account_jobs", account="none", state="running") == 1
+    assert seen.value("slurm_partition_jobs", partition="main", state="running") == 1
+    assert seen.value("slurm_partition_cpus", partition="main") == 4
+    assert seen.value("slurm_partition_cpus_allocated", partition="main") == 3
+    assert seen.value("slurm_partition_memory_allocated_bytes", partition="main") == 300 << 20
+    assert seen.value("slurm_partition_cpus_requested", partition="main") >= 11 * 2 + 1
+    assert 0 <= seen.value("slurm_partition_pending_seconds", partition="main", quantile="1") < 60
+    assert seen.value("slurm_licenses", license="cad") == 10
+    allocated = (
+        seen.value("slurm_node_memory_allocated_bytes", node=node) for node in ("cpu-0", "cpu-1")
+    )
+    assert sum(allocated) == 300 << 20
+    assert seen.named("slurm_node_jobs_failed")
+
+
+def test_a_node_that_somebody_drains_says_since_when_and_not_why(cluster: Cluster) -> None:
+    cluster.controller.run(f"scontrol update nodename=cpu-0 state=drain reason={ODD}")
+    cluster.controller.run(
+        "scontrol update nodename=cpu-1 state=drain reason='slurmstack:check:gpu-ecc: 3 errors'"
+    )
+
+    seen = cluster.shows(
+        "both are out", lambda seen: seen.value("slurm_nodes", state="drained") == 2
+    )
+    assert seen.value("slurm_nodes_drained", cause="foreign") == 1
+    assert seen.value("slurm_nodes_drained", cause="gpu-ecc") == 1
+    assert seen.value("slurm_node_state", node="cpu-0", state="drained") == 1
+    assert 0 <= seen.value("slurm_node_drained_seconds", node="cpu-0", cause="foreign") < 60
+    assert not [secret for secret in SECRETS if secret in seen.text]
+
+    cluster.controller.run("scontrol update nodename=cpu-[0-1] state=resume")
+    seen = cluster.shows("both are back", lambda seen: seen.value("slurm_nodes", state="idle") == 2)
+    assert not seen.named("slurm_node_drained_seconds")
+
+
+def test_odd_names_break_nothing_and_are_not_told(cluster: Cluster) -> None:
+    cluster.submit(
+        f"--job-name={ODD} --comment=hunter2 --mail-user=ada@example.org",
+        "--account=$'ada@example.org\\njob\\tRUNNING'",
+    )
+    cluster.submit(f"--account={ODD}", f"--job-name={ODD} --wckey=hunter2")
+
+    seen = cluster.shows("both run", lambda seen: jobs(seen, "running") == 2)
+    accounts = {labels["account"] for labels in seen.named("slurm_account_jobs")}
+    assert "ada" in accounts
+    assert "hunter2" not in seen.text
+    assert "example.org" not in seen.text
+
+
+def test_only_so_many_users_and_accounts_have_series_of_their_own(cluster: Cluster) -> None:
+    for number in range(4):
+        cluster.submit(f"--account=lab{number} --hold --ntasks={number + 1}")
+
+    seen = cluster.shows("all wait", lambda seen: jobs(seen, "pending") == 4)
+    requested = {
+        labels["account"]: seen.value("slurm_account_cpus_requested", **labels)
+        for labels in seen.named("slurm_account_cpus_requested")
+    }
+    assert requested == {"lab3": 4, "lab2": 3, "other": 3}
+
+
+def test_reservations_and_the_schedulers_work_are_told(cluster: Cluster) -> None:
+    cluster.controller.run(
+        "scontrol create reservation reservationname=course users=researcher nodes=cpu-0 "
+        "starttime=now+1days duration=60"
+    )
+    try:
+        seen = cluster.shows(
+            "the reservation",
+            lambda seen: seen.value("slurm_reservation_nodes", reservation="course") == 1,
+        )
+    finally:
+        cluster.controller.run("scontrol delete reservationname=course")
+    start = seen.value("slurm_reservation_start_timestamp_seconds", reservation="course")
+    assert (
+        seen.value("slurm_reservation_end_timestamp_seconds", reservation="course") - start == 3600
+    )
+    assert seen.value("slurm_scheduler_cycles_total") > 0
+    assert seen.value("slurm_server_threads") > 0
+    assert seen.value("slurm_rpcs_total", type="REQUEST_NODE_INFO") > 0
+    cluster.shows("it is gone", lambda seen: not seen.named("slurm_reservation_nodes"))
+
+
+def test_slurmctld_is_asked_at_most_five_things_in_an_interval(cluster: Cluster) -> None:
+    ours = re.compile(r"REQUEST_(JOB|NODE|PARTITION|LICENSE|RESERVATION|STATS)_INFO.*")
+
+    def counts(seen: Scrape) -> tuple[float, dict[str, float]]:
+        asked = {
+            labels["type"]: seen.value("slurm_rpcs_total", **labels)
+            for labels in seen.named("slurm_rpcs_total")
+            if ours.fullmatch(labels["type"])
+        }
+        return seen.value("slurm_exporter_reads_total", source="scheduler"), asked
+
+    def after(reads: float) -> tuple[float, dict[str, float]]:
+        return counts(cluster.shows("further reads", lambda seen: counts(seen)[0] >= reads))
+
+    # Nobody else has asked in between.
+    first_reads, first = after(counts(cluster.scrape())[0] + 1)
+    last_reads, last = after(first_reads + 6)
+    grown = sum(last.values()) - sum(first.values())
+    assert 4 * (last_reads - first_reads) <= grown <= 5 * (last_reads - first_reads)
+
+
+def test_who_does_not_answer_is_said_to_be_down_and_shown_no_more(cluster: Cluster) -> None:
+    cluster.shows("it is up", lambda seen: seen.value("slurm_up") == 1)
+    cluster.controller.stop()
+    down = cluster.shows(
+        "nothing of it is shown",
+        lambda seen: not seen.named("slurm_jobs") and not seen.named("slurm_rpcs_total"),
+    )
+    assert down.value("slurm_up") == 0
+    assert not down.named("slurm_nodes")
+    assert down.value("slurm_exporter_data_age_seconds", source="cluster") > 0
+    assert down.value("slurm_exporter_read_failures_total", source="cluster") > 0
+
+    cluster.controller.start()
+    cluster.shows(
+        "it is up again, and its nodes are back",
+        lambda seen: seen.value("slurm_up") == 1 and seen.value("slurm_nodes", state="idle") == 2,
+    )

@@ -1,0 +1,70 @@
+"""The table of docs/metrics.md is the catalogue, and the catalogue is what is shown."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from agents.exporter import measure
+from agents.exporter.catalogue import SOURCES, Metric
+from agents.exporter.exporter import Exporter
+from agents.exporter.rows import parse
+from agents.exporter.sources import Source
+from agents.slurm import Statistics
+from tests.unit.agents.exporter.recordings import RECORDED, tables
+from tests.unit.agents.exporter.test_rows import node_line
+
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
+METRICS = [(source, metric) for source, metrics in SOURCES.items() for metric in metrics]
+GPUS = node_line("gpu:h100:8", "gpu:h100:1", "cpu=8,mem=64G,gres/gpu=8")
+
+
+def test_the_table_is_the_catalogue() -> None:
+    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `")]
+
+    assert rows == [
+        f"| `{metric.name}` | {metric.type} | "
+        f"{', '.join(f'`{label}`' for label in metric.labels) or '–'} | {metric.means} | "
+        f"{metric.unit or '–'} | {source} |"
+        for source, metric in METRICS
+    ]
+
+
+def test_the_catalogue_is_what_is_shown() -> None:
+    recorded = tables()
+    recorded.nodes.extend(parse([GPUS]).nodes)
+    told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
+    found = {
+        "cluster": list(measure.cluster(recorded, 0, 10, str)),
+        "scheduler": list(measure.scheduler(Statistics.model_validate(told))),
+        "reservations": list(measure.reservations(recorded.reservations)),
+        "licenses": list(measure.licenses(recorded.licenses)),
+    }
+    exporter = Exporter([Source("nodes", lambda _: [])], [], 30)
+    exporter.read()
+    text = exporter.metrics().decode()
+
+    for source, families in found.items():
+        shown = {(family.name, family.type) for family in families}
+        assert shown == {
+            (metric.name.removesuffix("_total"), metric.type) for metric in SOURCES[source]
+        }
+    own = set(re.findall(r"^# TYPE (slurm_\w+) ", text, re.MULTILINE))
+    assert own == {metric.name for metric in SOURCES["exporter"]}
+
+
+@pytest.mark.parametrize("metric", [metric for _, metric in METRICS], ids=lambda one: one.name)
+def test_names_are_by_the_conventions(metric: Metric) -> None:
+    """https://prometheus.io/docs/practices/naming/"""
+    assert re.fullmatch(r"slurm_[a-z0-9_]+", metric.name)
+    assert metric.name.endswith("_total") == (metric.type == "counter")
+    base = metric.name.removesuffix("_total")
+    assert (metric.unit in ("seconds", "Unix time")) == base.endswith("_seconds")
+    assert (metric.unit == "bytes") == base.endswith("_bytes")
+    assert all(re.fullmatch(r"[a-z]+", label) for label in metric.labels)
+
+
+def test_no_metric_is_there_twice() -> None:
+    names = [metric.name for _, metric in METRICS]
+    assert len(names) == len(set(names))

@@ -1,0 +1,187 @@
+"""What is scraped, as reads go well and badly."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+
+from agents.exporter.exporter import LEAST, OVERDUE, Exporter
+from agents.exporter.sources import ReadError, Source
+from tests.unit.agents.exporter.recordings import Series, series
+
+INTERVAL = 30.0
+
+
+@dataclass
+class World:
+    """Slurm, a clock, and what was said."""
+
+    now: float = 1000.0
+    takes: float = 1.0
+    """Seconds of each read."""
+    broken: set[str] = field(default_factory=set)
+    asked: list[tuple[str, float]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def source(self, name: str) -> Source:
+        def read(seconds: float) -> list[Family]:
+            self.asked.append((name, seconds))
+            self.now += min(self.takes, seconds)
+            if name in self.broken:
+                raise ReadError("slurmctld is silent")
+            return [GaugeMetricFamily(f"slurm_{name}", "of a test", value=len(self.asked))]
+
+        return Source(name, read)
+
+    def exporter(self) -> Exporter:
+        return Exporter(
+            [self.source("nodes"), self.source("jobs")],
+            [self.source("licenses"), self.source("reservations")],
+            INTERVAL,
+            clock=lambda: self.now,
+            say=self.said.append,
+        )
+
+    def turn(self, exporter: Exporter) -> Series:
+        """An interval: what is scraped right after its reads."""
+        begun = self.now
+        exporter.read()
+        scraped = scrape(exporter)
+        self.now = max(self.now, begun + INTERVAL)
+        return scraped
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def scrape(exporter: Exporter) -> Series:
+    return series(exporter.metrics())
+
+
+def shown(scraped: Series) -> set[str]:
+    """Names of Slurm's series."""
+    ours = ("slurm_up", "slurm_exporter_", "process_", "python_")
+    return {name for name in scraped if not name.startswith(ours)}
+
+
+def ages(scraped: Series) -> dict[str, float]:
+    return {
+        name.partition('"')[2].rstrip('"}'): value
+        for name, value in scraped.items()
+        if name.startswith("slurm_exporter_data_age_seconds")
+    }
+
+
+def test_before_the_first_read_it_answers_that_it_knows_nothing(world: World) -> None:
+    scraped = scrape(world.exporter())
+
+    assert scraped["slurm_up"] == 0
+    assert shown(scraped) == set()
+    assert world.asked == []
+
+
+def test_however_often_it_is_scraped_slurm_is_read_once(world: World) -> None:
+    exporter = world.exporter()
+    first = world.turn(exporter)
+    for _ in range(10):
+        assert (
+            shown(scrape(exporter))
+            == shown(first)
+            == {*("slurm_nodes", "slurm_jobs", "slurm_licenses")}
+        )
+
+    assert [name for name, _ in world.asked] == ["nodes", "jobs", "licenses"]
+    assert first["slurm_up"] == 1
+
+
+def test_what_changes_less_is_read_in_turn(world: World) -> None:
+    exporter = world.exporter()
+    for _ in range(4):
+        world.turn(exporter)
+
+    rounds = [[name for name, _ in world.asked][at : at + 3] for at in range(0, 12, 3)]
+    assert [turn for *_, turn in rounds] == ["licenses", "reservations"] * 2
+    assert all(always == ["nodes", "jobs"] for *always, _ in rounds)
+    scraped = scrape(exporter)
+    assert scraped['slurm_exporter_interval_seconds{source="nodes"}'] == INTERVAL
+    assert scraped['slurm_exporter_interval_seconds{source="licenses"}'] == 2 * INTERVAL
+    assert scraped['slurm_exporter_reads_total{source="licenses"}'] == 2
+
+
+def test_ages_count_from_when_a_read_began(world: World) -> None:
+    exporter = world.exporter()
+    exporter.read()
+    world.now += 7
+
+    assert ages(scrape(exporter)) == {"nodes": 10, "jobs": 9, "licenses": 8}
+
+
+def test_what_could_not_be_read_is_gone_at_once_and_the_rest_stays(world: World) -> None:
+    exporter = world.exporter()
+    world.turn(exporter)
+    world.broken = {"jobs"}
+    scraped = world.turn(exporter)
+
+    assert shown(scraped) == {"slurm_nodes", "slurm_licenses", "slurm_reservations"}
+    assert scraped["slurm_up"] == 0
+    assert scraped['slurm_exporter_read_up{source="jobs"}'] == 0
+    assert scraped['slurm_exporter_read_up{source="nodes"}'] == 1
+    assert scraped['slurm_exporter_read_failures_total{source="jobs"}'] == 1
+    assert ages(scraped)["jobs"] > INTERVAL, "of the last that was good"
+
+
+def test_it_shows_everything_again_after_the_first_good_read(world: World) -> None:
+    exporter = world.exporter()
+    world.turn(exporter)
+    world.broken = {"nodes", "jobs", "licenses", "reservations"}
+    for _ in range(3):
+        scraped = world.turn(exporter)
+    assert (shown(scraped), scraped["slurm_up"]) == (set(), 0)
+
+    world.broken = set()
+    assert {"slurm_nodes", "slurm_jobs"} <= shown(world.turn(exporter))
+    assert world.turn(exporter)["slurm_up"] == 1
+    silent = [line for line in world.said if "silent" in line]
+    assert len(silent) == 4, "each is said to be silent once"
+    assert len([line for line in world.said if "again" in line]) == 4
+
+
+def test_what_is_overdue_is_not_shown(world: World) -> None:
+    exporter = world.exporter()
+    exporter.read()
+    world.now += OVERDUE * INTERVAL - 5
+    assert scrape(exporter)["slurm_up"] == 1
+    world.now += 10
+
+    scraped = scrape(exporter)
+    assert scraped["slurm_up"] == 0
+    assert shown(scraped) == {"slurm_licenses"}, "which is read less often"
+    assert ages(scraped)["nodes"] > OVERDUE * INTERVAL
+
+
+def test_one_that_hangs_leaves_the_others_little_time(world: World) -> None:
+    world.takes = 1000
+    exporter = world.exporter()
+    exporter.read()
+
+    assert [seconds for _, seconds in world.asked] == [INTERVAL, LEAST, LEAST]
+
+
+def test_its_own_process_is_shown(world: World) -> None:
+    assert scrape(world.exporter())["process_resident_memory_bytes"] > 0
+
+
+def test_the_same_sources_can_all_be_read_at_once(world: World) -> None:
+    exporter = Exporter([world.source("nodes")], [], INTERVAL, clock=lambda: world.now)
+    exporter.read()
+
+    assert names(world.asked) == ["nodes"]
+    assert scrape(exporter)["slurm_up"] == 1
+
+
+def names(asked: Iterable[tuple[str, float]]) -> list[str]:
+    return [name for name, _ in asked]

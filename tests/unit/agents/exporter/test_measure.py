@@ -1,0 +1,254 @@
+"""From Slurm's tables to what Prometheus reads."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.exporter import measure, naming
+from agents.exporter.rows import Job, Node, Partition, Tables
+from agents.slurm import Statistics
+from tests.unit.agents.exporter.recordings import RECORDED, Series, series, tables
+
+NOW = 1_800_000_000
+GIB = 1 << 30
+
+
+def node(name: str = "gpu-0", **fields: Any) -> Node:
+    given: dict[str, Any] = {
+        "states": frozenset({"IDLE"}),
+        "partitions": ("main",),
+        "cpus": 64,
+        "cpus_of_jobs": 0,
+        "memory": 512 * GIB,
+        "memory_of_jobs": 0,
+        "memory_free": None,
+        "load": None,
+        "gpus": {},
+        "gpus_of_jobs": {},
+        "accounts_gpus": False,
+        "reason": "",
+        "since": 0,
+    }
+    return Node(name, **(given | fields))
+
+
+def job(state: str = "RUNNING", **fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "reason": "None",
+        "partitions": ("main",),
+        "account": "lab",
+        "uid": 2000,
+        "tasks": 1,
+        "eligible": NOW - 60,
+        "cpus": 1,
+        "memory": GIB,
+        "gpus": 0,
+        "node": "",
+    }
+    return Job(state, **(given | fields))
+
+
+def cluster(top: int = 10, names: Mapping[int, str] | None = None, **given: Any) -> Series:
+    found = Tables(**{"partitions": [Partition("main", "up")], **given})
+    return series(measure.cluster(found, NOW, top, lambda uid: (names or {}).get(uid, str(uid))))
+
+
+def test_a_recording_of_a_real_cluster_is_shown() -> None:
+    recorded = tables()
+    now = max(node.since for node in recorded.nodes) + 90
+    found = series(measure.cluster(recorded, now, 10, lambda _: "researcher"))
+
+    assert found['slurm_nodes{state="draining"}'] == 2
+    assert found['slurm_nodes_drained{cause="gpu-ecc"}'] == 1
+    assert found['slurm_nodes_drained{cause="foreign"}'] == 1
+    assert found['slurm_node_drained_seconds{cause="foreign",node="cpu-1"}'] == 90
+    assert found['slurm_node_cpus_allocated{node="cpu-0"}'] == 2
+    assert found['slurm_node_memory_allocated_bytes{node="cpu-0"}'] == 200 << 20
+    assert found['slurm_jobs{state="running"}'] == 1
+    assert found['slurm_jobs{state="pending"}'] == 14
+    assert found['slurm_jobs_pending{reason="resources"}'] == 11
+    assert found['slurm_jobs_pending{reason="held"}'] == 1
+    assert found['slurm_node_jobs_failed{node="cpu-1"}'] == 1
+    assert found['slurm_user_jobs{state="pending",user="researcher"}'] == 14
+    assert found['slurm_account_jobs{account="ada",state="pending"}'] == 1
+    assert found['slurm_partition_cpus_allocated{partition="main"}'] == 3
+    assert found['slurm_partition_cpus_requested{partition="main"}'] == 25
+    assert 0 < found['slurm_partition_pending_seconds{partition="main",quantile="1"}'] < 600
+    assert not [name for name in found if "gpus" in name], "nobody counts them there"
+
+
+def test_each_state_of_nodes_and_jobs_has_its_series_also_where_it_is_0() -> None:
+    found = cluster()
+
+    assert {f'slurm_nodes{{state="{state}"}}' for state in naming.NODE_STATES} <= set(found)
+    assert {f'slurm_jobs{{state="{state}"}}' for state in naming.JOB_STATES} <= set(found)
+    assert found['slurm_nodes_drained{cause="foreign"}'] == 0
+    assert found['slurm_partition_nodes{partition="main",state="idle"}'] == 0
+
+
+def test_a_node_in_two_partitions_is_counted_once_in_each() -> None:
+    both = node(partitions=("main", "gpu"), gpus={"h100": 8}, accounts_gpus=True)
+    found = cluster(
+        nodes=[both, node("gpu-1")],
+        partitions=[Partition("main", "up"), Partition("gpu", "drain"), Partition("none", "up")],
+    )
+
+    assert found['slurm_partition_nodes{partition="main",state="idle"}'] == 2
+    assert found['slurm_partition_cpus{partition="gpu"}'] == 64
+    assert found['slurm_partition_memory_bytes{partition="main"}'] == 1024 * GIB
+    assert found['slurm_partition_gpus{partition="gpu"}'] == 8
+    assert found['slurm_partition_cpus{partition="none"}'] == 0
+    assert found['slurm_partition_state{partition="gpu",state="drain"}'] == 1
+    assert found['slurm_partition_state{partition="gpu",state="up"}'] == 0
+
+
+def test_gpus_of_jobs_are_shown_where_slurm_counts_them() -> None:
+    gpus = node(gpus={"h100": 8}, gpus_of_jobs={"h100": 2}, accounts_gpus=True)
+    queue = [job(gpus=2), job("PENDING", gpus=4, tasks=3)]
+    found = cluster(nodes=[gpus], jobs=queue)
+
+    assert found['slurm_node_gpus{node="gpu-0",type="h100"}'] == 8
+    assert found['slurm_node_gpus_allocated{node="gpu-0",type="h100"}'] == 2
+    assert found['slurm_partition_gpus_allocated{partition="main"}'] == 2
+    assert found['slurm_partition_gpus_requested{partition="main"}'] == 12
+    assert found['slurm_user_gpus_requested{user="2000"}'] == 12
+    assert found['slurm_account_gpus_allocated{account="lab"}'] == 2
+
+    uncounted = cluster(nodes=[node(gpus={"h100": 8})], jobs=queue)
+    assert uncounted['slurm_node_gpus_allocated{node="gpu-0",type="h100"}'] == 0
+    assert not [name for name in uncounted if "gpus" in name and "node" not in name]
+
+
+def test_jobs_that_are_over_have_nothing_any_more() -> None:
+    found = cluster(jobs=[job("COMPLETED"), job("COMPLETING"), job("SUSPENDED"), job("TIMEOUT")])
+
+    assert found['slurm_partition_cpus_allocated{partition="main"}'] == 1
+    assert found['slurm_partition_cpus_requested{partition="main"}'] == 0
+    assert found['slurm_jobs{state="completed"}'] == 1
+
+
+def test_a_job_that_waits_for_two_partitions_is_in_both_and_counted_once() -> None:
+    found = cluster(
+        jobs=[job("PENDING", partitions=("main", "gpu"))],
+        partitions=[Partition("main", "up"), Partition("gpu", "up")],
+    )
+
+    assert found['slurm_partition_jobs{partition="main",state="pending"}'] == 1
+    assert found['slurm_partition_jobs{partition="gpu",state="pending"}'] == 1
+    assert found['slurm_jobs{state="pending"}'] == 1
+
+
+def test_the_largest_have_series_of_their_own_and_the_others_one_together() -> None:
+    queue = [
+        job(account="small", cpus=1),
+        job("PENDING", account="waits", cpus=2, tasks=10),
+        job(account="large", cpus=50),
+        job("COMPLETED", account="over", cpus=1000),
+    ]
+    found = cluster(2, jobs=queue)
+
+    shown = {name for name in found if name.startswith("slurm_account_cpus_allocated")}
+    assert shown == {
+        f'slurm_account_cpus_allocated{{account="{name}"}}' for name in ("large", "other", "waits")
+    }
+    assert found['slurm_account_cpus_requested{account="waits"}'] == 20
+    assert found['slurm_account_cpus_allocated{account="other"}'] == 1
+    assert found['slurm_account_jobs{account="other",state="completed"}'] == 1
+    assert cluster(0, jobs=queue)['slurm_account_cpus_allocated{account="other"}'] == 51
+
+
+def test_two_whose_labels_are_one_are_shown_as_one() -> None:
+    found = cluster(jobs=[job(account="ada@lab"), job(account="ada@hall"), job(account="other")])
+
+    assert found['slurm_account_jobs{account="ada",state="running"}'] == 2
+    assert found['slurm_account_jobs{account="other",state="running"}'] == 1
+
+
+def test_users_are_named_and_those_without_a_name_are_numbers() -> None:
+    found = cluster(names={2000: "ada"}, jobs=[job(uid=2000), job(uid=4000)])
+
+    assert found['slurm_user_jobs{state="running",user="ada"}'] == 1
+    assert found['slurm_user_jobs{state="running",user="4000"}'] == 1
+
+
+@given(st.lists(st.text(), min_size=1, max_size=20), st.integers(0, 5))
+def test_whatever_accounts_are_called_no_series_comes_twice_and_none_is_lost(
+    accounts: list[str], top: int
+) -> None:
+    families = measure.cluster(
+        Tables(jobs=[job(account=account) for account in accounts]), NOW, top, str
+    )
+    (jobs,) = (family for family in families if family.name == "slurm_account_jobs")
+    names = [tuple(sample.labels.values()) for sample in jobs.samples]
+
+    assert len(names) == len(set(names)) <= 2 * (top + 1)
+    assert sum(sample.value for sample in jobs.samples) == len(accounts)
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        ({}, {}),
+        ({NOW - 10: 1}, {0.5: 10, 0.9: 10, 1.0: 10}),
+        ({NOW - 10: 9, NOW - 1000: 1}, {0.5: 10, 0.9: 10, 1.0: 1000}),
+        ({NOW - 10: 5, NOW - 20: 4, NOW - 30: 1}, {0.5: 10, 0.9: 20, 1.0: 30}),
+        ({NOW + 3600: 5}, {}),
+        ({NOW + 3600: 99, NOW - 5: 1}, {0.5: 5, 0.9: 5, 1.0: 5}),
+    ],
+)
+def test_how_long_jobs_wait_is_told_by_quantiles(
+    waits: dict[int, int], expected: dict[float, float]
+) -> None:
+    assert dict(measure.quantiles(waits, NOW)) == expected
+
+
+def test_jobs_that_cannot_begin_do_not_count_as_waiting() -> None:
+    found = cluster(jobs=[job("PENDING", reason="JobHeldUser", eligible=0)])
+
+    assert not [name for name in found if name.startswith("slurm_partition_pending_seconds")]
+
+
+def test_names_that_are_odd_arrive_as_they_are() -> None:
+    odd = 'a "name" \\ of two, 名前'
+    families = measure.cluster(Tables(jobs=[job(account=odd)]), NOW, 1, str)
+    found = series(families)
+
+    assert found[f'slurm_account_jobs{{account="{odd}",state="running"}}'] == 1
+
+
+def test_what_sdiag_tells_is_shown_in_seconds() -> None:
+    told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
+    found = series(measure.scheduler(Statistics.model_validate(told)))
+
+    assert found["slurm_scheduler_cycles_total"] == told["schedule_cycle_total"] > 0
+    assert found["slurm_scheduler_cycle_max_seconds"] == pytest.approx(
+        told["schedule_cycle_max"] / 1e6
+    )
+    assert found["slurm_jobs_started_total"] == told["jobs_started"]
+    assert found["slurm_statistics_start_timestamp_seconds"] == told["req_time_start"]["number"]
+    (nodes,) = (
+        one for one in told["rpcs_by_message_type"] if one["message_type"] == "REQUEST_NODE_INFO"
+    )
+    assert found['slurm_rpcs_total{type="REQUEST_NODE_INFO"}'] == nodes["count"]
+    assert found['slurm_rpc_duration_seconds_total{type="REQUEST_NODE_INFO"}'] == pytest.approx(
+        nodes["total_time"] / 1e6
+    )
+
+
+def test_reservations_and_licenses_are_shown() -> None:
+    recorded = tables()
+    found = series(measure.reservations(recorded.reservations))
+    (course,) = recorded.reservations
+    assert found['slurm_reservation_nodes{reservation="course"}'] == 1
+    assert found['slurm_reservation_start_timestamp_seconds{reservation="course"}'] == course.start
+    assert found['slurm_reservation_end_timestamp_seconds{reservation="course"}'] == course.end
+
+    found = series(measure.licenses(recorded.licenses))
+    assert found['slurm_licenses{license="cad"}'] == 10
+    assert found['slurm_licenses_used{license="cad"}'] == 2
+    assert found['slurm_licenses_free{license="cad"}'] == 8
+    assert found['slurm_licenses_reserved{license="cad"}'] == 0

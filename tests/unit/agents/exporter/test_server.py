@@ -1,0 +1,67 @@
+"""Scrapes and probes over HTTP."""
+
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from prometheus_client.core import GaugeMetricFamily
+
+from agents.exporter.exporter import Exporter
+from agents.exporter.server import Server
+from agents.exporter.sources import Source
+from tests.unit.agents.exporter.recordings import series
+
+
+def exporter() -> Exporter:
+    source = Source("nodes", lambda _: [GaugeMetricFamily("slurm_nodes", "名前", value=3)])
+    return Exporter([source], [], 30)
+
+
+class Running:
+    def __init__(self) -> None:
+        self.alive = True
+        self.exporter = exporter()
+        self.server = Server(self.exporter, 0, lambda: self.alive)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return httpx.get(self.url + path, headers=headers, trust_env=False)
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    found = Running()
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "identity"])
+def test_a_scrape_is_what_was_read(running: Running, encoding: str) -> None:
+    running.exporter.read()
+    answer = running.get("/metrics?x=y", **{"Accept-Encoding": encoding})
+
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    assert answer.headers.get("Content-Encoding", "identity") == encoding
+    found = series(answer.content)
+    assert (found["slurm_nodes"], found["slurm_up"]) == (3, 1)
+
+
+def test_it_is_ready_once_it_has_tried_to_read(running: Running) -> None:
+    assert running.get("/ready").status_code == 503
+    running.exporter.read()
+    assert running.get("/ready").status_code == 200
+
+
+def test_it_is_alive_as_long_as_reads_go_on(running: Running) -> None:
+    assert running.get("/alive").status_code == 200
+    running.alive = False
+    assert running.get("/alive").status_code == 503
+
+
+def test_elsewhere_it_says_where_metrics_are(running: Running) -> None:
+    answer = running.get("/")
+    assert (answer.status_code, answer.text) == (404, "see /metrics\n")

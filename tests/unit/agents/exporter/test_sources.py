@@ -1,0 +1,107 @@
+"""Slurm's programs, as they answer, refuse and hang."""
+
+import functools
+import stat
+from pathlib import Path
+
+import pytest
+
+from agents.exporter.__main__ import main
+from agents.exporter.sources import ReadError, Slurm, printed, user_name
+from tests.unit.agents.exporter.recordings import RECORDED, series
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs that are found before all others; sdiag answers as recorded."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    program(tmp_path / "sdiag", f"cat {RECORDED / 'sdiag.json'}")
+    return tmp_path
+
+
+def program(path: Path, script: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def slurm(programs: Path, script: str = f"cat {RECORDED / 'snapshot.txt'}") -> Slurm:
+    return Slurm(10, [str(program(programs / "snapshot", script))])
+
+
+def test_every_source_is_read_by_a_program(programs: Path) -> None:
+    asked = slurm(programs)
+    found = {
+        source.name: series(source.read(5)) for source in (*asked.each_time(), *asked.in_turn())
+    }
+
+    assert found["cluster"]['slurm_jobs{state="running"}'] == 1
+    assert found["scheduler"]["slurm_scheduler_cycles_total"] > 0
+    assert found["reservations"]['slurm_reservation_nodes{reservation="course"}'] == 1
+    assert found["licenses"]['slurm_licenses{license="cad"}'] == 10
+
+
+def test_holes_in_arrays_are_asked_for_whole(programs: Path) -> None:
+    with printed(["sh", "-c", "echo $SLURM_BITSTR_LEN"], 5) as output:
+        assert output.read() == "0\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo 'snapshot: jobs: Unable to contact slurm controller' >&2; exit 1", "Unable to"),
+        ("exit 3", "exit code 3"),
+        ("printf 'job\\tRUNNING\\n'", "of 1 columns"),
+        ("exec sleep 60", "no answer within 0.2 s"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_line(programs: Path, script: str, said: str) -> None:
+    cluster, _ = slurm(programs, script).each_time()
+    with pytest.raises(ReadError, match=said) as caught:
+        cluster.read(0.2)
+
+    assert str(caught.value).isprintable()
+
+
+def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
+    cluster, _ = Slurm(10, [str(tmp_path / "snapshot")]).each_time()
+    with pytest.raises(ReadError, match="snapshot: No such file"):
+        cluster.read(1)
+
+
+@pytest.mark.parametrize("answer", ["", "{}", '{"statistics": {"jobs_pending": "many"}}'])
+def test_an_answer_of_another_form_is_refused(programs: Path, answer: str) -> None:
+    program(programs / "sdiag", f"echo '{answer}'")
+    _, scheduler = slurm(programs).each_time()
+    with pytest.raises(ReadError, match="sdiag: "):
+        scheduler.read(5)
+
+
+def test_text_that_is_no_utf_8_breaks_nothing(programs: Path) -> None:
+    row = "job\\tRUNNING\\tNone\\tmain\\t\\377lab\\t0\\t\\t0\\t1\\t\\t\\n"
+    cluster, _ = slurm(programs, f"printf '{row}'").each_time()
+
+    assert series(cluster.read(5))['slurm_account_jobs{account="\ufffdlab",state="running"}'] == 1
+
+
+def test_who_has_no_name_is_a_number() -> None:
+    assert user_name(0) == "root"
+    assert user_name(3_999_999_999) == "3999999999"
+
+
+def test_once_prints_everything_and_says_by_its_exit_code_whether_it_was_told(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = program(programs / "snapshot", f"cat {RECORDED / 'snapshot.txt'}")
+    here = functools.partial(Slurm, snapshot=(str(path),))
+    monkeypatch.setattr("agents.exporter.__main__.Slurm", here)
+
+    assert main(["--once"]) == 0
+    found = series(capsys.readouterr().out.encode())
+    assert found["slurm_up"] == 1
+    assert found['slurm_licenses{license="cad"}'] == 10
+    assert found['slurm_jobs{state="running"}'] == 1
+
+    program(programs / "sdiag", "exit 1")
+    assert main(["--once"]) == 1
+    assert "sdiag: exit code 1" in capsys.readouterr().err

@@ -1,0 +1,134 @@
+"""The exporter's pod: what it may, what it is told, and who reaches it."""
+
+from typing import Any
+
+import pytest
+
+from agents.exporter.__main__ import INTERVAL, PORT, TOP
+from agents.exporter.server import ALIVE, READY
+from components import conventions as c
+from components.settings import Exporter
+from tests.unit.components.graph import CLUSTER_IP, Graph, record, templates
+from tests.unit.components.stack import config
+
+Spec = dict[str, Any]
+POD = "exporter-agent"
+
+
+def graph(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> Graph:
+    return record(monkeypatch, config(lambda values: values.update(fields)))
+
+
+@pytest.fixture(scope="module")
+def default() -> Graph:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return graph(monkeypatch)
+
+
+def pod(found: Graph) -> Spec:
+    spec: Spec = templates(found)[POD]["spec"]
+    return spec
+
+
+def container(found: Graph) -> Spec:
+    (only,) = pod(found)["containers"]
+    return dict(only)
+
+
+def environment(found: Graph) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in container(found)["env"]}
+
+
+def test_it_is_one_pod_without_rights_that_needs_no_root(default: Graph) -> None:
+    deployment = default.one(POD).inputs["spec"]
+    context = container(default)["securityContext"]
+
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    assert context["runAsNonRoot"]
+    assert context["runAsUser"] == c.EXPORTER_ID
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert not context["allowPrivilegeEscalation"]
+    assert pod(default)["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in pod(default)
+
+
+@pytest.mark.parametrize("type_", ["munge", "slurm"])
+def test_only_its_sidecar_sees_a_key(monkeypatch: pytest.MonkeyPatch, type_: str) -> None:
+    found = graph(monkeypatch, auth={"type": type_})
+    mounts = {mount["name"] for mount in container(found)["volumeMounts"]}
+    (sidecar,) = pod(found)["initContainers"]
+
+    assert sidecar["restartPolicy"] == "Always"
+    assert "auth-secret" in {mount["name"] for mount in sidecar["volumeMounts"]}
+    assert not mounts & {"auth-secret", "auth-keys", "jwt"}
+    assert not [volume for volume in pod(found)["volumes"] if volume["name"] == "jwt"]
+
+
+@pytest.mark.parametrize("type_", ["munge", "slurm"])
+def test_it_asks_slurmctld_for_no_configuration(
+    monkeypatch: pytest.MonkeyPatch, type_: str
+) -> None:
+    found = graph(monkeypatch, auth={"type": type_})
+    paths = {mount["mountPath"] for mount in container(found)["volumeMounts"]}
+
+    assert c.SLURM_ETC in paths
+    assert "SLURM_CONF_SERVER" not in str(pod(found))
+    (slurmctld,) = pod(found)["hostAliases"]
+    assert slurmctld == {"ip": CLUSTER_IP, "hostnames": ["controller.slurm.svc.cluster.local"]}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "user"),
+    [
+        (["jobs"], c.SLURM_ID),
+        (["nodes", "usage"], c.SLURM_ID),
+        (["accounts", "users", "usage", "events"], c.EXPORTER_ID),
+    ],
+)
+def test_it_is_slurm_user_only_where_nobody_else_is_told_of_all(
+    monkeypatch: pytest.MonkeyPatch, hidden: list[str], user: int
+) -> None:
+    found = graph(monkeypatch, slurm={"private_data": hidden})
+
+    assert container(found)["securityContext"]["runAsUser"] == user
+
+
+def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, default: Graph) -> None:
+    assert environment(default) == {
+        "INTERVAL": f"{INTERVAL:g}",
+        "TOP": str(TOP),
+        "PORT": str(PORT),
+    }, "by default what the agent's own defaults are"
+    found = graph(monkeypatch, monitoring={"exporter": {"interval": 10, "top": 3}})
+    assert environment(found) == {"INTERVAL": "10", "TOP": "3", "PORT": str(c.EXPORTER_PORT)}
+
+
+def test_it_is_asked_whether_it_is_ready_and_alive(default: Graph) -> None:
+    probes = {name: container(default)[f"{name}Probe"] for name in ("readiness", "liveness")}
+
+    assert {name: probe["httpGet"]["path"] for name, probe in probes.items()} == {
+        "readiness": READY,
+        "liveness": ALIVE,
+    }
+    assert {probe["httpGet"]["port"] for probe in probes.values()} == {c.EXPORTER_PORT}
+
+
+def test_its_service_leads_to_it(default: Graph) -> None:
+    service = default.one("exporter-service").inputs
+
+    assert service["metadata"]["name"] == "exporter"
+    assert service["metadata"]["labels"] == service["spec"]["selector"]
+    assert (
+        service["spec"]["selector"].items() <= templates(default)[POD]["metadata"]["labels"].items()
+    )
+    assert [port["port"] for port in service["spec"]["ports"]] == [c.EXPORTER_PORT]
+
+
+def test_there_is_none_where_the_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = graph(monkeypatch, monitoring={"exporter": {"enabled": False}})
+
+    assert not [one for one in found.resources if one.name.startswith("exporter")]
+
+
+def test_settings_and_agent_have_the_same_defaults() -> None:
+    assert (Exporter().interval, Exporter().top, c.EXPORTER_PORT) == (INTERVAL, TOP, PORT)
