@@ -55,10 +55,11 @@ test: check  ## Every test there is
 	@$(MAKE) --no-print-directory --jobs=2 e2e containers
 
 e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
-	@$(PY) -m pytest tests/e2e tests/engine/kubernetes $(TIMES) $(ARGS)
+	@$(PY) -m pytest tests/e2e tests/engine/kubernetes --ignore tests/e2e/health $(TIMES) $(ARGS)
 
+PARTS = $(filter-out tests/unit/ tests/e2e/,$(dir $(wildcard tests/*/__init__.py)))
 containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
-	@$(PY) -m pytest tests --ignore tests/unit --ignore tests/e2e --ignore tests/engine/kubernetes $(TIMES)
+	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes $(TIMES)
 
 bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
 	@$(PY) -m tests.bench

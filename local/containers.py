@@ -145,6 +145,8 @@ class NodeContainer:
             "HostConfig": {
                 "CgroupnsMode": "private",
                 "NetworkMode": network,
+                # Reboots come back; what fails again and again is left for its log to be read.
+                "RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3},
                 "PortBindings": published,
                 "Tmpfs": {"/run": "", "/tmp": ""},  # noqa: S108  # the container's own
                 "Mounts": self._mounts(),

@@ -1,7 +1,8 @@
 """The stack that the tests on a real cluster share: like the dev stack, and beside it."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -34,20 +35,36 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             host.stop_own_engine(client, print)
 
 
+Deployed = Callable[[Cluster], AbstractContextManager[Cluster]]
+
+
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def deployed(request: pytest.FixtureRequest) -> Deployed:
+    """Brings a stack of two nodes up, and takes it down afterwards unless it is to be kept."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    @contextmanager
+    def up(stack: Cluster) -> Iterator[Cluster]:
+        try:
+            with capture.global_and_fixture_disabled():
+                stack.up()
+            stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
+            yield stack
+        finally:
+            if request.config.getoption("--keep"):
+                with capture.global_and_fixture_disabled():
+                    print(f"\nkept: make down STACK={stack.stack} ends it")
+            else:
+                stack.down()
+
+    return up
+
+
+@pytest.fixture(scope="session")
+def cluster(deployed: Deployed) -> Iterator[Cluster]:
     """The test stack with its two nodes idle."""
     port = 20000 + 2 * (_CHECKOUT % 5000)
-    stack = write_stack(f"test-{_CHECKOUT:04x}", cluster=local_cluster(2, port, port + 1))
-    try:
-        capture = request.config.pluginmanager.getplugin("capturemanager")
-        with capture.global_and_fixture_disabled():
-            stack.up()
-        stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
+    with deployed(
+        write_stack(f"test-{_CHECKOUT:04x}", cluster=local_cluster(2, port, port + 1))
+    ) as stack:
         yield stack
-    finally:
-        if request.config.getoption("--keep"):
-            with capture.global_and_fixture_disabled():
-                print(f"\nkept: make down STACK={stack.stack} ends it")
-        else:
-            stack.down()

@@ -7,7 +7,7 @@ those of the files (Documentation/ABI/stable/sysfs-class-infiniband of Linux).
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from agents.checks.judging import UnknownError, earlier, listed, rows
+from agents.checks.judging import EARLIER, UnknownError, earlier, listed, rows
 
 VALUES = ("link_layer", "phys_state", "rate", "state")
 """Files of a port that are read."""
@@ -29,8 +29,9 @@ def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None
 
     A port that somebody has disabled is none.
     """
+    now, _, _ = text.partition(EARLIER)
     found = {
-        name: port for name, port in _ports(text).items() if "Disabled" not in port["phys_state"]
+        name: port for name, port in _ports(now).items() if "Disabled" not in port["phys_state"]
     }
     up = {name: port for name, port in found.items() if port["state"].endswith("ACTIVE")}
     slow = [

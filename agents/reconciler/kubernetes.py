@@ -8,10 +8,10 @@ import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import httpx
-from pydantic_core import from_json
+import msgspec
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its service account's token and the API's certificate authority."""
@@ -21,9 +21,21 @@ PAGE = 500
 """Objects to a page: the whole of 5,000 machines at once would be more than 50 MB."""
 
 Object = dict[str, Any]
+T = TypeVar("T")
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """Part of a list."""
+
+    items: list[T] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
 
 
 class KubernetesError(Exception):
@@ -66,18 +78,26 @@ class Api:
             base_url=url, timeout=TIMEOUT, verify=verify, transport=transport, trust_env=False
         )
 
-    def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """All objects of a list. It ends only when the last page has come."""
+    def items(self, path: str, kind: type[T], **parameters: str) -> Iterator[T]:
+        """All objects of a list, of each what `kind` has; it ends when the last page has come."""
         query = {"limit": str(PAGE), **parameters}
         while True:
-            page = self.ask("GET", path, query=query)
-            yield from page.get("items") or ()
-            following = page.get("metadata", {}).get("continue")
+            content = self._send("GET", path, query=query)
+            page = _decoded(f"GET {path}", content, Page[kind])  # type: ignore[valid-type]  # it is
+            yield from page.items or ()
+            following = page.metadata.get("continue")
             if not following:
                 return
             query["continue"] = following
 
     def ask(
+        self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json"
+    ) -> Object:
+        """The answer to one request; `kind` is the body's media type."""
+        content = self._send(method, path, body, kind=kind)
+        return _decoded(f"{method} {path}", content, Object)
+
+    def _send(
         self,
         method: str,
         path: str,
@@ -85,32 +105,45 @@ class Api:
         *,
         query: Mapping[str, str] | None = None,
         kind: str = "application/json",
-    ) -> Object:
-        """The answer to one request; `kind` is the body's media type."""
+    ) -> bytes:
         asked = f"{method} {path}"
         try:
-            response = self._http.request(
+            with self._http.stream(
                 method,
                 path,
                 params=query,
                 json=body,
                 headers={
                     "Accept": "application/json",
+                    # Packing lists takes the API server longer than sending them.
+                    "Accept-Encoding": "identity",
                     "Authorization": f"Bearer {self._token()}",
                     **({"Content-Type": kind} if body is not None else {}),
                 },
-            )
-            answer = from_json(response.content)
+            ) as response:
+                # Responses are parts of cycles: what they keep stays until those are looked for.
+                content = b"".join(response.iter_bytes())
         except (httpx.TransportError, OSError) as error:
             raise KubernetesError(asked, str(error) or type(error).__name__) from error
-        except ValueError as error:
-            raise KubernetesError(asked, "no JSON in the answer", response.status_code) from error
-        if not isinstance(answer, dict) or not response.is_success:
-            said = answer.get("message", "") if isinstance(answer, dict) else ""
-            raise KubernetesError(
-                asked, f"HTTP {response.status_code} {said}", response.status_code
-            )
-        return answer
+        if not response.is_success:
+            said = f"HTTP {response.status_code} {_message(content)}"
+            raise KubernetesError(asked, said, response.status_code)
+        return content
+
+
+def _decoded(asked: str, content: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise KubernetesError(asked, f"not as expected: {error}", httpx.codes.OK) from error
+
+
+def _message(content: bytes) -> str:
+    """What the API server says of an error, where it was the one that answered."""
+    try:
+        return msgspec.json.decode(content, type=_Status).message
+    except msgspec.DecodeError:
+        return ""
 
 
 def in_cluster() -> Api:

@@ -3,18 +3,18 @@
 A machine is a node of Kubernetes; a node is one of Slurm's.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-from agents.reconciler.kubernetes import Api, KubernetesError, Object
+from agents.reconciler import objects
+from agents.reconciler.kubernetes import Api, KubernetesError
 from agents.slurm import Client, Node
 
 DOMAIN = "slurmstack.dev"
-OURS = "app.kubernetes.io/name=slurmstack"
-"""Label of all pods of the Slurm layer."""
 COMPONENT = f"{DOMAIN}/component"
+OURS = f"app.kubernetes.io/name=slurmstack,{COMPONENT}!=rebooter"
+"""Labels of the pods of the Slurm layer; a rebooter is its machine's and goes with it."""
 WORKER = "worker"
 """Value of that label on pods that are nodes."""
 CONF = "NODE_CONF"
@@ -89,36 +89,29 @@ class Observed:
 
 
 def observe(slurm: Client, api: Api, namespace: str) -> Observed:
-    """All of it, by one request to Slurm and one to Kubernetes for each 500 objects.
+    """All of it, by one request to Slurm and, meanwhile, one to Kubernetes for each 500 objects.
 
     Raises `SlurmError` and `KubernetesError`, the latter also where only a part came.
     """
-    records = {node.name: node for node in slurm.nodes()}
-    pods = _parsed(
-        _pod, api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=OURS), "pods"
-    )
-    machines = _parsed(_machine, api.items("/api/v1/nodes"), "nodes")
+    nodes = slurm.begin_nodes()
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    pods = {one.name: one for one in map(_pod, api.items(path, objects.Pod, labelSelector=OURS))}
+    machines = {one.name: one for one in map(_machine, api.items("/api/v1/nodes", objects.Node))}
+    records = {node.name: node for node in nodes()}
     if not machines:
         raise KubernetesError("GET /api/v1/nodes", "not one, although this pod is on one")
     return Observed(records, pods, machines)
 
 
-def _parsed(parse: Any, items: Iterable[Object], what: str) -> dict[str, Any]:
-    try:
-        return {found.name: found for found in map(parse, items)}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise KubernetesError(what, f"not as expected: {error!r}") from error
-
-
-def _pod(item: Object) -> Pod:
-    meta, spec, status = item["metadata"], item["spec"], item.get("status", {})
-    conditions = {one["type"]: one for one in status.get("conditions") or ()}
-    is_ready = conditions.get("Ready", {}).get("status") == "True"
+def _pod(item: objects.Pod) -> Pod:
+    meta, spec, status = item["metadata"], item["spec"], item["status"]
+    conditions = {one["type"]: one for one in status.get("conditions", ())}
+    is_ready = "Ready" in conditions and conditions["Ready"]["status"] == "True"
     return Pod(
         name=meta["name"],
         uid=meta["uid"],
         machine=spec.get("nodeName", ""),
-        is_worker=meta["labels"].get(COMPONENT) == WORKER,
+        is_worker=meta.get("labels", {}).get(COMPONENT) == WORKER,
         is_ready=is_ready,
         started=_time(status.get("startTime")) or 0.0,
         leaves=_time(meta.get("deletionTimestamp")),
@@ -127,50 +120,48 @@ def _pod(item: Object) -> Pod:
     )
 
 
-def _conf(spec: Object) -> str:
-    variables = (one for each in spec["containers"] for one in each.get("env") or ())
-    return next((str(one.get("value", "")) for one in variables if one["name"] == CONF), "")
+def _conf(spec: objects.PodSpec) -> str:
+    variables = (one for each in spec["containers"] for one in each.get("env", ()))
+    return next((one.get("value", "") for one in variables if one["name"] == CONF), "")
 
 
-def _why(status: Object, conditions: Mapping[str, Object]) -> str:
+def _why(status: objects.PodStatus, conditions: Mapping[str, objects.Condition]) -> str:
     """The first thing that a pod waits for."""
-    placed = conditions.get("PodScheduled", {})
-    if placed.get("status") == "False":
-        return str(placed.get("message") or placed.get("reason") or "it has no place")
-    containers = (
-        *(status.get("initContainerStatuses") or ()),
-        *(status.get("containerStatuses") or ()),
-    )
+    placed = conditions.get("PodScheduled")
+    if placed and placed["status"] == "False":
+        return placed.get("message") or placed.get("reason") or "it has no place"
+    containers = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
     for container in containers:
-        waiting = container.get("state", {}).get("waiting") or {}
-        if waiting.get("reason") not in (None, "PodInitializing", "ContainerCreating"):
-            return f"{container['name']}: {waiting['reason']} {waiting.get('message', '')}".strip()
+        waiting = container.get("state", {}).get("waiting", {})
+        reason = waiting.get("reason")
+        if reason not in (None, "PodInitializing", "ContainerCreating"):
+            return f"{container['name']}: {reason} {waiting.get('message', '')}".strip()
     phase = status.get("phase", "Pending")
     return f"its phase is {phase}" if phase != "Running" else "slurmd is not ready"
 
 
-def _machine(item: Object) -> Machine:
-    meta, spec, status = item["metadata"], item["spec"], item.get("status", {})
+def _machine(item: objects.Node) -> Machine:
+    meta, spec, status = item["metadata"], item["spec"], item["status"]
     return Machine(
         name=meta["name"],
         uid=meta["uid"],
         version=meta["resourceVersion"],
-        created=_time(meta["creationTimestamp"]) or 0.0,
+        created=meta["creationTimestamp"].timestamp(),
         boot=status.get("nodeInfo", {}).get("bootID", ""),
         provider=spec.get("providerID", ""),
         is_cordoned=bool(spec.get("unschedulable")),
-        annotations=meta.get("annotations") or {},
-        taints=tuple(spec.get("taints") or ()),
+        annotations=meta.get("annotations", {}),
+        taints=tuple(spec.get("taints", ())),
         conditions={
             one["type"]: Condition(
                 one["status"],
                 ": ".join(filter(None, (one.get("reason"), one.get("message")))),
                 _time(one.get("lastTransitionTime")) or 0.0,
             )
-            for one in status.get("conditions") or ()
+            for one in status.get("conditions", ())
         },
     )
 
 
-def _time(text: str | None) -> float | None:
-    return None if text is None else datetime.fromisoformat(text).timestamp()
+def _time(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()

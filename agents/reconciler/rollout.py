@@ -2,6 +2,7 @@
 
 from agents.reconciler.judge import JAIL, LEAVE, LEAVING, POD, SLURMD, views
 from agents.reconciler.kubernetes import Api
+from agents.reconciler.objects import StatefulSet
 from agents.reconciler.observed import Observed
 from agents.reconciler.wanted import Wanted
 
@@ -15,9 +16,9 @@ def nodesets_rolling(api: Api, namespace: str, wanted: Wanted) -> list[str]:
     Raises `KubernetesError`. The fields are those of a StatefulSet (apps/v1).
     """
     found = []
-    for item in api.items(f"/apis/apps/v1/namespaces/{namespace}/statefulsets"):
-        meta, status = item["metadata"], item.get("status", {})
-        seen = status.get("observedGeneration", 0) >= meta["generation"]
+    for item in api.items(f"/apis/apps/v1/namespaces/{namespace}/statefulsets", StatefulSet):
+        meta, status = item["metadata"], item["status"]
+        seen = status.get("observedGeneration", 0) >= meta.get("generation", 0)
         same = status.get("currentRevision") == status.get("updateRevision")
         if meta["name"] in wanted.nodesets and not (seen and same):
             found.append(meta["name"])

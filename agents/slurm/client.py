@@ -6,6 +6,7 @@ twice. Anything else is sent again only while it is certain that it was never re
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -24,6 +25,8 @@ TIMEOUT = httpx.Timeout(90, connect=5)
 ATTEMPTS = 4
 PAUSE = 1.0
 """Seconds before the second attempt; twice as long before each further one."""
+PATIENCE = 20.0
+"""Seconds after which nothing is asked again: slurmrestd has then tried for as long itself."""
 
 AUTHENTICATION_ERROR = 1007
 """SLURM_PROTOCOL_AUTHENTICATION_ERROR of slurm_errno.h."""
@@ -38,7 +41,7 @@ T = TypeVar("T")
 class Client:
     """One slurmrestd at `url`, asked as the user that `token` names. All methods raise SlurmError.
 
-    `transport`, `sleep`: for tests.
+    `transport`, `sleep` and `clock`: for tests.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Client:
         *,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         # trust_env: no proxy stands between the pods of a cluster.
         self._http = httpx.Client(
@@ -55,6 +59,7 @@ class Client:
         )
         self._token = token
         self._sleep = sleep
+        self._clock = clock
         self._version: str | None = None
 
     def close(self) -> None:
@@ -68,6 +73,16 @@ class Client:
 
     def nodes(self) -> tuple[Node, ...]:
         return self._read("nodes/", "nodes", tuple[Node, ...])
+
+    def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
+        """Asks for all nodes, which takes slurmrestd a second for 5,000; returns what waits for it.
+
+        Until that has returned nothing else is to be asked.
+        """
+        pool = ThreadPoolExecutor(1)
+        asked = pool.submit(self.nodes)
+        pool.shutdown(wait=False)
+        return asked.result
 
     def node(self, name: str) -> Node:
         return self._one(f"node/{quote(name, safe='')}", "nodes", tuple[Node, ...])
@@ -183,8 +198,8 @@ class Client:
         self, method: str, version: str, path: str, body: Answer | None, repeat: bool
     ) -> httpx.Response:
         """The response to a request, asked for again, at growing intervals, while that is safe."""
+        end = self._clock() + PATIENCE
         for attempt in range(1, ATTEMPTS + 1):
-            last = attempt == ATTEMPTS
             try:
                 response = self._http.request(
                     method,
@@ -194,15 +209,18 @@ class Client:
                 )
             except httpx.TransportError as error:
                 never_sent = isinstance(error, NEVER_SENT)
-                if last or not (repeat or never_sent):
+                if self._is_last(attempt, end) or not (repeat or never_sent):
                     raise _unreachable(f"{method} {path}", error, never_sent or repeat) from error
             except OSError as error:
                 raise SlurmError(Fault.REFUSED, f"{method} {path}", f"no token: {error}") from error
             else:
-                if last or not repeat or not _is_passing(response):
+                if not repeat or not _is_passing(response) or self._is_last(attempt, end):
                     return response
             self._sleep(PAUSE * 2 ** (attempt - 1))
         raise AssertionError("the last attempt returns or raises")
+
+    def _is_last(self, attempt: int, end: float) -> bool:
+        return attempt == ATTEMPTS or self._clock() >= end
 
     def _answer(self, asked: str, response: httpx.Response) -> Answer:
         """What a response says. Raises SlurmError unless it is all well."""

@@ -93,6 +93,7 @@ start_containerd() {
 }
 
 stop() {
+    local status=$1
     say "stops"
     # Everything else ends with this process; etcd is to close its files first.
     local pid_file=/run/slurmstack/etcd.pid tries
@@ -102,10 +103,12 @@ stop() {
             sleep 0.1
         done
     fi
-    exit 0
+    exit "$status"
 }
 
-trap stop TERM INT
+trap 'stop 0' TERM INT
+# As systemd(1) has it, this signal asks for a reboot: Docker starts anew what ends with a failure.
+trap 'stop 1' RTMIN+5
 mkdir -p "$logs" /run/slurmstack
 prepare_cgroups
 prepare_system

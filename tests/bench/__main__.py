@@ -26,7 +26,7 @@ from components.settings import LocalCluster, read_stack
 from images import build, tags
 from local.access import write_access
 from local.configuration import MAX_NODES
-from tests.bench import accounting, exporter, jail, load, loss, scale, session
+from tests.bench import accounting, exporter, health, jail, load, loss, scale, session
 from tests.bench.figures import Figures, as_json, say, seconds, show
 from tests.e2e.cluster import (
     NAMESPACE,
@@ -43,6 +43,7 @@ NODESET = {"name": "cpu", "replicas": 2, "cpus": 2, "cpu_request": 0.2, "memory"
 SRUNS = 50
 IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
     "scale": scale.measure,
+    "health": health.measure,
     "jail": jail.measure,
     "accounting": accounting.measure,
     "exporter": exporter.measure,

@@ -252,13 +252,20 @@ def stack_text(document: dict[str, Any]) -> str:
     return f"{head}\n{yaml.safe_dump(document, sort_keys=False)}"
 
 
-def write_stack(stack: str, **settings: Any) -> Cluster:
-    """Writes a stack file like the dev stack's, with some settings changed; nothing is deployed."""
+def write_stack(
+    stack: str, edit: Callable[[dict[str, Any]], object] = lambda _: None, **settings: Any
+) -> Cluster:
+    """Writes a stack file like the dev stack's, with some settings changed; nothing is deployed.
+
+    `edit` changes what is not changed as a whole.
+    """
     cluster = Cluster(stack)
     document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
-    values = {"cluster_name": stack, **settings}
-    document["config"] |= {f"slurmstack:{key}": value for key, value in values.items()}
-    document["config"]["slurmstack:users"][0]["ssh_key_files"] = [f".local/{stack}/id_ed25519.pub"]
+    values = {key.split(":", 1)[1]: value for key, value in document["config"].items()}
+    values |= {"cluster_name": stack, **settings}
+    values["users"][0]["ssh_key_files"] = [f".local/{stack}/id_ed25519.pub"]
+    edit(values)
+    document["config"] = {f"slurmstack:{key}": value for key, value in values.items()}
     cluster.stack_file.write_text(stack_text(document))
     return cluster
 

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +17,7 @@ from tests.rest.provider import USER_CLAIM, Provider
 from tests.slurmctld.conftest import (
     Slurmctld,
     Start,
+    controller_address,
     put,
     start_container,
     start_controller,
@@ -67,13 +68,24 @@ def _listens(rest: Rest) -> bool:
         raise
 
 
+def start_rest(start: Start, controller: Slurmctld, files: Mapping[str, str]) -> str:
+    """slurmrestd in a container, with files by their paths; returns its address."""
+    hosts = {controller_address(): controller.address}
+    slurmrestd = start("rest", extra_hosts=hosts, cap_drop=["ALL"])
+    put(slurmrestd, files)
+    # It asks for the name of every client's address; here nobody could tell, which takes its time.
+    Slurmctld(slurmrestd).run("echo nameserver 127.0.0.1 >/etc/resolv.conf", user="root")
+    image = host.engine(print).images.get(tags.reference("rest")).attrs["Config"]
+    slurmrestd.exec_run(image["Cmd"], user=image["User"], detach=True)
+    return f"http://{Slurmctld(slurmrestd).address}:{REST_PORT}"
+
+
 @pytest.fixture(scope="package")
 def rest(start_container: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
     provider, project = Provider(), tmp_path_factory.mktemp("project")
     (project / "keys.json").write_text(provider.jwks())
     tokens = {"jwks": "keys.json", "user_claim": USER_CLAIM}
     config = alone(lambda values: values.update(rest=tokens))
-    name = c.controller_address(config.namespace, config.cluster.domain)
     secret = secrets.token_hex(64)
     files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config, project).items()}
     # Nodes without a jail: their jobs run where slurmd does.
@@ -92,14 +104,7 @@ def rest(start_container: Start, tmp_path_factory: pytest.TempPathFactory) -> It
             start_worker(start_container, secret, node, description, controller).container, accounts
         )
 
-    slurmrestd = start_container("rest", extra_hosts={name: controller.address}, cap_drop=["ALL"])
-    put(slurmrestd, {**files, **accounts})
-    # It asks for the name of every client's address; here nobody could tell, which takes its time.
-    Slurmctld(slurmrestd).run("echo nameserver 127.0.0.1 >/etc/resolv.conf", user="root")
-    image = host.engine(print).images.get(tags.reference("rest")).attrs["Config"]
-    slurmrestd.exec_run(image["Cmd"], user=image["User"], detach=True)
-
-    url = f"http://{Slurmctld(slurmrestd).address}:{REST_PORT}"
+    url = start_rest(start_container, controller, {**files, **accounts})
     running = Rest(url, secret.encode(), provider, controller, start_container)
     eventually(lambda: _listens(running))
     eventually(lambda: {node.name for node in running.client().nodes()} == set(NODE_NAMES))

@@ -6,24 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conftest import Deployed
 from tests.e2e.cluster import Cluster, eventually, local_cluster, write_stack
 
 KEYS = "cat /etc/auth-secret/* /run/slurm-keys/*"
 
 
 @pytest.fixture(scope="module")
-def second() -> Iterator[Cluster]:
+def second(deployed: Deployed) -> Iterator[Cluster]:
     stack = write_stack(
         "test-other",
         cluster=local_cluster(2, api_port=18443, ssh_port=14222),
         controller={"state_size": "1GiB"},
         auth={"type": "slurm"},
     )
-    try:
-        stack.up()
+    with deployed(stack):
         yield stack
-    finally:
-        stack.down()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A stack that looks at its nodes often, and what can be done to a node of it."""
+"""A stack of its own, and what can be done to a node of it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,24 +7,40 @@ from typing import Any
 import pytest
 
 from agents.drains import Evidence
-from components import conventions as c
-from tests.e2e.cluster import Cluster, eventually
+from tests.conftest import Deployed
+from tests.e2e.cluster import Cluster, eventually, local_cluster, write_stack
 from tests.unit.agents.checks.recordings import recorded
 
 INTERVAL = 10
 """Seconds between two looks of a node."""
 NVIDIA_SMI = "/usr/local/bin/nvidia-smi"
+WELL = "h100-535.183.01"
+BROKEN = "a100-sram-uncorrectable"
+"""What some nvidia-smi printed, by its name in tests/unit/agents/checks/recorded."""
 
 
 def watchful(values: dict[str, Any]) -> None:
     values["health"] = {"interval": INTERVAL, "node_states": ["any"]}
-    # `gpu-ecc` asks for a nvidia-smi, which the tests bring.
+    # Checks of GPUs ask for a nvidia-smi, which the tests bring.
     values["nodesets"][0]["checks"] = {
         "disk": {"paths": ["/dev/shm"], "max_percent": 30},
         "gpu-ecc": {},
+        "gpu-row-remap": {},
     }
-    # Nothing is mended: that would undo what the tests do to a node's pod.
-    values["reconciler"] = {"interval": 5, "share": 1, "rollout": 60, "ladder": ["recheck"]}
+    # Of the memory nobody has that much.
+    values["long_checks"] = {
+        "checks": [{"name": "network"}, {"name": "cpu-memory", "threshold": 1_000_000_000}]
+    }
+    values["reconciler"] = {
+        "interval": 5,
+        "share": 1,
+        "rollout": 60,
+        # Nothing is mended: that would undo what the tests do to a node's pod. But for one cause.
+        "ladder": ["recheck"],
+        "ladders": {"gpu-row-remap": ["restart", "reboot", "replace"]},
+        "back_off": 10,
+        "replace_age": 0,
+    }
 
 
 @dataclass(frozen=True)
@@ -56,8 +72,9 @@ class Node:
 
     @property
     def reason(self) -> str:
-        """Why it is out of service, or "none"."""
-        return self.cluster.run(f"sinfo --noheader --nodes={self.name} --format=%E")
+        """Why it is out of service, or "none"; "" where Slurm does not say."""
+        ask = f"sinfo --noheader --nodes={self.name} --format=%E"
+        return self.cluster.ssh(ask, check=False).stdout.strip()
 
     @property
     def evidence(self) -> Evidence | None:
@@ -78,6 +95,12 @@ class Node:
             lambda: self.reason.startswith(f"slurmstack:{source}:"),
             timeout,
         )
+
+    def is_there(self) -> None:
+        """Waits until its pod is ready."""
+        for condition in ("create", "condition=Ready"):
+            of_it = (f"pod/{self.name}", f"--for={condition}", "--timeout=180s")
+            self.cluster.kubectl("wait", *of_it, timeout=200)
 
     def is_back(self, timeout: float = 60) -> None:
         """Waits until it is in service."""
@@ -103,28 +126,19 @@ def operator(cluster: Cluster, *command: str) -> str:
 
 
 @pytest.fixture(scope="package")
-def watched(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with short intervals; afterwards it is as it was."""
-    with cluster.edited(watchful):
-        cluster.deploy("up")
-        nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
-        for node in nodes:
-            eventually(
-                f"{node.name} has the new settings",
-                lambda: "gpu-ecc" in node.root(f"cat {c.ISOLATION}/{c.NODE_CHECKS}"),  # noqa: B023
-                150,
-            )
-        yield cluster
-    cluster.deploy("up")
-    cluster.wait_for_nodes("cpu-0", "cpu-1")
+def cluster(deployed: Deployed) -> Iterator[Cluster]:
+    """A stack of its own, which looks at its nodes often, and whose machines may be broken."""
+    ports = local_cluster(2, api_port=18445, ssh_port=14224)
+    with deployed(write_stack("test-health", watchful, cluster=ports)) as stack:
+        yield stack
 
 
 @pytest.fixture
-def node(watched: Cluster) -> Iterator[Node]:
+def node(cluster: Cluster) -> Iterator[Node]:
     """A node in service, whose GPUs are well."""
-    one = Node(watched, "cpu-1")
-    one.prints("h100-535.183.01")
+    one = Node(cluster, "cpu-1")
+    one.prints(WELL)
     one.is_back(120)
     yield one
-    one.prints("h100-535.183.01")
+    one.prints(WELL)
     one.is_back(120)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.health.conftest import NVIDIA_SMI, Node, operator
+from tests.e2e.health.conftest import BROKEN, NVIDIA_SMI, WELL, Node, operator
 
 HANGS = "exec sleep 10000"
 
@@ -49,7 +49,7 @@ def test_a_fault_drains_its_node_until_it_is_over(node: Node, check: str) -> Non
 
 
 def test_a_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None:
-    node.prints("a100-sram-uncorrectable")
+    node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc")
 
     # What cannot be asked is not well.
@@ -58,7 +58,7 @@ def test_a_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None
     node.looks()
     assert node.reason.startswith("slurmstack:check:gpu-ecc:")
 
-    node.prints("h100-535.183.01")
+    node.prints(WELL)
     node.is_back()
 
 
@@ -67,7 +67,7 @@ def test_running_jobs_end_in_peace(node: Node, folder: str) -> None:
         folder, "#!/bin/sh\nuntil [ -e go ]; do sleep 0.2; done", f"--nodelist={node.name}"
     )
     node.cluster.wait_for_job(job, "RUNNING")
-    node.prints("a100-sram-uncorrectable")
+    node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc")
     assert node.cluster.job_state(job) == "RUNNING"
 
@@ -78,27 +78,55 @@ def test_running_jobs_end_in_peace(node: Node, folder: str) -> None:
 def test_a_job_whose_prolog_finds_a_fault_goes_elsewhere(node: Node, folder: str) -> None:
     """The job is there before the next look of the node's."""
     node.looks()
-    node.prints("a100-sram-uncorrectable")
+    node.prints(BROKEN)
     job = node.cluster.submit(
         folder, "#!/bin/sh\nhostname >where", f"--nodelist={node.name}", "--requeue"
     )
     node.is_drained_for("check:gpu-ecc")
     assert node.cluster.ssh(f"cat {folder}/where", check=False).returncode != 0
     eventually("it waits", lambda: node.cluster.job_state(job) == "PENDING")
-    # A job that was queued again is held back a while; it need not have begun at all.
-    node.cluster.run(f"scontrol update jobid={job} reqnodelist=cpu-0")
-    node.cluster.wait_for_job(job, "COMPLETED", 300)
+    # A job that was queued again is held back for two minutes; it need not have begun at all.
+    node.cluster.run(f"scontrol update jobid={job} reqnodelist=cpu-0 starttime=now")
+    node.cluster.wait_for_job(job)
     assert node.cluster.run(f"cat {folder}/where") == "cpu-0"
+
+
+def test_a_check_that_hangs_holds_up_nothing(node: Node) -> None:
+    node.brings(HANGS)
+    assert "gpu-ecc" in node.looks().unknown
+    assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
+    node.looks()
+    node.is_back()
+    # None piles up.
+    assert node.root("ps -eo args").splitlines().count(HANGS.removeprefix("exec ")) <= 1
+
+
+def test_a_node_whose_munged_hangs_gets_no_jobs(node: Node) -> None:
+    """It cannot even tell that it should be drained: slurmctld hears nothing of it."""
+
+    def munged(signal: str) -> None:
+        each = f"grep -qx munged $p/comm && kill -{signal} ${{p#/proc/}}"
+        script = f"for p in /proc/[0-9]*; do {each}; done; true"
+        node.cluster.in_pod(node.name, "munge", "sh", "-c", script)
+
+    munged("STOP")
+    try:
+        # slurmctld asks each node every minute.
+        eventually("Slurm hears of it no more", lambda: node.state.endswith("*"), 180)
+        assert node.cluster.run("srun hostname") == "cpu-0"
+    finally:
+        munged("CONT")
+    node.is_back(120)
 
 
 def test_a_drain_of_somebody_else_stays_as_it_is(node: Node) -> None:
     mine = ("scontrol", "update", f"nodename={node.name}", "state=drain", "reason=new disk")
     operator(node.cluster, *mine)
     try:
-        node.prints("a100-sram-uncorrectable")
+        node.prints(BROKEN)
         eventually("it is seen", lambda: "gpu-ecc" in node.looks().failed)
         assert node.reason == "new disk"
-        node.prints("h100-535.183.01")
+        node.prints(WELL)
         eventually("it is seen", lambda: not node.looks().failed)
         node.looks()
         assert (node.state, node.reason) == ("drain", "new disk")
@@ -118,6 +146,6 @@ def test_without_its_driver_a_node_is_not_judged(node: Node) -> None:
     assert node.state == "idle"
 
 
-def test_all_nodes_leave_evidence(watched: Cluster) -> None:
+def test_all_nodes_leave_evidence(cluster: Cluster) -> None:
     for name in ("cpu-0", "cpu-1"):
-        assert Node(watched, name).looks().failed == ()
+        assert Node(cluster, name).looks().failed == ()

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.health.conftest import Node, operator
+from tests.e2e.health.conftest import BROKEN, WELL, Node, operator
 
 
 def machine(cluster: Cluster, name: str) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def test_broken_hardware_marks_its_machine_until_it_is_well(node: Node) -> None:
         ] or ["False"]
         return "slurmstack.dev/unhealthy" in taints and status == "True"
 
-    node.prints("a100-sram-uncorrectable")
+    node.prints(BROKEN)
     eventually("the machine is marked", marked)
     assert "gpu-ecc" in json.dumps(machine(cluster, name)["status"]["conditions"])
 
-    node.prints("h100-535.183.01")
+    node.prints(WELL)
     node.is_back()
     eventually("the mark is gone", lambda: not marked())

@@ -104,16 +104,20 @@ srun sh -c 'echo $SLURMD_NODENAME: {place}/from-*'"""
 
 def test_run_is_each_nodes_own(cluster: Cluster, folder: str) -> None:
     """As far as a user can tell: whoever can write nothing there shares nothing either."""
+    # Quiet, since a step that waits for the end of the one before says so.
     script = """#!/bin/sh
-srun sh -c 'find -L /run -type d -writable 2>/dev/null | while read at
+srun --quiet sh -c 'find -L /run -type d -writable 2>/dev/null | while read at
   do touch $at/from-$SLURMD_NODENAME; done'
-srun sh -c 'find -L /run -name "from-*" 2>/dev/null | sed "s/^/$SLURMD_NODENAME /"'
-srun find -L /run -name 'from-*' -user researcher -delete 2>/dev/null"""
+srun --quiet sh -c 'find -L /run -name "from-*" 2>/dev/null | sed "s/^/$SLURMD_NODENAME /"'
+srun --quiet find -L /run -name 'from-*' -user researcher -delete 2>/dev/null"""
     cluster.submit(folder, script, "--nodes=2", "--wait", "--output=out")
 
-    for line in cluster.run(f"cat {folder}/out").splitlines():
-        node, found = line.split()
-        assert found.endswith(f"/from-{node}"), line
+    said = cluster.run(f"cat {folder}/out").splitlines()
+    own = [f"{node} /run/shm/from-{node}" for node in NODES]
+    assert sorted(line for line in said if "/run/shm/" in line) == own
+    for line in said:
+        node, _, found = line.partition(" ")
+        assert found.endswith(f"/from-{node}"), said
 
 
 def test_proc_is_each_nodes_own(cluster: Cluster) -> None:

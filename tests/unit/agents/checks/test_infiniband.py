@@ -51,6 +51,12 @@ def test_a_slow_port_fails() -> None:
     assert link(slow) is None
 
 
+def test_links_are_judged_by_what_they_are_now() -> None:
+    down = edited("state", "1: DOWN")
+    assert link(f"{PORTS}{EARLIER}600\n{down}") is None
+    assert link(f"{down}{EARLIER}600\n{PORTS}") is not None
+
+
 @pytest.mark.parametrize("text", ["", PORTS.replace("InfiniBand", "Ethernet")])
 def test_where_there_is_no_infiniband_nothing_is_concluded(text: str) -> None:
     with pytest.raises(UnknownError):

@@ -41,9 +41,9 @@ class Kubernetes(FakeApi):
         self.rolling = 0
         """How many more looks see a roll-out."""
 
-    def items(self, path: str, **parameters: str) -> Any:
+    def items(self, path: str, kind: Any, **parameters: str) -> Any:
         if not path.endswith("/statefulsets"):
-            return super().items(path, **parameters)
+            return super().items(path, kind, **parameters)
         self._world.heard("kubernetes")
         self.rolling -= 1
         return iter([statefulset("cpu", updated="2" if self.rolling < 0 else "3")])
@@ -300,7 +300,7 @@ def test_a_nodeset_rolls_until_all_pods_are_of_the_last_revision(
     item: dict[str, Any], rolls: list[str]
 ) -> None:
     class One(FakeApi):
-        def items(self, path: str, **parameters: str) -> Any:
+        def items(self, path: str, kind: Any, **parameters: str) -> Any:
             return iter([item])
 
     assert nodesets_rolling(One(World(1, 1)), "slurm", wanted()) == rolls

@@ -5,12 +5,13 @@ from typing import Any
 import httpx
 import pytest
 
-from agents.reconciler import kubernetes, observed
+from agents.reconciler import kubernetes, objects, observed
 from agents.reconciler.kubernetes import Api, KubernetesError
 from agents.reconciler.observed import CONDITION, Condition, observe
 from agents.slurm import Client, Node
 from components import conventions as c
 from tests.unit.agents.reconciler.things import node
+from tests.unit.agents.reconciler.world import BEGAN
 
 Object = dict[str, Any]
 
@@ -38,7 +39,8 @@ def api(cluster: Cluster) -> Api:
 
 def test_labels_and_names_are_those_that_the_graph_gives() -> None:
     assert f"{c.DOMAIN}/component={c.WORKER}" == f"{observed.COMPONENT}={observed.WORKER}"
-    assert f"app.kubernetes.io/name={c.PROJECT}" == observed.OURS
+    excluded = f"{c.DOMAIN}/component!={c.REBOOTER}"
+    assert f"app.kubernetes.io/name={c.PROJECT},{excluded}" == observed.OURS
     assert observed.UNHEALTHY == c.TAINT_UNHEALTHY
     assert f"{observed.DOMAIN}/report" == c.ANNOTATION_REPORT
 
@@ -50,11 +52,13 @@ def test_a_list_is_asked_for_in_pages_to_its_end() -> None:
     ]
     cluster = Cluster(nodes=pages)
 
-    assert list(api(cluster).items("/api/v1/nodes", labelSelector="a=b")) == [{"n": 1}, {"n": 2}]
+    seen = api(cluster).items("/api/v1/nodes", dict[str, int], labelSelector="a=b")
+    assert list(seen) == [{"n": 1}, {"n": 2}]
     first, second = (dict(request.url.params) for request in cluster.asked)
     assert first == {"limit": "500", "labelSelector": "a=b"}
     assert second == {**first, "continue": "next"}
     assert cluster.asked[0].headers["Authorization"] == "Bearer token"
+    assert cluster.asked[0].headers["Accept-Encoding"] == "identity"
 
 
 GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue token has expired"})
@@ -66,15 +70,15 @@ GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue toke
         (httpx.ConnectError("no way"), "no way; see that the API server runs"),
         (httpx.ReadTimeout("slow"), "slow; see that the API server runs"),
         (httpx.Response(403, json={"message": "nodes is forbidden"}), "forbidden; deploy again"),
-        (httpx.Response(503, text="down"), "no JSON"),
-        (httpx.Response(200, text="<html>"), "no JSON"),
-        (httpx.Response(200, json=[]), "HTTP 200"),
+        (httpx.Response(503, text="down"), "HTTP 503"),
+        (httpx.Response(200, text="<html>"), "not as expected"),
+        (httpx.Response(200, json=[]), "not as expected"),
         (GONE, "410 The continue token has expired"),
     ],
 )
 def test_what_cannot_be_asked_says_so_in_one_line(answer: Any, said: str) -> None:
     with pytest.raises(KubernetesError) as caught:
-        list(api(Cluster(nodes=answer)).items("/api/v1/nodes"))
+        list(api(Cluster(nodes=answer)).items("/api/v1/nodes", objects.Node))
 
     assert said in str(caught.value)
     assert str(caught.value).startswith("Kubernetes: GET /api/v1/nodes: ")
@@ -103,6 +107,7 @@ POD: Object = {
         "name": "cpu-1",
         "uid": "u1",
         "labels": {"slurmstack.dev/component": "worker"},
+        **BEGAN,
         "deletionTimestamp": "2026-01-01T00:01:00Z",
     },
     "spec": {
@@ -116,7 +121,12 @@ POD: Object = {
     },
 }
 PENDING: Object = {
-    "metadata": {"name": "login-0", "uid": "u2", "labels": {"slurmstack.dev/component": "login"}},
+    "metadata": {
+        "name": "login-0",
+        "uid": "u2",
+        "labels": {"slurmstack.dev/component": "login"},
+        **BEGAN,
+    },
     "spec": {"containers": [{"name": "sshd"}]},
     "status": {"phase": "Pending"},
 }
@@ -124,8 +134,7 @@ MACHINE: Object = {
     "metadata": {
         "name": "m1",
         "uid": "u3",
-        "resourceVersion": "7",
-        "creationTimestamp": "2026-01-01T00:00:00Z",
+        **BEGAN,
         "annotations": {"a": "b"},
     },
     "spec": {
@@ -171,7 +180,7 @@ def test_pods_machines_and_records_are_read() -> None:
     assert (pending.machine, pending.is_worker, pending.is_ready) == ("", False, False)
     assert (pending.started, pending.leaves, pending.why) == (0.0, None, "its phase is Pending")
     machine = seen.machines["m1"]
-    assert (machine.uid, machine.version, machine.boot) == ("u3", "7", "b1")
+    assert (machine.uid, machine.version, machine.boot) == ("u3", "1", "b1")
     assert (machine.provider, machine.is_cordoned) == ("cloud://1", True)
     assert machine.is_tainted
     assert machine.conditions["Ready"] == Condition(

@@ -4,9 +4,11 @@ Everything that the project promises of its drains is asserted here, where it wo
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from agents.drains import CHECK, KUBERNETES, Evidence, is_own
 from agents.reconciler.kubernetes import Api, KubernetesError, Object
@@ -17,6 +19,9 @@ from tests.unit.agents.reconciler.things import CONF, NOW, moment, node
 CONFIG_MAP = "/api/v1/namespaces/slurm/configmaps/memory"
 PODS = "/api/v1/namespaces/slurm/pods"
 CHECKED = "gpu-xid"
+BEGAN = {"resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+"""What all objects of Kubernetes have."""
+T = TypeVar("T")
 
 
 class KilledError(BaseException):
@@ -179,6 +184,11 @@ class FakeSlurm(Client):
         self._world.heard("slurm")
         return tuple(box.record() for box in self._world.boxes.values())
 
+    def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
+        # At once, so that requests always have the same order.
+        found = self.nodes()
+        return lambda: found
+
     def node(self, name: str) -> Node:
         self._world.heard("slurm")
         return self._world.boxes[name].record()
@@ -223,23 +233,18 @@ class FakeApi(Api):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        boxes = list(self._world.boxes.values())
-        make = {PODS: _pod, "/api/v1/nodes": _machine}[path]
-        for box in boxes:
+    def items(self, path: str, kind: type[T], **parameters: str) -> Iterator[T]:
+        selector = parameters.get("labelSelector", "")
+        for box in list(self._world.boxes.values()):
             # A page each: it may be that only a part comes.
             self._world.heard("kubernetes")
-            if path != PODS or box.pod is not None:
-                yield make(box)
+            found = [_machine(box)] if path != PODS else _pods(box)
+            for one in found:
+                if _selects(selector, one["metadata"]):
+                    yield msgspec.convert(one, kind)
 
     def ask(
-        self,
-        method: str,
-        path: str,
-        body: Object | None = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        kind: str = "application/json",
+        self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json"
     ) -> Object:
         self._world.heard("kubernetes")
         if path == CONFIG_MAP:
@@ -306,12 +311,42 @@ def is_marked(box: Box) -> bool:
     return any(taint["key"] == UNHEALTHY for taint in box.taints)
 
 
-def _pod(box: Box) -> Object:
+def _selects(selector: str, metadata: Object) -> bool:
+    """Whether an object has all labels that a selector names, and none that it excludes."""
+    labels = metadata.get("labels", {})
+    for term in filter(None, selector.split(",")):
+        key, _, value = term.partition("=")
+        if (labels.get(key.removesuffix("!")) == value) is key.endswith("!"):
+            return False
+    return True
+
+
+def _pods(box: Box) -> list[Object]:
+    """Each machine has a rebooter, and its node's pod where that is there."""
+    rebooter: Object = {
+        "metadata": {
+            "name": f"rebooter-{box.name}",
+            "uid": "r",
+            "labels": _labels("rebooter"),
+            **BEGAN,
+        },
+        "spec": {"nodeName": box.name.replace("cpu", "machine"), "containers": []},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return [rebooter] if box.pod is None else [rebooter, _worker(box)]
+
+
+def _labels(component: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "slurmstack", "slurmstack.dev/component": component}
+
+
+def _worker(box: Box) -> Object:
     return {
         "metadata": {
             "name": box.name,
             "uid": str(box.pod),
-            "labels": {"slurmstack.dev/component": "worker"},
+            "labels": _labels("worker"),
+            **BEGAN,
         },
         "spec": {
             "nodeName": box.name.replace("cpu", "machine"),
@@ -330,8 +365,7 @@ def _machine(box: Box) -> Object:
         "metadata": {
             "name": box.name.replace("cpu", "machine"),
             "uid": str(box.machine),
-            "resourceVersion": "1",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
+            **BEGAN,
             "annotations": dict(box.annotations),
         },
         "spec": {"unschedulable": box.is_cordoned, "taints": list(box.taints)},

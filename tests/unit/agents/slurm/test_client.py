@@ -37,16 +37,24 @@ LOST: tuple[Callable[[], Exception], ...] = (
 class Rest:
     """A slurmrestd that gives one reply after the other to all but the choice of a version."""
 
-    def __init__(self, *replies: Reply, versions: tuple[str, ...] = ("v0.0.42",)) -> None:
+    def __init__(
+        self, *replies: Reply, versions: tuple[str, ...] = ("v0.0.42",), seconds: float = 0
+    ) -> None:
         self.requests: list[httpx.Request] = []
         self.pauses: list[float] = []
         self._replies: Iterator[Reply] = iter(replies)
         self._versions = versions
+        self._seconds = seconds
+        self._now = 0.0
 
     def client(self) -> Client:
         transport = httpx.MockTransport(self._answer)
         return Client(
-            "http://rest:6820", lambda: "t.o.k", transport=transport, sleep=self.pauses.append
+            "http://rest:6820",
+            lambda: "t.o.k",
+            transport=transport,
+            sleep=self.pauses.append,
+            clock=lambda: self._now,
         )
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
@@ -55,6 +63,7 @@ class Rest:
         if request.url.path.endswith("/ping/"):
             return ok({"pings": []})
         self.requests.append(request)
+        self._now += self._seconds
         reply = next(self._replies)
         if isinstance(reply, Exception):
             raise reply
@@ -124,6 +133,19 @@ def test_a_key_that_cannot_be_read_is_an_error_of_the_token() -> None:
 
 
 @pytest.mark.parametrize(
+    "trouble", [lambda: failed(*NO_CONTROLLER), lambda: httpx.ReadTimeout("timed out")]
+)
+def test_what_slurmrestd_has_tried_for_long_is_not_asked_again(
+    trouble: Callable[[], Reply],
+) -> None:
+    rest = Rest(trouble(), trouble(), trouble(), ok(NO_NODES), seconds=15)
+    with pytest.raises(SlurmError) as error:
+        rest.client().nodes()
+    assert error.value.fault is Fault.UNREACHABLE
+    assert len(rest.asked) == 2
+
+
+@pytest.mark.parametrize(
     "trouble",
     [*LOST, lambda: httpx.ConnectError("refused"), lambda: failed(*NO_CONTROLLER)],
 )
@@ -183,6 +205,14 @@ def test_a_slurm_that_cannot_be_reached_never_looks_empty(
 
 
 # --- What Slurm says ------------------------------------------------------------------------------
+
+
+def test_nodes_that_were_asked_for_ahead_come_when_they_are_waited_for() -> None:
+    assert Rest(ok(NO_NODES)).client().begin_nodes()() == ()
+
+    wait = Rest(httpx.Response(401, text="Authentication failure")).client().begin_nodes()
+    with pytest.raises(SlurmError, match="token refused"):
+        wait()
 
 
 def test_slurms_own_words_and_numbers_are_passed_on() -> None:

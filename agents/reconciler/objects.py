@@ -1,0 +1,110 @@
+"""The parts of Kubernetes' objects that are read, by their names in its API.
+
+All else in an answer, which is most of it, is skipped before it becomes anything in memory. What is
+not marked NotRequired must be there, or the answer is none.
+"""
+
+from datetime import datetime
+from typing import NotRequired, TypedDict
+
+
+class Meta(TypedDict):
+    name: str
+    uid: str
+    labels: NotRequired[dict[str, str]]
+    annotations: NotRequired[dict[str, str]]
+    resourceVersion: str
+    generation: NotRequired[int]
+    creationTimestamp: datetime
+    deletionTimestamp: NotRequired[datetime]
+
+
+class Condition(TypedDict):
+    type: str
+    status: str
+    reason: NotRequired[str]
+    message: NotRequired[str]
+    lastTransitionTime: NotRequired[datetime | None]
+
+
+# --- Pods ----------------------------------------------------------------------------------------
+
+
+class Variable(TypedDict):
+    name: str
+    value: NotRequired[str]
+
+
+class Container(TypedDict):
+    env: NotRequired[list[Variable]]
+
+
+class PodSpec(TypedDict):
+    containers: list[Container]
+    nodeName: NotRequired[str]
+
+
+class Waiting(TypedDict):
+    reason: NotRequired[str]
+    message: NotRequired[str]
+
+
+class State(TypedDict):
+    waiting: NotRequired[Waiting]
+
+
+class ContainerStatus(TypedDict):
+    name: str
+    state: NotRequired[State]
+
+
+class PodStatus(TypedDict):
+    phase: NotRequired[str]
+    startTime: NotRequired[datetime]
+    conditions: NotRequired[list[Condition]]
+    initContainerStatuses: NotRequired[list[ContainerStatus]]
+    containerStatuses: NotRequired[list[ContainerStatus]]
+
+
+class Pod(TypedDict):
+    metadata: Meta
+    spec: PodSpec
+    status: PodStatus
+
+
+# --- Nodes ---------------------------------------------------------------------------------------
+
+
+class NodeSpec(TypedDict):
+    unschedulable: NotRequired[bool]
+    providerID: NotRequired[str]
+    taints: NotRequired[list[dict[str, str]]]
+
+
+class NodeInfo(TypedDict):
+    bootID: NotRequired[str]
+
+
+class NodeStatus(TypedDict):
+    nodeInfo: NotRequired[NodeInfo]
+    conditions: NotRequired[list[Condition]]
+
+
+class Node(TypedDict):
+    metadata: Meta
+    spec: NodeSpec
+    status: NodeStatus
+
+
+# --- StatefulSets --------------------------------------------------------------------------------
+
+
+class StatefulSetStatus(TypedDict):
+    observedGeneration: NotRequired[int]
+    currentRevision: NotRequired[str]
+    updateRevision: NotRequired[str]
+
+
+class StatefulSet(TypedDict):
+    metadata: Meta
+    status: StatefulSetStatus

@@ -1,0 +1,533 @@
+"""What looking after nodes costs: a pass of the reconciler over 5,000, and of a node's own checks.
+
+In containers, without Kubernetes. slurmctld and slurmrestd are real. One slurmd stands for all
+nodes, and answers for each of them when slurmctld calls. Of Kubernetes' API there is what
+`tests.bench.kubernetes` has, with a Node and a Pod for each.
+"""
+
+import json
+import re
+import secrets
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+from docker.models.containers import Container
+
+from agents.checks import infiniband
+from agents.checks.readers import STATE
+from agents.drains import CHECK, KUBERNETES, Evidence
+from components import conventions as c
+from components.settings import Settings
+from components.slurmconf import config_files, node_checks, node_conf, wanted_nodes
+from local.certificates import Authority, Request
+from tests.bench.figures import Figures, say
+from tests.bench.kubernetes import NUMBER, PORT
+from tests.e2e.cluster import eventually
+from tests.rest.conftest import start_rest
+from tests.slurmctld.conftest import (
+    Slurmctld,
+    Start,
+    containers,
+    put,
+    start_controller,
+    start_worker,
+)
+from tests.unit.agents.checks.recordings import recorded
+from tests.unit.components.graph import record, templates
+from tests.unit.components.stack import alone, config
+
+NODES, FEW = 5000, 500
+NODESET = "gpu"
+FRONT = "front-0"
+"""The node whose slurmd stands for all others."""
+ROUNDS = 5
+CHANGES = 10
+"""Nodes that come back, or go, for each of the reasons that there are, in each pass."""
+KIB = 1024
+
+WORLD: Final = "/bench"
+ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+ENVIRONMENT: Final = {
+    "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+    "KUBERNETES_SERVICE_PORT": str(PORT),
+    "JWT_KEY": c.JWT_KEY,
+    "WANTED": f"{c.NODESETS}/{c.NODES_FILE}",
+    "NAMESPACE": "slurm",
+    "MEMORY": c.MEMORY_CONFIG,
+    "OWNER": f"apps/v1 Deployment {c.RECONCILER}",
+}
+
+MEASURE = """
+import json, os, sys, time
+begin = time.monotonic()
+child = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ)
+_, status, usage = os.wait4(child, 0)
+print(json.dumps({
+    "code": os.waitstatus_to_exitcode(status),
+    "seconds": time.monotonic() - begin,
+    "cpu": usage.ru_utime + usage.ru_stime,
+    "memory": usage.ru_maxrss,
+}), file=sys.stderr)
+"""
+"""Runs a command; tells of it and of what it has waited for, its memory in KiB."""
+
+COUNT = """
+import collections, json, sys
+import httpx
+from agents.reconciler.__main__ import main
+asked = collections.Counter()
+send = httpx.Client.send
+def counted(self, request, **options):
+    asked["Kubernetes" if request.url.scheme == "https" else "Slurm"] += 1
+    return send(self, request, **options)
+httpx.Client.send = counted
+main(sys.argv[1:])
+print(json.dumps(asked), file=sys.stderr)
+"""
+"""A pass that counts its requests."""
+
+
+CORDON = f"""
+import http.client, ssl, sys, time
+anybody = ssl._create_unverified_context()
+for _ in range(50):
+    try:
+        server = http.client.HTTPSConnection("127.0.0.1", {PORT}, context=anybody)
+        server.request("PUT", "/", sys.argv[1])
+        sys.exit(server.getresponse().status != 200)
+    except ConnectionRefusedError:
+        time.sleep(0.1)
+sys.exit("the API does not listen")
+"""
+"""Tells the API which machines are cordoned, once it is there."""
+
+BUSY = """
+sinfo --noheader --Node --format=%T | grep --max-count=1 -e unknown -e '[*]'
+sdiag | grep -E '^(Server thread count|Agent .*): +([2-9]|1[0-9])'
+true
+"""
+"""Says something as long as slurmctld waits for a node, or talks with any."""
+
+NVIDIA_SMI = f"""#!/bin/sh
+case $1 in --query) exec cat {WORLD}/query ;; *) exec cat {WORLD}/nvlink ;; esac
+"""
+
+
+def measure(figures: Figures) -> None:
+    with cluster(FEW) as few:
+        checks(figures, few.front)
+        say(f"requests of a pass over {FEW} nodes")
+        asked_few = few.requests()
+    with cluster(NODES) as many:
+        passes(figures, many)
+        asked = many.requests()
+    changes = f"{3 * CHANGES} changes"
+    for who in ("Slurm", "Kubernetes"):
+        figures.add(f"requests to {who}, {FEW} nodes, {changes}", asked_few[who])
+        figures.add(
+            f"requests to {who}, {NODES} nodes, {changes}",
+            asked[who],
+            at_least=asked_few[who],
+            at_most=asked_few[who],
+        )
+
+
+# --- The reconciler ------------------------------------------------------------------------------
+
+
+def passes(figures: Figures, many: "Cluster") -> None:
+    """Passes that find so much, and passes that do it."""
+    say(f"passes over {NODES} nodes, a fifth of them drained, {3 * CHANGES} changes each")
+    many.look("--dry-run")
+    found: dict[str, list[Used]] = {"--dry-run": [], "--once": []}
+    for _ in range(ROUNDS):
+        many.move_on()
+        for way, used in found.items():
+            used.append(many.look(way))
+            say(f"  {way}: {used[-1]}")
+    for way, used in found.items():
+        name = f"a pass over {NODES} nodes, {way}"
+        figures.add(name, statistics.median(one.seconds for one in used), at_most=2)
+        figures.add(f"{name}, CPU", statistics.median(one.cpu for one in used))
+        figures.add(f"{name}, in MB", max(one.memory for one in used), at_most=150)
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a process has used."""
+
+    seconds: float
+    cpu: float
+    """Seconds."""
+    memory: float
+    """MB that it had at its peak."""
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2f} s, of CPU {self.cpu:.2f} s, {self.memory:.0f} MB"
+
+
+@dataclass
+class Cluster:
+    """So many nodes, a fifth of them drained: half by Kubernetes' word, half by their checks."""
+
+    count: int
+    controller: Slurmctld
+    front: Slurmctld
+    reconciler: Container
+    environment: Mapping[str, str]
+    moved: int = 0
+    """How often nodes have changed places."""
+
+    @property
+    def cordoned(self) -> range:
+        """Machines that are cordoned; those that come and go have room in the share."""
+        return range(self.moved * CHANGES, self.moved * CHANGES + self.count // 10 - CHANGES)
+
+    @property
+    def failing(self) -> range:
+        """Nodes whose checks fail."""
+        first = self.count // 2 + self.moved * CHANGES
+        return range(first, first + self.count // 5 - len(self.cordoned))
+
+    def begin(self) -> None:
+        """Everything is as its last pass has left it."""
+        self._settle()
+        self._update(self.cordoned, f"state=drain reason='{KUBERNETES}cordoned: machine'")
+        self._fail(self.failing)
+        healthy = (range(self.failing.start), range(self.failing.stop, self.count))
+        for nodes in healthy:
+            self._pass(nodes)
+        self._cordon()
+
+    def move_on(self) -> None:
+        """As many machines are cordoned as are uncordoned, and checks fail as pass again."""
+        failed = self.failing
+        self.moved += 1
+        self._settle()
+        self._fail(range(failed.stop, self.failing.stop))
+        self._pass(range(failed.start, self.failing.start))
+        self._cordon()
+
+    def look(self, way: str) -> Used:
+        """A pass of the reconciler's, which finds what has just changed."""
+        command = ["python3", "-m", "agents.reconciler", way, "--json"]
+        used = run(self.reconciler, command, self.environment, c.SLURM_ID)
+        done = Counter(action["action"] for action in json.loads(used.said)["actions"])
+        if self.moved:
+            expected = Counter(drain=CHANGES, lift=2 * CHANGES)
+            assert done == expected, f"{way}: {done}, expected {expected}"
+        return used
+
+    def requests(self) -> dict[str, int]:
+        """How many a pass makes that carries out as many changes."""
+        self.move_on()
+        code, output = self.reconciler.exec_run(
+            ["python3", "-c", COUNT, "--once"],
+            environment=dict(self.environment),
+            user=str(c.SLURM_ID),
+        )
+        text = cast(bytes, output).decode()
+        assert code is not None, text
+        return dict(json.loads(text.splitlines()[-1]))
+
+    def _settle(self) -> None:
+        """Waits until slurmctld has heard of all, and has nothing more to ask them.
+
+        When a node comes back it asks all that have never told of themselves, which only the one
+        behind all does.
+        """
+        eventually("slurmctld has heard of all nodes, and is quiet", self._is_quiet, 300)
+
+    def _is_quiet(self) -> bool:
+        for _ in range(3):
+            if self.controller.run(BUSY):
+                return False
+            time.sleep(1)
+        return True
+
+    def _fail(self, nodes: range) -> None:
+        evidence = Evidence(int(time.time()), ("disk",))
+        reason = f"{CHECK}disk: /tmp is full (97 %)"
+        self._update(nodes, f"state=drain reason='{reason}' extra='{evidence}'")
+
+    def _pass(self, nodes: range) -> None:
+        # Younger than the drain, whenever in this second that was.
+        self._update(nodes, f"extra='{Evidence(int(time.time()) + 1)}'")
+
+    def _update(self, nodes: range, what: str) -> None:
+        names = f"{NODESET}-[{nodes.start}-{nodes.stop - 1}]"
+        self.controller.run(f"scontrol update nodename={names} {what}")
+
+    def _cordon(self) -> None:
+        told = [self.cordoned.start, self.cordoned.stop]
+        code, output = self.reconciler.exec_run(["python3", "-c", CORDON, json.dumps(told)])
+        assert code == 0, cast(bytes, output).decode()
+
+
+def run(
+    container: Container, command: list[str], environment: Mapping[str, str], user: int
+) -> Used:
+    """What a command uses in a container."""
+    _, (said, told) = container.exec_run(
+        ["python3", "-c", MEASURE, *command],
+        environment=dict(environment),
+        user=str(user),
+        demux=True,
+    )
+    text = cast(bytes, told).decode()
+    used = json.loads(text.splitlines()[-1])
+    assert used["code"] in (0, 1), text
+    output = cast(bytes, said or b"").decode()
+    return Used(used["seconds"], used["cpu"], used["memory"] * KIB / 1e6, output)
+
+
+# --- What it looks at ----------------------------------------------------------------------------
+
+
+@contextmanager
+def cluster(count: int) -> Iterator[Cluster]:
+    say(f"slurmctld, slurmrestd and a Kubernetes with {count} nodes")
+    stack, secret = alone(simulated(count)), secrets.token_hex(64)
+    (nodeset,) = stack.nodesets
+    with containers("slurmstack-bench") as start:
+        controller = start_controller(start, secret)
+        names = f"{NODESET}-[0-{count - 1}]"
+        files: dict[str, str] = {}
+
+        def serve(front: Slurmctld) -> None:
+            listed = f"NodeName={names} {node_conf(nodeset)} NodeAddr={front.address}\n"
+            conf = config_files(stack)
+            # Nothing is run in a jail here.
+            files.update({**conf, "slurm.conf": conf["slurm.conf"] + listed, "plugstack.conf": ""})
+            controller.install(stack, **files)
+            controller.start()
+
+        front = start_worker(
+            start,
+            secret,
+            FRONT,
+            "CPUs=2 RealMemory=1000",
+            controller,
+            serve,
+            cap_add=["SYS_ADMIN", "SYS_NICE", "SYS_PTRACE", "SYSLOG"],
+        )
+        rest = start_rest(
+            start, controller, {f"{c.SLURM_ETC}/{name}": text for name, text in files.items()}
+        )
+        reconciler = start_reconciler(start, secret, stack)
+        found = Cluster(count, controller, front, reconciler, {**ENVIRONMENT, "REST_URL": rest})
+        found.begin()
+        yield found
+        controller.stop()
+
+
+def start_reconciler(start: Start, secret: str, stack: Settings) -> Container:
+    """A container with all that the reconciler's pod has, and Kubernetes' API on its loopback."""
+    container = start("agents", entrypoint="")
+    (nodeset,) = stack.nodesets
+    world = {"count": nodeset.replicas, "node": machine(), "pod": worker(edited(nodeset.replicas))}
+    authority = Authority.new("bench")
+    pair = authority.issue(Request("kubernetes", addresses=("127.0.0.1",)))
+    put(
+        container,
+        {
+            f"{WORLD}/kubernetes.py": Path(__file__).with_name("kubernetes.py").read_text(),
+            f"{WORLD}/world.json": json.dumps(world),
+            f"{WORLD}/server.pem": (pair.certificate + pair.key).decode(),
+            f"{ACCOUNT}/ca.crt": authority.pair.certificate.decode(),
+            f"{ACCOUNT}/token": "bench",
+            c.JWT_KEY: secret,
+            ENVIRONMENT["WANTED"]: wanted_nodes(stack),
+        },
+    )
+    container.exec_run(["python3", f"{WORLD}/kubernetes.py", f"{WORLD}/world.json"], detach=True)
+    return container
+
+
+def worker(edit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """A nodeset's Pod as an API server shows it when it runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        template = templates(record(patch, config(edit)))[f"nodeset-{NODESET}-slurmd"]
+    spec, name = template["spec"], f"{NODESET}-{NUMBER}"
+    now = {"lastTransitionTime": "2026-11-01T00:00:00Z", "lastProbeTime": None}
+    kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+    return owned(
+        {
+            "metadata": {
+                **template["metadata"],
+                **identity(name),
+                "namespace": ENVIRONMENT["NAMESPACE"],
+            },
+            "spec": {**spec, "nodeName": f"machine-{NUMBER}"},
+            "status": {
+                "phase": "Running",
+                "startTime": "2026-11-01T00:00:00Z",
+                "conditions": [{**now, "type": kind, "status": "True"} for kind in kinds],
+                "initContainerStatuses": [state(one) for one in spec["initContainers"]],
+                "containerStatuses": [state(one) for one in spec["containers"]],
+                "hostIP": "192.0.2.1",
+                "podIP": "192.0.2.2",
+            },
+        }
+    )
+
+
+def state(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a container that runs."""
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": f"{container['image']}@sha256:{64 * '0'}",
+        "containerID": f"containerd://{64 * '0'}",
+        "ready": True,
+        "started": True,
+        "restartCount": 0,
+        "state": {"running": {"startedAt": "2026-11-01T00:00:00Z"}},
+        "volumeMounts": container.get("volumeMounts", []),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """A Node as an API server shows it: with the 50 images that a kubelet tells of at most."""
+    size = {"cpu": "192", "memory": "2113409212Ki", "nvidia.com/gpu": "8", "pods": "110"}
+    kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "KernelDeadlock", "Ready")
+    return owned(
+        {
+            "metadata": {
+                **identity(f"machine-{NUMBER}"),
+                "labels": {f"feature.node.kubernetes.io/cpu-{n:02}": "true" for n in range(40)},
+                "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+            },
+            "spec": {"providerID": f"cloud:///zone/{NUMBER}", "podCIDR": "192.0.2.0/24"},
+            "status": {
+                "capacity": size,
+                "allocatable": size,
+                "conditions": [
+                    {
+                        "type": kind,
+                        "status": str(kind == "Ready"),
+                        "reason": f"KubeletHas{kind}",
+                        "message": "kubelet has told of it",
+                        "lastHeartbeatTime": "2026-11-22T00:00:00Z",
+                        "lastTransitionTime": "2026-11-01T00:00:00Z",
+                    }
+                    for kind in kinds
+                ],
+                "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+                "nodeInfo": {"bootID": f"00000000-0000-0000-0000-{NUMBER}"},
+                "images": [
+                    {
+                        "names": [
+                            f"registry.example.org/team/image-{n}@sha256:{64 * '0'}",
+                            f"registry.example.org/team/image-{n}:1.{n}",
+                        ],
+                        "sizeBytes": 10**9,
+                    }
+                    for n in range(50)
+                ],
+            },
+        }
+    )
+
+
+def identity(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "uid": f"00000000-0000-0000-0001-{NUMBER}",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-11-01T00:00:00Z",
+    }
+
+
+def owned(item: dict[str, Any]) -> dict[str, Any]:
+    """The same with who set which of its fields, which an API server shows as well."""
+    fields = {"manager": "bench", "operation": "Update", "fieldsV1": _fields(item)}
+    return {**item, "metadata": {**item["metadata"], "managedFields": [fields]}}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, list):
+        keyed = [one for one in value if isinstance(one, dict) and ("name" in one or "type" in one)]
+        return {f"k:{one.get('name', one.get('type'))}": _fields(one) for one in keyed}
+    items = value.items() if isinstance(value, dict) else ()
+    return {f"f:{key}": _fields(inner) for key, inner in items}
+
+
+def edited(count: int) -> Callable[[dict[str, Any]], None]:
+    """Edits a valid stack: one nodeset of so many nodes of eight GPUs."""
+
+    def edit(valid: dict[str, Any]) -> None:
+        valid["nodesets"] = [
+            {
+                "name": NODESET,
+                "replicas": count,
+                "cpus": 128,
+                "memory": "1900GiB",
+                "gpus": {"type": "h100", "count": 8},
+                "features": ["infiniband"],
+            }
+        ]
+
+    return edit
+
+
+def simulated(count: int) -> Callable[[dict[str, Any]], None]:
+    """The same, whose nodes slurmctld leaves alone once they have answered."""
+
+    def edit(valid: dict[str, Any]) -> None:
+        edited(count)(valid)
+        valid["slurm"] = {"timeouts": {"slurmd": 60_000}}
+        valid["health"] = {"enabled": False}
+
+    return edit
+
+
+# --- The checks of a node ------------------------------------------------------------------------
+
+
+def checks(figures: Figures, front: Slurmctld) -> None:
+    """A pass of all checks on a node with eight GPUs and InfiniBand, all of it as it should be."""
+    stack = alone(edited(1))
+    (nodeset,) = stack.nodesets
+    # The first of the eight is well.
+    head, gpu, *others = re.split("(?m)^(?=GPU )", recorded("h100-535.183.01"))
+    ports = (line.split(None, 3) for line in recorded("infiniband-h100").splitlines())
+    put(
+        front.container,
+        {
+            f"{c.ISOLATION}/{c.NODE_CHECKS}": node_checks(nodeset, stack),
+            f"{WORLD}/query": head + gpu * (1 + len(others)),
+            f"{WORLD}/nvlink": recorded("nvlink-a100"),
+            "/usr/local/bin/nvidia-smi": NVIDIA_SMI,
+            **{
+                f"{WORLD}/class/infiniband/{device}/ports/{port}/{_folder(name)}{name}": value
+                for device, port, name, value in ports
+            },
+        },
+    )
+    front.run(f"chmod 755 /usr/local/bin/nvidia-smi; mount --bind {WORLD}/class /sys/class", "root")
+    program, environment = f"{c.CHECKS}/interval", {"SLURMD_NODENAME": FRONT}
+    # It compares with its last look, which at an interval is a minute ago.
+    aged = f"touch -d '1 minute ago' {STATE}/processes"
+    used = []
+    for _ in range(2 * ROUNDS):
+        used.append(run(front.container, [program], environment, 0))
+        front.run(aged, "root")
+    told = front.run("check-node || true", "root").splitlines()
+    unlike = [line for line in told if "\tpassed\t" not in line]
+    say("\n".join((f"{len(told)} checks, of which {len(unlike)} did not pass", *unlike)))
+    figures.add("all checks of a node, CPU", statistics.median(one.cpu for one in used), at_most=1)
+    figures.add("all checks of a node", statistics.median(one.seconds for one in used))
+
+
+def _folder(name: str) -> str:
+    """Of a value of a port: counters stand in one of their own."""
+    return "" if name in infiniband.VALUES else "counters/"

@@ -1,0 +1,67 @@
+"""Long checks: Slurm jobs that nobody waits for, by the CronJobs that would begin them at night."""
+
+import json
+from typing import Any
+
+from tests.e2e.cluster import Cluster, eventually
+from tests.e2e.health.conftest import Node, operator
+
+
+def runs_now(cluster: Cluster, check: str) -> dict[str, Any]:
+    """The status of a Job that its CronJob would make, when it has ended."""
+    job = f"now-{check}"
+    cluster.kubectl("create", "job", job, f"--from=cronjob/longcheck-{check}")
+    try:
+        return eventually(
+            f"{check} has run",
+            lambda: {
+                condition["type"]: condition
+                for one in cluster.objects("jobs")
+                if one["metadata"]["name"] == job
+                for condition in one["status"].get("conditions", ())
+                if condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+            },
+            240,
+        )
+    finally:
+        cluster.kubectl("delete", "job", job, timeout=120)
+
+
+def history(cluster: Cluster, check: str) -> list[dict[str, Any]]:
+    """All measurements, the oldest first."""
+    command = ("exec", "deploy/longchecks", "--", "python3", "-m", "agents.longchecks")
+    lines = cluster.kubectl(*command, "history", check, "--json").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_nodes_are_measured_while_nobody_is_on_them(node: Node, folder: str) -> None:
+    cluster = node.cluster
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 20", "--nodelist=cpu-0", "--exclusive")
+    cluster.wait_for_job(job, "RUNNING")
+
+    assert "Complete" in runs_now(cluster, "network")
+
+    assert cluster.job_state(job) == "COMPLETED"
+    (pair, *_) = history(cluster, "network")
+    assert sorted(pair["nodes"]) == ["cpu-0", "cpu-1"]
+    assert pair["value"] > 0
+    assert pair["verdict"] == "unjudged"
+
+
+def test_a_node_below_the_threshold_is_drained(node: Node) -> None:
+    cluster = node.cluster
+    names = ("cpu-0", "cpu-1")
+
+    # No machine has that much.
+    assert "Failed" in runs_now(cluster, "cpu-memory")
+
+    for name in names:
+        Node(cluster, name).is_drained_for("longcheck:cpu-memory")
+    assert {one["verdict"] for one in history(cluster, "cpu-memory")} == {"bad"}
+    # The quick checks find nothing, and do not lift it.
+    assert node.looks().failed == ()
+    node.looks()
+    assert node.reason.startswith("slurmstack:longcheck:cpu-memory:")
+    for name in names:
+        operator(cluster, "scontrol", "update", f"nodename={name}", "state=resume")
+        Node(cluster, name).is_back()

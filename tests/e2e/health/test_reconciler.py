@@ -1,0 +1,105 @@
+"""The reconciler goes on where it was, and does nothing where it cannot ask."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.cluster import NAMESPACE, ROOT, Cluster, eventually
+from tests.e2e.health.conftest import BROKEN, WELL, Node
+
+POD = ("deploy/reconciler", "-c", "reconciler")
+LOOK = ("python3", "-m", "agents.reconciler", "--once")
+
+
+def look(cluster: Cluster, *options: str, where: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Exit code and output of one look."""
+    kubeconfig = f"--kubeconfig={cluster.directory}/kubeconfig"
+    kubectl = [str(ROOT / ".local/bin/kubectl"), kubeconfig, "-n", NAMESPACE]
+    done = subprocess.run(
+        [*kubectl, "exec", *POD, "--", "env", *where, *LOOK, *options],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    # Of the exit code, kubectl tells as well.
+    told = done.stdout + done.stderr
+    lines = [line for line in told.splitlines() if not line.startswith("command terminated")]
+    return done.returncode, "\n".join(lines)
+
+
+@contextlib.contextmanager
+def without(cluster: Cluster, deployment: str) -> Iterator[None]:
+    scale = ("scale", f"deployment/{deployment}")
+    before = cluster.kubectl("get", *scale[1:], "-o", "jsonpath={.spec.replicas}")
+    cluster.kubectl(*scale, "--replicas=0")
+    eventually(f"no {deployment} is left", lambda: not cluster.pods(deployment), 120)
+    try:
+        yield
+    finally:
+        cluster.kubectl(*scale, f"--replicas={before}")
+        # A second controller that waits is not ready.
+        ready = ("--for=jsonpath={.status.readyReplicas}=1", "--timeout=150s")
+        cluster.kubectl("wait", f"deployment/{deployment}", *ready, timeout=180)
+
+
+def kill(cluster: Cluster) -> None:
+    """As a machine that is switched off would."""
+    of_it = ("-l", "slurmstack.dev/component=reconciler")
+    cluster.kubectl("delete", "pod", *of_it, "--grace-period=0", "--force")
+
+
+def test_where_all_is_well_it_says_so(node: Node) -> None:
+    code, said = look(node.cluster, "--dry-run")
+    assert (code, said) == (0, "2 of 2 nodes are in service")
+    code, said = look(node.cluster, "--dry-run", "--json")
+    assert code == 0
+    assert json.loads(said)["in_service"] == 2
+
+
+def test_the_deploy_reports(node: Node) -> None:
+    assert "2 of 2 nodes are in service" in node.cluster.deploy("up").stdout
+
+
+def test_what_is_out_is_in_the_exit_code(node: Node) -> None:
+    node.prints(BROKEN)
+    node.is_drained_for("check:gpu-ecc")
+    code, said = look(node.cluster, "--dry-run")
+    assert code in (1, 3), said
+    assert "1 of 2 nodes are in service" in said
+    assert f"{node.name}: gpu-ecc" in said
+
+
+def test_killed_in_between_it_goes_on(node: Node) -> None:
+    node.prints(BROKEN)
+    kill(node.cluster)
+    node.is_drained_for("check:gpu-ecc")
+    kill(node.cluster)
+    node.prints(WELL)
+    kill(node.cluster)
+    node.is_back(120)
+
+
+@pytest.mark.parametrize("away", ["rest", "controller"])
+def test_where_slurm_does_not_answer_it_does_nothing(node: Node, away: str) -> None:
+    node.prints(BROKEN)
+    node.is_drained_for("check:gpu-ecc")
+    with without(node.cluster, away):
+        node.prints(WELL)
+        code, said = look(node.cluster)
+        assert code == 2, said
+        assert len(said.splitlines()) == 1, said
+        if away == "rest":
+            node.looks()
+            assert node.reason.startswith("slurmstack:check:gpu-ecc:")
+    node.is_back(120)
+
+
+def test_where_kubernetes_does_not_answer_it_does_nothing(node: Node) -> None:
+    # An address that no host has (RFC 5737).
+    code, said = look(node.cluster, where=("KUBERNETES_SERVICE_HOST=192.0.2.1",))
+    assert code == 2, said
+    assert len(said.splitlines()) == 1, said

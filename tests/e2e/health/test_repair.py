@@ -1,0 +1,139 @@
+"""Machines that fall silent, and what the reconciler does to mend one."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import cast
+
+import docker
+import pytest
+from docker.models.containers import Container
+
+from tests.e2e.cluster import Cluster, eventually
+from tests.e2e.health.conftest import WELL, Node
+
+API = "node-0"
+"""The machine that the Kubernetes API is on."""
+MACHINE = "node-1"
+ROWS_PENDING = "a10-535.129.03-rows-pending"
+
+
+def computer(cluster: Cluster) -> Container:
+    """What the machine is made of."""
+    return docker.from_env().containers.get(f"slurmstack-{cluster.stack}-{MACHINE}")
+
+
+def pods_on(cluster: Cluster, component: str) -> list[str]:
+    """Pods on the machine that are to stay there; `component` is a requirement on that label."""
+    return [
+        pod["metadata"]["name"]
+        for pod in cluster.objects("pods", f"slurmstack.dev/component{component}")
+        if pod["spec"].get("nodeName") == MACHINE
+        and pod["status"]["phase"] in ("Pending", "Running")
+    ]
+
+
+@contextlib.contextmanager
+def cordoned(cluster: Cluster, machine: str) -> Iterator[None]:
+    cluster.kubectl("cordon", machine)
+    try:
+        yield
+    finally:
+        cluster.kubectl("uncordon", machine)
+
+
+@pytest.fixture
+def alone(cluster: Cluster) -> Node:
+    """A node in service whose machine has nothing else of Slurm's, so that it can be spared."""
+    with cordoned(cluster, MACHINE):
+        while others := pods_on(cluster, " notin (worker, rebooter)"):
+            cluster.kubectl("delete", "pod", *others, timeout=240)
+    while not pods_on(cluster, "=worker"):
+        with cordoned(cluster, API):
+            cluster.kubectl("delete", "pod", "cpu-1", timeout=240)
+            cluster.kubectl("wait", "--for=create", "pod/cpu-1", "--timeout=60s")
+            cluster.kubectl("wait", "--for=condition=PodScheduled", "pod/cpu-1", "--timeout=60s")
+    eventually("one can log in", lambda: cluster.ssh("true", check=False).returncode == 0)
+    (name,) = pods_on(cluster, "=worker")
+    node = Node(cluster, name)
+    node.is_there()
+    node.prints(WELL)
+    node.is_back(180)
+    return node
+
+
+@contextlib.contextmanager
+def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
+    container = computer(cluster)
+    _, output = container.exec_run(["cat", "/run/slurmstack/kubelet.pid"])
+    pid = cast(bytes, output).decode().strip()
+    assert container.exec_run(["kill", "-STOP", pid]).exit_code == 0
+    try:
+        yield
+    finally:
+        container.exec_run(["kill", "-CONT", pid])
+
+
+def test_a_frozen_kubelet_takes_the_node_out_of_service(alone: Node, folder: str) -> None:
+    job = alone.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={alone.name}")
+    alone.cluster.wait_for_job(job, "RUNNING")
+    # Kubernetes waits for 50 s.
+    with frozen_kubelet(alone.cluster):
+        alone.is_drained_for("kubernetes:not-ready", 120)
+        assert alone.cluster.job_state(job) == "RUNNING"
+    eventually("it is lifted", lambda: alone.reason == "none", 120)
+    assert alone.cluster.job_state(job) == "RUNNING"
+
+
+def test_the_jobs_of_a_machine_that_stops_run_elsewhere(alone: Node, folder: str) -> None:
+    script = "#!/bin/sh\nhostname >>where; [ $(wc -l <where) = 2 ] || sleep 600"
+    job = alone.cluster.submit(folder, script, f"--nodelist={alone.name}", "--requeue")
+    where = f"cat {folder}/where || true"
+    eventually("it has begun", lambda: alone.cluster.run(where) == alone.name)
+    computer(alone.cluster).kill()
+    try:
+        eventually(
+            "it is back in the queue", lambda: alone.cluster.job_state(job) == "PENDING", 240
+        )
+        assert alone.reason.startswith("slurmstack:kubernetes:not-ready:")
+        (other,) = {"cpu-0", "cpu-1"} - {alone.name}
+        alone.cluster.run(f"scontrol update jobid={job} reqnodelist={other}")
+    finally:
+        computer(alone.cluster).start()
+    alone.cluster.wait_for_job(job, "COMPLETED", 300)
+    assert alone.cluster.run(where).split() == [alone.name, other]
+    alone.is_there()
+    alone.prints(WELL)
+    alone.is_back(180)
+
+
+def machine_uid(cluster: Cluster) -> str:
+    return cluster.kubectl(
+        "get", "node", MACHINE, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}"
+    )
+
+
+def test_a_fault_that_stays_is_mended_step_by_step(alone: Node) -> None:
+    cluster = alone.cluster
+    pod, machine = cluster.pod_uid(alone.name), machine_uid(cluster)
+
+    def booted() -> str:
+        return str(computer(cluster).attrs["State"]["StartedAt"])
+
+    before = booted()
+    # An entry that is gone begins at the first step.
+    forget = ("--type=merge", '--patch={"data": {"memory": ""}}')
+    cluster.kubectl("patch", "configmap", "reconciler-memory", *forget)
+    # With its pod goes what the tests brought as nvidia-smi; what cannot be asked is not well.
+    alone.prints(ROWS_PENDING)
+    alone.is_drained_for("check:gpu-row-remap")
+    eventually("its pod is restarted", lambda: cluster.pod_uid(alone.name) not in ("", pod), 120)
+    eventually("its machine is rebooted", lambda: booted() != before, 120)
+    assert machine_uid(cluster) == machine
+    eventually("its machine is to be replaced", lambda: machine_uid(cluster) != machine, 120)
+
+    # Who made the machine makes another.
+    computer(cluster).restart()
+    eventually("there is a new machine", lambda: machine_uid(cluster) not in ("", machine), 120)
+    alone.is_there()
+    alone.prints(WELL)
+    alone.is_back(180)
