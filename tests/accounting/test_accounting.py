@@ -17,7 +17,8 @@ JOBS = [
 
 
 def record(cluster: Cluster, job: str, *fields: str) -> tuple[str, ...]:
-    (found,) = cluster.records(*fields, where=f"-j {job}")
+    """What is on record of one run of a job; nothing until slurmdbd has heard of it."""
+    (found,) = cluster.records(*fields, where=f"-j {job}") or [()]
     return found
 
 
