@@ -96,12 +96,6 @@ class Node:
             timeout,
         )
 
-    def is_there(self) -> None:
-        """Waits until its pod is ready."""
-        for condition in ("create", "condition=Ready"):
-            of_it = (f"pod/{self.name}", f"--for={condition}", "--timeout=180s")
-            self.cluster.kubectl("wait", *of_it, timeout=200)
-
     def is_back(self, timeout: float = 60) -> None:
         """Waits until it is in service."""
         eventually(f"{self.name} is back", lambda: self.state == "idle", timeout)
