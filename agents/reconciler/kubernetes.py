@@ -82,8 +82,9 @@ class Api:
         """All objects of a list, of each what `kind` has; it ends when the last page has come."""
         query = {"limit": str(PAGE), **parameters}
         while True:
-            content = self._send("GET", path, query=query)
-            page = _decoded(f"GET {path}", content, Page[kind])  # type: ignore[valid-type]  # it is
+            kinds = Page[kind]  # type: ignore[valid-type]  # a type that only callers know
+            # No page's text stays while the next one comes.
+            page = _decoded(f"GET {path}", self._send("GET", path, query=query), kinds)
             yield from page.items or ()
             following = page.metadata.get("continue")
             if not following:
