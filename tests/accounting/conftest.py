@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 
 from components import conventions as c
-from components import users as people
 from components.settings import Settings
 from components.slurmconf import accounting_files, config_files
 from local import host
 from tests.slurmctld.conftest import (
     Slurmctld,
     Start,
+    accounts_of,
     containers,
     controller_address,
     eventually,
@@ -219,10 +219,7 @@ def one_cluster(config: Settings, room: str | None = ROOM, pool: int = POOL) -> 
     """A cluster of one node with accounting. `room`, `pool`: of the database, as above."""
     secret = secrets.token_hex(64)
     domain = config.cluster.domain
-    accounts = {
-        f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
-        f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
-    }
+    accounts = accounts_of(config)
     with volume(room) as data, containers("slurmstack-accounting") as start:
         database = start_database(start, data, pool)
         database.start()

@@ -10,11 +10,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from components import conventions as c
-from components import users as people
 from components.slurmconf import config_files
 from tests.slurmctld.conftest import (
     Slurmctld,
     Start,
+    accounts_of,
     controller_address,
     prepare,
     put,
@@ -85,10 +85,7 @@ def cluster(start_container: Start) -> Iterator[Cluster]:
     files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config).items()}
     # Nodes without a jail: their jobs run where slurmd does.
     del files[f"{c.SLURM_ETC}/plugstack.conf"]
-    files |= {
-        f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
-        f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
-    }
+    files |= accounts_of(config)
     controller = start_controller(start_container, secret)
     put(controller.container, files)
     controller.start()

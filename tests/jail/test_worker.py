@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 
 from components import conventions as c
-from components import users as people
 from components.slurmconf import config_files
 from tests.slurmctld.conftest import (
     Slurmctld,
+    accounts_of,
     containers,
     eventually,
     put,
@@ -38,11 +38,8 @@ def node() -> Iterator[tuple[Slurmctld, Slurmctld]]:
 
         def prepare(worker: Slurmctld) -> None:
             worker.run(f"install -d {c.ISOLATION} {c.SPANK_DIR}/scripts", user="root")
-            accounts = {
-                f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
-                f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
-            }
-            put(worker.container, {f"{c.ISOLATION}/{c.NODE_OPTIONS}": "", **accounts})
+            options = {f"{c.ISOLATION}/{c.NODE_OPTIONS}": ""}
+            put(worker.container, options | accounts_of(config))
 
         worker = start_worker(
             start,

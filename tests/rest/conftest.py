@@ -9,7 +9,6 @@ import pytest
 
 from agents.slurm import Client, Fault, SlurmError, make_token
 from components import conventions as c
-from components import users as people
 from components.slurmconf import config_files
 from images import tags
 from local import host
@@ -17,6 +16,7 @@ from tests.rest.provider import USER_CLAIM, Provider
 from tests.slurmctld.conftest import (
     Slurmctld,
     Start,
+    accounts_of,
     controller_address,
     put,
     start_container,
@@ -90,10 +90,7 @@ def rest(start_container: Start, tmp_path_factory: pytest.TempPathFactory) -> It
     files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config, project).items()}
     # Nodes without a jail: their jobs run where slurmd does.
     del files[f"{c.SLURM_ETC}/plugstack.conf"]
-    accounts = {
-        f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
-        f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
-    }
+    accounts = accounts_of(config)
 
     controller = start_controller(start_container, secret)
     put(controller.container, {**files, **accounts})

@@ -93,11 +93,7 @@ class Slurmctld:
         files = {**config_files(config), **changes}
         self.run(f"rm -rf {c.SLURM_ETC}/* {c.CONTROLLER_SPOOL}/state", user="root")
         put(self.container, {f"{c.SLURM_ETC}/{name}": text for name, text in files.items()})
-        accounts = {
-            "passwd": people.passwd(config.users),
-            "group": people.group(config.users, config.groups),
-        }
-        put(self.container, {f"{c.EXTRAUSERS}/{name}": text for name, text in accounts.items()})
+        put(self.container, accounts_of(config))
         self.run(f"install -o slurm -m 0400 /tmp/slurm.key {c.SLURM_ETC}/slurm.key", user="root")
 
     def start(self) -> None:
@@ -130,6 +126,14 @@ def put(container: Container, files: Mapping[str, str]) -> None:
             member.size, member.mode = len(text.encode()), 0o644
             archive.addfile(member, io.BytesIO(text.encode()))
     container.put_archive("/", buffer.getvalue())
+
+
+def accounts_of(config: Settings) -> dict[str, str]:
+    """The files, by their paths, by which a container knows the users of these settings."""
+    return {
+        f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
+        f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
+    }
 
 
 def eventually(what: str, holds: Callable[[], bool]) -> None:

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from components import conventions as c
-from components import users as people
 from components.nodeset import SLURMD_CAPABILITIES
 from components.slurmconf import config_files, node_options
 from tests.slurmctld.conftest import (
     Slurmctld,
     Start,
+    accounts_of,
     eventually,
     put,
     start_container,
@@ -136,10 +136,7 @@ def one_node(start: Start) -> Iterator[Node]:
     # Two seconds from SIGTERM to SIGKILL, rather than half a minute.
     config = alone(lambda values: values.update(slurm={"timeouts": {"kill_wait": 2}}))
     secret = secrets.token_hex(64)
-    accounts = {
-        f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
-        f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
-    }
+    accounts = accounts_of(config)
     controller = start_controller(start, secret)
     controller.install(config)
     put(controller.container, {f"{c.SLURM_ETC}/{k}": v for k, v in config_files(config).items()})
