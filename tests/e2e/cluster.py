@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import docker
 import yaml
+from docker.models.containers import Container
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "slurm"
@@ -130,11 +131,15 @@ class Cluster:
     # --- The operator -----------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, **options: Any) -> str:
+        return self.kubectl_said(*arguments, **options).stdout
+
+    def kubectl_said(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """The same, with its exit code and what it says of failures."""
         kubeconfig = str(self.directory / "kubeconfig")
         return execute(
             [ROOT / ".local/bin/kubectl", "--kubeconfig", kubeconfig, "-n", NAMESPACE, *arguments],
             **options,
-        ).stdout
+        )
 
     def objects(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         """The objects of a kind; with a selector, those of such labels."""
@@ -147,6 +152,21 @@ class Cluster:
 
     def in_pod(self, pod: str, container: str, *command: str, **options: Any) -> str:
         return self.kubectl("exec", pod, "-c", container, "--", *command, **options)
+
+    def signal(self, signal: str, program: str, pod: str, container: str) -> None:
+        """Sends a signal, as STOP, to all processes of a program in a container."""
+        each = f"grep -qx {program} $p/comm && kill -{signal} ${{p#/proc/}}"
+        script = f"for p in /proc/[0-9]*; do {each}; done; true"
+        self.in_pod(pod, container, "sh", "-c", script)
+
+    @contextlib.contextmanager
+    def cordoned(self, node: str) -> Iterator[None]:
+        """A Kubernetes node that takes no further pods, until it is uncordoned."""
+        self.kubectl("cordon", node)
+        try:
+            yield
+        finally:
+            self.kubectl("uncordon", node)
 
     def controller(self) -> str:
         """The pod whose slurmctld serves; of two, the other waits."""
@@ -178,10 +198,14 @@ class Cluster:
         ask = ("squeue", "-h", "-o", "%A %T %N %S")
         return sorted(self.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
 
+    def computer(self, node: str) -> Container:
+        """What a Kubernetes node is made of."""
+        return docker.from_env().containers.get(f"slurmstack-{self.stack}-{node}")
+
     @contextlib.contextmanager
     def frozen(self, node: str) -> Iterator[None]:
         """A Kubernetes node that falls silent, and later goes on as if nothing had happened."""
-        container = docker.from_env().containers.get(f"slurmstack-{self.stack}-{node}")
+        container = self.computer(node)
         container.pause()
         try:
             yield

@@ -103,19 +103,13 @@ def test_a_check_that_hangs_holds_up_nothing(node: Node) -> None:
 
 def test_a_node_whose_munged_hangs_gets_no_jobs(node: Node) -> None:
     """It cannot even tell that it should be drained: slurmctld hears nothing of it."""
-
-    def munged(signal: str) -> None:
-        each = f"grep -qx munged $p/comm && kill -{signal} ${{p#/proc/}}"
-        script = f"for p in /proc/[0-9]*; do {each}; done; true"
-        node.cluster.in_pod(node.name, "munge", "sh", "-c", script)
-
-    munged("STOP")
+    node.cluster.signal("STOP", "munged", node.name, "munge")
     try:
         # slurmctld asks each node every minute.
         eventually("Slurm hears of it no more", lambda: node.state.endswith("*"), 180)
         assert node.cluster.run("srun hostname") == "cpu-0"
     finally:
-        munged("CONT")
+        node.cluster.signal("CONT", "munged", node.name, "munge")
     node.is_back(120)
 
 

@@ -16,27 +16,20 @@ def machine(cluster: Cluster, name: str) -> dict[str, Any]:
 def test_a_cordon_drains_and_its_end_brings_back(node: Node, folder: str) -> None:
     job = node.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={node.name}")
     node.cluster.wait_for_job(job, "RUNNING")
-    name = node.machine
-    node.cluster.kubectl("cordon", name)
-    try:
+    with node.cluster.cordoned(node.machine):
         node.is_drained_for("kubernetes:cordoned")
         assert node.cluster.job_state(job) == "RUNNING"
-    finally:
-        node.cluster.kubectl("uncordon", name)
     eventually("it is lifted", lambda: node.reason == "none")
     assert node.cluster.job_state(job) == "RUNNING"
 
 
 def test_a_cordon_leaves_the_drain_of_somebody_else(node: Node) -> None:
-    cluster, name = node.cluster, node.machine
+    cluster = node.cluster
     update = ("scontrol", "update", f"nodename={node.name}")
     operator(cluster, *update, "state=drain", "reason=mine")
-    cluster.kubectl("cordon", name)
-    try:
+    with cluster.cordoned(node.machine):
         node.looks()
         assert node.reason == "mine"
-    finally:
-        cluster.kubectl("uncordon", name)
     node.looks()
     node.looks()
     assert (node.state, node.reason) == ("drain", "mine")

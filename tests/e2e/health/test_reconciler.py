@@ -2,12 +2,11 @@
 
 import contextlib
 import json
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.cluster import NAMESPACE, ROOT, Cluster, eventually
+from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.health.conftest import BROKEN, WELL, Node
 
 POD = ("deploy/reconciler", "-c", "reconciler")
@@ -16,15 +15,8 @@ LOOK = ("python3", "-m", "agents.reconciler", "--once")
 
 def look(cluster: Cluster, *options: str, where: tuple[str, ...] = ()) -> tuple[int, str]:
     """Exit code and output of one look."""
-    kubeconfig = f"--kubeconfig={cluster.directory}/kubeconfig"
-    kubectl = [str(ROOT / ".local/bin/kubectl"), kubeconfig, "-n", NAMESPACE]
-    done = subprocess.run(
-        [*kubectl, "exec", *POD, "--", "env", *where, *LOOK, *options],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    command = ("env", *where, *LOOK, *options)
+    done = cluster.kubectl_said("exec", *POD, "--", *command, check=False, timeout=180)
     # Of the exit code, kubectl tells as well.
     told = done.stdout + done.stderr
     lines = [line for line in told.splitlines() if not line.startswith("command terminated")]

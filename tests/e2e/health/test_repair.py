@@ -4,9 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import cast
 
-import docker
 import pytest
-from docker.models.containers import Container
 
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.health.conftest import WELL, Node
@@ -15,11 +13,6 @@ API = "node-0"
 """The machine that the Kubernetes API is on."""
 MACHINE = "node-1"
 ROWS_PENDING = "a10-535.129.03-rows-pending"
-
-
-def computer(cluster: Cluster) -> Container:
-    """What the machine is made of."""
-    return docker.from_env().containers.get(f"slurmstack-{cluster.stack}-{MACHINE}")
 
 
 def pods_on(cluster: Cluster, component: str) -> list[str]:
@@ -32,23 +25,14 @@ def pods_on(cluster: Cluster, component: str) -> list[str]:
     ]
 
 
-@contextlib.contextmanager
-def cordoned(cluster: Cluster, machine: str) -> Iterator[None]:
-    cluster.kubectl("cordon", machine)
-    try:
-        yield
-    finally:
-        cluster.kubectl("uncordon", machine)
-
-
 @pytest.fixture
 def alone(cluster: Cluster) -> Node:
     """A node in service whose machine has nothing else of Slurm's, so that it can be spared."""
-    with cordoned(cluster, MACHINE):
+    with cluster.cordoned(MACHINE):
         while others := pods_on(cluster, " notin (worker, rebooter)"):
             cluster.kubectl("delete", "pod", *others, timeout=240)
     while not pods_on(cluster, "=worker"):
-        with cordoned(cluster, API):
+        with cluster.cordoned(API):
             cluster.kubectl("delete", "pod", "cpu-1", timeout=240)
             cluster.kubectl("wait", "--for=create", "pod/cpu-1", "--timeout=60s")
             cluster.kubectl("wait", "--for=condition=PodScheduled", "pod/cpu-1", "--timeout=60s")
@@ -72,7 +56,7 @@ def comes_back(node: Node) -> None:
 
 @contextlib.contextmanager
 def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
-    container = computer(cluster)
+    container = cluster.computer(MACHINE)
     _, output = container.exec_run(["cat", "/run/slurmstack/kubelet.pid"])
     pid = cast(bytes, output).decode().strip()
     assert container.exec_run(["kill", "-STOP", pid]).exit_code == 0
@@ -98,7 +82,7 @@ def test_the_jobs_of_a_machine_that_stops_run_elsewhere(alone: Node, folder: str
     job = alone.cluster.submit(folder, script, f"--nodelist={alone.name}", "--requeue")
     where = f"cat {folder}/where || true"
     eventually("it has begun", lambda: alone.cluster.run(where) == alone.name)
-    computer(alone.cluster).kill()
+    alone.cluster.computer(MACHINE).kill()
     try:
         eventually(
             "it is back in the queue", lambda: alone.cluster.job_state(job) == "PENDING", 240
@@ -107,7 +91,7 @@ def test_the_jobs_of_a_machine_that_stops_run_elsewhere(alone: Node, folder: str
         (other,) = {"cpu-0", "cpu-1"} - {alone.name}
         alone.cluster.run(f"scontrol update jobid={job} reqnodelist={other}")
     finally:
-        computer(alone.cluster).start()
+        alone.cluster.computer(MACHINE).start()
     alone.cluster.wait_for_job(job, "COMPLETED", 300)
     assert alone.cluster.run(where).split() == [alone.name, other]
     comes_back(alone)
@@ -124,7 +108,7 @@ def test_a_fault_that_stays_is_mended_step_by_step(alone: Node) -> None:
     pod, machine = cluster.pod_uid(alone.name), machine_uid(cluster)
 
     def booted() -> str:
-        return str(computer(cluster).attrs["State"]["StartedAt"])
+        return str(cluster.computer(MACHINE).attrs["State"]["StartedAt"])
 
     before = booted()
     # An entry that is gone begins at the first step.
@@ -139,6 +123,6 @@ def test_a_fault_that_stays_is_mended_step_by_step(alone: Node) -> None:
     eventually("its machine is to be replaced", lambda: machine_uid(cluster) != machine, 120)
 
     # Who made the machine makes another.
-    computer(cluster).restart()
+    cluster.computer(MACHINE).restart()
     eventually("there is a new machine", lambda: machine_uid(cluster) not in ("", machine), 120)
     comes_back(alone)

@@ -14,6 +14,7 @@ from local.errors import LocalError
         (["--stack", "gpu", "up"], Command("up", "gpu")),
         (["down", "--stack=gpu"], Command("down", "gpu")),
         (["status"], Command("status", "dev")),
+        (["clear"], Command("clear", "dev")),
         (["load", "a:1", "b:2", "--stack", "gpu"], Command("load", "gpu", ("a:1", "b:2"))),
         (["kubectl", "get", "pods", "-A"], Command("kubectl", "dev", ("get", "pods", "-A"))),
         (["kubectl", "get", "pods", "--stack", "gpu"], Command("kubectl", "gpu", ("get", "pods"))),
