@@ -1,4 +1,4 @@
-"""`python -m local up|stop|down|status|load IMAGE…|kubectl ARGUMENT… [--stack dev]`"""
+"""`python -m local up|stop|down|clear|status|load IMAGE…|kubectl ARGUMENT… [--stack dev]`"""
 
 import argparse
 import os
@@ -13,6 +13,7 @@ from requests.exceptions import RequestException
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
 from local import binaries, host
 from local.cluster import Cluster, load_images
+from local.containers import Engine, stacks
 from local.errors import LocalError
 from local.paths import KUBECTL, LOCK, ROOT, locked
 from local.progress import Progress
@@ -46,6 +47,7 @@ def parse(arguments: Sequence[str]) -> Command:
         ("up", "start the cluster, or bring it to what the stack file says"),
         ("stop", "stop the cluster; `up` goes on with the same data"),
         ("down", "remove the cluster with all its data"),
+        ("clear", "remove the clusters of all stacks, those of other working trees too"),
         ("status", "show the nodes; the exit code says whether all are ready"),
         ("load", "load images from Docker into all nodes"),
         ("kubectl", "run kubectl on the cluster"),
@@ -113,6 +115,17 @@ def down(stack: str, settings: Settings, progress: Progress) -> int:
     return 0
 
 
+def clear(progress: Progress) -> int:
+    """Removes every local cluster of this machine, and stops Docker if it was started here."""
+    with locked(LOCK, progress.note):
+        client = host.engine(progress.note)
+        for stack in sorted(stacks(client)):
+            with progress.phase(f"stack '{stack}' removed"):
+                Engine(client, stack).remove_all()
+        host.stop_own_engine(client, progress.note)
+    return 0
+
+
 def stop(stack: str, settings: Settings, progress: Progress) -> int:
     """Stops the cluster, with its data kept."""
     client = host.connect()
@@ -171,6 +184,8 @@ def run(command: Command) -> int:
     progress = Progress()
     if command.verb == "load":
         return load(command.stack, command.arguments, progress)
+    if command.verb == "clear":
+        return clear(progress)
     settings = read_stack(command.stack, ROOT)
     if command.verb == "status":
         return status(command.stack, settings)

@@ -243,6 +243,15 @@ def require_free(port: Port, stack: str) -> None:
 # --- Docker --------------------------------------------------------------------------------------
 
 
+def stacks(client: docker.DockerClient) -> set[str]:
+    """The stacks, of whatever working tree, that have anything in the Docker engine."""
+    any_of: dict[str, str | list[str] | bool] = {"label": LABEL_STACK}
+    others = [*client.volumes.list(filters=any_of), *client.networks.list(filters=any_of)]
+    containers = client.containers.list(all=True, filters=any_of)
+    labels = [found.labels for found in containers] + [found.attrs["Labels"] for found in others]
+    return {found[LABEL_STACK] for found in labels}
+
+
 @dataclass(frozen=True)
 class Engine:
     """What belongs to one stack in a Docker engine."""
