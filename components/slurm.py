@@ -22,6 +22,8 @@ from components.exporter import Exporter, ExporterArgs
 from components.jail import Jail, JailArgs
 from components.jwt import JwtKey, JwtKeyArgs
 from components.login import Login, LoginArgs
+from components.machines import Machines, MachinesArgs
+from components.monitoring import Monitoring, MonitoringArgs
 from components.nodeset import Nodeset, NodesetArgs
 from components.nodessh import NodeSsh, NodeSshArgs
 from components.reconciler import Reconciler, ReconcilerArgs
@@ -298,6 +300,9 @@ class Slurm(pulumi.ComponentResource):
                 ),
                 child,
             )
+        if settings.monitoring.kind != "none":
+            Machines("machines", MachinesArgs(self.namespace, images), child)
+            Monitoring("monitoring", MonitoringArgs(self.namespace, settings, images), child)
         reconciler = Reconciler(
             "reconciler",
             ReconcilerArgs(

@@ -333,6 +333,15 @@ FULL: dict[str, Any] = {
         },
     },
     "monitoring": {
+        "kind": "bundled",
+        "bundled": {
+            "retention": 90,
+            "size": "100GiB",
+            "storage_class": "fast",
+            "webhook": "https://hooks.example.org/alerts?to=hpc",
+            "grafana": {"enabled": True, "image": "registry.example.org/grafana:11"},
+        },
+        "dcgm_namespace": "gpu-operator",
         "scrape_from": ["observability"],
         "exporter": {"enabled": True, "interval": 60, "top": 20},
     },
