@@ -161,6 +161,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "accounting.backup.keep.monthly": (0, 10_000),
     "rest.replicas": (1, 16),
     "monitoring.exporter.interval": (5, 600),
+    "monitoring.exporter.jobs": (0, 100_000),
     "monitoring.exporter.top": (0, 1000),
     "reconciler.interval": (5, 3600),
     "reconciler.back_off": (10, 86_400),
