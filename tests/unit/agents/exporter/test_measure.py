@@ -69,7 +69,7 @@ def cluster(
 def places(found: Series) -> set[tuple[str, str]]:
     """The jobs that run, each with each of its nodes."""
     pattern = re.compile(r'slurm_job_node\{.*job_id="(.*?)",node="(.*?)".*\}')
-    return {match.groups() for name in found if (match := pattern.fullmatch(name))}
+    return {(match[1], match[2]) for name in found if (match := pattern.fullmatch(name))}
 
 
 def test_a_recording_of_a_real_cluster_is_shown() -> None:
