@@ -295,6 +295,7 @@ class Slurm(pulumi.ComponentResource):
                     people=known,
                     accounts=users.accounts,
                     config=controller.config,
+                    jail_claim=jail.claim,
                     daemons=(controller.alias,),
                     private_data=settings.slurm.private_data,
                 ),

@@ -27,6 +27,9 @@ class Exporter(Model):
     top: Annotated[int, Field(ge=0, le=1000), Number] = 50
     """Accounts, and users, that have series of their own, the largest by CPUs that their jobs have
     or wait for; the others are counted together."""
+    jobs: Annotated[int, Field(ge=0, le=100_000), Number] = 1000
+    """Pairs of a job that runs and one of its nodes that are shown, those of the jobs with the most
+    CPUs first; a job is shown with all of its nodes or not at all."""
 
 
 class Grafana(Model):

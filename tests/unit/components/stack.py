@@ -343,7 +343,7 @@ FULL: dict[str, Any] = {
         },
         "dcgm_namespace": "gpu-operator",
         "scrape_from": ["observability"],
-        "exporter": {"enabled": True, "interval": 60, "top": 20},
+        "exporter": {"enabled": True, "interval": 60, "top": 20, "jobs": 5000},
     },
     "network": {"policies": True, "guard": True, "refuse": ["10.0.0.0/16", "fd00:1::/64"]},
     "reconciler": {

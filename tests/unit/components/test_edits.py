@@ -621,7 +621,7 @@ EDITS = [
         top(jail={"storage_class": "fast"}),
         does(
             replaced={"jail-claim", "jail-homes", "jail-populate"}
-            | {"login-service", "login-sshd", *NODESETS}
+            | {"login-service", "login-sshd", EXPORTER, "exporter-service", *NODESETS}
         ),
         given=UNPROTECTED,
         moves_data=True,
@@ -653,7 +653,7 @@ EDITS = [
         does(
             replaced={"jail-origin", "jail-homes", "jail-populate"},
             deleted={"jail-claim"},
-            rolled={"login-sshd", *NODESETS},
+            rolled={"login-sshd", EXPORTER, *NODESETS},
         ),
         given=UNPROTECTED,
         moves_data=True,
@@ -892,6 +892,7 @@ EDITS = [
         does(rolled={EXPORTER}),
     ),
     Edit("more users have series of their own", exporter(top=100), does(rolled={EXPORTER})),
+    Edit("no job is to be shown on its nodes", exporter(jobs=0), does(rolled={EXPORTER})),
     Edit(
         "there are to be no metrics",
         exporter(enabled=False),

@@ -311,6 +311,18 @@ def test_who_asks_slurms_daemons_need_not_ask_dns_for_them(graph: Graph) -> None
     )
 
 
+def test_slurmd_is_told_which_machine_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    static = {"kind": "static"}
+    found = record(monkeypatch, config(lambda values: values["nodesets"][0].update(static)))
+    workers = [name for name in pod_specs(found) if name.startswith("nodeset-")]
+
+    assert len(workers) == 2, "a static one and a dynamic one"
+    for name in workers:
+        (slurmd,) = pod_specs(found)[name]["containers"]
+        (machine,) = (one for one in slurmd["env"] if one["name"] == "MACHINE")
+        assert machine["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
 def test_a_worker_may_take_its_drain_grace_to_leave(graph: Graph) -> None:
     spec = pod_specs(graph)["nodeset-cpu-slurmd"]
 

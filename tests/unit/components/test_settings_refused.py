@@ -173,6 +173,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "rest.replicas": (1, 16),
     "monitoring.bundled.retention": (1, 3650),
     "monitoring.exporter.interval": (5, 600),
+    "monitoring.exporter.jobs": (0, 100_000),
     "monitoring.exporter.top": (0, 1000),
     "reconciler.interval": (5, 3600),
     "reconciler.back_off": (10, 86_400),

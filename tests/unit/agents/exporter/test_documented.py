@@ -1,6 +1,7 @@
 """The table of docs/metrics.md is the catalogue, and the catalogue is what is shown."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -36,10 +37,11 @@ def test_the_catalogue_is_what_is_shown() -> None:
     recorded.nodes.extend(parse([GPUS]).nodes)
     told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
     found = {
-        "cluster": list(measure.cluster(recorded, 0, 10, str)),
+        "cluster": list(measure.cluster(recorded, 0, 10, 10, str)),
         "scheduler": list(measure.scheduler(Statistics.model_validate(told))),
         "reservations": list(measure.reservations(recorded.reservations)),
         "licenses": list(measure.licenses(recorded.licenses)),
+        "jail": list(measure.jail(os.statvfs_result(range(1, 11)))),
     }
     exporter = Exporter([Source("nodes", lambda _: [])], [], 30)
     exporter.read()
@@ -57,12 +59,12 @@ def test_the_catalogue_is_what_is_shown() -> None:
 @pytest.mark.parametrize("metric", [metric for _, metric in METRICS], ids=lambda one: one.name)
 def test_names_are_by_the_conventions(metric: Metric) -> None:
     """https://prometheus.io/docs/practices/naming/"""
-    assert re.fullmatch(r"slurm_[a-z0-9_]+", metric.name)
+    assert re.fullmatch(r"slurm(stack)?_[a-z0-9_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.type == "counter")
     base = metric.name.removesuffix("_total")
     assert (metric.unit in ("seconds", "Unix time")) == base.endswith("_seconds")
     assert (metric.unit == "bytes") == base.endswith("_bytes")
-    assert all(re.fullmatch(r"[a-z]+", label) for label in metric.labels)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", label) for label in metric.labels)
 
 
 def test_no_metric_is_there_twice() -> None:
