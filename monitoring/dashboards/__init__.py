@@ -64,10 +64,20 @@ def rendered() -> Mapping[str, str]:
     }
 
 
-def stale() -> list[str]:
+def stale(folder: Path = BUILT) -> list[str]:
     """Names of files that are missing, differ or are of no dashboard, sorted."""
     wanted = rendered()
-    found = {path.name: path.read_text() for path in BUILT.glob("*.json")}
+    found = {path.name: path.read_text() for path in folder.glob("*.json")}
     return sorted(
         name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)
     )
+
+
+def write(folder: Path = BUILT) -> None:
+    """Make the files what they should be, and no others."""
+    wanted = rendered()
+    for name in stale(folder):
+        if name in wanted:
+            (folder / name).write_text(wanted[name])
+        else:
+            (folder / name).unlink()

@@ -9,6 +9,7 @@ from monitoring.dashboards.parts import GOOD_BAD, Column, Query, board, graph, r
 
 _USUALLY = "14d"
 """How far back the values are whose median is a node's usual one."""
+_AGE = "(time() - max by (check, node) (slurmstack_longcheck_timestamp_seconds))"
 
 
 def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
@@ -41,15 +42,16 @@ DASHBOARD = board(
         ),
         none="none measured",
         steps=rising(1, 3),
+        width=6,
     ),
     stat(
         "Measured in a week",
         "Share of the nodes and checks with a value that is at most a week old. Low: nodes are "
         "never free, or the checks do not run (`kubectl get cronjobs`).",
         units.PercentUnit,
-        "count(time() - max by (check, node) (slurmstack_longcheck_timestamp_seconds) < 7 * 86400)"
-        " / count(max by (check, node) (slurmstack_longcheck_timestamp_seconds))",
+        f"({queries.counted(f'{_AGE} < 7 * 86400', f'count({_AGE})')}) / count({_AGE})",
         none="none measured",
+        width=6,
     ),
     stat(
         "Last measurement",
@@ -59,33 +61,17 @@ DASHBOARD = board(
         "time() - max(slurmstack_longcheck_timestamp_seconds)",
         none="none measured",
         steps=rising(2 * 86400, 7 * 86400),
+        width=6,
     ),
     stat(
-        "Nodes with findings",
+        "Out of service",
         "Nodes that are out for whatever reason, and are not in service. The table of findings "
         "says why.",
         units.Short,
         queries.counted("max by (node) (slurmstack_node_finding)", "max(slurmstack_nodes_wanted)"),
         none="no reconciler",
         steps=rising(1, 5),
-    ),
-    stat(
-        "Most frequent finding",
-        "How many nodes the finding has that most nodes have. One finding on many nodes is seldom "
-        "the nodes' own fault.",
-        units.Short,
-        "max(max by (finding) (slurmstack_findings))",
-        none="none",
-        steps=rising(2, 5),
-    ),
-    stat(
-        "Drained by checks",
-        "Nodes that are drained for anything but somebody's wish. They come back when the check "
-        "passes, or after a repair.",
-        units.Short,
-        f'sum(slurm_nodes_drained{{cause!~"{queries.PLANNED_CAUSES}"}}) or 0 * sum(slurm_nodes)',
-        none="not known",
-        steps=rising(1, 5),
+        width=6,
     ),
     _values(
         "nccl",

@@ -21,8 +21,8 @@ DASHBOARD = board(
     "slurmctld: whether it answers, how fast, and what keeps it busy.",
     stat(
         "Slurm answers",
-        "Whether the exporter's last look at Slurm was told everything. If not: is slurmctld "
-        "there, and what does the exporter's log say?",
+        "Whether the exporter's last look at Slurm was told everything. If not, see first whether "
+        "slurmctld runs, then what the exporter's log says.",
         units.NoUnit,
         "min(slurm_up)",
         none="no exporter",

@@ -39,7 +39,7 @@ DASHBOARD = board(
         units.Short,
         "sum(sum by (node) (slurm_node_gpus_allocated) and on (node)"
         f" ({of_nodes(f'max by (machine) (max_over_time({_UTIL}[30m]))')} == 0))"
-        f" or 0 * sum(slurm_node_gpus)",
+        f" or 0 * count({_UTIL})",
         none="no GPUs",
         steps=rising(1, 8),
     ),
@@ -64,9 +64,7 @@ DASHBOARD = board(
         "GPUs that met an error since the driver was loaded. Some are a job's own fault (13, 31); "
         "others drain the node: see the table.",
         units.Short,
-        queries.counted(
-            f"max by (machine, gpu) ({_XID}) > 0", f"count(count by (machine) ({_UTIL}))"
-        ),
+        queries.counted(f"max by (machine, gpu) ({_XID}) > 0", f"count({_UTIL})"),
         none="no GPUs",
         steps=rising(1, 8),
     ),

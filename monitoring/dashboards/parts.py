@@ -200,7 +200,9 @@ def graph(
         .show_points(VisibilityMode.AUTO)
         .fill_opacity(25 if stacked else 8)
         .stacking(
-            common.StackingConfig().mode(StackingMode.NORMAL if stacked else StackingMode.NONE)
+            common.StackingConfig()
+            .mode(StackingMode.NORMAL if stacked else StackingMode.NONE)
+            .group("A")
         )
         .line_interpolation(LineInterpolation.STEP_AFTER if stepped else LineInterpolation.LINEAR)
         .legend(_legend(queries))
@@ -257,7 +259,7 @@ def table(
 ) -> Builder[Panel]:
     """A row for each set of labels; values of columns stand in the row whose labels they have.
 
-    `sort` is the title of the column that is sorted by, highest first.
+    `sort` is the title of the column that is sorted by, highest first; by default the labels are.
     """
     values = {
         # Of a query that is alone, or alone in having an answer, the letter is left out.
@@ -302,9 +304,8 @@ def table(
         panel.with_target(_query(column.expr, ref).instant().format(PromQueryFormat.TABLE))
         if column.title:
             panel.override_by_name(column.title, _column(column))
-    if sort:
-        panel.sort_by([common.TableSortByFieldState().display_name(sort).desc(True)])
-    return panel
+    order_by = common.TableSortByFieldState().display_name(sort or _HEADERS[labels[0]])
+    return panel.sort_by([order_by.desc(bool(sort))])
 
 
 def _query(expr: str, ref: str) -> prometheus.Dataquery:
@@ -333,7 +334,11 @@ def _color(color: str) -> DynamicConfigValue:
 
 
 def _column(column: Column) -> list[DynamicConfigValue]:
-    properties = [DynamicConfigValue("unit", column.unit)]
+    properties = [
+        DynamicConfigValue("unit", column.unit),
+        # What stands in an empty table would otherwise stand in each empty cell.
+        DynamicConfigValue("noValue", "–"),
+    ]
     if column.steps:
         properties.append(DynamicConfigValue("thresholds", _thresholds(column.steps).build()))
     if column.words:

@@ -65,7 +65,7 @@ DASHBOARD = board(
         steps=rising(0.9, 1),
     ),
     graph(
-        "Jail",
+        "Size of the jail",
         "The shared root's size, and what is in use. A steep rise is one job or one user: see who "
         "writes.",
         units.BytesIEC,
@@ -75,7 +75,7 @@ DASHBOARD = board(
         dashed=["size"],
     ),
     graph(
-        "Files of the jail",
+        "Number of files in the jail",
         "Files that the shared root has, and may have. Rising without its size rising with it: "
         "many small files, such as environments of Python and data sets that were unpacked.",
         units.Short,
@@ -102,8 +102,8 @@ DASHBOARD = board(
     ),
     table(
         "Nodes by fullest disk",
-        "Slurm nodes by the fullest file system of their machine; a name leads to all that is "
-        "known of the node.",
+        "Slurm nodes by the fullest file system of their machine; a name leads to all that is known "
+        "of the node. Before one is drained, see what jobs left in its /tmp.",
         ["node"],
         Column(
             f"topk(50, {of_nodes(queries.disk_full(ANY))})",
