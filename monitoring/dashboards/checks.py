@@ -129,7 +129,7 @@ DASHBOARD = board(
         Column(
             "max by (check, node) (slurmstack_longcheck_value)"
             " / (max by (check, node)"
-            f" (quantile_over_time(0.5, slurmstack_longcheck_value[{_USUALLY}])) > 0)",
+            f" (quantile_over_time(0.5, slurmstack_longcheck_value[{_USUALLY}:6h])) > 0)",
             "Of its usual",
             units.PercentUnit,
         ),

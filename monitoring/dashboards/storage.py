@@ -102,8 +102,8 @@ DASHBOARD = board(
     ),
     table(
         "Nodes by fullest disk",
-        "Slurm nodes by the fullest file system of their machine; a name leads to all that is known "
-        "of the node. Before one is drained, see what jobs left in its /tmp.",
+        "Slurm nodes by the fullest file system of their machine; a name leads to all that is "
+        "known of the node. Before one is drained, see what jobs left in its /tmp.",
         ["node"],
         Column(
             f"topk(50, {of_nodes(queries.disk_full(ANY))})",
