@@ -35,7 +35,6 @@ DASHBOARD = board(
         units.Seconds,
         "max(slurm_exporter_data_age_seconds)",
         none="nothing known",
-        steps=rising(120, 300),
     ),
     stat(
         "Answers take",

@@ -11,6 +11,11 @@ _XID = f"DCGM_FI_DEV_XID_ERRORS{{{ANY}}}"
 _TEMPERATURE = f"max by (machine) (DCGM_FI_DEV_GPU_TEMP{{{ANY}}})"
 _POWER = queries.of_gpus(f"DCGM_FI_DEV_POWER_USAGE{{{ANY}}}")
 
+
+def _rows(field: str) -> str:
+    return queries.of_gpus(f"DCGM_FI_DEV_{field}{{{ANY}}}")
+
+
 DASHBOARD = board(
     "slurmstack-gpus",
     "GPUs",
@@ -33,7 +38,7 @@ DASHBOARD = board(
         none="no GPUs",
     ),
     stat(
-        "Without a job's work",
+        "Given and idle",
         "GPUs of nodes on which jobs have GPUs, and nothing ran on any of them for half an hour. "
         "The table below names the nodes.",
         units.Short,
@@ -71,7 +76,7 @@ DASHBOARD = board(
     graph(
         "At work, by node",
         "How much of the time something runs on a node's GPUs, on average. Nodes at 0 with jobs "
-        "on them are in the table of GPUs without work.",
+        "on them are in the table of GPUs given and idle.",
         units.PercentUnit,
         Query(of_nodes(queries.gpu_used(ANY)), "{{node}}"),
         none="no GPUs",
@@ -87,7 +92,7 @@ DASHBOARD = board(
         highest=1,
     ),
     table(
-        "Given to jobs, without work",
+        "Nodes with GPUs given and idle",
         "Nodes on which jobs have GPUs that did nothing for half an hour. Ask the jobs' owners: "
         "such GPUs are kept from those who wait.",
         ["node"],
@@ -99,20 +104,15 @@ DASHBOARD = board(
         sort="GPUs",
     ),
     table(
-        "Errors",
-        "Nodes whose GPUs met an error, the Xid with the highest number, and rows of memory that "
-        "could not be replaced. NVIDIA's catalogue of Xids says what each means; the node's "
-        "checks drain what counts.",
+        "Errors, by node",
+        "Of each node's GPUs the Xid with the highest number, and rows of memory that were replaced "
+        "or could not be. NVIDIA's catalogue of Xids says what each means; the node's checks drain "
+        "what counts.",
         ["node"],
-        Column(of_nodes(f"max by (machine) ({_XID}) > 0"), "Xid"),
-        Column(
-            of_nodes(f"{queries.of_gpus(f'DCGM_FI_DEV_ROW_REMAP_FAILURE{{{ANY}}}')} > 0"),
-            "Rows that failed",
-        ),
-        Column(
-            of_nodes(f"{queries.of_gpus(f'DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS{{{ANY}}}')} > 0"),
-            "Rows replaced",
-        ),
+        Column(of_nodes(f"max by (machine) ({_XID})"), "Xid"),
+        Column(of_nodes(_rows("ROW_REMAP_FAILURE")), "Rows that failed", steps=rising(1, 1)),
+        Column(of_nodes(_rows("UNCORRECTABLE_REMAPPED_ROWS")), "Rows replaced"),
+        none="no GPUs",
         sort="Xid",
     ),
     graph(

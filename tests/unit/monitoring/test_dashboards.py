@@ -19,7 +19,7 @@ UIDS = [
     *("slurmstack-node", "slurmstack-gpus", "slurmstack-controller", "slurmstack-storage"),
     "slurmstack-checks",
 ]
-METRICS = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 FROM_ELSEWHERE = {
     # The exporter's, of nodes' machines, of jobs and of the jail
     "slurm_node_info": "node machine",
@@ -79,7 +79,8 @@ by_panel = pytest.mark.parametrize(
 
 def known() -> dict[str, set[str]]:
     """Labels of all metrics, by their names."""
-    rows = re.findall(r"^\| `(\w+)` \| (?:counter|gauge) \| (.*?) \|", METRICS.read_text(), re.M)
+    text = (DOCS / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (?:counter|gauge) \| (.*?) \|", text, re.M)
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
     return documented | {name: set(labels.split()) for name, labels in FROM_ELSEWHERE.items()}
 
@@ -158,6 +159,13 @@ def test_a_check_tells_what_is_stale_and_writes_nothing(
 def test_uids_are_those_that_links_and_bookmarks_have() -> None:
     assert [board.uid for board in DASHBOARDS] == UIDS
     assert list(rendered()) == [f"{uid}.json" for uid in UIDS]
+
+
+def test_the_docs_name_each_dashboard() -> None:
+    rows = re.findall(
+        r"^\| (.+?) \| `(slurmstack-\w+)` \|", (DOCS / "dashboards.md").read_text(), re.M
+    )
+    assert rows == [(board["title"].removeprefix("Slurm / "), board["uid"]) for board in BOARDS]
 
 
 @by_board
