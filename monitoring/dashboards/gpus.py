@@ -105,9 +105,9 @@ DASHBOARD = board(
     ),
     table(
         "Errors, by node",
-        "Of each node's GPUs the Xid with the highest number, and rows of memory that were replaced "
-        "or could not be. NVIDIA's catalogue of Xids says what each means; the node's checks drain "
-        "what counts.",
+        "Of each node's GPUs the Xid with the highest number, and rows of memory that were "
+        "replaced or could not be. NVIDIA's catalogue of Xids says what each means; the node's "
+        "checks drain what counts.",
         ["node"],
         Column(of_nodes(f"max by (machine) ({_XID})"), "Xid"),
         Column(of_nodes(_rows("ROW_REMAP_FAILURE")), "Rows that failed", steps=rising(1, 1)),
