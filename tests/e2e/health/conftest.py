@@ -14,6 +14,9 @@ from tests.unit.agents.checks.recordings import recorded
 INTERVAL = 10
 """Seconds between two looks of a node."""
 NVIDIA_SMI = "/usr/local/bin/nvidia-smi"
+HOOK_NAMESPACE = "hooks"
+HOOK = f"http://receiver.{HOOK_NAMESPACE}.svc.cluster.local:8080/alerts"
+"""Where alerts are posted."""
 WELL = "h100-535.183.01"
 BROKEN = "a100-sram-uncorrectable"
 """What some nvidia-smi printed, by its name in tests/unit/agents/checks/recorded."""
@@ -31,6 +34,7 @@ def watchful(values: dict[str, Any]) -> None:
     values["long_checks"] = {
         "checks": [{"name": "network"}, {"name": "cpu-memory", "threshold": 1_000_000_000}]
     }
+    values["monitoring"]["bundled"]["webhook"] = HOOK
     values["reconciler"] = {
         "interval": 5,
         "share": 1,
