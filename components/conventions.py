@@ -38,6 +38,8 @@ LONG_CHECKS: Final = "longchecks"
 LONG_CHECK: Final = "longcheck"
 """What runs one, and the first part of its CronJob's name."""
 LOGIN: Final = "login"
+MONITORING: Final = "monitoring"
+"""What scrapes and watches, where that is in the cluster."""
 HOSTS: Final = "hosts"
 """Headless Service below which every pod of Slurm is known by its host name."""
 CLUSTER_DOMAIN: Final = "cluster.local"
@@ -86,7 +88,7 @@ RESERVED_NAMES: Final = frozenset(
         RECONCILER,
         REBOOTER,
         LONG_CHECKS,
-        "monitoring",
+        MONITORING,
     }
 )
 """Names of the other workloads: a nodeset called so would collide with them."""
@@ -101,6 +103,14 @@ SLURMD_PORT: Final = 6818
 SLURMDBD_PORT: Final = 6819
 REST_PORT: Final = 6820
 EXPORTER_PORT: Final = 9341
+RECONCILER_PORT: Final = 9343
+LONG_CHECKS_PORT: Final = 9344
+SCRAPED: Final[Mapping[str, int]] = {
+    EXPORTER: EXPORTER_PORT,
+    LONG_CHECKS: LONG_CHECKS_PORT,
+    RECONCILER: RECONCILER_PORT,
+}
+"""The port of metrics of each component that has any."""
 MARIADB_PORT: Final = 3306
 SSH_PORT: Final = 22
 SSHD_PORT: Final = 2222

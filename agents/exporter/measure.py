@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric as Family
 from agents.exporter import catalogue as c
 from agents.exporter import naming
 from agents.exporter.rows import Job, License, Node, Reservation, Tables
+from agents.metrics import Metric
 from agents.slurm import Statistics
 
 OTHER = "other"
@@ -166,7 +167,7 @@ def largest(loads: Mapping[K, Load], top: int, label: Callable[[K], str]) -> dic
 
 
 def _owners(
-    metrics: tuple[c.Metric, ...],
+    metrics: tuple[Metric, ...],
     loads: Mapping[K, Load],
     top: int,
     label: Callable[[K], str],
