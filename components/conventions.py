@@ -116,6 +116,12 @@ NODE_EXPORTER_PORT: Final = 9342
 """Of the machine itself, where 9100 may be somebody else's node exporter."""
 RECONCILER_PORT: Final = 9343
 LONG_CHECKS_PORT: Final = 9344
+SCRAPED: Final[Mapping[str, int]] = {
+    EXPORTER: EXPORTER_PORT,
+    LONG_CHECKS: LONG_CHECKS_PORT,
+    RECONCILER: RECONCILER_PORT,
+}
+"""The port of metrics of each component that has any."""
 PROMETHEUS_PORT: Final = 9345
 ALERTMANAGER_PORT: Final = 9346
 GRAFANA_PORT: Final = 9347

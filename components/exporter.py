@@ -64,19 +64,7 @@ class Exporter(pulumi.ComponentResource):
             },
             opts=child,
         )
-        k8s.core.v1.Service(
-            f"{name}-service",
-            metadata={
-                "name": c.EXPORTER,
-                "namespace": args.namespace,
-                "labels": pods.labels(c.EXPORTER),
-            },
-            spec={
-                "selector": deployment.spec.selector.match_labels,
-                "ports": pods.service_port("metrics", c.EXPORTER_PORT),
-            },
-            opts=child,
-        )
+        pods.metrics_service(f"{name}-service", c.EXPORTER, args.namespace, deployment, child)
         self.register_outputs({})
 
 
@@ -107,7 +95,7 @@ def _pod(args: ExporterArgs) -> pods.Spec:
                     user=c.SLURM_ID if _HIDES & {*args.private_data} else c.EXPORTER_ID
                 ),
                 **pods.requests("20m", "64Mi"),
-                "ports": [{"name": "metrics", "containerPort": c.EXPORTER_PORT}],
+                "ports": pods.metrics_port(c.EXPORTER),
                 "readinessProbe": {**_probe("/ready"), "periodSeconds": 5},
                 "livenessProbe": {**_probe("/alive"), "periodSeconds": 30},
                 "volumeMounts": [

@@ -28,6 +28,8 @@ class GrafanaArgs:
     namespace: pulumi.Input[str]
     image: str
     images: pods.Images
+    interval: int
+    """Seconds between two scrapes."""
 
 
 class Grafana(pulumi.ComponentResource):
@@ -46,7 +48,7 @@ class Grafana(pulumi.ComponentResource):
             string_data={"password": password.result},
             opts=child,
         )
-        given = monitoringconf.grafana()
+        given = monitoringconf.grafana(args.interval)
         config = k8s.core.v1.ConfigMap(
             f"{name}-config",
             metadata={"name": c.GRAFANA_CONFIG, "namespace": args.namespace},

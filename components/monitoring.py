@@ -121,7 +121,12 @@ def _bundled(
     if settings.grafana.enabled:
         Grafana(
             "grafana",
-            GrafanaArgs(args.namespace, settings.grafana.image, args.images),
+            GrafanaArgs(
+                args.namespace,
+                settings.grafana.image,
+                args.images,
+                monitoringconf.scrape_interval(args.settings),
+            ),
             pulumi.ResourceOptions(parent=opts.parent),
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from components import conventions as c
-from components.settings import Bundled, Settings
+from components.settings import Bundled, Monitoring, Settings, endpoint_port
 
 Document = dict[str, Any]
 
@@ -24,6 +24,10 @@ _LONGEST_INTERVAL = 60
 """Seconds between two scrapes at most: Prometheus shows nothing that is older than five minutes."""
 _DCGM = "app=nvidia-dcgm-exporter"
 """Label of DCGM exporter's pods as NVIDIA's GPU operator makes them; their port is `metrics`."""
+_DCGM_PORT = 9400
+"""Where it listens by default."""
+_TELLING_PORTS = (25, 443, 465, 587)
+"""Of mail, and of whatever else is told by https."""
 _REPEAT = "12h"
 """After what time an alert that still fires is told again."""
 
@@ -64,6 +68,17 @@ def targets(settings: Settings) -> dict[str, tuple[str, int]]:
             else {}
         ),
     }
+
+
+def watched_ports(settings: Monitoring) -> tuple[int, ...]:
+    """TCP ports, wherever they are, that Prometheus asks and Alertmanager posts alerts to."""
+    bundled = settings.bundled
+    return (
+        c.NODE_EXPORTER_PORT,
+        *([_DCGM_PORT] if settings.dcgm_namespace else []),
+        *([endpoint_port(bundled.webhook)] if bundled.webhook else []),
+        *(_TELLING_PORTS if bundled.alertmanager_secret else []),
+    )
 
 
 def scrape_interval(settings: Settings) -> int:
@@ -157,8 +172,9 @@ def alertmanager(settings: Bundled) -> Document:
 # --- Grafana -------------------------------------------------------------------------------------
 
 
-def grafana() -> dict[str, str]:
-    """What Grafana is given: where the metrics are, and where the dashboards."""
+def grafana(interval: int) -> dict[str, str]:
+    """What Grafana is given: where the metrics are, scraped each `interval` seconds, and where the
+    dashboards."""
     source = {
         "apiVersion": 1,
         "datasources": [
@@ -169,6 +185,8 @@ def grafana() -> dict[str, str]:
                 "access": "proxy",
                 "url": f"http://{c.MONITORING}:{c.PROMETHEUS_PORT}",
                 "isDefault": True,
+                # By which Grafana takes the rates of counters over long enough times.
+                "jsonData": {"timeInterval": f"{interval}s"},
             }
         ],
     }

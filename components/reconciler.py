@@ -73,11 +73,14 @@ class Reconciler(pulumi.ComponentResource):
                 "selector": {"matchLabels": pods.labels(c.RECONCILER)},
                 "template": {
                     "metadata": {"labels": pods.labels(c.RECONCILER)},
-                    "spec": _pod(args, account, config, f"apps/v1 Deployment {c.RECONCILER}"),
+                    "spec": _pod(
+                        args, account, config, f"apps/v1 Deployment {c.RECONCILER}", scraped=True
+                    ),
                 },
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*granted, memory]),
         )
+        pods.metrics_service(f"{name}-service", c.RECONCILER, args.namespace, agent, child)
         after_deploy = k8s.batch.v1.Job(
             f"{name}-after-deploy",
             # Its name is fixed: its own pod may annotate this Job, and no other.
@@ -112,7 +115,17 @@ def _pod(
     config: pulumi.Input[str],
     owner: str,
     *options: str,
+    scraped: bool = False,
 ) -> pods.Spec:
+    environment = {
+        "REST_URL": args.rest_url,
+        "JWT_KEY": c.JWT_KEY,
+        "WANTED": f"{c.NODESETS}/{c.NODES_FILE}",
+        "NAMESPACE": args.namespace,
+        "MEMORY": c.MEMORY_CONFIG,
+        "OWNER": owner,
+        **({"PORT": str(c.RECONCILER_PORT)} if scraped else {}),
+    }
     return {
         **pods.pod_defaults(args.images),
         **rights.token(account),
@@ -122,14 +135,8 @@ def _pod(
                 "name": "reconciler",
                 **pods.image("agents", args.images),
                 "args": ["agents.reconciler", *options],
-                "env": [
-                    {"name": "REST_URL", "value": args.rest_url},
-                    {"name": "JWT_KEY", "value": c.JWT_KEY},
-                    {"name": "WANTED", "value": f"{c.NODESETS}/{c.NODES_FILE}"},
-                    {"name": "NAMESPACE", "value": args.namespace},
-                    {"name": "MEMORY", "value": c.MEMORY_CONFIG},
-                    {"name": "OWNER", "value": owner},
-                ],
+                "env": [{"name": name, "value": value} for name, value in environment.items()],
+                **({"ports": pods.metrics_port(c.RECONCILER)} if scraped else {}),
                 **pods.security(user=c.SLURM_ID),
                 **pods.requests("10m", "64Mi"),
                 # Why it could not look, to who waits for the Job.

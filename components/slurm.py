@@ -24,6 +24,7 @@ from components.jwt import JwtKey, JwtKeyArgs
 from components.login import Login, LoginArgs
 from components.machines import Machines, MachinesArgs
 from components.monitoring import Monitoring, MonitoringArgs
+from components.monitoringconf import watched_ports
 from components.nodeset import Nodeset, NodesetArgs
 from components.nodessh import NodeSsh, NodeSshArgs
 from components.reconciler import Reconciler, ReconcilerArgs
@@ -96,6 +97,7 @@ class Slurm(pulumi.ComponentResource):
                 (endpoint_port(dumps.s3.endpoint),) if dumps.s3 else (),
                 dumps.restore is not None,
                 settings.monitoring.scrape_from,
+                watched_ports(settings.monitoring),
             )
             network.Network("network", network.NetworkArgs(self.namespace, policies), child)
         guard = network.guard(settings.network, images, settings.cluster.domain)

@@ -3,37 +3,9 @@
 docs/metrics.md has the same as tables; a test holds them together.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric as Family
-
-Labels = str | tuple[str, ...]
-"""Values of a metric's labels; of the only one, itself."""
-
-
-@dataclass(frozen=True)
-class Metric:
-    name: str
-    """As it is scraped; a counter's ends with `_total`."""
-    means: str
-    unit: str
-    labels: tuple[str, ...] = ()
-    type: Literal["counter", "gauge"] = "gauge"
-
-    def family(self, samples: Iterable[tuple[Labels, float]]) -> Family:
-        """The metric with values, in the order that they come in."""
-        kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
-        family = kind(self.name, self.means, labels=self.labels)
-        for labels, value in samples:
-            family.add_metric((labels,) if isinstance(labels, str) else labels, value)
-        return family
-
-    def value(self, value: float) -> Family:
-        """The metric, which has no labels, with its value."""
-        return self.family([((), value)])
+from agents.metrics import Metric
 
 
 def _gauge(name: str, means: str, unit: str, *labels: str) -> Metric:

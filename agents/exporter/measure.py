@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric as Family
 from agents.exporter import catalogue as c
 from agents.exporter import naming
 from agents.exporter.rows import Job, License, Node, Reservation, Tables, hosts
+from agents.metrics import Metric
 from agents.slurm import Statistics
 
 OTHER = "other"
@@ -190,7 +191,7 @@ def nodes_of_largest(jobs: Iterable[Job], pairs: int) -> Iterator[tuple[Job, str
 
 
 def _owners(
-    metrics: tuple[c.Metric, ...],
+    metrics: tuple[Metric, ...],
     loads: Mapping[K, Load],
     labels: Mapping[K, str],
     counts_gpus: bool,

@@ -1,6 +1,7 @@
 """The rules are what Prometheus takes, and fire and are silent where their cases say so."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 from docker.models.containers import Container
@@ -25,7 +26,7 @@ def container(start_container: Start) -> Container:
 def promtool(container: Container, *arguments: str) -> tuple[int, str]:
     """Its exit code, and what it says."""
     code, output = container.exec_run(["promtool", *arguments], workdir=THERE)
-    return code, output.decode()
+    return cast(int, code), cast(bytes, output).decode()
 
 
 def test_prometheus_takes_the_rules(container: Container) -> None:

@@ -43,6 +43,7 @@ POLICIES = {
             "login",
             "longcheck",
             "longchecks",
+            "monitoring",
             "rebooter",
             "reconciler",
         ),
@@ -111,7 +112,8 @@ AFTER_THE_CONTROLLER = {
     "accounts-apply",
     *("controller-placeholder-pod", "controller-placeholder-priority"),
     *(EXPORTER, "exporter-service"),
-    *("reconciler-agent", AFTER_DEPLOY, "rest-service", "rest-slurmrestd", *NODESETS),
+    *("reconciler-agent", "reconciler-service", AFTER_DEPLOY),
+    *("rest-service", "rest-slurmrestd", *NODESETS),
 }
 DATA = {
     *("controller-slurmctld", "controller-state", "jail-claim", "database-data"),
@@ -162,7 +164,9 @@ def long_check(**fields: Any) -> Change:
     return top(long_checks={"checks": [{"name": "cpu-memory", **fields}]})
 
 
-LONG_CHECKS = frozenset(f"longchecks-{part}" for part in ("config", "cpu-memory", "desk", "volume"))
+LONG_CHECKS = frozenset(
+    f"longchecks-{part}" for part in ("config", "cpu-memory", "desk", "service", "volume")
+)
 
 
 def cpu(**fields: Any) -> Change:
@@ -868,6 +872,12 @@ EDITS = [
         given=long_check(),
     ),
     Edit(
+        "memory is to be measured on more nodes",
+        cpu(replicas=7),
+        does(updated={"longchecks-config", CPU, ASKED_FOR}),
+        given=long_check(),
+    ),
+    Edit(
         "memory is to be measured no more, and the series would go",
         top(long_checks={}),
         and_conf(replace(ASSOCIATIONS, refused=frozenset({"longchecks-volume"}))),
@@ -901,7 +911,7 @@ EDITS = [
     Edit(
         "a Prometheus of another namespace is to scrape",
         top(monitoring={"scrape_from": ["observability"]}),
-        does(updated={"network-exporter"}),
+        does(updated={"network-exporter", "network-longchecks", "network-reconciler"}),
     ),
     # --- The whole
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),

@@ -125,17 +125,6 @@ def test_it_is_asked_whether_it_is_ready_and_alive(default: Graph) -> None:
     assert {probe["httpGet"]["port"] for probe in probes.values()} == {c.EXPORTER_PORT}
 
 
-def test_its_service_leads_to_it(default: Graph) -> None:
-    service = default.one("exporter-service").inputs
-
-    assert service["metadata"]["name"] == "exporter"
-    assert service["metadata"]["labels"] == service["spec"]["selector"]
-    assert (
-        service["spec"]["selector"].items() <= templates(default)[POD]["metadata"]["labels"].items()
-    )
-    assert [port["port"] for port in service["spec"]["ports"]] == [c.EXPORTER_PORT]
-
-
 def test_there_is_none_where_the_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, monitoring={"exporter": {"enabled": False}})
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from components import network
+from components import network, pods
 from tests.unit.components.graph import Graph, record, templates
 from tests.unit.components.stack import config
 
@@ -31,6 +31,11 @@ class End:
 def foreign_pod(namespace: str = "another") -> End:
     labels = {"app.kubernetes.io/name": "slurmstack", "slurmstack.dev/component": "worker"}
     return End(tuple(labels.items()), namespace)
+
+
+def pod_of(component: str) -> End:
+    """A pod of ours, whether the graph has one or not."""
+    return End(tuple(pods.labels(component).items()), NAMESPACE, "10.244.0.1")
 
 
 # --- NetworkPolicies, as networking.k8s.io/v1 describes them -------------------------------------
@@ -129,6 +134,7 @@ ACCOUNTS = "accounts-apply"
 EXPORTER = "exporter-agent"
 ASKS_SLURMCTLD = {*(*USERS, ACCOUNTS, EXPORTER, REST, "config-check", "controller-config-in-force")}
 SOME_PORT = 40_000
+SCRAPED = {"exporter": 9341, "longchecks": 9344, "reconciler": 9343}
 RECONCILER = ("reconciler-agent", "reconciler-after-deploy")
 
 
@@ -153,6 +159,7 @@ RECONCILER = ("reconciler-agent", "reconciler-after-deploy")
         ),
         (EXPORTER, 9341, set()),
         (EXPORTER, SOME_PORT, set()),
+        *((reconciler, 9343, set()) for reconciler in RECONCILER),
         *(
             (job, SOME_PORT, set())
             for job in ("jail-populate", "jail-homes", "config-check", ACCOUNTS)
@@ -179,7 +186,7 @@ def test_nodes_talk_to_each_other_by_every_protocol(
 def test_a_stranger_gets_to_sshd_and_to_nothing_else(
     policies: Policies, ours: dict[str, End], stranger: End
 ) -> None:
-    ports = (22, 2222, 3306, 6817, 6818, 6819, 6820, 9341, SOME_PORT)
+    ports = (22, 2222, 3306, 6817, 6818, 6819, 6820, *SCRAPED.values(), SOME_PORT)
     found = {
         (name, port) for name, pod in ours.items() for port in ports
         if policies.allow(stranger, pod, port)
@@ -188,24 +195,36 @@ def test_a_stranger_gets_to_sshd_and_to_nothing_else(
     assert found == {(LOGIN, 2222)}
 
 
-def test_who_scrapes_gets_to_the_exporter_alone(policies: Policies, ours: dict[str, End]) -> None:
-    prometheus = foreign_pod("monitoring")
+@pytest.mark.parametrize(
+    "prometheus", [foreign_pod("monitoring"), pod_of("monitoring")], ids=["another's", "ours"]
+)
+def test_who_scrapes_gets_to_metrics_alone(
+    policies: Policies, ours: dict[str, End], prometheus: End
+) -> None:
+    ends = {**ours, "longchecks-desk": pod_of("longchecks"), "longcheck": pod_of("longcheck")}
+    ports = (6817, 6819, 6820, *SCRAPED.values(), SOME_PORT)
     found = {
-        (name, port) for name, pod in ours.items() for port in (6817, 6819, 6820, 9341, SOME_PORT)
+        (name, port) for name, pod in ends.items() for port in ports
         if policies.allow(prometheus, pod, port)
     }  # fmt: skip
 
-    assert found == {(EXPORTER, 9341)}
+    assert found == {
+        (EXPORTER, 9341),
+        *((reconciler, 9343) for reconciler in RECONCILER),
+        ("longchecks-desk", 9344),
+    }
 
 
 def test_nobody_scrapes_whom_the_settings_do_not_name(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = record(
         monkeypatch, config(lambda values: values.update(monitoring={"scrape_from": []}))
     )
-    spec = graph.one("network-exporter").inputs["spec"]
+    found = graph.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
+    policies = Policies(tuple(one.inputs["spec"] for one in found))
 
-    assert "ingress" not in spec
-    assert "Ingress" in spec["policyTypes"]
+    for component, port in SCRAPED.items():
+        assert not policies.allow(foreign_pod("monitoring"), pod_of(component), port)
+        assert policies.allow(pod_of("monitoring"), pod_of(component), port)
 
 
 @pytest.mark.parametrize(
@@ -304,4 +323,5 @@ def test_the_guard_is_told_what_the_settings_refuse(graph: Graph) -> None:
 
     assert {*network.METADATA, "10.9.0.0/16"} == set(told["REFUSED_ADDRESSES"])
     assert told["API_SERVER"] == ["kubernetes.default.svc.cluster.local"]
-    assert {"9341", "10250", "10255"} <= set(told["REFUSED_PORTS"])
+    ports = {"9341", "9343", "9344", "10250", "10255"}
+    assert ports <= set(told["REFUSED_PORTS"])

@@ -1,4 +1,4 @@
-"""The table of docs/metrics.md is the catalogue, and the catalogue is what is shown."""
+"""The tables of docs/metrics.md are the catalogues, and the catalogues are what is shown."""
 
 import json
 import os
@@ -8,28 +8,54 @@ from pathlib import Path
 import pytest
 
 from agents.exporter import measure
-from agents.exporter.catalogue import SOURCES, Metric
+from agents.exporter.catalogue import SOURCES
 from agents.exporter.exporter import Exporter
 from agents.exporter.rows import parse
 from agents.exporter.sources import Source
+from agents.longchecks import metrics as longchecks
+from agents.metrics import Metric
+from agents.reconciler import metrics as reconciler
 from agents.slurm import Statistics
 from tests.unit.agents.exporter.recordings import RECORDED, tables
 from tests.unit.agents.exporter.test_rows import node_line
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
-METRICS = [(source, metric) for source, metrics in SOURCES.items() for metric in metrics]
+EXPORTED = [(source, metric) for source, metrics in SOURCES.items() for metric in metrics]
+METRICS = [*(metric for _, metric in EXPORTED), *reconciler.METRICS, *longchecks.METRICS]
 GPUS = node_line("gpu:h100:8", "gpu:h100:1", "cpu=8,mem=64G,gres/gpu=8")
 
 
-def test_the_table_is_the_catalogue() -> None:
-    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `")]
+def row(metric: Metric, *more: str) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return (
+        " | ".join(
+            (
+                f"| `{metric.name}`",
+                metric.type,
+                labels or "–",
+                metric.means,
+                metric.unit or "–",
+                *more,
+            )
+        )
+        + " |"
+    )
 
-    assert rows == [
-        f"| `{metric.name}` | {metric.type} | "
-        f"{', '.join(f'`{label}`' for label in metric.labels) or '–'} | {metric.means} | "
-        f"{metric.unit or '–'} | {source} |"
-        for source, metric in METRICS
-    ]
+
+def test_the_tables_are_the_catalogues() -> None:
+    tables: dict[str, list[str]] = {}
+    heading = ""
+    for line in DOCUMENT.read_text().splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        if line.startswith("| `"):
+            tables.setdefault(heading, []).append(line)
+
+    assert tables == {
+        "All metrics": [row(metric, source) for source, metric in EXPORTED],
+        "Of the reconciler": list(map(row, reconciler.METRICS)),
+        "Of long checks": list(map(row, longchecks.METRICS)),
+    }
 
 
 def test_the_catalogue_is_what_is_shown() -> None:
@@ -56,7 +82,7 @@ def test_the_catalogue_is_what_is_shown() -> None:
     assert own == {metric.name for metric in SOURCES["exporter"]}
 
 
-@pytest.mark.parametrize("metric", [metric for _, metric in METRICS], ids=lambda one: one.name)
+@pytest.mark.parametrize("metric", METRICS, ids=lambda one: one.name)
 def test_names_are_by_the_conventions(metric: Metric) -> None:
     """https://prometheus.io/docs/practices/naming/"""
     assert re.fullmatch(r"slurm(stack)?_[a-z0-9_]+", metric.name)
@@ -68,5 +94,5 @@ def test_names_are_by_the_conventions(metric: Metric) -> None:
 
 
 def test_no_metric_is_there_twice() -> None:
-    names = [metric.name for _, metric in METRICS]
+    names = [metric.name for metric in METRICS]
     assert len(names) == len(set(names))
