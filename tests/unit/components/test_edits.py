@@ -98,11 +98,17 @@ JOBS = {
     *("accounts-apply", "config-check", "controller-config-in-force"),
     *("jail-homes", "jail-populate", AFTER_DEPLOY),
 }
+SERVER, MACHINES = "monitoring-server", "machines-exporter"
+WATCH = {
+    *(SERVER, "monitoring-service", "monitoring-config", "monitoring-data"),
+    *("monitoring-account", "monitoring-role", "monitoring-rights", MACHINES),
+}
+"""Prometheus with all that it has, and node exporters."""
 NEW_IMAGES = does(
     rolled={
         *("controller-slurmctld", "controller-placeholder-pod", "login-sshd", *NODESETS),
         *("rest-slurmrestd", "reconciler-agent", "accounting-slurmdbd", "database-mariadb"),
-        EXPORTER,
+        *(EXPORTER, MACHINES, SERVER),
     },
     updated={"backup-dump"},
     replaced=JOBS,
@@ -899,14 +905,14 @@ EDITS = [
     Edit(
         "Slurm is read more often",
         exporter(interval=15),
-        does(rolled={EXPORTER}),
+        does(rolled={EXPORTER, SERVER}, updated={"monitoring-config"}),
     ),
     Edit("more users have series of their own", exporter(top=100), does(rolled={EXPORTER})),
     Edit("no job is to be shown on its nodes", exporter(jobs=0), does(rolled={EXPORTER})),
     Edit(
         "there are to be no metrics",
-        exporter(enabled=False),
-        does(deleted={EXPORTER, "exporter-service"}),
+        top(monitoring={"kind": "none", "exporter": {"enabled": False}}),
+        does(deleted={EXPORTER, "exporter-service"} | WATCH),
     ),
     Edit(
         "a Prometheus of another namespace is to scrape",
