@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from agents.drains import Evidence
+from components import conventions as c
 from tests.conftest import Deployed
 from tests.e2e.cluster import Cluster, eventually, local_cluster, write_stack
 from tests.unit.agents.checks.recordings import recorded
+from tests.unit.agents.exporter.recordings import Series, series
 
 INTERVAL = 10
 """Seconds between two looks of a node."""
@@ -117,6 +119,14 @@ class Node:
 def operator(cluster: Cluster, *command: str) -> str:
     """What a command of Slurm's prints to an operator."""
     return cluster.in_pod(cluster.controller(), "slurmctld", *command)
+
+
+def scraped(cluster: Cluster, component: str) -> Series:
+    """The metrics that a component shows, asked for inside its pod; none while it does not."""
+    url = f"http://127.0.0.1:{c.SCRAPED[component]}/metrics"
+    ask = f"import urllib.request as u; print(u.urlopen('{url}', timeout=10).read().decode())"
+    command = ("exec", f"deploy/{component}", "--", "python3", "-c", ask)
+    return series(cluster.kubectl(*command, check=False).encode())
 
 
 @pytest.fixture(scope="package")
