@@ -218,7 +218,7 @@ def steps_of(cause: str, wanted: Wanted) -> tuple[Step, ...]:
 
 def taken(memory: Memory, wanted: Wanted) -> dict[Key, Step]:
     """The step that was tried last against each cause; looking again is none."""
-    found = {}
+    found: dict[Key, Step] = {}
     for (node, cause), one in memory.items():
         tried = steps_of(cause, wanted)[: one.rung + one.done]
         if steps := [step for step in tried if step != "recheck"]:

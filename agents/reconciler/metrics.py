@@ -74,8 +74,8 @@ def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
 class Passes(Collector):
     """What is scraped: made once by each pass, when it is over, however often it is asked for."""
 
-    steps: Mapping[Key, int]
-    """How often each step was taken with each node, which goes on counting."""
+    steps: Mapping[tuple[str, str], int]
+    """How often each step was taken, by node and step; it goes on counting."""
     clock: Callable[[], float]
     """Unix time."""
 

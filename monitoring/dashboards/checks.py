@@ -14,13 +14,14 @@ _AGE = "(time() - max by (check, node) (slurmstack_longcheck_timestamp_seconds))
 
 def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
     """A check's values, that hold until the next measurement, and the lowest limit of any node."""
+    of_check = f'{{check="{check}"}}'
     return graph(
         title,
         f"{about} Of nodes of several kinds, the limit drawn is the lowest; the table has each "
         "node's own.",
         unit,
-        Query(f'max by (node) (slurmstack_longcheck_value{{check="{check}"}})', "{{node}}"),
-        Query(f'min(slurmstack_longcheck_minimum{{check="{check}"}})', "limit"),
+        Query(f"max by (node) (slurmstack_longcheck_value{of_check})", "{{node}}"),
+        Query(f"min({queries.limit(of_check)})", "limit"),
         none="not measured",
         stepped=True,
         dashed=["limit"],
@@ -125,7 +126,7 @@ DASHBOARD = board(
         f"{_USUALLY}. One that falls slowly below its usual value ages; a bad one is drained.",
         ["check", "node"],
         Column("max by (check, node) (slurmstack_longcheck_value)", "Value"),
-        Column("max by (check, node) (slurmstack_longcheck_minimum)", "Limit"),
+        Column(f"max by (check, node) ({queries.limit()})", "Limit"),
         Column(
             "max by (check, node) (slurmstack_longcheck_value)"
             " / (max by (check, node)"

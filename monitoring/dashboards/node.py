@@ -196,7 +196,7 @@ DASHBOARD = board(
         "bad is drained by it; docs/health-long.md says how it is measured again.",
         ["check"],
         Column(f"max by (check) (slurmstack_longcheck_value{_SELF})", "Value"),
-        Column(f"max by (check) (slurmstack_longcheck_minimum{_SELF})", "Limit"),
+        Column(f"max by (check) ({queries.limit(_SELF)})", "Limit"),
         Column(f"min by (check) (slurmstack_longcheck_good{_SELF})", "Verdict", words=GOOD_BAD),
         Column(
             f"1000 * max by (check) (slurmstack_longcheck_timestamp_seconds{_SELF})",

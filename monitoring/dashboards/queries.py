@@ -166,3 +166,8 @@ MTBF = (
     f"[$__range:{BACK_AFTER}]) / {FAILURES}"
 )
 """Seconds that nodes were in service, by the failures; no series where there was none."""
+
+
+def limit(selector: str = "") -> str:
+    """A long check's limit, which is the least or the most that is good."""
+    return f"slurmstack_longcheck_minimum{selector} or slurmstack_longcheck_maximum{selector}"

@@ -21,26 +21,6 @@ UIDS = [
 ]
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 FROM_ELSEWHERE = {
-    # The exporter's, of nodes' machines, of jobs and of the jail
-    "slurm_node_info": "node machine",
-    "slurm_job_node": "job_id node partition user account",
-    "slurmstack_jail_size_bytes": "",
-    "slurmstack_jail_available_bytes": "",
-    "slurmstack_jail_files": "",
-    "slurmstack_jail_files_free": "",
-    # The reconciler's
-    "slurmstack_reconciler_passes_total": "result",
-    "slurmstack_reconciler_last_pass_timestamp_seconds": "",
-    "slurmstack_nodes_wanted": "",
-    "slurmstack_nodes_in_service": "",
-    "slurmstack_findings": "finding",
-    "slurmstack_node_finding": "node finding step",
-    "slurmstack_steps_total": "node step",
-    # Long checks'
-    "slurmstack_longcheck_value": "check node",
-    "slurmstack_longcheck_timestamp_seconds": "check node",
-    "slurmstack_longcheck_good": "check node",
-    "slurmstack_longcheck_minimum": "check node",
     # node exporter's
     "node_cpu_seconds_total": "machine cpu mode",
     "node_memory_MemAvailable_bytes": "machine",
