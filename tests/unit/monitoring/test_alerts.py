@@ -45,9 +45,10 @@ def file_name(alert: str) -> str:
     return re.sub(r"(?<=.)(?=[A-Z])", "-", alert).lower() + ".md"
 
 
-# Of an expression, what is no name of a metric: strings, labels, ranges, and lists of labels.
+_STRING = re.compile(r'"[^"]*"')
+# Of the rest of an expression, what is no name of a metric: labels, ranges, and lists of labels.
 _NO_NAMES = re.compile(
-    r'"[^"]*"|\{[^}]*\}|\[[^]]*\]'
+    r"\{[^}]*\}|\[[^]]*\]"
     r"|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)|\boffset\s+\w+"
 )
 _NAME = re.compile(r"(?<![\w:])[A-Za-z_:][\w:]*(?!\s*\(|[\w:])")
@@ -55,8 +56,7 @@ _NAME = re.compile(r"(?<![\w:])[A-Za-z_:][\w:]*(?!\s*\(|[\w:])")
 
 def metrics(expression: str) -> set[str]:
     """Names of the metrics that an expression of PromQL asks for."""
-    without_strings = re.sub(r'"[^"]*"', "", expression)
-    found = _NAME.findall(_NO_NAMES.sub(" ", without_strings))
+    found = _NAME.findall(_NO_NAMES.sub(" ", _STRING.sub("", expression)))
     return set(found) - {"and", "or", "unless", "bool"}
 
 
