@@ -40,6 +40,7 @@ POLICIES = {
             "database",
             "default",
             "exporter",
+            "grafana",
             "login",
             "longcheck",
             "longchecks",
@@ -75,7 +76,13 @@ def and_conf(effect: Effect) -> Effect:
 
 
 def both(one: Effect, other: Effect) -> Effect:
-    return replace(one, updated=one.updated | other.updated, replaced=one.replaced | other.replaced)
+    """What two edits do together."""
+    return replace(
+        one,
+        updated=one.updated | other.updated,
+        rolled=one.rolled | other.rolled,
+        replaced=one.replaced | other.replaced,
+    )
 
 
 NOTHING = does()
@@ -108,9 +115,9 @@ NEW_IMAGES = does(
     rolled={
         *("controller-slurmctld", "controller-placeholder-pod", "login-sshd", *NODESETS),
         *("rest-slurmrestd", "reconciler-agent", "accounting-slurmdbd", "database-mariadb"),
-        *(EXPORTER, MACHINES, SERVER),
+        *(EXPORTER, SERVER),
     },
-    updated={"backup-dump"},
+    updated={"backup-dump", MACHINES},
     replaced=JOBS,
 )
 AFTER_THE_CONTROLLER = {
@@ -151,6 +158,7 @@ EVERYTHING_IN_THE_NAMESPACE = {
     *("config-candidate", "config-scripts", "controller-config", *JOBS, *AFTER_THE_CONTROLLER),
     *POLICIES,
     *("nodeset-big-isolation", "nodeset-cpu-isolation"),
+    *WATCH,
 }
 
 
@@ -863,7 +871,13 @@ EDITS = [
     Edit(
         "memory is to be measured every night",
         long_check(),
-        and_conf(both(replace(ASSOCIATIONS, created=LONG_CHECKS), NOTHING)),
+        and_conf(
+            both(
+                replace(ASSOCIATIONS, created=LONG_CHECKS),
+                # They are to be scraped.
+                does(rolled={SERVER}, updated={"monitoring-config"}),
+            )
+        ),
     ),
     Edit(
         "memory is to be measured at another time",
@@ -886,7 +900,12 @@ EDITS = [
     Edit(
         "memory is to be measured no more, and the series would go",
         top(long_checks={}),
-        and_conf(replace(ASSOCIATIONS, refused=frozenset({"longchecks-volume"}))),
+        and_conf(
+            both(
+                replace(ASSOCIATIONS, refused=frozenset({"longchecks-volume"})),
+                does(rolled={SERVER}, updated={"monitoring-config"}),
+            )
+        ),
         given=long_check(),
     ),
     # --- Who may talk to whom
@@ -910,9 +929,27 @@ EDITS = [
     Edit("more users have series of their own", exporter(top=100), does(rolled={EXPORTER})),
     Edit("no job is to be shown on its nodes", exporter(jobs=0), does(rolled={EXPORTER})),
     Edit(
-        "there are to be no metrics",
+        "there are to be no metrics, and those on record would go",
+        top(monitoring={"kind": "none", "exporter": {"enabled": False}}),
+        does(refused={"monitoring-data"}),
+        moves_data=True,
+    ),
+    Edit(
+        "there are to be no metrics, and those on record may go",
         top(monitoring={"kind": "none", "exporter": {"enabled": False}}),
         does(deleted={EXPORTER, "exporter-service"} | WATCH),
+        given=UNPROTECTED,
+        moves_data=True,
+    ),
+    Edit(
+        "metrics are to be kept for longer",
+        top(monitoring={"bundled": {"retention": 90}}),
+        does(rolled={SERVER}),
+    ),
+    Edit(
+        "alerts are to be told to somebody",
+        top(monitoring={"bundled": {"webhook": "https://hooks.example.org/hpc"}}),
+        does(rolled={SERVER}, updated={"monitoring-config", "network-monitoring"}),
     ),
     Edit(
         "a Prometheus of another namespace is to scrape",
@@ -947,7 +984,10 @@ EDITS = [
     Edit(
         "the cluster gets another name",
         top(cluster_name="other"),
-        both(and_conf(replace(SLURMDBD, updated=SLURMDBD.updated | DUMP.updated)), ASSOCIATIONS),
+        both(
+            and_conf(replace(SLURMDBD, updated=SLURMDBD.updated | DUMP.updated)),
+            both(ASSOCIATIONS, does(rolled={SERVER}, updated={"monitoring-config"})),
+        ),
     ),
     Edit(
         "the namespace is to be another",

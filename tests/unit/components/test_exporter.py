@@ -126,7 +126,7 @@ def test_it_is_asked_whether_it_is_ready_and_alive(default: Graph) -> None:
 
 
 def test_there_is_none_where_the_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = graph(monkeypatch, monitoring={"exporter": {"enabled": False}})
+    found = graph(monkeypatch, monitoring={"kind": "none", "exporter": {"enabled": False}})
 
     assert not [one for one in found.resources if one.name.startswith("exporter")]
 

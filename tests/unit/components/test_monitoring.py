@@ -93,7 +93,9 @@ def test_the_volume_is_protected_as_all_data_is(
 
 def test_every_source_of_metrics_is_scraped_where_its_service_is(default: Graph) -> None:
     services = {
-        one.inputs["metadata"]["name"]: {port["port"] for port in one.inputs["spec"]["ports"]}
+        one.inputs["metadata"]["name"]: {
+            port["port"] for port in one.inputs["spec"].get("ports", ())
+        }
         for one in default.of_type("kubernetes:core/v1:Service")
     }
     for job in ("slurm", "reconciler"):
@@ -147,7 +149,7 @@ def test_each_read_is_seen_and_no_series_falls_silent_between_two(
 
 def test_alerts_are_told_apart_by_cluster(default: Graph) -> None:
     document = read(default, "prometheus.yml")
-    assert document["global"]["external_labels"] == {"cluster": "full"}
+    assert document["global"]["external_labels"] == {"cluster": "test"}
     assert document["rule_files"] == ["/etc/slurmstack/monitoring/*.yaml"]
 
 
