@@ -12,10 +12,10 @@ APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-reco
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview images check test e2e containers bench lock schema clean
+.PHONY: help up stop down status ssh preview images check test e2e containers bench lock schema dashboards clean
 
 help:  ## List these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: .venv/ready  ## Bring the stack up: cluster, images, Slurm (STACK=dev, ENGINE=pulumi|embedded)
 	@$(PY) -m local up --stack $(STACK)
@@ -71,6 +71,9 @@ lock: .venv/ready  ## Pin the requirements again, with hashes
 
 schema: .venv/ready  ## Write the JSON Schema of the stack files
 	@$(PY) -m components.settings
+
+dashboards: .venv/ready  ## Write the dashboards' JSON
+	@$(PY) -m monitoring.dashboards
 
 clean:  ## Remove the environment and every cache (after `make down`)
 	rm -rf .venv .local/cache .local/bin

@@ -14,6 +14,11 @@ _DEADLINE = 11 * 3600
 """Seconds after which a run is given up."""
 _FINAL = (2, 3, 4)
 """Exit codes of agents/longchecks with which another attempt would end as well."""
+_DESK: pods.Spec = {
+    "args": ["agents.longchecks", "serve"],
+    "ports": pods.metrics_port(c.LONG_CHECKS),
+}
+"""What the pod that people look from does until they come."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class LongChecksArgs:
 
 class LongChecks(pulumi.ComponentResource):
     """A CronJob for each check, the volume with the time series, and a pod to look at it from.
+
+    Meanwhile that pod shows the newest values as metrics.
 
     The volume may be one that only one Kubernetes node at a time has: all that mount it are where
     that pod is.
@@ -61,7 +68,7 @@ class LongChecks(pulumi.ComponentResource):
             pods.claim_volume("jail", args.jail_claim, read_only=True),
             pods.secret_volume("jwt", args.jwt_secret),
         ]
-        k8s.apps.v1.Deployment(
+        desk = k8s.apps.v1.Deployment(
             f"{name}-desk",
             metadata={"name": c.LONG_CHECKS, "namespace": args.namespace},
             spec={
@@ -70,15 +77,12 @@ class LongChecks(pulumi.ComponentResource):
                 "selector": {"matchLabels": pods.labels(c.LONG_CHECKS)},
                 "template": {
                     "metadata": {"labels": pods.labels(c.LONG_CHECKS)},
-                    "spec": {
-                        **_pod(args, volumes, {"command": ["sleep", "infinity"]}),
-                        # sleep has nothing to finish.
-                        "terminationGracePeriodSeconds": 1,
-                    },
+                    "spec": _pod(args, volumes, _DESK),
                 },
             },
             opts=child,
         )
+        pods.metrics_service(f"{name}-service", c.LONG_CHECKS, args.namespace, desk, child)
         for check in args.settings.checks:
             k8s.batch.v1.CronJob(
                 f"{name}-{check.name}",
@@ -125,6 +129,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
         "LONG_CHECKS": f"{c.LONG_CHECKS_ETC}/{c.LONG_CHECKS_FILE}",
         "SERIES": c.LONG_CHECKS_DATA,
         "OUTPUTS": f"{c.JAIL}{c.CHECKS_LOGS}",
+        "PORT": str(c.LONG_CHECKS_PORT),
     }
     container = {
         "name": "longchecks",

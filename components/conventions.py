@@ -38,6 +38,11 @@ LONG_CHECKS: Final = "longchecks"
 LONG_CHECK: Final = "longcheck"
 """What runs one, and the first part of its CronJob's name."""
 LOGIN: Final = "login"
+MONITORING: Final = "monitoring"
+"""The pod of Prometheus and Alertmanager."""
+MACHINES: Final = "machines"
+"""Node exporters, one on each Kubernetes node."""
+GRAFANA: Final = "grafana"
 HOSTS: Final = "hosts"
 """Headless Service below which every pod of Slurm is known by its host name."""
 CLUSTER_DOMAIN: Final = "cluster.local"
@@ -51,7 +56,11 @@ AUTH_SECRET: Final = "auth-key"
 ARCHIVE_CLAIM: Final = "accounting-archive"
 DATABASE_CLAIM: Final = "database"
 DATABASE_SECRET: Final = "database-password"
+GRAFANA_CONFIG: Final = "grafana"
+GRAFANA_SECRET: Final = "grafana-admin"
 JWT_SECRET: Final = "jwt-key"
+MONITORING_CLAIM: Final = "monitoring"
+MONITORING_CONFIG: Final = "monitoring"
 NODESETS_CONFIG: Final = "nodesets"
 MEMORY_CONFIG: Final = "reconciler-memory"
 """What the reconciler remembers of repairs."""
@@ -86,7 +95,9 @@ RESERVED_NAMES: Final = frozenset(
         RECONCILER,
         REBOOTER,
         LONG_CHECKS,
-        "monitoring",
+        MONITORING,
+        MACHINES,
+        GRAFANA,
     }
 )
 """Names of the other workloads: a nodeset called so would collide with them."""
@@ -101,6 +112,19 @@ SLURMD_PORT: Final = 6818
 SLURMDBD_PORT: Final = 6819
 REST_PORT: Final = 6820
 EXPORTER_PORT: Final = 9341
+NODE_EXPORTER_PORT: Final = 9342
+"""Of the machine itself, where 9100 may be somebody else's node exporter."""
+RECONCILER_PORT: Final = 9343
+LONG_CHECKS_PORT: Final = 9344
+SCRAPED: Final[Mapping[str, int]] = {
+    EXPORTER: EXPORTER_PORT,
+    LONG_CHECKS: LONG_CHECKS_PORT,
+    RECONCILER: RECONCILER_PORT,
+}
+"""The port of metrics of each component that has any."""
+PROMETHEUS_PORT: Final = 9345
+ALERTMANAGER_PORT: Final = 9346
+GRAFANA_PORT: Final = 9347
 MARIADB_PORT: Final = 3306
 SSH_PORT: Final = 22
 SSHD_PORT: Final = 2222
@@ -120,6 +144,8 @@ CHECKS_ID: Final = 64034
 """User and group id of `CHECKS_USER` in every image but those of databases."""
 EXPORTER_ID: Final = 64035
 """User and group id of the exporter, which no image has a name for."""
+MONITORING_ID: Final = 64036
+"""User and group id of Prometheus, Alertmanager and Grafana, which no image has a name for."""
 CHECKS_USER: Final = "slurmstack-checks"
 """Whose the jobs of long checks are: a user, the group and the account of that one alone."""
 CHECKS_PARTITION: Final = "slurmstack-checks"

@@ -1,4 +1,4 @@
-"""Slurm's state as metrics for Prometheus; see agents/exporter."""
+"""Slurm's state, and the jail's, as metrics for Prometheus; see agents/exporter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +29,8 @@ class ExporterArgs:
     """ConfigMap with passwd and group."""
     config: pulumi.Input[str]
     """ConfigMap with Slurm's configuration files."""
+    jail_claim: pulumi.Input[str]
+    """The jail, of which it tells how full it is."""
     daemons: Sequence[pulumi.Input[pods.Spec]]
     """slurmctld in /etc/hosts."""
     private_data: Sequence[str]
@@ -62,19 +64,7 @@ class Exporter(pulumi.ComponentResource):
             },
             opts=child,
         )
-        k8s.core.v1.Service(
-            f"{name}-service",
-            metadata={
-                "name": c.EXPORTER,
-                "namespace": args.namespace,
-                "labels": pods.labels(c.EXPORTER),
-            },
-            spec={
-                "selector": deployment.spec.selector.match_labels,
-                "ports": pods.service_port("metrics", c.EXPORTER_PORT),
-            },
-            opts=child,
-        )
+        pods.metrics_service(f"{name}-service", c.EXPORTER, args.namespace, deployment, child)
         self.register_outputs({})
 
 
@@ -97,19 +87,22 @@ def _pod(args: ExporterArgs) -> pods.Spec:
                 "env": [
                     {"name": "INTERVAL", "value": str(args.settings.interval)},
                     {"name": "TOP", "value": str(args.settings.top)},
+                    {"name": "JOBS", "value": str(args.settings.jobs)},
+                    {"name": "JAIL", "value": c.JAIL},
                     {"name": "PORT", "value": str(c.EXPORTER_PORT)},
                 ],
                 **pods.security(
                     user=c.SLURM_ID if _HIDES & {*args.private_data} else c.EXPORTER_ID
                 ),
                 **pods.requests("20m", "64Mi"),
-                "ports": [{"name": "metrics", "containerPort": c.EXPORTER_PORT}],
+                "ports": pods.metrics_port(c.EXPORTER),
                 "readinessProbe": {**_probe("/ready"), "periodSeconds": 5},
                 "livenessProbe": {**_probe("/alive"), "periodSeconds": 30},
                 "volumeMounts": [
                     config,
                     *args.auth.client_mounts(),
                     *args.people.mounts(""),
+                    pods.mount("jail", c.JAIL, read_only=True),
                     pods.users_mount(),
                 ],
             }
@@ -117,6 +110,7 @@ def _pod(args: ExporterArgs) -> pods.Spec:
         "volumes": [
             *args.auth.volumes(),
             *args.people.volumes(),
+            pods.claim_volume("jail", args.jail_claim, read_only=True),
             pods.config_volume("config", args.config),
             pods.users_volume(args.accounts),
         ],

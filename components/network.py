@@ -30,7 +30,11 @@ _GUARDED_PORTS = (
     6443,  # Kubernetes' API, where a machine of the cluster itself serves it
     10250,  # kubelet
     10255,  # kubelet, read-only
-    c.EXPORTER_PORT,  # tells of all users' jobs
+    *c.SCRAPED.values(),  # metrics, which tell of all users' jobs
+    c.NODE_EXPORTER_PORT,
+    c.PROMETHEUS_PORT,
+    c.ALERTMANAGER_PORT,
+    c.GRAFANA_PORT,
 )
 """TCP ports that users reach nowhere: whose addresses are not known beforehand."""
 _API_PORTS = (443, 6443)
@@ -67,6 +71,8 @@ FLOWS = (
     # slurmdbd tells slurmctld when somebody changes an account.
     Flow((c.ACCOUNTING,), (c.CONTROLLER,), c.SLURMCTLD_PORT),
     Flow((c.ACCOUNTING, c.BACKUP), (c.DATABASE,), c.MARIADB_PORT),
+    *(Flow((c.MONITORING,), (component,), port) for component, port in c.SCRAPED.items()),
+    Flow((c.GRAFANA,), (c.MONITORING,), c.PROMETHEUS_PORT),
 )
 """All that goes from pod to pod. What is not here is refused, both where it leaves and arrives."""
 
@@ -81,12 +87,14 @@ def policies(
     store: tuple[int, ...] = (),
     restores: bool = False,
     scrapers: tuple[str, ...] = (),
+    watched: tuple[int, ...] = (),
 ) -> dict[str, pods.Spec]:
     """Specs of NetworkPolicies by name; users reach the world but for metadata and `refuse`.
 
     `directory`, `database` and `store` are the TCP ports at which a directory of users, a database
     that is not ours, and a store of its dumps are asked, wherever they are; the last by slurmdbd's
-    pod too where it `restores`. Pods of the namespaces `scrapers` may ask the exporter.
+    pod too where it `restores`. Pods of the namespaces `scrapers` may scrape; our own Prometheus
+    and Alertmanager ask, and tell, whoever is at the TCP ports `watched`.
 
     The one called `default` is of all our pods and allows nothing: whom no other concerns, as the
     Jobs that fill the jail, has no network.
@@ -96,6 +104,7 @@ def policies(
     asked[c.ACCOUNTING] += [*database, *(store if restores else ())]
     asked[c.BACKUP] = [*database, *store]
     asked |= {component: list(_API_PORTS) for component in (c.RECONCILER, c.REBOOTER)}
+    asked[c.MONITORING] = [*_API_PORTS, *watched]
     chosen = {
         name: _policy(name, refuse, asked.get(name, []), scrapers) for name in sorted(components)
     }
@@ -121,8 +130,8 @@ def _policy(
         egress.append({"ports": [{"protocol": "TCP", "port": port} for port in outside]})
     if component == c.LOGIN:
         ingress.append(_tcp(c.SSHD_PORT))
-    if component == c.EXPORTER and scrapers:
-        ingress.append({"from": _namespaces(scrapers), **_tcp(c.EXPORTER_PORT)})
+    if component in c.SCRAPED and scrapers:
+        ingress.append({"from": _namespaces(scrapers), **_tcp(c.SCRAPED[component])})
     return _spec(pods.selector(component), ingress, egress)
 
 

@@ -220,6 +220,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         "env": [
             *_environment(args),
             *args.auth.daemon_environment(),
+            {"name": "MACHINE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
             {"name": "SLURMSTACK_SCRATCH", "value": c.WORKER_SCRATCH},

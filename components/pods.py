@@ -143,6 +143,37 @@ def service_port(name: str, port: int) -> list[Spec]:
     return [{"name": name, "port": port, "targetPort": port}]
 
 
+# --- Metrics -------------------------------------------------------------------------------------
+
+_METRICS = "metrics"
+
+
+def metrics_port(component: str) -> list[Spec]:
+    """The port of a container that is scraped."""
+    return [{"name": _METRICS, "containerPort": c.SCRAPED[component]}]
+
+
+def metrics_service(
+    resource_name: str,
+    component: str,
+    namespace: pulumi.Input[str],
+    deployment: k8s.apps.v1.Deployment,
+    opts: pulumi.ResourceOptions,
+) -> k8s.core.v1.Service:
+    """The Service at which a component is scraped.
+
+    It goes by the port's name: pods of the component that have none, as those of a Job, are not
+    behind it.
+    """
+    port = {"name": _METRICS, "port": c.SCRAPED[component], "targetPort": _METRICS}
+    return k8s.core.v1.Service(
+        resource_name,
+        metadata={"name": component, "namespace": namespace, "labels": labels(component)},
+        spec={"selector": deployment.spec.selector.match_labels, "ports": [port]},
+        opts=opts,
+    )
+
+
 # --- Volumes -------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
-from components import pods
+from components import pods, rights
 from components.settings import Reconciler as ReconcilerSettings
 
 _LAST_LOOK = 120
@@ -57,9 +57,11 @@ class Reconciler(pulumi.ComponentResource):
             metadata={"name": c.MEMORY_CONFIG, "namespace": args.namespace},
             opts=child,
         )
-        account = _account(name, c.RECONCILER, args.namespace, child)
-        cluster_rules = _cluster_rules(args.settings)
-        rights = _grant(name, account, args.namespace, _rules(), cluster_rules, child)
+        account = rights.account(name, c.RECONCILER, args.namespace, child)
+        granted = [
+            rights.grant(name, account, args.namespace, _rules(), child),
+            rights.grant_everywhere(name, account, _cluster_rules(args.settings), child),
+        ]
         config = wanted.metadata.name
         agent = k8s.apps.v1.Deployment(
             f"{name}-agent",
@@ -71,11 +73,14 @@ class Reconciler(pulumi.ComponentResource):
                 "selector": {"matchLabels": pods.labels(c.RECONCILER)},
                 "template": {
                     "metadata": {"labels": pods.labels(c.RECONCILER)},
-                    "spec": _pod(args, account, config, f"apps/v1 Deployment {c.RECONCILER}"),
+                    "spec": _pod(
+                        args, account, config, f"apps/v1 Deployment {c.RECONCILER}", scraped=True
+                    ),
                 },
             },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*rights, memory]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*granted, memory]),
         )
+        pods.metrics_service(f"{name}-service", c.RECONCILER, args.namespace, agent, child)
         after_deploy = k8s.batch.v1.Job(
             f"{name}-after-deploy",
             # Its name is fixed: its own pod may annotate this Job, and no other.
@@ -106,29 +111,32 @@ class Reconciler(pulumi.ComponentResource):
 
 def _pod(
     args: ReconcilerArgs,
-    account: pulumi.Input[str],
+    account: rights.Account,
     config: pulumi.Input[str],
     owner: str,
     *options: str,
+    scraped: bool = False,
 ) -> pods.Spec:
+    environment = {
+        "REST_URL": args.rest_url,
+        "JWT_KEY": c.JWT_KEY,
+        "WANTED": f"{c.NODESETS}/{c.NODES_FILE}",
+        "NAMESPACE": args.namespace,
+        "MEMORY": c.MEMORY_CONFIG,
+        "OWNER": owner,
+        **({"PORT": str(c.RECONCILER_PORT)} if scraped else {}),
+    }
     return {
         **pods.pod_defaults(args.images),
-        "serviceAccountName": account,
-        "automountServiceAccountToken": True,
+        **rights.token(account),
         "securityContext": {"fsGroup": c.SLURM_ID},
         "containers": [
             {
                 "name": "reconciler",
                 **pods.image("agents", args.images),
                 "args": ["agents.reconciler", *options],
-                "env": [
-                    {"name": "REST_URL", "value": args.rest_url},
-                    {"name": "JWT_KEY", "value": c.JWT_KEY},
-                    {"name": "WANTED", "value": f"{c.NODESETS}/{c.NODES_FILE}"},
-                    {"name": "NAMESPACE", "value": args.namespace},
-                    {"name": "MEMORY", "value": c.MEMORY_CONFIG},
-                    {"name": "OWNER", "value": owner},
-                ],
+                "env": [{"name": name, "value": value} for name, value in environment.items()],
+                **({"ports": pods.metrics_port(c.RECONCILER)} if scraped else {}),
                 **pods.security(user=c.SLURM_ID),
                 **pods.requests("10m", "64Mi"),
                 # Why it could not look, to who waits for the Job.
@@ -152,7 +160,7 @@ def _deadline(settings: ReconcilerSettings) -> int:
 
 
 def _after_deploy(
-    args: ReconcilerArgs, account: pulumi.Input[str], config: pulumi.Input[str]
+    args: ReconcilerArgs, account: rights.Account, config: pulumi.Input[str]
 ) -> pods.Spec:
     marks = pulumi.Output.all(args.wanted, *args.marks).apply(
         lambda known: c.checksum({str(index): str(mark) for index, mark in enumerate(known)})
@@ -176,9 +184,9 @@ def _after_deploy(
 
 def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
     name = c.REBOOTER
-    account = _account(name, name, args.namespace, opts)
+    account = rights.account(name, name, args.namespace, opts)
     reads = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
-    _grant(name, account, args.namespace, [], reads, opts)
+    rights.grant_everywhere(name, account, reads, opts)
     k8s.apps.v1.DaemonSet(
         f"{name}-agent",
         metadata={
@@ -193,8 +201,7 @@ def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
                 "metadata": {"labels": pods.labels(name)},
                 "spec": {
                     **pods.pod_defaults(args.images),
-                    "serviceAccountName": account,
-                    "automountServiceAccountToken": True,
+                    **rights.token(account),
                     # reboot(2) is the machine's only for processes of the machine.
                     "hostPID": True,
                     # Where there is something to reboot for, there are taints.
@@ -253,55 +260,3 @@ def _cluster_rules(settings: ReconcilerSettings) -> list[pods.Spec]:
         {"apiGroups": [""], "resources": ["nodes"], "verbs": verbs},
         {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     ]
-
-
-def _account(
-    name: str, account: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
-) -> pulumi.Output[str]:
-    made = k8s.core.v1.ServiceAccount(
-        f"{name}-account",
-        metadata={"name": account, "namespace": namespace},
-        # Whoever else takes the account gets no token unless he asks.
-        automount_service_account_token=False,
-        opts=opts,
-    )
-    known: pulumi.Output[str] = made.metadata.name
-    return known
-
-
-def _grant(
-    name: str,
-    account: pulumi.Input[str],
-    namespace: pulumi.Input[str],
-    rules: list[pods.Spec],
-    cluster_rules: list[pods.Spec],
-    opts: pulumi.ResourceOptions,
-) -> list[pulumi.Resource]:
-    """Binds an account to rights in its namespace, and in the cluster; returns the bindings."""
-    bindings: list[pulumi.Resource] = []
-    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
-    api = "rbac.authorization.k8s.io"
-    if rules:
-        metadata = {"name": name, "namespace": namespace}
-        role = k8s.rbac.v1.Role(f"{name}-role", metadata=metadata, rules=rules, opts=opts)
-        binding = k8s.rbac.v1.RoleBinding(
-            f"{name}-rights",
-            metadata=metadata,
-            role_ref={"apiGroup": api, "kind": "Role", "name": role.metadata.name},
-            subjects=subjects,
-            opts=opts,
-        )
-        bindings.append(binding)
-    # In no namespace: two stacks may be in one cluster.
-    metadata = {"name": pulumi.Output.concat(namespace, "-", name)}
-    cluster_role = k8s.rbac.v1.ClusterRole(
-        f"{name}-cluster-role", metadata=metadata, rules=cluster_rules, opts=opts
-    )
-    binding = k8s.rbac.v1.ClusterRoleBinding(
-        f"{name}-cluster-rights",
-        metadata=metadata,
-        role_ref={"apiGroup": api, "kind": "ClusterRole", "name": cluster_role.metadata.name},
-        subjects=subjects,
-        opts=opts,
-    )
-    return [*bindings, binding]

@@ -22,6 +22,9 @@ from components.exporter import Exporter, ExporterArgs
 from components.jail import Jail, JailArgs
 from components.jwt import JwtKey, JwtKeyArgs
 from components.login import Login, LoginArgs
+from components.machines import Machines, MachinesArgs
+from components.monitoring import Monitoring, MonitoringArgs
+from components.monitoringconf import watched_ports
 from components.nodeset import Nodeset, NodesetArgs
 from components.nodessh import NodeSsh, NodeSshArgs
 from components.reconciler import Reconciler, ReconcilerArgs
@@ -94,6 +97,7 @@ class Slurm(pulumi.ComponentResource):
                 (endpoint_port(dumps.s3.endpoint),) if dumps.s3 else (),
                 dumps.restore is not None,
                 settings.monitoring.scrape_from,
+                watched_ports(settings.monitoring),
             )
             network.Network("network", network.NetworkArgs(self.namespace, policies), child)
         guard = network.guard(settings.network, images, settings.cluster.domain)
@@ -293,11 +297,15 @@ class Slurm(pulumi.ComponentResource):
                     people=known,
                     accounts=users.accounts,
                     config=controller.config,
+                    jail_claim=jail.claim,
                     daemons=(controller.alias,),
                     private_data=settings.slurm.private_data,
                 ),
                 child,
             )
+        if settings.monitoring.kind != "none":
+            Machines("machines", MachinesArgs(self.namespace, images), child)
+            Monitoring("monitoring", MonitoringArgs(self.namespace, settings, images), child)
         reconciler = Reconciler(
             "reconciler",
             ReconcilerArgs(

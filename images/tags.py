@@ -55,6 +55,7 @@ IMAGES: Mapping[str, Image] = {
         Image("directory", parent="base"),
         Image("accounting", parent="base"),
         Image("backup"),
+        Image("monitoring"),
         Image("database"),
         Image("rest", parent="base"),
         Image("guard", parent="base"),

@@ -5,7 +5,8 @@ answer. With --once it reads everything once, prints the metrics, and ends with 
 failed.
 
 It takes its way from the environment: INTERVAL (seconds), TOP (accounts, and users, with series of
-their own), and PORT.
+their own), JOBS (pairs of a job that runs and a node), JAIL (where the jail is mounted; without it,
+nobody looks), and PORT.
 """
 
 import argparse
@@ -18,12 +19,13 @@ from collections.abc import Sequence
 
 from agents.exporter.exporter import Exporter
 from agents.exporter.server import Server
-from agents.exporter.sources import Slurm
+from agents.exporter.sources import Jail, Slurm
 
 PORT = 9341
 """Where Prometheus' wiki of default ports has Slurm."""
 INTERVAL = 30.0
 TOP = 50
+JOBS = 1000
 LONGEST = 5
 """Times the interval from one round to the next; it is two where Slurm does not answer."""
 
@@ -37,10 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--once", action="store_true", help="read once, print, and end")
     options = parser.parse_args(arguments)
     interval = float(os.environ.get("INTERVAL", INTERVAL))
-    slurm = Slurm(int(os.environ.get("TOP", TOP)))
+    slurm = Slurm(int(os.environ.get("TOP", TOP)), int(os.environ.get("JOBS", JOBS)))
+    jail = [Jail(path).source()] if (path := os.environ.get("JAIL")) else []
     if options.once:
-        return _once(Exporter([*slurm.each_time(), *slurm.in_turn()], [], interval))
-    exporter = Exporter(slurm.each_time(), slurm.in_turn(), interval)
+        return _once(Exporter([*slurm.each_time(), *jail, *slurm.in_turn()], [], interval))
+    exporter = Exporter([*slurm.each_time(), *jail], slurm.in_turn(), interval)
     _again_and_again(exporter, int(os.environ.get("PORT", PORT)))
     return 0
 

@@ -3,37 +3,9 @@
 docs/metrics.md has the same as tables; a test holds them together.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric as Family
-
-Labels = str | tuple[str, ...]
-"""Values of a metric's labels; of the only one, itself."""
-
-
-@dataclass(frozen=True)
-class Metric:
-    name: str
-    """As it is scraped; a counter's ends with `_total`."""
-    means: str
-    unit: str
-    labels: tuple[str, ...] = ()
-    type: Literal["counter", "gauge"] = "gauge"
-
-    def family(self, samples: Iterable[tuple[Labels, float]]) -> Family:
-        """The metric with values, in the order that they come in."""
-        kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
-        family = kind(self.name, self.means, labels=self.labels)
-        for labels, value in samples:
-            family.add_metric((labels,) if isinstance(labels, str) else labels, value)
-        return family
-
-    def value(self, value: float) -> Family:
-        """The metric, which has no labels, with its value."""
-        return self.family([((), value)])
+from agents.metrics import Metric
 
 
 def _gauge(name: str, means: str, unit: str, *labels: str) -> Metric:
@@ -51,6 +23,13 @@ NODES_DRAINED = _gauge(
     "slurm_nodes_drained", "Nodes that somebody or something took out of service.", "nodes", "cause"
 )
 NODE_STATE = _gauge("slurm_node_state", "1 for the state that a node is in.", "", "node", "state")
+NODE_INFO = _gauge(
+    "slurm_node_info",
+    "1 for the machine (node of Kubernetes) on which a node's slurmd began; "
+    "nodes that did not say it are left out.",
+    "",
+    *("node", "machine"),
+)
 NODE_CPUS = _gauge("slurm_node_cpus", "CPUs that jobs may have.", "CPUs", "node")
 NODE_CPUS_ALLOCATED = _gauge("slurm_node_cpus_allocated", "CPUs that jobs have.", "CPUs", "node")
 NODE_MEMORY = _gauge("slurm_node_memory_bytes", "Memory that Slurm counts with.", "bytes", "node")
@@ -86,6 +65,12 @@ JOBS = _gauge(
     "slurm_jobs", "Jobs on record in a state; each task of an array is one.", "jobs", "state"
 )
 JOBS_PENDING = _gauge("slurm_jobs_pending", "Jobs that wait, by why.", "jobs", "reason")
+JOB_NODE = _gauge(
+    "slurm_job_node",
+    "1 for each node that a job runs on, of the largest jobs that run.",
+    "",
+    *("job_id", "node", "partition", "user", "account"),
+)
 
 
 def _of(owner: str) -> tuple[Metric, ...]:
@@ -198,9 +183,22 @@ RPC_SECONDS = _counter(
     "slurm_rpc_duration_seconds_total", "Time that the answers took.", "seconds", "type"
 )
 
+# --- The jail ------------------------------------------------------------------------------------
+
+JAIL_SIZE = _gauge("slurmstack_jail_size_bytes", "The jail's file system.", "bytes")
+JAIL_AVAILABLE = _gauge(
+    "slurmstack_jail_available_bytes", "What of it users may still fill.", "bytes"
+)
+JAIL_FILES = _gauge(
+    "slurmstack_jail_files", "Files that it has room for, where it knows a limit.", "files"
+)
+JAIL_FILES_FREE = _gauge(
+    "slurmstack_jail_files_free", "Files that may still be made, where it knows a limit.", "files"
+)
+
 # --- The exporter's own --------------------------------------------------------------------------
 
-UP = _gauge("slurm_up", "1 where all that was asked for last was told, else 0.", "")
+UP = _gauge("slurm_up", "1 where Slurm told all that it was last asked for, else 0.", "")
 READ_UP = _gauge(
     "slurm_exporter_read_up", "1 where the last read of a source was good, else 0.", "", "source"
 )
@@ -223,9 +221,10 @@ INTERVAL = _gauge(
 
 SOURCES: Mapping[str, tuple[Metric, ...]] = {
     "cluster": (
-        *(NODES, NODES_DRAINED, NODE_STATE, NODE_CPUS, NODE_CPUS_ALLOCATED, NODE_MEMORY),
-        *(NODE_MEMORY_ALLOCATED, NODE_MEMORY_FREE, NODE_GPUS, NODE_GPUS_ALLOCATED, NODE_LOAD),
-        *(NODE_DRAINED, NODE_JOBS_FAILED, JOBS, JOBS_PENDING, *ACCOUNTS, *USERS),
+        *(NODES, NODES_DRAINED, NODE_STATE, NODE_INFO, NODE_CPUS, NODE_CPUS_ALLOCATED),
+        *(NODE_MEMORY, NODE_MEMORY_ALLOCATED, NODE_MEMORY_FREE, NODE_GPUS, NODE_GPUS_ALLOCATED),
+        *(NODE_LOAD, NODE_DRAINED, NODE_JOBS_FAILED),
+        *(JOBS, JOBS_PENDING, JOB_NODE, *ACCOUNTS, *USERS),
         *(PARTITION_STATE, PARTITION_NODES, PARTITION_JOBS, PARTITION_WAIT),
         *(*PARTITION_CPUS, *PARTITION_MEMORY, *PARTITION_GPUS),
     ),
@@ -238,6 +237,7 @@ SOURCES: Mapping[str, tuple[Metric, ...]] = {
     ),
     "reservations": (RESERVATION_NODES, RESERVATION_START, RESERVATION_END),
     "licenses": (LICENSES, LICENSES_USED, LICENSES_FREE, LICENSES_RESERVED),
+    "jail": (JAIL_SIZE, JAIL_AVAILABLE, JAIL_FILES, JAIL_FILES_FREE),
     "exporter": (UP, READ_UP, DATA_AGE, READ_SECONDS, READS, READ_FAILURES, INTERVAL),
 }
 """All of them, by what they come from."""

@@ -42,6 +42,7 @@ class _Families(Collector):
 class Record:
     """What reads of a source came to."""
 
+    source: Source
     every: int
     """Intervals between two of them."""
     page: bytes | None = None
@@ -73,8 +74,9 @@ class Exporter:
     )
 
     def __post_init__(self) -> None:
-        self.records = {source.name: Record(1) for source in self.each_time}
-        self.records |= {source.name: Record(len(self.in_turn)) for source in self.in_turn}
+        records = [Record(source, 1) for source in self.each_time]
+        records += [Record(source, len(self.in_turn)) for source in self.in_turn]
+        self.records = {record.source.name: record for record in records}
 
     def read(self) -> None:
         """Reads what is due, within an interval: one that hangs leaves the others little time."""
@@ -121,7 +123,8 @@ class Exporter:
     def _own(self, current: Iterable[str], now: float) -> Iterable[Family]:
         up = {name: name in current for name in self.records}
         asked = {name: record for name, record in self.records.items() if record.reads}
-        yield c.UP.value(bool(asked) and all(up[name] for name in asked))
+        of_slurm = [name for name, record in asked.items() if record.source.is_slurm]
+        yield c.UP.value(bool(of_slurm) and all(up[name] for name in of_slurm))
         yield c.READ_UP.family(up.items())
         yield c.DATA_AGE.family(
             (name, now - record.begun) for name, record in asked.items() if record.begun is not None

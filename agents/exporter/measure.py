@@ -1,15 +1,18 @@
-"""From what Slurm told to metrics. All of it is pure."""
+"""From what was told to metrics. All of it is pure."""
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeVar
 
 from prometheus_client.metrics_core import Metric as Family
 
 from agents.exporter import catalogue as c
 from agents.exporter import naming
-from agents.exporter.rows import Job, License, Node, Reservation, Tables
+from agents.exporter.rows import Job, License, Node, Reservation, Tables, hosts
+from agents.metrics import Metric
 from agents.slurm import Statistics
 
 OTHER = "other"
@@ -21,12 +24,12 @@ K = TypeVar("K", bound=Hashable)
 
 
 def cluster(
-    tables: Tables, now: float, top: int, name_of: Callable[[int], str]
+    tables: Tables, now: float, top: int, pairs: int, name_of: Callable[[int], str]
 ) -> Iterator[Family]:
     """Metrics of nodes, jobs and partitions.
 
-    `top` is how many accounts, and how many users, have series of their own; `name_of` tells a
-    user's name by its id.
+    `top` is how many accounts, and how many users, have series of their own, and `pairs` how many
+    pairs there may be of a job that runs and a node; `name_of` tells a user's name by its id.
     """
     drained = {node.name: naming.cause(node.reason) for node in tables.nodes if is_drained(node)}
     words = {node.name: naming.node_state(node.states) for node in tables.nodes}
@@ -39,9 +42,19 @@ def cluster(
     yield c.JOBS_PENDING.family(
         (reason, queue.reasons[reason]) for reason in naming.PENDING_REASONS
     )
-    yield from _owners(c.ACCOUNTS, queue.accounts, top, naming.label, counts_gpus)
-    yield from _owners(
-        c.USERS, queue.users, top, lambda uid: naming.label(name_of(uid)), counts_gpus
+    accounts = labels_of_largest(queue.accounts, top, naming.label)
+    users = labels_of_largest(queue.users, top, lambda uid: naming.label(name_of(uid)))
+    yield from _owners(c.ACCOUNTS, queue.accounts, accounts, counts_gpus)
+    yield from _owners(c.USERS, queue.users, users, counts_gpus)
+    yield c.JOB_NODE.family(
+        (
+            (
+                *(job.id, node, ",".join(job.partitions)),
+                *(users.get(job.uid, OTHER), accounts.get(job.account, OTHER)),
+            ),
+            1,
+        )
+        for job, node in nodes_of_largest(tables.jobs, pairs)
     )
     yield from _partitions(tables, queue, words, counts_gpus, now)
 
@@ -60,6 +73,7 @@ def _nodes(
     yield c.NODES.family((state, states[state]) for state in naming.NODE_STATES)
     yield c.NODES_DRAINED.family(sorted(({naming.FOREIGN: 0} | causes).items()))
     yield c.NODE_STATE.family((item, 1) for item in words.items())
+    yield c.NODE_INFO.family(((node.name, node.machine), 1) for node in nodes if node.machine)
     yield c.NODE_CPUS.family((node.name, node.cpus) for node in nodes)
     yield c.NODE_CPUS_ALLOCATED.family((node.name, node.cpus_of_jobs) for node in nodes)
     yield c.NODE_MEMORY.family((node.name, node.memory) for node in nodes)
@@ -154,25 +168,38 @@ class Queue:
             self.failed_on[job.node] += job.tasks
 
 
-def largest(loads: Mapping[K, Load], top: int, label: Callable[[K], str]) -> dict[str, Load]:
-    """The `top` largest by their labels, sorted, and the sum of the others as `other`."""
+def labels_of_largest(loads: Mapping[K, Load], top: int, label: Callable[[K], str]) -> dict[K, str]:
+    """What the `top` largest are called; all others are `other`."""
     order = sorted(loads.items(), key=lambda item: (-item[1].size, str(item[0])))
-    shown: defaultdict[str, Load] = defaultdict(Load)
-    for key, load in order[:top]:
-        shown[label(key)].merge(load)
-    for _, load in order[top:]:
-        shown[OTHER].merge(load)
-    return dict(sorted(shown.items()))
+    return {key: label(key) for key, _ in order[:top]}
+
+
+def nodes_of_largest(jobs: Iterable[Job], pairs: int) -> Iterator[tuple[Job, str]]:
+    """Jobs that run with each of their nodes, the jobs with the most CPUs first, then the oldest.
+
+    At most so many pairs: a job of which not all nodes have room is left out.
+    """
+    running = sorted((job for job in jobs if job.nodes), key=lambda job: -job.cpus)
+    for job in running:
+        # No more of them are written out than there is room for.
+        nodes = list(islice(hosts(job.nodes), pairs + 1))
+        if len(nodes) <= pairs:
+            yield from ((job, node) for node in nodes)
+            pairs -= len(nodes)
+        if not pairs:
+            return
 
 
 def _owners(
-    metrics: tuple[c.Metric, ...],
+    metrics: tuple[Metric, ...],
     loads: Mapping[K, Load],
-    top: int,
-    label: Callable[[K], str],
+    labels: Mapping[K, str],
     counts_gpus: bool,
 ) -> Iterator[Family]:
-    shown = largest(loads, top, label)
+    sums: defaultdict[str, Load] = defaultdict(Load)
+    for key, load in loads.items():
+        sums[labels.get(key, OTHER)].merge(load)
+    shown = dict(sorted(sums.items()))
     jobs, cpus_allocated, cpus_requested, gpus_allocated, gpus_requested = metrics
     yield jobs.family(
         ((name, state), load.states[state])
@@ -263,6 +290,15 @@ def licenses(found: Collection[License]) -> Iterator[Family]:
     yield c.LICENSES_USED.family((one.name, one.used) for one in found)
     yield c.LICENSES_FREE.family((one.name, one.free) for one in found)
     yield c.LICENSES_RESERVED.family((one.name, one.reserved) for one in found)
+
+
+def jail(volume: os.statvfs_result) -> Iterator[Family]:
+    """Of its file system as `statvfs` tells it, which has 0 files where it knows no limit."""
+    yield c.JAIL_SIZE.value(volume.f_blocks * volume.f_frsize)
+    yield c.JAIL_AVAILABLE.value(volume.f_bavail * volume.f_frsize)
+    if volume.f_files:
+        yield c.JAIL_FILES.value(volume.f_files)
+        yield c.JAIL_FILES_FREE.value(volume.f_ffree)
 
 
 def scheduler(told: Statistics) -> Iterator[Family]:

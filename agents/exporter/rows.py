@@ -4,7 +4,7 @@ Memory is in bytes and times are Unix seconds. All of it is pure.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -37,6 +37,10 @@ class Job:
     """As far as Slurm accounts for them."""
     node: str
     """The first of its nodes; "" before it begins."""
+    id: str
+    """As squeue and sacct call it, such as 17 or 17_3; "" unless it runs."""
+    nodes: str
+    """The nodes that it runs on, as `hosts` reads them; "" unless it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Node:
     reason: str
     since: int
     """When the reason was set."""
+    machine: str
+    """The Kubernetes node on which its slurmd began, its InstanceId; "" where that did not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,8 @@ def _job(
     cpus: str,
     tres: str,
     node: str,
+    id_: str,
+    nodes: str,
 ) -> Job:
     amounts = _tres(tres)
     return Job(
@@ -143,6 +151,8 @@ def _job(
         amounts["mem"],
         amounts["gres/gpu"],
         node,
+        id_,
+        _hostlist(nodes),
     )
 
 
@@ -161,6 +171,7 @@ def _node(
     tres: str,
     reason: str,
     since: str,
+    machine: str,
 ) -> Node:
     return Node(
         name,
@@ -177,6 +188,7 @@ def _node(
         "gres/gpu=" in tres,
         reason,
         int(since),
+        machine,
     )
 
 
@@ -191,6 +203,29 @@ def _names(value: str) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def _flags(value: str) -> frozenset[str]:
     return frozenset(value.split("+"))
+
+
+_RANGES = r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*"
+_HOSTS = rf"([^\[\],]+)(?:\[({_RANGES})\])?"
+_HOSTLIST = re.compile(rf"(?:{_HOSTS}(?:,{_HOSTS})*)?")
+
+
+@lru_cache(maxsize=4096)
+def _hostlist(value: str) -> str:
+    if not _HOSTLIST.fullmatch(value):
+        raise ValueError(value)
+    return value
+
+
+def hosts(expression: str) -> Iterator[str]:
+    """The nodes of `gpu-[0-3,7],login` one by one, as Slurm writes a job's: numbers come last."""
+    for prefix, ranges in re.findall(_HOSTS, expression):
+        if not ranges:
+            yield prefix
+        for part in filter(None, ranges.split(",")):
+            first, _, last = part.partition("-")
+            for number in range(int(first), int(last or first) + 1):
+                yield f"{prefix}{number:0{len(first)}d}"
 
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")

@@ -1,4 +1,7 @@
-"""Reads Slurm: by Slurm's own programs, one remote procedure call of slurmctld for each table."""
+"""Reads Slurm and the jail.
+
+Slurm is read by its own programs, by one remote procedure call of slurmctld for each table.
+"""
 
 import os
 import pwd
@@ -7,7 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Thread
 from typing import IO
 
 from prometheus_client.metrics_core import Metric as Family
@@ -23,27 +27,34 @@ ENVIRONMENT = {"SLURM_BITSTR_LEN": "0"}
 """So that the tasks of an array are told whole, however many holes there are between them."""
 
 
+PATIENCE = 5.0
+"""Seconds that the jail's file system has for an answer."""
+
+
 class ReadError(Exception):
-    """Slurm could not be asked, or told what cannot be; one line."""
+    """A source could not be asked, or told what cannot be; one line."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A part of Slurm's state that is read as one."""
+    """A part of what is shown that is read as one."""
 
     name: str
     read: Callable[[float], list[Family]]
     """The metrics of now, read within so many seconds. Raises ReadError."""
+    is_slurm: bool = True
+    """Whether it is Slurm that is asked."""
 
 
 @dataclass(frozen=True)
 class Slurm:
     """Slurm as this pod's programs reach it.
 
-    `top`: see `measure.cluster`. `snapshot` is a command and its first arguments.
+    `top`, `pairs`: see `measure.cluster`. `snapshot` is a command and its first arguments.
     """
 
     top: int
+    pairs: int
     snapshot: Sequence[str] = (SNAPSHOT,)
 
     def each_time(self) -> tuple[Source, ...]:
@@ -56,7 +67,7 @@ class Slurm:
 
     def _cluster(self, seconds: float) -> list[Family]:
         tables = self._tables(seconds, "nodes", "jobs")
-        return list(measure.cluster(tables, time.time(), self.top, user_name))
+        return list(measure.cluster(tables, time.time(), self.top, self.pairs, user_name))
 
     def _reservations(self, seconds: float) -> list[Family]:
         return list(measure.reservations(self._tables(seconds, "reservations").reservations))
@@ -84,6 +95,44 @@ class Slurm:
 
 class _Diagnosis(BaseModel):
     statistics: Statistics
+
+
+@dataclass
+class Jail:
+    """The file system at a path, the jail's.
+
+    Of one whose server is gone, whoever asks hangs in the kernel, and may for good. So a thread
+    asks, which is left alone then, and there is never a second one.
+    """
+
+    path: str
+    ask: Callable[[str], os.statvfs_result] = os.statvfs
+    _asking: Thread | None = field(default=None, init=False)
+
+    def source(self) -> Source:
+        return Source("jail", self._read, is_slurm=False)
+
+    def is_asking(self) -> bool:
+        return self._asking is not None and self._asking.is_alive()
+
+    def _read(self, seconds: float) -> list[Family]:
+        answers: list[os.statvfs_result | OSError] = []
+        if not self.is_asking():
+            self._asking = Thread(target=self._answer, args=(answers,), daemon=True)
+            self._asking.start()
+            self._asking.join(min(seconds, PATIENCE))
+        if not answers:
+            raise ReadError(f"{self.path}: its file system does not answer")
+        (answer,) = answers
+        if isinstance(answer, OSError):
+            raise ReadError(f"{self.path}: {answer.strerror}") from answer
+        return list(measure.jail(answer))
+
+    def _answer(self, answers: list[os.statvfs_result | OSError]) -> None:
+        try:
+            answers.append(self.ask(self.path))
+        except OSError as error:
+            answers.append(error)
 
 
 def user_name(uid: int) -> str:

@@ -4,6 +4,7 @@
     record NAME     takes the output of the check's script from stdin, as measured just now
     script NAME     prints that script
     history [NAME]  shows the time series
+    serve           shows its newest values as metrics until it is told to stop: docs/metrics.md
 
 The exit code of `run` and `record` says how it went:
 
@@ -15,13 +16,15 @@ The exit code of `run` and `record` says how it went:
 
 It takes its way from the environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key),
 LONG_CHECKS (file with the settings), SERIES (folder of the time series), OUTPUTS (folder of the
-jobs' outputs, as it is seen here).
+jobs' outputs, as it is seen here), PORT (where metrics are served).
 """
 
 import argparse
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -30,6 +33,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from agents import metrics
+from agents.longchecks.metrics import Newest
 from agents.longchecks.plan import in_order
 from agents.longchecks.registry import CHECKS
 from agents.longchecks.run import Runner, Summary
@@ -54,6 +59,8 @@ def main(
 ) -> int:
     options = _parser().parse_args(arguments)
     try:
+        if options.command == "serve":
+            return _serve(environment)
         wanted = Wanted.model_validate_json(Path(environment["LONG_CHECKS"]).read_bytes())
         series = Series(Path(environment["SERIES"]), wanted.keep)
         if options.command == "history":
@@ -99,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     record = commands.add_parser("record", help="take an output from stdin")
     script = commands.add_parser("script", help="print a check's script")
     history = commands.add_parser("history", help="show the time series")
+    commands.add_parser("serve", help="show its newest values as metrics")
     for command in (run, record, script):
         command.add_argument("name", choices=sorted(CHECKS))
     history.add_argument("name", nargs="?", choices=sorted(CHECKS))
@@ -129,6 +137,15 @@ def _code(summary: Summary) -> int:
 def _fail(code: int, text: str) -> int:
     print(" ".join(text.split()), file=sys.stderr)
     return code
+
+
+def _serve(environment: Mapping[str, str]) -> int:
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    collector = Newest(Path(environment["LONG_CHECKS"]), Path(environment["SERIES"]))
+    metrics.serve(collector, int(environment["PORT"]))
+    stop.wait()
+    return DONE
 
 
 # --- What it shows -------------------------------------------------------------------------------

@@ -11,10 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fcntl import LOCK_EX, LOCK_NB, flock
+from os import SEEK_END
 from pathlib import Path
 
 from agents.longchecks.judge import Verdict
 
+TAIL = 16 * 1024
+"""Bytes at the end of a file in which the newest value is looked for: some fifty measurements."""
 Target = tuple[str, ...]
 """Names of the nodes of one measurement: one, or a pair."""
 
@@ -37,7 +40,7 @@ class Record:
         return json.dumps(asdict(self))
 
     @classmethod
-    def parse(cls, line: str) -> "Record":
+    def parse(cls, line: str | bytes) -> "Record":
         """Raises `ValueError` for what is no record."""
         try:
             fields = json.loads(line)
@@ -73,6 +76,10 @@ def replace(path: Path, text: str) -> None:
     new.rename(path)
 
 
+def _broken(path: Path, error: ValueError) -> ValueError:
+    return ValueError(f"{path}: {error}; move the file away")
+
+
 class Series:
     """The series below a folder, each of its newest `keep` measurements."""
 
@@ -92,7 +99,24 @@ class Series:
         try:
             return [Record.parse(line) for line in path.read_text().splitlines()]
         except ValueError as error:
-            raise ValueError(f"{path}: {error}; move the file away") from None
+            raise _broken(path, error) from None
+
+    def newest(self, check: str, node: str) -> Record | None:
+        """A node's newest measurement that gave a value, among the file's last. Raises `ValueError`
+        where that file is broken."""
+        path = self._path(check, node)
+        if not path.exists():
+            return None
+        with path.open("rb") as file:
+            size = file.seek(0, SEEK_END)
+            file.seek(max(0, size - TAIL))
+            lines = file.read().splitlines()
+        try:
+            # The first may be the end of one.
+            records = map(Record.parse, reversed(lines[size > TAIL :]))
+            return next((record for record in records if record.value is not None), None)
+        except ValueError as error:
+            raise _broken(path, error) from None
 
     def values(self, check: str, node: str) -> list[float]:
         """What a node has shown while nothing was wrong, the oldest first: bad values are not to

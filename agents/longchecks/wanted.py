@@ -1,5 +1,7 @@
 """What the settings want of long checks, as `components.slurmconf.longchecks` writes it."""
 
+from collections.abc import Iterator
+
 from pydantic import BaseModel, ConfigDict
 
 from agents.longchecks.judge import Rule
@@ -13,6 +15,8 @@ class _Part(BaseModel):
 class Nodeset(_Part):
     """Nodes of one kind."""
 
+    replicas: int
+    """Number of nodes."""
     gpu_type: str = ""
     gpus: int = 0
     """GPUs of a node."""
@@ -73,6 +77,12 @@ class Wanted(_Part):
     def is_of(self, check: Check, node: str) -> bool:
         """Whether a node is one that the check is run on."""
         return nodeset_of(node) in self.checks[check.name].nodesets
+
+    def nodes(self, check: Check) -> Iterator[str]:
+        """The nodes that the check is run on."""
+        for name in self.checks[check.name].nodesets:
+            for ordinal in range(self.nodesets[name].replicas):
+                yield f"{name}-{ordinal}"
 
 
 def nodeset_of(node: str) -> str:

@@ -14,7 +14,8 @@ and ends with 0 for 0, 1 and 3: a node that is out does not make a deploy a fail
 
 It takes its way from the environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key),
 WANTED (file that says what is wanted), NAMESPACE, MEMORY (name of its ConfigMap), OWNER
-(`apiVersion kind name` of what it runs as).
+(`apiVersion kind name` of what it runs as). Where there is a PORT as well, what it finds and does
+again and again is shown there as metrics: see docs/metrics.md.
 """
 
 import argparse
@@ -23,18 +24,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents import metrics
 from agents.reconciler import report, wanted
 from agents.reconciler.carry import Carrier, Place
 from agents.reconciler.kubernetes import Api, KubernetesError, in_cluster
-from agents.reconciler.memory import MemoryUnknownError
+from agents.reconciler.ladder import taken
+from agents.reconciler.memory import Key, MemoryUnknownError
+from agents.reconciler.metrics import Passes
 from agents.reconciler.observed import Observed, observe
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.rollout import is_coming, nodesets_rolling
-from agents.reconciler.wanted import Wanted, WantedError
+from agents.reconciler.wanted import Step, Wanted, WantedError
 from agents.slurm import Client, SlurmError, from_key
 
 USER = "slurm"
@@ -51,6 +55,8 @@ class Pass:
     """What one look has come to."""
 
     plan: Plan
+    taken: Mapping[Key, Step]
+    """The step that was tried last against each cause."""
     notes: tuple[str, ...]
     """What was not done, and why."""
 
@@ -89,12 +95,12 @@ class Reconciler:
         observed = self.observe()
         made = plan(observed, asked, kept.memory, int(self._clock()))
         if dry_run:
-            return Pass(made, ())
-        notes = self.carrier.carry(made, kept, observed.machines, asked.replace)
+            return Pass(made, taken(kept.memory, asked), ())
+        carried = self.carrier.carry(made, kept, observed.machines, asked.replace)
         if made.actions:
             done = [str(action) for action in made.actions]
-            self.carrier.event("Normal", "Reconciled", "\n".join((*done, *notes)))
-        return Pass(made, tuple(notes))
+            self.carrier.event("Normal", "Reconciled", "\n".join((*done, *carried.notes)))
+        return Pass(made, taken(carried.memory, asked), carried.notes)
 
     def await_rollout(self, sleep: Callable[[float], None]) -> None:
         """Waits until no node is on its way any more, at most as long as the settings say."""
@@ -174,6 +180,9 @@ def _once(reconciler: Reconciler, *, dry_run: bool, as_json: bool) -> int:
 def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    passes = Passes(reconciler.carrier.steps, time.time)
+    if port := os.environ.get("PORT"):
+        _serve(passes, int(port))
     said = ""
     while not stop.is_set():
         begun, interval = time.monotonic(), AGAIN
@@ -183,10 +192,20 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
             if done.plan.actions or report.text(done.plan) != said:
                 _show(done, as_json=as_json)
             said = report.text(done.plan)
+            passes.done(time.monotonic() - begun, done.plan, done.taken)
         except PROBLEMS as error:
             print(f"nothing is changed, or not all: {error}", file=sys.stderr)
+            passes.failed(time.monotonic() - begun)
         stop.wait(max(0.0, begun + interval - time.monotonic()))
     return 0
+
+
+def _serve(passes: Passes, port: int) -> None:
+    try:
+        metrics.serve(passes, port)
+    except OSError as error:
+        # Nodes are looked after all the same.
+        print(f"PORT {port}: no metrics are served: {error.strerror}", file=sys.stderr)
 
 
 def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int:

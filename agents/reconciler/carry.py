@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,6 +32,8 @@ from agents.slurm import Client, Fault, SlurmError
 
 EVENT_LENGTH = 1024
 """Characters of an event's message at most (k8s.io/api/core/v1)."""
+STEPS = (Drain, Lift, Restart, Reboot, Replace)
+"""Actions that are counted: what takes a node out, mends it, or puts it back."""
 HOOK_TIMEOUT = 60
 """Seconds that the command that replaces a machine may take."""
 ENTRY = "memory"
@@ -53,6 +56,16 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class Carried:
+    """What came of a plan."""
+
+    memory: Memory
+    """What is remembered now."""
+    notes: tuple[str, ...]
+    """A line for each action that was not done, and why."""
+
+
+@dataclass(frozen=True)
 class Place:
     """Where the reconciler is in Kubernetes."""
 
@@ -71,6 +84,8 @@ class Carrier:
         self._api = api
         self._place = place
         self._hook = hook or run_hook
+        self.steps: Counter[tuple[str, str]] = Counter()
+        """Steps that it has taken, by node and name, also where the plan was not done whole."""
 
     # --- What is remembered -------------------------------------------------------------------
 
@@ -100,11 +115,9 @@ class Carrier:
 
     def carry(
         self, made: Plan, kept: Kept, machines: Mapping[str, Machine], command: tuple[str, ...]
-    ) -> list[str]:
-        """Does it all, and returns a line for each action that was not done, and why.
-
-        What only that one thing refuses does not keep the others; where nobody answers, it ends.
-        """
+    ) -> Carried:
+        """Does it all. What only that one thing refuses does not keep the others; where nobody
+        answers, it ends."""
         kept = self.remember(kept, made.memory)
         climbs = dict(made.memory)
         notes = []
@@ -127,9 +140,15 @@ class Carrier:
                     notes.append(f"not done: {action}: {error}")
                 else:
                     _mark_done(climbs, action)
+                    self._count(action)
         finally:
             self.remember(kept, climbs)
-        return notes
+        return Carried(climbs, tuple(notes))
+
+    def _count(self, action: Action) -> None:
+        if isinstance(action, STEPS):
+            node = action.node if isinstance(action, Drain | Lift) else action.key[0]
+            self.steps[node, type(action).__name__.lower()] += 1
 
     def _change_record(self, action: Forget | Drain | Lift | Requeue) -> None:
         match action:

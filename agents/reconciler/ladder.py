@@ -216,6 +216,16 @@ def steps_of(cause: str, wanted: Wanted) -> tuple[Step, ...]:
     return tuple(step for step in wanted.ladder_of(cause) if step not in in_vain)
 
 
+def taken(memory: Memory, wanted: Wanted) -> dict[Key, Step]:
+    """The step that was tried last against each cause; looking again is none."""
+    found: dict[Key, Step] = {}
+    for (node, cause), one in memory.items():
+        tried = steps_of(cause, wanted)[: one.rung + one.done]
+        if steps := [step for step in tried if step != "recheck"]:
+            found[node, cause] = steps[-1]
+    return found
+
+
 def _patience(one: Climb, wanted: Wanted) -> int:
     """Seconds that a step is given."""
     return int(wanted.back_off * 2**one.rung)

@@ -30,7 +30,7 @@ from components.settings.models import (
     Settings,
     User,
 )
-from components.settings.monitoring import Exporter, Monitoring
+from components.settings.monitoring import Bundled, Exporter, Grafana, Monitoring, Operator
 from components.settings.nodesets import Gpus, Nodeset, Toleration
 from components.settings.partitions import Partition
 from components.settings.reading import SettingsError, from_config, read_stack
@@ -46,6 +46,7 @@ __all__ = [
     "Archive",
     "Auth",
     "Backup",
+    "Bundled",
     "BundledDatabase",
     "Cluster",
     "Controller",
@@ -56,6 +57,7 @@ __all__ = [
     "Exporter",
     "ExternalDatabase",
     "Gpus",
+    "Grafana",
     "Group",
     "Health",
     "Isolation",
@@ -67,6 +69,7 @@ __all__ = [
     "Monitoring",
     "Network",
     "Nodeset",
+    "Operator",
     "Partition",
     "Reconciler",
     "Rest",

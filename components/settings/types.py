@@ -31,6 +31,8 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*")
 _ENDPOINT = re.compile(
     r"(?P<scheme>https?)://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?"
 )
+_IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9./:@_-]*")
+_URL_PATH = re.compile(r"[A-Za-z0-9/_.~%?&=+:,-]*")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 _PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -142,9 +144,22 @@ def _endpoint(value: str) -> str:
     return value
 
 
+def _url(value: str) -> str:
+    scheme, _, rest = value.partition("://")
+    server, _, path = rest.partition("/")
+    try:
+        _endpoint(f"{scheme}://{server}")
+    except PydanticCustomError:
+        path = "#"
+    if not _URL_PATH.fullmatch(path):
+        raise PydanticCustomError("url", "expected an address, as in 'https://hooks.example.org/1'")
+    return value
+
+
 def endpoint_port(endpoint: str) -> int:
-    """TCP port of an `Endpoint`."""
-    scheme, _, server = endpoint.partition("://")
+    """TCP port of an `Endpoint` or `Url`."""
+    scheme, _, rest = endpoint.partition("://")
+    server = rest.partition("/")[0]
     return int(server.partition(":")[2] or {"http": 80, "https": 443}[scheme])
 
 
@@ -171,7 +186,11 @@ Registry = Annotated[
     str,
     _matches(_REGISTRY, "registry", "a host and a path, as in 'registry.example.org:5000/hpc'"),
 ]
+ImageReference = Annotated[
+    str, _matches(_IMAGE, "image", "an image's name, as in 'docker.io/grafana/grafana:11.6.0'")
+]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
+Url = Annotated[str, AfterValidator(_url)]
 Bucket = Annotated[str, _matches(_BUCKET, "bucket", "a bucket's name: 3 to 63 characters")]
 ObjectPrefix = Annotated[
     str, _matches(_PREFIX, "object_prefix", "names with '/' between them, as in 'hpc/slurm'")
@@ -183,6 +202,9 @@ LdapUri = Annotated[str, AfterValidator(_ldap_uri)]
 Word = Annotated[str, _matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
 """A name that Slurm gives to something of its own: an account, a QOS, a switch."""
 LabelKey = Annotated[str, AfterValidator(_label_key)]
+LabelValue = Annotated[
+    str, _matches(_LABEL_NAME, "label_value", "a label's value: letters, digits, '_', '.', '-'")
+]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
 GpuType = Annotated[
     str, _matches(_GPU_TYPE, "gpu_type", "lower-case letters and digits, as 'h100'")

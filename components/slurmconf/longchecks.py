@@ -3,7 +3,7 @@
 import json
 
 from components import conventions as c
-from components.settings import Settings
+from components.settings import Nodeset, Settings
 from components.slurmconf.nodes import words
 
 _LONGEST = 60
@@ -21,9 +21,7 @@ def wanted_long_checks(settings: Settings) -> str:
         "wait": chosen.wait,
         "keep": chosen.keep,
         "nodesets": {
-            nodeset.name: {"gpu_type": nodeset.gpus.type, "gpus": nodeset.gpus.count}
-            if nodeset.gpus and not nodeset.gpus.mig
-            else {}
+            nodeset.name: {"replicas": nodeset.replicas, **_gpus(nodeset)}
             for nodeset in sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
         },
         "checks": {
@@ -38,6 +36,12 @@ def wanted_long_checks(settings: Settings) -> str:
         },
     }
     return json.dumps(content, indent=1) + "\n"
+
+
+def _gpus(nodeset: Nodeset) -> dict[str, object]:
+    """The GPUs of a node; slices are not measured."""
+    gpus = nodeset.gpus
+    return {"gpu_type": gpus.type, "gpus": gpus.count} if gpus and not gpus.mig else {}
 
 
 def checks_partition_lines(settings: Settings) -> list[str]:

@@ -6,9 +6,9 @@
  * are separated by tabs; the first says what the record is of:
  *
  *   job          state, reason, partitions, account, uid, array tasks that have not begun, eligible since,
- *                CPUs, TRES that it has or asks for, first node
+ *                CPUs, TRES that it has or asks for, first node; of one that runs, its id and its nodes
  *   node         name, state, partitions, CPUs that jobs may have, CPUs of jobs, memory, memory of jobs,
- *                free memory, load, gres, gres of jobs, TRES, reason, since
+ *                free memory, load, gres, gres of jobs, TRES, reason, since, instance
  *   partition    name, state
  *   reservation  name, nodes, start, end
  *   license      name, total, used, free, reserved
@@ -55,6 +55,17 @@ static void known(uint64_t value, uint64_t unknown)
 		number(value);
 }
 
+/* As squeue and sacct call it. */
+static void id(const slurm_job_info_t *job)
+{
+	if (job->array_task_id != NO_VAL)
+		printf("\t%" PRIu32 "_%" PRIu32, job->array_job_id, job->array_task_id);
+	else if (job->het_job_id != 0)
+		printf("\t%" PRIu32 "+%" PRIu32, job->het_job_id, job->het_job_offset);
+	else
+		number(job->job_id);
+}
+
 static int jobs(void)
 {
 	job_info_msg_t *found = NULL;
@@ -75,6 +86,13 @@ static int jobs(void)
 		number(job->num_cpus);
 		text(job->tres_alloc_str != NULL ? job->tres_alloc_str : job->tres_req_str);
 		text(job->batch_host);
+		/* Who waits or is over is counted and not named, and there are far more of them. */
+		if ((job->job_state & JOB_STATE_BASE) == JOB_RUNNING) {
+			id(job);
+			text(job->nodes);
+		} else {
+			fputs("\t\t", stdout);
+		}
 		putchar('\n');
 	}
 	slurm_free_job_info_msg(found);
@@ -132,6 +150,7 @@ static int nodes_and_partitions(void)
 		text(node->tres_fmt_str);
 		text(node->reason);
 		number((uint64_t)node->reason_time);
+		text(node->instance_id);
 		putchar('\n');
 	}
 	slurm_free_partition_info_msg(partitions);

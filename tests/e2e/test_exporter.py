@@ -42,7 +42,7 @@ def test_jobs_that_run_and_wait_are_in_the_metrics(
     cluster: Cluster, folder: str, scrape: Scrape
 ) -> None:
     eventually("nobody has jobs", lambda: scrape().get(RUNNING) == 0)
-    cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodes=2 --exclusive")
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodes=2 --exclusive")
     cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodes=2 --exclusive --array=1-3")
 
     def seen() -> bool:
@@ -55,8 +55,23 @@ def test_jobs_that_run_and_wait_are_in_the_metrics(
     assert found['slurm_user_jobs{state="running",user="researcher"}'] == 1
     assert found['slurm_node_state{node="cpu-0",state="allocated"}'] == 1
     assert found['slurm_partition_cpus_allocated{partition="main"}'] == 4
+    assert len([name for name in found if f'job_id="{job}"' in name]) == 2
     cluster.run("scancel --user=researcher")
     eventually("they are gone", lambda: scrape().get(PENDING) == 0)
+
+
+def test_a_node_is_on_the_machine_of_its_pod(cluster: Cluster, scrape: Scrape) -> None:
+    machines = {
+        pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cluster.pods(c.WORKER)
+    }
+    found = scrape()
+    for node in ("cpu-0", "cpu-1"):
+        assert found[f'slurm_node_info{{machine="{machines[node]}",node="{node}"}}'] == 1
+
+
+def test_the_exporter_tells_how_full_the_jail_is(cluster: Cluster, scrape: Scrape) -> None:
+    blocks, size = cluster.run("stat --file-system --format='%b %S' /").split()
+    assert scrape()["slurmstack_jail_size_bytes"] == int(blocks) * int(size)
 
 
 def test_a_node_that_an_operator_drains_is_in_the_metrics(cluster: Cluster, scrape: Scrape) -> None:

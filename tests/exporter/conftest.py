@@ -103,7 +103,13 @@ def cluster(start_container: Start) -> Iterator[Cluster]:
     put(container, files)
     container.exec_run(
         ["python3", "-m", "agents.exporter"],
-        environment={"INTERVAL": str(INTERVAL), "TOP": "2", "PORT": str(c.EXPORTER_PORT)},
+        environment={
+            "INTERVAL": str(INTERVAL),
+            "TOP": "2",
+            # Of any file system it is told in the same way.
+            "JAIL": "/",
+            "PORT": str(c.EXPORTER_PORT),
+        },
         user=f"{c.EXPORTER_ID}:{c.EXPORTER_ID}",
         detach=True,
     )

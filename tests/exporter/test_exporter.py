@@ -8,6 +8,8 @@ import pytest
 from tests.exporter.conftest import USER, Cluster, Scrape
 
 ODD = "$'a \"name\" \\\\ of {two}\\nlines, \\t\\x1f naïve, 名前'"
+MACHINES = {node: f"machine-of-{node}" for node in ("cpu-0", "cpu-1")}
+"""What `start_worker` tells slurmd."""
 SECRETS = ("hunter2", "ada@example.org", "naïve", "名前")
 
 
@@ -21,6 +23,15 @@ def nothing_is_left(cluster: Cluster) -> Iterator[None]:
 
 def jobs(seen: Scrape, state: str) -> float:
     return seen.value("slurm_jobs", state=state)
+
+
+def places(seen: Scrape) -> set[tuple[str, str]]:
+    """Jobs that run, each with each of its nodes."""
+    return {(labels["job_id"], labels["node"]) for labels in seen.named("slurm_job_node")}
+
+
+def machines(seen: Scrape) -> dict[str, str]:
+    return {labels["node"]: labels["machine"] for labels in seen.named("slurm_node_info")}
 
 
 def test_jobs_that_run_wait_are_held_and_fail_are_counted(cluster: Cluster) -> None:
@@ -55,6 +66,38 @@ def test_jobs_that_run_wait_are_held_and_fail_are_counted(cluster: Cluster) -> N
     )
     assert sum(allocated) == 300 << 20
     assert seen.named("slurm_node_jobs_failed")
+
+
+def test_a_job_is_shown_on_its_nodes_while_it_runs(cluster: Cluster) -> None:
+    wide = cluster.submit("--nodes=2 --ntasks=2 --mem=100")
+    array = cluster.submit("--array=7 --ntasks=1 --mem=100")
+    cluster.submit("--hold")
+
+    seen = cluster.shows("both run", lambda seen: jobs(seen, "running") == 2)
+    assert {(job, node) for job, node in places(seen) if job == wide} == {
+        (wide, "cpu-0"),
+        (wide, "cpu-1"),
+    }
+    assert sorted(job for job, _ in places(seen)) == sorted([wide, wide, f"{array}_7"])
+    for labels in seen.named("slurm_job_node"):
+        assert labels["partition"] == "main"
+        assert labels["user"] == USER
+        assert labels["account"] == "none"
+
+    cluster.controller.run("scancel --user=researcher")
+    cluster.shows("they are gone", lambda seen: not places(seen))
+
+
+def test_a_node_says_which_machine_it_is_on(cluster: Cluster) -> None:
+    assert machines(cluster.scrape()) == MACHINES
+    assert "InstanceId=machine-of-cpu-0" in cluster.controller.run("scontrol show node cpu-0")
+
+
+def test_the_jail_is_told_of_beside_slurm(cluster: Cluster) -> None:
+    seen = cluster.scrape()
+    size = seen.value("slurmstack_jail_size_bytes")
+    assert 0 < seen.value("slurmstack_jail_available_bytes") < size
+    assert seen.value("slurm_exporter_read_up", source="jail") == 1
 
 
 def test_a_node_that_somebody_drains_says_since_when_and_not_why(cluster: Cluster) -> None:
@@ -158,8 +201,11 @@ def test_who_does_not_answer_is_said_to_be_down_and_shown_no_more(cluster: Clust
     assert down.value("slurm_exporter_data_age_seconds", source="cluster") > 0
     assert down.value("slurm_exporter_read_failures_total", source="cluster") > 0
 
+    assert down.named("slurmstack_jail_size_bytes"), "which is nothing of it"
+
     cluster.controller.start()
-    cluster.shows(
+    up = cluster.shows(
         "it is up again, and its nodes are back",
         lambda seen: seen.value("slurm_up") == 1 and seen.value("slurm_nodes", state="idle") == 2,
     )
+    assert machines(up) == MACHINES, "which slurmd tells only when it begins"

@@ -236,6 +236,7 @@ def start_worker(
         extra_hosts={address: controller.address, **(hosts or {})},
         environment={
             "NODE_NAME": node,
+            "MACHINE": f"machine-of-{node}",
             "NODE_CONF": description,
             "SLURM_CONF_SERVER": c.conf_server(address),
             "SLURMSTACK_SCRATCH": c.WORKER_SCRATCH,

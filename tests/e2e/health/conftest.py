@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 
 from agents.drains import Evidence
+from components import conventions as c
 from tests.conftest import Deployed
 from tests.e2e.cluster import Cluster, eventually, local_cluster, write_stack
 from tests.unit.agents.checks.recordings import recorded
+from tests.unit.agents.exporter.recordings import Series, series
 
 INTERVAL = 10
 """Seconds between two looks of a node."""
 NVIDIA_SMI = "/usr/local/bin/nvidia-smi"
+HOOK_NAMESPACE = "hooks"
+HOOK = f"http://receiver.{HOOK_NAMESPACE}.svc.cluster.local:8080/alerts"
+"""Where alerts are posted."""
 WELL = "h100-535.183.01"
 BROKEN = "a100-sram-uncorrectable"
 """What some nvidia-smi printed, by its name in tests/unit/agents/checks/recorded."""
@@ -31,6 +36,7 @@ def watchful(values: dict[str, Any]) -> None:
     values["long_checks"] = {
         "checks": [{"name": "network"}, {"name": "cpu-memory", "threshold": 1_000_000_000}]
     }
+    values["monitoring"]["bundled"]["webhook"] = HOOK
     values["reconciler"] = {
         "interval": 5,
         "share": 1,
@@ -117,6 +123,14 @@ class Node:
 def operator(cluster: Cluster, *command: str) -> str:
     """What a command of Slurm's prints to an operator."""
     return cluster.in_pod(cluster.controller(), "slurmctld", *command)
+
+
+def scraped(cluster: Cluster, component: str) -> Series:
+    """The metrics that a component shows, asked for inside its pod; none while it does not."""
+    url = f"http://127.0.0.1:{c.SCRAPED[component]}/metrics"
+    ask = f"import urllib.request as u; print(u.urlopen('{url}', timeout=10).read().decode())"
+    command = ("exec", f"deploy/{component}", "--", "python3", "-c", ask)
+    return series(cluster.kubectl(*command, check=False).encode())
 
 
 @pytest.fixture(scope="package")

@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
+from components import conventions as c
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.health.conftest import Node, operator
+from tests.e2e.health.conftest import Node, operator, scraped
 
 
 def runs_now(cluster: Cluster, check: str) -> dict[str, Any]:
@@ -58,6 +59,11 @@ def test_a_node_below_the_threshold_is_drained(node: Node) -> None:
     for name in names:
         Node(cluster, name).is_drained_for("longcheck:cpu-memory")
     assert {one["verdict"] for one in history(cluster, "cpu-memory")} == {"bad"}
+    labels = f'{{check="cpu-memory",node="{node.name}"}}'
+    shown = eventually("long checks show metrics", lambda: scraped(cluster, c.LONG_CHECKS))
+    assert shown[f"slurmstack_longcheck_good{labels}"] == 0
+    assert 0 < shown[f"slurmstack_longcheck_value{labels}"] < 1_000_000_000
+    assert shown[f"slurmstack_longcheck_minimum{labels}"] == 1_000_000_000
     # The quick checks find nothing, and do not lift it.
     assert node.looks().failed == ()
     node.looks()

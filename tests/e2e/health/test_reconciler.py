@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from components import conventions as c
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.health.conftest import BROKEN, WELL, Node
+from tests.e2e.health.conftest import BROKEN, WELL, Node, scraped
 
 POD = ("deploy/reconciler", "-c", "reconciler")
 LOOK = ("python3", "-m", "agents.reconciler", "--once")
@@ -63,6 +64,26 @@ def test_what_is_out_is_in_the_exit_code(node: Node) -> None:
     assert code in (1, 3), said
     assert "1 of 2 nodes are in service" in said
     assert f"{node.name}: gpu-ecc" in said
+
+
+def test_what_it_finds_and_does_is_in_its_metrics(node: Node) -> None:
+    finding = 'slurmstack_findings{finding="gpu-ecc"}'
+    lifted = f'slurmstack_steps_total{{node="{node.name}",step="lift"}}'
+
+    def is_found() -> bool:
+        shown = scraped(node.cluster, c.RECONCILER)
+        return (shown.get(finding), shown.get("slurmstack_nodes_in_service")) == (1, 1)
+
+    def is_lifted() -> bool:
+        shown = scraped(node.cluster, c.RECONCILER)
+        return shown.get(lifted, 0) >= 1 and shown.get("slurmstack_nodes_in_service") == 2
+
+    node.prints(BROKEN)
+    node.is_drained_for("check:gpu-ecc")
+    eventually(f"{node.name} shows", is_found)
+    node.prints(WELL)
+    node.is_back(120)
+    eventually(f"that {node.name} is back shows", is_lifted)
 
 
 def test_killed_in_between_it_goes_on(node: Node) -> None:

@@ -333,8 +333,17 @@ FULL: dict[str, Any] = {
         },
     },
     "monitoring": {
+        "kind": "bundled",
+        "bundled": {
+            "retention": 90,
+            "size": "100GiB",
+            "storage_class": "fast",
+            "webhook": "https://hooks.example.org/alerts?to=hpc",
+            "grafana": {"enabled": True, "image": "registry.example.org/grafana:11"},
+        },
+        "dcgm_namespace": "gpu-operator",
         "scrape_from": ["observability"],
-        "exporter": {"enabled": True, "interval": 60, "top": 20},
+        "exporter": {"enabled": True, "interval": 60, "top": 20, "jobs": 5000},
     },
     "network": {"policies": True, "guard": True, "refuse": ["10.0.0.0/16", "fd00:1::/64"]},
     "reconciler": {

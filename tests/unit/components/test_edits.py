@@ -40,9 +40,11 @@ POLICIES = {
             "database",
             "default",
             "exporter",
+            "grafana",
             "login",
             "longcheck",
             "longchecks",
+            "monitoring",
             "rebooter",
             "reconciler",
         ),
@@ -74,7 +76,13 @@ def and_conf(effect: Effect) -> Effect:
 
 
 def both(one: Effect, other: Effect) -> Effect:
-    return replace(one, updated=one.updated | other.updated, replaced=one.replaced | other.replaced)
+    """What two edits do together."""
+    return replace(
+        one,
+        updated=one.updated | other.updated,
+        rolled=one.rolled | other.rolled,
+        replaced=one.replaced | other.replaced,
+    )
 
 
 NOTHING = does()
@@ -97,13 +105,19 @@ JOBS = {
     *("accounts-apply", "config-check", "controller-config-in-force"),
     *("jail-homes", "jail-populate", AFTER_DEPLOY),
 }
+SERVER, MACHINES = "monitoring-server", "machines-exporter"
+WATCH = {
+    *(SERVER, "monitoring-service", "monitoring-config", "monitoring-data"),
+    *("monitoring-account", "monitoring-role", "monitoring-rights", MACHINES),
+}
+"""Prometheus with all that it has, and node exporters."""
 NEW_IMAGES = does(
     rolled={
         *("controller-slurmctld", "controller-placeholder-pod", "login-sshd", *NODESETS),
         *("rest-slurmrestd", "reconciler-agent", "accounting-slurmdbd", "database-mariadb"),
-        EXPORTER,
+        *(EXPORTER, SERVER),
     },
-    updated={"backup-dump"},
+    updated={"backup-dump", MACHINES},
     replaced=JOBS,
 )
 AFTER_THE_CONTROLLER = {
@@ -111,7 +125,8 @@ AFTER_THE_CONTROLLER = {
     "accounts-apply",
     *("controller-placeholder-pod", "controller-placeholder-priority"),
     *(EXPORTER, "exporter-service"),
-    *("reconciler-agent", AFTER_DEPLOY, "rest-service", "rest-slurmrestd", *NODESETS),
+    *("reconciler-agent", "reconciler-service", AFTER_DEPLOY),
+    *("rest-service", "rest-slurmrestd", *NODESETS),
 }
 DATA = {
     *("controller-slurmctld", "controller-state", "jail-claim", "database-data"),
@@ -143,6 +158,7 @@ EVERYTHING_IN_THE_NAMESPACE = {
     *("config-candidate", "config-scripts", "controller-config", *JOBS, *AFTER_THE_CONTROLLER),
     *POLICIES,
     *("nodeset-big-isolation", "nodeset-cpu-isolation"),
+    *WATCH,
 }
 
 
@@ -162,7 +178,9 @@ def long_check(**fields: Any) -> Change:
     return top(long_checks={"checks": [{"name": "cpu-memory", **fields}]})
 
 
-LONG_CHECKS = frozenset(f"longchecks-{part}" for part in ("config", "cpu-memory", "desk", "volume"))
+LONG_CHECKS = frozenset(
+    f"longchecks-{part}" for part in ("config", "cpu-memory", "desk", "service", "volume")
+)
 
 
 def cpu(**fields: Any) -> Change:
@@ -621,7 +639,7 @@ EDITS = [
         top(jail={"storage_class": "fast"}),
         does(
             replaced={"jail-claim", "jail-homes", "jail-populate"}
-            | {"login-service", "login-sshd", *NODESETS}
+            | {"login-service", "login-sshd", EXPORTER, "exporter-service", *NODESETS}
         ),
         given=UNPROTECTED,
         moves_data=True,
@@ -653,7 +671,7 @@ EDITS = [
         does(
             replaced={"jail-origin", "jail-homes", "jail-populate"},
             deleted={"jail-claim"},
-            rolled={"login-sshd", *NODESETS},
+            rolled={"login-sshd", EXPORTER, *NODESETS},
         ),
         given=UNPROTECTED,
         moves_data=True,
@@ -853,7 +871,13 @@ EDITS = [
     Edit(
         "memory is to be measured every night",
         long_check(),
-        and_conf(both(replace(ASSOCIATIONS, created=LONG_CHECKS), NOTHING)),
+        and_conf(
+            both(
+                replace(ASSOCIATIONS, created=LONG_CHECKS),
+                # They are to be scraped.
+                does(rolled={SERVER}, updated={"monitoring-config"}),
+            )
+        ),
     ),
     Edit(
         "memory is to be measured at another time",
@@ -868,9 +892,20 @@ EDITS = [
         given=long_check(),
     ),
     Edit(
+        "memory is to be measured on more nodes",
+        cpu(replicas=7),
+        does(updated={"longchecks-config", CPU, ASKED_FOR}),
+        given=long_check(),
+    ),
+    Edit(
         "memory is to be measured no more, and the series would go",
         top(long_checks={}),
-        and_conf(replace(ASSOCIATIONS, refused=frozenset({"longchecks-volume"}))),
+        and_conf(
+            both(
+                replace(ASSOCIATIONS, refused=frozenset({"longchecks-volume"})),
+                does(rolled={SERVER}, updated={"monitoring-config"}),
+            )
+        ),
         given=long_check(),
     ),
     # --- Who may talk to whom
@@ -889,18 +924,37 @@ EDITS = [
     Edit(
         "Slurm is read more often",
         exporter(interval=15),
-        does(rolled={EXPORTER}),
+        does(rolled={EXPORTER, SERVER}, updated={"monitoring-config"}),
     ),
     Edit("more users have series of their own", exporter(top=100), does(rolled={EXPORTER})),
+    Edit("no job is to be shown on its nodes", exporter(jobs=0), does(rolled={EXPORTER})),
     Edit(
-        "there are to be no metrics",
-        exporter(enabled=False),
-        does(deleted={EXPORTER, "exporter-service"}),
+        "there are to be no metrics, and those on record would go",
+        top(monitoring={"kind": "none", "exporter": {"enabled": False}}),
+        does(refused={"monitoring-data"}),
+        moves_data=True,
+    ),
+    Edit(
+        "there are to be no metrics, and those on record may go",
+        top(monitoring={"kind": "none", "exporter": {"enabled": False}}),
+        does(deleted={EXPORTER, "exporter-service"} | WATCH),
+        given=UNPROTECTED,
+        moves_data=True,
+    ),
+    Edit(
+        "metrics are to be kept for longer",
+        top(monitoring={"bundled": {"retention": 90}}),
+        does(rolled={SERVER}),
+    ),
+    Edit(
+        "alerts are to be told to somebody",
+        top(monitoring={"bundled": {"webhook": "https://hooks.example.org/hpc"}}),
+        does(rolled={SERVER}, updated={"monitoring-config", "network-monitoring"}),
     ),
     Edit(
         "a Prometheus of another namespace is to scrape",
         top(monitoring={"scrape_from": ["observability"]}),
-        does(updated={"network-exporter"}),
+        does(updated={"network-exporter", "network-longchecks", "network-reconciler"}),
     ),
     # --- The whole
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),
@@ -930,7 +984,10 @@ EDITS = [
     Edit(
         "the cluster gets another name",
         top(cluster_name="other"),
-        both(and_conf(replace(SLURMDBD, updated=SLURMDBD.updated | DUMP.updated)), ASSOCIATIONS),
+        both(
+            and_conf(replace(SLURMDBD, updated=SLURMDBD.updated | DUMP.updated)),
+            both(ASSOCIATIONS, does(rolled={SERVER}, updated={"monitoring-config"})),
+        ),
     ),
     Edit(
         "the namespace is to be another",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agents.exporter.__main__ import INTERVAL, PORT, TOP
+from agents.exporter.__main__ import INTERVAL, JOBS, PORT, TOP
 from agents.exporter.server import ALIVE, READY
 from components import conventions as c
 from components.settings import Exporter
@@ -97,10 +97,22 @@ def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, defau
     assert environment(default) == {
         "INTERVAL": f"{INTERVAL:g}",
         "TOP": str(TOP),
+        "JOBS": str(JOBS),
+        "JAIL": c.JAIL,
         "PORT": str(PORT),
     }, "by default what the agent's own defaults are"
-    found = graph(monkeypatch, monitoring={"exporter": {"interval": 10, "top": 3}})
-    assert environment(found) == {"INTERVAL": "10", "TOP": "3", "PORT": str(c.EXPORTER_PORT)}
+    found = graph(monkeypatch, monitoring={"exporter": {"interval": 10, "top": 3, "jobs": 0}})
+    assert environment(found) == environment(default) | {"INTERVAL": "10", "TOP": "3", "JOBS": "0"}
+
+
+def test_it_sees_the_jail_itself_and_may_only_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    submount = {"name": "data", "path": "/data", "claim": "data"}
+    found = graph(monkeypatch, jail={"claim": "of-the-lab", "volumes": [submount]})
+
+    (mount,) = (one for one in container(found)["volumeMounts"] if "jail" in one["name"])
+    assert mount == {"name": "jail", "mountPath": environment(found)["JAIL"], "readOnly": True}
+    (volume,) = (one for one in pod(found)["volumes"] if "jail" in one["name"])
+    assert volume["persistentVolumeClaim"] == {"claimName": "of-the-lab", "readOnly": True}
 
 
 def test_it_is_asked_whether_it_is_ready_and_alive(default: Graph) -> None:
@@ -113,22 +125,13 @@ def test_it_is_asked_whether_it_is_ready_and_alive(default: Graph) -> None:
     assert {probe["httpGet"]["port"] for probe in probes.values()} == {c.EXPORTER_PORT}
 
 
-def test_its_service_leads_to_it(default: Graph) -> None:
-    service = default.one("exporter-service").inputs
-
-    assert service["metadata"]["name"] == "exporter"
-    assert service["metadata"]["labels"] == service["spec"]["selector"]
-    assert (
-        service["spec"]["selector"].items() <= templates(default)[POD]["metadata"]["labels"].items()
-    )
-    assert [port["port"] for port in service["spec"]["ports"]] == [c.EXPORTER_PORT]
-
-
 def test_there_is_none_where_the_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = graph(monkeypatch, monitoring={"exporter": {"enabled": False}})
+    found = graph(monkeypatch, monitoring={"kind": "none", "exporter": {"enabled": False}})
 
     assert not [one for one in found.resources if one.name.startswith("exporter")]
 
 
 def test_settings_and_agent_have_the_same_defaults() -> None:
-    assert (Exporter().interval, Exporter().top, c.EXPORTER_PORT) == (INTERVAL, TOP, PORT)
+    settings = Exporter()
+    assert (settings.interval, settings.top, settings.jobs) == (INTERVAL, TOP, JOBS)
+    assert c.EXPORTER_PORT == PORT

@@ -90,9 +90,12 @@ def test_no_secret_comes_from_a_resource_whose_id_would_give_it_away(graph: Grap
     assert len(graph.of_type("random:index/randomPassword:RandomPassword")) == 5
 
 
+ASK_KUBERNETES = ("reconciler-agent", "reconciler-after-deploy", "monitoring-server")
+
+
 def test_no_container_is_privileged_and_all_drop_what_they_are_not_given(graph: Graph) -> None:
     for name, spec in pod_specs(graph).items():
-        asks_kubernetes = name in ("reconciler-agent", "reconciler-after-deploy")
+        asks_kubernetes = name in ASK_KUBERNETES
         assert spec["automountServiceAccountToken"] is asks_kubernetes, name
         assert asks_kubernetes == ("serviceAccountName" in spec), name
         for container in containers(spec):
@@ -111,7 +114,8 @@ def test_daemons_that_need_no_root_run_without_it(graph: Graph) -> None:
     }
 
     slurm = {"slurmctld", "slurmdbd", "reload", "check", "wait", "sackd", "join", "slurmrestd"}
-    others = {"accounts", "exporter", "reconciler", "guard", "mariadb", "backup"}
+    watch = {"prometheus", "alertmanager", "node-exporter", "exporter"}
+    others = {"accounts", "reconciler", "guard", "mariadb", "backup", *watch}
     assert rootless == {"munge", *slurm, *others}
 
 
@@ -123,6 +127,7 @@ def test_data_is_protected_unless_the_stack_says_otherwise(
 
     claims = graph.of_type("kubernetes:core/v1:PersistentVolumeClaim")
     expected = {"backup-volume", "controller-state", "database-data", "jail-claim"}
+    expected |= {"monitoring-data"}
     assert {claim.name for claim in claims} == expected
     for resource in (*claims, graph.one("namespace")):
         assert resource.protect == protect, resource.name
@@ -278,7 +283,8 @@ def test_names_that_users_and_dns_see_are_fixed(graph: Graph) -> None:
     names = {r.inputs["metadata"]["name"] for r in graph.resources if r.type in WORKLOADS}
 
     slurm = {"accounting", "controller", "placeholder", "login", "rest", "reconciler"}
-    assert names == {"database", "exporter", *slurm, "cpu", "big"}
+    watch = {"exporter", "monitoring"}
+    assert names == {"database", *slurm, *watch, "cpu", "big"}
 
 
 def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
@@ -288,8 +294,8 @@ def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
     workloads = {
         r.inputs["metadata"]["name"]: r.inputs for r in graph.resources if r.type in WORKLOADS
     }
-    # Nobody looks for four of them but by their Services, nor for the others at all.
-    services = {"accounting", "database", "exporter", "rest"}
+    # Nobody looks for some of them but by their Services, nor for the others at all.
+    services = {"accounting", "database", "exporter", "monitoring", "rest"}
     for name in workloads.keys() - services - {"reconciler", "placeholder"}:
         workload = workloads[name]
         pod = workload["spec"]["template"]
@@ -309,6 +315,18 @@ def test_who_asks_slurms_daemons_need_not_ask_dns_for_them(graph: Graph) -> None
         slurmdbd
         in graph.one("controller-slurmctld").inputs["spec"]["template"]["spec"]["hostAliases"]
     )
+
+
+def test_slurmd_is_told_which_machine_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    static = {"kind": "static"}
+    found = record(monkeypatch, config(lambda values: values["nodesets"][0].update(static)))
+    workers = [name for name in pod_specs(found) if name.startswith("nodeset-")]
+
+    assert len(workers) == 2, "a static one and a dynamic one"
+    for name in workers:
+        (slurmd,) = pod_specs(found)[name]["containers"]
+        (machine,) = (one for one in slurmd["env"] if one["name"] == "MACHINE")
+        assert machine["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
 def test_a_worker_may_take_its_drain_grace_to_leave(graph: Graph) -> None:
@@ -380,7 +398,7 @@ def test_somebody_elses_claim_is_mounted_and_not_made(monkeypatch: pytest.Monkey
 
     claims = graph.of_type("kubernetes:core/v1:PersistentVolumeClaim")
     found = sorted(claim.name for claim in claims)
-    assert found == ["backup-volume", "controller-state", "database-data"]
+    assert found == ["backup-volume", "controller-state", "database-data", "monitoring-data"]
     for name, spec in pod_specs(graph).items():
         jails = [volume for volume in spec.get("volumes", ()) if volume["name"] == "jail"]
         for jail in jails:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from components import network
+from components import network, pods
 from tests.unit.components.graph import Graph, record, templates
 from tests.unit.components.stack import config
 
@@ -31,6 +31,11 @@ class End:
 def foreign_pod(namespace: str = "another") -> End:
     labels = {"app.kubernetes.io/name": "slurmstack", "slurmstack.dev/component": "worker"}
     return End(tuple(labels.items()), namespace)
+
+
+def pod_of(component: str) -> End:
+    """A pod of ours, whether the graph has one or not."""
+    return End(tuple(pods.labels(component).items()), NAMESPACE, "10.244.0.1")
 
 
 # --- NetworkPolicies, as networking.k8s.io/v1 describes them -------------------------------------
@@ -129,7 +134,9 @@ ACCOUNTS = "accounts-apply"
 EXPORTER = "exporter-agent"
 ASKS_SLURMCTLD = {*(*USERS, ACCOUNTS, EXPORTER, REST, "config-check", "controller-config-in-force")}
 SOME_PORT = 40_000
+SCRAPED = {"exporter": 9341, "longchecks": 9344, "reconciler": 9343}
 RECONCILER = ("reconciler-agent", "reconciler-after-deploy")
+MONITORING = "monitoring-server"
 
 
 @pytest.mark.parametrize(
@@ -151,8 +158,10 @@ RECONCILER = ("reconciler-agent", "reconciler-after-deploy")
             (quiet, SOME_PORT, set())
             for quiet in (*RECONCILER, "controller-placeholder", "backup-dump")
         ),
-        (EXPORTER, 9341, set()),
+        (EXPORTER, 9341, {MONITORING}),
         (EXPORTER, SOME_PORT, set()),
+        *((reconciler, 9343, {MONITORING}) for reconciler in RECONCILER),
+        *((MONITORING, port, set()) for port in (9345, 9346, SOME_PORT)),
         *(
             (job, SOME_PORT, set())
             for job in ("jail-populate", "jail-homes", "config-check", ACCOUNTS)
@@ -179,7 +188,7 @@ def test_nodes_talk_to_each_other_by_every_protocol(
 def test_a_stranger_gets_to_sshd_and_to_nothing_else(
     policies: Policies, ours: dict[str, End], stranger: End
 ) -> None:
-    ports = (22, 2222, 3306, 6817, 6818, 6819, 6820, 9341, SOME_PORT)
+    ports = (22, 2222, 3306, 6817, 6818, 6819, 6820, *SCRAPED.values(), SOME_PORT)
     found = {
         (name, port) for name, pod in ours.items() for port in ports
         if policies.allow(stranger, pod, port)
@@ -188,24 +197,36 @@ def test_a_stranger_gets_to_sshd_and_to_nothing_else(
     assert found == {(LOGIN, 2222)}
 
 
-def test_who_scrapes_gets_to_the_exporter_alone(policies: Policies, ours: dict[str, End]) -> None:
-    prometheus = foreign_pod("monitoring")
+@pytest.mark.parametrize(
+    "prometheus", [foreign_pod("monitoring"), pod_of("monitoring")], ids=["another's", "ours"]
+)
+def test_who_scrapes_gets_to_metrics_alone(
+    policies: Policies, ours: dict[str, End], prometheus: End
+) -> None:
+    ends = {**ours, "longchecks-desk": pod_of("longchecks"), "longcheck": pod_of("longcheck")}
+    ports = (6817, 6819, 6820, *SCRAPED.values(), SOME_PORT)
     found = {
-        (name, port) for name, pod in ours.items() for port in (6817, 6819, 6820, 9341, SOME_PORT)
+        (name, port) for name, pod in ends.items() for port in ports
         if policies.allow(prometheus, pod, port)
     }  # fmt: skip
 
-    assert found == {(EXPORTER, 9341)}
+    assert found == {
+        (EXPORTER, 9341),
+        *((reconciler, 9343) for reconciler in RECONCILER),
+        ("longchecks-desk", 9344),
+    }
 
 
 def test_nobody_scrapes_whom_the_settings_do_not_name(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = record(
         monkeypatch, config(lambda values: values.update(monitoring={"scrape_from": []}))
     )
-    spec = graph.one("network-exporter").inputs["spec"]
+    found = graph.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
+    policies = Policies(tuple(one.inputs["spec"] for one in found))
 
-    assert "ingress" not in spec
-    assert "Ingress" in spec["policyTypes"]
+    for component, port in SCRAPED.items():
+        assert not policies.allow(foreign_pod("monitoring"), pod_of(component), port)
+        assert policies.allow(pod_of("monitoring"), pod_of(component), port)
 
 
 @pytest.mark.parametrize(
@@ -216,8 +237,8 @@ def test_nobody_scrapes_whom_the_settings_do_not_name(monkeypatch: pytest.Monkey
         ("10.8.0.1", 80, set(USERS)),
         ("10.9.0.1", 80, set()),
         # Kubernetes' API may be anywhere.
-        ("10.9.0.1", 443, set(RECONCILER)),
-        ("10.9.0.1", 6443, set(RECONCILER)),
+        ("10.9.0.1", 443, {*RECONCILER, MONITORING}),
+        ("10.9.0.1", 6443, {*RECONCILER, MONITORING}),
         *((str(ip_network(cidr)[-1]), 80, set()) for cidr in network.METADATA),
         ("169.254.169.254", 80, set()),
         ("fd00:ec2::254", 80, set()),
@@ -241,7 +262,7 @@ def test_who_looks_for_others_may_ask_for_names_wherever_these_are_known(
     found = {name for name, pod in ours.items() if policies.allow(pod, dns, 53, protocol)}
 
     assert found == {
-        *(ACCOUNTING, CONTROLLER, "backup-dump", *RECONCILER),
+        *(ACCOUNTING, CONTROLLER, "backup-dump", MONITORING, *RECONCILER),
         *ASKS_SLURMCTLD,
     }
 
@@ -281,7 +302,8 @@ def test_the_guard_comes_before_all_else_where_users_are(graph: Graph) -> None:
 def test_nobody_but_the_guard_has_a_right_to_the_packet_filter(graph: Graph) -> None:
     for name, template in templates(graph).items():
         spec = template["spec"]
-        assert not spec.get("hostNetwork"), name
+        # Who is in the machine's own network counts what goes through it, and may do nothing.
+        assert not spec.get("hostNetwork") or name == "machines-exporter", name
         for container in containers(spec):
             rights = capabilities(container)
             if container["name"] == "guard":
@@ -304,4 +326,5 @@ def test_the_guard_is_told_what_the_settings_refuse(graph: Graph) -> None:
 
     assert {*network.METADATA, "10.9.0.0/16"} == set(told["REFUSED_ADDRESSES"])
     assert told["API_SERVER"] == ["kubernetes.default.svc.cluster.local"]
-    assert {"9341", "10250", "10255"} <= set(told["REFUSED_PORTS"])
+    ports = {"9341", "9343", "9344", "10250", "10255"}
+    assert ports <= set(told["REFUSED_PORTS"])

@@ -95,6 +95,17 @@ _AMOUNTS = [
     "accounting.qos[0].min_tres_per_job",
 ]
 """Mappings of what Slurm counts."""
+OPERATED: Values = {
+    **FULL,
+    "monitoring": {
+        "kind": "operator",
+        "operator": {
+            "labels": {"release": "prometheus"},
+            "dashboard_labels": {"grafana_dashboard": "yes"},
+        },
+    },
+}
+"""Where a Prometheus Operator is there already."""
 DUMPS: dict[str, Values] = {
     kind: {**FULL, "accounting": {"backup": {kind: value}}}
     for kind, value in {
@@ -160,7 +171,9 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "accounting.backup.keep.weekly": (0, 10_000),
     "accounting.backup.keep.monthly": (0, 10_000),
     "rest.replicas": (1, 16),
+    "monitoring.bundled.retention": (1, 3650),
     "monitoring.exporter.interval": (5, 600),
+    "monitoring.exporter.jobs": (0, 100_000),
     "monitoring.exporter.top": (0, 1000),
     "reconciler.interval": (5, 3600),
     "reconciler.back_off": (10, 86_400),
@@ -201,6 +214,7 @@ CHOICES: dict[str, str] = {
     "accounting.qos[0].preempt_mode": "'cancel', 'requeue' or 'suspend'",
     "accounting.energy": "'none', 'gpu', 'ipmi', 'pm_counters', 'rapl' or 'xcc'",
     "auth.type": "'munge' or 'slurm'",
+    "monitoring.kind": "'bundled', 'operator' or 'none'",
     "directory.kind": "'rfc2307', 'rfc2307bis' or 'ad'",
     "login.service": "'NodePort', 'LoadBalancer' or 'ClusterIP'",
     "reconciler.ladder[0]": "'recheck', 'restart', 'reboot' or 'replace'",
@@ -212,6 +226,7 @@ SWITCHES = (
     "protect_data",
     "controller.standby",
     "monitoring.exporter.enabled",
+    "monitoring.bundled.grafana.enabled",
     "network.policies",
     "network.guard",
     "jail.volumes[0].read_only",
@@ -363,6 +378,11 @@ MAPPINGS = (
     "long_checks.checks[0]",
     "directory",
     "monitoring",
+    "monitoring.bundled",
+    "monitoring.bundled.grafana",
+    "monitoring.operator",
+    "monitoring.operator.labels",
+    "monitoring.operator.dashboard_labels",
     "monitoring.exporter",
     "network",
     "reconciler",
@@ -400,6 +420,9 @@ _CRON = "expected five fields of cron"
 _DUMP = "expected 'latest', or a dump's name"
 _BUCKET = "expected a bucket's name"
 _OBJECTS = "expected names with '/' between them"
+_URL = "expected an address, as in 'https://hooks.example.org/1'"
+_IMAGE = "expected an image's name"
+_LABEL_VALUE = "expected a label's value"
 _ENDPOINT = "expected a server, as in 'https://s3.example.org'"
 
 WORDS: dict[str, dict[Any, str]] = {
@@ -659,6 +682,20 @@ WORDS: dict[str, dict[Any, str]] = {
     "accounting.backup.s3.ca": {"/ca.pem": _INSIDE},
     "accounting.backup.password_secret": {"A Secret": _DOMAIN},
     "accounting.backup.restore": {"newest": _DUMP, "1f2e3d": _DUMP, "1F2E3D4C": _DUMP, 5: _TEXT},
+    "monitoring.bundled.size": {"2TB": _UNIT},
+    "monitoring.bundled.storage_class": {5: _TEXT},
+    "monitoring.bundled.webhook": {
+        "hooks.lab": _URL,
+        "ftp://hooks.lab": _URL,
+        "https://user:word@hooks.lab/x": _URL,
+        "https://hooks.lab/a b": _URL,
+        5: _TEXT,
+    },
+    "monitoring.bundled.alertmanager_secret": {"My Secret": _DOMAIN},
+    "monitoring.bundled.grafana.image": {5: _TEXT, "": _IMAGE, "a b": _IMAGE},
+    "monitoring.operator.labels.release": {"a b": _LABEL_VALUE, True: _TEXT},
+    "monitoring.operator.dashboard_labels.grafana_dashboard": {"a b": _LABEL_VALUE, 1: _TEXT},
+    "monitoring.dcgm_namespace": {"GPU": _LABEL},
     "long_checks.checks[0].schedule": {"nightly": _CRON, "61 * * * *": _CRON, 5: _TEXT},
     "long_checks.size": {"1GB": _UNIT},
     "long_checks.storage_class": {5: _TEXT},
@@ -1021,6 +1058,16 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "accounting.backup.storage_class", "claim another", "keep one"),
     ("accounting.backup.keep", dict.fromkeys(("last", "daily", "weekly", "monthly"), 0),
      "accounting.backup.keep.last", "0", "expected one of them to keep a dump"),
+    ("monitoring.bundled.alertmanager_secret", "alerts", "monitoring.bundled.webhook", "hooks",
+     "name it in that one's file"),
+    ("monitoring", {"kind": "none", "bundled": {}}, "monitoring.bundled", "counts only",
+     "with kind: bundled; leave it out, or set that"),
+    ("monitoring", {"operator": {}}, "monitoring.operator", "counts only",
+     "with kind: operator; leave it out, or set that"),
+    ("monitoring", {"kind": "operator", "dcgm_namespace": "gpu"}, "monitoring.dcgm_namespace",
+     "gpu", "counts only with kind: bundled; leave it out"),
+    ("monitoring", {"exporter": {"enabled": False}}, "monitoring.exporter.enabled", "false",
+     "kind: bundled needs it; set kind: none"),
     ("rest.jwks", None, "rest.user_claim", "'name'", "counts only with jwks; add it"),
     ("users[1].name", "ada", "users", "'ada'", "give each a name of its own"),
     ("users[1].uid", 2000, "users", "2000", "give each an id of its own"),
@@ -1062,6 +1109,8 @@ def base(key: str) -> Values:
         return BALANCED
     if key.startswith("accounting.external"):
         return EXTERNAL
+    if key.startswith("monitoring.operator"):
+        return OPERATED
     store = key.removeprefix("accounting.backup.").split(".")[0]
     if key.startswith("accounting.backup.") and store in DUMPS:
         return DUMPS[store]

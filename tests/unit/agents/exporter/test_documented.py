@@ -1,34 +1,61 @@
-"""The table of docs/metrics.md is the catalogue, and the catalogue is what is shown."""
+"""The tables of docs/metrics.md are the catalogues, and the catalogues are what is shown."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from agents.exporter import measure
-from agents.exporter.catalogue import SOURCES, Metric
+from agents.exporter.catalogue import SOURCES
 from agents.exporter.exporter import Exporter
 from agents.exporter.rows import parse
 from agents.exporter.sources import Source
+from agents.longchecks import metrics as longchecks
+from agents.metrics import Metric
+from agents.reconciler import metrics as reconciler
 from agents.slurm import Statistics
 from tests.unit.agents.exporter.recordings import RECORDED, tables
 from tests.unit.agents.exporter.test_rows import node_line
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
-METRICS = [(source, metric) for source, metrics in SOURCES.items() for metric in metrics]
+EXPORTED = [(source, metric) for source, metrics in SOURCES.items() for metric in metrics]
+METRICS = [*(metric for _, metric in EXPORTED), *reconciler.METRICS, *longchecks.METRICS]
 GPUS = node_line("gpu:h100:8", "gpu:h100:1", "cpu=8,mem=64G,gres/gpu=8")
 
 
-def test_the_table_is_the_catalogue() -> None:
-    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `")]
+def row(metric: Metric, *more: str) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return (
+        " | ".join(
+            (
+                f"| `{metric.name}`",
+                metric.type,
+                labels or "–",
+                metric.means,
+                metric.unit or "–",
+                *more,
+            )
+        )
+        + " |"
+    )
 
-    assert rows == [
-        f"| `{metric.name}` | {metric.type} | "
-        f"{', '.join(f'`{label}`' for label in metric.labels) or '–'} | {metric.means} | "
-        f"{metric.unit or '–'} | {source} |"
-        for source, metric in METRICS
-    ]
+
+def test_the_tables_are_the_catalogues() -> None:
+    tables: dict[str, list[str]] = {}
+    heading = ""
+    for line in DOCUMENT.read_text().splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        if line.startswith("| `"):
+            tables.setdefault(heading, []).append(line)
+
+    assert tables == {
+        "All metrics": [row(metric, source) for source, metric in EXPORTED],
+        "Of the reconciler": list(map(row, reconciler.METRICS)),
+        "Of long checks": list(map(row, longchecks.METRICS)),
+    }
 
 
 def test_the_catalogue_is_what_is_shown() -> None:
@@ -36,10 +63,11 @@ def test_the_catalogue_is_what_is_shown() -> None:
     recorded.nodes.extend(parse([GPUS]).nodes)
     told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
     found = {
-        "cluster": list(measure.cluster(recorded, 0, 10, str)),
+        "cluster": list(measure.cluster(recorded, 0, 10, 10, str)),
         "scheduler": list(measure.scheduler(Statistics.model_validate(told))),
         "reservations": list(measure.reservations(recorded.reservations)),
         "licenses": list(measure.licenses(recorded.licenses)),
+        "jail": list(measure.jail(os.statvfs_result(range(1, 11)))),
     }
     exporter = Exporter([Source("nodes", lambda _: [])], [], 30)
     exporter.read()
@@ -54,17 +82,17 @@ def test_the_catalogue_is_what_is_shown() -> None:
     assert own == {metric.name for metric in SOURCES["exporter"]}
 
 
-@pytest.mark.parametrize("metric", [metric for _, metric in METRICS], ids=lambda one: one.name)
+@pytest.mark.parametrize("metric", METRICS, ids=lambda one: one.name)
 def test_names_are_by_the_conventions(metric: Metric) -> None:
     """https://prometheus.io/docs/practices/naming/"""
-    assert re.fullmatch(r"slurm_[a-z0-9_]+", metric.name)
+    assert re.fullmatch(r"slurm(stack)?_[a-z0-9_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.type == "counter")
     base = metric.name.removesuffix("_total")
     assert (metric.unit in ("seconds", "Unix time")) == base.endswith("_seconds")
     assert (metric.unit == "bytes") == base.endswith("_bytes")
-    assert all(re.fullmatch(r"[a-z]+", label) for label in metric.labels)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", label) for label in metric.labels)
 
 
 def test_no_metric_is_there_twice() -> None:
-    names = [metric.name for _, metric in METRICS]
+    names = [metric.name for metric in METRICS]
     assert len(names) == len(set(names))

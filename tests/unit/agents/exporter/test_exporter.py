@@ -1,7 +1,7 @@
 """What is scraped, as reads go well and badly."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from prometheus_client.core import GaugeMetricFamily
@@ -148,6 +148,22 @@ def test_it_shows_everything_again_after_the_first_good_read(world: World) -> No
     silent = [line for line in world.said if "silent" in line]
     assert len(silent) == 4, "each is said to be silent once"
     assert len([line for line in world.said if "again" in line]) == 4
+
+
+def test_what_is_no_part_of_slurm_says_for_itself_that_it_could_not_be_read(world: World) -> None:
+    jail = replace(world.source("jail"), is_slurm=False)
+    exporter = Exporter([world.source("nodes"), jail], [], INTERVAL, say=world.said.append)
+    world.broken = {"jail"}
+    exporter.read()
+    scraped = scrape(exporter)
+
+    assert shown(scraped) == {"slurm_nodes"}
+    assert scraped["slurm_up"] == 1
+    assert scraped['slurm_exporter_read_up{source="jail"}'] == 0
+    world.broken = {"nodes"}
+    exporter.read()
+    assert scrape(exporter)["slurm_up"] == 0, "of which the jail says nothing"
+    assert shown(scrape(exporter)) == {"slurm_jail"}
 
 
 def test_what_is_overdue_is_not_shown(world: World) -> None:

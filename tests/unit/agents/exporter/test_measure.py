@@ -1,6 +1,9 @@
 """From Slurm's tables to what Prometheus reads."""
 
 import json
+import os
+import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +35,7 @@ def node(name: str = "gpu-0", **fields: Any) -> Node:
         "accounts_gpus": False,
         "reason": "",
         "since": 0,
+        "machine": "",
     }
     return Node(name, **(given | fields))
 
@@ -48,19 +52,30 @@ def job(state: str = "RUNNING", **fields: Any) -> Job:
         "memory": GIB,
         "gpus": 0,
         "node": "",
+        "id": "",
+        "nodes": "",
     }
     return Job(state, **(given | fields))
 
 
-def cluster(top: int = 10, names: Mapping[int, str] | None = None, **given: Any) -> Series:
+def cluster(
+    top: int = 10, names: Mapping[int, str] | None = None, pairs: int = 100, **given: Any
+) -> Series:
     found = Tables(**{"partitions": [Partition("main", "up")], **given})
-    return series(measure.cluster(found, NOW, top, lambda uid: (names or {}).get(uid, str(uid))))
+    known = names or {}
+    return series(measure.cluster(found, NOW, top, pairs, lambda uid: known.get(uid, str(uid))))
+
+
+def places(found: Series) -> set[tuple[str, str]]:
+    """The jobs that run, each with each of its nodes."""
+    pattern = re.compile(r'slurm_job_node\{.*job_id="(.*?)",node="(.*?)".*\}')
+    return {(match[1], match[2]) for name in found if (match := pattern.fullmatch(name))}
 
 
 def test_a_recording_of_a_real_cluster_is_shown() -> None:
     recorded = tables()
     now = max(node.since for node in recorded.nodes) + 90
-    found = series(measure.cluster(recorded, now, 10, lambda _: "researcher"))
+    found = series(measure.cluster(recorded, now, 10, 10, lambda _: "researcher"))
 
     assert found['slurm_nodes{state="draining"}'] == 2
     assert found['slurm_nodes_drained{cause="gpu-ecc"}'] == 1
@@ -73,6 +88,8 @@ def test_a_recording_of_a_real_cluster_is_shown() -> None:
     assert found['slurm_jobs_pending{reason="resources"}'] == 11
     assert found['slurm_jobs_pending{reason="held"}'] == 1
     assert found['slurm_node_jobs_failed{node="cpu-1"}'] == 1
+    assert found['slurm_node_info{machine="m7",node="cpu-0"}'] == 1
+    assert places(found) == {("1", "cpu-0"), ("1", "cpu-1")}
     assert found['slurm_user_jobs{state="pending",user="researcher"}'] == 14
     assert found['slurm_account_jobs{account="ada",state="pending"}'] == 1
     assert found['slurm_partition_cpus_allocated{partition="main"}'] == 3
@@ -121,6 +138,75 @@ def test_gpus_of_jobs_are_shown_where_slurm_counts_them() -> None:
     uncounted = cluster(nodes=[node(gpus={"h100": 8})], jobs=queue)
     assert uncounted['slurm_node_gpus_allocated{node="gpu-0",type="h100"}'] == 0
     assert not [name for name in uncounted if "gpus" in name and "node" not in name]
+
+
+def test_a_node_that_said_so_is_on_a_machine_and_two_may_be_on_one() -> None:
+    found = cluster(nodes=[node(machine="m7"), node("gpu-1"), node("gpu-2", machine="m7")])
+
+    assert {name for name in found if name.startswith("slurm_node_info")} == {
+        f'slurm_node_info{{machine="m7",node="{name}"}}' for name in ("gpu-0", "gpu-2")
+    }
+
+
+def test_a_job_that_runs_is_shown_on_each_of_its_nodes_and_with_whose_it_is() -> None:
+    found = cluster(
+        names={2000: "ada"},
+        jobs=[job(id="17_3", nodes="gpu-[0-1]"), job("PENDING"), job("COMPLETED", node="gpu-1")],
+    )
+
+    whose = 'account="lab",job_id="17_3",node="{}",partition="main",user="ada"'
+    assert {name for name in found if name.startswith("slurm_job_node")} == {
+        f"slurm_job_node{{{whose.format(name)}}}" for name in ("gpu-0", "gpu-1")
+    }
+
+
+def test_whose_a_job_is_is_told_of_the_largest_users_and_accounts_alone() -> None:
+    small = job(id="2", nodes="gpu-1", uid=4000, account="small")
+    found = cluster(1, jobs=[job(id="1", nodes="gpu-0", cpus=8), small])
+
+    shown = [name for name in found if name.startswith("slurm_job_node")]
+    (first,) = (name for name in shown if 'job_id="1"' in name)
+    (second,) = (name for name in shown if 'job_id="2"' in name)
+    assert 'account="lab"' in first
+    assert 'user="2000"' in first
+    assert 'account="other"' in second
+    assert 'user="other"' in second
+
+
+def test_the_largest_jobs_are_shown_with_all_of_their_nodes_or_not_at_all() -> None:
+    queue = [
+        job(id="1", cpus=1, nodes="gpu-9"),
+        job(id="2", cpus=300, nodes="gpu-[0-2]"),
+        job(id="3", cpus=200, nodes="gpu-[3-4]"),
+        job(id="4", cpus=1, nodes="gpu-9"),
+    ]
+
+    def shown(pairs: int) -> dict[str, int]:
+        return Counter(number for number, _ in places(cluster(pairs=pairs, jobs=queue)))
+
+    assert shown(100) == {"1": 1, "2": 3, "3": 2, "4": 1}
+    assert shown(6) == {"1": 1, "2": 3, "3": 2}, "of two that are as large, the older"
+    assert shown(4) == {"1": 1, "2": 3}, "the third has not room for both"
+    assert shown(3) == {"2": 3}
+    assert shown(2) == {"3": 2}, "the largest has not room for all three"
+    assert shown(0) == {}
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12), st.integers(0, 20))
+def test_there_are_never_more_pairs_than_are_allowed(
+    sizes: list[tuple[int, int]], pairs: int
+) -> None:
+    queue = [
+        job(id=str(number), cpus=cpus, nodes=f"n[1-{count}]")
+        for number, (cpus, count) in enumerate(sizes)
+    ]
+    found = Counter(number for number, _ in places(cluster(pairs=pairs, jobs=queue)))
+
+    assert sum(found.values()) <= pairs
+    assert all(count == sizes[int(number)][1] for number, count in found.items())
+    left = pairs - sum(found.values())
+    missing = [count for number, (_, count) in enumerate(sizes) if str(number) not in found]
+    assert all(count > left for count in missing), "who has room is shown"
 
 
 def test_jobs_that_are_over_have_nothing_any_more() -> None:
@@ -180,7 +266,7 @@ def test_whatever_accounts_are_called_no_series_comes_twice_and_none_is_lost(
     accounts: list[str], top: int
 ) -> None:
     families = measure.cluster(
-        Tables(jobs=[job(account=account) for account in accounts]), NOW, top, str
+        Tables(jobs=[job(account=account) for account in accounts]), NOW, top, 0, str
     )
     (jobs,) = (family for family in families if family.name == "slurm_account_jobs")
     names = [tuple(sample.labels.values()) for sample in jobs.samples]
@@ -214,7 +300,7 @@ def test_jobs_that_cannot_begin_do_not_count_as_waiting() -> None:
 
 def test_names_that_are_odd_arrive_as_they_are() -> None:
     odd = 'a "name" \\ of two, 名前'
-    families = measure.cluster(Tables(jobs=[job(account=odd)]), NOW, 1, str)
+    families = measure.cluster(Tables(jobs=[job(account=odd)]), NOW, 1, 0, str)
     found = series(families)
 
     assert found[f'slurm_account_jobs{{account="{odd}",state="running"}}'] == 1
@@ -237,6 +323,23 @@ def test_what_sdiag_tells_is_shown_in_seconds() -> None:
     assert found['slurm_rpc_duration_seconds_total{type="REQUEST_NODE_INFO"}'] == pytest.approx(
         nodes["total_time"] / 1e6
     )
+
+
+def test_of_the_jail_it_is_told_how_full_it_is() -> None:
+    volume = os.statvfs_result((1 << 20, 4096, 1000, 300, 200, 50, 20, 19, 0, 255))
+    found = series(measure.jail(volume))
+
+    assert found == {
+        "slurmstack_jail_size_bytes": 1000 * 4096,
+        "slurmstack_jail_available_bytes": 200 * 4096,
+        "slurmstack_jail_files": 50,
+        "slurmstack_jail_files_free": 20,
+    }
+    endless = os.statvfs_result((4096, 4096, 1000, 300, 200, 0, 0, 0, 0, 255))
+    assert set(series(measure.jail(endless))) == {
+        "slurmstack_jail_size_bytes",
+        "slurmstack_jail_available_bytes",
+    }
 
 
 def test_reservations_and_licenses_are_shown() -> None:

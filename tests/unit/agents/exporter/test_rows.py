@@ -1,6 +1,7 @@
 """What `snapshot` prints, read."""
 
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -12,17 +13,21 @@ from agents.exporter.rows import (
     Partition,
     UnexpectedError,
     gpus,
+    hosts,
     parse,
     task_count,
 )
+from components.hostlist import compress
 from tests.unit.agents.exporter.recordings import tables
 
 MIB = 1 << 20
 
 
-def node_line(gres: str = "", used: str = "", tres: str = "cpu=8,mem=64G,billing=8") -> str:
+def node_line(
+    gres: str = "", used: str = "", tres: str = "cpu=8,mem=64G,billing=8", machine: str = ""
+) -> str:
     sizes = "8\t2\t65536\t1024\t\t\t"
-    return f"node\tgpu-0\tMIXED+CLOUD\tmain,gpu\t{sizes}{gres}\t{used}\t{tres}\t\t0\n"
+    return f"node\tgpu-0\tMIXED+CLOUD\tmain,gpu\t{sizes}{gres}\t{used}\t{tres}\t\t0\t{machine}\n"
 
 
 def job_line(**fields: str) -> str:
@@ -37,6 +42,8 @@ def job_line(**fields: str) -> str:
         "cpus": "3",
         "tres": "cpu=3,mem=300M,node=1,billing=3",
         "node": "cpu-0",
+        "id": "17",
+        "nodes": "cpu-[0-1]",
     }
     return "\t".join(("job", *(columns | fields).values())) + "\n"
 
@@ -51,6 +58,8 @@ def test_a_recording_is_read_whole() -> None:
     assert [job.state for job in found.jobs].count("PENDING") == 4
     (running,) = (job for job in found.jobs if job.state == "RUNNING")
     assert (running.cpus, running.memory, running.gpus, running.tasks) == (3, 300 * MIB, 0, 1)
+    assert (running.id, [*hosts(running.nodes)]) == ("1", ["cpu-0", "cpu-1"])
+    assert {(job.id, job.nodes) for job in found.jobs if job != running} == {("", "")}
     (array,) = (job for job in found.jobs if job.tasks > 1)
     assert (array.tasks, array.cpus, array.node) == (11, 2, "")
     (failed,) = (job for job in found.jobs if job.state == "FAILED")
@@ -62,6 +71,7 @@ def test_a_recording_is_read_whole() -> None:
     assert "DRAIN" in first.states
     assert first.memory_free is not None
     assert first.load is not None
+    assert (first.machine, second.machine) == ("m7", "")
 
 
 def test_gpus_of_a_node_are_told_by_their_type() -> None:
@@ -100,6 +110,38 @@ def test_tasks_of_an_array_are_counted(tasks: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("", []),
+        ("login", ["login"]),
+        ("gpu-[0-2,7],login,cpu-11", ["gpu-0", "gpu-1", "gpu-2", "gpu-7", "login", "cpu-11"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("a-b.c[9-10]", ["a-b.c9", "a-b.c10"]),
+    ],
+)
+def test_nodes_of_a_job_are_written_out(expression: str, names: list[str]) -> None:
+    assert [*hosts(expression)] == names
+
+
+@given(
+    st.sets(
+        st.builds(
+            lambda prefix, number, width: f"{prefix}{number:0{width}d}",
+            *(st.sampled_from(["cpu-", "gpu", "a.b-"]), st.integers(0, 30), st.integers(1, 3)),
+        )
+    )
+)
+def test_whatever_nodes_are_in_an_expression_come_out_of_it(names: set[str]) -> None:
+    (job,) = parse([job_line(nodes=compress(names))]).jobs
+
+    assert sorted(hosts(job.nodes)) == sorted(names)
+
+
+def test_however_many_nodes_an_expression_has_only_those_that_are_asked_for_are_written() -> None:
+    assert [*islice(hosts("n[0-999999999999]"), 2)] == ["n0", "n1"]
+
+
+@pytest.mark.parametrize(
     ("tres", "memory", "gpus_wanted"),
     [
         ("cpu=1,mem=1000M,node=1,billing=1", 1000 * MIB, 0),
@@ -135,6 +177,10 @@ def test_a_job_may_wait_for_several_partitions() -> None:
         job_line(cpus="many"),
         job_line(tasks="0-"),
         job_line(tres="mem=lots"),
+        job_line(nodes="cpu-[0-1"),
+        job_line(nodes="cpu-[0-1]n"),
+        job_line(nodes="cpu-[a-b],cpu-7"),
+        job_line(nodes="cpu-0,,cpu-1"),
         "secret\thunter2\n",
         "\n",
     ],

@@ -1,13 +1,16 @@
 """Slurm's programs, as they answer, refuse and hang."""
 
 import functools
+import os
 import stat
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from agents.exporter.__main__ import main
-from agents.exporter.sources import ReadError, Slurm, printed, user_name
+from agents.exporter.sources import Jail, ReadError, Slurm, printed, user_name
 from tests.unit.agents.exporter.recordings import RECORDED, series
 
 
@@ -26,7 +29,7 @@ def program(path: Path, script: str) -> Path:
 
 
 def slurm(programs: Path, script: str = f"cat {RECORDED / 'snapshot.txt'}") -> Slurm:
-    return Slurm(10, [str(program(programs / "snapshot", script))])
+    return Slurm(10, 10, [str(program(programs / "snapshot", script))])
 
 
 def test_every_source_is_read_by_a_program(programs: Path) -> None:
@@ -64,7 +67,7 @@ def test_what_cannot_be_read_is_told_in_one_line(programs: Path, script: str, sa
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
-    cluster, _ = Slurm(10, [str(tmp_path / "snapshot")]).each_time()
+    cluster, _ = Slurm(10, 10, [str(tmp_path / "snapshot")]).each_time()
     with pytest.raises(ReadError, match="snapshot: No such file"):
         cluster.read(1)
 
@@ -78,10 +81,68 @@ def test_an_answer_of_another_form_is_refused(programs: Path, answer: str) -> No
 
 
 def test_text_that_is_no_utf_8_breaks_nothing(programs: Path) -> None:
-    row = "job\\tRUNNING\\tNone\\tmain\\t\\377lab\\t0\\t\\t0\\t1\\t\\t\\n"
+    row = "job\\tRUNNING\\tNone\\tmain\\t\\377lab\\t0\\t\\t0\\t1\\t\\t\\t\\t\\n"
     cluster, _ = slurm(programs, f"printf '{row}'").each_time()
 
     assert series(cluster.read(5))['slurm_account_jobs{account="\ufffdlab",state="running"}'] == 1
+
+
+def test_the_jail_is_the_file_system_at_its_path(tmp_path: Path) -> None:
+    found = series(Jail(str(tmp_path)).source().read(5))
+
+    volume = os.statvfs(tmp_path)
+    assert found["slurmstack_jail_size_bytes"] == volume.f_blocks * volume.f_frsize
+    assert found["slurmstack_jail_available_bytes"] > 0
+
+
+def test_a_jail_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="No such file or directory"):
+        Jail(str(tmp_path / "none")).source().read(5)
+
+
+class Server:
+    """Of a network file system; it may be away, and who asks then hangs until it is back."""
+
+    def __init__(self) -> None:
+        self.is_there = threading.Event()
+        self.asked = 0
+
+    def statvfs(self, path: str) -> os.statvfs_result:
+        self.asked += 1
+        assert self.is_there.wait(10)
+        return os.statvfs(path)
+
+
+def test_a_jail_that_hangs_costs_one_thread_and_is_read_again_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    server = Server()
+    jail = Jail(str(tmp_path), server.statvfs)
+    source = jail.source()
+    said = set()
+    for _ in range(3):
+        with pytest.raises(ReadError) as caught:
+            source.read(0.05)
+        said.add(str(caught.value))
+
+    assert said == {f"{tmp_path}: its file system does not answer"}, "so that it is said once"
+    assert server.asked == 1
+    server.is_there.set()
+    while jail.is_asking():
+        time.sleep(0.001)
+    assert series(source.read(5))["slurmstack_jail_size_bytes"] > 0
+    assert server.asked == 2, "what came too late is not shown"
+
+
+def test_a_jail_that_hangs_does_not_keep_the_exporter_from_ending(tmp_path: Path) -> None:
+    server = Server()
+    before = set(threading.enumerate())
+    with pytest.raises(ReadError):
+        Jail(str(tmp_path), server.statvfs).source().read(0.05)
+
+    (waiting,) = set(threading.enumerate()) - before
+    assert waiting.daemon
+    server.is_there.set()
 
 
 def test_who_has_no_name_is_a_number() -> None:
@@ -96,12 +157,23 @@ def test_once_prints_everything_and_says_by_its_exit_code_whether_it_was_told(
     here = functools.partial(Slurm, snapshot=(str(path),))
     monkeypatch.setattr("agents.exporter.__main__.Slurm", here)
 
+    monkeypatch.setenv("JAIL", str(programs))
+
     assert main(["--once"]) == 0
     found = series(capsys.readouterr().out.encode())
+    assert found["slurmstack_jail_size_bytes"] > 0
     assert found["slurm_up"] == 1
     assert found['slurm_licenses{license="cad"}'] == 10
     assert found['slurm_jobs{state="running"}'] == 1
 
+    monkeypatch.setenv("JOBS", "0")
+    monkeypatch.delenv("JAIL")
     program(programs / "sdiag", "exit 1")
     assert main(["--once"]) == 1
-    assert "sdiag: exit code 1" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "sdiag: exit code 1" in told.err
+    assert not [
+        name
+        for name in series(told.out.encode())
+        if name.startswith(("slurm_job_node", "slurmstack_jail"))
+    ]

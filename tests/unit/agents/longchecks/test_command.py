@@ -3,14 +3,19 @@
 import io
 import json
 import os
+import socket
 import subprocess
+import sys
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from agents.longchecks.__main__ import BAD, DONE, FAILED, NOTHING, UNUSABLE, main
 from agents.longchecks.plan import in_order
 from agents.longchecks.registry import CHECKS, END
+from tests.unit.agents.exporter.recordings import series as found_in
 from tests.unit.agents.longchecks.world import World, triad
 
 
@@ -123,6 +128,42 @@ def test_the_series_is_shown_by_node_oldest_first(
         ("cpu-memory", "cpu-1", 5000),
         ("cpu-memory", "cpu-1", 5000),
     ]
+
+
+def test_the_newest_values_are_served_until_it_is_told_to_stop(world: World) -> None:
+    call(world, "run", "cpu-memory")
+    environment = {
+        **os.environ,
+        "LONG_CHECKS": str(world.series.with_name("wanted.json")),
+        "SERIES": str(world.series),
+        "PORT": str(free_port()),
+    }
+    url = f"http://127.0.0.1:{environment['PORT']}/metrics"
+    command = (sys.executable, "-m", "agents.longchecks", "serve")
+    with subprocess.Popen(command, env=environment) as serving:
+        try:
+            found = found_in(httpx.get(url, trust_env=False).content) if answers(url) else {}
+        finally:
+            serving.terminate()
+
+    assert found['slurmstack_longcheck_value{check="cpu-memory",node="cpu-1"}'] == 5000
+    assert serving.returncode == DONE
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return int(free.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    """Waits until somebody does."""
+    for _ in range(200):
+        try:
+            return httpx.get(url, trust_env=False).is_success
+        except httpx.ConnectError:
+            time.sleep(0.1)
+    return False
 
 
 def test_nodes_stand_in_the_order_of_their_numbers() -> None:

@@ -238,7 +238,7 @@ class World:
             "at_once": 1,
             "wait": 600,
             "keep": 30,
-            "nodesets": {"cpu": {}, "other": {}},
+            "nodesets": {"cpu": {"replicas": len(self.nodes)}, "other": {"replicas": 1}},
             "checks": {
                 "cpu-memory": {**chosen, "threshold": 1000},
                 "network": {**chosen, "threshold": 1},

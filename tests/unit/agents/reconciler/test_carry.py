@@ -101,11 +101,11 @@ def carry(
     on: Machine | None = None,
     command: tuple[str, ...] = (),
     hook: Any = None,
-) -> list[str]:
+) -> tuple[str, ...]:
     made = Plan(actions, memory or {}, (), 3, 3)
     kept = Kept({}, "7", "")
     machines = {"machine-1": on or machine("machine-1")}
-    return carrier(world, hook).carry(made, kept, machines, command)
+    return carrier(world, hook).carry(made, kept, machines, command).notes
 
 
 # --- Slurm ---------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def carry(
 def test_a_drain_is_written_where_there_is_none() -> None:
     world = World()
 
-    assert carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m")) == []
+    assert carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m")) == ()
     body = {"state": ["DRAIN"], "reason": "slurmstack:kubernetes:cordoned: m"}
     assert world.changes == [("POST", "node/cpu-1", body)]
 
@@ -142,7 +142,7 @@ LIFT = Lift("cpu-1", OURS, moment(NOW))
 def test_a_drain_is_lifted_that_is_as_it_was() -> None:
     world = World(reason=OURS, state=["IDLE", "DRAIN"], since=NOW)
 
-    assert carry(world, LIFT) == []
+    assert carry(world, LIFT) == ()
     assert world.changes == [("POST", "node/cpu-1", {"state": ["RESUME"]})]
 
 
@@ -165,7 +165,7 @@ def test_a_drain_that_is_another_by_now_is_not_lifted(record: Object) -> None:
 def test_a_lost_node_is_down_with_the_reason_that_it_had() -> None:
     world = World(reason=OURS, state=["MIXED", "DRAIN", "NOT_RESPONDING"])
 
-    assert carry(world, Requeue("cpu-1", "as it was")) == []
+    assert carry(world, Requeue("cpu-1", "as it was")) == ()
     assert world.changes == [("POST", "node/cpu-1", {"state": ["DOWN"], "reason": OURS})]
 
 
@@ -262,7 +262,7 @@ def test_a_machine_is_marked_by_a_condition_and_a_taint_beside_those_of_others()
     world = World()
     world.taints = [OTHER]
 
-    assert carry(world, Mark("machine-1", "Xid"), on=machine("machine-1", taints=(OTHER,))) == []
+    assert carry(world, Mark("machine-1", "Xid"), on=machine("machine-1", taints=(OTHER,))) == ()
     (_, status, condition), (_, node, taints) = world.changes
     (made,) = condition["status"]["conditions"]
     assert (status, node) == (f"{NODE}/status", NODE)
@@ -372,6 +372,30 @@ def test_where_kubernetes_refuses_a_right_nothing_further_is_done() -> None:
     with pytest.raises(KubernetesError, match="403"):
         carry(world, Withdraw("machine-1"), Forget("cpu-7"))
     assert [method for method, _, _ in world.changes] == ["PATCH"]
+
+
+def test_steps_that_were_taken_are_counted_by_node_and_others_are_not() -> None:
+    world = World(state=["IDLE", "DRAIN"], reason="another's")
+    world.refused[f"DELETE {NODE}"] = httpx.Response(403, json={"message": "forbidden"})
+    actions = (
+        *(Restart(KEY, "u1"), Restart(KEY, "u1"), Reboot(KEY, "machine-1", "b1", NOW)),
+        *(Withdraw("machine-1"), Drain("cpu-1", OURS), REPLACE),
+    )
+    found = carrier(world)
+
+    with pytest.raises(KubernetesError, match="403"):
+        found.carry(Plan(actions, BEGUN, (), 3, 3), Kept({}, "7", ""), {}, ())
+    assert found.steps == {("cpu-1", "restart"): 2, ("cpu-1", "reboot"): 1}
+
+
+def test_a_drain_and_its_end_are_steps() -> None:
+    found = carrier(World())
+    found.carry(Plan((Drain("cpu-1", OURS),), {}, (), 3, 3), Kept({}, "7", ""), {}, ())
+    assert found.steps == {("cpu-1", "drain"): 1}
+
+    found = carrier(World(reason=OURS, state=["IDLE", "DRAIN"], since=NOW))
+    found.carry(Plan((LIFT,), {}, (), 3, 3), Kept({}, "7", ""), {}, ())
+    assert found.steps == {("cpu-1", "lift"): 1}
 
 
 def test_what_is_remembered_is_read_as_it_was_written() -> None:

@@ -2,9 +2,13 @@
 
 import json
 import signal
+import socket
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from agents.reconciler import __main__ as command
@@ -18,6 +22,7 @@ from agents.reconciler.rollout import is_coming, nodesets_rolling
 from agents.reconciler.wanted import WantedError, read
 from components import conventions as c
 from components.slurmconf import wanted_nodes
+from tests.unit.agents.exporter.recordings import series
 from tests.unit.agents.reconciler.things import (
     NOW,
     drained,
@@ -213,6 +218,75 @@ def test_it_looks_again_after_a_look_that_failed_until_it_is_told_to_stop(
     assert looks == 3
     assert told.out == "2 of 2 nodes are in service\n", "the same is told once"
     assert "silent" in told.err
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A free port, which the reconciler is told to serve its metrics at."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        number: int = free.getsockname()[1]
+    monkeypatch.setenv("PORT", str(number))
+    return number
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """It is told to stop when it has looked once."""
+    before = signal.getsignal(signal.SIGTERM)
+    look = Reconciler.look
+
+    def once(self: Reconciler) -> command.Pass:
+        signal.raise_signal(signal.SIGTERM)
+        return look(self)
+
+    monkeypatch.setattr(Reconciler, "look", once)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("stopped")
+def test_what_passes_find_and_do_is_served_as_metrics(at: Setting, port: int) -> None:
+    at.world.boxes["cpu-1"].is_cordoned = True
+
+    assert at.run() == 0
+    # The process of a reconciler ends then, and its server with it; that of the tests does not.
+    found = series(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).content)
+    assert found['slurmstack_reconciler_passes_total{result="done"}'] == 1
+    assert found['slurmstack_steps_total{node="cpu-1",step="drain"}'] == 1
+    assert found['slurmstack_node_finding{finding="cordoned",node="cpu-1",step="none"}'] == 1
+    assert found["slurmstack_nodes_wanted"] == 2
+    assert abs(found["slurmstack_reconciler_last_pass_timestamp_seconds"] - time.time()) < 60
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_pass_that_could_not_ask_is_counted_as_failed(at: Setting, port: int) -> None:
+    at.world.slurm_silent_at = 1
+
+    assert at.run() == 0
+    found = series(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).content)
+    assert found['slurmstack_reconciler_passes_total{result="failed"}'] == 1
+    assert "slurmstack_nodes_wanted" not in found
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_port_that_is_taken_keeps_it_from_nothing(
+    at: Setting, port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as other:
+        other.bind(("", port))
+        other.listen()
+        assert at.run() == 0
+
+    told = capsys.readouterr()
+    assert told.out == "2 of 2 nodes are in service\n"
+    assert told.err.startswith(f"PORT {port}: no metrics are served: ")
+
+
+def test_one_look_serves_no_metrics(at: Setting, port: int) -> None:
+    assert at.run("--once") == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
 
 
 # --- After a deploy ------------------------------------------------------------------------------

@@ -1,0 +1,104 @@
+"""The newest value of each check and node as metrics, read from the series whenever it is scraped.
+
+docs/metrics.md has all of them as a table; a test holds the two together.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from agents.longchecks.judge import Rule, Verdict
+from agents.longchecks.series import Record, Series
+from agents.longchecks.wanted import Wanted
+from agents.metrics import Metric
+
+_LABELS = ("check", "node")
+VALUE = Metric("slurmstack_longcheck_value", "The newest value.", "the check's", _LABELS)
+TIMESTAMP = Metric(
+    "slurmstack_longcheck_timestamp_seconds",
+    "When the measurement of it began.",
+    *("Unix time", _LABELS),
+)
+GOOD = Metric(
+    "slurmstack_longcheck_good",
+    "1 where it was good, 0 where it was bad; left out while nothing tells.",
+    *("", _LABELS),
+)
+MINIMUM = Metric(
+    "slurmstack_longcheck_minimum",
+    "The least that is good, where there is a threshold.",
+    *("the check's", _LABELS),
+)
+MAXIMUM = Metric(
+    "slurmstack_longcheck_maximum",
+    "The most that is good, of a check that counts faults.",
+    *("the check's", _LABELS),
+)
+METRICS = (VALUE, TIMESTAMP, GOOD, MINIMUM, MAXIMUM)
+"""All of them."""
+
+
+@dataclass(frozen=True)
+class Last:
+    """The newest measurement of a node that gave a value, and what it is held against now."""
+
+    check: str
+    node: str
+    record: Record
+    rule: Rule
+
+
+def newest(wanted: Wanted, series: Series, say: Callable[[str], None]) -> Iterator[Last]:
+    """Of each check that is on and each node that it is for. A file that is broken is told of, and
+    left out."""
+    for name in sorted(wanted.checks):
+        check = wanted.check(name)
+        for node in wanted.nodes(check):
+            try:
+                record = series.newest(name, node)
+            except ValueError as error:
+                say(str(error))
+                continue
+            if record:
+                yield Last(name, node, record, wanted.rule(check, node))
+
+
+def families(found: Iterable[Last]) -> Iterator[Family]:
+    known = [((one.check, one.node), one.record, one.rule) for one in found]
+    judged = {Verdict.GOOD: 1, Verdict.BAD: 0}
+    yield VALUE.family(
+        (labels, record.value) for labels, record, _ in known if record.value is not None
+    )
+    yield TIMESTAMP.family((labels, record.at) for labels, record, _ in known)
+    yield GOOD.family(
+        (labels, judged[record.verdict]) for labels, record, _ in known if record.verdict in judged
+    )
+    for metric, is_minimum in ((MINIMUM, True), (MAXIMUM, False)):
+        yield metric.family(
+            (labels, rule.threshold)
+            for labels, _, rule in known
+            if rule.threshold is not None and rule.higher_is_better is is_minimum
+        )
+
+
+@dataclass(eq=False)
+class Newest(Collector):
+    """What is scraped: settings and series as they are then. Where the settings cannot be read, the
+    scrape fails."""
+
+    settings: Path
+    """File with what is wanted."""
+    folder: Path
+    """Folder of the series."""
+
+    def collect(self) -> Iterable[Family]:
+        wanted = Wanted.model_validate_json(self.settings.read_bytes())
+        return families(newest(wanted, Series(self.folder), _say))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)

@@ -1,0 +1,160 @@
+"""Grafana with the data source and the dashboards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+import pulumi_random as random
+
+from components import conventions as c
+from components import monitoringconf, pods
+
+_PASSWORD = "/etc/slurmstack/grafana_admin"
+"""Where the password of `admin` is mounted, in a file `password`."""
+_PROVISIONING = "/etc/grafana/provisioning"
+"""Where Grafana's image looks for what it is given."""
+_QUIET = {
+    "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+    "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+    "GF_ANALYTICS_REPORTING_ENABLED": "false",
+    "GF_USERS_ALLOW_SIGN_UP": "false",
+}
+"""It asks nobody outside for anything, and tells nobody anything."""
+
+
+@dataclass(frozen=True)
+class GrafanaArgs:
+    namespace: pulumi.Input[str]
+    image: str
+    images: pods.Images
+    interval: int
+    """Seconds between two scrapes."""
+
+
+class Grafana(pulumi.ComponentResource):
+    """One pod, whose dashboards come from here alone: what is made in its pages goes with it."""
+
+    def __init__(
+        self, name: str, args: GrafanaArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("grafana", "Grafana"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        password = random.RandomPassword(f"{name}-password", length=32, special=False, opts=child)
+        secret = k8s.core.v1.Secret(
+            f"{name}-secret",
+            metadata={"name": c.GRAFANA_SECRET, "namespace": args.namespace},
+            type="Opaque",
+            string_data={"password": password.result},
+            opts=child,
+        )
+        given = monitoringconf.grafana(args.interval)
+        config = k8s.core.v1.ConfigMap(
+            f"{name}-config",
+            metadata={"name": c.GRAFANA_CONFIG, "namespace": args.namespace},
+            data=given,
+            opts=child,
+        )
+        shown = monitoringconf.dashboards()
+        sources = [
+            {"configMap": {"name": dashboard(uid, content, args.namespace, {}, child)}}
+            for uid, content in shown.items()
+        ]
+        deployment = k8s.apps.v1.Deployment(
+            f"{name}-server",
+            metadata={"name": c.GRAFANA, "namespace": args.namespace},
+            spec={
+                "replicas": 1,
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": pods.labels(c.GRAFANA)},
+                "template": {
+                    "metadata": {
+                        "labels": pods.labels(c.GRAFANA),
+                        "annotations": {c.ANNOTATION_CHECKSUM: c.checksum({**given, **shown})},
+                    },
+                    "spec": {
+                        **pods.pod_defaults(args.images),
+                        "securityContext": {"fsGroup": c.MONITORING_ID},
+                        "containers": [_container(args.image, list(given))],
+                        "volumes": [
+                            pods.disk_volume("data"),
+                            pods.secret_volume("password", secret.metadata.name),
+                            pods.config_volume("config", config.metadata.name),
+                            {"name": "dashboards", "projected": {"sources": sources}},
+                        ],
+                    },
+                },
+            },
+            opts=child,
+        )
+        k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": c.GRAFANA, "namespace": args.namespace},
+            spec={
+                "selector": deployment.spec.selector.match_labels,
+                "ports": pods.service_port("grafana", c.GRAFANA_PORT),
+            },
+            opts=child,
+        )
+        self.register_outputs({})
+
+
+def _container(image: str, given: list[str]) -> pods.Spec:
+    environment = {
+        "GF_SERVER_HTTP_PORT": str(c.GRAFANA_PORT),
+        "GF_SECURITY_ADMIN_PASSWORD__FILE": f"{_PASSWORD}/password",
+        **_QUIET,
+    }
+    return {
+        "name": "grafana",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": [{"name": key, "value": value} for key, value in sorted(environment.items())],
+        **pods.security(user=c.MONITORING_ID),
+        **pods.requests("20m", "128Mi"),
+        "ports": [{"name": "grafana", "containerPort": c.GRAFANA_PORT}],
+        "readinessProbe": {
+            "httpGet": {"path": "/api/health", "port": c.GRAFANA_PORT},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+        },
+        "volumeMounts": [
+            pods.mount("data", "/var/lib/grafana"),
+            pods.mount("password", _PASSWORD, read_only=True),
+            pods.mount("dashboards", monitoringconf.DASHBOARDS_ETC, read_only=True),
+            # Each kind has a folder of its own.
+            *(
+                {
+                    **pods.mount(
+                        "config",
+                        f"{_PROVISIONING}/{name.removesuffix('.yaml')}/{name}",
+                        read_only=True,
+                    ),
+                    "subPath": name,
+                }
+                for name in given
+            ),
+        ],
+    }
+
+
+def dashboard(
+    uid: str,
+    content: str,
+    namespace: pulumi.Input[str],
+    labels: Mapping[str, str],
+    opts: pulumi.ResourceOptions,
+) -> pulumi.Output[str]:
+    """A ConfigMap with one dashboard; returns its name."""
+    made = k8s.core.v1.ConfigMap(
+        f"dashboard-{uid}",
+        metadata={
+            "name": f"dashboard-{uid}",
+            "namespace": namespace,
+            **({"labels": dict(labels)} if labels else {}),
+        },
+        data={f"{uid}.json": content},
+        opts=opts,
+    )
+    known: pulumi.Output[str] = made.metadata.name
+    return known

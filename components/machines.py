@@ -1,0 +1,97 @@
+"""What the machines do that the cluster is on."""
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+
+_HOST = "/host"
+"""Where a node exporter sees its machine."""
+_COLLECTORS = (
+    *("cpu", "diskstats", "filesystem", "infiniband", "loadavg", "meminfo", "netdev"),
+    *("pressure", "stat", "time", "uname", "vmstat"),
+)
+"""What a node exporter reads: what dashboards and alerts ask for, of hundreds of series."""
+_UNSEEN_FILES = r"^/(dev|proc|run|sys|var/lib/(containerd|docker|kubelet)/.+)($|/)"
+"""File systems that are no disk of the machine's, or those of pods."""
+_UNSEEN_LINKS = "^(lo|veth.*|cali.*|cilium.*|lxc.*|nodelocaldns|kube-.*)$"
+"""Network devices that lead to pods."""
+
+
+@dataclass(frozen=True)
+class MachinesArgs:
+    namespace: pulumi.Input[str]
+    images: pods.Images
+
+
+class Machines(pulumi.ComponentResource):
+    """A node exporter on each Kubernetes node.
+
+    It sees the machine's files, to read only and as nobody, and is in its network: the counters of
+    network devices are told nowhere else.
+    """
+
+    def __init__(
+        self, name: str, args: MachinesArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("machines", "Machines"), name, None, opts)
+        k8s.apps.v1.DaemonSet(
+            f"{name}-exporter",
+            metadata={
+                "name": c.MACHINES,
+                "namespace": args.namespace,
+                # A Kubernetes node that is down would be waited for.
+                "annotations": {"pulumi.com/skipAwait": "true"},
+            },
+            spec={
+                "selector": {"matchLabels": pods.labels(c.MACHINES)},
+                "template": {
+                    "metadata": {"labels": pods.labels(c.MACHINES)},
+                    "spec": _pod(args.images),
+                },
+            },
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.register_outputs({})
+
+
+def _pod(images: pods.Images) -> pods.Spec:
+    program = [
+        "prometheus-node-exporter",
+        f"--web.listen-address=$(ADDRESS):{c.NODE_EXPORTER_PORT}",
+        f"--path.rootfs={_HOST}",
+        f"--path.procfs={_HOST}/proc",
+        f"--path.sysfs={_HOST}/sys",
+        "--collector.disable-defaults",
+        *(f"--collector.{collector}" for collector in _COLLECTORS),
+        f"--collector.filesystem.mount-points-exclude={_UNSEEN_FILES}",
+        f"--collector.netdev.device-exclude={_UNSEEN_LINKS}",
+    ]
+    address = {"fieldRef": {"fieldPath": "status.hostIP"}}
+    return {
+        **pods.pod_defaults(images),
+        "hostNetwork": True,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [
+            {
+                "name": "node-exporter",
+                **pods.image("monitoring", images),
+                "command": program,
+                "env": [{"name": "ADDRESS", "valueFrom": address}],
+                **pods.security(user=c.NOBODY_ID),
+                **pods.requests("10m", "32Mi"),
+                "ports": [{"name": "metrics", "containerPort": c.NODE_EXPORTER_PORT}],
+                "volumeMounts": [
+                    {
+                        **pods.mount("machine", _HOST, read_only=True),
+                        # What is mounted later is seen as well.
+                        "mountPropagation": "HostToContainer",
+                    }
+                ],
+            }
+        ],
+        "volumes": [{"name": "machine", "hostPath": {"path": "/"}}],
+    }

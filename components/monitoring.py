@@ -1,0 +1,211 @@
+"""Who gathers metrics, judges them and shows them; see docs/monitoring.md."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import monitoringconf, pods, rights
+from components.grafana import Grafana, GrafanaArgs, dashboard
+from components.settings import Bundled, Settings
+
+_DATA = "/var/lib/monitoring"
+_FULL = 0.9
+"""Share of the volume that metrics may take; the rest is for what is written meanwhile."""
+_OPERATOR_API = "monitoring.coreos.com/v1"
+
+
+@dataclass(frozen=True)
+class MonitoringArgs:
+    namespace: pulumi.Input[str]
+    settings: Settings
+    images: pods.Images
+
+
+class Monitoring(pulumi.ComponentResource):
+    """Prometheus with Alertmanager, or what tells a Prometheus Operator of all that is scraped."""
+
+    def __init__(
+        self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("monitoring", "Monitoring"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        if args.settings.monitoring.kind == "operator":
+            _for_operator(name, args, child)
+        else:
+            _bundled(name, args, args.settings.monitoring.bundled, child)
+        self.register_outputs({})
+
+
+# --- Prometheus and Alertmanager of our own ------------------------------------------------------
+
+
+def _bundled(
+    name: str, args: MonitoringArgs, settings: Bundled, opts: pulumi.ResourceOptions
+) -> None:
+    account = rights.account(name, c.MONITORING, args.namespace, opts)
+    finds = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    granted = [rights.grant(name, account, args.namespace, finds, opts)]
+    if gpus := args.settings.monitoring.dcgm_namespace:
+        granted.append(rights.grant(f"{name}-dcgm", account, gpus, finds, opts))
+    config = monitoringconf.files(args.settings)
+    if not settings.alertmanager_secret:
+        config[monitoringconf.ALERTMANAGER_FILE] = monitoringconf.text(
+            monitoringconf.alertmanager(settings)
+        )
+    files = k8s.core.v1.ConfigMap(
+        f"{name}-config",
+        metadata={"name": c.MONITORING_CONFIG, "namespace": args.namespace},
+        data=config,
+        opts=opts,
+    ).metadata.name
+    data = pods.claim(
+        f"{name}-data",
+        c.MONITORING_CLAIM,
+        args.namespace,
+        pods.Volume("ReadWriteOnce", settings.size, settings.storage_class),
+        pulumi.ResourceOptions(parent=opts.parent, protect=args.settings.protect_data),
+    )
+    server = k8s.apps.v1.StatefulSet(
+        f"{name}-server",
+        metadata={"name": c.MONITORING, "namespace": args.namespace},
+        spec={
+            "replicas": 1,
+            "serviceName": c.MONITORING,
+            "selector": {"matchLabels": pods.labels(c.MONITORING)},
+            "template": {
+                "metadata": {
+                    "labels": pods.labels(c.MONITORING),
+                    # Both read their files when they start.
+                    "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(config)},
+                },
+                "spec": {
+                    **pods.pod_defaults(args.images),
+                    **rights.token(account),
+                    "securityContext": {
+                        "fsGroup": c.MONITORING_ID,
+                        "fsGroupChangePolicy": "OnRootMismatch",
+                    },
+                    "containers": [
+                        _prometheus(args.images, settings),
+                        _alertmanager(args.images),
+                    ],
+                    "volumes": [
+                        pods.claim_volume("data", data.metadata.name),
+                        pods.config_volume("config", files),
+                        pods.secret_volume("alertmanager", settings.alertmanager_secret)
+                        if settings.alertmanager_secret
+                        else pods.config_volume(
+                            "alertmanager", files, [monitoringconf.ALERTMANAGER_FILE]
+                        ),
+                    ],
+                },
+            },
+        },
+        opts=pulumi.ResourceOptions(parent=opts.parent, depends_on=granted),
+    )
+    k8s.core.v1.Service(
+        f"{name}-service",
+        metadata={"name": c.MONITORING, "namespace": args.namespace},
+        spec={
+            "selector": server.spec.selector.match_labels,
+            "ports": [
+                *pods.service_port("prometheus", c.PROMETHEUS_PORT),
+                *pods.service_port("alertmanager", c.ALERTMANAGER_PORT),
+            ],
+        },
+        opts=opts,
+    )
+    if settings.grafana.enabled:
+        Grafana(
+            "grafana",
+            GrafanaArgs(
+                args.namespace,
+                settings.grafana.image,
+                args.images,
+                monitoringconf.scrape_interval(args.settings),
+            ),
+            pulumi.ResourceOptions(parent=opts.parent),
+        )
+
+
+def _prometheus(images: pods.Images, settings: Bundled) -> pods.Spec:
+    options = {
+        "config.file": f"{monitoringconf.MONITORING_ETC}/{monitoringconf.PROMETHEUS_FILE}",
+        "storage.tsdb.path": f"{_DATA}/prometheus",
+        "storage.tsdb.retention.time": f"{settings.retention}d",
+        "storage.tsdb.retention.size": f"{int(settings.size * _FULL)}MB",
+        "web.listen-address": f":{c.PROMETHEUS_PORT}",
+    }
+    return {
+        **_server("prometheus", "prometheus", c.PROMETHEUS_PORT, options, images),
+        **pods.requests("50m", "256Mi"),
+        "volumeMounts": [
+            pods.mount("data", _DATA),
+            pods.mount("config", monitoringconf.MONITORING_ETC, read_only=True),
+        ],
+    }
+
+
+def _alertmanager(images: pods.Images) -> pods.Spec:
+    options = {
+        "config.file": f"{monitoringconf.ALERTMANAGER_ETC}/{monitoringconf.ALERTMANAGER_FILE}",
+        "storage.path": f"{_DATA}/alertmanager",
+        "web.listen-address": f":{c.ALERTMANAGER_PORT}",
+        # It is one alone.
+        "cluster.listen-address": "",
+    }
+    return {
+        **_server("alertmanager", "prometheus-alertmanager", c.ALERTMANAGER_PORT, options, images),
+        **pods.requests("10m", "64Mi"),
+        "volumeMounts": [
+            pods.mount("data", _DATA),
+            pods.mount("alertmanager", monitoringconf.ALERTMANAGER_ETC, read_only=True),
+        ],
+    }
+
+
+def _server(
+    name: str, program: str, port: int, options: Mapping[str, str], images: pods.Images
+) -> pods.Spec:
+    return {
+        "name": name,
+        **pods.image("monitoring", images),
+        "command": [program, *(f"--{option}={value}" for option, value in options.items())],
+        **pods.security(user=c.MONITORING_ID),
+        "ports": [{"name": name, "containerPort": port}],
+        "readinessProbe": {
+            "httpGet": {"path": "/-/ready", "port": port},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+# --- For a Prometheus Operator -------------------------------------------------------------------
+
+
+def _for_operator(name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions) -> None:
+    wanted = args.settings.monitoring.operator
+    interval = monitoringconf.scrape_interval(args.settings)
+
+    def tell(kind: str, called: str, spec: monitoringconf.Document) -> None:
+        k8s.apiextensions.CustomResource(
+            f"{name}-{kind.lower()}-{called}",
+            api_version=_OPERATOR_API,
+            kind=kind,
+            metadata={"name": called, "namespace": args.namespace, "labels": wanted.labels},
+            spec=spec,
+            opts=opts,
+        )
+
+    for job, (component, _) in monitoringconf.targets(args.settings).items():
+        tell("ServiceMonitor", job, monitoringconf.service_monitor(job, component, interval))
+    tell("PodMonitor", "node", monitoringconf.pod_monitor("node", c.MACHINES, interval))
+    for file, rules in monitoringconf.rules().items():
+        tell("PrometheusRule", f"{c.PROJECT}-{file.removesuffix('.yaml')}", rules)
+    for uid, content in monitoringconf.dashboards().items():
+        dashboard(uid, content, args.namespace, wanted.dashboard_labels, opts)

@@ -1,0 +1,86 @@
+"""Who may do what by Kubernetes' API: accounts of pods, and what is granted to them."""
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components.pods import Spec
+
+_API = "rbac.authorization.k8s.io"
+
+
+@dataclass(frozen=True)
+class Account:
+    """A ServiceAccount."""
+
+    name: pulumi.Input[str]
+    namespace: pulumi.Input[str]
+
+    def subjects(self) -> list[Spec]:
+        """Who it is, as bindings of roles say it."""
+        return [{"kind": "ServiceAccount", "name": self.name, "namespace": self.namespace}]
+
+
+def account(
+    name: str, account_name: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
+) -> Account:
+    """A ServiceAccount, whose token is in those pods alone that ask for it."""
+    made = k8s.core.v1.ServiceAccount(
+        f"{name}-account",
+        metadata={"name": account_name, "namespace": namespace},
+        # Whoever else takes the account gets no token unless he asks.
+        automount_service_account_token=False,
+        opts=opts,
+    )
+    return Account(made.metadata.name, namespace)
+
+
+def token(holder: Account) -> Spec:
+    """The part of a pod's spec that puts the account's token into it."""
+    return {"serviceAccountName": holder.name, "automountServiceAccountToken": True}
+
+
+def grant(
+    name: str,
+    holder: Account,
+    namespace: pulumi.Input[str],
+    rules: list[Spec],
+    opts: pulumi.ResourceOptions,
+) -> pulumi.Resource:
+    """Binds an account to rights in a namespace.
+
+    In another one than its own, what is made carries the name of both: two stacks may be in one
+    cluster.
+    """
+    own = holder.namespace is namespace
+    called = name if own else pulumi.Output.concat(holder.namespace, "-", name)
+    metadata = {"name": called, "namespace": namespace}
+    role = k8s.rbac.v1.Role(f"{name}-role", metadata=metadata, rules=rules, opts=opts)
+    binding: pulumi.Resource = k8s.rbac.v1.RoleBinding(
+        f"{name}-rights",
+        metadata=metadata,
+        role_ref={"apiGroup": _API, "kind": "Role", "name": role.metadata.name},
+        subjects=holder.subjects(),
+        opts=opts,
+    )
+    return binding
+
+
+def grant_everywhere(
+    name: str, holder: Account, rules: list[Spec], opts: pulumi.ResourceOptions
+) -> pulumi.Resource:
+    """Binds an account to rights in all the cluster."""
+    # In no namespace: two stacks may be in one cluster.
+    metadata = {"name": pulumi.Output.concat(holder.namespace, "-", name)}
+    role = k8s.rbac.v1.ClusterRole(
+        f"{name}-cluster-role", metadata=metadata, rules=rules, opts=opts
+    )
+    binding: pulumi.Resource = k8s.rbac.v1.ClusterRoleBinding(
+        f"{name}-cluster-rights",
+        metadata=metadata,
+        role_ref={"apiGroup": _API, "kind": "ClusterRole", "name": role.metadata.name},
+        subjects=holder.subjects(),
+        opts=opts,
+    )
+    return binding

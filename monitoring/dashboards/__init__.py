@@ -1,0 +1,83 @@
+"""Grafana's dashboards as typed code; `built/` has them as Grafana reads them.
+
+`make dashboards` writes those files; a test says when they are stale.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from monitoring.dashboards import (
+    checks,
+    controller,
+    gpus,
+    health,
+    job,
+    jobs,
+    node,
+    nodes,
+    storage,
+)
+
+BUILT = Path(__file__).parent / "built"
+"""A file `<uid>.json` for each dashboard, and no others."""
+
+DASHBOARDS: tuple[Dashboard, ...] = tuple(
+    module.DASHBOARD
+    for module in (health, jobs, job, nodes, node, gpus, controller, storage, checks)
+)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """What a panel asks of Prometheus. Variables stand in it as Grafana has them, such as
+    `$node` and `$__rate_interval`."""
+
+    dashboard: str
+    """Its uid."""
+    panel: str
+    """Its title."""
+    expr: str
+
+
+def expressions() -> Iterator[Expression]:
+    """All that all panels ask, in the order that they stand in."""
+    for content in rendered().values():
+        board = json.loads(content)
+        for panel in board["panels"]:
+            for target in panel["targets"]:
+                yield Expression(board["uid"], panel["title"], target["expr"])
+
+
+def rendered() -> Mapping[str, str]:
+    """What the files should have, by their names."""
+    return {
+        f"{one.uid}.json": json.dumps(
+            one, cls=JSONEncoder, ensure_ascii=False, indent=2, sort_keys=True
+        )
+        + "\n"
+        for one in DASHBOARDS
+    }
+
+
+def stale(folder: Path = BUILT) -> list[str]:
+    """Names of files that are missing, differ or are of no dashboard, sorted."""
+    wanted = rendered()
+    found = {path.name: path.read_text() for path in folder.glob("*.json")}
+    return sorted(
+        name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)
+    )
+
+
+def write(folder: Path = BUILT) -> None:
+    """Make the files what they should be, and no others."""
+    wanted = rendered()
+    for name in stale(folder):
+        if name in wanted:
+            (folder / name).write_text(wanted[name])
+        else:
+            (folder / name).unlink()

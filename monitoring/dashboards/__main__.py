@@ -1,0 +1,26 @@
+"""`python -m monitoring.dashboards` writes the dashboards' JSON.
+
+With `--check` it writes nothing, names the files that are stale, and ends with 1 if there are any.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from monitoring.dashboards import BUILT, stale, write
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m monitoring.dashboards")
+    parser.add_argument("--check", action="store_true", help="only say which files are stale")
+    if not parser.parse_args(arguments).check:
+        write()
+        return 0
+    names = stale()
+    for name in names:
+        print(f"{BUILT / name}: stale: run `make dashboards`", file=sys.stderr)
+    return 1 if names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

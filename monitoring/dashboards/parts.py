@@ -1,0 +1,467 @@
+"""What all dashboards are made of: panels, links between dashboards, and the frame around them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from grafana_foundation_sdk.builders import (
+    common,
+    dashboard,
+    prometheus,
+    statetimeline,
+    timeseries,
+)
+from grafana_foundation_sdk.builders import (
+    stat as stats,
+)
+from grafana_foundation_sdk.builders import (
+    table as tables,
+)
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.common import (
+    BigValueColorMode,
+    BigValueGraphMode,
+    BigValueTextMode,
+    LegendDisplayMode,
+    LegendPlacement,
+    LineInterpolation,
+    SortOrder,
+    StackingMode,
+    TableColorTextCellOptions,
+    TooltipDisplayMode,
+    VisibilityMode,
+)
+from grafana_foundation_sdk.models.dashboard import (
+    Dashboard,
+    DashboardCursorSync,
+    DashboardLink,
+    DashboardLinkType,
+    DataSourceRef,
+    DataTransformerConfig,
+    DynamicConfigValue,
+    FieldColorModeId,
+    Panel,
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
+    VariableHide,
+    VariableModel,
+    VariableOption,
+    VariableRefresh,
+    VariableSort,
+)
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+TAG = "slurmstack"
+NODE, JOB = "slurmstack-node", "slurmstack-job"
+"""Uids of the dashboards of one node and of one job."""
+LEADS_TO = {"node": NODE, "job_id": JOB}
+"""By label, the dashboard that its values lead to; it has a variable of the label's name."""
+
+LEAST_STEP = "30s"
+"""Least time between two points: with less than the exporter's interval, rates have gaps."""
+_POINTS = 360
+"""Points of a series on a graph: on more, Prometheus would spend more than eyes see."""
+SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+GREEN, ORANGE, RED, BLUE, GREY = "green", "orange", "red", "blue", "text"
+Steps = Sequence[tuple[float | None, str]]
+"""From which value on a value has which colour; the first has no value, being from anywhere on."""
+PLAIN: Steps = ((None, GREY),)
+Words = Mapping[str, tuple[str, str]]
+"""Texts and colours for values."""
+YES_NO: Words = {"0": ("no", RED), "1": ("yes", GREEN)}
+GOOD_BAD: Words = {"0": ("bad", RED), "1": ("good", GREEN)}
+
+PER_MINUTE = "suffix: /min"
+"""Grafana's way to write a unit of one's own."""
+
+_HEADERS = {
+    "account": "Account",
+    "cause": "Cause",
+    "check": "Check",
+    "device": "Device",
+    "finding": "Finding",
+    "job_id": "Job",
+    "license": "License",
+    "machine": "Machine",
+    "node": "Node",
+    "partition": "Partition",
+    "reservation": "Reservation",
+    "state": "State",
+    "step": "Last step",
+    "user": "User",
+}
+
+
+@dataclass(frozen=True)
+class Query:
+    """An expression whose series are drawn."""
+
+    expr: str
+    legend: str
+    """A series' name: `{{label}}` stands for the label's value."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """An expression whose values, as they are now, are a column of a table."""
+
+    expr: str
+    title: str = ""
+    """"" hides the values, where the labels are all there is to say."""
+    unit: str = units.Short
+    steps: Steps = ()
+    words: Words | None = None
+
+
+def rising(warn: float, bad: float) -> Steps:
+    """Of a value that is the worse, the higher it is."""
+    return ((None, GREEN), (warn, ORANGE), (bad, RED))
+
+
+def falling(bad: float, warn: float) -> Steps:
+    """Of a value that is the worse, the lower it is: red below `bad`, orange below `warn`."""
+    return ((None, RED), (bad, ORANGE), (warn, GREEN))
+
+
+# --- Panels --------------------------------------------------------------------------------------
+
+
+def stat(
+    title: str,
+    about: str,
+    unit: str,
+    expr: str,
+    *,
+    legend: str = "",
+    none: str = "no data",
+    steps: Steps = PLAIN,
+    words: Words | None = None,
+    shows: BigValueTextMode = BigValueTextMode.VALUE,
+    width: int = 4,
+) -> Builder[Panel]:
+    """One value as it is now.
+
+    `none` stands where there is none, and `words` for values that are no numbers to people.
+    """
+    panel = (
+        stats.Panel()
+        .title(title)
+        .description(about)
+        .datasource(SOURCE)
+        .span(width)
+        .height(4)
+        .unit(unit)
+        .no_value(none)
+        .thresholds(_thresholds(steps))
+        .color_scheme(dashboard.FieldColor().mode(FieldColorModeId.THRESHOLDS))
+        .color_mode(BigValueColorMode.VALUE)
+        .graph_mode(BigValueGraphMode.NONE)
+        .text_mode(shows)
+        .reduce_options(common.ReduceDataOptions().calcs(["last"]))
+        .with_target(_query(expr, "A").instant().legend_format(legend))
+    )
+    return panel.mappings([_words(words)]) if words else panel
+
+
+def graph(
+    title: str,
+    about: str,
+    unit: str,
+    *queries: Query,
+    none: str = "no data",
+    width: int = 12,
+    highest: float | None = None,
+    stacked: bool = False,
+    stepped: bool = False,
+    colors: Mapping[str, str] | None = None,
+    dashed: Sequence[str] = (),
+) -> Builder[Panel]:
+    """Values over time; a gap says that nothing is known.
+
+    `highest` is the axis' end, `stepped` is for values that hold until the next one, `colors` are
+    by a series' name, and `dashed` names the series that others are held against.
+    """
+    panel = (
+        timeseries.Panel()
+        .title(title)
+        .description(about)
+        .datasource(SOURCE)
+        .span(width)
+        .height(8)
+        .unit(unit)
+        .no_value(none)
+        .min(0)
+        .span_nulls(False)
+        .max_data_points(_POINTS)
+        .show_points(VisibilityMode.AUTO)
+        .fill_opacity(25 if stacked else 8)
+        .stacking(
+            common.StackingConfig()
+            .mode(StackingMode.NORMAL if stacked else StackingMode.NONE)
+            .group("A")
+        )
+        .line_interpolation(LineInterpolation.STEP_AFTER if stepped else LineInterpolation.LINEAR)
+        .legend(_legend(queries))
+        .tooltip(
+            common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING)
+        )
+        .data_links(_links(queries))
+    )
+    if highest is not None:
+        panel.max(highest)
+    for name, color in (colors or {}).items():
+        panel.override_by_name(name, [_color(color)])
+    for name in dashed:
+        dash = {"fill": "dash", "dash": [8, 8]}
+        panel.override_by_name(
+            name,
+            [
+                _color(RED),
+                DynamicConfigValue("custom.lineStyle", dash),
+                DynamicConfigValue("custom.fillOpacity", 0),
+            ],
+        )
+    for ref, query in zip(ascii_uppercase, queries, strict=False):
+        panel.with_target(_query(query.expr, ref).range().legend_format(query.legend))
+    return panel
+
+
+def timeline(title: str, about: str, query: Query, words: Words, none: str) -> Builder[Panel]:
+    """A bar for each series, over the times that it is there."""
+    return (
+        statetimeline.Panel()
+        .title(title)
+        .description(about)
+        .datasource(SOURCE)
+        .span(24)
+        .height(5)
+        .unit(units.NoUnit)
+        .no_value(none)
+        .mappings([_words(words)])
+        .show_value(VisibilityMode.NEVER)
+        .legend(common.VizLegendOptions().show_legend(False))
+        .with_target(_query(query.expr, "A").range().legend_format(query.legend))
+    )
+
+
+def table(
+    title: str,
+    about: str,
+    labels: Sequence[str],
+    *columns: Column,
+    none: str = "none",
+    width: int = 12,
+    sort: str = "",
+) -> Builder[Panel]:
+    """A row for each set of labels; values of columns stand in the row whose labels they have.
+
+    `sort` is the title of the column that is sorted by, highest first; by default the labels are.
+    """
+    values = {
+        # Of a query that is alone, or alone in having an answer, the letter is left out.
+        "Value": columns[0].title,
+        **{f"Value #{ref}": one.title for ref, one in zip(ascii_uppercase, columns, strict=False)},
+    }
+    order = [*labels, *values]
+    panel = (
+        tables.Panel()
+        .title(title)
+        .description(about)
+        .datasource(SOURCE)
+        .span(width)
+        .height(8)
+        .unit(units.Short)
+        .no_value(none)
+        .filterable(True)
+        .with_transformation(DataTransformerConfig("merge", options={}))
+        .with_transformation(
+            DataTransformerConfig(
+                "organize",
+                options={
+                    "excludeByName": {
+                        name: True for name in ("Time", *values) if not values.get(name)
+                    },
+                    "indexByName": {name: index for index, name in enumerate(order)},
+                    "renameByName": {
+                        **{label: _HEADERS[label] for label in labels},
+                        **{name: title for name, title in values.items() if title},
+                    },
+                },
+            )
+        )
+    )
+    for label in labels:
+        if label in LEADS_TO:
+            panel.override_by_name(
+                _HEADERS[label],
+                [DynamicConfigValue("links", [_link(label, "${__value.text}").build()])],
+            )
+    for ref, column in zip(ascii_uppercase, columns, strict=False):
+        panel.with_target(_query(column.expr, ref).instant().format(PromQueryFormat.TABLE))
+        if column.title:
+            panel.override_by_name(column.title, _column(column))
+    order_by = common.TableSortByFieldState().display_name(sort or _HEADERS[labels[0]])
+    return panel.sort_by([order_by.desc(bool(sort))])
+
+
+def _query(expr: str, ref: str) -> prometheus.Dataquery:
+    return prometheus.Dataquery().expr(expr).ref_id(ref).interval(LEAST_STEP)
+
+
+def _thresholds(steps: Steps) -> dashboard.ThresholdsConfig:
+    return (
+        dashboard.ThresholdsConfig()
+        .mode(ThresholdsMode.ABSOLUTE)
+        .steps([Threshold(value, color) for value, color in steps])
+    )
+
+
+def _words(words: Words) -> ValueMap:
+    return ValueMap(
+        {
+            value: ValueMappingResult(text, color, index=index)
+            for index, (value, (text, color)) in enumerate(words.items())
+        }
+    )
+
+
+def _color(color: str) -> DynamicConfigValue:
+    return DynamicConfigValue("color", {"mode": "fixed", "fixedColor": color})
+
+
+def _column(column: Column) -> list[DynamicConfigValue]:
+    properties = [
+        DynamicConfigValue("unit", column.unit),
+        # What stands in an empty table would otherwise stand in each empty cell.
+        DynamicConfigValue("noValue", "–"),
+    ]
+    if column.steps:
+        properties.append(DynamicConfigValue("thresholds", _thresholds(column.steps).build()))
+    if column.words:
+        properties.append(DynamicConfigValue("mappings", [_words(column.words)]))
+    if column.steps or column.words:
+        properties.append(DynamicConfigValue("custom.cellOptions", TableColorTextCellOptions()))
+    return properties
+
+
+def _legend(queries: Sequence[Query]) -> common.VizLegendOptions:
+    """Of series that nobody can know beforehand a table beside the graph, else a line below it."""
+    if all("{{" not in query.legend for query in queries):
+        return (
+            common.VizLegendOptions()
+            .show_legend(True)
+            .display_mode(LegendDisplayMode.LIST)
+            .placement(LegendPlacement.BOTTOM)
+        )
+    return (
+        common.VizLegendOptions()
+        .show_legend(True)
+        .display_mode(LegendDisplayMode.TABLE)
+        .placement(LegendPlacement.RIGHT)
+        .calcs(["mean", "max"])
+        .sort_by("Mean")
+        .sort_desc(True)
+    )
+
+
+# --- Links ---------------------------------------------------------------------------------------
+
+
+def _link(label: str, value: str) -> dashboard.DashboardLink:
+    """To the dashboard of what a label names, with the time and the data source of this one."""
+    return dashboard.DashboardLink(f"This {label.removesuffix('_id')}").url(
+        f"/d/{LEADS_TO[label]}?var-datasource=${{datasource}}&var-{label}={value}"
+        "&${__url_time_range}"
+    )
+
+
+def _links(queries: Sequence[Query]) -> list[Builder[DashboardLink]]:
+    return [
+        _link(label, f"${{__field.labels.{label}}}")
+        for label in LEADS_TO
+        if any(f"{{{{{label}}}}}" in query.legend for query in queries)
+    ]
+
+
+# --- Dashboards ----------------------------------------------------------------------------------
+
+
+def variable(name: str, label: str, query: str, sort: VariableSort) -> dashboard.QueryVariable:
+    """One value of those that are there in the time that is shown."""
+    return (
+        dashboard.QueryVariable(name)
+        .label(label)
+        .datasource(SOURCE)
+        .query(query)
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(sort)
+    )
+
+
+def all_of(of: dashboard.QueryVariable) -> dashboard.QueryVariable:
+    """Several values, and all of them until somebody chooses."""
+    return (
+        of.multi(True)
+        .include_all(True)
+        .current(VariableOption(selected=True, text="All", value="$__all"))
+    )
+
+
+def machines(query: str) -> Builder[VariableModel]:
+    """All machines in what `query` gives, as the variable `machine`, which nobody has to see."""
+    found = variable("machine", "Machines", query, VariableSort.ALPHABETICAL_ASC)
+    return all_of(found.regex('/machine="([^"]+)"/')).hide(VariableHide.HIDE_VARIABLE)
+
+
+def board(
+    uid: str,
+    title: str,
+    about: str,
+    *panels: Builder[Panel],
+    variables: Sequence[Builder[VariableModel]] = (),
+    since: str = "now-6h",
+) -> Dashboard:
+    """A dashboard, its panels in lines from left to right. `uid` never changes: links have it."""
+    made = (
+        dashboard.Dashboard(f"Slurm / {title}")
+        .uid(uid)
+        .description(about)
+        .tags([TAG])
+        .timezone("browser")
+        .refresh("30s")
+        .time(since, "now")
+        .tooltip(DashboardCursorSync.CROSSHAIR)
+        .link(
+            dashboard.DashboardLink("Slurm")
+            .type(DashboardLinkType.DASHBOARDS)
+            .tags([TAG])
+            .as_dropdown(True)
+            .keep_time(True)
+            .include_vars(True)
+        )
+        .with_variable(
+            dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
+        )
+    )
+    for one in variables:
+        made.with_variable(one)
+    for number, panel in enumerate(panels, 1):
+        made.with_panel(_Numbered(panel, number))
+    return made.build()
+
+
+@dataclass(frozen=True)
+class _Numbered(Builder[Panel]):
+    """A panel with its id, by which Grafana links to it."""
+
+    panel: Builder[Panel]
+    number: int
+
+    def build(self) -> Panel:
+        made = self.panel.build()
+        made.id_val = self.number
+        return made

@@ -1,0 +1,306 @@
+"""What a real Prometheus is asked is answered, and faults are told to whoever must know of them."""
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import yaml
+
+from components import conventions as c
+from components import monitoringconf
+from images import tags
+from monitoring.dashboards import Expression, expressions
+from tests.e2e.cluster import Cluster, eventually
+from tests.e2e.health.conftest import BROKEN, HOOK_NAMESPACE, WELL, Node, operator
+
+RECEIVER = """
+import http.server
+class Receiver(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        print(self.rfile.read(int(self.headers["Content-Length"])).decode(), flush=True)
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("", 8080), Receiver).serve_forever()
+"""
+VARIABLES = {
+    "$__rate_interval": "1m",
+    "$__range": "10m",
+    "$__interval": "30s",
+    "$machine": ".+",
+    "$state": ".+",
+    "$node": "cpu-0",
+}
+"""What Grafana would put into expressions, but for the job."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The stack's Prometheus, as its API answers."""
+
+    cluster: Cluster
+
+    def get(self, path: str) -> Any:
+        service = f"/api/v1/namespaces/slurm/services/{c.MONITORING}:{c.PROMETHEUS_PORT}/proxy"
+        answer = json.loads(self.cluster.kubectl("get", "--raw", f"{service}/api/v1/{path}"))
+        assert answer["status"] == "success"
+        return answer["data"]
+
+    def ask(self, expression: str) -> list[dict[str, Any]]:
+        """The series that an expression has now."""
+        found: list[dict[str, Any]] = self.get(f"query?query={quote(expression)}")["result"]
+        return found
+
+    def firing(self) -> set[str]:
+        """Names of the alerts that fire."""
+        alerts = self.get("alerts")["alerts"]
+        return {one["labels"]["alertname"] for one in alerts if one["state"] == "firing"}
+
+    def told(self) -> list[dict[str, Any]]:
+        """The alerts that came to the receiver."""
+        lines = self.cluster.kubectl("logs", f"--namespace={HOOK_NAMESPACE}", "receiver")
+        return [one for line in lines.splitlines() for one in json.loads(line)["alerts"]]
+
+    def is_told(self, name: str, status: str = "firing") -> bool:
+        found = {(one["labels"]["alertname"], one["status"]) for one in self.told()}
+        return (name, status) in found
+
+
+@pytest.fixture(scope="module")
+def watch(cluster: Cluster) -> Iterator[Watch]:
+    """Prometheus with the alerts that it has, each told as soon as it holds."""
+    there = f"--namespace={HOOK_NAMESPACE}"
+    cluster.kubectl("create", "namespace", HOOK_NAMESPACE)
+    before = settings_of(cluster)
+    try:
+        cluster.kubectl(
+            *("run", "receiver", there, f"--image={tags.reference('agents')}", "--port=8080"),
+            *("--expose", "--image-pull-policy=IfNotPresent", "--command", "--"),
+            *("python3", "-c", RECEIVER),
+        )
+        cluster.kubectl("wait", there, "--for=condition=Ready", "pod/receiver", "--timeout=60s")
+        begins_anew(cluster, {name: impatient(text) for name, text in before.items()})
+        yield Watch(cluster)
+    finally:
+        cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--wait=false")
+        begins_anew(cluster, before)
+
+
+def settings_of(cluster: Cluster) -> dict[str, str]:
+    document = json.loads(cluster.kubectl("get", "configmap", c.MONITORING_CONFIG, "-o", "json"))
+    found: dict[str, str] = document["data"]
+    return found
+
+
+def impatient(text: str) -> str:
+    """The same file, with nothing in it that waits."""
+    waits = r"(?m)^( *(?:- )?)(for|group_wait|group_interval): .*$"
+    return re.sub(waits, r"\1\2: 1s", text)
+
+
+def begins_anew(cluster: Cluster, files: dict[str, str]) -> None:
+    """Prometheus and Alertmanager with other files, on the machine that no test takes away."""
+    patch = json.dumps({"data": files})
+    cluster.kubectl("patch", "configmap", c.MONITORING_CONFIG, "--type=merge", f"--patch={patch}")
+    pod = f"{c.MONITORING}-0"
+    before = cluster.pod_uid(pod)
+    with cluster.cordoned("node-1"):
+        cluster.kubectl("delete", "pod", pod, timeout=240)
+        eventually("it is another", lambda: cluster.pod_uid(pod) not in ("", before))
+        cluster.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
+
+
+# --- What is asked -------------------------------------------------------------------------------
+
+
+def test_every_target_answers(watch: Watch) -> None:
+    wanted = {"alertmanager", "longchecks", "node", "prometheus", "reconciler", "slurm"}
+
+    def all_up() -> bool:
+        targets = watch.get("targets?state=active")["activeTargets"]
+        up = [one["labels"]["job"] for one in targets if one["health"] == "up"]
+        return set(up) == wanted and up.count("node") == 2 and len(up) == len(targets)
+
+    eventually("all are up", all_up)
+    machines = {one["metric"]["machine"] for one in watch.ask("node_uname_info")}
+    assert machines == {"node-0", "node-1"}
+
+
+def test_a_nodes_machine_is_known(watch: Watch, node: Node) -> None:
+    """It is told when slurmd begins, and known from then on."""
+
+    def told() -> bool:
+        found = watch.ask(f'slurm_node_info{{node="{node.name}"}}')
+        return [one["metric"]["machine"] for one in found] == [node.machine]
+
+    eventually("it is the one that the pod is on", told)
+
+
+def test_a_cluster_without_a_fault_has_no_alert(watch: Watch, node: Node) -> None:
+    # A machine may have been broken just before.
+    expected = {"SlurmLongCheckBad", "SlurmNodeFlapping"}
+    eventually("none fires", lambda: watch.firing() <= expected, 120)
+
+
+def test_prometheus_takes_all_rules(watch: Watch) -> None:
+    groups = watch.get("rules")["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    wanted = [
+        rule
+        for document in monitoringconf.rules().values()
+        for group in document["groups"]
+        for rule in group["rules"]
+    ]
+    assert {rule["name"] for rule in rules} == {
+        rule.get("alert") or rule["record"] for rule in wanted
+    }
+    eventually(
+        "all were evaluated without an error",
+        lambda: all(
+            rule["health"] == "ok"
+            for group in watch.get("rules")["groups"]
+            for rule in group["rules"]
+        ),
+    )
+
+
+MAY_BE_EMPTY: set[tuple[str, str]] = set()
+"""Panels without data in a healthy cluster of CPUs, by dashboard and title."""
+
+
+def test_every_panel_is_answered(watch: Watch, cluster: Cluster, folder: str) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodes=2 --ntasks-per-node=1")
+    cluster.wait_for_job(job, "RUNNING")
+    found = f'slurm_job_node{{job_id="{job}"}}'
+    eventually("its nodes are known", lambda: len(watch.ask(found)) == 2)
+
+    def asked(expression: Expression) -> list[dict[str, Any]]:
+        text = expression.expr
+        for name, value in sorted({**VARIABLES, "$job_id": str(job)}.items(), reverse=True):
+            text = text.replace(name, value)
+        assert "$" not in text, text
+        return watch.ask(text)
+
+    answered: dict[tuple[str, str], bool] = {}
+    for expression in expressions():
+        panel = (expression.dashboard, expression.panel)
+        answered[panel] = bool(asked(expression)) or answered.get(panel, False)
+    cluster.run(f"scancel {job}")
+    assert {panel for panel, data in answered.items() if not data} <= MAY_BE_EMPTY
+
+
+def test_labels_tell_nothing_that_is_secret(watch: Watch) -> None:
+    values = {value for one in watch.ask('{job=~".+"}') for value in one["metric"].values()}
+    assert values
+    assert not [value for value in values if "@" in value]
+    assert not [value for value in values if re.search(r"eyJ[A-Za-z0-9_-]{20}", value)]
+
+
+# --- Who is told ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def without(cluster: Cluster, deployment: str, replicas: int = 1) -> Iterator[None]:
+    """A time in which a daemon is not there."""
+    cluster.kubectl("scale", f"deployment/{deployment}", "--replicas=0")
+    try:
+        yield
+    finally:
+        cluster.kubectl("scale", f"deployment/{deployment}", f"--replicas={replicas}")
+        cluster.kubectl("rollout", "status", f"deployment/{deployment}", "--timeout=120s")
+
+
+@contextlib.contextmanager
+def broken_gpus(cluster: Cluster) -> Iterator[None]:
+    nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
+    for one in nodes:
+        one.prints(BROKEN)
+    try:
+        yield
+    finally:
+        for one in nodes:
+            one.prints(WELL)
+        for one in nodes:
+            one.is_back(120)
+        for one in nodes[:1]:
+            one.root("rm -f /usr/local/bin/nvidia-smi")
+
+
+@contextlib.contextmanager
+def drained_by_hand(cluster: Cluster) -> Iterator[None]:
+    update = ("scontrol", "update", "nodename=cpu-[0-1]")
+    operator(cluster, *update, "state=drain", "reason=mine")
+    try:
+        yield
+    finally:
+        operator(cluster, *update, "state=resume")
+
+
+@contextlib.contextmanager
+def failing_jobs(cluster: Cluster) -> Iterator[None]:
+    cluster.run("sbatch --array=1-12 --nodelist=cpu-1 --output=/dev/null --wrap='exit 1'")
+    yield
+
+
+FAULTS: dict[str, tuple[Callable[[Cluster], contextlib.AbstractContextManager[None]], set[str]]] = {
+    "the exporter is gone": (lambda cluster: without(cluster, c.EXPORTER), {"SlurmExporterDown"}),
+    "slurmctld is gone": (
+        lambda cluster: without(cluster, c.CONTROLLER, 2),
+        {"SlurmControllerDown"},
+    ),
+    "the reconciler is gone": (
+        lambda cluster: without(cluster, c.RECONCILER),
+        {"SlurmReconcilerNotPassing"},
+    ),
+    "GPUs of both nodes are broken": (
+        broken_gpus,
+        {"SlurmNodeHardware", "SlurmNodesDrainedByCause", "SlurmNodeNeedsPerson"},
+    ),
+    "both nodes are drained": (drained_by_hand, {"SlurmNodesDrained"}),
+    "jobs fail on one node": (failing_jobs, {"SlurmJobsFailingOnNode"}),
+    "a machine is silent": (lambda cluster: cluster.frozen("node-1"), {"MachineAway"}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_told_to_whoever_must_know(watch: Watch, node: Node, fault: str) -> None:
+    broken, alerts = FAULTS[fault]
+    with broken(watch.cluster):
+        for name in alerts:
+            eventually(f"{name} is told", partial(watch.is_told, name), 180)
+
+
+def test_the_end_of_a_fault_is_told_as_well(watch: Watch) -> None:
+    eventually("the exporter is back", lambda: watch.is_told("SlurmExporterDown", "resolved"), 120)
+
+
+def test_a_receiver_that_is_gone_is_an_alert_itself(watch: Watch) -> None:
+    there = f"--namespace={HOOK_NAMESPACE}"
+    service = watch.cluster.kubectl("get", there, "service", "receiver", "-o", "json")
+    watch.cluster.kubectl("delete", there, "service", "receiver")
+    try:
+        with drained_by_hand(watch.cluster):
+            eventually("it fires", lambda: "AlertsNotDelivered" in watch.firing(), 240)
+    finally:
+        kept = json.loads(service)
+        kept["metadata"] = {"name": "receiver", "namespace": HOOK_NAMESPACE}
+        kept["spec"].pop("clusterIP"), kept["spec"].pop("clusterIPs")
+        watch.cluster.kubectl("apply", there, "--filename=-", stdin=json.dumps(kept))
+
+
+def test_a_long_check_that_was_bad_is_told(watch: Watch) -> None:
+    """The one of memory, whose threshold nobody reaches, has run in a test before this."""
+    eventually("it is told", lambda: watch.is_told("SlurmLongCheckBad"), 60)
+
+
+def test_alerts_lead_to_runbooks(watch: Watch) -> None:
+    for one in watch.told():
+        assert one["annotations"]["runbook"].startswith("docs/runbooks/")
+        assert "{{" not in yaml.safe_dump(one["annotations"])

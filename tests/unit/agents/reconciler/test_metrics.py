@@ -1,0 +1,149 @@
+"""What is scraped of the reconciler: of nodes what the last pass found, and what all have done."""
+
+from collections import Counter
+
+import pytest
+
+from agents.reconciler.ladder import taken
+from agents.reconciler.memory import Climb, Memory
+from agents.reconciler.metrics import METRICS, Passes, of_nodes
+from agents.reconciler.observed import Observed
+from agents.reconciler.plan import Plan, plan
+from agents.reconciler.wanted import Wanted
+from tests.unit.agents.exporter.recordings import Series, series
+from tests.unit.agents.reconciler.things import NOW, drained, machine, observed, wanted
+
+FAULTY = observed(drained("cpu-1", "slurmstack:check:gpu-xid: 79"))
+KEY = ("cpu-1", "gpu-xid")
+LADDER = wanted(ladder=["recheck", "restart", "reboot", "replace"])
+
+
+def made(seen: Observed, asked: Wanted = LADDER, memory: Memory | None = None) -> Plan:
+    return plan(seen, asked, memory or {}, NOW)
+
+
+def of(seen: Observed, asked: Wanted = LADDER, memory: Memory | None = None) -> Series:
+    """Series of nodes, after a pass in which nothing was carried out."""
+    done = made(seen, asked, memory)
+    return series(of_nodes(done, taken(done.memory, asked)))
+
+
+# --- Of nodes ------------------------------------------------------------------------------------
+
+
+def test_nodes_that_are_well_have_no_series_of_their_own() -> None:
+    assert of(observed()) == {"slurmstack_nodes_wanted": 3, "slurmstack_nodes_in_service": 3}
+
+
+def test_a_node_that_is_out_shows_with_each_of_its_findings() -> None:
+    seen = observed(
+        drained("cpu-0", "broken-fan"),
+        drained("cpu-1", "slurmstack:check:gpu-xid: 79"),
+        machine("machine-1", is_cordoned=True),
+    )
+
+    assert of(seen) == {
+        "slurmstack_nodes_wanted": 3,
+        "slurmstack_nodes_in_service": 1,
+        'slurmstack_findings{finding="cordoned"}': 1,
+        'slurmstack_findings{finding="drained"}': 1,
+        'slurmstack_findings{finding="gpu-xid"}': 1,
+        'slurmstack_node_finding{finding="cordoned",node="cpu-1",step="none"}': 1,
+        'slurmstack_node_finding{finding="drained",node="cpu-0",step="none"}': 1,
+        'slurmstack_node_finding{finding="gpu-xid",node="cpu-1",step="none"}': 1,
+    }
+
+
+def test_what_is_found_twice_of_a_node_counts_once() -> None:
+    asked = wanted(maintenance=["a", "b"])
+    seen = observed(machine("machine-1", annotations={"a": "", "b": ""}))
+
+    assert len(made(seen, asked).out) == 2
+    found = of(seen, asked)
+    assert found['slurmstack_findings{finding="maintenance"}'] == 1
+    assert len(found) == 4
+
+
+def test_a_reason_of_any_letters_is_a_label() -> None:
+    found = of(observed(drained("cpu-1", 'slurmstack:check:"名前"\n\\: x')))
+
+    assert found['slurmstack_findings{finding=""名前"\n\\"}'] == 1
+
+
+@pytest.mark.parametrize(
+    ("climb", "step"),
+    [
+        (Climb(0, NOW, done=True), "none"),
+        (Climb(1, NOW), "none"),
+        (Climb(1, NOW, done=True, target="u"), "restart"),
+        (Climb(2, NOW), "restart"),
+        (Climb(2, NOW, done=True, target="b"), "reboot"),
+        (Climb(3, NOW, done=True, target="m"), "replace"),
+        (Climb(4, NOW, done=True), "replace"),
+    ],
+)
+def test_the_step_that_was_tried_last_is_known_from_what_is_remembered(
+    climb: Climb, step: str
+) -> None:
+    assert taken({KEY: climb}, LADDER).get(KEY, "none") == step
+
+
+def test_steps_that_are_in_vain_for_a_cause_are_not_among_those_that_were_tried() -> None:
+    assert taken({("cpu-1", "not-ready"): Climb(1, NOW, done=True)}, LADDER) == {
+        ("cpu-1", "not-ready"): "replace"
+    }
+    assert taken({("cpu-1", "unscheduled"): Climb(1, NOW)}, LADDER) == {}
+
+
+def test_a_finding_that_needs_a_person_says_so_whatever_was_tried() -> None:
+    at_its_end = {KEY: Climb(4, NOW, done=True)}
+    assert 'slurmstack_node_finding{finding="gpu-xid",node="cpu-1",step="person"}' in of(
+        FAULTY, memory=at_its_end
+    )
+
+    past_the_share = observed(*(machine(f"machine-{i}", is_cordoned=True) for i in range(2)))
+    found = of(past_the_share, wanted(share=0.1))
+    assert found['slurmstack_node_finding{finding="cordoned",node="cpu-0",step="none"}'] == 1
+    assert found['slurmstack_node_finding{finding="cordoned",node="cpu-1",step="person"}'] == 1
+
+
+# --- Of passes -----------------------------------------------------------------------------------
+
+
+def test_before_the_first_pass_nothing_is_known_of_nodes() -> None:
+    assert series(Passes({}, lambda: NOW).collect()) == {
+        'slurmstack_reconciler_passes_total{result="done"}': 0,
+        'slurmstack_reconciler_passes_total{result="failed"}': 0,
+    }
+
+
+def test_a_pass_that_failed_takes_what_was_known_of_nodes_and_leaves_what_was_counted() -> None:
+    steps: Counter[tuple[str, str]] = Counter()
+    now = NOW
+    passes = Passes(steps, lambda: now)
+    steps["cpu-1", "restart"] += 1
+    passes.done(2.5, made(FAULTY), {KEY: "restart"})
+
+    before = series(passes.collect())
+    now += 60
+    steps["cpu-1", "restart"] += 1
+    assert series(passes.collect()) == before, "it is of the last pass"
+    passes.failed(40)
+
+    assert before['slurmstack_node_finding{finding="gpu-xid",node="cpu-1",step="restart"}'] == 1
+    assert before["slurmstack_reconciler_pass_duration_seconds"] == 2.5
+    assert series(passes.collect()) == {
+        'slurmstack_reconciler_passes_total{result="done"}': 1,
+        'slurmstack_reconciler_passes_total{result="failed"}': 1,
+        "slurmstack_reconciler_last_pass_timestamp_seconds": NOW,
+        "slurmstack_reconciler_pass_duration_seconds": 40,
+        'slurmstack_steps_total{node="cpu-1",step="restart"}': 2,
+    }
+
+
+def test_the_catalogue_is_what_is_shown() -> None:
+    passes = Passes({("cpu-1", "drain"): 1}, lambda: NOW)
+    passes.done(1, made(FAULTY), {})
+
+    shown = [(family.name, family.type) for family in passes.collect()]
+    assert shown == [(metric.name.removesuffix("_total"), metric.type) for metric in METRICS]

@@ -1,0 +1,65 @@
+"""The port at which an agent is scraped."""
+
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from agents.metrics import Metric, serve
+from tests.unit.agents.exporter.recordings import series
+
+NODES = Metric("slurm_nodes", "Nodes in a state.", "nodes", ("state",))
+
+
+@dataclass(eq=False)
+class Counted(Collector):
+    states: dict[str, float]
+
+    def collect(self) -> Iterable[Family]:
+        if not self.states:
+            raise ValueError("nothing is known")
+        yield NODES.family(self.states.items())
+
+
+@contextmanager
+def served(collector: Collector) -> Iterator[str]:
+    server = serve(collector, 0)
+    yield f"http://127.0.0.1:{server.server_port}/metrics"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_scrape_is_what_is_known_then_and_what_the_process_takes() -> None:
+    collector = Counted({'"名前"\n\\': 1})
+    with served(collector) as url:
+        first = series(httpx.get(url, trust_env=False).content)
+        collector.states = {"idle": 2}
+        second = series(httpx.get(url, trust_env=False).content)
+
+    assert first['slurm_nodes{state=""名前"\n\\"}'] == 1
+    assert second['slurm_nodes{state="idle"}'] == 2
+    assert second["process_resident_memory_bytes"] > 0
+
+
+def test_a_scrape_of_what_cannot_be_known_fails_and_the_next_may_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    collector = Counted({})
+    with served(collector) as url:
+        assert httpx.get(url, trust_env=False).status_code == 500
+        collector.states = {"idle": 2}
+        assert httpx.get(url, trust_env=False).status_code == 200
+    assert "nothing is known" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        with pytest.raises(OSError, match="in use"):
+            serve(Counted({}), other.getsockname()[1])

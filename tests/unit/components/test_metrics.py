@@ -1,0 +1,73 @@
+"""Who is scraped: by its Service, at the port that its own process serves, and nobody beside it."""
+
+from typing import Any
+
+import pytest
+
+from components import conventions as c
+from tests.unit.components.graph import Graph, record, templates
+from tests.unit.components.stack import config
+
+ON = {"checks": [{"name": "cpu-memory"}]}
+PODS = {
+    "exporter": "exporter-agent",
+    "longchecks": "longchecks-desk",
+    "reconciler": "reconciler-agent",
+}
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return record(monkeypatch, config(lambda values: values.update(long_checks=ON)))
+
+
+def container(graph: Graph, pod: str) -> dict[str, Any]:
+    (only,) = templates(graph)[pod]["spec"]["containers"]
+    return dict(only)
+
+
+def behind(graph: Graph, service: dict[str, Any]) -> dict[str, int]:
+    """The pods to which a Service leads, and at what port: those that have one of its name."""
+    (port,) = service["spec"]["ports"]
+    return {
+        name: one["containerPort"]
+        for name, template in templates(graph).items()
+        if service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+        for container in template["spec"]["containers"]
+        for one in container.get("ports", ())
+        if one["name"] == port["targetPort"]
+    }
+
+
+def test_all_that_is_scraped_is_known() -> None:
+    assert set(PODS) == set(c.SCRAPED)
+
+
+@pytest.mark.parametrize(("component", "pod"), PODS.items())
+def test_a_service_leads_to_what_serves_and_to_nothing_else(
+    graph: Graph, component: str, pod: str
+) -> None:
+    service = graph.one(f"{component}-service").inputs
+    environment = {one["name"]: one["value"] for one in container(graph, pod)["env"]}
+    port = c.SCRAPED[component]
+
+    assert service["metadata"]["name"] == component
+    assert service["metadata"]["labels"] == service["spec"]["selector"]
+    assert [(one["name"], one["port"]) for one in service["spec"]["ports"]] == [("metrics", port)]
+    assert behind(graph, service) == {pod: port}
+    assert environment["PORT"] == str(port)
+
+
+def test_the_pod_of_long_checks_serves_as_long_as_nobody_asks_it_for_more(graph: Graph) -> None:
+    desk = container(graph, "longchecks-desk")
+
+    assert desk["args"] == ["agents.longchecks", "serve"]
+    assert "command" not in desk
+
+
+def test_a_look_after_a_deploy_serves_nothing(graph: Graph) -> None:
+    job = container(graph, "reconciler-after-deploy")
+
+    assert "ports" not in job
+    assert "PORT" not in {one["name"] for one in job["env"]}

@@ -1,0 +1,298 @@
+"""What gathers metrics: its pods and their rights, what it is told to scrape, and whom it tells."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from components import conventions as c
+from components import monitoringconf
+from components.settings import from_config
+from tests.unit.components.graph import SECRET_SIGNATURE, Graph, record, templates
+from tests.unit.components.stack import config
+
+Spec = dict[str, Any]
+SERVER, MACHINES, GRAFANA = "monitoring-server", "machines-exporter", "grafana-server"
+KINDS = "kubernetes:monitoring.coreos.com/v1:"
+
+
+def graph(monkeypatch: pytest.MonkeyPatch, **monitoring: Any) -> Graph:
+    return record(monkeypatch, config(lambda values: values.update(monitoring=monitoring)))
+
+
+@pytest.fixture(scope="module")
+def default() -> Graph:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return record(monkeypatch, config(lambda values: None))
+
+
+def pod(found: Graph, name: str = SERVER) -> Spec:
+    spec: Spec = templates(found)[name]["spec"]
+    return spec
+
+
+def containers(found: Graph) -> dict[str, Spec]:
+    return {one["name"]: one for one in pod(found)["containers"]}
+
+
+def options(container: Spec) -> dict[str, str]:
+    _, *arguments = container["command"]
+    return dict(argument.removeprefix("--").partition("=")[::2] for argument in arguments)
+
+
+def read(found: Graph, name: str) -> Spec:
+    """One file of the server's ConfigMap, as data."""
+    document: Spec = yaml.safe_load(found.one("monitoring-config").inputs["data"][name])
+    return document
+
+
+def jobs(found: Graph) -> dict[str, Spec]:
+    scraped = read(found, "prometheus.yml")["scrape_configs"]
+    return {job["job_name"]: job for job in scraped}
+
+
+# --- Prometheus and Alertmanager -----------------------------------------------------------------
+
+
+def test_they_need_no_root_and_no_right_but_to_find_pods(default: Graph) -> None:
+    for container in containers(default).values():
+        context = container["securityContext"]
+        assert context["runAsUser"] == c.MONITORING_ID
+        assert context["capabilities"] == {"drop": ["ALL"]}
+    role = default.one("monitoring-role").inputs
+    assert role["metadata"]["namespace"] == "slurm"
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    ]
+    assert not [one for one in default.resources if one.name == "monitoring-cluster-role"]
+
+
+def test_metrics_are_kept_on_a_volume_with_room_for_what_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = graph(monkeypatch, bundled={"retention": 7, "size": "10GiB"})
+
+    claim = found.one("monitoring-data")
+    assert claim.inputs["spec"]["resources"]["requests"]["storage"] == "10240Mi"
+    chosen = options(containers(found)["prometheus"])
+    assert chosen["storage.tsdb.retention.time"] == "7d"
+    assert chosen["storage.tsdb.retention.size"] == "9216MB"
+    mounts = {
+        one["name"]: one["mountPath"] for one in containers(found)["prometheus"]["volumeMounts"]
+    }
+    assert chosen["storage.tsdb.path"].startswith(mounts["data"] + "/")
+
+
+@pytest.mark.parametrize("protect", [True, False])
+def test_the_volume_is_protected_as_all_data_is(
+    monkeypatch: pytest.MonkeyPatch, protect: bool
+) -> None:
+    found = record(monkeypatch, config(lambda values: values.update(protect_data=protect)))
+    assert found.one("monitoring-data").protect is protect
+
+
+def test_every_source_of_metrics_is_scraped_where_its_service_is(default: Graph) -> None:
+    services = {
+        one.inputs["metadata"]["name"]: {
+            port["port"] for port in one.inputs["spec"].get("ports", ())
+        }
+        for one in default.of_type("kubernetes:core/v1:Service")
+    }
+    for job in ("slurm", "reconciler"):
+        (static,) = jobs(default)[job]["static_configs"]
+        (target,) = static["targets"]
+        host, _, port = target.partition(":")
+        assert int(port) in services[host]
+
+
+def test_long_checks_are_scraped_where_there_are_any(
+    monkeypatch: pytest.MonkeyPatch, default: Graph
+) -> None:
+    assert "longchecks" not in jobs(default)
+    wanted = {"checks": [{"name": "cpu-memory"}]}
+    found = record(monkeypatch, config(lambda values: values.update(long_checks=wanted)))
+    assert jobs(found)["longchecks"]["static_configs"] == [{"targets": ["longchecks:9344"]}]
+
+
+def test_machines_are_known_by_their_names(default: Graph) -> None:
+    node = jobs(default)["node"]
+    (found,) = node["kubernetes_sd_configs"]
+    assert found["namespaces"] == {"names": ["slurm"]}
+    labels = templates(default)[MACHINES]["metadata"]["labels"]
+    key, _, value = found["selectors"][0]["label"].partition("=")
+    assert labels[key] == value
+    assert {
+        "source_labels": ["__meta_kubernetes_pod_node_name"],
+        "target_label": "machine",
+    } in node["relabel_configs"]
+
+
+def test_gpus_are_asked_where_their_operator_is(
+    monkeypatch: pytest.MonkeyPatch, default: Graph
+) -> None:
+    assert "dcgm" not in jobs(default)
+    found = graph(monkeypatch, dcgm_namespace="gpu-operator")
+    (asked,) = jobs(found)["dcgm"]["kubernetes_sd_configs"]
+    assert asked["namespaces"] == {"names": ["gpu-operator"]}
+    role, binding = found.one("monitoring-dcgm-role"), found.one("monitoring-dcgm-rights")
+    assert role.inputs["metadata"] == {"name": "slurm-monitoring-dcgm", "namespace": "gpu-operator"}
+    assert binding.inputs["subjects"] == found.one("monitoring-rights").inputs["subjects"]
+
+
+@pytest.mark.parametrize(("read_every", "scraped_every"), [(5, "5s"), (60, "60s"), (600, "60s")])
+def test_each_read_is_seen_and_no_series_falls_silent_between_two(
+    monkeypatch: pytest.MonkeyPatch, read_every: int, scraped_every: str
+) -> None:
+    found = graph(monkeypatch, exporter={"interval": read_every})
+    assert read(found, "prometheus.yml")["global"]["scrape_interval"] == scraped_every
+
+
+def test_alerts_are_told_apart_by_cluster(default: Graph) -> None:
+    document = read(default, "prometheus.yml")
+    assert document["global"]["external_labels"] == {"cluster": "test"}
+    assert document["rule_files"] == ["/etc/slurmstack/monitoring/*.yaml"]
+
+
+def test_an_edit_of_what_they_read_starts_them_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mark(**bundled: Any) -> str:
+        annotations = templates(graph(monkeypatch, bundled=bundled))[SERVER]["metadata"]
+        return str(annotations["annotations"][c.ANNOTATION_CHECKSUM])
+
+    assert mark() == mark()
+    assert mark() != mark(webhook="https://hooks.example.org/hpc")
+
+
+def test_alerts_go_to_the_webhook(monkeypatch: pytest.MonkeyPatch, default: Graph) -> None:
+    address = "https://hooks.example.org/hpc"
+    (told,) = read(graph(monkeypatch, bundled={"webhook": address}), "alertmanager.yml")[
+        "receivers"
+    ]
+    assert [one["url"] for one in told["webhook_configs"]] == [address]
+    (nobody,) = read(default, "alertmanager.yml")["receivers"]
+    assert set(nobody) == {"name"}
+
+
+def test_an_operators_own_configuration_is_read_from_its_secret_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = graph(monkeypatch, bundled={"alertmanager_secret": "oncall"})
+    volumes = {one["name"]: one for one in pod(found)["volumes"]}
+    assert volumes["alertmanager"]["secret"]["secretName"] == "oncall"
+    assert "alertmanager.yml" not in found.one("monitoring-config").inputs["data"]
+    (mount,) = [
+        one for one in containers(found)["alertmanager"]["volumeMounts"]
+        if one["name"] == "alertmanager"
+    ]  # fmt: skip
+    path = options(containers(found)["alertmanager"])["config.file"]
+    assert path == f"{mount['mountPath']}/alertmanager.yml"
+
+
+# --- Node exporters ------------------------------------------------------------------------------
+
+
+def test_a_node_exporter_sees_its_machine_and_changes_nothing(default: Graph) -> None:
+    spec = pod(default, MACHINES)
+    (container,) = spec["containers"]
+    assert container["securityContext"]["runAsUser"] == c.NOBODY_ID
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+    assert not spec.get("hostPID")
+    assert not spec["automountServiceAccountToken"]
+    assert spec["tolerations"] == [{"operator": "Exists"}], (
+        "machines that are out are looked at, too"
+    )
+
+
+# --- Grafana -------------------------------------------------------------------------------------
+
+
+def test_grafana_is_there_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, default: Graph
+) -> None:
+    assert not [one for one in default.resources if one.name == GRAFANA]
+    image = "registry.example.org/grafana:11"
+    found = graph(monkeypatch, bundled={"grafana": {"enabled": True, "image": image}})
+    (container,) = pod(found, GRAFANA)["containers"]
+    assert container["image"] == image
+    assert container["securityContext"]["runAsNonRoot"]
+
+
+def test_grafanas_password_is_in_its_secret_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = graph(monkeypatch, bundled={"grafana": {"enabled": True}})
+    secret = found.one("grafana-secret").inputs["stringData"]
+    assert SECRET_SIGNATURE in str(secret)
+    assert SECRET_SIGNATURE not in str(templates(found)[GRAFANA])
+
+
+# --- Others' Prometheus, or none -----------------------------------------------------------------
+
+
+def test_an_operator_is_told_of_everything_that_is_scraped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    labels = {"release": "prometheus"}
+    found = graph(monkeypatch, kind="operator", operator={"labels": labels})
+
+    told = {one.type.removeprefix("kubernetes:"): one for one in found.resources}
+    assert "monitoring.coreos.com/v1:ServiceMonitor" in told
+    ours = [one for one in found.resources if one.type.startswith(KINDS)]
+    assert {one.inputs["metadata"]["labels"]["release"] for one in ours} == {"prometheus"}
+    monitors = {
+        one.inputs["metadata"]["name"]: one.inputs["spec"]
+        for one in ours
+        if one.type.endswith("Monitor")
+    }
+    assert set(monitors) == {"node", "reconciler", "slurm"}
+    services = found.of_type("kubernetes:core/v1:Service")
+    for job in ("reconciler", "slurm"):
+        wanted = monitors[job]["selector"]["matchLabels"].items()
+        (service,) = [
+            one.inputs
+            for one in services
+            if wanted <= one.inputs["metadata"].get("labels", {}).items()
+        ]
+        ports = {port["name"] for port in service["spec"]["ports"]}
+        assert {endpoint["port"] for endpoint in monitors[job]["endpoints"]} <= ports
+    assert not [one for one in found.resources if one.name == SERVER]
+    assert found.one(MACHINES)
+
+
+def test_its_series_are_named_as_those_of_our_own_prometheus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = graph(monkeypatch, kind="operator")
+    node = found.one("monitoring-podmonitor-node").inputs["spec"]
+    (endpoint,) = node["podMetricsEndpoints"]
+    assert {"targetLabel": "job", "replacement": "node"} in endpoint["relabelings"]
+    assert {
+        "sourceLabels": ["__meta_kubernetes_pod_node_name"],
+        "targetLabel": "machine",
+    } in endpoint["relabelings"]
+
+
+def test_the_operator_gets_the_same_rules_and_dashboards(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = graph(monkeypatch, kind="operator", operator={"dashboard_labels": {"show": "1"}})
+    rules = [one.inputs["spec"] for one in found.resources if one.type.endswith("PrometheusRule")]
+    assert rules == list(monitoringconf.rules().values())
+    shown = {
+        one.inputs["metadata"]["name"]: one.inputs
+        for one in found.resources
+        if one.name.startswith("dashboard-")
+    }
+    assert set(shown) == {f"dashboard-{uid}" for uid in monitoringconf.dashboards()}
+    assert shown
+    assert all(one["metadata"]["labels"] == {"show": "1"} for one in shown.values())
+
+
+def test_nobody_watches_where_nobody_is_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = graph(monkeypatch, kind="none")
+    names = {one.name for one in found.resources}
+    assert not {SERVER, MACHINES, GRAFANA} & names
+    assert "exporter-agent" in names
+
+
+def test_our_prometheus_reads_each_file_of_rules() -> None:
+    values = from_config(config(lambda values: None))
+    given = monitoringconf.files(values)
+    assert {yaml_ for yaml_ in given if yaml_.endswith(".yaml")} == set(monitoringconf.rules())
+    assert monitoringconf.rules()

@@ -1,0 +1,327 @@
+"""The dashboards as Grafana reads them: whole, consistent, and about metrics that there are."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.exporter import naming
+from agents.longchecks.registry import CHECKS
+from monitoring.dashboards import DASHBOARDS, expressions, rendered, stale, write
+from monitoring.dashboards.__main__ import main
+
+UIDS = [
+    *("slurmstack-health", "slurmstack-jobs", "slurmstack-job", "slurmstack-nodes"),
+    *("slurmstack-node", "slurmstack-gpus", "slurmstack-controller", "slurmstack-storage"),
+    "slurmstack-checks",
+]
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+FROM_ELSEWHERE = {
+    # node exporter's
+    "node_cpu_seconds_total": "machine cpu mode",
+    "node_memory_MemAvailable_bytes": "machine",
+    "node_memory_MemTotal_bytes": "machine",
+    "node_network_receive_bytes_total": "machine device",
+    "node_network_transmit_bytes_total": "machine device",
+    "node_infiniband_port_data_received_bytes_total": "machine device port",
+    "node_infiniband_port_data_transmitted_bytes_total": "machine device port",
+    "node_disk_read_bytes_total": "machine device",
+    "node_disk_written_bytes_total": "machine device",
+    "node_disk_io_time_seconds_total": "machine device",
+    "node_filesystem_avail_bytes": "machine device fstype mountpoint",
+    "node_filesystem_size_bytes": "machine device fstype mountpoint",
+    # DCGM exporter's
+    **{
+        f"DCGM_FI_DEV_{name}": "machine gpu UUID modelName Hostname GPU_I_ID"
+        for name in (
+            *("GPU_UTIL", "GPU_TEMP", "POWER_USAGE", "XID_ERRORS", "FB_USED", "FB_FREE"),
+            *("SM_CLOCK", "PCIE_REPLAY_COUNTER", "ROW_REMAP_FAILURE"),
+            "UNCORRECTABLE_REMAPPED_ROWS",
+        )
+    },
+}
+OF_GRAFANA = {
+    *("__rate_interval", "__range", "__interval", "__url_time_range", "__value", "__field"),
+}
+
+Json = dict[str, Any]
+BOARDS: list[Json] = [json.loads(content) for content in rendered().values()]
+PANELS = [(board, panel) for board in BOARDS for panel in board["panels"]]
+by_board = pytest.mark.parametrize("board", BOARDS, ids=[board["uid"] for board in BOARDS])
+by_panel = pytest.mark.parametrize(
+    ("board", "panel"), PANELS, ids=[f"{board['uid']}-{panel['title']}" for board, panel in PANELS]
+)
+
+
+def known() -> dict[str, set[str]]:
+    """Labels of all metrics, by their names."""
+    text = (DOCS / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (?:counter|gauge) \| (.*?) \|", text, re.M)
+    documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    return documented | {name: set(labels.split()) for name, labels in FROM_ELSEWHERE.items()}
+
+
+def metrics(expr: str) -> set[str]:
+    """Names of the metrics in an expression: what is neither text, label, function nor keyword."""
+    bare = re.sub(r'"[^"]*"', "", expr)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\boffset \w+", " ", bare)
+    bare = re.sub(r"\b(?:by|on|group_left) \([^)]*\)", " ", bare)
+    words = re.findall(r"\b([a-zA-Z_]\w*)\b(?!\s*\()", bare)
+    return set(words) - {"and", "or", "unless"}
+
+
+def matchers(expr: str) -> Iterator[tuple[str, str, str]]:
+    """Metric, label and value of each matcher of an expression."""
+    for name, chosen in re.findall(r"(\w+)\{([^}]*)\}", expr):
+        for label, value in re.findall(r'(\w+)(?:=|!=|=~|!~)"([^"]*)"', chosen):
+            yield name, label, value
+
+
+def asked(board: Json) -> Iterator[str]:
+    """All that a dashboard asks of Prometheus: its panels, and its variables' queries."""
+    for panel in board["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["query"]
+
+
+def titles(panel: Json) -> set[str]:
+    """The columns that a table shows."""
+    organize = panel["transformations"][-1]["options"]
+    return {
+        title
+        for name, title in organize["renameByName"].items()
+        if name not in organize["excludeByName"]
+    }
+
+
+def urls(board: Json) -> list[str]:
+    return re.findall(r'"url": "(/[^"]*)"', json.dumps(board))
+
+
+# --- The files -----------------------------------------------------------------------------------
+
+
+def test_the_committed_dashboards_are_the_code() -> None:
+    assert stale() == [], "stale: run `make dashboards`"
+
+
+def test_missing_changed_and_leftover_files_are_stale_until_they_are_written(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path)
+    assert stale(tmp_path) == []
+    (tmp_path / "slurmstack-job.json").unlink()
+    (tmp_path / "slurmstack-node.json").write_text("{}\n")
+    (tmp_path / "slurmstack-old.json").write_text("{}\n")
+
+    assert stale(tmp_path) == [f"slurmstack-{name}.json" for name in ("job", "node", "old")]
+    write(tmp_path)
+    assert stale(tmp_path) == []
+
+
+def test_a_check_tells_what_is_stale_and_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--check"]) == 0
+    monkeypatch.setattr("monitoring.dashboards.__main__.stale", lambda: ["slurmstack-job.json"])
+
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().err.endswith("slurmstack-job.json: stale: run `make dashboards`\n")
+    assert stale() == []
+
+
+def test_uids_are_those_that_links_and_bookmarks_have() -> None:
+    assert [board.uid for board in DASHBOARDS] == UIDS
+    assert list(rendered()) == [f"{uid}.json" for uid in UIDS]
+
+
+def test_the_docs_name_each_dashboard() -> None:
+    rows = re.findall(
+        r"^\| (.+?) \| `(slurmstack-\w+)` \|", (DOCS / "dashboards.md").read_text(), re.M
+    )
+    assert rows == [(board["title"].removeprefix("Slurm / "), board["uid"]) for board in BOARDS]
+
+
+@by_board
+def test_a_dashboard_is_of_no_one_data_source(board: Json) -> None:
+    first, *queried = board["templating"]["list"]
+
+    assert (first["type"], first["name"]) == ("datasource", "datasource")
+    for one in (*board["panels"], *queried):
+        assert one["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    assert json.dumps(board).count('"datasource": {') == len(board["panels"]) + len(queried)
+    assert "id" not in board
+
+
+@by_board
+def test_a_dashboard_shows_what_is_now_in_the_readers_time(board: Json) -> None:
+    assert (board["refresh"], board["timezone"]) == ("30s", "browser")
+    assert board["time"]["to"] == "now"
+    assert board["tags"] == ["slurmstack"]
+    assert board["description"]
+
+
+# --- Panels --------------------------------------------------------------------------------------
+
+
+@by_panel
+def test_a_panel_says_what_it_is_in_what_unit_and_what_to_do(board: Json, panel: Json) -> None:
+    assert panel["title"]
+    assert panel["description"].endswith(".")
+    assert len(re.split(r"(?<=[.:]) ", panel["description"])) >= 2, "what to do when it is bad"
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert panel["fieldConfig"]["defaults"]["noValue"], "what it says when there is nothing"
+    assert panel["targets"]
+    assert panel["type"] != "piechart"
+
+
+@by_board
+def test_panels_have_titles_and_ids_of_their_own_and_do_not_overlap(board: Json) -> None:
+    panels = board["panels"]
+    for field in ("title", "id"):
+        assert len({panel[field] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for grid in (panel["gridPos"] for panel in panels)
+        for x, y in itertools.product(
+            range(grid["x"], grid["x"] + grid["w"]), range(grid["y"], grid["y"] + grid["h"])
+        )
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+
+
+@by_panel
+def test_queries_have_letters_of_their_own_and_a_least_step(board: Json, panel: Json) -> None:
+    letters = [target["refId"] for target in panel["targets"]]
+    assert letters == list("ABCDEFGHIJKL"[: len(letters)])
+    assert {target["interval"] for target in panel["targets"]} == {"30s"}
+
+
+@by_panel
+def test_series_are_named_by_labels_that_they_have(board: Json, panel: Json) -> None:
+    for target in panel["targets"]:
+        legend = target.get("legendFormat", "")
+        assert legend or panel["type"] in ("stat", "table")
+        for label in re.findall(r"\{\{(\w+)\}\}", legend):
+            groups = re.findall(r"\bby \(([^)]*)\)", target["expr"])
+            assert any(label in group.split(", ") for group in groups)
+
+
+@pytest.mark.parametrize(
+    "panel",
+    [panel for _, panel in PANELS if panel["type"] == "table"],
+    ids=lambda panel: panel["title"],
+)
+def test_a_table_shows_labels_and_columns_that_its_queries_give(panel: Json) -> None:
+    rename = panel["transformations"][-1]["options"]["renameByName"]
+    first = panel["targets"][0]["expr"]
+    labels = [name for name in rename if not name.startswith("Value")]
+    assert labels
+    for label in labels:
+        assert any(label in group.split(", ") for group in re.findall(r"\bby \((.*?)\)", first))
+
+    shown = titles(panel)
+    assert len(shown) >= 2
+    styled = {one["matcher"]["options"] for one in panel["fieldConfig"]["overrides"]}
+    assert styled <= shown
+    assert {one["displayName"] for one in panel["options"]["sortBy"]} <= shown
+
+
+# --- Expressions ---------------------------------------------------------------------------------
+
+
+def test_expressions_are_all_that_panels_ask() -> None:
+    assert [(one.dashboard, one.panel, one.expr) for one in expressions()] == [
+        (board["uid"], panel["title"], target["expr"])
+        for board, panel in PANELS
+        for target in panel["targets"]
+    ]
+
+
+@by_board
+def test_a_dashboard_asks_for_metrics_and_labels_that_there_are(board: Json) -> None:
+    there = known()
+    for query in asked(board):
+        found = re.fullmatch(r"label_values\((\w+), (\w+)\)", query)
+        if found:
+            assert found[2] in there[found[1]]
+            continue
+        expr = re.sub(r"^query_result\((.*)\)$", r"\1", query)
+        assert metrics(expr) - there.keys() == set(), expr
+        assert metrics(expr), expr
+        for name, label, _ in matchers(expr):
+            assert label in there[name], expr
+
+
+@by_board
+def test_a_dashboard_asks_for_states_that_there_are(board: Json) -> None:
+    words = {
+        **dict.fromkeys(("slurm_nodes", "slurm_node_state"), naming.NODE_STATES),
+        **dict.fromkeys(("slurm_jobs", "slurm_partition_jobs"), naming.JOB_STATES),
+        **dict.fromkeys(("slurm_account_jobs", "slurm_user_jobs"), naming.JOB_STATES),
+    }
+    for query in asked(board):
+        for name, label, value in matchers(query):
+            if label == "state" and not value.startswith("$"):
+                assert set(value.split("|")) <= set(words[name])
+
+
+def test_metrics_are_found_in_expressions() -> None:
+    expr = (
+        'max by (a) (up{b="or x"} * on (c) group_left () (rate(y_total[$__range:5m] offset 5m)))'
+        " > 1e6 or 0 * sum(z) and on () z"
+    )
+    assert metrics(expr) == {"up", "y_total", "z"}
+
+
+@by_board
+def test_variables_are_defined_and_used(board: Json) -> None:
+    defined = [variable["name"] for variable in board["templating"]["list"]]
+    texts = [*asked(board), *urls(board), json.dumps(board["panels"][0]["datasource"])]
+    used = {name for text in texts for name in re.findall(r"\$\{?(\w+)", text)}
+
+    assert used - OF_GRAFANA == set(defined)
+    assert len(defined) == len(set(defined))
+
+
+@by_board
+def test_links_lead_to_dashboards_that_there_are_and_to_variables_of_theirs(board: Json) -> None:
+    variables = {
+        one["uid"]: {variable["name"] for variable in one["templating"]["list"]} for one in BOARDS
+    }
+    for url in urls(board):
+        uid = url.removeprefix("/d/").partition("?")[0]
+        assert uid in variables
+        assert set(re.findall(r"[?&]var-(\w+)=", url)) <= variables[uid]
+    assert [(link["type"], link["tags"]) for link in board["links"]] == [
+        ("dashboards", ["slurmstack"])
+    ]
+
+
+@by_panel
+def test_the_name_of_a_node_and_the_number_of_a_job_lead_to_them(board: Json, panel: Json) -> None:
+    named = json.dumps([target.get("legendFormat", "") for target in panel["targets"]])
+    if panel["type"] == "table":
+        renamed = panel["transformations"][-1]["options"]["renameByName"]
+        named = json.dumps([f"{{{{{label}}}}}" for label in renamed])
+    leads = json.dumps(panel["fieldConfig"])
+    for label, uid in (("node", "slurmstack-node"), ("job_id", "slurmstack-job")):
+        assert (f"{{{{{label}}}}}" in named) == (f"/d/{uid}?" in leads)
+
+
+def test_the_values_of_every_long_check_are_shown() -> None:
+    shown = {
+        value
+        for one in expressions()
+        if one.dashboard == "slurmstack-checks"
+        for name, label, value in matchers(one.expr)
+        if (name, label) == ("slurmstack_longcheck_value", "check")
+    }
+    assert shown == CHECKS.keys()
