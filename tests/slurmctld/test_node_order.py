@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -29,10 +30,13 @@ class Cluster:
         self.controller.run(f"rm {c.SLURM_ETC}/plugstack.conf", user="root")
         self.controller.start()
 
+    def start(self, name: str, size: str) -> Slurmctld:
+        return start_worker(self._start, self._secret, name, size, self.controller)
+
     def add(self, ordinal: int, size: str = SIZE) -> Slurmctld:
         """Starts a node and waits until it is idle."""
         name = f"cpu-{ordinal}"
-        worker = start_worker(self._start, self._secret, name, size, self.controller)
+        worker = self.start(name, size)
         eventually(f"{name} is idle", lambda: self.state(name) == "idle")
         return worker
 
@@ -90,6 +94,22 @@ def test_nodes_that_went_together_come_back_in_any_order(cluster: Cluster) -> No
         cluster.add(ordinal)
 
     assert cluster.allocated(3) == "cpu-[0-2]"
+
+
+def test_nodes_may_come_before_the_partition_that_they_are_of(cluster: Cluster) -> None:
+    def is_idle(name: str) -> bool:
+        shown = cluster.controller.run(f"scontrol --oneliner show node {name} || true")
+        return "State=IDLE" in shown
+
+    for name in ("cpu-1", "cpu-0"):
+        cluster.start(name, "CPUs=1 RealMemory=1000 Feature=later")
+        eventually(f"{name} is idle", partial(is_idle, name))
+    assert not cluster.controller.run("sinfo --noheader --Node")
+
+    cluster.controller.run("scontrol reconfigure")
+    for name in ("cpu-1", "cpu-0"):
+        eventually(f"{name} is idle", partial(is_idle, name))
+    assert cluster.nodes() == ["cpu-0", "cpu-1"]
 
 
 def test_a_kept_place_is_made_anew_where_the_nodeset_has_changed(cluster: Cluster) -> None:

@@ -66,7 +66,7 @@ class Watch:
     def told(self) -> list[dict[str, Any]]:
         """The alerts that came to the receiver."""
         lines = self.cluster.kubectl("logs", f"--namespace={HOOK_NAMESPACE}", "receiver")
-        return [one for line in lines.splitlines() for one in json.loads(line)["alerts"]]
+        return [one for line in lines.split("\n") if line for one in json.loads(line)["alerts"]]
 
     def is_told(self, name: str, status: str = "firing") -> bool:
         found = {(one["labels"]["alertname"], one["status"]) for one in self.told()}
@@ -77,6 +77,8 @@ class Watch:
 def watch(cluster: Cluster) -> Iterator[Watch]:
     """Prometheus with the alerts that it has, each told as soon as it holds."""
     there = f"--namespace={HOOK_NAMESPACE}"
+    # One that a run left behind goes first.
+    cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--ignore-not-found")
     cluster.kubectl("create", "namespace", HOOK_NAMESPACE)
     before = settings_of(cluster)
     try:
@@ -171,8 +173,41 @@ def test_prometheus_takes_all_rules(watch: Watch) -> None:
     )
 
 
-MAY_BE_EMPTY: set[tuple[str, str]] = set()
-"""Panels without data in a healthy cluster of CPUs, by dashboard and title."""
+NO_GPUS = {
+    "slurmstack-job": {"GPUs", "GPU memory, at most", "GPUs, by node", "GPU memory, by node"},
+    "slurmstack-jobs": {"GPUs in use"},
+    "slurmstack-node": {"GPUs", "GPUs given to jobs", "GPU temperature"},
+    "slurmstack-nodes": {"GPUs in use"},
+}
+"""Panels of what these machines do not have, by dashboard; that of GPUs is not among them."""
+NOTHING_WRONG = {
+    "slurmstack-checks": {"Findings", "Nodes with findings"},
+    "slurmstack-health": {
+        *("Mean time between failures", "Drained, by cause", "Nodes that are out"),
+        *("Drained nodes", "Findings", "Nodes that were mended most"),
+    },
+    "slurmstack-job": {"InfiniBand received, by node"},
+    "slurmstack-jobs": {
+        *("Longest wait", "Failed in an hour", "Why jobs wait", "Wait, by partition", "Licenses"),
+    },
+    "slurmstack-node": {"Drained for", "Findings"},
+    "slurmstack-nodes": {"Jobs that failed, by node", "Reservations"},
+}
+"""Panels of what need not be there either."""
+LONG_CHECKS = {
+    "slurmstack-checks": {
+        *("Bad", "Measured in a week", "Last measurement", "NCCL, on a node", "Long checks"),
+        *("NCCL, between two nodes", "GPU and host memory", "CPU memory", "Faults of GPUs"),
+        "Network, between two nodes",
+    },
+    "slurmstack-node": {"Long checks"},
+}
+"""Panels of long checks, most of which have no device here, and some have not run yet."""
+
+
+def may_be_empty(dashboard: str, panel: str) -> bool:
+    known = (NO_GPUS, NOTHING_WRONG, LONG_CHECKS)
+    return dashboard == "slurmstack-gpus" or any(panel in one.get(dashboard, ()) for one in known)
 
 
 def test_every_panel_is_answered(watch: Watch, cluster: Cluster, folder: str) -> None:
@@ -193,13 +228,13 @@ def test_every_panel_is_answered(watch: Watch, cluster: Cluster, folder: str) ->
         panel = (expression.dashboard, expression.panel)
         answered[panel] = bool(asked(expression)) or answered.get(panel, False)
     cluster.run(f"scancel {job}")
-    assert {panel for panel, data in answered.items() if not data} <= MAY_BE_EMPTY
+    assert not [panel for panel, data in answered.items() if not data and not may_be_empty(*panel)]
 
 
 def test_labels_tell_nothing_that_is_secret(watch: Watch) -> None:
     values = {value for one in watch.ask('{job=~".+"}') for value in one["metric"].values()}
     assert values
-    assert not [value for value in values if "@" in value]
+    assert not [value for value in values if re.search(r"\w@\w+\.\w", value)]
     assert not [value for value in values if re.search(r"eyJ[A-Za-z0-9_-]{20}", value)]
 
 
