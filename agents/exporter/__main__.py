@@ -42,8 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     slurm = Slurm(int(os.environ.get("TOP", TOP)), int(os.environ.get("JOBS", JOBS)))
     jail = [Jail(path).source()] if (path := os.environ.get("JAIL")) else []
     if options.once:
-        return _once(Exporter([*slurm.each_time(), *jail, *slurm.in_turn()], [], interval))
-    exporter = Exporter([*slurm.each_time(), *jail], slurm.in_turn(), interval)
+        return _once(Exporter([*jail, *slurm.each_time(), *slurm.in_turn()], [], interval))
+    # The jail first: a Slurm that does not answer takes all the time that there is.
+    exporter = Exporter([*jail, *slurm.each_time()], slurm.in_turn(), interval)
     _again_and_again(exporter, int(os.environ.get("PORT", PORT)))
     return 0
 

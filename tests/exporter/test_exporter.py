@@ -201,7 +201,10 @@ def test_who_does_not_answer_is_said_to_be_down_and_shown_no_more(cluster: Clust
     assert down.value("slurm_exporter_data_age_seconds", source="cluster") > 0
     assert down.value("slurm_exporter_read_failures_total", source="cluster") > 0
 
-    assert down.named("slurmstack_jail_size_bytes"), "which is nothing of it"
+    cluster.shows(
+        "the jail, which is nothing of it, is told of",
+        lambda seen: bool(seen.named("slurmstack_jail_size_bytes")),
+    )
 
     cluster.controller.start()
     up = cluster.shows(
