@@ -199,6 +199,7 @@ NOTHING_WRONG = {
     },
     "slurmstack-node": {"Drained for", "Findings"},
     "slurmstack-nodes": {"Jobs that failed, by node", "Reservations"},
+    "slurmstack-storage": {"Jail full in"},
 }
 """Panels of what need not be there either."""
 LONG_CHECKS = {
