@@ -19,7 +19,6 @@ from images import tags
 from monitoring.dashboards import Expression, expressions
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.health.conftest import BROKEN, HOOK_NAMESPACE, WELL, Node, operator
-from tests.e2e.health.test_long import runs_now
 
 RECEIVER = """
 import http.server
@@ -302,17 +301,6 @@ def failing_jobs(cluster: Cluster) -> Iterator[None]:
     yield
 
 
-@contextlib.contextmanager
-def slow_memory(cluster: Cluster) -> Iterator[None]:
-    """The threshold of the check is one that nobody reaches."""
-    runs_now(cluster, "cpu-memory")
-    try:
-        yield
-    finally:
-        for name in ("cpu-0", "cpu-1"):
-            operator(cluster, "scontrol", "update", f"nodename={name}", "state=resume")
-
-
 FAULTS: dict[str, tuple[Callable[[Cluster], contextlib.AbstractContextManager[None]], set[str]]] = {
     "the exporter is gone": (lambda cluster: without(cluster, c.EXPORTER), {"SlurmExporterDown"}),
     "slurmctld is gone": (
@@ -329,7 +317,6 @@ FAULTS: dict[str, tuple[Callable[[Cluster], contextlib.AbstractContextManager[No
     ),
     "both nodes are drained": (drained_by_hand, {"SlurmNodesDrained"}),
     "jobs fail on one node": (failing_jobs, {"SlurmJobsFailingOnNode"}),
-    "nodes fail a long check": (slow_memory, {"SlurmLongCheckBad"}),
     "a machine is silent": (lambda cluster: cluster.frozen("node-1"), {"MachineAway"}),
 }
 
