@@ -122,6 +122,8 @@ SCRAPED: Final[Mapping[str, int]] = {
     RECONCILER: RECONCILER_PORT,
 }
 """The port of metrics of each component that has any."""
+METRICS: Final = "metrics"
+"""What that port is called; DCGM exporter calls its own so as well."""
 PROMETHEUS_PORT: Final = 9345
 ALERTMANAGER_PORT: Final = 9346
 GRAFANA_PORT: Final = 9347

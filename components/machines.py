@@ -83,7 +83,7 @@ def _pod(images: pods.Images) -> pods.Spec:
                 "env": [{"name": "ADDRESS", "valueFrom": address}],
                 **pods.security(user=c.NOBODY_ID),
                 **pods.requests("10m", "32Mi"),
-                "ports": [{"name": "metrics", "containerPort": c.NODE_EXPORTER_PORT}],
+                "ports": [{"name": c.METRICS, "containerPort": c.NODE_EXPORTER_PORT}],
                 "volumeMounts": [
                     {
                         **pods.mount("machine", _HOST, read_only=True),

@@ -51,10 +51,6 @@ def _bundled(
     if gpus := args.settings.monitoring.dcgm_namespace:
         granted.append(rights.grant(f"{name}-dcgm", account, gpus, finds, opts))
     config = monitoringconf.files(args.settings)
-    if not settings.alertmanager_secret:
-        config[monitoringconf.ALERTMANAGER_FILE] = monitoringconf.text(
-            monitoringconf.alertmanager(settings)
-        )
     files = k8s.core.v1.ConfigMap(
         f"{name}-config",
         metadata={"name": c.MONITORING_CONFIG, "namespace": args.namespace},
@@ -202,7 +198,7 @@ def _for_operator(name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions)
             opts=opts,
         )
 
-    for job, (component, _) in monitoringconf.targets(args.settings).items():
+    for job, component in monitoringconf.targets(args.settings).items():
         tell("ServiceMonitor", job, monitoringconf.service_monitor(job, component, interval))
     tell("PodMonitor", "node", monitoringconf.pod_monitor("node", c.MACHINES, interval))
     for file, rules in monitoringconf.rules().items():

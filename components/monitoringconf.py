@@ -57,17 +57,10 @@ def dashboards() -> dict[str, str]:
 # --- Who is scraped ------------------------------------------------------------------------------
 
 
-def targets(settings: Settings) -> dict[str, tuple[str, int]]:
-    """Service and port of what tells metrics in the namespace, by the name of its job."""
-    return {
-        "slurm": (c.EXPORTER, c.EXPORTER_PORT),
-        "reconciler": (c.RECONCILER, c.RECONCILER_PORT),
-        **(
-            {"longchecks": (c.LONG_CHECKS, c.LONG_CHECKS_PORT)}
-            if settings.long_checks.checks
-            else {}
-        ),
-    }
+def targets(settings: Settings) -> dict[str, str]:
+    """The components that tell metrics in the namespace, by the names of their jobs."""
+    long_checks = {"longchecks": c.LONG_CHECKS} if settings.long_checks.checks else {}
+    return {"slurm": c.EXPORTER, "reconciler": c.RECONCILER, **long_checks}
 
 
 def watched_ports(settings: Monitoring) -> tuple[int, ...]:
@@ -90,15 +83,18 @@ def scrape_interval(settings: Settings) -> int:
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Prometheus' configuration and rules, by file name."""
-    found = {name: text(document) for name, document in rules().items()}
-    return {**found, PROMETHEUS_FILE: text(prometheus(settings))}
+    """What Prometheus and Alertmanager read, by file name, but for what is the operator's own."""
+    bundled = settings.monitoring.bundled
+    documents = {**rules(), PROMETHEUS_FILE: prometheus(settings)}
+    if not bundled.alertmanager_secret:
+        documents[ALERTMANAGER_FILE] = alertmanager(bundled)
+    return {name: text(document) for name, document in documents.items()}
 
 
 def prometheus(settings: Settings) -> Document:
     """Prometheus' configuration."""
     static = {
-        **targets(settings),
+        **{job: (name, c.SCRAPED[name]) for job, name in targets(settings).items()},
         "prometheus": ("localhost", c.PROMETHEUS_PORT),
         "alertmanager": ("localhost", c.ALERTMANAGER_PORT),
     }
@@ -141,7 +137,7 @@ def _pods(job: str, namespace: str, label: str) -> Document:
         ],
         "relabel_configs": [
             # Each port of a pod is a target, and so is a pod that has no address yet.
-            _keep(f"{pod}_container_port_name", "metrics"),
+            _keep(f"{pod}_container_port_name", c.METRICS),
             _keep(f"{pod}_phase", "Running"),
             {"source_labels": [f"{pod}_node_name"], "target_label": "machine"},
         ],
@@ -211,14 +207,14 @@ def service_monitor(job: str, component: str, interval: int) -> Document:
     """Spec of a ServiceMonitor for the Service of a component."""
     return {
         "selector": {"matchLabels": {c.LABEL_COMPONENT: component}},
-        "endpoints": [{"port": "metrics", **_scraped_as(job, interval)}],
+        "endpoints": [{"port": c.METRICS, **_scraped_as(job, interval)}],
     }
 
 
 def pod_monitor(job: str, component: str, interval: int) -> Document:
     """Spec of a PodMonitor for pods of a component, one on each Kubernetes node."""
     machine = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "machine"}
-    endpoint = {"port": "metrics", **_scraped_as(job, interval)}
+    endpoint = {"port": c.METRICS, **_scraped_as(job, interval)}
     endpoint["relabelings"].append(machine)
     return {
         "selector": {"matchLabels": {c.LABEL_COMPONENT: component}},

@@ -145,12 +145,10 @@ def service_port(name: str, port: int) -> list[Spec]:
 
 # --- Metrics -------------------------------------------------------------------------------------
 
-_METRICS = "metrics"
-
 
 def metrics_port(component: str) -> list[Spec]:
     """The port of a container that is scraped."""
-    return [{"name": _METRICS, "containerPort": c.SCRAPED[component]}]
+    return [{"name": c.METRICS, "containerPort": c.SCRAPED[component]}]
 
 
 def metrics_service(
@@ -165,7 +163,7 @@ def metrics_service(
     It goes by the port's name: pods of the component that have none, as those of a Job, are not
     behind it.
     """
-    port = {"name": _METRICS, "port": c.SCRAPED[component], "targetPort": _METRICS}
+    port = {"name": c.METRICS, "port": c.SCRAPED[component], "targetPort": c.METRICS}
     return k8s.core.v1.Service(
         resource_name,
         metadata={"name": component, "namespace": namespace, "labels": labels(component)},

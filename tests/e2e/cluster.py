@@ -153,6 +153,13 @@ class Cluster:
     def in_pod(self, pod: str, container: str, *command: str, **options: Any) -> str:
         return self.kubectl("exec", pod, "-c", container, "--", *command, **options)
 
+    def replace_pod(self, pod: str) -> None:
+        """Deletes a pod of a fixed name, and waits until the one after it is ready."""
+        before = self.pod_uid(pod)
+        self.kubectl("delete", "pod", pod, timeout=240)
+        eventually(f"{pod} is another", lambda: self.pod_uid(pod) not in ("", before), 60)
+        self.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
+
     def signal(self, signal: str, program: str, pod: str, container: str) -> None:
         """Sends a signal, as STOP, to all processes of a program in a container."""
         each = f"grep -qx {program} $p/comm && kill -{signal} ${{p#/proc/}}"

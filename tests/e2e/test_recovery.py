@@ -8,13 +8,6 @@ import pytest
 from tests.e2e.cluster import Cluster, eventually
 
 
-def delete_and_wait(cluster: Cluster, pod: str) -> None:
-    before = cluster.pod_uid(pod)
-    cluster.kubectl("delete", "pod", pod, timeout=240)
-    eventually(f"{pod} is another", lambda: cluster.pod_uid(pod) not in ("", before), 60)
-    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
-
-
 @dataclass(frozen=True)
 class Work:
     """Jobs that must outlive whatever befalls the controller."""
@@ -105,7 +98,7 @@ def test_a_worker_comes_back_while_jobs_elsewhere_go_on(cluster: Cluster, folder
     elsewhere = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--nodelist=cpu-0")
     cluster.wait_for_job(elsewhere, "RUNNING")
 
-    delete_and_wait(cluster, "cpu-1")
+    cluster.replace_pod("cpu-1")
 
     eventually("cpu-1 is idle", lambda: cluster.nodes().get("cpu-1") == "idle", 120)
     assert cluster.job_state(elsewhere) == "RUNNING"
@@ -127,7 +120,7 @@ def test_login_comes_back_as_the_same_host(cluster: Cluster, folder: str) -> Non
     job = cluster.submit(folder, "#!/bin/sh\nsleep 300")
     cluster.wait_for_job(job, "RUNNING")
 
-    delete_and_wait(cluster, "login-0")
+    cluster.replace_pod("login-0")
 
     # ssh checks the host key strictly: a new one would be refused.
     eventually("one can log in", lambda: cluster.ssh("true", check=False).returncode == 0)
@@ -139,7 +132,7 @@ def test_somebody_elses_drain_survives_the_pod(cluster: Cluster) -> None:
     scontrol = (cluster.controller(), "slurmctld", "scontrol", "update", "nodename=cpu-1")
     cluster.in_pod(*scontrol, "state=drain", "reason=bad DIMM")
     try:
-        delete_and_wait(cluster, "cpu-1")
+        cluster.replace_pod("cpu-1")
         eventually("cpu-1 has registered", lambda: "*" not in cluster.nodes().get("cpu-1", "*"))
         assert cluster.run("sinfo -h -n cpu-1 -o %E") == "bad DIMM"
         assert cluster.nodes()["cpu-1"] == "drain"

@@ -114,12 +114,8 @@ def begins_anew(cluster: Cluster, files: dict[str, str]) -> None:
     """Prometheus and Alertmanager with other files, on that machine as well."""
     patch = json.dumps({"data": files})
     cluster.kubectl("patch", "configmap", c.MONITORING_CONFIG, "--type=merge", f"--patch={patch}")
-    pod = f"{c.MONITORING}-0"
-    before = cluster.pod_uid(pod)
     with cluster.cordoned("node-1"):
-        cluster.kubectl("delete", "pod", pod, timeout=240)
-        eventually("it is another", lambda: cluster.pod_uid(pod) not in ("", before))
-        cluster.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
+        cluster.replace_pod(f"{c.MONITORING}-0")
 
 
 # --- What is asked -------------------------------------------------------------------------------
