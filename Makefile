@@ -4,7 +4,7 @@ STACK  ?= dev
 # pulumi or embedded; by default the command where there is one
 ENGINE ?=
 PY     := .venv/bin/python
-TIMES  := -q --durations=25
+TIMES  := -v --durations=25
 CHOSEN := $(if $(ENGINE),--engine $(ENGINE))
 
 # Debian's packages, with fresh lists where the old ones do not lead to them.
