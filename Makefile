@@ -48,7 +48,7 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
 	@.venv/bin/mypy
-	@$(PY) -m pytest tests/unit -q --numprocesses=auto
+	@$(PY) -m pytest tests/unit -q --numprocesses=auto --dist=worksteal
 
 # Side by side: both wait more than they compute.
 test: check  ## Every test there is
