@@ -14,6 +14,7 @@ import pytest
 from agents.logs import __main__ as command
 from agents.logs import follow, metrics, send
 from agents.logs.kubernetes import OURS, Api
+from agents.logs.lines import Line
 from agents.logs.sent import LOOK_BACK
 from components import conventions as c
 from components import pods
@@ -29,6 +30,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PAUSE", 0.05)
         monkeypatch.setattr(module, "LONGEST_PAUSE", 0.2)
     monkeypatch.setattr(send, "GATHER", 0.05)
+    monkeypatch.setattr(send, "LAST", 1)
 
 
 @pytest.fixture
@@ -381,23 +383,23 @@ def test_while_nobody_takes_lines_they_stay_with_the_kubelet(
     handed: list[str] = []
     original = follow.Following._hand_on
 
-    async def counted(self: follow.Following, one: follow.Followed, line: follow.Line) -> None:
+    async def counted(self: follow.Following, one: follow.Followed, line: Line) -> None:
         handed.append(line.text)
         await original(self, one, line)
 
     monkeypatch.setattr(follow.Following, "_hand_on", counted)
     receiver.status = 503
-    kubernetes.write("controller-1", "slurmctld", *numbered(0, 500))
+    kubernetes.write("controller-1", "slurmctld", *numbered(0, 200))
 
     def scenario() -> None:
         eventually("it is tried again", lambda: receiver.requests >= 3)
         assert len(handed) < 40, "no more was read than there is room for"
         receiver.status = 200
-        receiver.has("slurmctld: line 499")
+        receiver.has("slurmctld: line 199")
 
     stack.during(scenario)
 
-    assert receiver.texts("slurmctld") == numbered(0, 500)
+    assert receiver.texts("slurmctld") == numbered(0, 200)
 
 
 # --- Headers -------------------------------------------------------------------------------------
@@ -459,6 +461,7 @@ def test_who_is_told_to_end_sends_what_is_held_and_ends_within_seconds(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send, "GATHER", 2)
+    monkeypatch.setattr(send, "LAST", 10)
 
     def scenario() -> None:
         eventually("it is followed", lambda: len(kubernetes.asked) >= 2)
@@ -475,7 +478,6 @@ def test_who_is_told_to_end_sends_what_is_held_and_ends_within_seconds(
 def test_who_is_told_to_end_does_not_wait_for_a_receiver_that_is_away(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send, "LAST", 0.5)
     receiver.status = 503
     kubernetes.write("controller-1", "slurmctld", "slurmctld: a")
 
