@@ -51,9 +51,14 @@ def main() -> int:
     headers, ca = environment.get("HEADERS"), environment.get("CA")
     try:
         api = Api(environment["NAMESPACE"], *credentials())
-        verify = ssl.create_default_context(cafile=ca) if ca else True
-    except (KubernetesError, OSError) as error:
+    except KubernetesError as error:
         print(f"nothing is sent: {error}", file=sys.stderr)
+        return 1
+    try:
+        verify = ssl.create_default_context(cafile=ca) if ca else True
+    except OSError as error:
+        said = f"monitoring.logs.ca: {error}; give a file with certificates, as PEM"
+        print(f"nothing is sent: {said}", file=sys.stderr)
         return 1
     receiver = Receiver(environment["ENDPOINT"], Path(headers) if headers else None, verify)
     asyncio.run(send(api, receiver, environment))

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -173,18 +173,15 @@ class Following:
 
     async def _read(self, one: Followed, *, previous: bool = False) -> None:
         """Hands on what is new. Raises `ApiError`."""
-        source, splitter, is_new = one.source, Splitter(), False
+        source, is_new = one.source, False
         asked = self._api.log(source.pod, source.container, one.since, previous=previous)
-        async for chunk in asked:
-            for raw in splitter.feed(chunk):
-                if (line := read(raw)) is None:
-                    continue
-                # The answer begins with a whole second, and what follows the last line is in order.
-                is_new = is_new or (line.time >= one.since and line != one.last)
-                if is_new:
-                    await self._hand_on(one, line)
-        if line := read(splitter.rest()):
-            await self._hand_on(one, line)
+        async for raw in _lines(asked):
+            if (line := read(raw)) is None:
+                continue
+            # The answer begins with a whole second, and what follows the last line is in order.
+            is_new = is_new or (line.time >= one.since and line != one.last)
+            if is_new:
+                await self._hand_on(one, line)
         one.is_whole = True
 
     async def _hand_on(self, one: Followed, line: Line) -> None:
@@ -192,3 +189,12 @@ class Following:
         if line.severity >= self._level:
             await self._take(Entry(one.source, line))
         one.since, one.last = line.time, line
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The lines of a stream, and what a container has left of one at its end."""
+    splitter = Splitter()
+    async for chunk in chunks:
+        for line in splitter.feed(chunk):
+            yield line
+    yield splitter.rest()

@@ -180,6 +180,24 @@ def test_pods_that_come_later_are_followed(
     assert counts.cut == 0
 
 
+def test_a_container_that_goes_before_its_end_was_read_is_counted(
+    stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts
+) -> None:
+    kubernetes.make("cpu-0", "worker", "slurmd")
+    kubernetes.write("cpu-0", "slurmd", "slurmd: up")
+
+    def scenario() -> None:
+        receiver.has("slurmd: up")
+        with kubernetes.news:
+            kubernetes.cut("cpu-0", "slurmd")
+            kubernetes.delete("cpu-0")
+        eventually("it is counted", lambda: counts.cut == 1)
+
+    stack.during(scenario)
+
+    assert counts.containers == 2
+
+
 def test_a_pod_of_the_same_name_is_another(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
@@ -231,7 +249,8 @@ def test_what_has_ended_is_read_to_its_end_and_not_asked_for_again(
 
     def scenario() -> None:
         receiver.has("done")
-        kubernetes.end("job-x", "accounts")
+        kubernetes.end("job-x", "accounts", "ended")
+        receiver.has("ended")
         eventually("it is asked for after its end", lambda: of_the_job() >= 2)
         kubernetes.write("controller-1", "slurmctld", *numbered(0, 3))
         receiver.has("slurmctld: line 2")
@@ -241,7 +260,7 @@ def test_what_has_ended_is_read_to_its_end_and_not_asked_for_again(
 
     stack.during(scenario)
 
-    assert receiver.texts("accounts") == ["done"]
+    assert receiver.texts("accounts") == ["done", "ended"]
 
 
 def test_a_connection_that_breaks_loses_nothing_and_sends_nothing_twice(
@@ -270,6 +289,38 @@ def test_a_clock_that_was_set_back_hides_no_line(
         receiver.has("slurmctld: after")
 
     stack.during(scenario)
+
+
+# --- What cannot begin ---------------------------------------------------------------------------
+
+
+def test_outside_of_a_cluster_it_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NAMESPACE", "slurm")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    assert command.main() == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("nothing is sent: Kubernetes: credentials: ")
+
+
+@pytest.mark.parametrize("text", [None, "no certificates"])
+def test_certificates_that_are_none_are_told_of_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    text: str | None,
+) -> None:
+    if text is not None:
+        (tmp_path / "ca.pem").write_text(text)
+    monkeypatch.setenv("NAMESPACE", "slurm")
+    monkeypatch.setenv("CA", str(tmp_path / "ca.pem"))
+    monkeypatch.setattr(command, "credentials", lambda: ("http://here", lambda: "token", True))
+
+    assert command.main() == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("nothing is sent: monitoring.logs.ca: ")
 
 
 # --- A receiver that does not take them ----------------------------------------------------------

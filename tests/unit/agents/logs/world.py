@@ -99,6 +99,8 @@ class Life:
     id: str
     lines: list[tuple[int, str]] = field(default_factory=list)
     is_running: bool = True
+    is_cut: bool = False
+    """Whether the last line lacks its end."""
     breaks: int = 0
     """How often the connections that follow it were broken."""
 
@@ -144,9 +146,14 @@ class Kubernetes:
                 self.there[pod].lives[container][-1].lines.append((moment, text))
             self.news.notify_all()
 
-    def end(self, pod: str, container: str) -> None:
+    def end(self, pod: str, container: str, words: str = "") -> None:
+        """A container ends, perhaps with words that no line's end follows."""
         with self.news:
-            self.there[pod].lives[container][-1].is_running = False
+            life = self.there[pod].lives[container][-1]
+            if words:
+                life.is_cut = True
+                self.write(pod, container, words)
+            life.is_running = False
             self._tell("MODIFIED", pod)
 
     def restart(self, pod: str, container: str) -> None:
@@ -244,7 +251,8 @@ class _ApiHandler(_Handler):
                     is_broken, is_over = life.breaks > breaks, not life.is_running
                 for moment, text in more:
                     if moment >= begin:
-                        send(f"{stamp(moment)} {text}\n".encode())
+                        end = "" if life.is_cut and (moment, text) == life.lines[-1] else "\n"
+                        send(f"{stamp(moment)} {text}{end}".encode())
                 if is_broken:
                     self.connection.close()
                     raise ConnectionAbortedError
