@@ -43,6 +43,8 @@ MONITORING: Final = "monitoring"
 MACHINES: Final = "machines"
 """Node exporters, one on each Kubernetes node."""
 GRAFANA: Final = "grafana"
+LOGS: Final = "logs"
+"""What sends the daemons' lines to a collector."""
 HOSTS: Final = "hosts"
 """Headless Service below which every pod of Slurm is known by its host name."""
 CLUSTER_DOMAIN: Final = "cluster.local"
@@ -59,6 +61,7 @@ DATABASE_SECRET: Final = "database-password"
 GRAFANA_CONFIG: Final = "grafana"
 GRAFANA_SECRET: Final = "grafana-admin"
 JWT_SECRET: Final = "jwt-key"
+LOGS_CONFIG: Final = "logs"
 MONITORING_CLAIM: Final = "monitoring"
 MONITORING_CONFIG: Final = "monitoring"
 NODESETS_CONFIG: Final = "nodesets"
@@ -98,6 +101,7 @@ RESERVED_NAMES: Final = frozenset(
         MONITORING,
         MACHINES,
         GRAFANA,
+        LOGS,
     }
 )
 """Names of the other workloads: a nodeset called so would collide with them."""
@@ -116,8 +120,10 @@ NODE_EXPORTER_PORT: Final = 9342
 """Of the machine itself, where 9100 may be somebody else's node exporter."""
 RECONCILER_PORT: Final = 9343
 LONG_CHECKS_PORT: Final = 9344
+LOGS_PORT: Final = 9348
 SCRAPED: Final[Mapping[str, int]] = {
     EXPORTER: EXPORTER_PORT,
+    LOGS: LOGS_PORT,
     LONG_CHECKS: LONG_CHECKS_PORT,
     RECONCILER: RECONCILER_PORT,
 }

@@ -60,7 +60,8 @@ def dashboards() -> dict[str, str]:
 def targets(settings: Settings) -> dict[str, str]:
     """The components that tell metrics in the namespace, by the names of their jobs."""
     long_checks = {"longchecks": c.LONG_CHECKS} if settings.long_checks.checks else {}
-    return {"slurm": c.EXPORTER, "reconciler": c.RECONCILER, **long_checks}
+    logs = {"logs": c.LOGS} if settings.monitoring.logs else {}
+    return {"slurm": c.EXPORTER, "reconciler": c.RECONCILER, **long_checks, **logs}
 
 
 def watched_ports(settings: Monitoring) -> tuple[int, ...]:

@@ -88,13 +88,15 @@ def policies(
     restores: bool = False,
     scrapers: tuple[str, ...] = (),
     watched: tuple[int, ...] = (),
+    collector: tuple[int, ...] = (),
 ) -> dict[str, pods.Spec]:
     """Specs of NetworkPolicies by name; users reach the world but for metadata and `refuse`.
 
     `directory`, `database` and `store` are the TCP ports at which a directory of users, a database
     that is not ours, and a store of its dumps are asked, wherever they are; the last by slurmdbd's
     pod too where it `restores`. Pods of the namespaces `scrapers` may scrape; our own Prometheus
-    and Alertmanager ask, and tell, whoever is at the TCP ports `watched`.
+    and Alertmanager ask, and tell, whoever is at the TCP ports `watched`; the daemons' lines go to
+    the port `collector`.
 
     The one called `default` is of all our pods and allows nothing: whom no other concerns, as the
     Jobs that fill the jail, has no network.
@@ -105,6 +107,7 @@ def policies(
     asked[c.BACKUP] = [*database, *store]
     asked |= {component: list(_API_PORTS) for component in (c.RECONCILER, c.REBOOTER)}
     asked[c.MONITORING] = [*_API_PORTS, *watched]
+    asked[c.LOGS] = [*_API_PORTS, *collector]
     chosen = {
         name: _policy(name, refuse, asked.get(name, []), scrapers) for name in sorted(components)
     }
@@ -120,7 +123,8 @@ def _policy(
     egress: list[pods.Spec] = [
         {"to": _peers(flow.to), **_tcp(flow.port)} for flow in FLOWS if component in flow.by
     ]
-    if egress:
+    # Whom lines are sent to is no pod of ours, and has a name all the same.
+    if egress or component == c.LOGS:
         # Clusters have their DNS in many places, those of the machine itself included.
         ports = [{"protocol": protocol, "port": _DNS_PORT} for protocol in ("TCP", "UDP")]
         egress.append({"ports": ports})

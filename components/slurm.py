@@ -22,6 +22,7 @@ from components.exporter import Exporter, ExporterArgs
 from components.jail import Jail, JailArgs
 from components.jwt import JwtKey, JwtKeyArgs
 from components.login import Login, LoginArgs
+from components.logs import Logs, LogsArgs
 from components.machines import Machines, MachinesArgs
 from components.monitoring import Monitoring, MonitoringArgs
 from components.monitoringconf import watched_ports
@@ -90,6 +91,7 @@ class Slurm(pulumi.ComponentResource):
         if settings.network.policies:
             ports = settings.directory.ports() if settings.directory else ()
             external, dumps = settings.accounting.external, settings.accounting.backup
+            collector = settings.monitoring.logs
             policies = network.policies(
                 settings.network.refuse,
                 ports,
@@ -98,6 +100,7 @@ class Slurm(pulumi.ComponentResource):
                 dumps.restore is not None,
                 settings.monitoring.scrape_from,
                 watched_ports(settings.monitoring),
+                (endpoint_port(collector.endpoint),) if collector else (),
             )
             network.Network("network", network.NetworkArgs(self.namespace, policies), child)
         guard = network.guard(settings.network, images, settings.cluster.domain)
@@ -306,6 +309,15 @@ class Slurm(pulumi.ComponentResource):
         if settings.monitoring.kind != "none":
             Machines("machines", MachinesArgs(self.namespace, images), child)
             Monitoring("monitoring", MonitoringArgs(self.namespace, settings, images), child)
+        if settings.monitoring.logs:
+            sent = LogsArgs(
+                self.namespace,
+                settings.monitoring.logs,
+                images,
+                settings.cluster_name,
+                args.root,
+            )
+            Logs("logs", sent, child)
         reconciler = Reconciler(
             "reconciler",
             ReconcilerArgs(

@@ -147,8 +147,9 @@ def _message(content: bytes) -> str:
         return ""
 
 
-def in_cluster() -> Api:
-    """The API of the cluster that this pod is in. Raises `KubernetesError` outside of one."""
+def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
+    """Where the API of the cluster is that this pod is in, the pod's token, and who vouches for the
+    server. Raises `KubernetesError` outside of a cluster."""
     try:
         host = os.environ["KUBERNETES_SERVICE_HOST"]
         port = os.environ["KUBERNETES_SERVICE_PORT"]
@@ -156,8 +157,13 @@ def in_cluster() -> Api:
     except (KeyError, OSError) as error:
         raise KubernetesError("credentials", f"no pod with a service account: {error}") from error
     # The kubelet renews the token; read each time, it is never an old one.
-    return Api(
+    return (
         f"https://{f'[{host}]' if ':' in host else host}:{port}",
         lambda: (ACCOUNT / "token").read_text().strip(),
         verify,
     )
+
+
+def in_cluster() -> Api:
+    """The API of the cluster that this pod is in. Raises `KubernetesError` outside of one."""
+    return Api(*credentials())

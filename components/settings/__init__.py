@@ -30,7 +30,7 @@ from components.settings.models import (
     Settings,
     User,
 )
-from components.settings.monitoring import Bundled, Exporter, Grafana, Monitoring, Operator
+from components.settings.monitoring import Bundled, Exporter, Grafana, Logs, Monitoring, Operator
 from components.settings.nodesets import Gpus, Nodeset, Toleration
 from components.settings.partitions import Partition
 from components.settings.reading import SettingsError, from_config, read_stack
@@ -64,6 +64,7 @@ __all__ = [
     "Jail",
     "LocalCluster",
     "Login",
+    "Logs",
     "LongCheck",
     "LongChecks",
     "Monitoring",

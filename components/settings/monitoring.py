@@ -13,6 +13,7 @@ from components.settings.types import (
     MemoryMiB,
     Model,
     Number,
+    ProjectFile,
     Url,
     cross_field,
 )
@@ -75,6 +76,30 @@ class Operator(Model):
     """Labels by which its Grafana finds ConfigMaps with dashboards."""
 
 
+class Logs(Model):
+    """What the daemons say, sent to a collector that takes OpenTelemetry's protocol over HTTP."""
+
+    endpoint: Url
+    """Address above the protocol's own `/v1/logs`: of an OpenTelemetry collector, as
+    `http://collector.monitoring:4318`, or of Loki 3, which has it below `/otlp`."""
+    headers_secret: Domain | None = None
+    """Secret of the namespace whose entries are headers of the requests, as `Authorization` or
+    `X-Scope-OrgID`."""
+    ca: ProjectFile | None = None
+    """File of the project with the certificates that vouch for the receiver; by default Debian's.
+    It is read when the program runs."""
+    level: Literal["debug", "info", "warn", "error", "fatal"] = "info"
+    """The least that is sent."""
+
+    @model_validator(mode="after")
+    def _is_above_the_protocols_path(self) -> Self:
+        if "?" in self.endpoint or self.endpoint.rstrip("/").endswith("/v1/logs"):
+            raise cross_field(
+                "endpoint", f"{self.endpoint}: expected what is above /v1/logs; leave the rest out"
+            )
+        return self
+
+
 class Monitoring(Model):
     """How the cluster is watched."""
 
@@ -88,6 +113,8 @@ class Monitoring(Model):
     scrape_from: tuple[DnsLabel, ...] = ("monitoring",)
     """Namespaces of Kubernetes whose pods may scrape, by `network.policies`."""
     exporter: Exporter = Field(default_factory=Exporter)
+    logs: Logs | None = None
+    """Where the daemons' lines are sent; by default nowhere."""
 
     @model_validator(mode="after")
     def _says_nothing_of_another_kind(self) -> Self:

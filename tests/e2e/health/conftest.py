@@ -8,6 +8,7 @@ import pytest
 
 from agents.drains import Evidence
 from components import conventions as c
+from images import tags
 from tests.conftest import Deployed
 from tests.e2e.cluster import Cluster, eventually, local_cluster, write_stack
 from tests.unit.agents.checks.recordings import recorded
@@ -19,6 +20,29 @@ NVIDIA_SMI = "/usr/local/bin/nvidia-smi"
 HOOK_NAMESPACE = "hooks"
 HOOK = f"http://receiver.{HOOK_NAMESPACE}.svc.cluster.local:8080/alerts"
 """Where alerts are posted."""
+COLLECTOR_NAMESPACE = "collector"
+COLLECTOR = f"http://receiver.{COLLECTOR_NAMESPACE}.svc.cluster.local:4318"
+"""Where the daemons' lines are sent; who is there prints them, and answers nothing while a file
+says so."""
+AWAY = "/tmp/away"
+RECEIVER = f"""
+import gzip, http.server, json, os
+class Receiver(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
+        if os.path.exists("{AWAY}"):
+            return
+        for group in json.loads(body)["resourceLogs"]:
+            source = group["resource"]["attributes"]
+            for scope in group["scopeLogs"]:
+                for record in scope["logRecords"]:
+                    print(json.dumps([source, record]), flush=True)
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer(("", 4318), Receiver).serve_forever()
+"""
 WELL = "h100-535.183.01"
 BROKEN = "a100-sram-uncorrectable"
 """What some nvidia-smi printed, by its name in tests/unit/agents/checks/recorded."""
@@ -37,6 +61,7 @@ def watchful(values: dict[str, Any]) -> None:
         "checks": [{"name": "network"}, {"name": "cpu-memory", "threshold": 1_000_000_000}]
     }
     values["monitoring"]["bundled"]["webhook"] = HOOK
+    values["monitoring"]["logs"] = {"endpoint": COLLECTOR}
     values["reconciler"] = {
         "interval": 5,
         "share": 1,
@@ -138,7 +163,24 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
     """A stack of its own, which looks at its nodes often, and whose machines may be broken."""
     ports = local_cluster(2, api_port=18445, ssh_port=14224)
     with deployed(write_stack("test-health", watchful, cluster=ports)) as stack:
+        # One that a run left behind goes first.
+        stack.kubectl("delete", "namespace", COLLECTOR_NAMESPACE, "--ignore-not-found")
+        receive(stack, COLLECTOR_NAMESPACE, 4318, RECEIVER)
         yield stack
+
+
+def receive(cluster: Cluster, namespace: str, port: int, program: str) -> None:
+    """Runs a program of Python's that listens, as `receiver` in a namespace of its own."""
+    there = f"--namespace={namespace}"
+    cluster.kubectl("create", "namespace", namespace)
+    # On the machine that no test takes away.
+    with cluster.cordoned("node-1"):
+        cluster.kubectl(
+            *("run", "receiver", there, f"--image={tags.reference('agents')}", f"--port={port}"),
+            *("--expose", "--image-pull-policy=IfNotPresent", "--command", "--"),
+            *("python3", "-c", program),
+        )
+        cluster.kubectl("wait", there, "--for=condition=Ready", "pod/receiver", "--timeout=60s")
 
 
 @pytest.fixture

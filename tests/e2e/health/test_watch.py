@@ -15,10 +15,9 @@ import yaml
 
 from components import conventions as c
 from components import monitoringconf
-from images import tags
 from monitoring.dashboards import Expression, expressions
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.health.conftest import BROKEN, HOOK_NAMESPACE, WELL, Node, operator
+from tests.e2e.health.conftest import BROKEN, HOOK_NAMESPACE, WELL, Node, operator, receive
 
 RECEIVER = """
 import http.server
@@ -77,20 +76,11 @@ class Watch:
 @pytest.fixture(scope="module")
 def watch(cluster: Cluster) -> Iterator[Watch]:
     """Prometheus with the alerts that it has, each told as soon as it holds."""
-    there = f"--namespace={HOOK_NAMESPACE}"
     # One that a run left behind goes first.
     cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--ignore-not-found")
-    cluster.kubectl("create", "namespace", HOOK_NAMESPACE)
     before = settings_of(cluster)
     try:
-        # On the machine that no test takes away.
-        with cluster.cordoned("node-1"):
-            cluster.kubectl(
-                *("run", "receiver", there, f"--image={tags.reference('agents')}", "--port=8080"),
-                *("--expose", "--image-pull-policy=IfNotPresent", "--command", "--"),
-                *("python3", "-c", RECEIVER),
-            )
-            cluster.kubectl("wait", there, "--for=condition=Ready", "pod/receiver", "--timeout=60s")
+        receive(cluster, HOOK_NAMESPACE, 8080, RECEIVER)
         begins_anew(cluster, {name: impatient(text) for name, text in before.items()})
         yield Watch(cluster)
     finally:
@@ -122,7 +112,7 @@ def begins_anew(cluster: Cluster, files: dict[str, str]) -> None:
 
 
 def test_every_target_answers(watch: Watch) -> None:
-    wanted = {"alertmanager", "longchecks", "node", "prometheus", "reconciler", "slurm"}
+    wanted = {"alertmanager", "logs", "longchecks", "node", "prometheus", "reconciler", "slurm"}
 
     def all_up() -> bool:
         targets = watch.get("targets?state=active")["activeTargets"]

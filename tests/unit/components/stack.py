@@ -344,6 +344,12 @@ FULL: dict[str, Any] = {
         "dcgm_namespace": "gpu-operator",
         "scrape_from": ["observability"],
         "exporter": {"enabled": True, "interval": 60, "top": 20, "jobs": 5000},
+        "logs": {
+            "endpoint": "https://loki.example.org/otlp",
+            "headers_secret": "loki",
+            "ca": "ca.pem",
+            "level": "warn",
+        },
     },
     "network": {"policies": True, "guard": True, "refuse": ["10.0.0.0/16", "fd00:1::/64"]},
     "reconciler": {

@@ -42,6 +42,7 @@ POLICIES = {
             "exporter",
             "grafana",
             "login",
+            "logs",
             "longcheck",
             "longchecks",
             "monitoring",
@@ -213,6 +214,15 @@ def backup(**fields: Any) -> Change:
 
 def exporter(**fields: Any) -> Change:
     return top(monitoring={"exporter": fields})
+
+
+def logs(**fields: Any) -> Change:
+    return top(monitoring={"logs": {"endpoint": "http://collector.lab:4318", **fields}})
+
+
+AGENT = "logs-agent"
+LOGS = {AGENT, "logs-account", "logs-role", "logs-rights", "logs-service"}
+SCRAPED = ("exporter", "logs", "longchecks", "reconciler")
 
 
 def slurm(**fields: Any) -> Change:
@@ -954,7 +964,40 @@ EDITS = [
     Edit(
         "a Prometheus of another namespace is to scrape",
         top(monitoring={"scrape_from": ["observability"]}),
-        does(updated={"network-exporter", "network-longchecks", "network-reconciler"}),
+        does(updated={f"network-{name}" for name in SCRAPED}),
+    ),
+    # --- Logs
+    Edit(
+        "lines are to be sent to a collector",
+        logs(),
+        does(
+            created=LOGS,
+            rolled={SERVER},
+            updated={"monitoring-config", "network-logs"},
+        ),
+    ),
+    Edit("fewer lines are to be sent", logs(level="error"), does(rolled={AGENT}), given=logs()),
+    Edit(
+        "lines are to be sent elsewhere",
+        logs(endpoint="https://loki.example.org/otlp"),
+        does(rolled={AGENT}, updated={"network-logs"}),
+        given=logs(),
+    ),
+    Edit(
+        "the receiver wants to know who sends",
+        logs(headers_secret="loki"),
+        does(rolled={AGENT}),
+        given=logs(),
+    ),
+    Edit(
+        "lines are to stay where they are",
+        top(monitoring={}),
+        does(
+            deleted=LOGS,
+            rolled={SERVER},
+            updated={"monitoring-config", "network-logs"},
+        ),
+        given=logs(),
     ),
     # --- The whole
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),

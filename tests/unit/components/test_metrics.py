@@ -8,9 +8,13 @@ from components import conventions as c
 from tests.unit.components.graph import Graph, record, templates
 from tests.unit.components.stack import config
 
-ON = {"checks": [{"name": "cpu-memory"}]}
+ON = {
+    "long_checks": {"checks": [{"name": "cpu-memory"}]},
+    "monitoring": {"logs": {"endpoint": "http://collector:4318"}},
+}
 PODS = {
     "exporter": "exporter-agent",
+    "logs": "logs-agent",
     "longchecks": "longchecks-desk",
     "reconciler": "reconciler-agent",
 }
@@ -19,7 +23,7 @@ PODS = {
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        return record(monkeypatch, config(lambda values: values.update(long_checks=ON)))
+        return record(monkeypatch, config(lambda values: values.update(ON)))
 
 
 def container(graph: Graph, pod: str) -> dict[str, Any]:

@@ -104,7 +104,12 @@ def graph() -> Iterator[Graph]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         yield record(
             monkeypatch,
-            config(lambda values: values.update(network={"refuse": ["10.9.0.0/16"]})),
+            config(
+                lambda values: values.update(
+                    network={"refuse": ["10.9.0.0/16"]},
+                    monitoring={"logs": {"endpoint": "http://collector:4318"}},
+                )
+            ),
         )
 
 
@@ -134,9 +139,10 @@ ACCOUNTS = "accounts-apply"
 EXPORTER = "exporter-agent"
 ASKS_SLURMCTLD = {*(*USERS, ACCOUNTS, EXPORTER, REST, "config-check", "controller-config-in-force")}
 SOME_PORT = 40_000
-SCRAPED = {"exporter": 9341, "longchecks": 9344, "reconciler": 9343}
+SCRAPED = {"exporter": 9341, "logs": 9348, "longchecks": 9344, "reconciler": 9343}
 RECONCILER = ("reconciler-agent", "reconciler-after-deploy")
 MONITORING = "monitoring-server"
+LOGS = "logs-agent"
 
 
 @pytest.mark.parametrize(
@@ -160,6 +166,8 @@ MONITORING = "monitoring-server"
         ),
         (EXPORTER, 9341, {MONITORING}),
         (EXPORTER, SOME_PORT, set()),
+        (LOGS, 9348, {MONITORING}),
+        (LOGS, SOME_PORT, set()),
         *((reconciler, 9343, {MONITORING}) for reconciler in RECONCILER),
         *((MONITORING, port, set()) for port in (9345, 9346, SOME_PORT)),
         *(
@@ -214,6 +222,7 @@ def test_who_scrapes_gets_to_metrics_alone(
         (EXPORTER, 9341),
         *((reconciler, 9343) for reconciler in RECONCILER),
         ("longchecks-desk", 9344),
+        (LOGS, 9348),
     }
 
 
@@ -237,8 +246,9 @@ def test_nobody_scrapes_whom_the_settings_do_not_name(monkeypatch: pytest.Monkey
         ("10.8.0.1", 80, set(USERS)),
         ("10.9.0.1", 80, set()),
         # Kubernetes' API may be anywhere.
-        ("10.9.0.1", 443, {*RECONCILER, MONITORING}),
-        ("10.9.0.1", 6443, {*RECONCILER, MONITORING}),
+        ("10.9.0.1", 443, {*RECONCILER, LOGS, MONITORING}),
+        ("10.9.0.1", 6443, {*RECONCILER, LOGS, MONITORING}),
+        ("10.9.0.1", 4318, {LOGS}),
         *((str(ip_network(cidr)[-1]), 80, set()) for cidr in network.METADATA),
         ("169.254.169.254", 80, set()),
         ("fd00:ec2::254", 80, set()),
@@ -262,7 +272,7 @@ def test_who_looks_for_others_may_ask_for_names_wherever_these_are_known(
     found = {name for name, pod in ours.items() if policies.allow(pod, dns, 53, protocol)}
 
     assert found == {
-        *(ACCOUNTING, CONTROLLER, "backup-dump", MONITORING, *RECONCILER),
+        *(ACCOUNTING, CONTROLLER, "backup-dump", LOGS, MONITORING, *RECONCILER),
         *ASKS_SLURMCTLD,
     }
 
@@ -326,5 +336,5 @@ def test_the_guard_is_told_what_the_settings_refuse(graph: Graph) -> None:
 
     assert {*network.METADATA, "10.9.0.0/16"} == set(told["REFUSED_ADDRESSES"])
     assert told["API_SERVER"] == ["kubernetes.default.svc.cluster.local"]
-    ports = {"9341", "9343", "9344", "10250", "10255"}
+    ports = {"9341", "9343", "9344", "9348", "10250", "10255"}
     assert ports <= set(told["REFUSED_PORTS"])

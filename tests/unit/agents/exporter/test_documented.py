@@ -12,6 +12,7 @@ from agents.exporter.catalogue import SOURCES
 from agents.exporter.exporter import Exporter
 from agents.exporter.rows import parse
 from agents.exporter.sources import Source
+from agents.logs import metrics as logs
 from agents.longchecks import metrics as longchecks
 from agents.metrics import Metric
 from agents.reconciler import metrics as reconciler
@@ -21,7 +22,10 @@ from tests.unit.agents.exporter.test_rows import node_line
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
 EXPORTED = [(source, metric) for source, metrics in SOURCES.items() for metric in metrics]
-METRICS = [*(metric for _, metric in EXPORTED), *reconciler.METRICS, *longchecks.METRICS]
+METRICS = [
+    *(metric for _, metric in EXPORTED),
+    *(*reconciler.METRICS, *longchecks.METRICS, *logs.METRICS),
+]
 GPUS = node_line("gpu:h100:8", "gpu:h100:1", "cpu=8,mem=64G,gres/gpu=8")
 
 
@@ -55,6 +59,7 @@ def test_the_tables_are_the_catalogues() -> None:
         "All metrics": [row(metric, source) for source, metric in EXPORTED],
         "Of the reconciler": list(map(row, reconciler.METRICS)),
         "Of long checks": list(map(row, longchecks.METRICS)),
+        "Of the logs": list(map(row, logs.METRICS)),
     }
 
 

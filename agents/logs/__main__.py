@@ -1,0 +1,69 @@
+"""`python3 -m agents.logs`: sends the lines of the stack's containers to a collector.
+
+It takes its way from the environment: NAMESPACE (of the stack), CLUSTER (Slurm's name for it),
+ENDPOINT (address of a receiver of OTLP over HTTP, without /v1/logs), LEVEL (the least that is
+sent: debug, info, warn, error or fatal), STATE (file in which it keeps how far it is), PORT (of its
+metrics: see docs/metrics.md) and, where there are such, HEADERS (folder with a file for each header
+of a request) and CA (file with the certificates that vouch for the receiver).
+"""
+
+import asyncio
+import os
+import signal
+import ssl
+import sys
+import time
+from pathlib import Path
+
+from agents import metrics
+from agents.logs.follow import Following
+from agents.logs.kubernetes import Api
+from agents.logs.lines import Severity
+from agents.logs.metrics import Counts
+from agents.logs.send import Receiver, Sender
+from agents.logs.sent import Sent
+from agents.reconciler.kubernetes import KubernetesError, credentials
+
+
+async def send(api: Api, receiver: Receiver, environment: dict[str, str]) -> None:
+    """Until it is told to stop; then it reads no further, and sends what it has."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    counts, sent = Counts(), Sent(Path(environment["STATE"]), time.time_ns())
+    metrics.serve(counts, int(environment["PORT"]))
+    sender = Sender(receiver, environment["CLUSTER"], environment["NAMESPACE"], sent, counts)
+    level = Severity[environment["LEVEL"].upper()]
+    following = Following(api, sender.lines.put, level, sent, counts)
+    told = asyncio.create_task(stop.wait())
+    reading, sending = asyncio.create_task(following.run()), asyncio.create_task(sender.run())
+    await asyncio.wait({told, reading, sending}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (reading, sending):
+        if task.done():
+            task.result()  # it ends by what went wrong, and so does this
+    reading.cancel()
+    await asyncio.wait({reading})
+    await sender.finish()
+    sending.cancel()
+
+
+def main() -> int:
+    environment = dict(os.environ)
+    headers, ca = environment.get("HEADERS"), environment.get("CA")
+    try:
+        api = Api(environment["NAMESPACE"], *credentials())
+    except KubernetesError as error:
+        print(f"nothing is sent: {error}", file=sys.stderr)
+        return 1
+    try:
+        verify = ssl.create_default_context(cafile=ca) if ca else True
+    except OSError as error:
+        said = f"monitoring.logs.ca: {error}; give a file with certificates, as PEM"
+        print(f"nothing is sent: {said}", file=sys.stderr)
+        return 1
+    receiver = Receiver(environment["ENDPOINT"], Path(headers) if headers else None, verify)
+    asyncio.run(send(api, receiver, environment))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

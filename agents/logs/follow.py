@@ -1,0 +1,200 @@
+"""Follows the logs of all containers of the stack's pods, through restarts of either side."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from agents.logs.kubernetes import COMPONENT, Api, ApiError, Pod, Pods
+from agents.logs.lines import Line, Severity, Splitter, read
+from agents.logs.metrics import Counts
+from agents.logs.otlp import Entry, Source
+from agents.logs.sent import Sent
+
+PAUSE = 1.0
+"""Seconds after which a log that ended is asked for again, unless a status tells more before.
+Twice as long each further time that there is nothing new."""
+LONGEST_PAUSE = 30.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One life of a container, from a start to an end."""
+
+    id: str
+    restarts: int
+    is_running: bool
+
+
+@dataclass
+class Followed:
+    """A container, and how far it has been read."""
+
+    source: Source
+    run: Run
+    """By the last status."""
+    since: int
+    """From when on there may be lines that were not read."""
+    last: Line | None = None
+    """The last one that was."""
+    is_whole: bool = False
+    """Whether its log came to an end after that."""
+    is_gone: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def becomes(self, run: Run) -> None:
+        if run != self.run:
+            self.run = run
+            self.changed.set()
+
+    def goes(self) -> None:
+        self.is_gone = True
+        self.changed.set()
+
+
+class Following:
+    """Hands every line of at least `level` to `take`, which waits where there is no room for it."""
+
+    def __init__(
+        self,
+        api: Api,
+        take: Callable[[Entry], Awaitable[None]],
+        level: Severity,
+        sent: Sent,
+        counts: Counts,
+    ) -> None:
+        self._api = api
+        self._take = take
+        self._level = level
+        self._sent = sent
+        self._counts = counts
+        self._followed: dict[str, Followed] = {}
+        self._said = ""
+
+    async def run(self) -> None:
+        """Does so for good."""
+        async with asyncio.TaskGroup() as group:
+            pause = PAUSE
+            while True:
+                try:
+                    pods = await self._api.pods()
+                    self._say("")
+                    self._all(pods, group)
+                    pause = PAUSE
+                    async for pod, is_there in self._api.watch(pods.metadata.resource_version):
+                        if is_there:
+                            self._see(pod, group)
+                        else:
+                            self._goes({pod.metadata.uid})
+                except ApiError as error:
+                    self._say(str(error))
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _say(self, problem: str) -> None:
+        if problem != self._said:
+            print(problem or "Kubernetes answers again", file=sys.stderr)
+        self._said = problem
+
+    # --- Which containers there are --------------------------------------------------------------
+
+    def _all(self, pods: Pods, group: asyncio.TaskGroup) -> None:
+        there = {pod.metadata.uid for pod in pods.items}
+        self._sent.keep(there)
+        self._goes({one.source.uid for one in self._followed.values()} - there)
+        for pod in pods.items:
+            self._see(pod, group)
+
+    def _see(self, pod: Pod, group: asyncio.TaskGroup) -> None:
+        for status in pod.containers():
+            run = Run(status.container_id, status.restart_count, status.state.running is not None)
+            source = Source(
+                pod.metadata.uid,
+                pod.metadata.name,
+                status.name,
+                pod.metadata.labels.get(COMPONENT, ""),
+                pod.spec.node_name,
+            )
+            if known := self._followed.get(source.key):
+                known.becomes(run)
+            else:
+                one = Followed(source, run, self._sent.since(source.key))
+                self._followed[source.key] = one
+                self._counts.containers = len(self._followed)
+                group.create_task(self._follow(one))
+
+    def _goes(self, uids: set[str]) -> None:
+        for one in self._followed.values():
+            if one.source.uid in uids:
+                one.goes()
+
+    # --- One of them -----------------------------------------------------------------------------
+
+    async def _follow(self, one: Followed) -> None:
+        """To the end of its pod.
+
+        The end of a log may be that of a connection, and not of the container: a run has been read
+        to its end when its log was asked for after that.
+        """
+        pause, begun, ended = PAUSE, "", None
+        while not (one.is_gone and one.is_whole):
+            one.changed.clear()
+            run, had = one.run, one.last
+            try:
+                if run.id != begun:
+                    if run.restarts and ended != begun:
+                        await self._read_previous(one)
+                    begun, one.is_whole = run.id, False
+                await self._read(one)
+                if not run.is_running:
+                    ended = run.id
+            except ApiError:
+                # The pod's end, its machine's, or the API server's: the watch tells which.
+                if one.is_gone:
+                    self._counts.cut += 1
+                    break
+            pause = PAUSE if one.last is not had else min(2 * pause, LONGEST_PAUSE)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if ended == run.id else pause):
+                    await one.changed.wait()
+        del self._followed[one.source.key]
+        self._counts.containers = len(self._followed)
+
+    async def _read_previous(self, one: Followed) -> None:
+        """What is left of the run before this one. Raises `ApiError`."""
+        try:
+            await self._read(one, previous=True)
+        except ApiError as error:
+            # Of a container that had more than one restart meanwhile, or whose log is removed.
+            if error.status != HTTPStatus.BAD_REQUEST:
+                raise
+
+    async def _read(self, one: Followed, *, previous: bool = False) -> None:
+        """Hands on what is new. Raises `ApiError`."""
+        source, is_new = one.source, False
+        asked = self._api.log(source.pod, source.container, one.since, previous=previous)
+        async for raw in _lines(asked):
+            if (line := read(raw)) is None:
+                continue
+            # The answer begins with a whole second, and what follows the last line is in order.
+            is_new = is_new or (line.time >= one.since and line != one.last)
+            if is_new:
+                await self._hand_on(one, line)
+        one.is_whole = True
+
+    async def _hand_on(self, one: Followed, line: Line) -> None:
+        one.is_whole = False
+        if line.severity >= self._level:
+            await self._take(Entry(one.source, line))
+        one.since, one.last = line.time, line
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The lines of a stream, and what a container has left of one at its end."""
+    splitter = Splitter()
+    async for chunk in chunks:
+        for line in splitter.feed(chunk):
+            yield line
+    yield splitter.rest()

@@ -1,0 +1,202 @@
+"""Asks Kubernetes' API for pods, and for what their containers have written.
+
+The forms are those of https://kubernetes.io/docs/reference/using-api/api-concepts/ and, for logs,
+of the operation `read log of the specified Pod`.
+"""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import msgspec
+
+from agents.logs.lines import SECOND
+
+COMPONENT = "slurmstack.dev/component"
+"""Label of all pods of the stack."""
+OWN = "logs"
+"""Its value on this agent's own pod, whose lines would be of sending lines: they are left out."""
+OURS = f"app.kubernetes.io/name=slurmstack,{COMPONENT}!={OWN}"
+WATCH = 300
+"""Seconds of one watch, after which all pods are listed again."""
+_OPTIONS = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+]
+"""A daemon may be silent for days, and a server that is gone is noticed all the same."""
+
+
+# --- The parts of its objects that are read, by its names ----------------------------------------
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    uid: str = ""
+    labels: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _State(msgspec.Struct):
+    running: dict[str, Any] | None = None
+
+
+class ContainerStatus(msgspec.Struct, rename="camel"):
+    name: str
+    container_id: str = msgspec.field(name="containerID", default="")
+    """Another one after each restart; "" before the first start."""
+    restart_count: int = 0
+    state: _State = msgspec.field(default_factory=_State)
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    init_container_statuses: list[ContainerStatus] = []
+    container_statuses: list[ContainerStatus] = []
+
+
+class Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    def containers(self) -> list[ContainerStatus]:
+        """All that have begun, of those before the pod's start as well."""
+        both = (*self.status.init_container_statuses, *self.status.container_statuses)
+        return [one for one in both if one.container_id]
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class Pods(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[Pod]
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Failure(msgspec.Struct):
+    message: str = ""
+
+
+def _message(content: bytes) -> str:
+    """What the API server says of an error, where it was the one that answered."""
+    try:
+        return " ".join(msgspec.json.decode(content, type=_Failure).message.split())
+    except msgspec.DecodeError:
+        return ""
+
+
+# --- What is asked -------------------------------------------------------------------------------
+
+
+class ApiError(Exception):
+    """Kubernetes did not tell what it was asked for; one line."""
+
+    def __init__(self, asked: str, said: str, status: int | None = None) -> None:
+        self.status = status
+        """Of HTTP; None where no answer came."""
+        super().__init__(f"Kubernetes: GET {asked}: {said}")
+
+
+class Api:
+    """The API server at `url`, of which one namespace is asked. All methods raise `ApiError`."""
+
+    def __init__(
+        self,
+        namespace: str,
+        url: str,
+        token: Callable[[], str],
+        verify: ssl.SSLContext | bool = True,
+    ) -> None:
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._token = token
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            timeout=httpx.Timeout(30, connect=5, pool=None),
+            transport=httpx.AsyncHTTPTransport(
+                verify=verify,
+                # Each log that is followed is a connection.
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=10),
+                socket_options=_OPTIONS,
+                trust_env=False,
+            ),
+        )
+
+    async def pods(self) -> Pods:
+        """All pods of the stack, but for this one."""
+        async with self._asked(self._pods, {"labelSelector": OURS}) as response:
+            try:
+                return msgspec.json.decode(await response.aread(), type=Pods)
+            except msgspec.DecodeError as error:
+                raise ApiError(self._pods, f"not as expected: {error}") from error
+
+    async def watch(self, version: str) -> AsyncIterator[tuple[Pod, bool]]:
+        """What changes after that version of the list: a pod, and whether it is still there."""
+        query = {
+            "labelSelector": OURS,
+            "watch": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH),
+        }
+        patience = httpx.Timeout(30, connect=5, read=WATCH + 30, pool=None)
+        async with self._asked(self._pods, query, patience) as response:
+            async for line in response.aiter_lines():
+                try:
+                    event = msgspec.json.decode(line, type=_Event)
+                    if event.type == "ERROR":  # as of a version that is too old
+                        return
+                    yield msgspec.json.decode(event.object, type=Pod), event.type != "DELETED"
+                except msgspec.DecodeError as error:
+                    raise ApiError(self._pods, f"not as expected: {error}") from error
+
+    async def log(
+        self, pod: str, container: str, since: int, *, previous: bool = False
+    ) -> AsyncIterator[bytes]:
+        """What a container has written since the second of a moment, each line with its moment, and
+        then what it writes until it ends; or what the one before its last restart has written."""
+        second = datetime.fromtimestamp(since // SECOND, UTC)
+        query = {
+            "container": container,
+            "timestamps": "true",
+            "sinceTime": second.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "previous" if previous else "follow": "true",
+        }
+        patience = httpx.Timeout(30, connect=5, read=None, pool=None)
+        async with self._asked(f"{self._pods}/{pod}/log", query, patience) as response:
+            async for chunk in response.aiter_bytes():
+                yield chunk
+
+    @asynccontextmanager
+    async def _asked(
+        self, path: str, query: dict[str, str], patience: httpx.Timeout | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        try:
+            async with self._http.stream(
+                "GET",
+                path,
+                params=query,
+                headers={
+                    "Accept-Encoding": "identity",
+                    "Authorization": f"Bearer {self._token()}",
+                },
+                timeout=patience or self._http.timeout,
+            ) as response:
+                if not response.is_success:
+                    status, said = response.status_code, _message(await response.aread())
+                    raise ApiError(path, f"HTTP {status} {said}", status)
+                yield response
+        except (httpx.RequestError, OSError) as error:
+            raise ApiError(path, str(error) or type(error).__name__) from error

@@ -1,0 +1,69 @@
+"""Metrics of what is sent to a collector of logs.
+
+docs/metrics.md has all of them as a table; a test holds the two together.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from agents.metrics import Metric
+
+LINES = Metric(
+    "slurmstack_logs_lines_total",
+    "Lines that the collector has taken, by who wrote them.",
+    *("lines", ("component",), "counter"),
+)
+REFUSED = Metric(
+    "slurmstack_logs_lines_refused_total",
+    "Lines that it has refused; they are not sent again.",
+    *("lines", (), "counter"),
+)
+LAST_SEND = Metric(
+    "slurmstack_logs_last_send_timestamp_seconds",
+    "When it last took any.",
+    "Unix time",
+)
+WAITING = Metric(
+    "slurmstack_logs_waiting_seconds",
+    "How long the lines wait that are to be sent next; 0 where there are none.",
+    "seconds",
+)
+CONTAINERS = Metric("slurmstack_logs_containers", "Containers that are followed.", "containers")
+CUT = Metric(
+    "slurmstack_logs_containers_cut_total",
+    "Containers that went before their last lines were read.",
+    *("containers", (), "counter"),
+)
+METRICS = (LINES, REFUSED, LAST_SEND, WAITING, CONTAINERS, CUT)
+"""All of them."""
+
+
+@dataclass(eq=False)
+class Counts(Collector):
+    """What is scraped."""
+
+    clock: Callable[[], float] = time.time
+    """Unix time."""
+    lines: Counter[str] = field(default_factory=Counter)
+    """By component."""
+    refused: int = 0
+    last_send: float | None = None
+    waiting_since: float | None = None
+    """None where nothing waits."""
+    containers: int = 0
+    cut: int = 0
+
+    def collect(self) -> Iterable[Family]:
+        waiting = self.waiting_since
+        yield LINES.family(sorted(self.lines.items()))
+        yield REFUSED.value(self.refused)
+        if self.last_send is not None:
+            yield LAST_SEND.value(self.last_send)
+        yield WAITING.value(max(0.0, self.clock() - waiting) if waiting is not None else 0)
+        yield CONTAINERS.value(self.containers)
+        yield CUT.value(self.cut)

@@ -1,0 +1,182 @@
+"""Sends lines to a receiver of OpenTelemetry's protocol, each until it is taken or refused."""
+
+import asyncio
+import gzip
+import ssl
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+import httpx
+
+from agents.logs import otlp
+from agents.logs.metrics import Counts
+from agents.logs.otlp import Entry
+from agents.logs.sent import Sent
+
+ROOM = 2000
+"""Lines that wait at most; then nobody reads any further."""
+LINES = 1000
+"""Lines of a request at most."""
+CHARACTERS = 1024 * 1024
+"""Characters of them after which no more are added: receivers take no request of any size."""
+GATHER = 1.0
+"""Seconds for which a request waits for further lines."""
+PAUSE = 1.0
+"""Seconds after which a request is tried again; twice as many each further time."""
+LONGEST_PAUSE = 15.0
+LAST = 5.0
+"""Seconds that there are for what is left when the process is to end."""
+
+
+class NotTakenError(Exception):
+    """A request that may be taken another time; one line.
+
+    `after` is in how many seconds, where the receiver says so.
+    """
+
+    def __init__(self, said: str, after: float = 0) -> None:
+        self.after = after
+        super().__init__(said)
+
+
+class RefusedError(Exception):
+    """A request that is not taken, however often it is tried; one line."""
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """Where lines are sent to."""
+
+    endpoint: str
+    """Address above the protocol's own path."""
+    headers: Path | None = None
+    """Folder of files, each with the value of a header of its name, read each time: the kubelet
+    renews them."""
+    verify: ssl.SSLContext | bool = True
+
+    async def post(self, http: httpx.AsyncClient, body: bytes) -> tuple[int, str]:
+        """How many lines were refused all the same, and why. Raises `NotTakenError` and
+        `RefusedError`."""
+        try:
+            answer = await http.post(
+                self.endpoint.rstrip("/") + otlp.PATH,
+                content=gzip.compress(body, compresslevel=1),
+                headers={
+                    **read_headers(self.headers),
+                    "Content-Type": "application/json",
+                    "Content-Encoding": "gzip",
+                },
+            )
+        except (httpx.RequestError, OSError) as error:
+            raise NotTakenError(str(error) or type(error).__name__) from error
+        if answer.is_success:
+            return otlp.rejected(answer.content)
+        said = f"HTTP {answer.status_code} {' '.join(answer.text[:300].split())}".rstrip()
+        if answer.status_code == HTTPStatus.TOO_MANY_REQUESTS or answer.is_server_error:
+            raise NotTakenError(said, _seconds(answer.headers.get("Retry-After", "")))
+        raise RefusedError(said)
+
+
+def read_headers(folder: Path | None) -> dict[str, str]:
+    """Headers of requests, from a Secret's files. Raises `NotTakenError` that tells no value."""
+    if folder is None:
+        return {}
+    try:
+        # What begins with a dot is the kubelet's own.
+        files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        found = {path.name: path.read_bytes().strip() for path in files}
+    except OSError as error:
+        raise NotTakenError(f"headers_secret: {error}") from error
+    for name, value in found.items():
+        if not all(b" "[0] <= byte <= b"~"[0] for byte in value):
+            raise NotTakenError(f"headers_secret: {name}: expected one line of printable ASCII")
+    return {name: value.decode() for name, value in found.items()}
+
+
+def _seconds(retry_after: str) -> float:
+    """Of RFC 9110, section 10.2.3; a date says nothing here."""
+    return min(float(retry_after), LONGEST_PAUSE) if retry_after.isdecimal() else 0
+
+
+class Sender:
+    """Sends what is put into `lines`, which has room for `ROOM` of them."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        cluster: str,
+        namespace: str,
+        sent: Sent,
+        counts: Counts,
+    ) -> None:
+        self.lines: asyncio.Queue[Entry] = asyncio.Queue(ROOM)
+        self._receiver = receiver
+        self._cluster = cluster
+        self._namespace = namespace
+        self._sent = sent
+        self._counts = counts
+        self._http = httpx.AsyncClient(verify=receiver.verify, timeout=30, trust_env=False)
+        self._held: list[Entry] = []
+        """What is being sent."""
+        self._said = ""
+
+    async def run(self) -> None:
+        """Does so for good. Raises `OSError` where it cannot be written down how far it is."""
+        while True:
+            await self._gather()
+            await self._deliver()
+
+    async def finish(self) -> None:
+        """Waits until `run` has sent all that there is, `LAST` seconds at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST):
+                await self.lines.join()
+
+    async def _gather(self) -> None:
+        self._held.append(await self.lines.get())
+        self._counts.waiting_since = self._counts.clock()
+        size = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GATHER):
+                while len(self._held) < LINES and size < CHARACTERS:
+                    self._held.append(await self.lines.get())
+                    size += len(self._held[-1].line.text)
+
+    async def _deliver(self) -> None:
+        """Sends what is held until it is taken or refused."""
+        body, pause = otlp.request(self._held, self._cluster, self._namespace), PAUSE
+        while True:
+            try:
+                refused, why = await self._receiver.post(self._http, body)
+                break
+            except NotTakenError as error:
+                self._say(f"{error}; is tried again")
+                await asyncio.sleep(error.after or pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except RefusedError as error:
+                refused, why = len(self._held), str(error)
+                break
+        self._say(f"lines are refused: {why}" if refused else "")
+        self._is_over(refused)
+
+    def _is_over(self, refused: int) -> None:
+        counts = self._counts
+        counts.refused += refused
+        counts.waiting_since = None
+        if refused < len(self._held):
+            counts.last_send = counts.clock()
+            # Of a part, it is not told which.
+            counts.lines.update(entry.source.component for entry in self._held)
+        for entry in self._held:
+            self._sent.moved(entry.source.key, entry.line.time)
+            self.lines.task_done()
+        self._held.clear()
+        self._sent.write()
+
+    def _say(self, problem: str) -> None:
+        if problem != self._said:
+            print(f"{self._receiver.endpoint}: {problem or 'takes lines again'}", file=sys.stderr)
+        self._said = problem

@@ -1,0 +1,126 @@
+"""Sends what the daemons say to a collector of logs; see agents/logs and docs/logs.md."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods, rights
+from components.settings import Logs as LogsSettings
+from components.slurmconf.scripts import read_text
+
+_HEADERS = "/etc/slurmstack/logs-headers"
+"""Where the Secret with headers of requests is mounted."""
+_ETC = "/etc/slurmstack/logs"
+_CA_FILE = "ca.pem"
+_DATA = "/var/lib/slurmstack/logs"
+"""Where it keeps how far it is, for as long as its pod lasts."""
+
+
+@dataclass(frozen=True)
+class LogsArgs:
+    namespace: pulumi.Input[str]
+    settings: LogsSettings
+    images: pods.Images
+    cluster_name: str
+    root: Path
+    """Folder that `ca` is relative to."""
+
+
+class Logs(pulumi.ComponentResource):
+    """One pod that reads the logs of the namespace's pods by Kubernetes' API, and posts them.
+
+    So no machine's folder is mounted, and nothing has a right beyond the namespace.
+    """
+
+    def __init__(
+        self, name: str, args: LogsArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("logs", "Logs"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        account = rights.account(name, c.LOGS, args.namespace, child)
+        reads = [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+            {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        ]
+        granted = rights.grant(name, account, args.namespace, reads, child)
+        trusted, config = _trusted(args), None
+        if trusted:
+            config = k8s.core.v1.ConfigMap(
+                f"{name}-config",
+                metadata={"name": c.LOGS_CONFIG, "namespace": args.namespace},
+                data=trusted,
+                opts=child,
+            ).metadata.name
+        deployment = k8s.apps.v1.Deployment(
+            f"{name}-agent",
+            metadata={"name": c.LOGS, "namespace": args.namespace},
+            spec={
+                "replicas": 1,
+                # Two would send everything twice.
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": pods.labels(c.LOGS)},
+                "template": {
+                    "metadata": {
+                        "labels": pods.labels(c.LOGS),
+                        # Certificates are read when it starts.
+                        "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(trusted)},
+                    },
+                    "spec": _pod(args, account, config),
+                },
+            },
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[granted]),
+        )
+        pods.metrics_service(f"{name}-service", c.LOGS, args.namespace, deployment, child)
+        self.register_outputs({})
+
+
+def _trusted(args: LogsArgs) -> dict[str, str]:
+    """Raises `SettingsError` where the settings' file cannot be read."""
+    ca = args.settings.ca
+    return {_CA_FILE: read_text("monitoring.logs.ca", ca, args.root)} if ca else {}
+
+
+def _pod(args: LogsArgs, account: rights.Account, config: pulumi.Output[str] | None) -> pods.Spec:
+    settings, headers = args.settings, args.settings.headers_secret
+    environment = {
+        "NAMESPACE": args.namespace,
+        "CLUSTER": args.cluster_name,
+        "ENDPOINT": settings.endpoint,
+        "LEVEL": settings.level,
+        "STATE": f"{_DATA}/sent.json",
+        "PORT": str(c.LOGS_PORT),
+        **({"HEADERS": _HEADERS} if headers else {}),
+        **({"CA": f"{_ETC}/{_CA_FILE}"} if config is not None else {}),
+    }
+    security = pods.security(user=c.NOBODY_ID)["securityContext"]
+    return {
+        **pods.pod_defaults(args.images),
+        **rights.token(account),
+        # For the files of its Secret and its token.
+        "securityContext": {"fsGroup": c.NOBODY_ID},
+        "containers": [
+            {
+                "name": "logs",
+                **pods.image("agents", args.images),
+                "args": ["agents.logs"],
+                "env": [{"name": name, "value": value} for name, value in environment.items()],
+                "ports": pods.metrics_port(c.LOGS),
+                "securityContext": {**security, "readOnlyRootFilesystem": True},
+                **pods.requests("10m", "64Mi"),
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "volumeMounts": [
+                    pods.mount("data", _DATA),
+                    *([pods.mount("headers", _HEADERS, read_only=True)] if headers else []),
+                    *([pods.mount("config", _ETC, read_only=True)] if config is not None else []),
+                ],
+            }
+        ],
+        "volumes": [
+            pods.disk_volume("data"),
+            *([pods.secret_volume("headers", headers)] if headers else []),
+            *([pods.config_volume("config", config)] if config is not None else []),
+        ],
+    }

@@ -1,0 +1,156 @@
+"""What sends the daemons' lines: its pod and rights, and that there is none unless it is wanted."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pulumi
+import pytest
+
+from agents.logs.lines import Severity
+from components import conventions as c
+from components.settings import Logs
+from tests.unit.components.graph import ROOT, Graph, record, templates
+from tests.unit.components.stack import config
+
+Spec = dict[str, Any]
+COLLECTOR = "http://collector.monitoring:4318"
+POD = "logs-agent"
+
+
+def graph(
+    monkeypatch: pytest.MonkeyPatch, *, root: Path = ROOT, kind: str = "bundled", **fields: Any
+) -> Graph:
+    logs = {"endpoint": COLLECTOR, **fields}
+    wanted = {"kind": kind, "logs": logs}
+    return record(monkeypatch, config(lambda values: values.update(monitoring=wanted)), root)
+
+
+@pytest.fixture(scope="module")
+def default() -> Graph:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return graph(monkeypatch)
+
+
+def pod(found: Graph) -> Spec:
+    spec: Spec = templates(found)[POD]["spec"]
+    return spec
+
+
+def container(found: Graph) -> Spec:
+    (only,) = pod(found)["containers"]
+    return dict(only)
+
+
+def environment(found: Graph) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in container(found)["env"]}
+
+
+def mounted(found: Graph) -> dict[str, tuple[str, Spec]]:
+    """Where each volume is mounted, and what it is, by its name."""
+    volumes = {one["name"]: one for one in pod(found)["volumes"]}
+    mounts = {one["name"]: one["mountPath"] for one in container(found)["volumeMounts"]}
+    assert volumes.keys() == mounts.keys()
+    return {name: (mounts[name], volume) for name, volume in volumes.items()}
+
+
+def test_nothing_is_sent_unless_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = record(monkeypatch)
+
+    assert not [one.name for one in found.resources if one.name.startswith("logs")]
+    assert "logs" not in found.one("monitoring-config").inputs["data"]["prometheus.yml"]
+
+
+def test_it_is_one_pod_that_needs_no_root_and_changes_no_file_but_its_own(default: Graph) -> None:
+    deployment = default.one(POD).inputs["spec"]
+    context = container(default)["securityContext"]
+
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    assert context["runAsNonRoot"]
+    assert context["readOnlyRootFilesystem"]
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    place, volume = mounted(default)["data"]
+    assert volume == {"name": "data", "emptyDir": {}}
+    assert environment(default)["STATE"].startswith(f"{place}/")
+    assert "hostPath" not in str(pod(default))
+
+
+def test_it_may_read_pods_and_their_logs_in_its_namespace_and_nothing_else(default: Graph) -> None:
+    role, binding = default.one("logs-role").inputs, default.one("logs-rights").inputs
+
+    assert role["metadata"]["namespace"] == "slurm"
+    assert {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    } == {("pods", "list"), ("pods", "watch"), ("pods/log", "get")}
+    assert [one["name"] for one in binding["subjects"]] == [pod(default)["serviceAccountName"]]
+    assert not [one for one in default.resources if one.name == "logs-cluster-role"]
+
+
+def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, default: Graph) -> None:
+    told = environment(default)
+
+    assert told == {
+        "NAMESPACE": "slurm",
+        "CLUSTER": "test",
+        "ENDPOINT": COLLECTOR,
+        "LEVEL": "info",
+        "STATE": told["STATE"],
+        "PORT": str(c.LOGS_PORT),
+    }
+    assert environment(graph(monkeypatch, level="error")) == told | {"LEVEL": "error"}
+
+
+def test_every_level_of_the_settings_is_one_that_the_agent_knows() -> None:
+    levels = get_args(Logs.model_fields["level"].annotation)
+
+    assert [level.upper() for level in levels] == [one.name for one in Severity]
+
+
+def test_headers_are_in_their_secret_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = graph(monkeypatch, headers_secret="loki")
+
+    place, volume = mounted(found)["headers"]
+    assert environment(found)["HEADERS"] == place
+    assert volume["secret"]["secretName"] == "loki"
+    assert pod(found)["securityContext"]["fsGroup"] == c.NOBODY_ID, "which may read its files"
+
+
+def test_certificates_come_from_a_file_of_the_project(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for path in ROOT.iterdir():
+        if not path.name.startswith("."):
+            (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "lab.pem").write_text("the lab's")
+    found = graph(monkeypatch, root=tmp_path, ca="lab.pem")
+
+    place, volume = mounted(found)["config"]
+    data = found.one("logs-config").inputs
+    assert volume["configMap"]["name"] == data["metadata"]["name"]
+    folder, _, file = environment(found)["CA"].rpartition("/")
+    assert (folder, data["data"][file]) == (place, "the lab's")
+    (tmp_path / "lab.pem").write_text("renewed")
+    after = graph(monkeypatch, root=tmp_path, ca="lab.pem")
+    marks = [templates(one)[POD]["metadata"]["annotations"] for one in (found, after)]
+    assert marks[0] != marks[1], "they are read when it starts"
+
+
+def test_certificates_that_are_not_there_are_told_of_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(pulumi.RunError, match=r"monitoring\.logs\.ca: no\.pem: No such file"):
+        graph(monkeypatch, ca="no.pem")
+
+
+@pytest.mark.parametrize("kind", ["bundled", "operator", "none"])
+def test_lines_are_sent_whoever_gathers_metrics(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    found = graph(monkeypatch, kind=kind)
+
+    assert found.one(POD)
+    monitors = [one.name for one in found.resources if one.name == "monitoring-servicemonitor-logs"]
+    assert bool(monitors) == (kind == "operator")
+    if kind == "bundled":
+        scraped = found.one("monitoring-config").inputs["data"]["prometheus.yml"]
+        assert f"logs:{c.LOGS_PORT}" in scraped
