@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from components import conventions as c
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.health.conftest import WELL, Node
 
@@ -28,9 +29,16 @@ def pods_on(cluster: Cluster, component: str) -> list[str]:
 @pytest.fixture
 def alone(cluster: Cluster) -> Node:
     """A node in service whose machine has nothing else of Slurm's, so that it can be spared."""
-    with cluster.cordoned(MACHINE):
-        while others := pods_on(cluster, " notin (worker, rebooter)"):
+    stay = f"{c.WORKER}, {c.REBOOTER}, {c.MACHINES}"  # the last two are on every machine
+
+    def others_go() -> bool:
+        others = pods_on(cluster, f" notin ({stay})")
+        if others:
             cluster.kubectl("delete", "pod", *others, timeout=240)
+        return not others
+
+    with cluster.cordoned(MACHINE):
+        eventually("it has nothing else", others_go, 300)
     while not pods_on(cluster, "=worker"):
         with cluster.cordoned(API):
             cluster.kubectl("delete", "pod", "cpu-1", timeout=240)
