@@ -1,15 +1,25 @@
-"""A stack made with the other choices: Slurm's own keys instead of munge, and one controller."""
+"""A stack made with the other choices: Slurm's own keys instead of munge, one controller, and a
+Prometheus that somebody else's operator runs."""
 
 import datetime
+import json
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from components import monitoringconf
 from tests.conftest import Deployed
-from tests.e2e.cluster import Cluster, eventually, local_cluster, write_stack
+from tests.e2e.cluster import Cluster, eventually, execute, local_cluster, write_stack
 
 KEYS = "cat /etc/auth-secret/* /run/slurm-keys/*"
+OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.79.2"
+"""Go module with the Prometheus Operator's own kinds, by which the API server judges objects."""
+KINDS = ("podmonitors", "prometheusrules", "servicemonitors")
+FOUND_BY = {"release": "kube-prometheus-stack"}
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +29,24 @@ def second(deployed: Deployed) -> Iterator[Cluster]:
         cluster=local_cluster(2, api_port=18443, ssh_port=14222),
         controller={"state_size": "1GiB"},
         auth={"type": "slurm"},
+        monitoring={
+            "kind": "operator",
+            "operator": {"labels": FOUND_BY},
+            "exporter": {"interval": 5},
+        },
     )
+    execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)
+    for file in operator_kinds():
+        stack.kubectl("apply", "--server-side", f"--filename={file}")
     with deployed(stack):
         yield stack
+
+
+def operator_kinds() -> list[Path]:
+    """The definitions of the kinds that are made here."""
+    module = json.loads(execute(["go", "mod", "download", "-json", OPERATOR], timeout=300).stdout)
+    folder = Path(module["Dir"]) / "example/prometheus-operator-crd"
+    return [folder / f"monitoring.coreos.com_{kind}.yaml" for kind in KINDS]
 
 
 @pytest.fixture
@@ -44,6 +69,49 @@ def test_the_exporter_reads_slurm_without_munge_as_well(second: Cluster) -> None
     told = second.in_pod("deploy/exporter", "exporter", *once)
     assert "\nslurm_up 1.0\n" in told
     assert '\nslurm_nodes{state="idle"} 2.0\n' in told
+
+
+def test_each_monitor_leads_to_somebody_who_tells_metrics(second: Cluster) -> None:
+    found = second.objects("servicemonitors")
+    assert {one["metadata"]["name"] for one in found} == {"slurm", "reconciler"}
+    for monitor in found:
+        (service,) = second.objects("services", selector(monitor))
+        ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+        (endpoint,) = monitor["spec"]["endpoints"]
+        url = f"http://{service['metadata']['name']}:{ports[endpoint['port']]}/metrics"
+        fetch = f"import urllib.request as r; print(r.urlopen('{url}', timeout=10).status)"
+        exporter = ("deploy/exporter", "exporter")
+        assert second.in_pod(*exporter, "python3", "-c", fetch).strip() == "200"
+
+
+def test_each_machine_is_a_target(second: Cluster) -> None:
+    (monitor,) = second.objects("podmonitors")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    pods = second.objects("pods", selector(monitor))
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"node-0", "node-1"}
+    for pod in pods:
+        (container,) = pod["spec"]["containers"]
+        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+
+
+def test_the_operator_and_its_grafana_find_all_rules_and_dashboards(second: Cluster) -> None:
+    labels = ",".join(f"{key}={value}" for key, value in FOUND_BY.items())
+    rules = second.objects("prometheusrules", labels)
+    assert [one["spec"] for one in rules] == list(monitoringconf.rules().values())
+    assert len(second.objects("servicemonitors", labels)) == 2
+    assert len(second.objects("podmonitors", labels)) == 1
+    dashboards = second.objects("configmaps", "grafana_dashboard=1")
+    assert len(dashboards) == len(monitoringconf.dashboards())
+
+
+def test_nobody_else_gathers_metrics(second: Cluster) -> None:
+    assert second.pods("monitoring") == []
+
+
+def selector(monitor: dict[str, Any]) -> str:
+    """What a monitor selects by, as kubectl takes it."""
+    labels = monitor["spec"]["selector"]["matchLabels"]
+    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def test_users_reach_no_key_and_replace_no_socket(second: Cluster) -> None:
