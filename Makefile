@@ -12,7 +12,7 @@ APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-reco
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview images check test e2e containers bench lock schema dashboards clean
+.PHONY: help up stop down status ssh preview images check test e2e containers soak bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@$(PY) -m pytest tests/unit -q --numprocesses=auto --dist=worksteal
 
 # Side by side: both wait more than they compute.
-test: check  ## Every test there is
+test: check  ## All tests but those of `make soak`
 	@$(MAKE) --no-print-directory --jobs=2 e2e containers
 
 e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
@@ -59,7 +59,10 @@ e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real clus
 
 PARTS = $(filter-out tests/unit/ tests/e2e/,$(dir $(wildcard tests/*/__init__.py)))
 containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
-	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes $(TIMES)
+	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes -m 'not soak' $(TIMES)
+
+soak: .venv/ready  ## Faults that take minutes each to come about, before a release (a quarter of an hour)
+	@$(PY) -m pytest tests/e2e/health -m soak $(TIMES) $(ARGS)
 
 bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
 	@$(PY) -m tests.bench

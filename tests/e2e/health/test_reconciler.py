@@ -1,14 +1,13 @@
 """The reconciler goes on where it was, and does nothing where it cannot ask."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from components import conventions as c
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.health.conftest import BROKEN, WELL, Node, scraped
+from tests.e2e.health.faults import without
 
 POD = ("deploy/reconciler", "-c", "reconciler")
 LOOK = ("python3", "-m", "agents.reconciler", "--once")
@@ -22,21 +21,6 @@ def look(cluster: Cluster, *options: str, where: tuple[str, ...] = ()) -> tuple[
     told = done.stdout + done.stderr
     lines = [line for line in told.splitlines() if not line.startswith("command terminated")]
     return done.returncode, "\n".join(lines)
-
-
-@contextlib.contextmanager
-def without(cluster: Cluster, deployment: str) -> Iterator[None]:
-    scale = ("scale", f"deployment/{deployment}")
-    before = cluster.kubectl("get", *scale[1:], "-o", "jsonpath={.spec.replicas}")
-    cluster.kubectl(*scale, "--replicas=0")
-    eventually(f"no {deployment} is left", lambda: not cluster.pods(deployment), 120)
-    try:
-        yield
-    finally:
-        cluster.kubectl(*scale, f"--replicas={before}")
-        # A second controller that waits is not ready.
-        ready = ("--for=jsonpath={.status.readyReplicas}=1", "--timeout=150s")
-        cluster.kubectl("wait", f"deployment/{deployment}", *ready, timeout=180)
 
 
 def kill(cluster: Cluster) -> None:

@@ -1,14 +1,12 @@
 """What a real Prometheus is asked is answered, and faults are told to whoever must know of them."""
 
-import contextlib
 import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 import yaml
@@ -17,19 +15,10 @@ from components import conventions as c
 from components import monitoringconf
 from monitoring.dashboards import Expression, expressions
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.health.conftest import BROKEN, HOOK_NAMESPACE, WELL, Node, operator, receive
+from tests.e2e.health.conftest import HOOK_NAMESPACE, Node
+from tests.e2e.health.faults import broken_gpus, drained_by_hand, failing_jobs, without
+from tests.e2e.health.watching import Watch, impatient, watched
 
-RECEIVER = """
-import http.server
-class Receiver(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        print(self.rfile.read(int(self.headers["Content-Length"])).decode(), flush=True)
-        self.send_response(200)
-        self.end_headers()
-    def log_message(self, *_):
-        pass
-http.server.HTTPServer(("", 8080), Receiver).serve_forever()
-"""
 VARIABLES = {
     "$__rate_interval": "1m",
     "$__range": "10m",
@@ -41,71 +30,11 @@ VARIABLES = {
 """What Grafana would put into expressions, but for the job."""
 
 
-@dataclass(frozen=True)
-class Watch:
-    """The stack's Prometheus, as its API answers."""
-
-    cluster: Cluster
-
-    def get(self, path: str) -> Any:
-        service = f"/api/v1/namespaces/slurm/services/{c.MONITORING}:{c.PROMETHEUS_PORT}/proxy"
-        answer = json.loads(self.cluster.kubectl("get", "--raw", f"{service}/api/v1/{path}"))
-        assert answer["status"] == "success"
-        return answer["data"]
-
-    def ask(self, expression: str) -> list[dict[str, Any]]:
-        """The series that an expression has now."""
-        found: list[dict[str, Any]] = self.get(f"query?query={quote(expression)}")["result"]
-        return found
-
-    def firing(self) -> set[str]:
-        """Names of the alerts that fire."""
-        alerts = self.get("alerts")["alerts"]
-        return {one["labels"]["alertname"] for one in alerts if one["state"] == "firing"}
-
-    def told(self) -> list[dict[str, Any]]:
-        """The alerts that came to the receiver."""
-        lines = self.cluster.kubectl("logs", f"--namespace={HOOK_NAMESPACE}", "receiver")
-        return [one for line in lines.split("\n") if line for one in json.loads(line)["alerts"]]
-
-    def is_told(self, name: str, status: str = "firing") -> bool:
-        found = {(one["labels"]["alertname"], one["status"]) for one in self.told()}
-        return (name, status) in found
-
-
 @pytest.fixture(scope="module")
 def watch(cluster: Cluster) -> Iterator[Watch]:
     """Prometheus with the alerts that it has, each told as soon as it holds."""
-    # One that a run left behind goes first.
-    cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--ignore-not-found")
-    before = settings_of(cluster)
-    try:
-        receive(cluster, HOOK_NAMESPACE, 8080, RECEIVER)
-        begins_anew(cluster, {name: impatient(text) for name, text in before.items()})
-        yield Watch(cluster)
-    finally:
-        cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--wait=false")
-        begins_anew(cluster, before)
-
-
-def settings_of(cluster: Cluster) -> dict[str, str]:
-    document = json.loads(cluster.kubectl("get", "configmap", c.MONITORING_CONFIG, "-o", "json"))
-    found: dict[str, str] = document["data"]
-    return found
-
-
-def impatient(text: str) -> str:
-    """The same file, with nothing in it that waits."""
-    waits = r"(?m)^( *(?:- )?)(for|group_wait|group_interval): .*$"
-    return re.sub(waits, r"\1\2: 1s", text)
-
-
-def begins_anew(cluster: Cluster, files: dict[str, str]) -> None:
-    """Prometheus and Alertmanager with other files, on that machine as well."""
-    patch = json.dumps({"data": files})
-    cluster.kubectl("patch", "configmap", c.MONITORING_CONFIG, "--type=merge", f"--patch={patch}")
-    with cluster.cordoned("node-1"):
-        cluster.replace_pod(f"{c.MONITORING}-0")
+    with watched(cluster, impatient) as found:
+        yield found
 
 
 # --- What is asked -------------------------------------------------------------------------------
@@ -242,55 +171,10 @@ def test_labels_tell_nothing_that_is_secret(watch: Watch) -> None:
 # --- Who is told ---------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def without(cluster: Cluster, deployment: str, replicas: int = 1) -> Iterator[None]:
-    """A time in which a daemon is not there."""
-    cluster.kubectl("scale", f"deployment/{deployment}", "--replicas=0")
-    try:
-        yield
-    finally:
-        cluster.kubectl("scale", f"deployment/{deployment}", f"--replicas={replicas}")
-        of = ("get", f"deployment/{deployment}", "-o", "jsonpath={.status.readyReplicas}")
-        # Of two controllers, the one that waits is not ready.
-        eventually(f"{deployment} is back", lambda: cluster.kubectl(*of) == "1", 120)
-
-
-@contextlib.contextmanager
-def broken_gpus(cluster: Cluster) -> Iterator[None]:
-    nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
-    for one in nodes:
-        one.prints(BROKEN)
-    try:
-        yield
-    finally:
-        for one in nodes:
-            one.prints(WELL)
-        for one in nodes:
-            one.is_back(120)
-        for one in nodes[:1]:
-            one.root("rm -f /usr/local/bin/nvidia-smi")
-
-
-@contextlib.contextmanager
-def drained_by_hand(cluster: Cluster) -> Iterator[None]:
-    update = ("scontrol", "update", "nodename=cpu-[0-1]")
-    operator(cluster, *update, "state=drain", "reason=mine")
-    try:
-        yield
-    finally:
-        operator(cluster, *update, "state=resume")
-
-
-@contextlib.contextmanager
-def failing_jobs(cluster: Cluster) -> Iterator[None]:
-    cluster.run("sbatch --array=1-12 --nodelist=cpu-1 --output=/dev/null --wrap='exit 1'")
-    yield
-
-
-FAULTS: dict[str, tuple[Callable[[Cluster], contextlib.AbstractContextManager[None]], set[str]]] = {
+FAULTS: dict[str, tuple[Callable[[Cluster], AbstractContextManager[None]], set[str]]] = {
     "the exporter is gone": (lambda cluster: without(cluster, c.EXPORTER), {"SlurmExporterDown"}),
     "slurmctld is gone": (
-        lambda cluster: without(cluster, c.CONTROLLER, 2),
+        lambda cluster: without(cluster, c.CONTROLLER),
         {"SlurmControllerDown"},
     ),
     "the reconciler is gone": (

@@ -1,0 +1,92 @@
+"""Prometheus on the cluster, asked by its API, and where its alerts arrive."""
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from components import conventions as c
+from tests.e2e.cluster import Cluster
+from tests.e2e.health.conftest import HOOK_NAMESPACE, receive
+
+RECEIVER = """
+import http.server
+class Receiver(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        print(self.rfile.read(int(self.headers["Content-Length"])).decode(), flush=True)
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("", 8080), Receiver).serve_forever()
+"""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The stack's Prometheus, as its API answers."""
+
+    cluster: Cluster
+
+    def get(self, path: str) -> Any:
+        service = f"/api/v1/namespaces/slurm/services/{c.MONITORING}:{c.PROMETHEUS_PORT}/proxy"
+        answer = json.loads(self.cluster.kubectl("get", "--raw", f"{service}/api/v1/{path}"))
+        assert answer["status"] == "success"
+        return answer["data"]
+
+    def ask(self, expression: str) -> list[dict[str, Any]]:
+        """The series that an expression has now."""
+        found: list[dict[str, Any]] = self.get(f"query?query={quote(expression)}")["result"]
+        return found
+
+    def firing(self) -> set[str]:
+        """Names of the alerts that fire."""
+        alerts = self.get("alerts")["alerts"]
+        return {one["labels"]["alertname"] for one in alerts if one["state"] == "firing"}
+
+    def told(self) -> list[dict[str, Any]]:
+        """The alerts that came to the receiver."""
+        lines = self.cluster.kubectl("logs", f"--namespace={HOOK_NAMESPACE}", "receiver")
+        return [one for line in lines.split("\n") if line for one in json.loads(line)["alerts"]]
+
+    def is_told(self, name: str, status: str = "firing") -> bool:
+        found = {(one["labels"]["alertname"], one["status"]) for one in self.told()}
+        return (name, status) in found
+
+
+@contextlib.contextmanager
+def watched(cluster: Cluster, edit: Callable[[str], str]) -> Iterator[Watch]:
+    """Prometheus and Alertmanager with an edit of all their files; as they were, afterwards."""
+    # One that a run left behind goes first.
+    cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--ignore-not-found")
+    before = settings_of(cluster)
+    try:
+        receive(cluster, HOOK_NAMESPACE, 8080, RECEIVER)
+        begins_anew(cluster, {name: edit(text) for name, text in before.items()})
+        yield Watch(cluster)
+    finally:
+        cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--wait=false")
+        begins_anew(cluster, before)
+
+
+def settings_of(cluster: Cluster) -> dict[str, str]:
+    document = json.loads(cluster.kubectl("get", "configmap", c.MONITORING_CONFIG, "-o", "json"))
+    found: dict[str, str] = document["data"]
+    return found
+
+
+def impatient(text: str) -> str:
+    """The same file, with nothing in it that waits."""
+    waits = r"(?m)^( *(?:- )?)(for|group_wait|group_interval): .*$"
+    return re.sub(waits, r"\1\2: 1s", text)
+
+
+def begins_anew(cluster: Cluster, files: dict[str, str]) -> None:
+    """Prometheus and Alertmanager with other files, on that machine as well."""
+    patch = json.dumps({"data": files})
+    cluster.kubectl("patch", "configmap", c.MONITORING_CONFIG, "--type=merge", f"--patch={patch}")
+    with cluster.cordoned("node-1"):
+        cluster.replace_pod(f"{c.MONITORING}-0")
