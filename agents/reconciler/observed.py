@@ -13,8 +13,8 @@ from agents.slurm import Client, Node
 
 DOMAIN = "slurmstack.dev"
 COMPONENT = f"{DOMAIN}/component"
-OURS = f"app.kubernetes.io/name=slurmstack,{COMPONENT}!=rebooter"
-"""Labels of the pods of the Slurm layer; a rebooter is its machine's and goes with it."""
+OURS = f"app.kubernetes.io/name=slurmstack,{COMPONENT}!=machines,{COMPONENT}!=rebooter"
+"""Labels of the pods of the Slurm layer; what is on every machine is its own, and goes with it."""
 WORKER = "worker"
 """Value of that label on pods that are nodes."""
 CONF = "NODE_CONF"

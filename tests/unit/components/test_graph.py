@@ -6,6 +6,7 @@ from typing import Any
 import pulumi
 import pytest
 
+from agents.reconciler import observed
 from components import conventions as c
 from tests.unit.components.graph import CLUSTER_IP, SECRET_SIGNATURE, Graph, record, templates
 from tests.unit.components.stack import config
@@ -619,6 +620,22 @@ def test_a_rebooter_may_reboot_and_read_nodes_and_nothing_else(
     assert [name for name, one in pod_specs(graph).items() if one.get("hostPID")] == [
         "rebooter-agent"
     ]
+
+
+def test_what_is_on_every_machine_keeps_none_from_its_reboot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ladders = {"gpu-xid": ["recheck", "reboot"]}
+    graph = record(
+        monkeypatch, config(lambda values: values.update(reconciler={"ladders": ladders}))
+    )
+    everywhere = [
+        one.inputs["spec"]["template"]["metadata"]["labels"][c.LABEL_COMPONENT]
+        for one in graph.of_type("kubernetes:apps/v1:DaemonSet")
+    ]
+
+    assert len(everywhere) == 2
+    assert all(f",{c.LABEL_COMPONENT}!={one}" in observed.OURS for one in everywhere)
 
 
 def test_workers_bear_the_mark_that_the_reconciler_sets(graph: Graph) -> None:

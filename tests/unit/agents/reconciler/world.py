@@ -322,18 +322,22 @@ def _selects(selector: str, metadata: Object) -> bool:
 
 
 def _pods(box: Box) -> list[Object]:
-    """Each machine has a rebooter, and its node's pod where that is there."""
-    rebooter: Object = {
+    """Each machine has what every one has, and its node's pod where that is there."""
+    everywhere = [_everywhere(box, component) for component in ("machines", "rebooter")]
+    return everywhere if box.pod is None else [*everywhere, _worker(box)]
+
+
+def _everywhere(box: Box, component: str) -> Object:
+    return {
         "metadata": {
-            "name": f"rebooter-{box.name}",
-            "uid": "r",
-            "labels": _labels("rebooter"),
+            "name": f"{component}-{box.name}",
+            "uid": component,
+            "labels": _labels(component),
             **BEGAN,
         },
         "spec": {"nodeName": box.name.replace("cpu", "machine"), "containers": []},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
-    return [rebooter] if box.pod is None else [rebooter, _worker(box)]
 
 
 def _labels(component: str) -> dict[str, str]:
