@@ -78,9 +78,9 @@ def silent_nodes(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def flapping(cluster: Cluster) -> Iterator[None]:
-    """A node's GPU is broken and well by turns."""
+    """A node's GPU is broken and well by turns; of a count, Prometheus misses the first."""
     node = Node(cluster, "cpu-1")
-    for _ in range(2):
+    for _ in range(5):
         node.prints(BROKEN)
         node.is_drained_for("check:gpu-ecc", 120)
         node.prints(WELL)
