@@ -98,15 +98,16 @@ def records_that_wait(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blocked_queue(cluster: Cluster) -> Iterator[None]:
-    """The first in the queue needs both nodes, and who has one of them does not end; the other one
-    is idle, since whoever could have it would make the first one wait."""
-    long = "--exclusive --output=/dev/null --time=60 --wrap='sleep 3600'"
-    cluster.run(f"sbatch --nodelist=cpu-1 {long}")
-    cluster.run(f"sbatch --nodes=2 --time=60 {long}")
+    """An edit of the settings after which slurmctld starts no job, while a node is idle."""
+    never = {"parameters": {"defer": True, "sched_interval": -1, "bf_interval": -1}}
     try:
-        yield
+        with cluster.edited(lambda values: values.update(slurm={"scheduler": never})):
+            cluster.deploy("up")
+            cluster.run("sbatch --output=/dev/null --wrap=true")
+            yield
     finally:
         cluster.run("scancel --user=researcher")
+        cluster.deploy("up")
 
 
 @contextlib.contextmanager
