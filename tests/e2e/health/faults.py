@@ -122,7 +122,7 @@ def refused_configuration(cluster: Cluster) -> Iterator[None]:
         cluster.kubectl("patch", *kind, "--type=merge", f"--patch={data}")
         path = f"{monitoringconf.MONITORING_ETC}/{monitoringconf.PROMETHEUS_FILE}"
         eventually("it is there", lambda: cluster.kubectl(*read, "cat", path) == text, 90)
-        cluster.kubectl(*read, "kill", "-HUP", "1")
+        cluster.kubectl(*read, "sh", "-c", "kill -HUP 1")
 
     becomes("none: [")
     try:
