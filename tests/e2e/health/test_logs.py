@@ -1,9 +1,7 @@
 """What the daemons say gets to a collector, all of it, and nothing of what jobs print."""
 
-import contextlib
 import json
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +9,8 @@ import pytest
 
 from components import conventions as c
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.health.conftest import AWAY, COLLECTOR_NAMESPACE
+from tests.e2e.health.conftest import COLLECTOR_NAMESPACE
+from tests.e2e.health.faults import away_collector
 
 SOON = 30
 """Seconds in which a line is there."""
@@ -59,16 +58,6 @@ class Collector:
             lambda: set(said) <= {one.text for one in self.told(container)},
             SOON,
         )
-
-    @contextlib.contextmanager
-    def away(self) -> Iterator[None]:
-        """It answers nothing meanwhile."""
-        there = ("exec", f"--namespace={COLLECTOR_NAMESPACE}", "receiver", "--")
-        self.cluster.kubectl(*there, "touch", AWAY)
-        try:
-            yield
-        finally:
-            self.cluster.kubectl(*there, "rm", AWAY)
 
 
 def _line(source: list[dict[str, Any]], record: dict[str, Any]) -> Told:
@@ -123,7 +112,7 @@ def test_a_jobs_life_is_told_by_both_daemons_and_nothing_of_its_output(
 def test_a_collector_that_was_away_has_all_of_it_afterwards(
     cluster: Cluster, collector: Collector, folder: str
 ) -> None:
-    with collector.away():
+    with away_collector(cluster):
         job = runs_a_job(cluster, folder)
         said = said_by_slurmctld(cluster)
         assert any(f"JobId={job} " in line for line in said)

@@ -131,3 +131,20 @@ def record(
     finally:
         loop.close()
     return Graph(tuple(monitor.requests), frozenset(monitor.outputs_registered))
+
+
+def pod(graph: Graph, maker: str) -> dict[str, Any]:
+    """Spec of the pods of one maker."""
+    spec: dict[str, Any] = templates(graph)[maker]["spec"]
+    return spec
+
+
+def container(graph: Graph, maker: str) -> dict[str, Any]:
+    """The only one of them."""
+    (only,) = pod(graph, maker)["containers"]
+    return dict(only)
+
+
+def environment(graph: Graph, maker: str) -> dict[str, str]:
+    """What that one is told, all of it in plain text."""
+    return {one["name"]: one["value"] for one in container(graph, maker)["env"]}

@@ -8,7 +8,7 @@ from agents.exporter.__main__ import INTERVAL, JOBS, PORT, TOP
 from agents.exporter.server import ALIVE, READY
 from components import conventions as c
 from components.settings import Exporter
-from tests.unit.components.graph import CLUSTER_IP, Graph, record, templates
+from tests.unit.components.graph import CLUSTER_IP, Graph, container, environment, pod, record
 from tests.unit.components.stack import config
 
 Spec = dict[str, Any]
@@ -25,43 +25,29 @@ def default() -> Graph:
         return graph(monkeypatch)
 
 
-def pod(found: Graph) -> Spec:
-    spec: Spec = templates(found)[POD]["spec"]
-    return spec
-
-
-def container(found: Graph) -> Spec:
-    (only,) = pod(found)["containers"]
-    return dict(only)
-
-
-def environment(found: Graph) -> dict[str, str]:
-    return {one["name"]: one["value"] for one in container(found)["env"]}
-
-
 def test_it_is_one_pod_without_rights_that_needs_no_root(default: Graph) -> None:
     deployment = default.one(POD).inputs["spec"]
-    context = container(default)["securityContext"]
+    context = container(default, POD)["securityContext"]
 
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
     assert context["runAsNonRoot"]
     assert context["runAsUser"] == c.EXPORTER_ID
     assert context["capabilities"] == {"drop": ["ALL"]}
     assert not context["allowPrivilegeEscalation"]
-    assert pod(default)["automountServiceAccountToken"] is False
-    assert "serviceAccountName" not in pod(default)
+    assert pod(default, POD)["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in pod(default, POD)
 
 
 @pytest.mark.parametrize("type_", ["munge", "slurm"])
 def test_only_its_sidecar_sees_a_key(monkeypatch: pytest.MonkeyPatch, type_: str) -> None:
     found = graph(monkeypatch, auth={"type": type_})
-    mounts = {mount["name"] for mount in container(found)["volumeMounts"]}
-    (sidecar,) = pod(found)["initContainers"]
+    mounts = {mount["name"] for mount in container(found, POD)["volumeMounts"]}
+    (sidecar,) = pod(found, POD)["initContainers"]
 
     assert sidecar["restartPolicy"] == "Always"
     assert "auth-secret" in {mount["name"] for mount in sidecar["volumeMounts"]}
     assert not mounts & {"auth-secret", "auth-keys", "jwt"}
-    assert not [volume for volume in pod(found)["volumes"] if volume["name"] == "jwt"]
+    assert not [volume for volume in pod(found, POD)["volumes"] if volume["name"] == "jwt"]
 
 
 @pytest.mark.parametrize("type_", ["munge", "slurm"])
@@ -69,11 +55,11 @@ def test_it_asks_slurmctld_for_no_configuration(
     monkeypatch: pytest.MonkeyPatch, type_: str
 ) -> None:
     found = graph(monkeypatch, auth={"type": type_})
-    paths = {mount["mountPath"] for mount in container(found)["volumeMounts"]}
+    paths = {mount["mountPath"] for mount in container(found, POD)["volumeMounts"]}
 
     assert c.SLURM_ETC in paths
-    assert "SLURM_CONF_SERVER" not in str(pod(found))
-    (slurmctld,) = pod(found)["hostAliases"]
+    assert "SLURM_CONF_SERVER" not in str(pod(found, POD))
+    (slurmctld,) = pod(found, POD)["hostAliases"]
     assert slurmctld == {"ip": CLUSTER_IP, "hostnames": ["controller.slurm.svc.cluster.local"]}
 
 
@@ -90,11 +76,11 @@ def test_it_is_slurm_user_only_where_nobody_else_is_told_of_all(
 ) -> None:
     found = graph(monkeypatch, slurm={"private_data": hidden})
 
-    assert container(found)["securityContext"]["runAsUser"] == user
+    assert container(found, POD)["securityContext"]["runAsUser"] == user
 
 
 def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, default: Graph) -> None:
-    assert environment(default) == {
+    assert environment(default, POD) == {
         "INTERVAL": f"{INTERVAL:g}",
         "TOP": str(TOP),
         "JOBS": str(JOBS),
@@ -102,21 +88,25 @@ def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, defau
         "PORT": str(PORT),
     }, "by default what the agent's own defaults are"
     found = graph(monkeypatch, monitoring={"exporter": {"interval": 10, "top": 3, "jobs": 0}})
-    assert environment(found) == environment(default) | {"INTERVAL": "10", "TOP": "3", "JOBS": "0"}
+    assert environment(found, POD) == environment(default, POD) | {
+        "INTERVAL": "10",
+        "TOP": "3",
+        "JOBS": "0",
+    }
 
 
 def test_it_sees_the_jail_itself_and_may_only_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     submount = {"name": "data", "path": "/data", "claim": "data"}
     found = graph(monkeypatch, jail={"claim": "of-the-lab", "volumes": [submount]})
 
-    (mount,) = (one for one in container(found)["volumeMounts"] if "jail" in one["name"])
-    assert mount == {"name": "jail", "mountPath": environment(found)["JAIL"], "readOnly": True}
-    (volume,) = (one for one in pod(found)["volumes"] if "jail" in one["name"])
+    (mount,) = (one for one in container(found, POD)["volumeMounts"] if "jail" in one["name"])
+    assert mount == {"name": "jail", "mountPath": environment(found, POD)["JAIL"], "readOnly": True}
+    (volume,) = (one for one in pod(found, POD)["volumes"] if "jail" in one["name"])
     assert volume["persistentVolumeClaim"] == {"claimName": "of-the-lab", "readOnly": True}
 
 
 def test_it_is_asked_whether_it_is_ready_and_alive(default: Graph) -> None:
-    probes = {name: container(default)[f"{name}Probe"] for name in ("readiness", "liveness")}
+    probes = {name: container(default, POD)[f"{name}Probe"] for name in ("readiness", "liveness")}
 
     assert {name: probe["httpGet"]["path"] for name, probe in probes.items()} == {
         "readiness": READY,

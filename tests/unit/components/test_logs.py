@@ -9,7 +9,15 @@ import pytest
 from agents.logs.lines import Severity
 from components import conventions as c
 from components.settings import Logs
-from tests.unit.components.graph import ROOT, Graph, record, templates
+from tests.unit.components.graph import (
+    ROOT,
+    Graph,
+    container,
+    environment,
+    pod,
+    record,
+    templates,
+)
 from tests.unit.components.stack import config
 
 Spec = dict[str, Any]
@@ -31,24 +39,10 @@ def default() -> Graph:
         return graph(monkeypatch)
 
 
-def pod(found: Graph) -> Spec:
-    spec: Spec = templates(found)[POD]["spec"]
-    return spec
-
-
-def container(found: Graph) -> Spec:
-    (only,) = pod(found)["containers"]
-    return dict(only)
-
-
-def environment(found: Graph) -> dict[str, str]:
-    return {one["name"]: one["value"] for one in container(found)["env"]}
-
-
 def mounted(found: Graph) -> dict[str, tuple[str, Spec]]:
     """Where each volume is mounted, and what it is, by its name."""
-    volumes = {one["name"]: one for one in pod(found)["volumes"]}
-    mounts = {one["name"]: one["mountPath"] for one in container(found)["volumeMounts"]}
+    volumes = {one["name"]: one for one in pod(found, POD)["volumes"]}
+    mounts = {one["name"]: one["mountPath"] for one in container(found, POD)["volumeMounts"]}
     assert volumes.keys() == mounts.keys()
     return {name: (mounts[name], volume) for name, volume in volumes.items()}
 
@@ -62,7 +56,7 @@ def test_nothing_is_sent_unless_it_is_wanted(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_it_is_one_pod_that_needs_no_root_and_changes_no_file_but_its_own(default: Graph) -> None:
     deployment = default.one(POD).inputs["spec"]
-    context = container(default)["securityContext"]
+    context = container(default, POD)["securityContext"]
 
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
     assert context["runAsNonRoot"]
@@ -70,8 +64,8 @@ def test_it_is_one_pod_that_needs_no_root_and_changes_no_file_but_its_own(defaul
     assert context["capabilities"] == {"drop": ["ALL"]}
     place, volume = mounted(default)["data"]
     assert volume == {"name": "data", "emptyDir": {}}
-    assert environment(default)["STATE"].startswith(f"{place}/")
-    assert "hostPath" not in str(pod(default))
+    assert environment(default, POD)["STATE"].startswith(f"{place}/")
+    assert "hostPath" not in str(pod(default, POD))
 
 
 def test_it_may_read_pods_and_their_logs_in_its_namespace_and_nothing_else(default: Graph) -> None:
@@ -84,12 +78,12 @@ def test_it_may_read_pods_and_their_logs_in_its_namespace_and_nothing_else(defau
         for resource in rule["resources"]
         for verb in rule["verbs"]
     } == {("pods", "list"), ("pods", "watch"), ("pods/log", "get")}
-    assert [one["name"] for one in binding["subjects"]] == [pod(default)["serviceAccountName"]]
+    assert [one["name"] for one in binding["subjects"]] == [pod(default, POD)["serviceAccountName"]]
     assert not [one for one in default.resources if one.name == "logs-cluster-role"]
 
 
 def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, default: Graph) -> None:
-    told = environment(default)
+    told = environment(default, POD)
 
     assert told == {
         "NAMESPACE": "slurm",
@@ -99,7 +93,7 @@ def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, defau
         "STATE": told["STATE"],
         "PORT": str(c.LOGS_PORT),
     }
-    assert environment(graph(monkeypatch, level="error")) == told | {"LEVEL": "error"}
+    assert environment(graph(monkeypatch, level="error"), POD) == told | {"LEVEL": "error"}
 
 
 def test_every_level_of_the_settings_is_one_that_the_agent_knows() -> None:
@@ -112,9 +106,9 @@ def test_headers_are_in_their_secret_alone(monkeypatch: pytest.MonkeyPatch) -> N
     found = graph(monkeypatch, headers_secret="loki")
 
     place, volume = mounted(found)["headers"]
-    assert environment(found)["HEADERS"] == place
+    assert environment(found, POD)["HEADERS"] == place
     assert volume["secret"]["secretName"] == "loki"
-    assert pod(found)["securityContext"]["fsGroup"] == c.NOBODY_ID, "which may read its files"
+    assert pod(found, POD)["securityContext"]["fsGroup"] == c.NOBODY_ID, "which may read its files"
 
 
 def test_certificates_come_from_a_file_of_the_project(
@@ -129,7 +123,7 @@ def test_certificates_come_from_a_file_of_the_project(
     place, volume = mounted(found)["config"]
     data = found.one("logs-config").inputs
     assert volume["configMap"]["name"] == data["metadata"]["name"]
-    folder, _, file = environment(found)["CA"].rpartition("/")
+    folder, _, file = environment(found, POD)["CA"].rpartition("/")
     assert (folder, data["data"][file]) == (place, "the lab's")
     (tmp_path / "lab.pem").write_text("renewed")
     after = graph(monkeypatch, root=tmp_path, ca="lab.pem")

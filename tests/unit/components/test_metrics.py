@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from components import conventions as c
-from tests.unit.components.graph import Graph, record, templates
+from tests.unit.components.graph import Graph, container, environment, record, templates
 from tests.unit.components.stack import config
 
 ON = {
@@ -24,11 +24,6 @@ PODS = {
 def graph() -> Graph:
     with pytest.MonkeyPatch.context() as monkeypatch:
         return record(monkeypatch, config(lambda values: values.update(ON)))
-
-
-def container(graph: Graph, pod: str) -> dict[str, Any]:
-    (only,) = templates(graph)[pod]["spec"]["containers"]
-    return dict(only)
 
 
 def behind(graph: Graph, service: dict[str, Any]) -> dict[str, int]:
@@ -53,14 +48,13 @@ def test_a_service_leads_to_what_serves_and_to_nothing_else(
     graph: Graph, component: str, pod: str
 ) -> None:
     service = graph.one(f"{component}-service").inputs
-    environment = {one["name"]: one["value"] for one in container(graph, pod)["env"]}
     port = c.SCRAPED[component]
 
     assert service["metadata"]["name"] == component
     assert service["metadata"]["labels"] == service["spec"]["selector"]
     assert [(one["name"], one["port"]) for one in service["spec"]["ports"]] == [("metrics", port)]
     assert behind(graph, service) == {pod: port}
-    assert environment["PORT"] == str(port)
+    assert environment(graph, pod)["PORT"] == str(port)
 
 
 def test_the_pod_of_long_checks_serves_as_long_as_nobody_asks_it_for_more(graph: Graph) -> None:

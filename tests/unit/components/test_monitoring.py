@@ -8,7 +8,7 @@ import yaml
 from components import conventions as c
 from components import monitoringconf
 from components.settings import from_config
-from tests.unit.components.graph import SECRET_SIGNATURE, Graph, record, templates
+from tests.unit.components.graph import SECRET_SIGNATURE, Graph, pod, record, templates
 from tests.unit.components.stack import config
 
 Spec = dict[str, Any]
@@ -26,13 +26,8 @@ def default() -> Graph:
         return record(monkeypatch, config(lambda values: None))
 
 
-def pod(found: Graph, name: str = SERVER) -> Spec:
-    spec: Spec = templates(found)[name]["spec"]
-    return spec
-
-
 def containers(found: Graph) -> dict[str, Spec]:
-    return {one["name"]: one for one in pod(found)["containers"]}
+    return {one["name"]: one for one in pod(found, SERVER)["containers"]}
 
 
 def options(container: Spec) -> dict[str, str]:
@@ -176,7 +171,7 @@ def test_an_operators_own_configuration_is_read_from_its_secret_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = graph(monkeypatch, bundled={"alertmanager_secret": "oncall"})
-    volumes = {one["name"]: one for one in pod(found)["volumes"]}
+    volumes = {one["name"]: one for one in pod(found, SERVER)["volumes"]}
     assert volumes["alertmanager"]["secret"]["secretName"] == "oncall"
     assert "alertmanager.yml" not in found.one("monitoring-config").inputs["data"]
     (mount,) = [
