@@ -57,6 +57,15 @@ def eventually(what: str, probe: Callable[[], T], timeout: float = 60) -> T:
         time.sleep(0.3)
 
 
+def becomes(what: str, probe: Callable[[], object], wanted: object, timeout: float = 60) -> None:
+    """Waits for an answer; fails the test, with the last one, after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while (answer := probe()) != wanted:
+        in_vain = f"after {timeout} s {what} is {answer!r}, not {wanted!r}"
+        assert time.monotonic() < deadline, in_vain
+        time.sleep(0.3)
+
+
 @dataclass(frozen=True)
 class Cluster:
     """One deployed stack with a local cluster."""
@@ -107,7 +116,11 @@ class Cluster:
         return self.run(f"squeue --noheader --states=all --jobs={job} --format=%T").splitlines()[0]
 
     def wait_for_job(self, job: int, state: str = "COMPLETED", timeout: float = 60) -> None:
-        eventually(f"job {job} is {state}", lambda: self.job_state(job) == state, timeout)
+        try:
+            becomes(f"the state of job {job}", lambda: self.job_state(job), state, timeout)
+        except AssertionError as error:
+            asked = self.ssh(f"scontrol show job {job}; sinfo -lN; sinfo -R; squeue", check=False)
+            raise AssertionError(f"{error}\n{asked.stdout}{asked.stderr}") from None
 
     def nodes(self) -> dict[str, str]:
         """Every node that Slurm knows and its state, as `idle` or `mix*`."""
@@ -115,18 +128,7 @@ class Cluster:
         return dict(tuple(line.split()) for line in lines)  # type: ignore[misc]  # pairs
 
     def wait_for_nodes(self, *names: str, timeout: float = 90) -> None:
-        wanted = dict.fromkeys(names, "idle")
-        seen: dict[str, str] = {}
-
-        def idle() -> bool:
-            nonlocal seen
-            seen = self.nodes()
-            return seen == wanted
-
-        try:
-            eventually(f"{names} are idle", idle, timeout)
-        except AssertionError as error:
-            raise AssertionError(f"{error}: {seen}") from None
+        becomes("the nodes", self.nodes, dict.fromkeys(names, "idle"), timeout)
 
     # --- The operator -----------------------------------------------------------------------------
 
