@@ -61,7 +61,7 @@ PARTS = $(filter-out tests/unit/ tests/e2e/,$(dir $(wildcard tests/*/__init__.py
 containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
 	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes -m 'not soak' $(TIMES)
 
-soak: .venv/ready  ## Faults that take minutes each to come about, before a release (a quarter of an hour)
+soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes each to come about, before a release (half an hour)
 	@$(PY) -m pytest tests/e2e/health -m soak $(TIMES) $(ARGS)
 
 bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
@@ -90,6 +90,12 @@ clean:  ## Remove the environment and every cache (after `make down`)
 
 /usr/bin/rsync: # for the tests of files that come and go
 	@$(call apt,rsync)
+
+/usr/bin/fuse2fs: # for the tests with storage that falls silent
+	@$(call apt,fuse2fs)
+
+/usr/bin/faketime: # for those with a clock that is wrong
+	@$(call apt,faketime)
 
 /usr/include/slurm/spank.h: # for the SPANK plugin's unit tests
 	@$(call apt,binutils gcc libc6-dev libslurm-dev make)

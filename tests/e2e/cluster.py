@@ -162,6 +162,11 @@ class Cluster:
         eventually(f"{pod} is another", lambda: self.pod_uid(pod) not in ("", before), 60)
         self.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
 
+    def wait_for_deployment(self, name: str) -> None:
+        """Waits until one of its pods is ready; a second controller, which waits, never is."""
+        ready = ("--for=jsonpath={.status.readyReplicas}=1", "--timeout=150s")
+        self.kubectl("wait", f"deployment/{name}", *ready, timeout=180)
+
     def signal(self, signal: str, program: str, pod: str, container: str) -> None:
         """Sends a signal, as STOP, to all processes of a program in a container."""
         each = f"grep -qx {program} $p/comm && kill -{signal} ${{p#/proc/}}"

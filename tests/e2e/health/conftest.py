@@ -150,6 +150,26 @@ def operator(cluster: Cluster, *command: str) -> str:
     return cluster.in_pod(cluster.controller(), "slurmctld", *command)
 
 
+def runs_now(cluster: Cluster, check: str) -> dict[str, Any]:
+    """A long check's Job as its CronJob would make it; its status when it has ended."""
+    job = f"now-{check}"
+    cluster.kubectl("create", "job", job, f"--from=cronjob/longcheck-{check}")
+    try:
+        return eventually(
+            f"{check} has run",
+            lambda: {
+                condition["type"]: condition
+                for one in cluster.objects("jobs")
+                if one["metadata"]["name"] == job
+                for condition in one["status"].get("conditions", ())
+                if condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+            },
+            240,
+        )
+    finally:
+        cluster.kubectl("delete", "job", job, timeout=120)
+
+
 def scraped(cluster: Cluster, component: str) -> Series:
     """The metrics that a component shows, asked for inside its pod; none while it does not."""
     url = f"http://127.0.0.1:{c.SCRAPED[component]}/metrics"

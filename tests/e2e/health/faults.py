@@ -2,12 +2,33 @@
 
 import contextlib
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
 
 from components import conventions as c
 from components import monitoringconf
+from images import tags
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.health.conftest import AWAY, BROKEN, COLLECTOR_NAMESPACE, WELL, Node, operator
+from tests.e2e.health.conftest import (
+    AWAY,
+    BROKEN,
+    COLLECTOR_NAMESPACE,
+    WELL,
+    Node,
+    operator,
+    runs_now,
+)
+from tests.e2e.health.storage import (
+    attached,
+    disk,
+    jail_as_the_exporter_sees_it,
+    storage_server,
+    volume_path,
+)
 
 
 @contextlib.contextmanager
@@ -21,9 +42,7 @@ def without(cluster: Cluster, deployment: str) -> Iterator[None]:
         yield
     finally:
         cluster.kubectl(*scale, f"--replicas={before}")
-        # A second controller that waits is not ready.
-        ready = ("--for=jsonpath={.status.readyReplicas}=1", "--timeout=150s")
-        cluster.kubectl("wait", f"deployment/{deployment}", *ready, timeout=180)
+        cluster.wait_for_deployment(deployment)
 
 
 @contextlib.contextmanager
@@ -140,3 +159,252 @@ def away_collector(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         cluster.kubectl(*there, "rm", AWAY)
+
+
+# --- Storage -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def full_jail(cluster: Cluster) -> Iterator[None]:
+    """The jail's storage has a few percent left."""
+    with disk(100) as folder, jail_as_the_exporter_sees_it(cluster, folder):
+        _fill(folder, 0.02)
+        yield
+
+
+@contextlib.contextmanager
+def jail_full_of_files(cluster: Cluster) -> Iterator[None]:
+    """The jail's storage takes no further file."""
+    with disk(100, inodes=64) as folder, jail_as_the_exporter_sees_it(cluster, folder):
+        with contextlib.suppress(OSError):
+            for number in range(10_000):
+                (folder / str(number)).touch()
+        assert os.statvfs(folder).f_ffree == 0
+        yield
+
+
+@contextlib.contextmanager
+def jail_that_fills_up(cluster: Cluster) -> Iterator[None]:
+    """Somebody writes into a jail of which two thirds are in use, and goes on."""
+    with disk(400) as folder, jail_as_the_exporter_sees_it(cluster, folder):
+        _fill(folder, 0.35)
+        grow = f"while sleep 1; do head --bytes=200K /dev/zero >>{folder}/more; done"
+        writer = subprocess.Popen(["sh", "-c", grow])
+        try:
+            yield
+        finally:
+            writer.kill()
+            writer.wait()
+
+
+@contextlib.contextmanager
+def full_machine(cluster: Cluster) -> Iterator[None]:
+    """A disk of a machine has a few percent left."""
+    with disk(100) as folder, attached(cluster, "node-1", folder, "/mnt/disk"):
+        _fill(folder, 0.05)
+        _anew(cluster, c.MACHINES, "node-1")
+        yield
+    _anew(cluster, c.MACHINES, "node-1")
+
+
+@contextlib.contextmanager
+def jail_without_an_answer(cluster: Cluster) -> Iterator[None]:
+    """The jail's storage falls silent."""
+    with storage_server() as (folder, server), jail_as_the_exporter_sees_it(cluster, folder):
+        os.kill(server, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(server, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def wrong_clock(cluster: Cluster) -> Iterator[None]:
+    """A node and the storage of what it writes into the jail have clocks that differ."""
+    node = Node(cluster, "cpu-1")
+    written = f"{volume_path(cluster, c.JAIL_CLAIM)}/var/lib/slurmstack/nodes"
+    with storage_server(clock="-1h") as (folder, _):
+        with attached(cluster, node.machine, folder, written):
+            cluster.replace_pod(node.name)
+        yield
+        cluster.replace_pod(node.name)
+    node.is_back(120)
+
+
+def _fill(folder: Path, left: float) -> None:
+    """Leaves this share of a file system."""
+    room = os.statvfs(folder)
+    size = int(room.f_frsize * (room.f_bavail - left * room.f_blocks))
+    with (folder / "full").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+
+
+def _anew(cluster: Cluster, component: str, machine: str) -> None:
+    """A DaemonSet's pod on a machine begins anew, with the mounts that are there now."""
+    (name,) = (
+        pod["metadata"]["name"]
+        for pod in cluster.pods(component)
+        if pod["spec"]["nodeName"] == machine
+    )
+    cluster.kubectl("delete", "pod", name, timeout=120)
+
+
+# --- Slurm ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def starved_controller(cluster: Cluster) -> Iterator[None]:
+    """slurmctld gets next to no CPU while many ask it."""
+    pod = cluster.controller()
+    cluster.run("sbatch --array=1-900 --output=/dev/null --nodes=2 --exclusive --wrap='sleep 60'")
+    _limit_cpu(cluster, pod, "10m")
+    ask = "while [ -e ~/ask ]; do squeue >/dev/null 2>&1; done"
+    many = f"touch ~/ask; for i in $(seq 130); do {ask} & done; wait"
+    asking = Thread(target=cluster.ssh, args=(many,), kwargs={"check": False, "timeout": 900})
+    asking.start()
+    try:
+        yield
+    finally:
+        cluster.run("rm ~/ask")
+        _limit_cpu(cluster, pod, "2")
+        asking.join()
+        cluster.run("scancel --user=researcher")
+
+
+def _limit_cpu(cluster: Cluster, pod: str, most: str) -> None:
+    """What slurmctld gets from now on, as Kubernetes resizes a pod that runs."""
+    resources = {"limits": {"cpu": most}, "requests": {"cpu": "10m"}}
+    patch = {"spec": {"containers": [{"name": "slurmctld", "resources": resources}]}}
+    cluster.kubectl("patch", "pod", pod, "--subresource=resize", f"--patch={json.dumps(patch)}")
+
+
+@contextlib.contextmanager
+def munged_by_turns(cluster: Cluster) -> Iterator[None]:
+    """A node's munged does not answer its checks, and answers in between."""
+    node, over = Node(cluster, "cpu-1"), Event()
+
+    def checks() -> bool:
+        return bool(node.root("pgrep -x munge || true"))
+
+    def turns() -> None:
+        while not over.is_set():
+            cluster.signal("STOP", "munged", node.name, "munge")
+            try:
+                eventually("it is checked", checks)
+                eventually("the check gives up", lambda: not checks())
+            finally:
+                cluster.signal("CONT", "munged", node.name, "munge")
+            over.wait(4)
+
+    turning = Thread(target=turns)
+    turning.start()
+    try:
+        yield
+    finally:
+        over.set()
+        turning.join()
+    node.is_back(120)
+
+
+@contextlib.contextmanager
+def checks_that_cannot_run(cluster: Cluster) -> Iterator[None]:
+    """The program of the quick checks is no program any more."""
+    nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
+    program = "/usr/lib/slurmstack/check-node"
+    for node in nodes:
+        node.looks()
+    for node in nodes:
+        node.root(f"chmod a-x {program}")
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.root(f"chmod a+x {program}")
+
+
+@contextlib.contextmanager
+def long_checks_that_do_not_begin(cluster: Cluster) -> Iterator[None]:
+    """Nobody begins them any more."""
+    names = [f"cronjob/{one['metadata']['name']}" for one in cluster.objects("cronjobs")]
+    checks = [name for name in names if name.startswith(f"cronjob/{c.LONG_CHECK}-")]
+
+    def suspended(whether: bool) -> None:
+        patch = json.dumps({"spec": {"suspend": whether}})
+        cluster.kubectl("patch", *checks, f"--patch={patch}")
+
+    assert "Complete" in runs_now(cluster, "network")
+    suspended(True)
+    try:
+        yield
+    finally:
+        suspended(False)
+
+
+# --- GPUs ----------------------------------------------------------------------------------------
+
+GPUS_NAMESPACE = "gpu-operator"
+_GPU = '{gpu="0",UUID="GPU-5b1c",device="nvidia0",modelName="NVIDIA H200"}'
+_TOLD = "/tmp/metrics"
+_DCGM = f"""
+import http.server
+class Exporter(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(open("{_TOLD}", "rb").read())
+    def log_message(self, *_):
+        pass
+open("{_TOLD}", "w").close()
+http.server.HTTPServer(("", 9400), Exporter).serve_forever()
+"""
+
+
+@contextlib.contextmanager
+def gpus(cluster: Cluster) -> Iterator[None]:
+    """Metrics of a GPU as DCGM exporter prints them, where it runs; no machine here has one."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "dcgm", "labels": {"app": "nvidia-dcgm-exporter"}},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "exporter",
+                    "image": tags.reference("agents"),
+                    "command": ["python3", "-c", _DCGM],
+                    "ports": [{"name": "metrics", "containerPort": 9400}],
+                }
+            ],
+        },
+    }
+    there = f"--namespace={GPUS_NAMESPACE}"
+    cluster.kubectl("delete", "namespace", GPUS_NAMESPACE, "--ignore-not-found")
+    cluster.kubectl("create", "namespace", GPUS_NAMESPACE)
+    try:
+        cluster.kubectl("apply", there, "--filename=-", stdin=json.dumps(pod))
+        cluster.kubectl("wait", there, "--for=condition=Ready", "pod/dcgm", "--timeout=60s")
+        yield
+    finally:
+        cluster.kubectl("delete", "namespace", GPUS_NAMESPACE, "--wait=false")
+
+
+@contextlib.contextmanager
+def ill_gpu(cluster: Cluster) -> Iterator[None]:
+    """It has fallen off the bus, a row of its memory cannot be replaced, and it is hot."""
+    _gpu_tells(cluster, xid=79, unmapped=1, celsius=92)
+    try:
+        yield
+    finally:
+        _gpu_tells(cluster, xid=0, unmapped=0, celsius=41)
+
+
+def _gpu_tells(cluster: Cluster, xid: int, unmapped: int, celsius: int) -> None:
+    values = {
+        "DCGM_FI_DEV_XID_ERRORS": xid,
+        "DCGM_FI_DEV_ROW_REMAP_FAILURE": unmapped,
+        "DCGM_FI_DEV_GPU_TEMP": celsius,
+    }
+    text = "".join(f"{name}{_GPU} {value}\n" for name, value in values.items())
+    there = ("exec", f"--namespace={GPUS_NAMESPACE}", "dcgm", "--stdin", "--")
+    cluster.kubectl(*there, "sh", "-c", f"cat >{_TOLD}", stdin=text)

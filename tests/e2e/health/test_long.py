@@ -5,27 +5,7 @@ from typing import Any
 
 from components import conventions as c
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.health.conftest import Node, operator, scraped
-
-
-def runs_now(cluster: Cluster, check: str) -> dict[str, Any]:
-    """The status of a Job that its CronJob would make, when it has ended."""
-    job = f"now-{check}"
-    cluster.kubectl("create", "job", job, f"--from=cronjob/longcheck-{check}")
-    try:
-        return eventually(
-            f"{check} has run",
-            lambda: {
-                condition["type"]: condition
-                for one in cluster.objects("jobs")
-                if one["metadata"]["name"] == job
-                for condition in one["status"].get("conditions", ())
-                if condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
-            },
-            240,
-        )
-    finally:
-        cluster.kubectl("delete", "job", job, timeout=120)
+from tests.e2e.health.conftest import Node, operator, runs_now, scraped
 
 
 def history(cluster: Cluster, check: str) -> list[dict[str, Any]]:
