@@ -97,11 +97,14 @@ def _follow(
     made: Plan, observed: Observed, wanted: Wanted, run: Run, sleep: Callable[[float], None]
 ) -> int:
     """Does what the plan says, and looks whether it came out so, in slurmctld as well."""
-    if made.actions:
+    is_changed = bool(made.actions)
+    if is_changed:
         slurmctld.ensure_it_hears(wanted.cluster, run, sleep)
     for _ in range(ROUNDS):
         if not made.actions:
             slurmctld.await_users(observed.things, run, sleep)
+            if is_changed:
+                slurmctld.look_again(run)
             print("accounts are as the settings say")
             return DONE
         for action in made.actions:

@@ -4,6 +4,8 @@ Seen with 24.11: slurmdbd that has started again reaches slurmctld only when tha
 something to tell, and what is changed before is lost. And a user whom slurmctld's machine does not
 know yet, since the files of a new one are still on their way, stays unknown to it for an hour.
 `scontrol reconfigure` mends both: slurmctld then reads everything anew, and jobs see nothing of it.
+It also writes down then what it was told, as it else does every five minutes: one that is lost
+before would wait for slurmdbd, which may be lost with it.
 """
 
 import pwd
@@ -42,7 +44,7 @@ def ensure_it_hears(cluster: str, run: Run, sleep: Callable[[float], None]) -> N
         if word in _told(run, f"accounts={ROOT}"):
             return
         sleep(1)
-    _look_again(run)
+    look_again(run)
 
 
 def await_users(
@@ -65,7 +67,7 @@ def await_users(
         if not missing:
             return
         if second % AGAIN_AFTER == HEARS_WITHIN:
-            _look_again(run)
+            look_again(run)
         sleep(1)
     account, uid = min(missing)
     raise CommandError(f"slurmctld does not know the user id {uid} in account {account}")
@@ -80,5 +82,6 @@ def _told(run: Run, *which: str) -> str:
     return run(("scontrol", "show", "assoc_mgr", *which, "flags=assoc"))
 
 
-def _look_again(run: Run) -> None:
+def look_again(run: Run) -> None:
+    """Has it read everything anew, and write down what it was told."""
     run(("scontrol", "reconfigure"))

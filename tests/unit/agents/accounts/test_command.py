@@ -20,10 +20,14 @@ class Slurm:
         self.rows = {"cluster": ["test"], **rows}
         self.told: list[str] = []
         self.heard = ""
+        self.reconfigured = 0
 
     def __call__(self, words: Sequence[str]) -> str:
         if words[0] == "squeue":
             return "\n".join(self.rows.get("jobs", []))
+        if words[:2] == ("scontrol", "reconfigure"):
+            self.reconfigured += 1
+            return ""
         if words[0] == "scontrol":
             return self.heard
         if "comment=slurmstack: heard" in " ".join(words):
@@ -114,6 +118,25 @@ def test_what_slurm_takes_and_does_not_show_is_no_success(
         "sacctmgr --immediate add account new cluster=test comment=[slurmstack: parent]"
     }
     assert "Slurm takes it, but does not show it: + account new" in capsys.readouterr().err
+
+
+class Obedient(Slurm):
+    """Has the account after it was told to make it."""
+
+    def __call__(self, words: Sequence[str]) -> str:
+        if "add" in words:
+            self.rows |= OURS
+        return super().__call__(words)
+
+
+def test_slurmctld_writes_down_what_is_new_before_it_may_be_lost(tmp_path: Path) -> None:
+    slurm = Obedient()
+
+    assert run(slurm, tmp_path, accounts={"lab": {}}) == 0
+    assert slurm.reconfigured == 1
+
+    assert run(slurm, tmp_path, accounts={"lab": {}}) == 0
+    assert slurm.reconfigured == 1
 
 
 def test_a_persons_comment_may_hold_what_separates_columns() -> None:
