@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from components import conventions as c
+from components.settings import Settings
 from components.slurmconf import config_files
 from tests.slurmctld.conftest import (
     Slurmctld,
@@ -28,7 +29,14 @@ __all__ = ["start_container"]
 
 USER, UID = "researcher", "2000:2000"
 INTERVAL = 1
-LICENSES = "Licenses=cad:10"
+SLURM = {"extra": {"slurm.conf": ["Licenses=cad:10"]}}
+ENVIRONMENT = {
+    "INTERVAL": str(INTERVAL),
+    "TOP": "2",
+    # Of any file system it is told in the same way.
+    "JAIL": "/",
+    "PORT": str(c.EXPORTER_PORT),
+}
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -46,6 +54,16 @@ class Scrape:
         return [dict(labels) for found, labels in self.series if found == name]
 
 
+def parsed(text: str) -> Scrape:
+    series: Series = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in series, f"twice: {key}"
+            series[key] = sample.value
+    return Scrape(text, series)
+
+
 @dataclass(frozen=True)
 class Cluster:
     controller: Slurmctld
@@ -54,14 +72,13 @@ class Cluster:
     def scrape(self) -> Scrape:
         """What Prometheus sees, by its client library's own parser."""
         url = f"http://{self.exporter.address}:{c.EXPORTER_PORT}/metrics"
-        answer = httpx.get(url, trust_env=False).raise_for_status()
-        series: Series = {}
-        for family in text_string_to_metric_families(answer.text):
-            for sample in family.samples:
-                key = (sample.name, frozenset(sample.labels.items()))
-                assert key not in series, f"twice: {key}"
-                series[key] = sample.value
-        return Scrape(answer.text, series)
+        return parsed(httpx.get(url, trust_env=False).raise_for_status().text)
+
+    def told(self, user: int) -> Scrape:
+        """What an exporter of this user's has read once."""
+        settings = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
+        command = f"env {settings} python3 -m agents.exporter --once"
+        return parsed(self.exporter.run(command, user=f"{user}:{user}"))
 
     def shows(self, what: str, holds: Callable[[Scrape], object], seconds: float = 30) -> Scrape:
         """The first scrape that something holds of. Fails the test, naming it, where none comes."""
@@ -81,11 +98,8 @@ class Cluster:
 @pytest.fixture(scope="package")
 def cluster(start_container: Start) -> Iterator[Cluster]:
     secret = secrets.token_hex(64)
-    config = alone(lambda values: values.update(slurm={"extra": {"slurm.conf": [LICENSES]}}))
-    files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config).items()}
-    # Nodes without a jail: their jobs run where slurmd does.
-    del files[f"{c.SLURM_ETC}/plugstack.conf"]
-    files |= accounts_of(config)
+    config = alone(lambda values: values.update(slurm=SLURM))
+    files = etc(config) | accounts_of(config)
     controller = start_controller(start_container, secret)
     put(controller.container, files)
     controller.start()
@@ -103,13 +117,7 @@ def cluster(start_container: Start) -> Iterator[Cluster]:
     put(container, files)
     container.exec_run(
         ["python3", "-m", "agents.exporter"],
-        environment={
-            "INTERVAL": str(INTERVAL),
-            "TOP": "2",
-            # Of any file system it is told in the same way.
-            "JAIL": "/",
-            "PORT": str(c.EXPORTER_PORT),
-        },
+        environment=ENVIRONMENT,
         user=f"{c.EXPORTER_ID}:{c.EXPORTER_ID}",
         detach=True,
     )
@@ -117,6 +125,13 @@ def cluster(start_container: Start) -> Iterator[Cluster]:
     _await_both(running)
     yield running
     controller.stop()
+
+
+def etc(config: Settings) -> dict[str, str]:
+    """Slurm's files of nodes without a jail: their jobs run where slurmd does."""
+    files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config).items()}
+    del files[f"{c.SLURM_ETC}/plugstack.conf"]
+    return files
 
 
 def _await_both(cluster: Cluster) -> None:

@@ -1,11 +1,15 @@
 """Whatever happens in a real Slurm is in the metrics within an interval."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
-from tests.exporter.conftest import USER, Cluster, Scrape
+from components import conventions as c
+from tests.exporter.conftest import SLURM, USER, Cluster, Scrape, etc
+from tests.slurmctld.conftest import put
+from tests.unit.components.stack import alone
 
 ODD = "$'a \"name\" \\\\ of {two}\\nlines, \\t\\x1f naïve, 名前'"
 MACHINES = {node: f"machine-of-{node}" for node in ("cpu-0", "cpu-1")}
@@ -66,6 +70,35 @@ def test_jobs_that_run_wait_are_held_and_fail_are_counted(cluster: Cluster) -> N
     )
     assert sum(allocated) == 300 << 20
     assert seen.named("slurm_node_jobs_failed")
+
+
+@contextmanager
+def private(cluster: Cluster, *hidden: str) -> Iterator[None]:
+    """Slurm tells users only of their own."""
+
+    def becomes(hidden: Sequence[str]) -> None:
+        config = alone(lambda values: values.update(slurm={**SLURM, "private_data": hidden}))
+        put(cluster.controller.container, etc(config))
+        cluster.controller.run("scontrol reconfigure")
+
+    becomes(hidden)
+    try:
+        yield
+    finally:
+        becomes([])
+
+
+def test_what_is_private_is_told_to_an_exporter_that_is_slurms_own_user(cluster: Cluster) -> None:
+    cluster.submit("--ntasks=1 --mem=10")
+    cluster.shows("it runs", lambda seen: jobs(seen, "running") == 1)
+
+    with private(cluster, "jobs", "nodes", "partitions", "reservations"):
+        of_slurm, of_anybody = cluster.told(c.SLURM_ID), cluster.told(c.EXPORTER_ID)
+
+    assert jobs(of_slurm, "running") == 1
+    assert len(of_slurm.named("slurm_node_cpus")) == 2
+    assert jobs(of_anybody, "running") == 0
+    assert not of_anybody.named("slurm_node_cpus")
 
 
 def test_a_job_is_shown_on_its_nodes_while_it_runs(cluster: Cluster) -> None:
