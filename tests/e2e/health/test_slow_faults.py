@@ -61,6 +61,7 @@ FAULTS: dict[str, tuple[Callable[[Cluster], AbstractContextManager[None]], set[s
         faults.long_checks_that_do_not_begin,
         {"SlurmLongChecksNotRunning"},
     ),
+    "memory is slow": (faults.slow_memory, {"SlurmLongCheckBad"}),
     "the jail is silent": (faults.jail_without_an_answer, {"SlurmExporterStale"}),
     "the jail is full": (faults.full_jail, {"SlurmJailNearlyFull"}),
     "the jail is full of files": (faults.jail_full_of_files, {"SlurmJailFilesNearlyFull"}),

@@ -10,6 +10,7 @@ import yaml
 
 from agents.checks.registry import CHECKS
 from components.settings import Reconciler
+from tests.e2e.health import test_slow_faults, test_watch
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "monitoring" / "alerts"
@@ -178,3 +179,13 @@ def test_a_case_asks_for_its_alert_and_expects_what_its_name_says(
         assert f"[{asked['eval_time']}]" in asked["expr"]
         given = {one["series"].partition("{")[0] for one in case["input_series"]}
         assert given & asked_for(ALERTS[alert])
+
+
+# --- Real faults ---------------------------------------------------------------------------------
+
+
+def test_every_alert_is_told_on_a_real_cluster() -> None:
+    faults = [*test_watch.FAULTS.values(), *test_slow_faults.FAULTS.values()]
+    told = {alert for _, alerts in faults for alert in alerts}
+    # Alertmanager cannot deliver that it cannot deliver: that one is seen to fire.
+    assert told == ALERTS.keys() - {"AlertsNotDelivered"}
