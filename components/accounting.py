@@ -26,7 +26,7 @@ class AccountingArgs:
     jwt_secret: pulumi.Input[str]
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
-    files: Mapping[str, str]
+    files: pulumi.Input[Mapping[str, str]]
     """slurmdbd's configuration files by name."""
     password_secret: pulumi.Input[str]
     """Secret whose entry `password` is that of the database's user."""
@@ -77,7 +77,11 @@ class Accounting(pulumi.ComponentResource):
                     "metadata": {
                         "labels": pods.labels(c.ACCOUNTING),
                         # It reads most of it only when it starts; meanwhile slurmctld waits.
-                        "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(args.files)},
+                        "annotations": {
+                            c.ANNOTATION_CHECKSUM: pulumi.Output.from_input(args.files).apply(
+                                c.checksum
+                            )
+                        },
                     },
                     "spec": _pod(args, config.metadata.name, archive),
                 },

@@ -23,7 +23,7 @@ class AccountsArgs:
     people: People
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
-    wanted: str
+    wanted: pulumi.Input[str]
     """What the settings want, as agents/accounts reads it."""
     conf_server: pulumi.Input[str]
     """`host:port` of slurmctld, known once it answers, which is after slurmdbd does."""
@@ -63,7 +63,11 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
         "template": {
             "metadata": {
                 "labels": pods.labels(c.ACCOUNTS),
-                "annotations": {c.ANNOTATION_CHECKSUM: c.checksum({c.ACCOUNTS_FILE: args.wanted})},
+                "annotations": {
+                    c.ANNOTATION_CHECKSUM: pulumi.Output.from_input(args.wanted).apply(
+                        lambda wanted: c.checksum({c.ACCOUNTS_FILE: wanted})
+                    )
+                },
             },
             "spec": {
                 **pods.pod_defaults(args.images),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -9,6 +10,8 @@ import pulumi_kubernetes as k8s
 from components import conventions as c
 from components import pods
 from components.auth import Auth, Conf, pod_security
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class SlurmConfig(pulumi.ComponentResource):
 
     proven: pulumi.Output[Mapping[str, str]]
     """The files, known once the Job has passed them."""
+    _check: k8s.batch.v1.Job
     scripts: pulumi.Output[str]
     """Name of the ConfigMap with the scripts."""
 
@@ -47,22 +51,27 @@ class SlurmConfig(pulumi.ComponentResource):
             data=files,
             opts=child,
         )
-        check = k8s.batch.v1.Job(
+        self._check = k8s.batch.v1.Job(
             f"{name}-check",
             metadata={"namespace": args.namespace, "labels": pods.labels(c.CONFIG_CHECK)},
             spec=_check_job(args, candidate.metadata.name),
             opts=child,
         )
-        # Of the Job, something that a preview knows as well.
-        self.proven = check.metadata.namespace.apply(lambda _: files)
+        self.proven = self.once_proven(files)
         scripts = k8s.core.v1.ConfigMap(
             f"{name}-scripts",
             metadata={"name": c.SCRIPTS_CONFIG, "namespace": args.namespace},
-            data=dict(sorted(args.scripts.items())) or None,
+            data=self.once_proven(dict(sorted(args.scripts.items()))) if args.scripts else None,
             opts=child,
         )
         self.scripts = scripts.metadata.name
         self.register_outputs({"proven": self.proven, "scripts": self.scripts})
+
+    def once_proven(self, value: T) -> pulumi.Output[T]:
+        """The value, known once the Job has passed: what a refused edit would have changed."""
+        # Of the Job, something that a preview knows as well.
+        passed: pulumi.Output[str] = self._check.metadata.namespace
+        return passed.apply(lambda _: value)
 
 
 def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec:

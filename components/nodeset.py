@@ -50,7 +50,7 @@ class NodesetArgs:
     """ConfigMap with passwd and group."""
     scripts: pulumi.Input[str]
     """ConfigMap with the scripts that slurmd and tasks run."""
-    checks: str
+    checks: pulumi.Input[str]
     """What the settings say of its checks; "" for none."""
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
@@ -82,10 +82,12 @@ class Nodeset(pulumi.ComponentResource):
         isolation = k8s.core.v1.ConfigMap(
             f"{name}-isolation",
             metadata={"name": f"{settings.name}-isolation", "namespace": args.namespace},
-            data={
-                c.NODE_OPTIONS: node_options(settings, args.submounts),
-                **({c.NODE_CHECKS: args.checks} if args.checks else {}),
-            },
+            data=pulumi.Output.from_input(args.checks).apply(
+                lambda checks: {
+                    c.NODE_OPTIONS: node_options(settings, args.submounts),
+                    **({c.NODE_CHECKS: checks} if checks else {}),
+                }
+            ),
             opts=pulumi.ResourceOptions(parent=self),
         )
         template = {

@@ -127,6 +127,13 @@ class Cluster:
         lines = self.run("sinfo --noheader --Node --format='%N %t'").splitlines()
         return dict(tuple(line.split()) for line in lines)  # type: ignore[misc]  # pairs
 
+    def node_on(self, machine: str) -> str:
+        """A Slurm node on this Kubernetes node."""
+        workers = self.pods("worker")
+        return str(
+            next(pod for pod in workers if pod["spec"]["nodeName"] == machine)["metadata"]["name"]
+        )
+
     def wait_for_nodes(self, *names: str, timeout: float = 90) -> None:
         becomes("the nodes", self.nodes, dict.fromkeys(names, "idle"), timeout)
 

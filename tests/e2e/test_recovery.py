@@ -26,12 +26,8 @@ class Work:
 @pytest.fixture
 def work(cluster: Cluster, folder: str) -> Work:
     # On the machine that no test silences: the jobs of one that is silent for long run elsewhere.
-    spared = [
-        pod["metadata"]["name"]
-        for pod in cluster.pods("worker")
-        if pod["spec"]["nodeName"] == "node-0"
-    ]
-    running = cluster.submit(folder, "#!/bin/sh\nsleep 300", f"--nodelist={spared[0]}")
+    spared = f"--nodelist={cluster.node_on('node-0')}"
+    running = cluster.submit(folder, "#!/bin/sh\nsleep 300", spared)
     held = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold")
     cluster.wait_for_job(running, "RUNNING")
     return Work(cluster, running, held)

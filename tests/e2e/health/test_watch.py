@@ -68,6 +68,8 @@ def test_a_cluster_without_a_fault_has_no_alert(watch: Watch, node: Node) -> Non
     before = {
         *("SlurmLongCheckBad", "SlurmNodeFlapping", "SlurmJobsFailingOnNode"),
         *("SlurmExporterStale", "AlertsNotDelivered"),
+        # By what is written just now, and images are, the machine's disk may be full in a day.
+        "SlurmJailFullSoon",
     }
     becomes("what fires", lambda: watch.firing() - before, set(), 120)
 

@@ -507,6 +507,28 @@ def test_no_configuration_comes_into_force_that_was_not_checked(graph: Graph) ->
     assert "config-check" in before(graph, "controller-config")
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"auth": {"type": "slurm"}},
+        {"slurm": {"prolog": {"text": "#!/bin/sh\nexit 0\n"}}, "health": {"interval": 90}},
+        {"accounting": {"qos": [{"name": "long"}]}},
+    ],
+    ids=["auth.type", "scripts", "qos"],
+)
+def test_nothing_that_runs_learns_of_an_edit_before_it_was_checked(
+    monkeypatch: pytest.MonkeyPatch, refused: dict[str, Any]
+) -> None:
+    old = record(monkeypatch)
+    new = record(monkeypatch, config(lambda values: values.update(refused)))
+
+    known = {resource.name: resource for resource in old.resources}
+    changed = {one.name for one in new.resources if known.get(one.name) != one}
+    early = {name for name in changed if "config-check" not in before(new, name)}
+    assert early <= {"config-candidate", "config-check"}
+    assert changed > early
+
+
 def test_a_resize_changes_only_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     def grow(values: dict[str, Any]) -> None:
         values["nodesets"][0]["replicas"] = 3
