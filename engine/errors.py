@@ -15,7 +15,7 @@ class WrongPassphrase(EngineError):  # noqa: N818 - named for what happened
     """The passphrase does not open the stack's secrets."""
 
 
-class Absent(EngineError):
+class Absent(EngineError):  # noqa: N818
     """What a provider is to manage cannot be found, and may be yet to be made.
 
     ``key`` is the provider's config key that says where it is.

@@ -1,7 +1,7 @@
 """Runs the program with Pulumi's command or with the embedded engine.
 
 `python -m local.deploy up|preview|destroy|down [--stack dev] [--engine pulumi|embedded] [-- …]`
-`python -m local.deploy preview --json|--markdown` for programs, and as the comment on a pull request
+`python -m local.deploy preview --json|--markdown`: for programs, or as a comment on a pull request
 
 The command is taken where it is on PATH, the embedded engine where it is not. A stack that `make
 up` made keeps its state and its passphrase below `.local/`; for any other stack both are what the

@@ -87,7 +87,13 @@ _MOST_COSTS: Final = 100
 def _costs(found: Sequence[Difference]) -> Iterator[str]:
     if not found:
         return
-    yield from ("", "#### What it costs", "", "| what | of | now | then | |", "|---|---|--:|--:|---|")
+    yield from (
+        "",
+        "#### What it costs",
+        "",
+        "| what | of | now | then | |",
+        "|---|---|--:|--:|---|",
+    )
     for one in found[:_MOST_COSTS]:
         yield _cost_row(one)
     if len(found) > _MOST_COSTS:
@@ -133,7 +139,9 @@ def _kinds(steps: Sequence[Step]) -> Iterator[str]:
 def _details(preview: Preview) -> Iterator[str]:
     """One text for each resource; it is cut between them, not within."""
     for op in _TOLD:
-        for step in sorted((s for s in preview.steps if s.op is op), key=lambda s: (s.kind, s.name)):
+        for step in sorted(
+            (s for s in preview.steps if s.op is op), key=lambda s: (s.kind, s.name)
+        ):
             yield "\n".join(_resource(step))
 
 

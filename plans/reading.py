@@ -71,9 +71,7 @@ def read(text: str, source: str) -> Preview:
         document = json.loads(text)
     except ValueError as error:
         said = "is empty" if not text.strip() else f"is no JSON: {error}"
-        raise PlanError(
-            f"{source}: {said}; expected what `pulumi preview --json` prints"
-        ) from None
+        raise PlanError(f"{source}: {said}; expected what `pulumi preview --json` prints") from None
     if not isinstance(document, dict) or not isinstance(document.get("steps", []), list):
         raise PlanError(f"{source}: expected an object with `steps`, as of `pulumi preview --json`")
     return Preview(
