@@ -12,7 +12,7 @@ import argparse
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -33,6 +33,7 @@ from components.settings import (
     parse_ssh_key,
     read_stack,
 )
+from components.settings.types import known_names
 from local.paths import ROOT
 
 HEAD = f"# yaml-language-server: $schema={STACK_SCHEMA.relative_to(ROOT)}\n"
@@ -144,17 +145,13 @@ class Interview:
 
     def _cluster(self) -> str:
         models = clusters()
-        kinds = Literal[tuple(models)]  # type: ignore[valid-type]
-        field = FieldInfo(
-            annotation=kinds, description=Settings.model_fields["cluster"].description
-        )
         kind = look_up(self.document, ("cluster", "kind"))
         if kind is None:
-            self._say(f"\n{_help(field)}")
+            self._say(f"\n{Settings.model_fields['cluster'].description} {_one_of(models)}")
         while kind not in models:
             kind = self._reply("cluster.kind: ").strip()
             if kind not in models:
-                self._say(f"{kind or 'nothing'}: {_problem(field, kind)}")
+                self._say(f"{kind or 'nothing'}: {known_names(kind, models)}")
         put(self.document, ("cluster", "kind"), kind)
         for name, known in models[kind].model_fields.items():
             if name != "kind" and (known.is_required() or name == "context"):
@@ -187,12 +184,13 @@ def clusters() -> dict[str, type[BaseModel]]:
 def _help(field: FieldInfo) -> str:
     """What the settings say of a field, with its choices."""
     said = " ".join((field.description or "").split())
-    choices = _choices(field.annotation)
-    return f"{said} One of: {', '.join(choices)}.".strip() if choices else said
+    if get_origin(field.annotation) is not Literal:
+        return said
+    return f"{said} {_one_of(get_args(field.annotation))}".strip()
 
 
-def _choices(annotation: Any) -> tuple[str, ...]:
-    return tuple(map(str, get_args(annotation))) if get_origin(annotation) is Literal else ()
+def _one_of(choices: Iterable[str]) -> str:
+    return f"One of: {', '.join(choices)}."
 
 
 def _understood(field: FieldInfo, text: str) -> Any:
@@ -211,8 +209,9 @@ def _problem(field: FieldInfo, value: Any) -> str | None:
     """Why the field does not take a value, None where it does."""
     if value is None:
         return "is required" if field.is_required() else None
-    bare = field.annotation
-    kind = Annotated[(bare, *field.metadata)] if field.metadata else bare  # type: ignore[valid-type]
+    kind: Any = field.annotation
+    if field.metadata:
+        kind = Annotated[(kind, *field.metadata)]
     try:
         TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

@@ -201,9 +201,12 @@ def _whole(value: Any) -> Decimal | None:
         return None
 
 
+_parse: Callable[[Any], Decimal] = parse_quantity
+
+
 def _quantity(value: Any) -> Decimal | None:
     """A quantity of Kubernetes in its own unit: CPUs, bytes, pieces."""
     try:
-        return None if value is None else Decimal(parse_quantity(value))
+        return None if value is None else _parse(value)
     except (ValueError, TypeError):
         return None

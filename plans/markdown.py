@@ -189,7 +189,7 @@ def _bytes(line: str) -> int:
 
 def code(text: str) -> str:
     """Text as it is: neither Markdown nor HTML nor somebody's name in it counts."""
-    plain = " ".join(text.split())
+    plain = " ".join(text.encode(errors="replace").decode().split())
     fence = "`" * (max((len(run) for run in re.findall("`+", plain)), default=0) + 1)
     pad = " " if plain.startswith("`") or plain.endswith("`") or not plain else ""
     return f"{fence}{pad}{plain}{pad}{fence}"

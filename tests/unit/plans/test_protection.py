@@ -8,7 +8,9 @@ from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from plans.protection import refusals
 from tests.unit.plans.documents import CLAIM, STATEFUL_SET, preview, recorded, stateful_set, step
 
-MOUNTS = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "jail"}}]}
+MOUNTS: dict[str, Any] = {
+    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "jail"}}]
+}
 DATABASE = stateful_set({LABEL_COMPONENT: "database"}, **MOUNTS)
 WORKERS = stateful_set({LABEL_NODESET: "cpu"}, **MOUNTS)
 LOGINS = stateful_set({LABEL_COMPONENT: LOGIN}, **MOUNTS)
@@ -30,7 +32,7 @@ HELD: list[tuple[str, str, dict[str, Any], str]] = [
 def test_it_is_neither_deleted_nor_replaced(
     op: str, what: str, type_: str, old: dict[str, Any], why: str
 ) -> None:
-    new = {} if op == "replace" else None
+    new: dict[str, Any] | None = {} if op == "replace" else None
 
     (line,) = refusals(preview(step(op, type_, "one", {}, new, **old)))
 
@@ -49,7 +51,7 @@ FREE: list[tuple[str, str, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("what", "op", "type_", "old"), FREE, ids=[free[0] for free in FREE])
 def test_what_loses_nothing_is_free(what: str, op: str, type_: str, old: dict[str, Any]) -> None:
-    new = None if op == "delete" else {}
+    new: dict[str, Any] | None = None if op == "delete" else {}
 
     assert not refusals(preview(step(op, type_, "one", {}, new, **old)))
 
