@@ -113,28 +113,28 @@ def _settings(stack: str, root: Path) -> Settings | None:
         return None  # the program will say what is wrong with them
 
 
-def run(commands: Sequence[Sequence[str]], root: Path, env: Mapping[str, str]) -> int:
-    """Runs them until one fails: its exit code. Standard output is the last one's alone."""
-    for command in commands:
-        out = None if command is commands[-1] else sys.stderr
-        status = wait(subprocess.Popen(command, cwd=root, env=env, stdout=out))
+def run(
+    commands: Sequence[Sequence[str]],
+    root: Path,
+    env: Mapping[str, str],
+    reader: Sequence[str] = (),
+) -> int:
+    """Runs them until one fails: its exit code. Standard output is the last one's alone.
+
+    A reader is given that, and what it prints takes its place.
+    """
+    for command in commands[:-1]:
+        status = wait(subprocess.Popen(command, cwd=root, env=env, stdout=sys.stderr))
         if status:
             return status
-    return 0
-
-
-def piped(
-    commands: Sequence[Sequence[str]], reader: Sequence[str], root: Path, env: Mapping[str, str]
-) -> int:
-    """The same, with the last one's output read by another, whose exit code counts last."""
-    status = run(commands[:-1], root, env)
-    if status:
-        return status
+    if not reader:
+        return wait(subprocess.Popen(commands[-1], cwd=root, env=env))
     writing = subprocess.Popen(commands[-1], cwd=root, env=env, stdout=subprocess.PIPE)
     reading = subprocess.Popen(reader, cwd=root, env=env, stdin=writing.stdout)
     if writing.stdout:
         writing.stdout.close()  # the reader has it now
-    return wait(writing) or wait(reading)
+    read = wait(reading)
+    return wait(writing) or read
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:
@@ -181,11 +181,9 @@ def main(arguments: Sequence[str]) -> int:
     state.mkdir(parents=True, exist_ok=True)
     inner = environment(options.stack, ROOT, os.environ)
     asked = commands(options.verb, options.stack, engine, extra, sys.executable)
+    reader = [sys.executable, "-m", "plans", "show", "-", "--stack", options.stack]
     with committed_file_kept(options.stack, ROOT):
-        if not options.markdown:
-            return run(asked, ROOT, inner)
-        reader = [sys.executable, "-m", "plans", "show", "-", "--stack", options.stack]
-        return piped(asked, reader, ROOT, inner)
+        return run(asked, ROOT, inner, reader if options.markdown else ())
 
 
 if __name__ == "__main__":
