@@ -12,7 +12,7 @@ import argparse
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -132,6 +132,7 @@ class Interview:
             self.ask((), Settings, "registry")
             self.ask(("jail",), Jail, "storage_class")
         self._nodesets()
+        self._machines(clusters()[kind])
         service = self.ask(("login",), Login, "service", "NodePort" if kind == "local" else None)
         if service == "NodePort":
             self.ask(("login",), Login, "node_port", 32222 if kind == "local" else None)
@@ -173,6 +174,23 @@ class Interview:
                 if self._reply("any GPUs? yes or no [no]: ").strip().lower() in ("y", "yes"):
                     for name in ("type", "count"):
                         self.ask((*at, "gpus"), Gpus, name)
+
+    def _machines(self, cluster: type[BaseModel]) -> None:
+        """Of a cloud, what each nodeset's machines are."""
+        for name, field in cluster.model_fields.items():
+            for machines in _models_by_nodeset(field.annotation):
+                for nodeset in look_up(self.document, ("nodesets",)) or ():
+                    for part, known in machines.model_fields.items():
+                        if known.is_required():
+                            self.ask(("cluster", name, nodeset["name"]), machines, part)
+
+
+def _models_by_nodeset(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The model of the values, where a field of a cluster is a mapping to models."""
+    if get_origin(annotation) is dict:
+        _, value = get_args(annotation)
+        if isinstance(value, type) and issubclass(value, BaseModel):
+            yield value
 
 
 def clusters() -> dict[str, type[BaseModel]]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from components.settings import ExistingCluster, LocalCluster, SettingsError, read_stack
 from local import new_stack
@@ -183,6 +185,39 @@ def test_every_kind_of_cluster_that_the_settings_have_may_be_chosen() -> None:
 
     assert {"existing", "local"} <= set(clusters())
     assert any(all(kind in line for kind in clusters()) for line in said)
+
+
+class Machines(BaseModel):
+    platform: str
+    """Kind of machine."""
+    fabric: str | None = None
+
+
+class Cloud(BaseModel):
+    kind: Literal["cloud"]
+    project: str
+    machines: dict[str, Machines] = {}
+
+
+def test_of_a_cloud_the_machines_of_each_nodeset_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(new_stack, "clusters", lambda: {"cloud": Cloud})
+    document: Document = {"cluster_name": "lab", "nodesets": [{"name": "a"}, {"name": "b"}]}
+    interview = Interview(
+        document,
+        answering("cloud", "p-1", "", "", *("2", "4", "8GiB", "no") * 2, "no", "small", "large"),
+        lambda _line: None,
+    )
+
+    with pytest.raises(StopIteration):
+        interview.stack("lab")
+
+    assert document["cluster"] == {
+        "kind": "cloud",
+        "project": "p-1",
+        "machines": {"a": {"platform": "small"}, "b": {"platform": "large"}},
+    }
 
 
 def test_what_is_given_is_not_asked_for() -> None:
