@@ -130,6 +130,7 @@ class Interview:
         kind = self._cluster()
         if kind != "local":
             self.ask((), Settings, "registry")
+            self.ask(("jail",), Jail, "size")
             self.ask(("jail",), Jail, "storage_class")
         self._nodesets()
         self._machines(clusters()[kind])
@@ -213,14 +214,18 @@ def _one_of(choices: Iterable[str]) -> str:
 
 def _understood(field: FieldInfo, text: str) -> Any:
     """An answer as YAML, as the text that it is, or as a list of such: what the field takes."""
-    readings: list[Any] = [text]
-    for written in (text, f"[{text}]"):
-        try:
-            readings.append(yaml.safe_load(written))
-        except yaml.YAMLError:
-            continue
-    plain = [*readings[1:2], text, *readings[2:]]
-    return next((value for value in plain if _problem(field, value) is None), text)
+    readings: list[Any] = [*_yaml(text), text, *_yaml(f"[{text}]")]
+    # Of what it does not take, what is wrong is best said of this.
+    refused = readings[-1] if get_origin(field.annotation) is tuple else text
+    return next((value for value in readings if _problem(field, value) is None), refused)
+
+
+def _yaml(text: str) -> list[Any]:
+    """What a text says as YAML, if it is any."""
+    try:
+        return [yaml.safe_load(text)]
+    except yaml.YAMLError:
+        return []
 
 
 def _problem(field: FieldInfo, value: Any) -> str | None:

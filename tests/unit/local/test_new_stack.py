@@ -8,7 +8,13 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from components.settings import ExistingCluster, LocalCluster, SettingsError, read_stack
+from components.settings import (
+    ExistingCluster,
+    LocalCluster,
+    Login,
+    SettingsError,
+    read_stack,
+)
 from local import new_stack
 from local.new_stack import HEAD, Document, Interview, clusters, look_up, main, parse_option, put
 from tests.unit.components.stack import KEY
@@ -154,10 +160,19 @@ def test_an_answer_that_the_settings_refuse_is_asked_for_again() -> None:
     assert "nothing: is required" in said
 
 
+def test_what_is_wrong_in_a_list_is_said_of_its_parts() -> None:
+    said: list[str] = []
+    interview = Interview({}, answering("10.0.0.0/8, home", "10.0.0.0/8"), said.append)
+
+    assert interview.ask(("login",), Login, "source_ranges") == ["10.0.0.0/8"]
+    (refusal,) = [line for line in said if line.startswith("10.0.0.0/8, home: ")]
+    assert "network" in refusal or "address" in refusal
+
+
 def test_gpus_and_several_nodesets_and_networks_are_asked_for() -> None:
     document: Document = {"cluster": {"kind": "existing"}}
     answers = (
-        *("lab", "", "registry.example.org", "shared"),
+        *("lab", "", "registry.example.org", "2TiB", "shared"),
         *("gpu", "2", "64", "512GiB", "yes", "h100", "8"),
         *("yes", "cpu", "4", "32", "128GiB", "no", "no"),
         *("LoadBalancer", "192.0.2.0/24, 198.51.100.0/24"),
@@ -168,7 +183,7 @@ def test_gpus_and_several_nodesets_and_networks_are_asked_for() -> None:
 
     assert document["nodesets"][0]["gpus"] == {"type": "h100", "count": 8}
     assert [nodeset["name"] for nodeset in document["nodesets"]] == ["gpu", "cpu"]
-    assert document["jail"] == {"storage_class": "shared"}
+    assert document["jail"] == {"size": "2TiB", "storage_class": "shared"}
     assert document["login"] == {
         "service": "LoadBalancer",
         "source_ranges": ["192.0.2.0/24", "198.51.100.0/24"],
@@ -206,7 +221,9 @@ def test_of_a_cloud_the_machines_of_each_nodeset_are_asked_for(
     document: Document = {"cluster_name": "lab", "nodesets": [{"name": "a"}, {"name": "b"}]}
     interview = Interview(
         document,
-        answering("cloud", "p-1", "", "", *("2", "4", "8GiB", "no") * 2, "no", "small", "large"),
+        answering(
+            "cloud", "p-1", "", "", "", *("2", "4", "8GiB", "no") * 2, "no", "small", "large"
+        ),
         lambda _line: None,
     )
 
@@ -225,6 +242,7 @@ def test_what_is_given_is_not_asked_for() -> None:
     for option in (
         *OPTIONS,
         "cluster_name=lab",
+        "jail.size=1TiB",
         "jail.storage_class=shared",
         "login.service=NodePort",
     ):
