@@ -5,7 +5,8 @@ python -m plans check preview.json                refuses what takes protected t
 python -m plans post preview.json --stack gpu     writes the comment, or writes it anew
 python -m plans fetch plan.json --stack gpu       the plan that was saved for what is merged
 
-`preview.json` is what `pulumi preview --json` prints; `-` is standard input.
+`preview.json` is what `pulumi preview --json` prints, `-` is standard input; --status is the exit
+code of the command that printed it.
 """
 
 import argparse
@@ -34,14 +35,16 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("file", type=Path)
         if name != "check":
             command.add_argument("--stack", required=True)
+        if name != "fetch":
+            command.add_argument("--status", type=int, default=0)
     return parser
 
 
-def _preview(file: Path) -> Preview:
+def _preview(file: Path, status: int) -> Preview:
     if str(file) == "-":
-        return read(sys.stdin.read(), "standard input")
+        return read(sys.stdin.read(), "standard input", status)
     try:
-        return read(file.read_text(), str(file))
+        return read(file.read_text(), str(file), status)
     except (OSError, UnicodeDecodeError) as error:
         raise PlanError(f"{file}: cannot be read: {error}") from None
 
@@ -64,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         match options.command:
             case "show":
-                print(render(_preview(options.file), options.stack))
+                print(render(_preview(options.file, options.status), options.stack))
             case "check":
-                return check(_preview(options.file))
+                return check(_preview(options.file, options.status))
             case "post":
-                body = render(_preview(options.file), options.stack)
+                body = render(_preview(options.file, options.status), options.stack)
                 print(forge(os.environ).comment(marker(options.stack), body))
             case "fetch":
                 options.file.write_bytes(forge(os.environ).plan(options.stack))

@@ -65,8 +65,12 @@ class Preview:
     """Why it came to no good end, a line each."""
 
 
-def read(text: str, source: str) -> Preview:
-    """The preview in a JSON document. Raises `PlanError`, which names the source."""
+def read(text: str, source: str, status: int = 0) -> Preview:
+    """The preview in a JSON document of a command that ended with an exit status.
+
+    Where a policy refuses a plan, or cannot be asked, the status may be all that tells. Raises
+    `PlanError`, which names the source.
+    """
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -74,10 +78,17 @@ def read(text: str, source: str) -> Preview:
         raise PlanError(f"{source}: {said}; expected what `pulumi preview --json` prints") from None
     if not isinstance(document, dict) or not isinstance(document.get("steps", []), list):
         raise PlanError(f"{source}: expected an object with `steps`, as of `pulumi preview --json`")
+    errors = list(_errors(document.get("diagnostics", [])))
+    # Of a run that got nowhere the summary is missing, and sometimes the reason as well.
+    if not errors and (status or "changeSummary" not in document):
+        errors.append(
+            f"the preview failed (exit code {status}), or a policy refused it; the job's log says"
+            " why"
+        )
     return Preview(
         tuple(_steps(document.get("steps", []), source)),
         document.get("changeSummary", {}).get("same", 0),
-        tuple(_errors(document.get("diagnostics", []))),
+        tuple(errors),
     )
 
 

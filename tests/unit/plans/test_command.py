@@ -51,6 +51,28 @@ def test_a_preview_that_failed_is_no_plan(
     assert capsys.readouterr().err == "error: no way\n"
 
 
+@pytest.mark.parametrize("document", ["{}", '{"diagnostics": [], "steps": []}'])
+def test_a_preview_that_got_nowhere_is_no_plan_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str
+) -> None:
+    file = tmp_path / "preview.json"
+    file.write_text(document)
+
+    assert main(["check", str(file)]) == 1
+    assert "the preview failed" in capsys.readouterr().err
+
+
+def test_what_only_the_exit_code_tells_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    same = str(RECORDED / "same.json")
+
+    assert main(["check", same, "--status", "2"]) == 1
+    assert capsys.readouterr().err == (
+        "error: the preview failed (exit code 2), or a policy refused it; the job's log says why\n"
+    )
+    assert main(["show", same, "--stack", "dev", "--status", "2"]) == 0
+    assert "**Failed**" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("verb", ["check", "show", "post"])
 def test_a_file_that_is_no_preview_is_answered_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str

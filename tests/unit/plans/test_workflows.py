@@ -227,6 +227,13 @@ def test_a_plan_is_kept_only_where_nothing_failed_and_nothing_was_refused() -> N
     assert gitlab_jobs()["preview"]["artifacts"]["when"] == "on_success"
 
 
+@each
+def test_what_a_preview_ended_with_is_handed_on(path: Path) -> None:
+    for line in commands(path).splitlines():
+        if "-m plans" in line and "plans fetch" not in line:
+            assert re.search(r'--status "\$(status|\{STATUS:-1\})"', line), line
+
+
 def test_a_comment_is_written_of_a_preview_that_failed_too() -> None:
     told = {step.get("name"): step for _, step in steps(ROOT / ".github/workflows/preview.yml")}
 
