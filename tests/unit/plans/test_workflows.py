@@ -1,6 +1,7 @@
 """The pipelines as data: what they run exists, and they may do no more than they must."""
 
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,29 @@ def test_a_comment_is_written_of_a_preview_that_failed_too() -> None:
 
     assert told["Comment"]["if"] == told["Refuse"]["if"] == "${{ !cancelled() }}"
     assert told["Comment"]["env"] == {"GITHUB_TOKEN": "${{ github.token }}"}
+
+
+def test_nothing_is_deployed_before_somebody_wants_it() -> None:
+    (up,) = jobs(ROOT / ".github/workflows/deploy.yml").values()
+
+    assert up["if"] == "vars.DEPLOY == 'true'"
+    assert '$DEPLOY == "true"' in gitlab_jobs()["up"]["rules"][0]["if"]
+
+
+@each
+def test_without_a_state_a_preview_is_of_a_stack_made_anew(path: Path) -> None:
+    for script in scripts(path):
+        if "make --silent preview" in script:
+            throwaway = script.index('export PULUMI_BACKEND_URL="file://')
+            assert script.index('if [ -z "$PULUMI_BACKEND_URL" ]') < throwaway
+            assert throwaway < script.index("make --silent preview")
+
+
+@each
+def test_every_script_is_one_that_a_shell_can_read(path: Path) -> None:
+    for script in scripts(path):
+        read = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
+        assert read.returncode == 0, f"{script}: {read.stderr}"
 
 
 def test_a_stack_is_deployed_by_one_at_a_time_and_none_is_cut_off() -> None:
