@@ -12,7 +12,7 @@ APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-reco
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview images check test e2e containers soak bench lock schema dashboards clean
+.PHONY: help up stop down status ssh preview new-stack images check test e2e containers soak bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,8 +30,11 @@ down: .venv/ready  ## Remove the stack and, where it is local, its cluster
 	@$(PY) -m local.deploy down --stack $(STACK) $(CHOSEN)
 	@$(PY) -m local down --stack $(STACK)
 
-preview: .venv/ready  ## Show what `make up` would change
-	@$(PY) -m local.deploy preview --stack $(STACK) $(CHOSEN)
+preview: .venv/ready  ## Show what `make up` would change (ARGS=--markdown, ARGS=--json)
+	@$(PY) -m local.deploy preview --stack $(STACK) $(CHOSEN) $(ARGS)
+
+new-stack: .venv/ready  ## Write Pulumi.NAME.yaml, from answers or from ARGS="--set key=value …"
+	@$(PY) -m local.new_stack $(NAME) $(ARGS)
 
 status: .venv/ready  ## Show the cluster's nodes and pods
 	@$(PY) -m local status --stack $(STACK)

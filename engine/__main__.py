@@ -156,7 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return read(options, project)
         if options.command == "preview":
             request = Request("update", True, options.parallel, options.expect_no_changes)
-            return run(project, _stack_name(options), request, choose(options.json))
+            report = choose(options.json, preview=True)
+            return run(project, _stack_name(options), request, report)
         kind = "update" if options.command == "up" else "destroy"
         return _change(options, project, kind)
     except EngineError as error:

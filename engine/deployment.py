@@ -178,7 +178,7 @@ class Deployment:
         old: StoredResource | None,
     ) -> StoredResource:
         if old is None or planned.op is Op.CREATE:
-            step = Step(new.urn, Op.CREATE, new.parent)
+            step = Step(new.urn, Op.CREATE, new.parent, new=new)
             return await self._create(step, manager, new, old)
         if planned.op is Op.SAME:
             outputs = mark_secret_like(old.outputs, _secret(new, manager, old.outputs))
@@ -222,7 +222,7 @@ class Deployment:
         self, planned: Plan, manager: Provider, new: StoredResource, old: StoredResource
     ) -> StoredResource:
         changes = planning.changes(old.inputs, new.inputs, planned, shown)
-        step = Step(new.urn, Op.UPDATE, new.parent, changes)
+        step = Step(new.urn, Op.UPDATE, new.parent, changes, old=old, new=new)
         inputs = plain_properties(new.inputs)
         new = replace(new, id=old.id)
         before = replace(as_providers_see(old), urn=new.urn, type=new.type)
@@ -247,12 +247,16 @@ class Deployment:
         new: StoredResource,
         old: StoredResource,
     ) -> StoredResource:
-        planning.refuse_replacing_protected(old, goal.protect)
         # Names that were made up for the old one are not for the new one.
         new = replace(new, inputs=await self._checked(manager, new.urn, goal, None))
-        self._removal.replaced |= {new.urn, old.urn}
         changes = planning.changes(old.inputs, new.inputs, planned, shown)
-        step = Step(new.urn, Op.REPLACE, new.parent, changes)
+        step = Step(new.urn, Op.REPLACE, new.parent, changes, old=old, new=new)
+        try:
+            planning.refuse_replacing_protected(old, goal.protect)
+        except EngineError as error:
+            self._work.report(step, error)
+            raise Stopped from error
+        self._removal.replaced |= {new.urn, old.urn}
         if planned.delete_first and not old.pending_replacement:
             old = await self._removal.make_way(old)
         condemn = not old.pending_replacement

@@ -18,8 +18,9 @@ from typing import Any, Final, Protocol, TextIO
 from engine.events import Display, Severity, Step
 from engine.planning import Change, Op
 from engine.show import redacted, shown
+from engine.state import StoredResource, to_json
 from engine.urns import name_of, resource_type_of, short
-from engine.values import Properties
+from engine.values import UNKNOWN_STRING, Properties
 
 _SYMBOLS: Final = {
     Op.SAME: " ",
@@ -315,6 +316,47 @@ class Json:
         print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
+class PreviewJson(Json):
+    """The document of `pulumi preview --json`, so that one reader does for either engine.
+
+    As there, what stays as it is is only counted, and nothing is said of the stack's outputs.
+    """
+
+    def _add(self, step: Step, **more: Any) -> None:
+        if step.op is Op.SAME or not step.counts:
+            return
+        states = {"oldState": step.old, "newState": step.new}
+        self._steps.append(
+            {
+                "op": step.op.value,
+                "urn": step.urn,
+                **{key: _state(found) for key, found in states.items() if found is not None},
+                "diffReasons": [change.path for change in step.changes],
+                "replaceReasons": [change.path for change in step.changes if change.replaces],
+                "detailedDiff": None,
+            }
+        )
+
+    def failed(self, step: Step, reason: str) -> None:
+        """Keep what would have been done, and what is wrong with it."""
+        super().failed(step, reason)
+        self._diagnostics.append({"severity": "error", "message": reason, "urn": step.urn})
+
+    def finish(self, result: Result) -> None:
+        """Write the document."""
+        document = {
+            "steps": self._steps,
+            "diagnostics": self._diagnostics,
+            "duration": round(result.seconds * 1e9),
+            "changeSummary": {op.value: count for op, count in sorted(result.counts.items())},
+        }
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _state(resource: StoredResource) -> dict[str, Any]:
+    return to_json(resource, lambda value: redacted(value, UNKNOWN_STRING))
+
+
 @dataclass
 class _Row:
     step: Step
@@ -527,8 +569,8 @@ class Live:
         return "dim" if row.step.op is Op.SAME else _COLOURS[row.step.op]
 
 
-def choose(as_json: bool) -> Report:
+def choose(as_json: bool, *, preview: bool = False) -> Report:
     """The display for where standard output goes."""
     if as_json:
-        return Json()
+        return PreviewJson() if preview else Json()
     return Live() if sys.stdout.isatty() else Plain()

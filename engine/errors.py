@@ -15,6 +15,17 @@ class WrongPassphrase(EngineError):  # noqa: N818 - named for what happened
     """The passphrase does not open the stack's secrets."""
 
 
+class Absent(EngineError):  # noqa: N818
+    """What a provider is to manage cannot be found, and may be yet to be made.
+
+    ``key`` is the provider's config key that says where it is.
+    """
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.key = key
+
+
 class CheckError(EngineError):
     """An input that the provider does not accept.
 

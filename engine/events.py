@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from engine.planning import Change, Op
+from engine.state import StoredResource
 
 
 class Severity(StrEnum):
@@ -30,6 +31,10 @@ class Step:
     """What is done, where the operation's own name does not say it: "deleting original"."""
     counts: bool = True
     """Whether it is one of the changes; a part of another's is not."""
+    old: StoredResource | None = None
+    """What the state has, where that is touched."""
+    new: StoredResource | None = None
+    """What the program wants; its inputs are checked."""
 
 
 class Display(Protocol):

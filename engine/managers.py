@@ -6,7 +6,8 @@ import asyncio
 
 from engine import providers
 from engine.builtin import Builtin, ProviderResources, provider_config
-from engine.errors import EngineError
+from engine.errors import Absent, EngineError
+from engine.events import Severity
 from engine.planning import Goal
 from engine.providers import Provider
 from engine.state import StoredResource
@@ -19,7 +20,7 @@ from engine.urns import (
     short,
     split_reference,
 )
-from engine.values import Properties, plain_properties
+from engine.values import UNKNOWN, Properties, plain_properties
 from engine.work import Work
 
 
@@ -59,11 +60,20 @@ class Managers:
     async def _load(self, stored: StoredResource) -> Provider:
         package = provided_package(stored.type)
         config = plain_properties(provider_config(stored.inputs))
+        preview = self._work.options.preview
 
-        def load() -> Provider:
-            return providers.load(package, config, preview=self._work.options.preview)
+        def load(config: Properties) -> Provider:
+            return providers.load(package, config, preview=preview)
 
-        return await self._work.ask(load)
+        try:
+            return await self._work.ask(load, config)
+        except Absent as error:
+            if not preview:
+                raise
+            # As of one that this very run would make: nobody is there to be asked.
+            note = f"{error}; previewed by program and state alone"
+            self._work.display.message(Severity.WARNING, note, stored.urn)
+            return await self._work.ask(load, {**config, error.key: UNKNOWN})
 
     def default(self, goal: Goal) -> Goal:
         """The provider for a resource that names none: configured by the stack's config alone."""

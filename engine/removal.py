@@ -43,6 +43,9 @@ class Removal:
         except EngineError as error:
             self._work.failed = True
             self._work.display.message(Severity.ERROR, str(error))
+            if self._work.options.preview:  # what it would have been
+                for resource in reversed(condemned):
+                    self._work.done(self._step(resource), 0.0)
             return
         self._going |= {r.urn for r in condemned if not (r.retain_on_delete or r.delete)}
         before = planning.order_of_deletion(condemned)
@@ -72,8 +75,8 @@ class Removal:
         if old.delete and old.urn in self.replaced:
             return Step(old.urn, Op.REPLACE, old.parent, note="deleting original", counts=False)
         if old.retain_on_delete and not is_provider(old.type) and old.custom:
-            return Step(old.urn, Op.DELETE, old.parent, note="forgetting, retained")
-        return Step(old.urn, Op.DELETE, old.parent)
+            return Step(old.urn, Op.DELETE, old.parent, note="forgetting, retained", old=old)
+        return Step(old.urn, Op.DELETE, old.parent, old=old)
 
     async def _remove(self, step: Step, old: StoredResource) -> None:
         """Delete with the provider, where it is for the provider to delete."""

@@ -22,14 +22,14 @@ def shown(value: Value) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
-def redacted(value: Value) -> Any:
+def redacted(value: Value, unknown: str = UNKNOWN_SHOWN) -> Any:
     """A value as JSON has it, with words in place of what is secret or unknown."""
     if isinstance(value, Secret):
         return SECRET_SHOWN
     if isinstance(value, Unknown):
-        return UNKNOWN_SHOWN
+        return unknown
     if isinstance(value, dict):
-        return {key: redacted(item) for key, item in value.items()}
+        return {key: redacted(item, unknown) for key, item in value.items()}
     if isinstance(value, list):
-        return [redacted(item) for item in value]
+        return [redacted(item, unknown) for item in value]
     return value

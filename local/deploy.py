@@ -1,6 +1,7 @@
 """Runs the program with Pulumi's command or with the embedded engine.
 
 `python -m local.deploy up|preview|destroy|down [--stack dev] [--engine pulumi|embedded] [-- …]`
+`python -m local.deploy preview --json|--markdown`: for programs, or as a comment on a pull request
 
 The command is taken where it is on PATH, the embedded engine where it is not. A stack that `make
 up` made keeps its state and its passphrase below `.local/`; for any other stack both are what the
@@ -112,6 +113,30 @@ def _settings(stack: str, root: Path) -> Settings | None:
         return None  # the program will say what is wrong with them
 
 
+def run(
+    commands: Sequence[Sequence[str]],
+    root: Path,
+    env: Mapping[str, str],
+    reader: Sequence[str] = (),
+) -> int:
+    """Runs them until one fails: its exit code. Standard output is the last one's alone.
+
+    A reader is given that, and what it prints takes its place.
+    """
+    for command in commands[:-1]:
+        status = wait(subprocess.Popen(command, cwd=root, env=env, stdout=sys.stderr))
+        if status:
+            return status
+    if not reader:
+        return wait(subprocess.Popen(commands[-1], cwd=root, env=env))
+    writing = subprocess.Popen(commands[-1], cwd=root, env=env, stdout=subprocess.PIPE)
+    reading = subprocess.Popen(reader, cwd=root, env=env, stdin=writing.stdout)
+    if writing.stdout:
+        writing.stdout.close()  # the reader has it now
+    read = wait(reading)
+    return wait(writing) or read
+
+
 def wait(process: subprocess.Popen[bytes]) -> int:
     """Exit code of a process that answers Ctrl-C itself, and ends in order."""
     while True:
@@ -127,8 +152,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("verb", choices=["up", "preview", "destroy", "down"])
     parser.add_argument("--stack", default="dev")
     parser.add_argument("--engine", choices=["pulumi", "embedded"])
+    told = parser.add_mutually_exclusive_group()
+    told.add_argument("--json", action="store_true", help="of a preview, for programs")
+    told.add_argument("--markdown", action="store_true", help="the same as a comment")
     own, extra = split_at_dashes(arguments)
     options = parser.parse_args(own)
+    if options.json or options.markdown:
+        if options.verb != "preview":
+            parser.error("--json and --markdown are for preview")
+        extra = ["--json", *extra]
     if options.verb == "down":
         try:
             if goes_with_its_cluster(options.stack, ROOT):
@@ -148,12 +180,10 @@ def main(arguments: Sequence[str]) -> int:
     state = ROOT / ".local" / "state"
     state.mkdir(parents=True, exist_ok=True)
     inner = environment(options.stack, ROOT, os.environ)
+    asked = commands(options.verb, options.stack, engine, extra, sys.executable)
+    reader = [sys.executable, "-m", "plans", "show", "-", "--stack", options.stack]
     with committed_file_kept(options.stack, ROOT):
-        for command in commands(options.verb, options.stack, engine, extra, sys.executable):
-            status = wait(subprocess.Popen(command, cwd=ROOT, env=inner))
-            if status:
-                return status
-    return 0
+        return run(asked, ROOT, inner, reader if options.markdown else ())
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from engine.errors import EngineError
+from engine.errors import Absent, EngineError
 from engine.values import Properties, Unknown
 
 _CONNECT_SECONDS: Final = 5.0
@@ -113,7 +113,10 @@ class Cluster:
 
 
 def find_cluster(settings: Settings) -> Cluster:
-    """The cluster that the settings mean. Raises EngineError with the file and the remedy."""
+    """The cluster that the settings mean.
+
+    Raises EngineError with the file and the remedy; Absent where no kubeconfig tells of it.
+    """
     if settings.kubeconfig is None:
         found = _ambient()
         if found is None:
@@ -142,9 +145,10 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
     document = _parsed(text, "kubeconfig") if "\n" in text or "{" in text else None
     if isinstance(document, dict):
         return _with_absolute_paths(document, Path.cwd()), "the provider's kubeconfig"
-    raise EngineError(
+    raise Absent(
+        "kubeconfig",
         f"kubeconfig: {text.splitlines()[0]} does not exist (below {Path.cwd()}); expected a"
-        " kubeconfig file or its contents; `make up` writes the local cluster's"
+        " kubeconfig file or its contents; `make up` writes the local cluster's",
     )
 
 
@@ -153,8 +157,8 @@ def _ambient() -> tuple[dict[str, Any], str] | None:
     existing = [path for path in listed or [Path.home() / ".kube" / "config"] if path.is_file()]
     if not existing:
         if listed:
-            raise EngineError(
-                f"KUBECONFIG: {listed[0]} does not exist; set it to a kubeconfig file"
+            raise Absent(
+                "kubeconfig", f"KUBECONFIG: {listed[0]} does not exist; set it to a kubeconfig file"
             )
         return None
     merged: dict[str, Any] = {}
@@ -171,9 +175,10 @@ def _ambient() -> tuple[dict[str, Any], str] | None:
 def _in_pod(settings: Settings) -> Cluster:
     host = os.environ.get("KUBERNETES_SERVICE_HOST")
     if host is None:
-        raise EngineError(
+        raise Absent(
+            "kubeconfig",
             "kubernetes provider: no kubeconfig: set the provider's `kubeconfig` or KUBECONFIG;"
-            " `make up` writes the local cluster's"
+            " `make up` writes the local cluster's",
         )
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     mounted = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -225,7 +230,8 @@ def _entry(
         if isinstance(entry, dict) and entry.get("name") == name:
             return entry.get(field) or {}
     names = ", ".join(str(e.get("name")) for e in entries if isinstance(e, dict)) or "none"
-    raise EngineError(f"kubeconfig: {source}: no {field} named {name!r} (there is: {names})")
+    reason = f"kubeconfig: {source}: no {field} named {name!r} (there is: {names})"
+    raise Absent(field, reason) if field == "context" else EngineError(reason)
 
 
 def is_loopback(server: str) -> bool:

@@ -7,11 +7,12 @@ import json
 
 import pytest
 
-from engine.display import Json, Plain, Result, choose, summary
+from engine.display import Json, Plain, PreviewJson, Result, choose, summary
 from engine.events import Severity, Step
 from engine.planning import Change, Op
 from engine.show import redacted, shown
-from engine.values import UNKNOWN, Properties, Secret
+from engine.state import StoredResource
+from engine.values import UNKNOWN, UNKNOWN_STRING, Properties, Secret
 
 URN = "urn:pulumi:dev::web::x:y:Z::a"
 
@@ -131,6 +132,49 @@ def test_the_end_says_how_it_ended(end: Result, words: str) -> None:
     display, out, _ = plain()
     display.finish(end)
     assert out.getvalue().splitlines() == [words]
+
+
+def test_a_preview_as_json_has_the_commands_fields_and_no_secret(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    old = StoredResource(URN, "x:y:Z", True, inputs={"a": 1, "b": Secret("hush")}, protect=True)
+    new = StoredResource(URN, "x:y:Z", True, inputs={"a": UNKNOWN, "b": Secret("hush too")})
+    changes = (Change("a", "1", "[unknown]", replaces=True), Change("b", "[secret]", "[secret]"))
+    display = PreviewJson()
+    display.known(Step(URN, Op.REPLACE, changes=changes, old=old, new=new))
+    display.known(Step(URN, Op.SAME))
+    display.known(Step(URN, Op.REPLACE, note="deleting original", counts=False))
+    display.finish(result({Op.REPLACE: 1, Op.SAME: 2}, preview=True, outputs={"k": "hush"}))
+
+    said = capsys.readouterr().out
+    assert "hush" not in said
+    assert json.loads(said) == {
+        "steps": [
+            {
+                "op": "replace",
+                "urn": URN,
+                "oldState": {
+                    "urn": URN,
+                    "custom": True,
+                    "type": "x:y:Z",
+                    "inputs": {"a": 1, "b": "[secret]"},
+                    "protect": True,
+                },
+                "newState": {
+                    "urn": URN,
+                    "custom": True,
+                    "type": "x:y:Z",
+                    "inputs": {"a": UNKNOWN_STRING, "b": "[secret]"},
+                },
+                "diffReasons": ["a", "b"],
+                "replaceReasons": ["a"],
+                "detailedDiff": None,
+            }
+        ],
+        "diagnostics": [],
+        "duration": 1_250_000_000,
+        "changeSummary": {"replace": 1, "same": 2},
+    }
 
 
 def test_json_is_one_document_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,11 @@
 """Which engine runs, with what environment, and that it leaves the stack file alone."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from local.deploy import commands, committed_file_kept, environment, forget
+from local.deploy import commands, committed_file_kept, environment, forget, main, run
 
 STACK_FILE = """config:
   slurmstack:cluster_name: dev
@@ -93,3 +94,39 @@ def test_a_stack_is_forgotten_with_its_history_and_no_other_one(project: Path) -
 
     assert sorted(path.name for path in state.rglob("*") if "dev" in path.name) == []
     assert len([path for path in state.rglob("other*") if path.is_file()]) == 3
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_only_the_last_command_writes_to_standard_output(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = [python("print('Created stack')"), python("print('{}')")]
+
+    assert run(said, tmp_path, {}) == 0
+    assert capfd.readouterr() == ("{}\n", "Created stack\n")
+
+
+def test_what_fails_ends_it_and_nothing_is_read(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    reader = python("import sys; print('read', sys.stdin.read())")
+    fails, prints = python("raise SystemExit(4)"), python("print('plan')")
+
+    assert run([fails, prints], tmp_path, {}, reader) == 4
+    assert capfd.readouterr().out == ""
+    assert run([prints, prints], tmp_path, {}, reader) == 0
+    assert capfd.readouterr().out == "read plan\n\n"
+    assert run([python("print('half'); raise SystemExit(1)")], tmp_path, {}, reader) == 1
+    assert capfd.readouterr().out == "read half\n\n", "why it failed is in there"
+
+
+@pytest.mark.parametrize("arguments", [["up", "--json"], ["down", "--markdown"]])
+def test_only_a_preview_is_told_in_other_forms(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "--json and --markdown are for preview" in capsys.readouterr().err

@@ -1,0 +1,321 @@
+"""Writes a new stack's file, from answers on a terminal or from options.
+
+`python -m local.new_stack NAME [--set key=value …]`
+
+A key is what stands in the file below `slurmstack:`, with dots and, in lists, places from 0 on:
+`--set cluster.kind=existing --set nodesets.0.name=cpu`; a value is YAML. What is not given so is
+asked for where there is a terminal. What may be answered, and what the questions say, is the
+settings' own; a file is written only if they accept it, and none is ever overwritten.
+"""
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from components.conventions import PROJECT, USER_IDS
+from components.settings import (
+    STACK_SCHEMA,
+    Gpus,
+    Jail,
+    Login,
+    Nodeset,
+    Settings,
+    SettingsError,
+    User,
+    parse_ssh_key,
+    read_stack,
+)
+from components.settings.types import known_names
+from local.paths import ROOT
+
+HEAD = f"# yaml-language-server: $schema={STACK_SCHEMA.relative_to(ROOT)}\n"
+"""By this line, editors complete and check the file."""
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+Key = tuple[str, ...]
+Document = dict[str, Any]
+
+
+# --- Documents -----------------------------------------------------------------------------------
+
+
+def put(document: Document, key: Key, value: Any) -> None:
+    """Sets a value, and makes what it lies in. Raises `SettingsError` where that cannot be."""
+    here: Any = document
+    for step, deeper in zip(key, (*key[1:], None), strict=True):
+        inner = value if deeper is None else [] if deeper.isdecimal() else {}
+        if isinstance(here, list) and step.isdecimal() and int(step) <= len(here):
+            if int(step) == len(here):
+                here.append(inner)
+            elif deeper is None:
+                here[int(step)] = inner
+            here = here[int(step)]
+        elif isinstance(here, dict) and not step.isdecimal():
+            if deeper is None:
+                here[step] = inner
+            here = here.setdefault(step, inner)
+        else:
+            raise SettingsError(
+                f"{'.'.join(key)}: '{step}': expected the names of fields and, in lists, places"
+                " from 0 on, without a gap"
+            )
+
+
+def look_up(document: Document, key: Key) -> Any:
+    """What stands at a key; None where nothing does."""
+    here: Any = document
+    for step in key:
+        if isinstance(here, list) and step.isdecimal() and int(step) < len(here):
+            here = here[int(step)]
+        elif isinstance(here, dict):
+            here = here.get(step)
+        else:
+            return None
+    return here
+
+
+def parse_option(text: str) -> tuple[Key, Any]:
+    """Key and value of one `--set`. Raises `SettingsError`."""
+    key, separator, value = text.partition("=")
+    steps = tuple(key.strip().split("."))
+    if not separator or not all(steps):
+        raise SettingsError(f"--set {text}: expected key=value, as in cluster.kind=existing")
+    try:
+        return steps, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise SettingsError(f"--set {text}: expected YAML after '='; put it in quotes") from None
+
+
+# --- Questions -----------------------------------------------------------------------------------
+
+
+class Interview:
+    """Fills a document with answers; what stands in it already is not asked for."""
+
+    def __init__(
+        self, document: Document, reply: Callable[[str], str], say: Callable[[str], None]
+    ) -> None:
+        self.document = document
+        self._reply = reply
+        self._say = say
+
+    def ask(self, at: Key, model: type[BaseModel], name: str, default: Any = None) -> Any:
+        """The value of a field, asked for until it is one; None where it is left out."""
+        key, field = (*at, name), model.model_fields[name]
+        known = look_up(self.document, key)
+        if known is not None:
+            return known
+        self._say(f"\n{_help(field)}")
+        while True:
+            text = self._reply(f"{'.'.join(key)}{'' if default is None else f' [{default}]'}: ")
+            value = _understood(field, text.strip()) if text.strip() else default
+            problem = _problem(field, value)
+            if problem is None:
+                if value is not None:
+                    put(self.document, key, value)
+                return value
+            self._say(f"{text.strip() or 'nothing'}: {problem}")
+
+    def stack(self, name: str) -> None:
+        """Everything that a new stack is asked."""
+        self.ask((), Settings, "cluster_name", name)
+        kind = self._cluster()
+        if kind != "local":
+            self.ask((), Settings, "registry")
+            self.ask(("jail",), Jail, "size")
+            self.ask(("jail",), Jail, "storage_class")
+        self._nodesets()
+        self._machines(clusters()[kind])
+        service = self.ask(("login",), Login, "service", "NodePort" if kind == "local" else None)
+        if service == "NodePort":
+            self.ask(("login",), Login, "node_port", 32222 if kind == "local" else None)
+        if (service or Login().service) == "LoadBalancer":
+            self.ask(("login",), Login, "source_ranges")
+        first = ("users", "0")
+        if self.ask(first, User, "name", "researcher"):
+            self.ask(first, User, "uid", USER_IDS.start)
+            made = [f".local/{name}/id_ed25519.pub"] if kind == "local" else None
+            self.ask(first, User, "ssh_key_files", made)
+
+    def _cluster(self) -> str:
+        models = clusters()
+        kind = look_up(self.document, ("cluster", "kind"))
+        if kind is None:
+            self._say(f"\n{Settings.model_fields['cluster'].description} {_one_of(models)}")
+        while kind not in models:
+            kind = self._reply("cluster.kind: ").strip()
+            if kind not in models:
+                self._say(f"{kind or 'nothing'}: {known_names(kind, models)}")
+        put(self.document, ("cluster", "kind"), kind)
+        for name, known in models[kind].model_fields.items():
+            if name != "kind" and (known.is_required() or name == "context"):
+                self.ask(("cluster",), models[kind], name)
+        return str(kind)
+
+    def _nodesets(self) -> None:
+        for place in range(100):
+            at = ("nodesets", str(place))
+            if place and look_up(self.document, at) is None:
+                self._say("\nAnother nodeset?")
+                if self._reply("yes or no [no]: ").strip().lower() not in ("y", "yes"):
+                    return
+            for name, field in Nodeset.model_fields.items():
+                if field.is_required():
+                    self.ask(at, Nodeset, name)
+            if look_up(self.document, (*at, "gpus")) is None:
+                self._say(f"\n{_help(Gpus.model_fields['count'])} Nothing for none.")
+                if self._reply("any GPUs? yes or no [no]: ").strip().lower() in ("y", "yes"):
+                    for name in ("type", "count"):
+                        self.ask((*at, "gpus"), Gpus, name)
+
+    def _machines(self, cluster: type[BaseModel]) -> None:
+        """Of a cloud, what each nodeset's machines are."""
+        for name, field in cluster.model_fields.items():
+            for machines in _models_by_nodeset(field.annotation):
+                for nodeset in look_up(self.document, ("nodesets",)) or ():
+                    for part, known in machines.model_fields.items():
+                        if known.is_required():
+                            self.ask(("cluster", name, nodeset["name"]), machines, part)
+
+
+def _models_by_nodeset(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The model of the values, where a field of a cluster is a mapping to models."""
+    if get_origin(annotation) is dict:
+        _, value = get_args(annotation)
+        if isinstance(value, type) and issubclass(value, BaseModel):
+            yield value
+
+
+def clusters() -> dict[str, type[BaseModel]]:
+    """Models of clusters by their kind, as the settings have them."""
+    models = get_args(Settings.model_fields["cluster"].annotation)
+    return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
+
+
+def _help(field: FieldInfo) -> str:
+    """What the settings say of a field, with its choices."""
+    said = " ".join((field.description or "").split())
+    if get_origin(field.annotation) is not Literal:
+        return said
+    return f"{said} {_one_of(get_args(field.annotation))}".strip()
+
+
+def _one_of(choices: Iterable[str]) -> str:
+    return f"One of: {', '.join(choices)}."
+
+
+def _understood(field: FieldInfo, text: str) -> Any:
+    """An answer as YAML, as the text that it is, or as a list of such: what the field takes."""
+    readings: list[Any] = [*_yaml(text), text, *_yaml(f"[{text}]")]
+    # Of what it does not take, what is wrong is best said of this.
+    refused = readings[-1] if get_origin(field.annotation) is tuple else text
+    return next((value for value in readings if _problem(field, value) is None), refused)
+
+
+def _yaml(text: str) -> list[Any]:
+    """What a text says as YAML, if it is any."""
+    try:
+        return [yaml.safe_load(text)]
+    except yaml.YAMLError:
+        return []
+
+
+def _problem(field: FieldInfo, value: Any) -> str | None:
+    """Why the field does not take a value, None where it does."""
+    if value is None:
+        return "is required" if field.is_required() else None
+    kind: Any = field.annotation
+    if field.metadata:
+        kind = Annotated[(kind, *field.metadata)]
+    try:
+        TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        return str(error.errors(include_url=False)[0]["msg"])
+    return None
+
+
+# --- The file ------------------------------------------------------------------------------------
+
+
+def written(document: Document) -> str:
+    """The text of the stack file."""
+    config = {f"{PROJECT}:{key}": value for key, value in document.items()}
+    return HEAD + yaml.safe_dump({"config": config}, sort_keys=False, allow_unicode=True, width=100)
+
+
+def check(name: str, text: str, root: Path) -> None:
+    """Raises `SettingsError` where the settings, or a key file that they name, are not right.
+
+    The key of a local stack is made by `make up`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / f"Pulumi.{name}.yaml").write_text(text)
+        settings = read_stack(name, Path(folder))
+    for user in settings.users:
+        for file in user.ssh_key_files:
+            if file != f".local/{name}/id_ed25519.pub":
+                _check_key(f"{PROJECT}:users[{user.name}].ssh_key_files", root / file)
+
+
+def _check_key(key: str, path: Path) -> None:
+    try:
+        parse_ssh_key(path.read_text().strip())
+    except OSError as error:
+        raise SettingsError(
+            f"{key}: {path}: cannot be read: {error.strerror}; expected a file with a public key"
+        ) from None
+    except ValueError as error:
+        raise SettingsError(f"{key}: {path}: {error}") from None
+
+
+def main(arguments: Sequence[str], root: Path = ROOT) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="python -m local.new_stack", description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args(arguments)
+    path = root / f"Pulumi.{options.name}.yaml"
+    try:
+        if not _NAME.fullmatch(options.name):
+            raise SettingsError(
+                f"name '{options.name}': expected at most 63 lower-case letters, digits and inner"
+                " hyphens, as in lab"
+            )
+        if path.exists():
+            raise SettingsError(f"{path.name}: is there already; choose another name, or edit it")
+        document: Document = {}
+        for option in options.set:
+            put(document, *parse_option(option))
+        asked = sys.stdin.isatty()
+        if asked:
+            Interview(document, input, print).stack(options.name)
+        document.setdefault("cluster_name", options.name)
+        text = written(document)
+        try:
+            check(options.name, text, root)
+        except SettingsError:
+            if asked:  # answers are not to be given twice
+                print(f"\n{text}", file=sys.stderr)
+            raise
+        with path.open("x") as file:
+            file.write(text)
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (EOFError, KeyboardInterrupt):
+        print("\nnothing was written", file=sys.stderr)
+        return 1
+    print(f"wrote {path.name}; `make preview STACK={options.name}` shows what it would bring")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

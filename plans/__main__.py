@@ -1,0 +1,85 @@
+"""The command: what a preview's JSON means, for people and for pipelines.
+
+python -m plans show preview.json --stack gpu     the comment, on standard output
+python -m plans check preview.json                refuses what takes protected things or data away
+python -m plans post preview.json --stack gpu     writes the comment, or writes it anew
+python -m plans fetch plan.json --stack gpu       the plan that was saved for what is merged
+
+`preview.json` is what `pulumi preview --json` prints, `-` is standard input; --status is the exit
+code of the command that printed it.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from plans.forge import forge
+from plans.markdown import marker, render
+from plans.protection import refusals
+from plans.reading import PlanError, Preview, read
+
+REFUSED: Final = 3
+"""Exit code of `check` where protected things or data would go; 1 is any other failure."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m plans", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("show", "check", "post", "fetch"):
+        command = commands.add_parser(name)
+        command.add_argument("file", type=Path)
+        if name != "check":
+            command.add_argument("--stack", required=True)
+        if name != "fetch":
+            command.add_argument("--status", type=int, default=0)
+    return parser
+
+
+def _preview(file: Path, status: int) -> Preview:
+    if str(file) == "-":
+        return read(sys.stdin.read(), "standard input", status)
+    try:
+        return read(file.read_text(), str(file), status)
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"{file}: cannot be read: {error}") from None
+
+
+def check(preview: Preview) -> int:
+    """The exit code; why stands on standard error, a line each."""
+    refused = refusals(preview)
+    for line in refused:
+        print(f"refused: {line}", file=sys.stderr)
+    for line in preview.errors:
+        print(f"error: {line}", file=sys.stderr)
+    if refused:
+        return REFUSED
+    return 1 if preview.errors else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 done, 1 failed, 3 refused."""
+    options = _parser().parse_args(arguments)
+    try:
+        match options.command:
+            case "show":
+                print(render(_preview(options.file, options.status), options.stack))
+            case "check":
+                return check(_preview(options.file, options.status))
+            case "post":
+                body = render(_preview(options.file, options.status), options.stack)
+                print(forge(os.environ).comment(marker(options.stack), body))
+            case "fetch":
+                options.file.write_bytes(forge(os.environ).plan(options.stack))
+    except PlanError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""What a deploy would make more or less of that is paid for, from the resources' own inputs.
+
+Names of inputs are those of the Kubernetes API, and of the SDKs of Nebius (`Mk8sV1NodeGroup`,
+`ComputeV1Filesystem`) and AWS (`eks.NodeGroup`, `fsx.LustreFileSystem`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from kubernetes.utils.quantity import parse_quantity
+
+from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
+from plans.reading import Preview, Step
+
+Inputs = Mapping[str, Any]
+_GIB: Final = 1024**3
+
+
+@dataclass(frozen=True)
+class Cost:
+    """So much of something; `amount` is None where it is not known before the deploy."""
+
+    what: str
+    """As "Slurm nodes"."""
+    name: str
+    """Whose, as a nodeset's."""
+    amount: Decimal | None
+    unit: str = ""
+    each: str = ""
+    """What one of them has."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something of which there is more or less, or which is of another kind."""
+
+    what: str
+    name: str
+    before: Cost | None
+    after: Cost | None
+
+    @property
+    def more(self) -> Decimal | None:
+        """By how much, None where that is not known."""
+        sides = (self.before, self.after)
+        amounts = [Decimal(0) if side is None else side.amount for side in sides]
+        if amounts[0] is None or amounts[1] is None:
+            return None
+        return amounts[1] - amounts[0]
+
+
+def differences(preview: Preview) -> list[Difference]:
+    """What the steps change in it, in the order in which it is told."""
+    found: list[Difference] = []
+    for step in preview.steps:
+        before, after = ({(c.what, c.name): c for c in side} for side in _sides(step))
+        for key in dict.fromkeys((*before, *after)):
+            if before.get(key) != after.get(key):
+                found.append(Difference(*key, before.get(key), after.get(key)))
+    return sorted(found, key=lambda one: (_ORDER.index(one.what), one.name))
+
+
+def _sides(step: Step) -> tuple[list[Cost], list[Cost]]:
+    read = _READERS.get(step.type)
+    if read is None:
+        return [], []
+    return (
+        [] if step.old is None else list(read(step.name, step.old)),
+        [] if step.new is None else list(read(step.name, step.new)),
+    )
+
+
+_ORDER: Final = ("Machines", "Slurm nodes", "GPUs", "Login nodes", "Volumes")
+
+
+# --- Kubernetes ----------------------------------------------------------------------------------
+
+
+def _stateful_set(name: str, inputs: Inputs) -> Iterator[Cost]:
+    labels = at(inputs, "spec", "template", "metadata", "labels") or {}
+    replicas = _whole(at(inputs, "spec", "replicas"))
+    if labels.get(LABEL_COMPONENT) == LOGIN:
+        yield Cost("Login nodes", LOGIN, replicas)
+    nodeset = labels.get(LABEL_NODESET)
+    if nodeset:
+        limits = _limits(at(inputs, "spec", "template", "spec", "containers") or [])
+        yield Cost("Slurm nodes", nodeset, replicas, each=_each(limits))
+        gpus = {key: value for key, value in limits.items() if _is_gpu(key)}
+        if gpus:
+            of_one = sum(gpus.values(), Decimal(0))
+            total = None if replicas is None else replicas * of_one
+            yield Cost("GPUs", nodeset, total, each=", ".join(sorted(gpus)))
+    for template in at(inputs, "spec", "volumeClaimTemplates") or []:
+        claim = at(template, "metadata", "name") or ""
+        for one in _claim(f"{name}/{claim}", template):
+            total = None if replicas is None or one.amount is None else one.amount * replicas
+            yield Cost(one.what, one.name, total, one.unit)
+
+
+def _limits(containers: list[Inputs]) -> dict[str, Decimal]:
+    """What the containers of one pod may have together, by name of the resource."""
+    total: dict[str, Decimal] = {}
+    for container in containers:
+        for key, value in (at(container, "resources", "limits") or {}).items():
+            amount = _quantity(value)
+            if amount is not None:
+                total[key] = total.get(key, Decimal(0)) + amount
+    return total
+
+
+def _each(limits: Mapping[str, Decimal]) -> str:
+    told = []
+    if "cpu" in limits:
+        told.append(f"{number(limits['cpu'])} CPUs")
+    if "memory" in limits:
+        told.append(f"{number(limits['memory'] / _GIB)} GiB")
+    told += [f"{number(limits[key])} {key}" for key in sorted(limits) if _is_gpu(key)]
+    return ", ".join(told)
+
+
+def _is_gpu(resource: str) -> bool:
+    """Whether a device plugin hands out whole GPUs or slices of them by that name."""
+    name = resource.rpartition("/")[2]
+    return name == "gpu" or name.startswith("mig-")
+
+
+def _claim(name: str, inputs: Inputs) -> Iterator[Cost]:
+    size = _quantity(at(inputs, "spec", "resources", "requests", "storage"))
+    of = at(inputs, "spec", "storageClassName")
+    each = f"class {of}" if of else ""
+    yield Cost("Volumes", name, None if size is None else size / _GIB, "GiB", each)
+
+
+# --- Clouds --------------------------------------------------------------------------------------
+
+
+def _nebius_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
+    bounds = inputs.get("autoscaling")
+    count = bounds.get("maxNodeCount") if bounds else inputs.get("fixedNodeCount")
+    resources = at(inputs, "template", "resources") or {}
+    kind = " ".join(str(resources[key]) for key in ("platform", "preset") if key in resources)
+    least = bounds and bounds.get("minNodeCount")
+    yield Cost("Machines", name, _whole(count), each=_bounded(kind, least, count))
+
+
+def _aws_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
+    sizes = inputs.get("scalingConfig") or {}
+    least, most = sizes.get("minSize"), sizes.get("maxSize")
+    fixed = sizes.get("desiredSize") == least
+    kind = ", ".join(map(str, inputs.get("instanceTypes") or ()))
+    count = sizes.get("desiredSize") if fixed else most
+    yield Cost("Machines", name, _whole(count), each=_bounded(kind, None if fixed else least, most))
+
+
+def _bounded(kind: str, least: Any, most: Any) -> str:
+    return kind if least is None else f"{kind}, {least} to {most} of them"
+
+
+def _nebius_files(name: str, inputs: Inputs) -> Iterator[Cost]:
+    each = str(inputs.get("type", ""))
+    yield Cost("Volumes", name, _whole(inputs.get("sizeGibibytes")), "GiB", each)
+
+
+def _lustre(name: str, inputs: Inputs) -> Iterator[Cost]:
+    each = str(inputs.get("deploymentType", ""))
+    yield Cost("Volumes", name, _whole(inputs.get("storageCapacity")), "GiB", each)
+
+
+_READERS: Final[Mapping[str, Callable[[str, Inputs], Iterator[Cost]]]] = {
+    "kubernetes:apps/v1:StatefulSet": _stateful_set,
+    "kubernetes:core/v1:PersistentVolumeClaim": _claim,
+    "nebius:index/mk8sV1NodeGroup:Mk8sV1NodeGroup": _nebius_machines,
+    "nebius:index/computeV1Filesystem:ComputeV1Filesystem": _nebius_files,
+    "aws:eks/nodeGroup:NodeGroup": _aws_machines,
+    "aws:fsx/lustreFileSystem:LustreFileSystem": _lustre,
+}
+
+
+# --- Values --------------------------------------------------------------------------------------
+
+
+def at(value: Any, *keys: str) -> Any:
+    """What lies below some keys; None where one of them is missing, or not known yet."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def number(amount: Decimal) -> str:
+    """A number without zeros that say nothing."""
+    text = f"{amount:.2f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def _whole(value: Any) -> Decimal | None:
+    try:
+        return None if value is None else Decimal(str(value))
+    except ArithmeticError:
+        return None
+
+
+_parse: Callable[[Any], Decimal] = parse_quantity
+
+
+def _quantity(value: Any) -> Decimal | None:
+    """A quantity of Kubernetes in its own unit: CPUs, bytes, pieces."""
+    try:
+        return None if value is None else _parse(value)
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,192 @@
+"""Where pull requests are: GitHub, or GitLab. Each by its HTTP API, with what a job of it is told.
+
+GitHub: REST API of 2022-11-28 (issue comments, pull requests of a commit, artifacts).
+GitLab: REST API v4 (notes of merge requests, merge requests of a commit, jobs' artifacts).
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import httpx
+
+from plans.reading import PlanError
+
+PLAN: Final = "plan.json"
+"""What the saved plan is called in an artifact."""
+_SECONDS: Final = 30.0
+_PAGE: Final = 100
+_MOST_PAGES: Final = 50
+
+
+class Forge(Protocol):
+    """What is asked of either. All methods raise `PlanError`."""
+
+    def comment(self, marker: str, body: str) -> str:
+        """Write the comment that begins with the marker, or write it anew: where it is."""
+        ...
+
+    def plan(self, stack: str) -> bytes:
+        """The plan that was saved for what this job's commit has merged."""
+        ...
+
+
+def forge(environment: Mapping[str, str]) -> Forge:
+    """The one whose job this is. Raises `PlanError`."""
+    if environment.get("GITHUB_ACTIONS"):
+        return GitHub(environment)
+    if environment.get("GITLAB_CI"):
+        return GitLab(environment)
+    raise PlanError(
+        "neither GITHUB_ACTIONS nor GITLAB_CI is set: expected a job of one of them; on a laptop,"
+        " `make preview ARGS=--markdown` prints the comment"
+    )
+
+
+class _Api:
+    """JSON over HTTP, with errors of one line that hold no credential."""
+
+    def __init__(self, base: str, headers: Mapping[str, str]) -> None:
+        self._client = httpx.Client(
+            base_url=base, headers=dict(headers), timeout=_SECONDS, follow_redirects=True
+        )
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        try:
+            response = self._client.request(method, path, **more)
+        except httpx.HTTPError as error:
+            raise PlanError(f"{method} {path}: {type(error).__name__}: {error}") from None
+        if not response.is_success:
+            said = " ".join(response.text.split())[:200]
+            raise PlanError(
+                f"{method} {path}: {response.status_code}: {said}; does the job's token have the"
+                " rights that docs/ci.md names?"
+            )
+        return response
+
+    def json(self, method: str, path: str, **more: Any) -> Any:
+        return self.ask(method, path, **more).json()
+
+    def pages(self, path: str) -> Iterator[Mapping[str, Any]]:
+        """Every entry of a list."""
+        for page in range(1, _MOST_PAGES + 1):
+            entries = self.json("GET", path, params={"per_page": _PAGE, "page": page})
+            yield from entries
+            if len(entries) < _PAGE:
+                return
+
+
+class GitHub:
+    """A job of GitHub Actions."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._repository = f"/repos/{_needed(environment, 'GITHUB_REPOSITORY')}"
+        self._api = _Api(
+            environment.get("GITHUB_API_URL", "https://api.github.com"),
+            {
+                "Accept": "application/vnd.github+json",
+                "Authorization": f"Bearer {_needed(environment, 'GITHUB_TOKEN')}",
+                "X-GitHub-Api-Version": "2022-11-28",
+            },
+        )
+
+    def comment(self, marker: str, body: str) -> str:
+        """Write the comment of a job that a pull request started."""
+        issue = f"{self._repository}/issues/{self._pull_request()}/comments"
+        for entry in self._api.pages(issue):
+            # Anybody may write the marker; what people write is not ours to edit.
+            if entry["body"].startswith(marker) and entry["user"]["type"] == "Bot":
+                path = f"{self._repository}/issues/comments/{entry['id']}"
+                return str(self._api.json("PATCH", path, json={"body": body})["html_url"])
+        return str(self._api.json("POST", issue, json={"body": body})["html_url"])
+
+    def _pull_request(self) -> int:
+        event = json.loads(Path(_needed(self._environment, "GITHUB_EVENT_PATH")).read_text())
+        if "pull_request" not in event:
+            raise PlanError("GITHUB_EVENT_PATH: expected the event of a pull request")
+        return int(event["pull_request"]["number"])
+
+    def plan(self, stack: str) -> bytes:
+        """The plan of the pull request that the commit came by."""
+        commit = _needed(self._environment, "GITHUB_SHA")
+        found = self._api.json("GET", f"{self._repository}/commits/{commit}/pulls")
+        merged = [pull for pull in found if pull.get("merged_at")]
+        if not merged:
+            raise _no_plan(stack, commit)
+        head = merged[0]["head"]["sha"]
+        listed = self._api.json(
+            "GET", f"{self._repository}/actions/artifacts", params={"name": f"plan-{stack}-{head}"}
+        )
+        for artifact in listed["artifacts"]:
+            run = artifact["workflow_run"]
+            # A fork may give its artifacts any name.
+            ours = run["head_repository_id"] == run["repository_id"] and run["head_sha"] == head
+            if ours and not artifact["expired"]:
+                path = f"{self._repository}/actions/artifacts/{artifact['id']}/zip"
+                return _unzipped(self._api.ask("GET", path).content)
+        raise _no_plan(stack, commit)
+
+
+class GitLab:
+    """A job of GitLab CI; `GITLAB_TOKEN` is a project access token with the scope `api`."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._project = f"/projects/{_needed(environment, 'CI_PROJECT_ID')}"
+        self._api = _Api(
+            _needed(environment, "CI_API_V4_URL"),
+            {"PRIVATE-TOKEN": _needed(environment, "GITLAB_TOKEN")},
+        )
+
+    def comment(self, marker: str, body: str) -> str:
+        """Write the note of a job that a merge request started."""
+        merge_request = _needed(self._environment, "CI_MERGE_REQUEST_IID")
+        notes = f"{self._project}/merge_requests/{merge_request}/notes"
+        own = self._api.json("GET", "/user")["id"]
+        for entry in self._api.pages(notes):
+            if entry["body"].startswith(marker) and entry["author"]["id"] == own:
+                self._api.json("PUT", f"{notes}/{entry['id']}", json={"body": body})
+                return f"note {entry['id']} of !{merge_request}"
+        made = self._api.json("POST", notes, json={"body": body})
+        return f"note {made['id']} of !{merge_request}"
+
+    def plan(self, stack: str) -> bytes:
+        """The plan of the merge request that the commit came by."""
+        commit = _needed(self._environment, "CI_COMMIT_SHA")
+        path = f"{self._project}/repository/commits/{commit}/merge_requests"
+        merged = [one for one in self._api.json("GET", path) if one["state"] == "merged"]
+        if not merged:
+            raise _no_plan(stack, commit)
+        whole = self._api.json("GET", f"{self._project}/merge_requests/{merged[0]['iid']}")
+        pipeline = whole["head_pipeline"]["id"]
+        for job in self._api.pages(f"{self._project}/pipelines/{pipeline}/jobs"):
+            if job["name"] == f"preview: [{stack}]" and job["status"] == "success":
+                path = f"{self._project}/jobs/{job['id']}/artifacts/{PLAN}"
+                return self._api.ask("GET", path).content
+        raise _no_plan(stack, commit)
+
+
+def _needed(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        raise PlanError(f"{name}: is not set; docs/ci.md says what a job needs")
+    return value
+
+
+def _no_plan(stack: str, commit: str) -> PlanError:
+    return PlanError(
+        f"stack {stack}: no plan was saved for what commit {commit[:12]} has merged; changes are"
+        " deployed by way of a pull request whose preview has succeeded and not expired"
+    )
+
+
+def _unzipped(content: bytes) -> bytes:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.read(PLAN)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise PlanError(f"the artifact holds no {PLAN}: {error}") from None

@@ -1,0 +1,195 @@
+"""A preview as a comment on a pull request."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Final
+
+from engine.planning import Change, Op
+from plans.costs import Cost, Difference, differences, number
+from plans.protection import refusals
+from plans.reading import Preview, Step, rolls_pods
+
+LIMIT: Final = 65_536
+"""Most that GitHub takes as a comment, in characters; here counted as bytes, which are no fewer."""
+_MOST_CHANGES: Final = 12
+"""Properties of one resource that are told."""
+_TOLD: Final = (Op.REPLACE, Op.DELETE, Op.UPDATE, Op.CREATE)
+"""In this order: what hurts comes first, and is not cut."""
+_DONE: Final = {
+    Op.REPLACE: "replaced",
+    Op.DELETE: "deleted",
+    Op.UPDATE: "updated",
+    Op.CREATE: "created",
+}
+
+
+def marker(stack: str) -> str:
+    """First line of the comment, which nobody sees: by it a later push finds the comment again."""
+    return f"<!-- slurmstack preview of {stack} -->"
+
+
+def render(preview: Preview, stack: str, limit: int = LIMIT) -> str:
+    """The comment, of at most `limit` bytes; what is cut is said to be, with the way to all of it.
+
+    Names are of the program, values of its inputs: in it no secret stands in the clear.
+    """
+    head = "\n".join(_head(preview, stack))
+    lines = _cut([*_details(preview)], limit - _bytes(head), stack)
+    return "\n".join([head, *lines])
+
+
+def _head(preview: Preview, stack: str) -> Iterator[str]:
+    yield marker(stack)
+    yield f"### Preview of {code(stack)}"
+    yield ""
+    yield _summary(preview)
+    yield from _alarm("Refused", refusals(preview))
+    yield from _alarm("Failed", preview.errors)
+    yield from _costs(differences(preview))
+    yield from _kinds(preview.steps)
+
+
+def _summary(preview: Preview) -> str:
+    counts = Counter(step.op for step in preview.steps)
+    told = [
+        f"**{counts[op]} {_DONE[op]}**" if op is Op.REPLACE else f"{counts[op]} {_DONE[op]}"
+        for op in _TOLD
+        if counts[op]
+    ]
+    nothing = "The preview came to no end" if preview.errors else "Nothing changes"
+    changed = ", ".join(told) if told else nothing
+    return f"{changed}; {preview.unchanged} unchanged."
+
+
+_MOST_ALARMS: Final = 10
+_ALARM_WIDTH: Final = 400
+
+
+def _alarm(word: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield ""
+    for line in lines[:_MOST_ALARMS]:
+        text = line if len(line) <= _ALARM_WIDTH else f"{line[: _ALARM_WIDTH - 1]}…"
+        yield f"> **{word}**: {code(text)}"
+        yield ">"
+    if len(lines) > _MOST_ALARMS:
+        yield f"> … and {len(lines) - _MOST_ALARMS} more"
+
+
+# --- Costs ---------------------------------------------------------------------------------------
+
+
+_MOST_COSTS: Final = 100
+
+
+def _costs(found: Sequence[Difference]) -> Iterator[str]:
+    if not found:
+        return
+    yield from (
+        "",
+        "#### What it costs",
+        "",
+        "| what | of | now | then | |",
+        "|---|---|--:|--:|---|",
+    )
+    for one in found[:_MOST_COSTS]:
+        yield _cost_row(one)
+    if len(found) > _MOST_COSTS:
+        yield f"| … | {len(found) - _MOST_COSTS} more | | | |"
+
+
+def _cost_row(one: Difference) -> str:
+    more, sides = one.more, [side for side in (one.before, one.after) if side]
+    sign = f"**{'+' if more > 0 else '−'}{_amount(abs(more), sides[-1].unit)}**" if more else ""
+    each = " → ".join(code(text) for text in dict.fromkeys(side.each for side in sides) if text)
+    cells = (one.what, code(one.name), _side(one.before), _side(one.after), f"{sign} {each}")
+    plain = (cell.strip().replace("|", r"\|") for cell in cells)
+    return f"| {' | '.join(plain)} |"
+
+
+def _side(cost: Cost | None) -> str:
+    if cost is None:
+        return "–"
+    return "not known yet" if cost.amount is None else _amount(cost.amount, cost.unit)
+
+
+def _amount(amount: Decimal, unit: str) -> str:
+    return f"{number(amount)} {unit}".strip()
+
+
+# --- Resources -----------------------------------------------------------------------------------
+
+
+def _kinds(steps: Sequence[Step]) -> Iterator[str]:
+    if not steps:
+        return
+    yield from ("", "#### What changes", "")
+    yield f"| kind | {' | '.join(_DONE[op] for op in _TOLD)} |"
+    yield f"|---|{'--:|' * len(_TOLD)}"
+    counts = Counter((step.kind, step.op) for step in steps)
+    for kind in sorted({step.kind for step in steps}):
+        cells = [str(counts[kind, op]) if counts[kind, op] else "" for op in _TOLD]
+        if cells[0]:
+            cells[0] = f"**{cells[0]}**"
+        yield f"| {kind} | {' | '.join(cells)} |"
+
+
+def _details(preview: Preview) -> Iterator[str]:
+    """One text for each resource; it is cut between them, not within."""
+    for op in _TOLD:
+        for step in sorted(
+            (s for s in preview.steps if s.op is op), key=lambda s: (s.kind, s.name)
+        ):
+            yield "\n".join(_resource(step))
+
+
+def _resource(step: Step) -> Iterator[str]:
+    said = f"{step.kind} {code(step.name)} {_DONE[step.op]}"
+    said = f"**{said}**" if step.op is Op.REPLACE else said
+    yield f"- {said}{', its pods are replaced' if rolls_pods(step) else ''}"
+    for change in step.changes[:_MOST_CHANGES]:
+        yield f"  - {_change(change)}"
+    if len(step.changes) > _MOST_CHANGES:
+        yield f"  - … {len(step.changes) - _MOST_CHANGES} more"
+
+
+def _change(change: Change) -> str:
+    why = " (replaces it)" if change.replaces else ""
+    if change.old == change.new:  # of a secret, or of what only the cluster has
+        return f"{code(change.path)}{why}"
+    if change.old is None:
+        return f"{code(change.path)}: + {code(str(change.new))}{why}"
+    if change.new is None:
+        return f"{code(change.path)}: − {code(change.old)}{why}"
+    return f"{code(change.path)}: {code(change.old)} → {code(change.new)}{why}"
+
+
+def _cut(lines: Sequence[str], room: int, stack: str) -> list[str]:
+    """As many as there is room for, in bytes, with a line in place of the others."""
+    if sum(map(_bytes, lines)) + 2 <= room:
+        return ["", *lines] if lines else []
+    kept: list[str] = [""]
+    for index, line in enumerate(lines):
+        rest = (
+            f"\n… and {len(lines) - index} more resources, for which there is no room here:"
+            f" `make preview STACK={stack} ARGS=--markdown` shows all"
+        )
+        if sum(map(_bytes, (*kept, line))) + 2 * len(rest) > room:
+            return [*kept, rest]
+        kept.append(line)
+    return kept
+
+
+def _bytes(line: str) -> int:
+    """With the line break after it."""
+    return len(line.encode()) + 1
+
+
+def code(text: str) -> str:
+    """Text as it is: neither Markdown nor HTML nor somebody's name in it counts."""
+    plain = " ".join(text.encode(errors="replace").decode().split())
+    fence = "`" * (max((len(run) for run in re.findall("`+", plain)), default=0) + 1)
+    pad = " " if plain.startswith("`") or plain.endswith("`") or not plain else ""
+    return f"{fence}{pad}{plain}{pad}{fence}"

@@ -1,0 +1,56 @@
+"""What no plan may do without a person: take something away that is protected or holds data."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
+from engine.planning import Op
+from plans.costs import at
+from plans.reading import Preview, Step
+
+_HOLDS_DATA: Final = {
+    "kubernetes:core/v1:Namespace": "takes all volumes in it along",
+    "kubernetes:core/v1:PersistentVolume": "leads to data",
+    "kubernetes:core/v1:PersistentVolumeClaim": "holds data",
+    "nebius:index/computeV1Filesystem:ComputeV1Filesystem": "holds data",
+    "aws:efs/fileSystem:FileSystem": "holds data",
+    "aws:fsx/lustreFileSystem:LustreFileSystem": "holds data",
+}
+_REMEDY: Final = "take the edit back, or deploy it by hand with `make up` after a backup"
+_VERBS: Final = {Op.REPLACE: "would be replaced", Op.DELETE: "would be deleted"}
+
+
+def refusals(preview: Preview) -> list[str]:
+    """One line for each step that is refused."""
+    return list(_refusals(preview))
+
+
+def _refusals(preview: Preview) -> Iterator[str]:
+    for step in preview.steps:
+        reason = _reason(step)
+        if reason:
+            yield f"{step.type} {step.name}: {_VERBS[step.op]} and {reason}; {_REMEDY}"
+
+
+def _reason(step: Step) -> str | None:
+    if step.op not in _VERBS:
+        return None
+    if step.protected:
+        return "is protected"
+    if step.op is Op.DELETE and step.retained:
+        return None
+    if step.type == "kubernetes:apps/v1:StatefulSet" and _has_data(step.old or {}):
+        return "has data of its own"
+    return _HOLDS_DATA.get(step.type)
+
+
+def _has_data(stateful_set: Mapping[str, Any]) -> bool:
+    """Whether its pods keep data; workers and login nodes only mount what outlives them."""
+    spec = at(stateful_set, "spec") or {}
+    if spec.get("volumeClaimTemplates"):
+        return True
+    labels = at(spec, "template", "metadata", "labels") or {}
+    if LABEL_NODESET in labels or labels.get(LABEL_COMPONENT) == LOGIN:
+        return False
+    volumes = at(spec, "template", "spec", "volumes") or []
+    return any(at(volume, "persistentVolumeClaim") for volume in volumes)

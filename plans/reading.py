@@ -1,0 +1,160 @@
+"""Reads what `pulumi preview --json` prints, or the embedded engine in its place."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from engine.paths import parse_path
+from engine.planning import Change, Op, Plan, changes
+from engine.show import SECRET_SHOWN
+from engine.urns import is_provider, name_of, resource_type_of, short
+from engine.values import UNKNOWN_STRING, changed_paths, format_path
+
+_OPS: Final = {op.value: op for op in (Op.CREATE, Op.UPDATE, Op.REPLACE, Op.DELETE)}
+# Nothing is done, or it is a part of a step "replace" that stands there as well.
+_PASSED_OVER: Final = frozenset(
+    {"create-replacement", "delete-replaced", "read", "read-replacement", "refresh", "same"}
+)
+_WIDTH: Final = 60
+_KUBERNETES: Final = "kubernetes:"
+
+
+class PlanError(Exception):
+    """A preview that cannot be read or told; the text is one line for people."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done about one resource. Inputs hold no secret: Pulumi writes a word in its place."""
+
+    op: Op
+    urn: str
+    old: Mapping[str, Any] | None = None
+    """Inputs now; None where it is not there yet."""
+    new: Mapping[str, Any] | None = None
+    """Inputs then; None where it is no more."""
+    protected: bool = False
+    retained: bool = False
+    """Whether only the state forgets it, where it is deleted."""
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def type(self) -> str:
+        """Its type token, `kubernetes:apps/v1:StatefulSet`."""
+        return resource_type_of(self.urn)
+
+    @property
+    def kind(self) -> str:
+        """The last part of that, `StatefulSet`."""
+        return self.type.rpartition(":")[2]
+
+    @property
+    def name(self) -> str:
+        """The name that the program gives it."""
+        return name_of(self.urn)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Steps over real resources, not over components; `unchanged` counts what stays as it is."""
+
+    steps: tuple[Step, ...]
+    unchanged: int = 0
+    errors: tuple[str, ...] = field(default=())
+    """Why it came to no good end, a line each."""
+
+
+def read(text: str, source: str, status: int = 0) -> Preview:
+    """The preview in a JSON document of a command that ended with an exit status.
+
+    Where a policy refuses a plan, or cannot be asked, the status may be all that tells. Raises
+    `PlanError`, which names the source.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        said = "is empty" if not text.strip() else f"is no JSON: {error}"
+        raise PlanError(f"{source}: {said}; expected what `pulumi preview --json` prints") from None
+    if not isinstance(document, dict) or not isinstance(document.get("steps", []), list):
+        raise PlanError(f"{source}: expected an object with `steps`, as of `pulumi preview --json`")
+    errors = list(_errors(document.get("diagnostics", [])))
+    # Of a run that got nowhere the summary is missing, and sometimes the reason as well.
+    if not errors and (status or "changeSummary" not in document):
+        errors.append(
+            f"the preview failed (exit code {status}), or a policy refused it; the job's log says"
+            " why"
+        )
+    return Preview(
+        tuple(_steps(document.get("steps", []), source)),
+        document.get("changeSummary", {}).get("same", 0),
+        tuple(errors),
+    )
+
+
+def _steps(entries: list[Mapping[str, Any]], source: str) -> Iterator[Step]:
+    for index, entry in enumerate(entries):
+        op, urn = entry.get("op"), entry.get("urn")
+        if op in _PASSED_OVER:
+            continue
+        if op not in _OPS or not isinstance(urn, str):
+            raise PlanError(
+                f"{source}: steps[{index}].op: {op!r}: expected one of {', '.join(_OPS)}; this"
+                " version of the command is not known here"
+            )
+        old, new = entry.get("oldState"), entry.get("newState")
+        state = old or new
+        if state is None:
+            raise PlanError(f"{source}: steps[{index}]: expected oldState or newState")
+        if state.get("custom") and not is_provider(resource_type_of(urn)):
+            yield _step(_OPS[op], urn, entry, old, new)
+
+
+def _step(
+    op: Op,
+    urn: str,
+    entry: Mapping[str, Any],
+    old: Mapping[str, Any] | None,
+    new: Mapping[str, Any] | None,
+) -> Step:
+    before = old.get("inputs", {}) if old else None
+    after = new.get("inputs", {}) if new and op is not Op.DELETE else None
+    told: tuple[Change, ...] = ()
+    if before is not None and after is not None:
+        reasons = (*(entry.get("diffReasons") or ()), *(entry.get("detailedDiff") or {}))
+        differences = map(format_path, changed_paths(before, after))
+        replaces = tuple(entry.get("replaceReasons") or ())
+        planned = Plan(op, tuple(dict.fromkeys((*differences, *reasons))), replaces)
+        told = changes(before, after, planned, _shown)
+    return Step(
+        op,
+        urn,
+        before,
+        after,
+        protected=bool(old and old.get("protect")),
+        retained=bool(old and old.get("retainOnDelete")),
+        changes=told,
+    )
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON, cut where it is long; words for what is secret or not known yet."""
+    if value == SECRET_SHOWN:
+        return SECRET_SHOWN
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    text = text.replace(f'"{UNKNOWN_STRING}"', "[not known yet]")
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+
+
+def _errors(diagnostics: list[Mapping[str, Any]]) -> Iterator[str]:
+    for entry in diagnostics:
+        if entry.get("severity") == "error":
+            text = " ".join(str(entry.get("message", "")).split()).removeprefix("error: ")
+            yield f"{short(entry['urn'])}: {text}" if entry.get("urn") else text
+
+
+def rolls_pods(step: Step) -> bool:
+    """Whether the pods of a workload that stays are replaced."""
+    return step.op is Op.UPDATE and any(
+        parse_path(change.path)[:2] == ("spec", "template") for change in step.changes
+    )

@@ -1,0 +1,268 @@
+"""A new stack's file: what is asked, what is written, and what is refused."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from components.settings import (
+    ExistingCluster,
+    LocalCluster,
+    Login,
+    SettingsError,
+    read_stack,
+)
+from local import new_stack
+from local.new_stack import HEAD, Document, Interview, clusters, look_up, main, parse_option, put
+from tests.unit.components.stack import KEY
+
+OPTIONS = (
+    "cluster.kind=existing",
+    "cluster.context=lab",
+    "registry=registry.example.org/hpc",
+    "nodesets.0.name=cpu",
+    "nodesets.0.replicas=4",
+    "nodesets.0.cpus=8",
+    "nodesets.0.memory=16GiB",
+    "users.0={name: ada, uid: 2000, ssh_key_files: [ada.pub]}",
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "ada.pub").write_text(KEY)
+    return tmp_path
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+
+
+def options(*more: str) -> list[str]:
+    return [word for option in (*OPTIONS, *more) for word in ("--set", option)]
+
+
+def answering(*answers: str) -> Callable[[str], str]:
+    """Who answers in turn; one answer too few, and the test fails."""
+    left: Iterator[str] = iter(answers)
+    return lambda _question: next(left)
+
+
+# --- From options --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("silent")
+def test_options_alone_make_a_stack_that_the_settings_accept(project: Path) -> None:
+    assert main(["lab", *options()], project) == 0
+
+    text = (project / "Pulumi.lab.yaml").read_text()
+    assert text.startswith(HEAD)
+    assert set(yaml.safe_load(text)) == {"config"}
+    settings = read_stack("lab", project)
+    assert settings.cluster_name == "lab"
+    assert isinstance(settings.cluster, ExistingCluster)
+    assert settings.cluster.context == "lab"
+    (nodeset,) = settings.nodesets
+    assert (nodeset.name, nodeset.replicas, nodeset.cpus, nodeset.memory) == ("cpu", 4, 8, 16384)
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_file_that_is_there_is_never_written_over(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "Pulumi.lab.yaml").write_text("mine")
+
+    assert main(["lab", *options()], project) == 1
+
+    assert (project / "Pulumi.lab.yaml").read_text() == "mine"
+    assert "Pulumi.lab.yaml: is there already" in capsys.readouterr().err
+
+
+REFUSED = [
+    (("nodesets.0.cpus=many",), "slurmstack:nodesets[0].cpus"),
+    (("cluster.kind=cloudy",), "slurmstack:cluster.kind"),
+    (("nodesets.7.name=far",), "places from 0 on"),
+    (("users.0.ssh_key_files=[none.pub]",), "cannot be read"),
+    (("no-value",), "expected key=value"),
+    (("registry=[",), "expected YAML"),
+    (("colour=red",), "slurmstack:colour: unknown key"),
+]
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize(("more", "said"), REFUSED, ids=[said for _, said in REFUSED])
+def test_what_the_settings_refuse_is_not_written(
+    project: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], said: str
+) -> None:
+    assert main(["lab", *options(*more)], project) == 1
+
+    assert not (project / "Pulumi.lab.yaml").exists()
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("name", ["Lab", "../lab", "lab.yaml", "lab-", ""])
+def test_a_name_that_is_no_stacks_is_refused(project: Path, name: str) -> None:
+    assert main([name], project) == 1
+    assert not list(project.glob("Pulumi*"))
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_private_key_is_refused_and_not_repeated(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "ada.pub").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nhush")
+
+    assert main(["lab", *options()], project) == 1
+
+    error = capsys.readouterr().err
+    assert "is a private key" in error
+    assert "hush" not in error
+
+
+# --- From answers --------------------------------------------------------------------------------
+
+
+def test_a_local_stack_is_a_matter_of_a_few_answers(tmp_path: Path) -> None:
+    document: Document = {}
+    said: list[str] = []
+    answers = ("", "local", "cpu", "2", "2", "1GiB", "", "no", "", "", "", "", "")
+
+    Interview(document, answering(*answers), said.append).stack("mine")
+    new_stack.check("mine", new_stack.written(document), tmp_path)
+
+    (tmp_path / "Pulumi.mine.yaml").write_text(new_stack.written(document))
+    settings = read_stack("mine", tmp_path)
+    assert isinstance(settings.cluster, LocalCluster)
+    assert settings.cluster_name == "mine"
+    assert settings.login.node_port == 32222
+    assert settings.users[0].ssh_key_files == (".local/mine/id_ed25519.pub",)
+
+
+def test_an_answer_that_the_settings_refuse_is_asked_for_again() -> None:
+    document: Document = {"cluster": {"kind": "local"}}
+    said: list[str] = []
+    answers = ("mine", "CPU!", "cpu", "-1", "two", "2", "", "2", "1GB", "1GiB")
+    interview = Interview(document, answering(*answers), said.append)
+
+    with pytest.raises(StopIteration):
+        interview.stack("mine")
+
+    assert document["nodesets"] == [{"name": "cpu", "replicas": 2, "cpus": 2, "memory": "1GiB"}]
+    wrong = ("CPU!", "-1", "two", "1GB")
+    assert tuple(line.split(":")[0] for line in said if line.startswith(wrong)) == wrong
+    assert "nothing: is required" in said
+
+
+def test_what_is_wrong_in_a_list_is_said_of_its_parts() -> None:
+    said: list[str] = []
+    interview = Interview({}, answering("10.0.0.0/8, home", "10.0.0.0/8"), said.append)
+
+    assert interview.ask(("login",), Login, "source_ranges") == ["10.0.0.0/8"]
+    (refusal,) = [line for line in said if line.startswith("10.0.0.0/8, home: ")]
+    assert "network" in refusal or "address" in refusal
+
+
+def test_gpus_and_several_nodesets_and_networks_are_asked_for() -> None:
+    document: Document = {"cluster": {"kind": "existing"}}
+    answers = (
+        *("lab", "", "registry.example.org", "2TiB", "shared"),
+        *("gpu", "2", "64", "512GiB", "yes", "h100", "8"),
+        *("yes", "cpu", "4", "32", "128GiB", "no", "no"),
+        *("LoadBalancer", "192.0.2.0/24, 198.51.100.0/24"),
+        *("ada", "2001", "ada.pub"),
+    )
+
+    Interview(document, answering(*answers), lambda _line: None).stack("lab")
+
+    assert document["nodesets"][0]["gpus"] == {"type": "h100", "count": 8}
+    assert [nodeset["name"] for nodeset in document["nodesets"]] == ["gpu", "cpu"]
+    assert document["jail"] == {"size": "2TiB", "storage_class": "shared"}
+    assert document["login"] == {
+        "service": "LoadBalancer",
+        "source_ranges": ["192.0.2.0/24", "198.51.100.0/24"],
+    }
+    assert document["users"] == [{"name": "ada", "uid": 2001, "ssh_key_files": ["ada.pub"]}]
+
+
+def test_every_kind_of_cluster_that_the_settings_have_may_be_chosen() -> None:
+    said: list[str] = []
+    interview = Interview({}, answering("mine", "nonsense"), said.append)
+
+    with pytest.raises(StopIteration):
+        interview.stack("mine")
+
+    assert {"existing", "local"} <= set(clusters())
+    assert any(all(kind in line for kind in clusters()) for line in said)
+
+
+class Machines(BaseModel):
+    platform: str
+    """Kind of machine."""
+    fabric: str | None = None
+
+
+class Cloud(BaseModel):
+    kind: Literal["cloud"]
+    project: str
+    machines: dict[str, Machines] = {}
+
+
+def test_of_a_cloud_the_machines_of_each_nodeset_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(new_stack, "clusters", lambda: {"cloud": Cloud})
+    document: Document = {"cluster_name": "lab", "nodesets": [{"name": "a"}, {"name": "b"}]}
+    interview = Interview(
+        document,
+        answering(
+            "cloud", "p-1", "", "", "", *("2", "4", "8GiB", "no") * 2, "no", "small", "large"
+        ),
+        lambda _line: None,
+    )
+
+    with pytest.raises(StopIteration):
+        interview.stack("lab")
+
+    assert document["cluster"] == {
+        "kind": "cloud",
+        "project": "p-1",
+        "machines": {"a": {"platform": "small"}, "b": {"platform": "large"}},
+    }
+
+
+def test_what_is_given_is_not_asked_for() -> None:
+    document: Document = {}
+    for option in (
+        *OPTIONS,
+        "cluster_name=lab",
+        "jail.size=1TiB",
+        "jail.storage_class=shared",
+        "login.service=NodePort",
+    ):
+        put(document, *parse_option(option))
+    before = yaml.safe_dump(document)
+
+    # Only whether there are GPUs, and another nodeset, and the port, nobody has said.
+    Interview(document, answering("no", "no", ""), lambda _line: None).stack("lab")
+
+    assert yaml.safe_dump(document) == before
+
+
+def test_a_key_leads_to_what_was_put_there() -> None:
+    document: Document = {}
+    put(document, ("a", "0", "b"), 1)
+    put(document, ("a", "1"), {"b": 2})
+    put(document, ("a", "0", "b"), 3)
+
+    assert document == {"a": [{"b": 3}, {"b": 2}]}
+    assert look_up(document, ("a", "1", "b")) == 2
+    assert look_up(document, ("a", "2", "b")) is None
+    with pytest.raises(SettingsError, match="without a gap"):
+        put(document, ("a", "5"), 1)

@@ -1,0 +1,62 @@
+"""Previews to start from: recorded ones, and ones made up step by step."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from plans.reading import Preview, read
+
+RECORDED = Path(__file__).parent / "recorded"
+STATEFUL_SET = "kubernetes:apps/v1:StatefulSet"
+CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
+
+
+def recorded(name: str) -> Preview:
+    return read((RECORDED / f"{name}.json").read_text(), name)
+
+
+def urn(type_: str, name: str) -> str:
+    return f"urn:pulumi:lab::slurmstack::{type_}::{name}"
+
+
+def step(
+    op: str,
+    type_: str,
+    name: str,
+    old: Mapping[str, Any] | None = None,
+    new: Mapping[str, Any] | None = None,
+    **of_old: Any,
+) -> dict[str, Any]:
+    """A step as the command writes it; `of_old` are fields of the old state, such as protect."""
+    states: dict[str, Any] = {}
+    if old is not None:
+        states["oldState"] = {"custom": True, "type": type_, "inputs": old, **of_old}
+    if new is not None:
+        states["newState"] = {"custom": True, "type": type_, "inputs": new}
+    return {"op": op, "urn": urn(type_, name), **states, "detailedDiff": None}
+
+
+def preview(*steps: Mapping[str, Any], errors: tuple[str, ...] = ()) -> Preview:
+    document = {
+        "steps": steps,
+        "diagnostics": [{"severity": "error", "message": text} for text in errors],
+        "changeSummary": {"same": 7},
+    }
+    return read(json.dumps(document), "made up")
+
+
+def stateful_set(
+    labels: Mapping[str, str],
+    replicas: Any = 1,
+    limits: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    container = {"name": "one", "resources": {"limits": dict(limits or {})}}
+    pod = {"containers": [container], "volumes": spec.pop("volumes", [])}
+    template = {"metadata": {"labels": dict(labels)}, "spec": pod}
+    return {"spec": {"replicas": replicas, "template": template, **spec}}
+
+
+def claim(size: str) -> dict[str, Any]:
+    return {"spec": {"resources": {"requests": {"storage": size}}}}

@@ -1,0 +1,97 @@
+"""The command: what it prints, where, and its exit codes."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from plans.__main__ import REFUSED, main
+from plans.markdown import marker
+from tests.unit.plans.documents import RECORDED
+
+
+def test_a_comment_is_shown_of_a_file_and_of_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RECORDED / "edited.json"
+    assert main(["show", str(file), "--stack", "dev"]) == 0
+    shown = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO(file.read_text()))
+    assert main(["show", "-", "--stack", "dev"]) == 0
+
+    assert shown.startswith(marker("dev"))
+    assert capsys.readouterr().out == shown
+
+
+def test_a_refusal_has_an_exit_code_and_lines_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["check", str(RECORDED / "protected.json")]) == REFUSED
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    refused = [line for line in said.err.splitlines() if line.startswith("refused: ")]
+    assert len(refused) == 2
+    assert all("is protected" in line for line in refused)
+
+
+def test_what_takes_nothing_away_is_not_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(RECORDED / "edited.json")]) == 0
+    assert main(["check", str(RECORDED / "same.json")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_preview_that_failed_is_no_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "preview.json"
+    file.write_text('{"steps": [], "diagnostics": [{"severity": "error", "message": "no way"}]}')
+
+    assert main(["check", str(file)]) == 1
+    assert capsys.readouterr().err == "error: no way\n"
+
+
+@pytest.mark.parametrize("document", ["{}", '{"diagnostics": [], "steps": []}'])
+def test_a_preview_that_got_nowhere_is_no_plan_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str
+) -> None:
+    file = tmp_path / "preview.json"
+    file.write_text(document)
+
+    assert main(["check", str(file)]) == 1
+    assert "the preview failed" in capsys.readouterr().err
+
+
+def test_what_only_the_exit_code_tells_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    same = str(RECORDED / "same.json")
+
+    assert main(["check", same, "--status", "2"]) == 1
+    assert capsys.readouterr().err == (
+        "error: the preview failed (exit code 2), or a policy refused it; the job's log says why\n"
+    )
+    assert main(["show", same, "--stack", "dev", "--status", "2"]) == 0
+    assert "**Failed**" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["check", "show", "post"])
+def test_a_file_that_is_no_preview_is_answered_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    stack = [] if verb == "check" else ["--stack", "dev"]
+    empty = tmp_path / "preview.json"
+    empty.write_text("")
+    for file in (empty, tmp_path / "none.json"):
+        assert main([verb, str(file), *stack]) == 1
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: {file}: ")
+        assert said.count("\n") == 1
+
+
+def test_outside_of_a_pipeline_there_is_nowhere_to_post(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GITHUB_ACTIONS", "GITLAB_CI"):
+        monkeypatch.delenv(name, raising=False)
+
+    assert main(["post", str(RECORDED / "same.json"), "--stack", "dev"]) == 1
+    assert "make preview ARGS=--markdown" in capsys.readouterr().err

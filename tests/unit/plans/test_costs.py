@@ -1,0 +1,189 @@
+"""What is paid for is counted from the resources' own inputs."""
+
+from typing import Any
+
+import pytest
+
+from components.conventions import LABEL_NODESET
+from engine.values import UNKNOWN_STRING
+from plans.costs import Difference, differences, number
+from plans.reading import Preview
+from tests.unit.components.graph import Graph, record
+from tests.unit.components.stack import VALID, config
+from tests.unit.plans.documents import CLAIM, STATEFUL_SET, claim, preview, stateful_set, step
+
+
+def amounts(seen: Preview) -> dict[tuple[str, str], tuple[str | None, str | None]]:
+    return {
+        (one.what, one.name): (_side(one, "before"), _side(one, "after"))
+        for one in differences(seen)
+    }
+
+
+def _side(one: Difference, side: str) -> str | None:
+    cost = getattr(one, side)
+    if cost is None:
+        return None
+    return "?" if cost.amount is None else f"{number(cost.amount)} {cost.unit}".strip()
+
+
+# --- Of this program -----------------------------------------------------------------------------
+
+
+NODESETS: list[dict[str, Any]] = [
+    {"name": "cpu", "replicas": 2, "cpus": 2, "memory": "2GiB"},
+    {
+        "name": "gpu",
+        "replicas": 2,
+        "cpus": 8,
+        "memory": "64GiB",
+        "gpus": {"type": "h100", "count": 8},
+    },
+]
+
+
+def between(before: Graph, after: Graph) -> Preview:
+    """The steps from one graph to another, as a preview has them."""
+    old, new = (
+        {one.urn: one for one in graph.resources if one.custom} for graph in (before, after)
+    )
+    steps = []
+    for urn in {**old, **new}:
+        sides = old.get(urn), new.get(urn)
+        op = "create" if sides[0] is None else "delete" if sides[1] is None else "update"
+        one = sides[1] or sides[0]
+        assert one is not None
+        inputs = [None if side is None else side.inputs for side in sides]
+        if inputs[0] != inputs[1]:
+            steps.append(step(op, one.type, one.name, *inputs))
+    return preview(*steps)
+
+
+def test_an_edit_of_the_settings_is_told_as_nodes_gpus_and_volumes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cpu, gpu = NODESETS
+    given = {**VALID, "cluster": {"kind": "existing"}, "login": {}, "nodesets": NODESETS}
+    edited = {
+        **given,
+        "nodesets": [{**cpu, "replicas": 5}, {**gpu, "replicas": 1}],
+        "login": {"replicas": 3},
+        "jail": {"size": "1TiB"},
+    }
+    before, after = (record(monkeypatch, config(base=values)) for values in (given, edited))
+
+    assert amounts(between(before, after)) == {
+        ("Slurm nodes", "cpu"): ("2", "5"),
+        ("Slurm nodes", "gpu"): ("2", "1"),
+        ("GPUs", "gpu"): ("16", "8"),
+        ("Login nodes", "login"): ("1", "3"),
+        ("Volumes", "jail-claim"): ("100 GiB", "1024 GiB"),
+    }
+    assert not differences(between(before, before))
+
+
+# --- Of inputs -----------------------------------------------------------------------------------
+
+
+def nodes(replicas: Any, **limits: str) -> dict[str, Any]:
+    return stateful_set({LABEL_NODESET: "gpu"}, replicas, limits)
+
+
+@pytest.mark.parametrize(
+    ("limits", "gpus"),
+    [
+        ({"nvidia.com/gpu": "8"}, "16"),
+        ({"amd.com/gpu": "8"}, "16"),
+        ({"nvidia.com/mig-1g.10gb": "7", "nvidia.com/mig-2g.20gb": "1"}, "16"),
+        ({"rdma/shared": "1", "cpu": "8"}, None),
+    ],
+)
+def test_gpus_of_any_vendor_and_their_slices_are_counted(
+    limits: dict[str, str], gpus: str | None
+) -> None:
+    seen = amounts(preview(step("create", STATEFUL_SET, "a", new=nodes(2, **limits))))
+
+    assert seen.get(("GPUs", "gpu"), (None, None)) == (None, gpus)
+
+
+def test_nodes_of_another_size_are_told_though_they_are_as_many() -> None:
+    small, large = nodes(2, cpu="2", memory="1Gi"), nodes(2, cpu="2", memory="2Gi")
+
+    (one,) = differences(preview(step("update", STATEFUL_SET, "a", small, large)))
+
+    assert one.more == 0
+    assert one.before is not None
+    assert one.after is not None
+    assert (one.before.each, one.after.each) == ("2 CPUs, 1 GiB", "2 CPUs, 2 GiB")
+
+
+def test_what_is_not_known_yet_is_told_as_such() -> None:
+    seen = preview(
+        step("update", STATEFUL_SET, "a", nodes(2), nodes(UNKNOWN_STRING)),
+        step("create", CLAIM, "b", new=claim(UNKNOWN_STRING)),
+    )
+
+    assert amounts(seen) == {("Slurm nodes", "gpu"): ("2", "?"), ("Volumes", "b"): (None, "?")}
+    assert all(one.more is None for one in differences(seen))
+
+
+def test_a_set_whose_pods_have_volumes_of_their_own_counts_them_all() -> None:
+    template = {"metadata": {"name": "data"}, **claim("10Gi")}
+    made = stateful_set({}, 3, volumeClaimTemplates=[template])
+
+    assert amounts(preview(step("create", STATEFUL_SET, "a", new=made))) == {
+        ("Volumes", "a/data"): (None, "30 GiB")
+    }
+
+
+def nebius(**sizes: Any) -> dict[str, Any]:
+    return {"template": {"resources": {"platform": "gpu-h100-sxm", "preset": "8gpu"}}, **sizes}
+
+
+def aws(desired: int, least: int, most: int) -> dict[str, Any]:
+    sizes = {"desiredSize": desired, "minSize": least, "maxSize": most}
+    return {"scalingConfig": sizes, "instanceTypes": ["p5.48xlarge"]}
+
+
+MACHINES = [
+    (
+        "nebius:index/mk8sV1NodeGroup:Mk8sV1NodeGroup",
+        nebius(fixedNodeCount=2),
+        nebius(autoscaling={"minNodeCount": 0, "maxNodeCount": 16}),
+        ("2", "16"),
+        "gpu-h100-sxm 8gpu, 0 to 16 of them",
+    ),
+    ("aws:eks/nodeGroup:NodeGroup", aws(2, 2, 2), aws(4, 4, 4), ("2", "4"), "p5.48xlarge"),
+    (
+        "aws:eks/nodeGroup:NodeGroup",
+        aws(2, 2, 2),
+        aws(4, 1, 8),
+        ("2", "8"),
+        "p5.48xlarge, 1 to 8 of them",
+    ),
+]
+
+
+@pytest.mark.parametrize(("type_", "old", "new", "counts", "each"), MACHINES)
+def test_machines_of_clouds_count_at_their_most(
+    type_: str, old: dict[str, Any], new: dict[str, Any], counts: tuple[str, str], each: str
+) -> None:
+    seen = preview(step("update", type_, "group", old, new))
+
+    assert amounts(seen) == {("Machines", "group"): counts}
+    (one,) = differences(seen)
+    assert one.after is not None
+    assert one.after.each == each
+
+
+@pytest.mark.parametrize(
+    ("type_", "inputs"),
+    [
+        ("nebius:index/computeV1Filesystem:ComputeV1Filesystem", {"sizeGibibytes": 2048}),
+        ("aws:fsx/lustreFileSystem:LustreFileSystem", {"storageCapacity": 2048}),
+    ],
+)
+def test_file_systems_of_clouds_are_volumes(type_: str, inputs: dict[str, Any]) -> None:
+    seen = preview(step("delete", type_, "files", inputs))
+
+    assert amounts(seen) == {("Volumes", "files"): ("2048 GiB", None)}

@@ -1,0 +1,168 @@
+"""The comment: what hurts first, no secret, never too long, and nothing in it that acts."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plans.markdown import LIMIT, code, marker, render
+from tests.unit.plans.documents import CLAIM, RECORDED, claim, preview, recorded, step
+
+CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+def test_the_marker_stands_first_and_names_the_stack() -> None:
+    assert lines(render(recorded("same"), "lab"))[0] == marker("lab")
+    assert marker("lab") != marker("gpu")
+    assert marker("lab").startswith("<!--")
+
+
+def test_a_plan_that_changes_nothing_says_so() -> None:
+    text = render(recorded("same"), "lab")
+
+    assert "Nothing changes; " in text
+    assert "####" not in text
+
+
+def test_replacements_stand_first_and_in_bold() -> None:
+    text = render(recorded("edited"), "dev")
+
+    assert "**3 replaced**, 1 deleted, 1 created;" in text
+    told = [line for line in lines(text) if line.startswith("- ")]
+    assert told == [
+        "- **RandomPet `first` replaced**",
+        "- **RandomPet `pet` replaced**",
+        "- **RandomString `text` replaced**",
+        "- RandomPet `gone` deleted",
+        "- RandomPet `come` created",
+    ]
+    assert "  - `length`: `2` → `3` (replaces it)" in lines(text)
+    assert "| RandomPet | **2** | 1 |  | 1 |" in lines(text)
+
+
+def test_no_value_of_a_secret_is_told_and_that_it_changes_is() -> None:
+    secret = "kubernetes:core/v1:Secret"
+    edited = step("update", secret, "key", {"stringData": "[secret]"}, {"stringData": "[secret]"})
+    edited["diffReasons"] = ["stringData.password"]
+
+    text = render(preview(edited), "lab")
+
+    assert "  - `stringData.password`" in lines(text)
+    assert "[secret]" not in text
+    assert "hush" not in render(recorded("edited"), "dev")
+
+
+def test_a_preview_that_failed_or_is_refused_says_why_above_all_else() -> None:
+    text = render(recorded("protected"), "dev")
+
+    assert text.index("**Refused**") < text.index("**Failed**") < text.index("#### What changes")
+    assert "RandomPet kept: would be replaced and is protected" in text
+    assert "The preview came to no end" in render(preview(errors=("no passphrase",)), "dev")
+
+
+def test_costs_are_a_table_with_what_is_more_or_less() -> None:
+    seen = preview(
+        step("update", CLAIM, "jail", claim("10Gi"), claim("1Ti")),
+        step("delete", CLAIM, "old", claim("5Gi")),
+        step("update", CLAIM, "same", claim("5Gi"), {**claim("5Gi"), "more": 1}),
+    )
+
+    rows = [line for line in lines(render(seen, "lab")) if line.startswith("| Volumes")]
+    assert rows == [
+        "| Volumes | `jail` | 10 GiB | 1024 GiB | **+1014 GiB** |",
+        "| Volumes | `old` | 5 GiB | – | **−5 GiB** |",
+    ]
+
+
+def test_a_screenful_of_properties_is_told_of_one_resource() -> None:
+    old, new = ({f"k{i:02}": value for i in range(40)} for value in (1, 2))
+
+    text = render(preview(step("update", CONFIG_MAP, "a", old, new)), "lab")
+
+    assert "`k11`: `1` → `2`" in text
+    assert "`k12`" not in text
+    assert "  - … 28 more" in lines(text)
+
+
+def test_what_does_not_fit_is_cut_between_resources_with_the_way_to_all_of_it() -> None:
+    many = [step("create", CONFIG_MAP, f"one-{i:04}", new={}) for i in range(3000)]
+    first = step("replace", CLAIM, "jail", {}, {})
+
+    text = render(preview(*many, first), "lab")
+
+    assert len(text.encode()) <= LIMIT
+    assert "**PersistentVolumeClaim `jail` replaced**" in text
+    told = len(re.findall("^- ", text, re.MULTILINE))
+    assert f"… and {3001 - told} more resources" in lines(text)[-1]
+    assert "make preview STACK=lab ARGS=--markdown" in lines(text)[-1]
+    assert told > 1000
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["create", "update", "replace", "delete"]),
+            st.text(min_size=1, max_size=40),
+            st.text(max_size=60),
+            st.text(max_size=60),
+        ),
+        max_size=60,
+    ),
+    st.lists(st.text(max_size=600), max_size=15),
+    st.integers(min_value=35_000, max_value=LIMIT),
+)
+def test_no_plan_makes_a_comment_that_is_too_long(
+    edits: list[tuple[str, str, str, str]], errors: list[str], limit: int
+) -> None:
+    steps = [
+        step(
+            op,
+            CONFIG_MAP,
+            name,
+            None if op == "create" else {"data": {old: old}},
+            None if op == "delete" else {"data": {old: new, new: old}},
+        )
+        for op, name, old, new in edits
+    ]
+
+    body = render(preview(*steps, errors=tuple(errors)), "lab", limit)
+
+    assert len(body.encode()) <= limit
+    assert body.startswith(marker("lab"))
+
+
+def test_text_that_is_no_unicode_is_told_as_far_as_it_goes() -> None:
+    assert "ConfigMap `a?b` created" in render(
+        preview(step("create", CONFIG_MAP, "a\ud800b", new={})), "lab"
+    )
+
+
+@given(st.text())
+def test_text_from_the_plan_stays_in_its_span(text: str) -> None:
+    written = code(text)
+
+    fence = re.match("`+", written)
+    assert fence is not None
+    inner = written[len(fence[0]) : -len(fence[0])]
+    assert inner.strip() == " ".join(text.split()).strip()
+    assert fence[0] not in set(re.findall("`+", inner))
+    assert "\n" not in written
+
+
+@pytest.mark.parametrize("text", ["<img src=x>", "@everyone", "<!-- x", "a | b", "`@everyone`"])
+def test_nobody_is_called_and_nothing_is_shown_by_a_name(text: str) -> None:
+    body = render(preview(step("create", CONFIG_MAP, text, new={})), "lab")
+
+    (told,) = [line for line in lines(body) if line.startswith("- ")]
+    assert told == f"- ConfigMap {code(text)} created"
+
+
+def test_what_is_recorded_holds_no_secret() -> None:
+    for path in RECORDED.glob("*.json"):
+        assert "hush" not in json.dumps(json.loads(path.read_text()))

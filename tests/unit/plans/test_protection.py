@@ -1,0 +1,65 @@
+"""What is protected or holds data goes by no plan, and all else may."""
+
+from typing import Any
+
+import pytest
+
+from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
+from plans.protection import refusals
+from tests.unit.plans.documents import CLAIM, STATEFUL_SET, preview, recorded, stateful_set, step
+
+MOUNTS: dict[str, Any] = {
+    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "jail"}}]
+}
+DATABASE = stateful_set({LABEL_COMPONENT: "database"}, **MOUNTS)
+WORKERS = stateful_set({LABEL_NODESET: "cpu"}, **MOUNTS)
+LOGINS = stateful_set({LABEL_COMPONENT: LOGIN}, **MOUNTS)
+OWN_CLAIMS = stateful_set({LABEL_NODESET: "cpu"}, volumeClaimTemplates=[{}])
+
+HELD: list[tuple[str, str, dict[str, Any], str]] = [
+    ("any resource", "kubernetes:core/v1:ConfigMap", {"protect": True}, "is protected"),
+    ("a claim", CLAIM, {}, "holds data"),
+    ("a volume", "kubernetes:core/v1:PersistentVolume", {}, "leads to data"),
+    ("the namespace", "kubernetes:core/v1:Namespace", {}, "takes all volumes in it along"),
+    ("a cloud's files", "aws:fsx/lustreFileSystem:LustreFileSystem", {}, "holds data"),
+    ("a database", STATEFUL_SET, {"inputs": DATABASE}, "has data of its own"),
+    ("claims of a set's own", STATEFUL_SET, {"inputs": OWN_CLAIMS}, "has data of its own"),
+]
+
+
+@pytest.mark.parametrize("op", ["delete", "replace"])
+@pytest.mark.parametrize(("what", "type_", "old", "why"), HELD, ids=[held[0] for held in HELD])
+def test_it_is_neither_deleted_nor_replaced(
+    op: str, what: str, type_: str, old: dict[str, Any], why: str
+) -> None:
+    new: dict[str, Any] | None = {} if op == "replace" else None
+
+    (line,) = refusals(preview(step(op, type_, "one", {}, new, **old)))
+
+    assert line.startswith(f"{type_} one: would be {op}d and {why}; ")
+    assert "\n" not in line
+
+
+FREE: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("an update of a claim", "update", CLAIM, {"protect": True}),
+    ("workers", "delete", STATEFUL_SET, {"inputs": WORKERS}),
+    ("login nodes", "replace", STATEFUL_SET, {"inputs": LOGINS}),
+    ("a Deployment", "replace", "kubernetes:apps/v1:Deployment", {}),
+    ("what only the state forgets", "delete", CLAIM, {"retainOnDelete": True}),
+]
+
+
+@pytest.mark.parametrize(("what", "op", "type_", "old"), FREE, ids=[free[0] for free in FREE])
+def test_what_loses_nothing_is_free(what: str, op: str, type_: str, old: dict[str, Any]) -> None:
+    new: dict[str, Any] | None = None if op == "delete" else {}
+
+    assert not refusals(preview(step(op, type_, "one", {}, new, **old)))
+
+
+def test_new_things_are_never_refused() -> None:
+    assert not refusals(preview(step("create", CLAIM, "one", new={})))
+
+
+def test_one_line_is_said_of_each() -> None:
+    assert [line.partition(":")[0] for line in refusals(recorded("protected"))] == ["random"] * 2
+    assert len(refusals(recorded("kubernetes"))) == 2
