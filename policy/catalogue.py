@@ -55,4 +55,5 @@ STACK_RULES: tuple[StackRule, ...] = (
     IDLE_EXCEPTIONS,
 )
 """Rules over all resources of a stack."""
-NAMES: tuple[str, ...] = tuple(rule.about.name for rule in (*RULES, *STACK_RULES))
+ABOUT: tuple[About, ...] = (*(one.about for one in RULES), *(one.about for one in STACK_RULES))
+NAMES: tuple[str, ...] = tuple(about.name for about in ABOUT)

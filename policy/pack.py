@@ -33,7 +33,7 @@ def _policy(rule: Rule, allowed: Allowed) -> Policy:
         )
         if not allowed.excepts(rule.about.name, resource.type, resource.name):
             for finding in rule.check(resource, allowed):
-                report(_message(finding, rule.about))
+                report(_message(finding, rule.about), None)
 
     return ResourceValidationPolicy(
         rule.about.name,

@@ -159,6 +159,7 @@ def test_json_is_one_document_and_nothing_else(capsys: pytest.CaptureFixture[str
             {"op": "update", "urn": URN, "type": "x:y:Z", "name": "a", "error": "no room"},
         ],
         "diagnostics": [{"severity": "warning", "message": "careful", "urn": URN}],
+        "policies": [],
         "seconds": 1.25,
     }
 
