@@ -28,13 +28,11 @@ RULES: tuple[Rule, ...] = (
 """Rules over single resources."""
 
 
-def _idle_exceptions(
-    resources: Sequence[Resource], allowed: Allowed
-) -> Iterator[tuple[Resource, str]]:
+def _idle_exceptions(resources: Sequence[Resource], allowed: Allowed) -> Iterator[tuple[None, str]]:
     for rule, patterns in allowed.exceptions.items():
         for pattern in patterns:
             if not any(matches(pattern, one.type, one.name) for one in resources):
-                yield resources[0], f"policy.exceptions.{rule} has '{pattern}', which is nothing"
+                yield None, f"policy.exceptions.{rule} has '{pattern}', which is nothing"
 
 
 IDLE_EXCEPTIONS = StackRule(

@@ -47,7 +47,9 @@ def _policy(rule: Rule, allowed: Allowed) -> Policy:
 def _stack_policy(rule: StackRule, allowed: Allowed) -> Policy:
     def validate(args: StackValidationArgs, report: ReportViolation) -> None:
         for resource, finding in rule.check([_seen(one) for one in args.resources], allowed):
-            if not allowed.excepts(rule.about.name, resource.type, resource.name):
+            if resource is None:
+                report(_message(finding, rule.about), None)
+            elif not allowed.excepts(rule.about.name, resource.type, resource.name):
                 report(_message(finding, rule.about), resource.urn)
 
     return StackValidationPolicy(

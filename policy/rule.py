@@ -61,10 +61,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class StackRule:
-    """A rule over all resources; `check` yields what is wrong, and with which of them."""
+    """A rule over all resources; `check` yields what is wrong, and with which, if with any one."""
 
     about: About
-    check: Callable[[Sequence[Resource], Allowed], Iterable[tuple[Resource, str]]]
+    check: Callable[[Sequence[Resource], Allowed], Iterable[tuple[Resource | None, str]]]
 
 
 def over(items: Iterable[T], check: Callable[[T], Iterable[F]]) -> Iterator[F]:
