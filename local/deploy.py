@@ -1,6 +1,7 @@
 """Runs the program with Pulumi's command or with the embedded engine.
 
-`python -m local.deploy up|preview|destroy|down [--stack dev] [--engine pulumi|embedded] [-- …]`
+`python -m local.deploy up|preview|destroy|down [--stack dev] [--engine pulumi|embedded]
+[--policy-pack policy] [-- …]`
 
 The command is taken where it is on PATH, the embedded engine where it is not. A stack that `make
 up` made keeps its state and its passphrase below `.local/`; for any other stack both are what the
@@ -35,16 +36,27 @@ def environment(stack: str, root: Path, outer: Mapping[str, str]) -> dict[str, s
 
 
 def commands(
-    verb: str, stack: str, engine: str, extra: Sequence[str], python: str
+    verb: str,
+    stack: str,
+    engine: str,
+    extra: Sequence[str],
+    python: str,
+    packs: Sequence[str] = (),
 ) -> list[list[str]]:
-    """The commands to run, one after the other."""
+    """The commands to run, one after the other.
+
+    `packs` are folders of policy packs. With any, both engines look before they change anything.
+    """
+    judged = () if verb == "destroy" else packs
+    policies = [word for pack in judged for word in ("--policy-pack", pack)]
+    answer = [] if verb == "preview" else ["--yes"]
     if engine == "embedded":
-        answer = [] if verb == "preview" else ["--yes"]
-        return [[python, "-m", "engine", verb, "--stack", stack, *answer, *extra]]
-    answer = [] if verb == "preview" else ["--yes", "--skip-preview"]
+        return [[python, "-m", "engine", verb, "--stack", stack, *answer, *policies, *extra]]
+    if answer and not policies:
+        answer.append("--skip-preview")
     return [
         ["pulumi", "stack", "select", "--create", stack],
-        ["pulumi", verb, "--stack", stack, *answer, *extra],
+        ["pulumi", verb, "--stack", stack, *answer, *policies, *extra],
     ]
 
 
@@ -127,6 +139,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("verb", choices=["up", "preview", "destroy", "down"])
     parser.add_argument("--stack", default="dev")
     parser.add_argument("--engine", choices=["pulumi", "embedded"])
+    parser.add_argument("--policy-pack", action="append", default=[], metavar="FOLDER")
     own, extra = split_at_dashes(arguments)
     options = parser.parse_args(own)
     if options.verb == "down":
@@ -149,7 +162,9 @@ def main(arguments: Sequence[str]) -> int:
     state.mkdir(parents=True, exist_ok=True)
     inner = environment(options.stack, ROOT, os.environ)
     with committed_file_kept(options.stack, ROOT):
-        for command in commands(options.verb, options.stack, engine, extra, sys.executable):
+        for command in commands(
+            options.verb, options.stack, engine, extra, sys.executable, options.policy_pack
+        ):
             status = wait(subprocess.Popen(command, cwd=ROOT, env=inner))
             if status:
                 return status

@@ -1,4 +1,4 @@
-"""What the policy pack (policy/) allows in this stack alone. The program itself reads none of it."""
+"""What the policy pack (policy/) allows in this stack alone; the program reads none of it."""
 
 from components.settings.types import Line, Model, Path, Registry, ResourcePattern, Word
 

@@ -122,8 +122,15 @@ def _keep(
 def _resources(stack: Sequence[Shown]) -> list[PolicyResource]:
     found = {
         one.name: PolicyResource(
-            *(one.type, unknown_checking_proxy(one.props), one.urn, one.name),
-            *(_options(one), None, None, [], {}),
+            one.type,
+            unknown_checking_proxy(one.props),
+            one.urn,
+            one.name,
+            _options(one),
+            None,
+            None,
+            [],
+            {},
         )
         for one in stack
     }

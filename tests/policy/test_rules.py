@@ -11,10 +11,12 @@ from policy.allowed import Allowed
 from policy.catalogue import ABOUT, NAMES
 from policy.rule import Level
 from tests.policy.judge import MADE, UNKNOWN, Judgement, Props, Shown, judge
+from tests.unit.components.graph import ROOT
 
 ALLOWED = Allowed(registries=("registry.lab/hpc",), host_paths=("/srv",))
 POD = "kubernetes:core/v1:Pod"
 SET = "kubernetes:apps/v1:StatefulSet"
+PAGE = ROOT / "docs/policy.md"
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
 POLICY = "kubernetes:networking.k8s.io/v1:NetworkPolicy"
 CONFIG = "kubernetes:core/v1:ConfigMap"
@@ -251,3 +253,11 @@ def test_every_policy_says_what_it_demands_why_and_what_to_do() -> None:
         assert about.remedy
     assert {about.name for about in ABOUT if about.level is Level.ADVISORY} == {"idle-exceptions"}
     assert len(set(NAMES)) == len(NAMES)
+
+
+def test_every_policy_stands_in_its_page_as_it_says_itself() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+
+    assert rows == [
+        f"| `{about.name}` | {about.demand} | {about.reason} | {about.remedy} |" for about in ABOUT
+    ]
