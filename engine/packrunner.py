@@ -13,6 +13,7 @@ sys.path.insert(0, "")
 import os
 import runpy
 import threading
+from pathlib import Path
 
 
 def _watch() -> None:
@@ -24,5 +25,5 @@ def _watch() -> None:
 if __name__ == "__main__":
     threading.Thread(target=_watch, daemon=True).start()
     # The engine's address, which packs in Python have no use for, and the pack.
-    sys.argv = ["pulumi.policy", "", "."]
+    sys.argv = ["pulumi.policy", "", str(Path.cwd())]
     runpy.run_module("pulumi.policy", run_name="__main__", alter_sys=True)

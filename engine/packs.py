@@ -150,8 +150,7 @@ class _Served:
         info = await self._ask(self._stub.GetAnalyzerInfo, empty_pb2.Empty())
         self.verdict.name = info.name
         self.verdict.version = self.verdict.version or info.version
-        levels = {policy.name: policy.enforcementLevel for policy in info.policies}
-        config = {name: configuration(info, name) for name in levels}
+        config = {policy.name: _configuration(info, policy) for policy in info.policies}
         for name, chosen in config.items():
             if chosen.enforcementLevel == analyzer_pb2.REMEDIATE:
                 raise EngineError(
@@ -219,12 +218,11 @@ class _Served:
         )
 
 
-def configuration(info: Any, name: str) -> Any:
+def _configuration(info: Any, policy: Any) -> Any:
     """A policy's level and properties as the pack itself has them: defaults, then its own config.
 
     ``all`` in that config is every policy's level.
     """
-    policy = next(one for one in info.policies if one.name == name)
     result = analyzer_pb2.PolicyConfig(enforcementLevel=policy.enforcementLevel)
     for key, schema in policy.configSchema.properties.fields.items():
         if "default" in schema.struct_value.fields:
@@ -232,9 +230,9 @@ def configuration(info: Any, name: str) -> Any:
     own: Mapping[str, Any] = info.initialConfig
     if "all" in own:
         result.enforcementLevel = own["all"].enforcementLevel
-    if name in own:
-        result.enforcementLevel = own[name].enforcementLevel
-        result.properties.MergeFrom(own[name].properties)
+    if policy.name in own:
+        result.enforcementLevel = own[policy.name].enforcementLevel
+        result.properties.MergeFrom(own[policy.name].properties)
     return result
 
 
