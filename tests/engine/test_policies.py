@@ -38,16 +38,16 @@ from pulumi_policy import *
 
 
 def value(args, report):
-    if args.props.get("value") == "forbidden":
+    if args.props.get("value") == args.get_config()["word"]:
         report("take another")
     if args.props.get("value") == "doubtful":
         raise RuntimeError("I cannot tell")
 
 
-def password(args, report):
+def age(args, report):
     assert args.opts.protect == (args.name == "kept")
     assert args.provider is None or args.provider.resource_type == "pulumi:providers:test"
-    if args.props.get("value") == "old":
+    if args.props.get("value") == args.get_config()["word"]:
         report("take a new one")
 
 
@@ -60,11 +60,17 @@ def ready(args, report):
         report("too many")
 
 
-PolicyPack("small", [
-    ResourceValidationPolicy("value", "No value is forbidden", value, EnforcementLevel.MANDATORY),
-    ResourceValidationPolicy("age", "No value is old", password),
-    StackValidationPolicy("company", "Nothing is alone", ready, EnforcementLevel.MANDATORY),
-])
+word = PolicyConfigSchema({"word": {"type": "string", "default": "forbidden"}})
+PolicyPack(
+    "small",
+    [
+        ResourceValidationPolicy("value", "No value is forbidden", value, config_schema=word),
+        ResourceValidationPolicy("age", "No value is old", age, config_schema=word),
+        StackValidationPolicy("company", "Nothing is alone", ready),
+    ],
+    EnforcementLevel.MANDATORY,
+    {"age": {"enforcementLevel": EnforcementLevel.ADVISORY, "word": "old"}},
+)
 """
 
 
@@ -138,6 +144,14 @@ def test_the_command_looks_before_anything_is_made(
     assert verdict["name"] == "slurmstack"
     assert "privileged" in {one["policy"] for one in verdict["violations"]}
 
+    judged.write("Thing('good')")
+    code = main(["up", "--yes", "--json", *project, "--policy-pack", str(ROOT / "policy")])
+
+    assert code == 0
+    document = json.loads(capfd.readouterr().out)
+    assert not document["preview"]
+    assert judged.world.drain() == ["create good"]
+
 
 def test_what_only_the_update_knows_is_judged_there(judged: Sandbox) -> None:
     judged.write(LEVELS, PREAMBLE + OBJECT)
@@ -186,6 +200,16 @@ def test_advice_is_told_and_stops_nothing(small: Sandbox) -> None:
     assert outcome.record.result is not None
     (verdict,) = outcome.record.result.verdicts
     assert (verdict.name, verdict.version) == ("small", "1.2.3")
+
+
+def test_a_policy_goes_by_the_config_that_its_pack_has_for_it(small: Sandbox) -> None:
+    outcome = small.preview('Thing("a", value="forbidden")\nThing("b", value="old")')
+
+    assert {(v.policy, v.level, v.urn.split("::")[-1]) for v in outcome.violations} == {
+        ("value", Level.MANDATORY, "a"),
+        ("age", Level.ADVISORY, "b"),
+    }
+    assert outcome.code == 1
 
 
 def test_the_whole_stack_is_judged_in_the_end(small: Sandbox) -> None:
