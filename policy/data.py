@@ -10,10 +10,17 @@ from policy.rule import About, Resource, Rule, StackRule, over
 
 _HOLDS_DATA = ("Namespace", "PersistentVolume", "PersistentVolumeClaim")
 """Kinds that take data with them; a namespace takes its claims."""
+_FILE_SYSTEMS = (
+    "aws:efs/fileSystem:FileSystem",
+    "aws:fsx/lustreFileSystem:LustreFileSystem",
+    "nebius:index/computeV1Filesystem:ComputeV1Filesystem",
+)
+"""Types of clouds' shared file systems, which a jail may be on."""
 
 
 def _protected_data(resource: Resource, _: Allowed) -> Iterator[str]:
-    if kind(resource) in _HOLDS_DATA and not resource.protected:
+    holds_data = kind(resource) in _HOLDS_DATA or resource.type in _FILE_SYSTEMS
+    if holds_data and not resource.protected:
         yield "it holds data and is not protected"
     if kind(resource) == STATEFUL_SET and at(resource.props, "spec", "volumeClaimTemplates"):
         yield "its claims are made by Kubernetes, where no deploy can protect them"

@@ -476,6 +476,13 @@ MISTAKES = [
         stack="gpu",
     ),
     mistake(
+        "the cloud's file system is not protected",
+        lambda stack: (*stack, Shown("aws:efs/fileSystem:FileSystem", "files", {})),
+        "protected-data",
+        "files",
+        stack="gpu",
+    ),
+    mistake(
         "the database's claims are Kubernetes' own",
         spec("database-mariadb", volumeClaimTemplates=[{"metadata": {"name": "data"}}]),
         "protected-data",
