@@ -4,8 +4,10 @@ STACK  ?= dev
 # pulumi or embedded; by default the command where there is one
 ENGINE ?=
 PY     := .venv/bin/python
+# A folder with a policy pack that is to be kept: POLICY=policy is this project's own
+POLICY ?=
 TIMES  := -v --durations=25
-CHOSEN := $(if $(ENGINE),--engine $(ENGINE))
+CHOSEN := $(if $(ENGINE),--engine $(ENGINE)) $(if $(POLICY),--policy-pack $(POLICY))
 
 # Debian's packages, with fresh lists where the old ones do not lead to them.
 APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends
@@ -17,7 +19,7 @@ apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: .venv/ready  ## Bring the stack up: cluster, images, Slurm (STACK=dev, ENGINE=pulumi|embedded)
+up: .venv/ready  ## Bring the stack up: cluster, images, Slurm (STACK=dev, ENGINE=pulumi|embedded, POLICY=policy)
 	@$(PY) -m local up --stack $(STACK)
 	@$(PY) -m images.build --stack $(STACK)
 	@$(PY) -m local.deploy up --stack $(STACK) $(CHOSEN)
@@ -30,7 +32,7 @@ down: .venv/ready  ## Remove the stack and, where it is local, its cluster
 	@$(PY) -m local.deploy down --stack $(STACK) $(CHOSEN)
 	@$(PY) -m local down --stack $(STACK)
 
-preview: .venv/ready  ## Show what `make up` would change (ARGS=--markdown, ARGS=--json)
+preview: .venv/ready  ## Show what `make up` would change (ARGS=--markdown, ARGS=--json, POLICY=policy)
 	@$(PY) -m local.deploy preview --stack $(STACK) $(CHOSEN) $(ARGS)
 
 new-stack: .venv/ready  ## Write Pulumi.NAME.yaml, from answers or from ARGS="--set key=value …"
@@ -51,7 +53,7 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
 	@.venv/bin/mypy
-	@$(PY) -m pytest tests/unit -q --numprocesses=auto --dist=worksteal
+	@$(PY) -m pytest tests/unit tests/policy -q --numprocesses=auto --dist=worksteal
 
 # Side by side: both wait more than they compute.
 test: check  ## All tests but those of `make soak`
@@ -60,7 +62,7 @@ test: check  ## All tests but those of `make soak`
 e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
 	@$(PY) -m pytest tests/e2e tests/engine/kubernetes --ignore tests/e2e/health $(TIMES) $(ARGS)
 
-PARTS = $(filter-out tests/unit/ tests/e2e/,$(dir $(wildcard tests/*/__init__.py)))
+PARTS = $(filter-out tests/unit/ tests/policy/ tests/e2e/,$(dir $(wildcard tests/*/__init__.py)))
 containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
 	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes -m 'not soak' $(TIMES)
 

@@ -58,6 +58,7 @@ class Jail(pulumi.ComponentResource):
                     *([{"name": "JAIL_SUBMOUNTS", "value": " ".join(places)}] if places else []),
                 ],
                 "volumeMounts": [pods.mount("jail", c.JAIL)],
+                **pods.requests("50m", "64Mi"),
             },
             volumes=[],
         )
@@ -74,6 +75,7 @@ class Jail(pulumi.ComponentResource):
                     *submount_mounts(homes_own),
                     pods.users_mount(),
                 ],
+                **pods.requests("10m", "32Mi"),
             },
             volumes=[*submount_volumes(homes_own), pods.users_volume(args.accounts)],
             annotations={c.ANNOTATION_CHECKSUM: c.checksum({"passwd": args.passwd})},

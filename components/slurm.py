@@ -45,6 +45,13 @@ from components.slurmconf import (
     wanted_nodes,
 )
 
+_POD_SECURITY = {
+    # slurmd and sshd mount, and node exporters see their machine: baseline would refuse them.
+    "pod-security.kubernetes.io/enforce": "privileged",
+    "pod-security.kubernetes.io/audit": "baseline",
+}
+"""What the namespace admits, whatever the cluster's own default is, and what is logged of it."""
+
 
 @dataclass(frozen=True)
 class SlurmArgs:
@@ -70,7 +77,7 @@ class Slurm(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         namespace = k8s.core.v1.Namespace(
             "namespace",
-            metadata={"name": settings.namespace},
+            metadata={"name": settings.namespace, "labels": _POD_SECURITY},
             # A namespace takes its claims with it; and it comes first, before anything has changed.
             opts=pulumi.ResourceOptions(parent=self, protect=settings.protect_data),
         )

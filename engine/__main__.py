@@ -18,7 +18,7 @@ from typing import Any, Final
 from engine.backend import Backend
 from engine.display import choose
 from engine.errors import EngineError
-from engine.project import Project, find_project
+from engine.project import PackProject, Project, find_pack, find_project
 from engine.secrets import PassphraseCrypter, passphrase_from_environment
 from engine.show import redacted
 from engine.state import Checkpoint, in_the_clear
@@ -49,6 +49,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--expect-no-changes", action="store_true", help="fail where there is any change"
         )
+        command.add_argument(
+            "--policy-pack",
+            type=Path,
+            action="append",
+            default=[],
+            metavar="PATH",
+            help="have it judged by the pack in this folder; may be given more than once",
+        )
     commands.add_parser("destroy", parents=[changes], help="delete everything in the stack")
     stack = commands.add_parser("stack", help="read the stack's state")
     reads = stack.add_subparsers(dest="read", required=True)
@@ -76,18 +84,25 @@ def _stack_name(options: argparse.Namespace) -> str:
 def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
     """`up` and `destroy`: with --yes at once, else after a look and a question."""
     name = _stack_name(options)
-    expect = getattr(options, "expect_no_changes", False)
-    if not options.yes:
-        if options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise EngineError("nobody is there to be asked: pass --yes to go ahead")
-        seen = run(project, name, Request(kind, True, options.parallel), choose(False))
+    packs = _packs(options)
+    if not options.yes and (options.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
+        raise EngineError("nobody is there to be asked: pass --yes to go ahead")
+    # What a policy forbids is to be known before anything has changed.
+    if packs or not options.yes:
+        look = Request(kind, True, options.parallel, packs=packs)
+        seen = run(project, name, look, choose(options.json, only_failure=True))
         if seen:
             return seen
-        if not _agreed(options.command, name):
-            print("nothing was changed", file=sys.stderr)
-            return 1
-    request = Request(kind, False, options.parallel, expect)
+    if not options.yes and not _agreed(options.command, name):
+        print("nothing was changed", file=sys.stderr)
+        return 1
+    expect = getattr(options, "expect_no_changes", False)
+    request = Request(kind, False, options.parallel, expect, packs)
     return run(project, name, request, choose(options.json))
+
+
+def _packs(options: argparse.Namespace) -> tuple[PackProject, ...]:
+    return tuple(find_pack(path) for path in getattr(options, "policy_pack", ()))
 
 
 def _agreed(command: str, stack: str) -> bool:
@@ -155,7 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             read = _output if options.read == "output" else _export
             return read(options, project)
         if options.command == "preview":
-            request = Request("update", True, options.parallel, options.expect_no_changes)
+            expect = options.expect_no_changes
+            request = Request("update", True, options.parallel, expect, _packs(options))
             report = choose(options.json, preview=True)
             return run(project, _stack_name(options), request, report)
         kind = "update" if options.command == "up" else "destroy"

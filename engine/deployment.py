@@ -18,12 +18,13 @@ from engine.events import Severity, Step
 from engine.managers import Managers
 from engine.paths import reset
 from engine.planning import Goal, Op, Plan
+from engine.policies import Policies, Subject
 from engine.providers import Operation, Provider
 from engine.recovery import recover
 from engine.removal import Removal
 from engine.show import shown
 from engine.state import StoredResource, now
-from engine.urns import STACK_TYPE, is_provider, short
+from engine.urns import STACK_TYPE, is_provider, make_urn, short, split_reference
 from engine.values import (
     UNKNOWN_STRING,
     Properties,
@@ -38,8 +39,9 @@ T = TypeVar("T")
 class Deployment:
     """One run over one stack. All methods belong to the event loop's thread."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, policies: Policies) -> None:
         self._work = work
+        self._policies = policies
         self._journal = work.journal
         self._interrupted = work.journal.snapshot().pending
         self._managers = Managers(work)
@@ -77,10 +79,11 @@ class Deployment:
 
     async def _register(self, urn: str, goal: Goal) -> StoredResource:
         self._refuse_second(urn, goal)
-        goal = await self._with_provider(goal)
+        goal = self._goals[urn] = await self._with_provider(goal)
         manager = await self._managers.manager(goal.type, goal.provider)
         old = self._claim(urn, goal)
         inputs = await self._checked(manager, urn, goal, old)
+        await self._judged(urn, goal, inputs)
         diff = providers.Diff()
         if _is_comparable(old):
             diff = await self._work.ask(
@@ -166,6 +169,33 @@ class Deployment:
             manager.check, goal.type, urn, plain_properties(known), plain_properties(wanted)
         )
         return providers.with_secrecy(checked, wanted, manager.secret_outputs(goal.type))
+
+    # -- policies ------------------------------------------------------------------------------
+
+    async def _judged(self, urn: str, goal: Goal, inputs: Properties) -> None:
+        """Raises EngineError where policies forbid an update; in a preview they only say so."""
+        broken = await self._policies.analyze(self._subject(urn, goal, inputs))
+        if broken and not self._work.options.preview:
+            raise EngineError(f"mandatory policies forbid it: {', '.join(broken)}")
+
+    def _subject(self, urn: str, goal: Goal, properties: Properties) -> Subject:
+        provider = self.registered(split_reference(goal.provider)[0]) if goal.provider else None
+        # What begins so is between an engine and its providers.
+        shown = {key: value for key, value in properties.items() if not key.startswith("__")}
+        return Subject(urn, goal, shown, provider)
+
+    async def judge(self) -> None:
+        """Have the whole stack judged, as it is or would be now. Raises EngineError."""
+        options = self._work.options
+        stack = make_urn(
+            options.stack, options.project, "", STACK_TYPE, f"{options.project}-{options.stack}"
+        )
+        found = ((self.registered(urn), goal) for urn, goal in self._goals.items())
+        subjects = [self._subject(r.urn, goal, r.outputs) for r, goal in found if r is not None]
+        await self._policies.analyze_stack(subjects, stack)
+        broken = self._policies.broken
+        if broken:
+            raise EngineError(f"mandatory policies are violated: {', '.join(broken)}")
 
     # -- carrying out a plan -------------------------------------------------------------------
 

@@ -10,13 +10,14 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Protocol, TextIO
 
 from engine.events import Display, Severity, Step
 from engine.planning import Change, Op
+from engine.policies import Level, Verdict, Violation, mandatory
 from engine.show import redacted, shown
 from engine.state import StoredResource, to_json
 from engine.urns import name_of, resource_type_of, short
@@ -69,6 +70,7 @@ class Result:
     outputs: Properties | None
     outputs_before: Properties | None
     seconds: float
+    verdicts: tuple[Verdict, ...] = ()
 
 
 class Report(Display, Protocol):
@@ -148,6 +150,20 @@ def _output(name: str, before: Properties, after: Properties) -> str:
     return shown(after[name])
 
 
+def _policy_lines(verdicts: Sequence[Verdict]) -> list[str]:
+    """Each pack with its violations, the mandatory ones first, as Pulumi's command shows them."""
+    lines = ["Policies:"] if verdicts else []
+    for verdict in verdicts:
+        found = verdict.violations
+        mark = "❌" if mandatory(found) else "⚠️" if found else "✅"
+        lines.append(f"    {mark} {verdict.name}@v{verdict.version} (local: {verdict.path})")
+        for one in sorted(found, key=lambda v: (v.level is Level.ADVISORY, v.policy, v.urn)):
+            what = f"{resource_type_of(one.urn)}: {name_of(one.urn)}"
+            lines.append(f"        - [{one.level}]  {one.policy}  ({what})")
+            lines.extend(f"          {line}" for line in one.message.rstrip().split("\n"))
+    return lines
+
+
 def _ended(result: Result) -> str:
     if not result.succeeded:
         return f"{verdict(result)} after"
@@ -156,6 +172,7 @@ def _ended(result: Result) -> str:
 
 def _end_lines(result: Result) -> list[str]:
     return [
+        *_policy_lines(result.verdicts),
         *_output_lines(result),
         f"{summary(result)} ({_ended(result)} {result.seconds:.1f} s)",
     ]
@@ -238,10 +255,19 @@ class Plain:
             self._line(line)
 
 
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    violations = [
+        {"policy": one.policy, "level": one.level.value, "urn": one.urn, "message": one.message}
+        for one in verdict.violations
+    ]
+    return {"name": verdict.name, "version": verdict.version, "violations": violations}
+
+
 class Json:
     """Everything in one document on standard output; what happens meanwhile on standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, only_failure: bool = False) -> None:
+        self._only_failure = only_failure
         self._progress = Plain(out=sys.stderr)
         self._steps: list[dict[str, Any]] = []
         self._diagnostics: list[dict[str, str]] = []
@@ -304,6 +330,8 @@ class Json:
 
     def finish(self, result: Result) -> None:
         """Write the document."""
+        if self._only_failure and result.succeeded:
+            return
         document = {
             "result": verdict(result),
             "preview": result.preview,
@@ -311,6 +339,7 @@ class Json:
             "outputs": redacted(result.outputs or {}),
             "steps": self._steps,
             "diagnostics": self._diagnostics,
+            "policies": [_verdict(one) for one in result.verdicts],
             "seconds": round(result.seconds, 3),
         }
         print(json.dumps(document, indent=2, ensure_ascii=False))
@@ -344,13 +373,20 @@ class PreviewJson(Json):
 
     def finish(self, result: Result) -> None:
         """Write the document."""
+        found = [one for verdict in result.verdicts for one in verdict.violations]
         document = {
             "steps": self._steps,
-            "diagnostics": self._diagnostics,
+            "diagnostics": [*self._diagnostics, *map(_violated, found)],
             "duration": round(result.seconds * 1e9),
             "changeSummary": {op.value: count for op, count in sorted(result.counts.items())},
         }
         print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _violated(found: Violation) -> dict[str, str]:
+    severity = "error" if found.level is Level.MANDATORY else "warning"
+    message = f"policy {found.policy}: {found.message.strip()}"
+    return {"severity": severity, "message": message, "urn": found.urn}
 
 
 def _state(resource: StoredResource) -> dict[str, Any]:
@@ -569,8 +605,11 @@ class Live:
         return "dim" if row.step.op is Op.SAME else _COLOURS[row.step.op]
 
 
-def choose(as_json: bool, *, preview: bool = False) -> Report:
-    """The display for where standard output goes."""
+def choose(as_json: bool, *, preview: bool = False, only_failure: bool = False) -> Report:
+    """The display for where standard output goes.
+
+    ``only_failure``: another document follows what succeeds.
+    """
     if as_json:
-        return PreviewJson() if preview else Json()
+        return PreviewJson() if preview else Json(only_failure)
     return Live() if sys.stdout.isatty() else Plain()

@@ -73,7 +73,7 @@ class Program:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             stdin.write(json.dumps(settings).encode() + b"\n")
             await stdin.drain()
-        await asyncio.gather(_show(stdout, display), _show(stderr, display))
+        await asyncio.gather(show(stdout, display), show(stderr, display))
         code = await self._process.wait()
         if code not in (0, 1, _STOPPED) and not self._ended_by_us:
             display.message(Severity.ERROR, f"the program's process {_ended(code)}")
@@ -100,7 +100,8 @@ def _ended(code: int) -> str:
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
-async def _show(stream: asyncio.StreamReader, display: Display) -> None:
+async def show(stream: asyncio.StreamReader, display: Display) -> None:
+    """Show what a process prints, a line at a time, until it ends."""
     while True:
         try:
             line = await stream.readline()

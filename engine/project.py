@@ -15,6 +15,7 @@ from engine.config import ConfigValue, StackFile, parse_config, read_stack_file
 from engine.errors import EngineError
 
 _NAMES: Final = ("Pulumi.yaml", "Pulumi.yml")
+_PACK: Final = "PulumiPolicy.yaml"
 _BACKEND: Final = "PULUMI_BACKEND_URL"
 
 
@@ -63,6 +64,27 @@ class Project:
         return path if path.is_absolute() else (self.root / path).resolve()
 
 
+@dataclass(frozen=True)
+class PackProject:
+    """A policy pack. ``root`` is the folder of its PulumiPolicy.yaml, ``path`` as it was given."""
+
+    root: Path
+    path: str
+    version: str
+    interpreter: Path
+
+
+def find_pack(path: Path) -> PackProject:
+    """The policy pack in a folder. Raises EngineError."""
+    root = path.resolve()
+    file = root / _PACK
+    document = _document(file)
+    options = _runtime_options(file, document.get("runtime"))
+    return PackProject(
+        root, str(path), str(document.get("version") or ""), _interpreter(file, options)
+    )
+
+
 def find_project(start: Path) -> Project:
     """The project of a directory: the nearest Pulumi.yaml there or above. Raises EngineError."""
     start = start.resolve()
@@ -74,15 +96,7 @@ def find_project(start: Path) -> Project:
 
 
 def _read(file: Path) -> Project:
-    try:
-        document = yaml.safe_load(file.read_text())
-    except OSError as error:
-        raise EngineError(f"{file}: cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise EngineError(f"{file}: not valid YAML: {reason}") from error
-    if not isinstance(document, dict):
-        raise EngineError(f"{file}: expected a mapping with the keys `name` and `runtime`")
+    document = _document(file)
     name = document.get("name")
     if not isinstance(name, str) or not name:
         raise EngineError(f"{file}: name: {name!r}: expected the project's name")
@@ -99,13 +113,26 @@ def _read(file: Path) -> Project:
     )
 
 
+def _document(file: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise EngineError(f"{file}: cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise EngineError(f"{file}: not valid YAML: {reason}") from error
+    if not isinstance(document, dict):
+        raise EngineError(f"{file}: expected a mapping with the keys `name` and `runtime`")
+    return document
+
+
 def _runtime_options(file: Path, runtime: Any) -> dict[str, Any]:
     if isinstance(runtime, str):
         runtime = {"name": runtime}
     if not isinstance(runtime, dict) or runtime.get("name") != "python":
         shown = runtime.get("name") if isinstance(runtime, dict) else runtime
         raise EngineError(
-            f"{file}: runtime: {shown!r}: this engine runs Python programs only; deploy this"
+            f"{file}: runtime: {shown!r}: this engine runs Python only; deploy this"
             " project with the `pulumi` command"
         )
     options = runtime.get("options") or {}

@@ -23,8 +23,9 @@ from engine.errors import EngineError
 from engine.events import Severity
 from engine.lock import locked
 from engine.planning import Op
+from engine.policies import Policies, Verdict
 from engine.program import Program
-from engine.project import Project
+from engine.project import PackProject, Project
 from engine.secrets import PassphraseCrypter, passphrase_from_environment
 from engine.state import Checkpoint, Sealer, Snapshot
 from engine.work import Options, Stopped, Work
@@ -89,6 +90,8 @@ class Request:
     preview: bool
     parallel: int
     expect_no_changes: bool = False
+    packs: tuple[PackProject, ...] = ()
+    """Policy packs that judge an update."""
 
 
 def run(project: Project, name: str, request: Request, report: Report) -> int:
@@ -113,7 +116,7 @@ async def _run(
         options = Options(project.name, name, request.preview, request.parallel, stack.config)
         work = Work(options, stack.snapshot, _saving(stack), report)
         with report, _signals(work, lock, program, report):
-            await _carried_out(work, program, stack)
+            verdicts = await _carried_out(work, program, stack, request)
             result = Result(
                 succeeded=not (work.failed or work.cancelled),
                 cancelled=work.cancelled,
@@ -123,6 +126,7 @@ async def _run(
                 outputs=work.journal.snapshot().outputs if program else None,
                 outputs_before=stack.snapshot.outputs,
                 seconds=time.monotonic() - begun,
+                verdicts=verdicts,
             )
             report.finish(result)
         work.close()
@@ -140,19 +144,30 @@ def _saving(stack: Stack) -> Callable[[Snapshot], None]:
     return lambda snapshot: stack.backend.write(sealer.deployment(snapshot))
 
 
-async def _carried_out(work: Work, program: Program | None, stack: Stack) -> None:
-    """The whole deployment; what goes wrong is shown, and noted in the work."""
-    deployment = Deployment(work)
+async def _carried_out(
+    work: Work, program: Program | None, stack: Stack, request: Request
+) -> tuple[Verdict, ...]:
+    """The whole deployment, and what policies say of it; what goes wrong is shown and noted."""
+    policies = Policies()
+    deployment = Deployment(work, policies)
     try:
-        await deployment.recover()
-        if program is None:
-            await deployment.destroy()
-        else:
-            await _deploy(deployment, work, program, stack)
+        async with contextlib.AsyncExitStack() as held:
+            if request.packs:
+                # Imported on demand: its protocol takes a while to load.
+                from engine.packs import started
+
+                packs = started(request.packs, work.options, stack.secret_keys, work.display)
+                policies.packs.extend(await held.enter_async_context(packs))
+            await deployment.recover()
+            if program is None:
+                await deployment.destroy()
+            else:
+                await _deploy(deployment, work, program, stack)
     except Stopped:
         pass  # why has been shown
     except EngineError as error:
         deployment.fail(str(error))
+    return policies.verdicts
 
 
 def _exit_code(result: Result, request: Request) -> int:
@@ -182,6 +197,8 @@ async def _deploy(deployment: Deployment, work: Work, program: Program, stack: S
     work.save()
     work.go_on()
     await deployment.finish()
+    work.go_on()
+    await deployment.judge()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Runs the program with Pulumi's command or with the embedded engine.
 
-`python -m local.deploy up|preview|destroy|down [--stack dev] [--engine pulumi|embedded] [-- …]`
+`python -m local.deploy up|preview|destroy|down [--stack dev] [--engine pulumi|embedded]
+[--policy-pack policy] [-- …]`
 `python -m local.deploy preview --json|--markdown`: for programs, or as a comment on a pull request
 
 The command is taken where it is on PATH, the embedded engine where it is not. A stack that `make
@@ -36,16 +37,27 @@ def environment(stack: str, root: Path, outer: Mapping[str, str]) -> dict[str, s
 
 
 def commands(
-    verb: str, stack: str, engine: str, extra: Sequence[str], python: str
+    verb: str,
+    stack: str,
+    engine: str,
+    extra: Sequence[str],
+    python: str,
+    packs: Sequence[str] = (),
 ) -> list[list[str]]:
-    """The commands to run, one after the other."""
+    """The commands to run, one after the other.
+
+    `packs` are folders of policy packs. With any, both engines look before they change anything.
+    """
+    judged = () if verb == "destroy" else packs
+    policies = [word for pack in judged for word in ("--policy-pack", pack)]
+    answer = [] if verb == "preview" else ["--yes"]
     if engine == "embedded":
-        answer = [] if verb == "preview" else ["--yes"]
-        return [[python, "-m", "engine", verb, "--stack", stack, *answer, *extra]]
-    answer = [] if verb == "preview" else ["--yes", "--skip-preview"]
+        return [[python, "-m", "engine", verb, "--stack", stack, *answer, *policies, *extra]]
+    if answer and not policies:
+        answer.append("--skip-preview")
     return [
         ["pulumi", "stack", "select", "--create", stack],
-        ["pulumi", verb, "--stack", stack, *answer, *extra],
+        ["pulumi", verb, "--stack", stack, *answer, *policies, *extra],
     ]
 
 
@@ -155,6 +167,7 @@ def main(arguments: Sequence[str]) -> int:
     told = parser.add_mutually_exclusive_group()
     told.add_argument("--json", action="store_true", help="of a preview, for programs")
     told.add_argument("--markdown", action="store_true", help="the same as a comment")
+    parser.add_argument("--policy-pack", action="append", default=[], metavar="FOLDER")
     own, extra = split_at_dashes(arguments)
     options = parser.parse_args(own)
     if options.json or options.markdown:
@@ -180,7 +193,8 @@ def main(arguments: Sequence[str]) -> int:
     state = ROOT / ".local" / "state"
     state.mkdir(parents=True, exist_ok=True)
     inner = environment(options.stack, ROOT, os.environ)
-    asked = commands(options.verb, options.stack, engine, extra, sys.executable)
+    packs = options.policy_pack
+    asked = commands(options.verb, options.stack, engine, extra, sys.executable, packs)
     reader = [sys.executable, "-m", "plans", "show", "-", "--stack", options.stack]
     with committed_file_kept(options.stack, ROOT):
         return run(asked, ROOT, inner, reader if options.markdown else ())

@@ -33,6 +33,7 @@ from components.settings.models import (
 from components.settings.monitoring import Bundled, Exporter, Grafana, Logs, Monitoring, Operator
 from components.settings.nodesets import Gpus, Nodeset, Toleration
 from components.settings.partitions import Partition
+from components.settings.policy import Policy
 from components.settings.reading import SettingsError, from_config, read_stack
 from components.settings.reconciler import Reconciler
 from components.settings.schema import STACK_SCHEMA, stack_schema
@@ -72,6 +73,7 @@ __all__ = [
     "Nodeset",
     "Operator",
     "Partition",
+    "Policy",
     "Reconciler",
     "Rest",
     "Script",

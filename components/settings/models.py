@@ -24,6 +24,7 @@ from components.settings.longchecks import LongChecks
 from components.settings.monitoring import Monitoring
 from components.settings.nodesets import Nodeset
 from components.settings.partitions import Partition
+from components.settings.policy import Policy
 from components.settings.reconciler import Reconciler
 from components.settings.slurm import Block, Slurm, Switch, hosts_of
 from components.settings.types import (
@@ -237,6 +238,7 @@ class Settings(Model):
     """By default there are no users but those of `users`."""
     network: Network = Field(default_factory=Network)
     monitoring: Monitoring = Field(default_factory=Monitoring)
+    policy: Policy = Field(default_factory=Policy)
     reconciler: Reconciler = Field(default_factory=Reconciler)
     users: tuple[User, ...] = ()
     groups: tuple[Group, ...] = ()

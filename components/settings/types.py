@@ -32,6 +32,7 @@ _ENDPOINT = re.compile(
     r"(?P<scheme>https?)://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?"
 )
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9./:@_-]*")
+_RESOURCES = re.compile(r"[A-Za-z0-9/:._*-]+")
 _URL_PATH = re.compile(r"[A-Za-z0-9/_.~%?&=+:,-]*")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 _PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -188,6 +189,10 @@ Registry = Annotated[
 ]
 ImageReference = Annotated[
     str, _matches(_IMAGE, "image", "an image's name, as in 'docker.io/grafana/grafana:11.6.0'")
+]
+ResourcePattern = Annotated[
+    str,
+    _matches(_RESOURCES, "resources", "a resource's name, as in 'login-sshd' or 'nodeset-*'"),
 ]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 Url = Annotated[str, AfterValidator(_url)]

@@ -15,7 +15,8 @@ from engine import providers, secrets
 from engine.display import Result
 from engine.events import Severity, Step
 from engine.planning import Op
-from engine.project import find_project
+from engine.policies import Violation
+from engine.project import PackProject, find_project
 from engine.providers import Provider
 from engine.providers.random import RandomProvider
 from engine.update import Request, run
@@ -115,6 +116,11 @@ class Outcome:
         return [*self.record.failures.values(), *texts]
 
     @property
+    def violations(self) -> list[Violation]:
+        assert self.record.result is not None
+        return [one for verdict in self.record.result.verdicts for one in verdict.violations]
+
+    @property
     def outputs(self) -> Properties:
         assert self.record.result is not None
         return self.record.result.outputs or {}
@@ -126,6 +132,8 @@ class Sandbox:
 
     root: Path
     world: World
+    packs: tuple[PackProject, ...] = ()
+    """Policy packs that judge what is deployed."""
 
     def write(self, program: str, preamble: str = PREAMBLE) -> None:
         (self.root / "__main__.py").write_text(preamble + textwrap.dedent(program))
@@ -135,7 +143,7 @@ class Sandbox:
 
     def _run(self, kind: str, preview: bool, expect: bool = False, parallel: int = 8) -> Outcome:
         record = Recorder()
-        request = Request(kind, preview, parallel, expect)
+        request = Request(kind, preview, parallel, expect, self.packs)
         code = run(find_project(self.root), "dev", request, record)
         return Outcome(code, record)
 

@@ -351,6 +351,11 @@ FULL: dict[str, Any] = {
             "level": "warn",
         },
     },
+    "policy": {
+        "registries": ["docker.io/grafana"],
+        "host_paths": ["/srv"],
+        "exceptions": {"non-root": {"nodeset-*": "slurmd starts jobs as their users"}},
+    },
     "network": {"policies": True, "guard": True, "refuse": ["10.0.0.0/16", "fd00:1::/64"]},
     "reconciler": {
         "interval": 30,

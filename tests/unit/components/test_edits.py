@@ -1000,6 +1000,11 @@ EDITS = [
         given=logs(),
     ),
     # --- The whole
+    Edit(
+        "a rule of the policy pack does not hold somewhere",
+        top(policy={"exceptions": {"non-root": {"login-sshd": "sshd becomes its users"}}}),
+        NOTHING,
+    ),
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),
     Edit("the registry wants credentials", top(pull_secrets=["registry"]), NEW_IMAGES),
     Edit("the local cluster gets a node", lambda v: v["cluster"].update(nodes=3), NOTHING),

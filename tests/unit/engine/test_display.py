@@ -10,6 +10,7 @@ import pytest
 from engine.display import Json, Plain, PreviewJson, Result, choose, summary
 from engine.events import Severity, Step
 from engine.planning import Change, Op
+from engine.policies import Level, Verdict, Violation
 from engine.show import redacted, shown
 from engine.state import StoredResource
 from engine.values import UNKNOWN, UNKNOWN_STRING, Properties, Secret
@@ -26,8 +27,11 @@ def result(
     failures: int = 0,
     outputs: Properties | None = None,
     before: Properties | None = None,
+    verdicts: tuple[Verdict, ...] = (),
 ) -> Result:
-    return Result(succeeded, cancelled, preview, counts or {}, failures, outputs, before, 1.25)
+    return Result(
+        succeeded, cancelled, preview, counts or {}, failures, outputs, before, 1.25, verdicts
+    )
 
 
 def plain() -> tuple[Plain, io.StringIO, io.StringIO]:
@@ -177,6 +181,46 @@ def test_a_preview_as_json_has_the_commands_fields_and_no_secret(
     }
 
 
+def test_what_policies_say_is_shown_as_pulumi_shows_it() -> None:
+    advice = Violation("age", Level.ADVISORY, "Nothing is old\ntake a new one", URN)
+    order = Violation("value", Level.MANDATORY, "No value is forbidden\n", URN)
+    display, out, _ = plain()
+    display.finish(
+        result(
+            succeeded=False,
+            verdicts=(
+                Verdict("ours", "1.2.3", "policy", [advice, order]),
+                Verdict("mild", "0.1", "mild", [advice]),
+                Verdict("good", "0.1", "good"),
+            ),
+        )
+    )
+    assert out.getvalue().splitlines() == [
+        "Policies:",
+        "    ❌ ours@v1.2.3 (local: policy)",
+        "        - [mandatory]  value  (x:y:Z: a)",
+        "          No value is forbidden",
+        "        - [advisory]  age  (x:y:Z: a)",
+        "          Nothing is old",
+        "          take a new one",
+        "    ⚠️ mild@v0.1 (local: mild)",
+        "        - [advisory]  age  (x:y:Z: a)",
+        "          Nothing is old",
+        "          take a new one",
+        "    ✅ good@v0.1 (local: good)",
+        "0 unchanged (failed after 1.2 s)",
+    ]
+
+
+def test_a_look_before_an_update_leaves_the_document_to_that(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    choose(True, only_failure=True).finish(result(preview=True))
+    assert capsys.readouterr().out == ""
+    choose(True, only_failure=True).finish(result(preview=True, succeeded=False))
+    assert json.loads(capsys.readouterr().out)["result"] == "failed"
+
+
 def test_json_is_one_document_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     display = Json()
     display.started(Step(URN, Op.CREATE))
@@ -203,6 +247,7 @@ def test_json_is_one_document_and_nothing_else(capsys: pytest.CaptureFixture[str
             {"op": "update", "urn": URN, "type": "x:y:Z", "name": "a", "error": "no room"},
         ],
         "diagnostics": [{"severity": "warning", "message": "careful", "urn": URN}],
+        "policies": [],
         "seconds": 1.25,
     }
 

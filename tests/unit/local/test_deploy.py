@@ -52,6 +52,19 @@ def test_only_what_changes_something_needs_a_yes(verb: str, asks: bool, engine: 
     assert verb in last
 
 
+@pytest.mark.parametrize("engine", ["embedded", "pulumi"])
+def test_with_a_policy_pack_pulumi_looks_before_it_leaps(engine: str) -> None:
+    packs = ["policy", "site/policy"]
+    judged = ["--policy-pack", "policy", "--policy-pack", "site/policy"]
+
+    for verb in ("up", "preview"):
+        last = commands(verb, "dev", engine, ["--json"], "python", packs)[-1]
+        assert last[-5:] == [*judged, "--json"]
+        assert "--skip-preview" not in last
+    destroy = commands("destroy", "dev", engine, [], "python", packs)[-1]
+    assert "--policy-pack" not in destroy, "what goes breaks no policy"
+
+
 def test_what_pulumi_writes_into_the_committed_file_does_not_stay(project: Path) -> None:
     path = project / "Pulumi.dev.yaml"
 

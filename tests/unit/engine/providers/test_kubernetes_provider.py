@@ -170,6 +170,20 @@ def test_a_preview_of_a_replacement_expects_the_old_object_to_make_way(
     assert outputs["data"] == {"a": "2"}
 
 
+def test_in_a_preview_only_what_stays_has_a_version(fake: FakeApi, provider: Make) -> None:
+    """Policies tell by it what is replaced (policy/data.py)."""
+    made = create(provider(), inputs(data={"a": "1"}))
+    preview = provider(preview=True)
+    news = inputs(data={"a": "2"})
+
+    updated = preview.preview_outputs(TOKEN, news, made)
+    replaced = preview.preview_outputs(TOKEN, news, None)
+
+    for stays in (made.outputs, updated):
+        assert "resourceVersion" in stays["metadata"]  # type: ignore[operator]
+    assert "resourceVersion" not in replaced["metadata"]  # type: ignore[operator]
+
+
 def test_a_preview_takes_a_namespace_that_is_still_to_be_made_for_granted(
     fake: FakeApi, provider: Make
 ) -> None:

@@ -1,0 +1,20 @@
+"""The pack as an engine starts it; it serves until it is ended."""
+
+import sys
+from pathlib import Path
+
+# Pulumi runs this folder, and not the package that it is.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import pulumi
+from pulumi_policy import PolicyPack
+
+from policy.allowed import ConfigError, read
+from policy.catalogue import NAMES
+from policy.pack import NAME, policies
+
+try:
+    allowed = read(pulumi.runtime.get_config_env(), pulumi.get_project(), NAMES)
+except ConfigError as error:
+    sys.exit(f"error: {error}")
+PolicyPack(NAME, policies(allowed))

@@ -1,0 +1,57 @@
+"""All rules there are."""
+
+from collections.abc import Iterator, Sequence
+
+from policy.access import LOAD_BALANCERS, NAMESPACES, NETWORK_POLICIES, RBAC
+from policy.allowed import Allowed, matches
+from policy.data import PROTECTED_DATA, REPLACED_DATA
+from policy.pods import HOST_NAMESPACES, HOST_PATHS, LIMITS, NON_ROOT, PRIVILEGED, REQUESTS
+from policy.provenance import CHARTS, IMAGES
+from policy.rule import About, Level, Resource, Rule, StackRule
+from policy.secrecy import MADE_SECRETS, OPEN_SECRETS
+
+RULES: tuple[Rule, ...] = (
+    PRIVILEGED,
+    HOST_NAMESPACES,
+    HOST_PATHS,
+    NON_ROOT,
+    REQUESTS,
+    LIMITS,
+    IMAGES,
+    CHARTS,
+    OPEN_SECRETS,
+    LOAD_BALANCERS,
+    RBAC,
+    NAMESPACES,
+    PROTECTED_DATA,
+)
+"""Rules over single resources."""
+
+
+def _idle_exceptions(resources: Sequence[Resource], allowed: Allowed) -> Iterator[tuple[None, str]]:
+    for rule, patterns in allowed.exceptions.items():
+        for pattern in patterns:
+            if not any(matches(pattern, one.type, one.name) for one in resources):
+                yield None, f"policy.exceptions.{rule} has '{pattern}', which is nothing"
+
+
+IDLE_EXCEPTIONS = StackRule(
+    About(
+        "idle-exceptions",
+        "Every exception is for something that the stack has",
+        "one that is left behind holds for whatever is called so next",
+        "take it out of policy.exceptions in the stack's config",
+        Level.ADVISORY,
+    ),
+    _idle_exceptions,
+)
+
+STACK_RULES: tuple[StackRule, ...] = (
+    MADE_SECRETS,
+    NETWORK_POLICIES,
+    REPLACED_DATA,
+    IDLE_EXCEPTIONS,
+)
+"""Rules over all resources of a stack."""
+ABOUT: tuple[About, ...] = (*(one.about for one in RULES), *(one.about for one in STACK_RULES))
+NAMES: tuple[str, ...] = tuple(about.name for about in ABOUT)

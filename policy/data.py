@@ -1,0 +1,82 @@
+"""Rules over data: what holds it is protected, and who writes it is not replaced."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from policy.allowed import Allowed
+from policy.manifests import LASTING, STATEFUL_SET, at, kind, namespace, object_name, pod, strings
+from policy.rule import About, Resource, Rule, StackRule, over
+
+_HOLDS_DATA = ("Namespace", "PersistentVolume", "PersistentVolumeClaim")
+"""Kinds that take data with them; a namespace takes its claims."""
+_FILE_SYSTEMS = (
+    "aws:efs/fileSystem:FileSystem",
+    "aws:fsx/lustreFileSystem:LustreFileSystem",
+    "nebius:index/computeV1Filesystem:ComputeV1Filesystem",
+)
+"""Types of clouds' shared file systems, which a jail may be on."""
+
+
+def _protected_data(resource: Resource, _: Allowed) -> Iterator[str]:
+    holds_data = kind(resource) in _HOLDS_DATA or resource.type in _FILE_SYSTEMS
+    if holds_data and not resource.protected:
+        yield "it holds data and is not protected"
+    if kind(resource) == STATEFUL_SET and at(resource.props, "spec", "volumeClaimTemplates"):
+        yield "its claims are made by Kubernetes, where no deploy can protect them"
+
+
+PROTECTED_DATA = Rule(
+    About(
+        "protected-data",
+        "Volumes of jail, state and accounting are protected, and so is their namespace",
+        "an edit that would delete or replace one stops there, before anything is lost",
+        "set protect (of all of them: protect_data in the stack's config), and write claims of"
+        " their own instead of volumeClaimTemplates",
+    ),
+    _protected_data,
+)
+
+
+def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[Resource, str]]:
+    there = {
+        (namespace(one), object_name(one))
+        for one in resources
+        if kind(one) == "PersistentVolumeClaim" and _exists(one)
+    }
+    lasting = [one for one in resources if kind(one) in LASTING]
+    writers = Counter(chain.from_iterable(map(_claims, lasting)))
+
+    def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
+        own = [one for one in _claims(workload) if one in there and writers[one] == 1]
+        if own and not _exists(workload):
+            # Of what is partly unknown the server was not asked: it may exist after all.
+            list(strings(workload.props))
+            yield workload, f"it is made anew over the data in claim {own[0][1]}"
+
+    return over(lasting, judge)
+
+
+def _exists(resource: Resource) -> bool:
+    """Whether Kubernetes has it now: only an object that is stored has a version."""
+    return bool(at(resource.props, "metadata", "resourceVersion"))
+
+
+def _claims(workload: Resource) -> frozenset[tuple[str, str]]:
+    """Namespace and name of the claims that its pods mount."""
+    found = pod(workload)
+    volumes = found.volumes() if found else ()
+    names = (at(one, "persistentVolumeClaim", "claimName") for one in volumes)
+    return frozenset((namespace(workload), str(one)) for one in names if one)
+
+
+REPLACED_DATA = StackRule(
+    About(
+        "replaced-data",
+        "A preview of a stack that is there replaces no workload that has data of its own",
+        "the old pods go before the new ones come, and those may never come: slurmctld, or the"
+        " database, is down in between",
+        "take back the edit of what is fixed (name, selector, serviceName, podManagementPolicy)",
+    ),
+    _replaced_data,
+)

@@ -1,0 +1,171 @@
+"""Rules over pods: what they may do on their node, and what they may use of it."""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from policy.allowed import Allowed
+from policy.manifests import Container, at, containers, kind, pod
+from policy.rule import About, Resource, Rule, over
+
+# --- Rights --------------------------------------------------------------------------------------
+
+
+def _privileged(resource: Resource, _: Allowed) -> Iterator[str]:
+    return over(containers(resource), _unbounded)
+
+
+def _unbounded(container: Container) -> Iterator[str]:
+    if container.rights("privileged"):
+        yield f"{container.name} is privileged"
+    if "ALL" in container.capabilities("add"):
+        yield f"{container.name} has every capability"
+    if "ALL" not in container.capabilities("drop"):
+        yield f"{container.name} keeps capabilities that it was not given by name"
+
+
+PRIVILEGED = Rule(
+    About(
+        "privileged",
+        "No container is privileged, and each has only the capabilities that it is given by name",
+        "a privileged container is root on its node, and users run their own code in some",
+        "set privileged: false, drop the capability ALL, and add those that are needed",
+    ),
+    _privileged,
+)
+
+
+def _host_namespaces(resource: Resource, _: Allowed) -> Iterator[str]:
+    found = pod(resource)
+    if found:
+        yield from over(
+            ("hostNetwork", "hostPID", "hostIPC"),
+            lambda key: [f"its pods have {key}"] if found.spec.get(key) else [],
+        )
+
+
+HOST_NAMESPACES = Rule(
+    About(
+        "host-namespaces",
+        "No pod is in its node's network, process or IPC namespace",
+        "there it sees the node's other processes and connections, and no NetworkPolicy holds",
+        "leave hostNetwork, hostPID and hostIPC out",
+    ),
+    _host_namespaces,
+)
+
+
+def _host_paths(resource: Resource, allowed: Allowed) -> Iterator[str]:
+    def outside(found: tuple[str, str | None]) -> Iterator[str]:
+        where, path = found
+        if path is not None and not _below_any(path, allowed.host_paths):
+            yield f"{where} is {path} of the node"
+
+    return over(_paths_of_nodes(resource), outside)
+
+
+def _paths_of_nodes(resource: Resource) -> Iterator[tuple[str, str | None]]:
+    found = pod(resource)
+    if found:
+        yield from over(
+            found.volumes(), lambda v: [(f"volume {v['name']}", at(v, "hostPath", "path"))]
+        )
+    if kind(resource) == "PersistentVolume":
+        yield from over(
+            ("hostPath", "local"), lambda key: [("it", at(resource.props, "spec", key, "path"))]
+        )
+
+
+def _below_any(path: str, places: tuple[str, ...]) -> bool:
+    parts = PurePosixPath(path)
+    return ".." not in parts.parts and any(parts.is_relative_to(place) for place in places)
+
+
+HOST_PATHS = Rule(
+    About(
+        "host-paths",
+        "No volume is a path of a node, but for those of a list",
+        "whoever writes there, or reads there what others wrote, has left the container",
+        "take a claim, or put the path under policy.host_paths in the stack's config",
+    ),
+    _host_paths,
+)
+
+
+def _non_root(resource: Resource, _: Allowed) -> Iterator[str]:
+    return over(containers(resource), _may_be_root)
+
+
+def _may_be_root(container: Container) -> Iterator[str]:
+    if container.rights("runAsUser") == 0:
+        yield f"{container.name} runs as root"
+    elif not container.rights("runAsNonRoot"):
+        yield f"{container.name} runs as whom its image says, which may be root"
+
+
+NON_ROOT = Rule(
+    About(
+        "non-root",
+        "No container runs as root, unless its daemon has to",
+        "root in a container is root on the node but for what the kernel still holds back",
+        "set runAsNonRoot: true and a runAsUser other than 0",
+    ),
+    _non_root,
+)
+
+
+# --- Resources -----------------------------------------------------------------------------------
+
+
+def _requests(resource: Resource, _: Allowed) -> Iterator[str]:
+    return over((c for c in containers(resource) if c.stays), _unreserved)
+
+
+def _unreserved(container: Container) -> Iterator[str]:
+    # Where only a limit is given, Kubernetes takes it for the request.
+    told = [at(container.spec, "resources", key) or {} for key in ("requests", "limits")]
+    for quantity in ("cpu", "memory"):
+        if not any(one.get(quantity) for one in told):
+            yield f"{container.name} requests no {quantity}"
+
+
+REQUESTS = Rule(
+    About(
+        "requests",
+        "Every container that lasts as long as its pod requests CPU and memory",
+        "what reserves nothing is put on a full node, and is the first to be killed there",
+        "set resources.requests.cpu and resources.requests.memory",
+    ),
+    _requests,
+)
+
+
+def _limits(resource: Resource, _: Allowed) -> Iterator[str]:
+    found = pod(resource)
+    if found:
+        yield from over(found.containers(), _unlimited)
+        yield from over(
+            found.volumes(),
+            lambda v: (
+                [f"volume {v['name']} is in memory and has no sizeLimit"]
+                if at(v, "emptyDir", "medium") == "Memory" and not at(v, "emptyDir", "sizeLimit")
+                else []
+            ),
+        )
+
+
+def _unlimited(container: Container) -> Iterator[str]:
+    becomes_others = {"SETUID", "ALL"} & {*container.capabilities("add")}
+    if becomes_others and not at(container.spec, "resources", "limits", "memory"):
+        yield f"{container.name} may run users' processes and has no limit of memory"
+
+
+LIMITS = Rule(
+    About(
+        "limits",
+        "What users fill has a limit: memory of containers that may become them, and of volumes",
+        "one user's processes would take the memory of all else on the node; daemons of our own"
+        " only reserve, as a limit that they reach would kill what everybody needs",
+        "set resources.limits.memory, and the sizeLimit of an emptyDir in memory",
+    ),
+    _limits,
+)

@@ -1,0 +1,128 @@
+"""Rules over secrets: they are in Secrets and nowhere else."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from policy.allowed import Allowed
+from policy.manifests import at, containers, kind, pod, strings
+from policy.rule import About, Resource, Rule, StackRule, over
+
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_CREDENTIALS = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s:@$]+@", re.IGNORECASE)
+_NAMED = re.compile(r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|(^|_)KEY(_|$)")
+_LEAST = 8
+"""Characters of a secret that is looked for; what is shorter is found everywhere."""
+
+
+# --- One by one ----------------------------------------------------------------------------------
+
+
+def _open_secrets(resource: Resource, _: Allowed) -> Iterator[str]:
+    if resource.type.startswith("kubernetes:") and kind(resource) != "Secret":
+        yield from over(_texts(resource), _looks_secret)
+        yield from over(
+            (env for one in containers(resource) for env in one.spec.get("env") or ()), _told
+        )
+
+
+def _texts(resource: Resource) -> Iterator[str]:
+    """What a person wrote there; of pods not, among other things, whose addresses they know."""
+    found = pod(resource)
+    if found is None:
+        return strings(resource.props)
+    parts = (at(resource.props, "metadata"), found.metadata, *(c.spec for c in found.containers()))
+    return over(parts, strings)
+
+
+def _looks_secret(text: str) -> Iterable[str]:
+    if _PRIVATE_KEY.search(text):
+        yield "it holds a private key"
+    if _CREDENTIALS.search(text):
+        yield "it holds a URL with a password"
+
+
+def _told(env: object) -> Iterable[str]:
+    name, value = str(at(env, "name")), str(at(env, "value") or "")
+    # Where the name is of a secret, a path is of the file that it is in.
+    if value and not value.startswith("/") and _NAMED.search(name.upper()):
+        yield f"the environment variable {name} has its value in the open"
+
+
+OPEN_SECRETS = Rule(
+    About(
+        "open-secrets",
+        "No private key, password or token stands outside a Secret",
+        "whoever may read pods and ConfigMaps, and every log of either, would have it",
+        "put it into a Secret, and mount that",
+    ),
+    _open_secrets,
+)
+
+
+# --- By what the stack itself makes --------------------------------------------------------------
+
+_MADE = {
+    "random:index/randomPassword:RandomPassword": ("result",),
+    "tls:index/privateKey:PrivateKey": ("privateKeyPem", "privateKeyOpenssh"),
+}
+"""Types of resources that make secrets, with the outputs that those are."""
+
+
+def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[Resource, str]]:
+    makers = {one.urn: one.name for one in resources if one.type in _MADE}
+    open_ = [
+        one
+        for one in resources
+        if one.type.startswith("kubernetes:") and kind(one) not in ("", "Secret")
+    ]
+
+    def takes(one: Resource) -> Iterator[tuple[Resource, str]]:
+        urns = {urn for sources in one.sources.values() for urn in sources}
+        for urn in sorted(urns & makers.keys()):
+            yield one, f"it is made from the secret of {makers[urn]}"
+
+    # This shows in a preview too, where nobody knows the secrets yet.
+    yield from over(open_, takes)
+    for secret, name in over(resources, _secrets_of):
+
+        def holds(
+            one: Resource, secret: str = secret, name: str = name
+        ) -> Iterator[tuple[Resource, str]]:
+            if any(secret in text for text in _texts(one)):
+                yield one, f"it holds the secret of {name}"
+
+        yield from over(open_, holds)
+
+
+def _secrets_of(resource: Resource) -> Iterator[tuple[str, str]]:
+    """Secrets that a resource makes or a Secret holds, each with the resource's name."""
+    for key in _MADE.get(resource.type, ()):
+        secret = str(at(resource.props, key) or "")
+        if len(secret) >= _LEAST:
+            yield secret, resource.name
+    if kind(resource) == "Secret":
+        plain = tuple(strings(at(resource.props, "stringData")))
+        for text in (*plain, *map(_decoded, strings(at(resource.props, "data")))):
+            # Of what is told beside a key, public halves and settings are no secrets.
+            if _PRIVATE_KEY.search(text):
+                yield text.strip(), resource.name
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+MADE_SECRETS = StackRule(
+    About(
+        "made-secrets",
+        "What the stack makes up as a secret goes into Secrets alone",
+        "a copy in a ConfigMap, an annotation or a command line is read by many and stays behind",
+        "mount the Secret instead of copying what is in it",
+    ),
+    _made_secrets,
+)

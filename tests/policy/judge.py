@@ -1,0 +1,163 @@
+"""The pack's policies, asked as the SDK asks them, over recorded graphs and single resources."""
+
+import copy
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pulumi_policy import (
+    PolicyResource,
+    PolicyResourceOptions,
+    ResourceValidationArgs,
+    ResourceValidationPolicy,
+    StackValidationArgs,
+    StackValidationPolicy,
+)
+from pulumi_policy.deserialize import deserialize_properties
+from pulumi_policy.policy import PolicyCustomTimeouts
+from pulumi_policy.proxy import UnknownValueError, unknown_checking_proxy
+
+from policy.allowed import Allowed
+from policy.pack import policies
+from tests.unit.components.graph import Graph
+
+UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+"""How a text comes that only the update will know."""
+MADE = "random:index/randomPassword:RandomPassword"
+SECRET = "always the same"
+"""What the recorded graphs have for every secret that is made up."""
+
+Props = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A resource as an engine shows it to a pack."""
+
+    type: str
+    name: str
+    props: Props
+    protect: bool = False
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def urn(self) -> str:
+        return f"urn:pulumi:test::slurmstack::{self.type}::{self.name}"
+
+
+Stack = tuple[Shown, ...]
+Said = frozenset[tuple[str, str]]
+"""Names of policies, each with that of a resource, or "" for the stack."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    broken: Said
+    unknown: Said
+    """What could not be judged; of a stack policy with no resource's name."""
+
+
+def shown(graph: Graph) -> Stack:
+    """A recorded graph; what is made up comes out of what makes it."""
+    names = {resource.urn: resource.name for resource in graph.resources}
+    made = {resource.urn for resource in graph.resources if resource.type == MADE}
+    return tuple(
+        Shown(
+            resource.type,
+            resource.name,
+            {**deserialize_properties(resource.inputs), **({"result": SECRET} if is_made else {})},
+            resource.protect,
+            {
+                key: tuple(names[urn] for urn in urns if urn in names)
+                for key, urns in resource.property_dependencies.items()
+            },
+        )
+        for resource in graph.resources
+        for is_made in [resource.urn in made]
+    )
+
+
+def _options(one: Shown) -> PolicyResourceOptions:
+    return PolicyResourceOptions(one.protect, [], None, [], PolicyCustomTimeouts(0, 0, 0), [])
+
+
+def judge(stack: Sequence[Shown], allowed: Allowed, of: Iterable[str] | None = None) -> Judgement:
+    """What all policies say; those of single resources only of some, where `of` names these."""
+    broken: set[tuple[str, str]] = set()
+    unknown: set[tuple[str, str]] = set()
+    looked_at = [one for one in stack if of is None or one.name in of]
+    for policy in policies(allowed):
+        if isinstance(policy, ResourceValidationPolicy):
+            for one in looked_at:
+                args = ResourceValidationArgs(
+                    *(one.type, unknown_checking_proxy(one.props), one.urn, one.name),
+                    _options(one),
+                    None,
+                )
+                try:
+                    policy.validate(args, _keep(broken, policy.name, one.name))
+                except UnknownValueError:
+                    unknown.add((policy.name, one.name))
+        elif isinstance(policy, StackValidationPolicy):
+            try:
+                policy.validate(StackValidationArgs(_resources(stack)), _keep(broken, policy.name))
+            except UnknownValueError:
+                unknown.add((policy.name, ""))
+    return Judgement(frozenset(broken), frozenset(unknown))
+
+
+def _keep(
+    broken: set[tuple[str, str]], policy: str, name: str | None = None
+) -> Callable[[str, str | None], None]:
+    def report(message: str, urn: str | None = None) -> None:
+        assert message
+        broken.add((policy, name or (urn or "").rpartition("::")[2]))
+
+    return report
+
+
+def _resources(stack: Sequence[Shown]) -> list[PolicyResource]:
+    found = {
+        one.name: PolicyResource(
+            one.type,
+            unknown_checking_proxy(one.props),
+            one.urn,
+            one.name,
+            _options(one),
+            None,
+            None,
+            [],
+            {},
+        )
+        for one in stack
+    }
+    for one in stack:
+        found[one.name].property_dependencies = {
+            key: [found[name] for name in names] for key, names in one.sources.items()
+        }
+    return list(found.values())
+
+
+def edited(stack: Stack, name: str, edit: Callable[[Props], object], **fields: Any) -> Stack:
+    """The stack with one resource's properties, and other fields, edited."""
+
+    def one(resource: Shown) -> Shown:
+        if resource.name != name:
+            return resource
+        props = copy.deepcopy(resource.props)
+        edit(props)
+        return replace(resource, props=props, **fields)
+
+    assert any(resource.name == name for resource in stack), name
+    return tuple(one(resource) for resource in stack)
+
+
+def stack_config(path: Path) -> dict[str, str]:
+    """A stack file's config as Pulumi hands it over."""
+    values = yaml.safe_load(path.read_text())["config"]
+    return {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()
+    }
