@@ -81,8 +81,7 @@ def _services(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
     return {
         "kubeProxyReplacement": True,
         "k8sServiceHost": settings.api_host,
-        # `auto` finds its port as well.
-        **({} if settings.api_host == "auto" else {"k8sServicePort": settings.api_port}),
+        "k8sServicePort": settings.api_port,
         **({"socketLB": {"hostNamespaceOnly": True}} if guard else {}),
         # By eBPF, as host routing by eBPF needs it, which bbr needs.
         **({"bpf": {"masquerade": True}} if settings.bbr else {}),

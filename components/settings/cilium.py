@@ -64,7 +64,7 @@ class Cilium(Model):
     """Cilium finds what is behind Services, and no kube-proxy runs."""
     api_host: Domain | None = None
     """Where Kubernetes' API is found without its Service, with kube_proxy_replacement: a name or an
-    address, or `auto` where kubeadm made the cluster."""
+    address."""
     api_port: Port = 6443
     """Its port there."""
     bandwidth_manager: bool = False

@@ -29,7 +29,7 @@ VARIANTS: dict[str, Values] = {
     "aws": AWS,
     "chained": {"chained": "k8s-pod-network", "mtu": 8900},
     "ipsec": {"encryption": "ipsec", "ipsec_secret": "cilium-ipsec-keys"},
-    "kubeadm": {"kube_proxy_replacement": True, "api_host": "auto"},
+    "services": {"kube_proxy_replacement": True, "api_host": "api.lab"},
     "pool": {"pod_cidr": "10.244.0.0/16", "devices": ["eth0", "bond+"]},
 }
 
@@ -195,7 +195,7 @@ class Means:
             {"cni.chainingMode": None, "cni.chainingTarget": "k8s-pod-network", "ipam": None},
         ),
         Means("ipsec", {"encryption.ipsec.secretName": "cilium-ipsec-keys"}),
-        Means("kubeadm", {"k8sServiceHost": "auto", "k8sServicePort": None, "bpf": None}),
+        Means("services", {"k8sServiceHost": "api.lab", "k8sServicePort": 6443, "bpf": None}),
     ],
     ids=lambda means: means.variant,
 )

@@ -1170,7 +1170,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
           ({"encryption": "ipsec"}, "ipsec_secret", "", "is required with encryption: ipsec"),
           ({**_IPSEC, "host_firewall": True}, "host_firewall", "true", "not with encryption: ip"),
           ({"bbr": True, "bandwidth_manager": True, "kube_proxy_replacement": True,
-            "api_host": "auto", **_IPSEC}, "bbr", "true", "expected wireguard or none"),
+            "api_host": "api.lab", **_IPSEC}, "bbr", "true", "expected wireguard or none"),
       )),
     ("reconciler.share", True, "reconciler.share", "true", "expected a number"),
     ("reconciler.ladder", ["recheck"] * 9, "reconciler.ladder", "recheck", "at most 8"),
