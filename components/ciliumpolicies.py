@@ -31,9 +31,8 @@ def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
     """
     default = {
         "endpointSelector": pods.selector(),
-        # A rule that is empty allows nothing, and nothing it is from then on.
+        # A rule that is empty allows nothing, and nothing it is from then on; so does a denial.
         "ingress": [{}],
-        "egress": [{}],
         "egressDeny": [{"toCIDR": list(network.METADATA)}],
     }
     return {"default": default, **{each.component: _policy(each) for each in rules}}
