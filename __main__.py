@@ -4,16 +4,17 @@ from pathlib import Path
 
 import pulumi
 
-from components import cluster
+from components import cilium, cluster
 from components.settings import SettingsError, from_config
 from components.slurm import Slurm, SlurmArgs
 
 try:
     settings = from_config(pulumi.runtime.get_config_env())
     provider = cluster.provider(settings.cluster, pulumi.get_stack())
+    after = cilium.install(settings.network, pulumi.ResourceOptions(provider=provider))
     slurm = Slurm(
         settings.cluster_name,
-        SlurmArgs(settings=settings, root=Path(__file__).parent),
+        SlurmArgs(settings=settings, root=Path(__file__).parent, after=after),
         pulumi.ResourceOptions(provider=provider),
     )
 except SettingsError as error:

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from components import conventions as c
-from components.settings import Bundled, Monitoring, Settings, endpoint_port
+from components.settings import Bundled, Settings
 
 Document = dict[str, Any]
 
@@ -24,9 +24,9 @@ _LONGEST_INTERVAL = 60
 """Seconds between two scrapes at most: Prometheus shows nothing that is older than five minutes."""
 _DCGM = "app=nvidia-dcgm-exporter"
 """Label of DCGM exporter's pods as NVIDIA's GPU operator makes them; their port is `metrics`."""
-_DCGM_PORT = 9400
+DCGM_PORT = 9400
 """Where it listens by default."""
-_TELLING_PORTS = (25, 443, 465, 587)
+TELLING_PORTS = (25, 443, 465, 587)
 """Of mail, and of whatever else is told by https."""
 _REPEAT = "12h"
 """After what time an alert that still fires is told again."""
@@ -62,17 +62,6 @@ def targets(settings: Settings) -> dict[str, str]:
     long_checks = {"longchecks": c.LONG_CHECKS} if settings.long_checks.checks else {}
     logs = {"logs": c.LOGS} if settings.monitoring.logs else {}
     return {"slurm": c.EXPORTER, "reconciler": c.RECONCILER, **long_checks, **logs}
-
-
-def watched_ports(settings: Monitoring) -> tuple[int, ...]:
-    """TCP ports, wherever they are, that Prometheus asks and Alertmanager posts alerts to."""
-    bundled = settings.bundled
-    return (
-        c.NODE_EXPORTER_PORT,
-        *([_DCGM_PORT] if settings.dcgm_namespace else []),
-        *([endpoint_port(bundled.webhook)] if bundled.webhook else []),
-        *(_TELLING_PORTS if bundled.alertmanager_secret else []),
-    )
 
 
 def scrape_interval(settings: Settings) -> int:

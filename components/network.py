@@ -9,6 +9,8 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.monitoringconf import DCGM_PORT, TELLING_PORTS
+from components.settings import Monitoring, Settings, endpoint_host, endpoint_port
 from components.settings import Network as NetworkSettings
 
 METADATA = (
@@ -37,10 +39,13 @@ _GUARDED_PORTS = (
     c.GRAFANA_PORT,
 )
 """TCP ports that users reach nowhere: whose addresses are not known beforehand."""
-_API_PORTS = (443, 6443)
+API_PORTS = (443, 6443)
 """TCP ports of Kubernetes' API: of its Service, and of the machines behind that, by which some
 network plugins judge."""
-_DNS_PORT = 53
+DNS_PORT = 53
+MACHINES = ("host", "remote-node")
+"""Cilium's words for Kubernetes nodes: the pod's own, and the others."""
+_CILIUM_API = "cilium.io/v2"
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
@@ -77,66 +82,156 @@ FLOWS = (
 """All that goes from pod to pod. What is not here is refused, both where it leaves and arrives."""
 
 
-# --- Policies ------------------------------------------------------------------------------------
+# --- Who may what --------------------------------------------------------------------------------
 
 
-def policies(
-    refuse: tuple[str, ...] = (),
-    directory: tuple[int, ...] = (),
-    database: tuple[int, ...] = (),
-    store: tuple[int, ...] = (),
-    restores: bool = False,
-    scrapers: tuple[str, ...] = (),
-    watched: tuple[int, ...] = (),
-    collector: tuple[int, ...] = (),
-) -> dict[str, pods.Spec]:
-    """Specs of NetworkPolicies by name; users reach the world but for metadata and `refuse`.
+@dataclass(frozen=True)
+class Reach:
+    """Somebody who is no pod of ours, and the TCP ports at which pods of ours ask.
 
-    `directory`, `database` and `store` are the TCP ports at which a directory of users, a database
-    that is not ours, and a store of its dumps are asked, wherever they are; the last by slurmdbd's
-    pod too where it `restores`. Pods of the namespaces `scrapers` may scrape; our own Prometheus
-    and Alertmanager ask, and tell, whoever is at the TCP ports `watched`; the daemons' lines go to
-    the port `collector`.
+    NetworkPolicies do not know where that is, and go by the ports alone. Cilium does.
+    """
+
+    ports: tuple[int, ...]
+    servers: tuple[str, ...] = ()
+    """Names or addresses."""
+    namespaces: tuple[str, ...] = ()
+    """All pods of these."""
+    entities: tuple[str, ...] = ()
+    """What Cilium has a word for."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the pods of one component may, and nothing besides."""
+
+    component: str
+    asked: tuple[Flow, ...]
+    """Who may open connections to them."""
+    asks: tuple[Flow, ...]
+    """To whom they may."""
+    reaches: tuple[Reach, ...]
+    dns: bool
+    """They look for others by name."""
+    world: tuple[pods.Spec, ...]
+    """Ranges of addresses outside, as `cidr` and what of it is left out (`except`)."""
+    names: tuple[str, ...] | None
+    """Names in place of all of that world."""
+    open_port: int | None
+    """TCP port at which anybody may ask."""
+    scrapers: tuple[str, ...]
+    """Namespaces whose pods may ask for metrics."""
+
+
+_ANYWHERE = ("all",)
+_API = Reach(API_PORTS, entities=("kube-apiserver",))
+
+
+def rules(settings: Settings) -> tuple[Rules, ...]:
+    """Of each component; both kinds of policies are rendered from these."""
+    components = {component for flow in FLOWS for component in (*flow.by, *flow.to)} | {c.REBOOTER}
+    reached = _reached(settings)
+    return tuple(
+        _rules(component, settings, tuple(reached.get(component, ())))
+        for component in sorted(components)
+    )
+
+
+def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Rules:
+    asks = tuple(flow for flow in FLOWS if component in flow.by)
+    users = component in _NODES
+    return Rules(
+        component=component,
+        asked=tuple(flow for flow in FLOWS if component in flow.to),
+        asks=asks,
+        reaches=reaches,
+        # Whom lines are sent to is no pod of ours, and has a name all the same.
+        dns=bool(asks) or component == c.LOGS,
+        world=tuple(_world(settings.network.refuse)) if users else (),
+        names=settings.network.names if users else None,
+        open_port=c.SSHD_PORT if component == c.LOGIN else None,
+        scrapers=settings.monitoring.scrape_from if component in c.SCRAPED else (),
+    )
+
+
+def _reached(settings: Settings) -> dict[str, list[Reach]]:
+    """Whom each component asks that is no pod of ours."""
+    external, dumps = settings.accounting.external, settings.accounting.backup
+    logs = settings.monitoring.logs
+    directory = [
+        Reach((port,), servers=hosts)
+        for port, hosts in (settings.directory.servers() if settings.directory else {}).items()
+    ]
+    database = [Reach((external.port,), servers=(external.host,))] if external else []
+    # An object store answers under as many names as it has buckets and places.
+    store = [Reach((endpoint_port(dumps.s3.endpoint),), entities=_ANYWHERE)] if dumps.s3 else []
+    reached = {component: list(directory) for component in _ASK_A_DIRECTORY}
+    reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]
+    reached[c.BACKUP] = [*database, *store]
+    reached |= {component: [_API] for component in (c.RECONCILER, c.REBOOTER)}
+    reached[c.MONITORING] = [_API, *_watched(settings.monitoring)]
+    reached[c.LOGS] = [_API, *([_server(logs.endpoint)] if logs else [])]
+    return reached
+
+
+def _watched(settings: Monitoring) -> list[Reach]:
+    """Whom Prometheus asks, and Alertmanager tells."""
+    bundled, gpus = settings.bundled, settings.dcgm_namespace
+    return [
+        Reach((c.NODE_EXPORTER_PORT,), entities=MACHINES),
+        *([Reach((DCGM_PORT,), namespaces=(gpus,))] if gpus else []),
+        *([_server(bundled.webhook)] if bundled.webhook else []),
+        # Whom a configuration of the operator's own tells is written in a Secret.
+        *([Reach(TELLING_PORTS, entities=_ANYWHERE)] if bundled.alertmanager_secret else []),
+    ]
+
+
+def _server(endpoint: str) -> Reach:
+    return Reach((endpoint_port(endpoint),), servers=(endpoint_host(endpoint),))
+
+
+def _world(refuse: tuple[str, ...]) -> Iterator[pods.Spec]:
+    """Every address but metadata's and those of `refuse`."""
+    for everywhere in _EVERYWHERE:
+        version = ip_network(everywhere).version
+        but = sorted(cidr for cidr in {*METADATA, *refuse} if ip_network(cidr).version == version)
+        yield {"cidr": everywhere, "except": but}
+
+
+# --- NetworkPolicies -----------------------------------------------------------------------------
+
+
+def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
+    """Specs of NetworkPolicies by name.
 
     The one called `default` is of all our pods and allows nothing: whom no other concerns, as the
     Jobs that fill the jail, has no network.
     """
-    components = {component for flow in FLOWS for component in (*flow.by, *flow.to)} | {c.REBOOTER}
-    asked = {component: list(directory) for component in _ASK_A_DIRECTORY}
-    asked[c.ACCOUNTING] += [*database, *(store if restores else ())]
-    asked[c.BACKUP] = [*database, *store]
-    asked |= {component: list(_API_PORTS) for component in (c.RECONCILER, c.REBOOTER)}
-    asked[c.MONITORING] = [*_API_PORTS, *watched]
-    asked[c.LOGS] = [*_API_PORTS, *collector]
-    chosen = {
-        name: _policy(name, refuse, asked.get(name, []), scrapers) for name in sorted(components)
+    return {
+        "default": _spec(pods.selector(), [], []),
+        **{each.component: _policy(each) for each in rules},
     }
-    return {"default": _spec(pods.selector(), [], []), **chosen}
 
 
-def _policy(
-    component: str, refuse: tuple[str, ...], outside: list[int], scrapers: tuple[str, ...]
-) -> pods.Spec:
+def _policy(rules: Rules) -> pods.Spec:
     ingress: list[pods.Spec] = [
-        {"from": _peers(flow.by), **_tcp(flow.port)} for flow in FLOWS if component in flow.to
+        {"from": _peers(flow.by), **_tcp(flow.port)} for flow in rules.asked
     ]
-    egress: list[pods.Spec] = [
-        {"to": _peers(flow.to), **_tcp(flow.port)} for flow in FLOWS if component in flow.by
-    ]
-    # Whom lines are sent to is no pod of ours, and has a name all the same.
-    if egress or component == c.LOGS:
+    egress: list[pods.Spec] = [{"to": _peers(flow.to), **_tcp(flow.port)} for flow in rules.asks]
+    if rules.dns:
         # Clusters have their DNS in many places, those of the machine itself included.
-        ports = [{"protocol": protocol, "port": _DNS_PORT} for protocol in ("TCP", "UDP")]
+        ports = [{"protocol": protocol, "port": DNS_PORT} for protocol in ("TCP", "UDP")]
         egress.append({"ports": ports})
-    if component in _NODES:
-        egress.append({"to": list(_world(refuse))})
-    if outside:
-        egress.append({"ports": [{"protocol": "TCP", "port": port} for port in outside]})
-    if component == c.LOGIN:
-        ingress.append(_tcp(c.SSHD_PORT))
-    if component in c.SCRAPED and scrapers:
-        ingress.append({"from": _namespaces(scrapers), **_tcp(c.SCRAPED[component])})
-    return _spec(pods.selector(component), ingress, egress)
+    if rules.world:
+        egress.append({"to": [{"ipBlock": block} for block in rules.world]})
+    if rules.reaches:
+        reached = [port for reach in rules.reaches for port in reach.ports]
+        egress.append({"ports": [{"protocol": "TCP", "port": port} for port in reached]})
+    if rules.open_port:
+        ingress.append(_tcp(rules.open_port))
+    if rules.scrapers:
+        ingress.append({"from": _namespaces(rules.scrapers), **_tcp(c.SCRAPED[rules.component])})
+    return _spec(pods.selector(rules.component), ingress, egress)
 
 
 def _spec(selector: pods.Spec, ingress: list[pods.Spec], egress: list[pods.Spec]) -> pods.Spec:
@@ -162,12 +257,7 @@ def _tcp(port: int | None) -> pods.Spec:
     return {"ports": [{"protocol": "TCP", "port": port}]} if port else {}
 
 
-def _world(refuse: tuple[str, ...]) -> Iterator[pods.Spec]:
-    """Every address but metadata's and those of `refuse`."""
-    for everywhere in _EVERYWHERE:
-        version = ip_network(everywhere).version
-        but = sorted(cidr for cidr in {*METADATA, *refuse} if ip_network(cidr).version == version)
-        yield {"ipBlock": {"cidr": everywhere, "except": but}}
+# --- The component -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -175,10 +265,12 @@ class NetworkArgs:
     namespace: pulumi.Input[str]
     policies: Mapping[str, pods.Spec]
     """Specs of NetworkPolicies by name."""
+    cilium_policies: Mapping[str, pods.Spec]
+    """Specs of CiliumNetworkPolicies by name."""
 
 
 class Network(pulumi.ComponentResource):
-    """NetworkPolicies over the pods of the Slurm layer."""
+    """Policies over the pods of the Slurm layer."""
 
     def __init__(
         self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None
@@ -187,6 +279,15 @@ class Network(pulumi.ComponentResource):
         for policy, spec in args.policies.items():
             k8s.networking.v1.NetworkPolicy(
                 f"{name}-{policy}",
+                metadata={"name": policy, "namespace": args.namespace},
+                spec=spec,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        for policy, spec in args.cilium_policies.items():
+            k8s.apiextensions.CustomResource(
+                f"{name}-cilium-{policy}",
+                api_version=_CILIUM_API,
+                kind="CiliumNetworkPolicy",
                 metadata={"name": policy, "namespace": args.namespace},
                 spec=spec,
                 opts=pulumi.ResourceOptions(parent=self),

@@ -1,13 +1,14 @@
 """The Slurm layer, put together from its components."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
 import pulumi_kubernetes as k8s
 
+from components import ciliumpolicies, network, pods
 from components import conventions as c
-from components import network, pods
 from components import users as people
 from components.accounting import Accounting, AccountingArgs
 from components.accounts import Accounts, AccountsArgs
@@ -25,12 +26,11 @@ from components.login import Login, LoginArgs
 from components.logs import Logs, LogsArgs
 from components.machines import Machines, MachinesArgs
 from components.monitoring import Monitoring, MonitoringArgs
-from components.monitoringconf import watched_ports
 from components.nodeset import Nodeset, NodesetArgs
 from components.nodessh import NodeSsh, NodeSshArgs
 from components.reconciler import Reconciler, ReconcilerArgs
 from components.rest import Rest, RestArgs
-from components.settings import BundledDatabase, Settings, endpoint_port
+from components.settings import BundledDatabase, Settings
 from components.slurmconf import (
     accounting_files,
     backup_environment,
@@ -58,6 +58,8 @@ class SlurmArgs:
     settings: Settings
     root: Path
     """Folder that paths in the settings are relative to."""
+    after: Sequence[pulumi.Resource] = ()
+    """What the cluster must have before anything of Slurm can be there, as a network."""
 
 
 class Slurm(pulumi.ComponentResource):
@@ -79,7 +81,9 @@ class Slurm(pulumi.ComponentResource):
             "namespace",
             metadata={"name": settings.namespace, "labels": _POD_SECURITY},
             # A namespace takes its claims with it; and it comes first, before anything has changed.
-            opts=pulumi.ResourceOptions(parent=self, protect=settings.protect_data),
+            opts=pulumi.ResourceOptions(
+                parent=self, protect=settings.protect_data, depends_on=list(args.after)
+            ),
         )
         self.namespace = namespace.metadata.name
         images = pods.Images(settings.registry, settings.pull_secrets)
@@ -95,21 +99,18 @@ class Slurm(pulumi.ComponentResource):
             },
             opts=child,
         )
-        if settings.network.policies:
-            ports = settings.directory.ports() if settings.directory else ()
-            external, dumps = settings.accounting.external, settings.accounting.backup
-            collector = settings.monitoring.logs
-            policies = network.policies(
-                settings.network.refuse,
-                ports,
-                (external.port,) if external else (),
-                (endpoint_port(dumps.s3.endpoint),) if dumps.s3 else (),
-                dumps.restore is not None,
-                settings.monitoring.scrape_from,
-                watched_ports(settings.monitoring),
-                (endpoint_port(collector.endpoint),) if collector else (),
+        kinds = settings.network.kinds()
+        if kinds:
+            rules = network.rules(settings)
+            network.Network(
+                "network",
+                network.NetworkArgs(
+                    self.namespace,
+                    network.policies(rules) if "kubernetes" in kinds else {},
+                    ciliumpolicies.policies(rules) if "cilium" in kinds else {},
+                ),
+                child,
             )
-            network.Network("network", network.NetworkArgs(self.namespace, policies), child)
         guard = network.guard(settings.network, images, settings.cluster.domain)
         key = AuthKey("auth", AuthKeyArgs(self.namespace, settings.auth.rotations), child)
         how = auth(settings.auth, key.secret)

@@ -12,6 +12,7 @@ from components.settings.accounting import (
     BundledDatabase,
     ExternalDatabase,
 )
+from components.settings.cilium import Cilium
 from components.settings.directory import Directory
 from components.settings.health import Health
 from components.settings.isolation import Isolation
@@ -38,7 +39,7 @@ from components.settings.reading import SettingsError, from_config, read_stack
 from components.settings.reconciler import Reconciler
 from components.settings.schema import STACK_SCHEMA, stack_schema
 from components.settings.slurm import Script, Slurm, Topology
-from components.settings.types import endpoint_port, parse_ssh_key, parse_time
+from components.settings.types import endpoint_host, endpoint_port, parse_ssh_key, parse_time
 from components.settings.volumes import Csi, Empty, Source, Submount, Volume
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Backup",
     "Bundled",
     "BundledDatabase",
+    "Cilium",
     "Cluster",
     "Controller",
     "Csi",
@@ -86,6 +88,7 @@ __all__ = [
     "Topology",
     "User",
     "Volume",
+    "endpoint_host",
     "endpoint_port",
     "from_config",
     "parse_ssh_key",

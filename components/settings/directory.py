@@ -33,10 +33,15 @@ class Directory(Model):
     key_attribute: Word = "sshPublicKey"
     """Attribute of a person that holds public SSH keys."""
 
-    def ports(self) -> tuple[int, ...]:
-        """TCP ports of the servers."""
-        found = map(urlsplit, self.uris)
-        return tuple(sorted({uri.port or _PORTS[uri.scheme] for uri in found}))
+    def servers(self) -> dict[int, tuple[str, ...]]:
+        """Names or addresses of the servers by their TCP port."""
+        found = sorted(
+            {
+                (uri.port or _PORTS[uri.scheme], uri.hostname or "")
+                for uri in map(urlsplit, self.uris)
+            }
+        )
+        return {port: tuple(host for other, host in found if other == port) for port, _ in found}
 
     @model_validator(mode="after")
     def _password_is_of_somebody(self) -> Self:

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AwareDatetime, Field, field_validator, model_validator
+from pydantic import (
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from components.conventions import (
@@ -17,6 +24,7 @@ from components.conventions import (
 )
 from components.settings.accounting import Accounting
 from components.settings.accounts import NORMAL
+from components.settings.cilium import Cilium
 from components.settings.directory import Directory
 from components.settings.health import Health
 from components.settings.login import Login
@@ -30,6 +38,7 @@ from components.settings.slurm import Block, Slurm, Switch, hosts_of
 from components.settings.types import (
     Cidr,
     DnsLabel,
+    DnsPattern,
     Domain,
     MemoryMiB,
     Model,
@@ -194,17 +203,49 @@ class Rest(Model):
         return self
 
 
+def _policies(value: object) -> object:
+    return {True: "kubernetes", False: "none"}[value] if isinstance(value, bool) else value
+
+
+Policies = Annotated[
+    Literal["kubernetes", "cilium", "both", "none"],
+    BeforeValidator(_policies),
+    WithJsonSchema({"enum": ["kubernetes", "cilium", "both", "none", True, False]}),
+]
+"""As it was before there were two kinds, `true` is Kubernetes' own and `false` none."""
+
+
 class Network(Model):
     """Who may talk to whom."""
 
-    policies: bool = True
-    """NetworkPolicies: only who must reaches Slurm's daemons. They are worth what the cluster's
-    network plugin makes of them."""
+    policies: Policies = "kubernetes"
+    """By which policies only who must reaches Slurm's daemons: `kubernetes`, NetworkPolicies,
+    worth what the cluster's network plugin makes of them; `cilium`, CiliumNetworkPolicies, which
+    know names, the API and the clouds' metadata; `both`, or `none`."""
+    names: tuple[DnsPattern, ...] | None = None
+    """What users reach of the world, by name, as 'pypi.org' or '*.debian.org', with policies:
+    cilium; by default all of it."""
     guard: bool = True
     """A packet filter in login and worker pods, whatever the plugin does: users reach neither the
     cloud's metadata nor Kubernetes' API nor a kubelet."""
     refuse: tuple[Cidr, ...] = ()
     """Further addresses that users are not to reach, as '10.0.0.0/16'; none that pods have."""
+    cilium: Cilium | None = None
+    """Cilium is installed, and looked after; by default the cluster's network is left alone."""
+
+    def kinds(self) -> frozenset[str]:
+        """Which kinds of policies there are."""
+        both = {"both": ("kubernetes", "cilium"), "none": ()}
+        return frozenset(both.get(self.policies, (self.policies,)))
+
+    @model_validator(mode="after")
+    def _names_are_judged_by_cilium_alone(self) -> Self:
+        # Policies add up: those of Kubernetes would let the whole world through again.
+        if self.names is not None and self.policies != "cilium":
+            raise cross_field(
+                "names", f"count only with policies: cilium, not {self.policies}; set that"
+            )
+        return self
 
 
 class Settings(Model):
@@ -415,6 +456,21 @@ class Settings(Model):
         for key, (name, names) in named.items():
             if name in names:
                 raise cross_field(key, f"'{name}': is the long checks' own; choose another")
+        return self
+
+    @model_validator(mode="after")
+    def _network_fits_cluster(self) -> Self:
+        if isinstance(self.cluster, LocalCluster):
+            if self.network.cilium:
+                raise cross_field(
+                    "network.cilium", "a local cluster has a network of its own; leave it out"
+                )
+            if self.network.policies in ("cilium", "both"):
+                raise cross_field(
+                    "network.policies",
+                    f"{self.network.policies}: a local cluster has no Cilium; "
+                    "expected kubernetes or none",
+                )
         return self
 
     @model_validator(mode="after")

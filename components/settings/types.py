@@ -33,6 +33,11 @@ _ENDPOINT = re.compile(
 )
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9./:@_-]*")
 _RESOURCES = re.compile(r"[A-Za-z0-9/:._*-]+")
+_CHART_VERSION = re.compile(r"\d{1,5}(\.\d{1,5}){2}(-[0-9A-Za-z.-]+)?", re.ASCII)
+_INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,14}[A-Za-z0-9_.+-]")
+_DNS_PATTERN = re.compile(
+    r"(?!.*\*\*)[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?(\.[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?)+"
+)
 _URL_PATH = re.compile(r"[A-Za-z0-9/_.~%?&=+:,-]*")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 _PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -164,6 +169,11 @@ def endpoint_port(endpoint: str) -> int:
     return int(server.partition(":")[2] or {"http": 80, "https": 443}[scheme])
 
 
+def endpoint_host(endpoint: str) -> str:
+    """Name or address in an `Endpoint` or `Url`."""
+    return endpoint.partition("://")[2].partition("/")[0].partition(":")[0].lower()
+
+
 def _resource_name(value: str) -> str:
     if "/" not in value:
         raise PydanticCustomError(
@@ -203,6 +213,19 @@ ObjectPrefix = Annotated[
 DumpName = Annotated[
     str, _matches(_DUMP, "dump_name", "'latest', or a dump's name, as in '1f2e3d4c'")
 ]
+ChartVersion = Annotated[
+    str, _matches(_CHART_VERSION, "chart_version", "a chart's whole version, as '1.19.6'")
+]
+InterfaceName = Annotated[
+    str,
+    _matches(
+        _INTERFACE, "interface", "a network interface, as 'eth0', or 'eth+' for all that begin so"
+    ),
+]
+DnsPattern = Annotated[
+    str, _matches(_DNS_PATTERN, "dns_pattern", "a DNS name, as 'pypi.org' or '*.pypi.org'")
+]
+"""A name, or with stars many: a star is any part of a name up to the next dot."""
 LdapUri = Annotated[str, AfterValidator(_ldap_uri)]
 Word = Annotated[str, _matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
 """A name that Slurm gives to something of its own: an account, a QOS, a switch."""

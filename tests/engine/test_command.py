@@ -23,6 +23,24 @@ pulumi.export("pet", pet.id)
 pulumi.export("key", random.RandomPassword("key", length=8).result)
 """
 
+RELEASE = """
+import json
+import pulumi
+import pulumi_kubernetes as k8s
+
+nowhere = {"name": "nowhere", "cluster": {"server": "http://127.0.0.1:1"}}
+context = {"name": "nowhere", "context": {"cluster": "nowhere"}}
+kubeconfig = {"clusters": [nowhere], "contexts": [context], "current-context": "nowhere"}
+provider = k8s.Provider("kubernetes", kubeconfig=json.dumps(kubeconfig))
+k8s.helm.v3.Release(
+    "network",
+    name="network",
+    chart="network",
+    repository_opts={"repo": "https://charts.example.org"},
+    opts=pulumi.ResourceOptions(provider=provider),
+)
+"""
+
 
 class Command:
     """Runs `python -m engine` over a project."""
@@ -187,3 +205,19 @@ def test_a_program_does_not_outlive_an_engine_that_is_killed(command: Command) -
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_helm_release_is_previewed_offline_and_left_to_the_command_of_pulumi(
+    command: Command,
+) -> None:
+    command.write(RELEASE)
+
+    preview = command("preview")
+    up = command("up", "--yes")
+
+    assert preview.returncode == 0, preview.stderr
+    assert "+ kubernetes:helm.sh/v3:Release network" in preview.stdout
+    assert up.returncode == 1
+    told = [line for line in up.stderr.splitlines() if "needs Helm" in line]
+    assert len(told) == 1, up.stderr
+    assert told[0].endswith("deploy it with the `pulumi` command")

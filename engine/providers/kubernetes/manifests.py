@@ -88,6 +88,8 @@ class Ref:
 
 # Groups of the type token which the API writes otherwise.
 _GROUPS: Final = {"core": ""}
+RELEASE: Final = "kubernetes:helm.sh/v3:Release"
+"""A chart as one resource: it is no object, but can be compared by its inputs."""
 # Remote components and charts: the real plugin builds their children itself.
 _NOT_OBJECTS: Final = ("helm.sh/", "yaml", "kustomize", "kustomize/")
 

@@ -20,6 +20,7 @@ from engine.providers.kubernetes.manifests import (
     AUTONAMED,
     PATCH_FORCE,
     PROPAGATION,
+    RELEASE,
     SKIP_AWAIT,
     Kind,
     Manifest,
@@ -91,6 +92,8 @@ class KubernetesProvider:
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
         """Inputs with a name and namespace. Raises CheckError, EngineError (unreachable)."""
+        if resource_type == RELEASE:
+            return self._checked_release(olds, news)
         kind = kind_of(resource_type, news)
         if kind.kind.endswith("List") and "items" in news:
             raise CheckError("kind", f"{kind.kind} is no object: make its items one by one")
@@ -102,6 +105,10 @@ class KubernetesProvider:
 
     def diff(self, old: Resource, news: Properties) -> Diff:
         """How the new inputs differ in meaning from the stored ones."""
+        if old.type == RELEASE:
+            changed = differences(old.inputs, news)
+            moved = tuple(path[0] for path in changed if path in (("name",), ("namespace",)))
+            return Diff(tuple(map(format_path, changed)), moved)
         kind = kind_of(old.type, news)
         paths = differences(old.inputs, news)
         if is_patch(old.type, kind):
@@ -208,7 +215,7 @@ class KubernetesProvider:
         Raises EngineError where the update would be refused.
         """
         foreseen = cast(Properties, _merged(_settled(old.outputs) if old else {}, inputs))
-        if contains_unknown(inputs) or self._cluster is None:
+        if contains_unknown(inputs) or self._cluster is None or resource_type == RELEASE:
             return foreseen
         urn, outputs = (old.urn, old.outputs) if old else ("", {})
         target = self._target(resource_type, urn, inputs, outputs)
@@ -232,6 +239,17 @@ class KubernetesProvider:
         return frozenset({"data", "stringData"}) if secret else frozenset()
 
     # -- below --------------------------------------------------------------------------------
+
+    def _checked_release(self, olds: Properties, news: Properties) -> Properties:
+        """Inputs of a Helm release, which this engine can foresee and not make.
+
+        What Pulumi's plugin adds to those of the program, as the chart's objects, is kept, so that
+        a release that it has made shows no change. Raises CheckError where one would be made.
+        """
+        inputs = {**olds, **news}
+        if not self._preview and differences(olds, inputs):
+            raise CheckError("", f"{RELEASE}: needs Helm: deploy it with the `pulumi` command")
+        return inputs
 
     def _target(
         self,

@@ -220,6 +220,12 @@ def logs(**fields: Any) -> Change:
     return top(monitoring={"logs": {"endpoint": "http://collector.lab:4318", **fields}})
 
 
+def elsewhere(**fields: Any) -> Change:
+    """On a cluster that may have Cilium."""
+    return top(cluster={"kind": "existing", "kubeconfig": "lab.yaml"}, network=fields)
+
+
+CILIUM_POLICIES = {name.replace("network-", "network-cilium-", 1) for name in POLICIES}
 AGENT = "logs-agent"
 LOGS = {AGENT, "logs-account", "logs-role", "logs-rights", "logs-service"}
 SCRAPED = ("exporter", "logs", "longchecks", "reconciler")
@@ -929,6 +935,57 @@ EDITS = [
         "users are to reach fewer addresses",
         top(network={"refuse": ["10.0.0.0/16"]}),
         does(rolled={"login-sshd", *NODESETS}, updated={"network-login", "network-worker"}),
+    ),
+    Edit(
+        "Cilium's policies are to take the place of Kubernetes' own",
+        elsewhere(policies="cilium"),
+        does(created=CILIUM_POLICIES, deleted=POLICIES),
+        given=elsewhere(),
+    ),
+    Edit(
+        "both kinds of policies are to count",
+        elsewhere(policies="both"),
+        does(created=CILIUM_POLICIES),
+        given=elsewhere(policies=True),
+    ),
+    Edit(
+        "users are to reach some names alone",
+        elsewhere(policies="cilium", names=["pypi.org"]),
+        does(updated={"network-cilium-login", "network-cilium-worker"}),
+        given=elsewhere(policies="cilium"),
+    ),
+    Edit(
+        "users are to reach fewer addresses, as Cilium judges",
+        elsewhere(policies="cilium", refuse=["10.0.0.0/16"]),
+        does(
+            rolled={"login-sshd", *NODESETS},
+            updated={"network-cilium-login", "network-cilium-worker"},
+        ),
+        given=elsewhere(policies="cilium"),
+    ),
+    Edit(
+        "Cilium is to be the cluster's network",
+        elsewhere(cilium={}),
+        does(created={"cilium-release"}),
+        given=elsewhere(),
+    ),
+    Edit(
+        "Cilium is to be a newer one",
+        elsewhere(cilium={"version": "1.19.7"}),
+        does(updated={"cilium-release"}),
+        given=elsewhere(cilium={}),
+    ),
+    Edit(
+        "what Cilium saw is to be asked in one place",
+        elsewhere(cilium={"hubble": {"relay": True}}),
+        does(updated={"cilium-release"}),
+        given=elsewhere(cilium={}),
+    ),
+    Edit(
+        "the cluster's network is to be left alone",
+        elsewhere(),
+        does(deleted={"cilium-release"}),
+        given=elsewhere(cilium={}),
     ),
     # --- Metrics
     Edit(

@@ -46,6 +46,28 @@ BALANCED: Values = {
     **FULL,
     "login": {"service": "LoadBalancer", "source_ranges": ["192.0.2.0/24", "2001:db8::/32"]},
 }
+_CILIUM: Values = {
+    "version": "1.19.6",
+    "pod_cidr": "10.244.0.0/16",
+    "routing": "native",
+    "native_cidr": "10.244.0.0/16",
+    "node_routes": True,
+    "mtu": 9000,
+    "devices": ["bond+"],
+    "kube_proxy_replacement": True,
+    "api_host": "10.0.0.5",
+    "api_port": 443,
+    "bandwidth_manager": True,
+    "bbr": True,
+    "encryption": "wireguard",
+    "host_firewall": True,
+    "hubble": {"enabled": True, "relay": True, "ui": True},
+}
+NETWORKED: Values = {
+    **FULL,
+    "network": {**FULL["network"], "policies": "cilium", "names": ["*.lab"], "cilium": _CILIUM},
+}
+_IPSEC = {"encryption": "ipsec", "ipsec_secret": "cilium-ipsec-keys"}
 
 EXTERNAL: Values = {
     **FULL,
@@ -184,6 +206,8 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "login.node_port": (30_000, 32_767),
     "login.drain_grace": (0, 604_800),
     "login.limits.processes": (16, 4_194_304),
+    "network.cilium.mtu": (1280, 65_520),
+    "network.cilium.api_port": (1, 65_535),
     "long_checks.checks[0].history": (3, 1000),
     "long_checks.checks[0].least": (3, 1000),
     "long_checks.at_once": (1, 1000),
@@ -218,6 +242,8 @@ CHOICES: dict[str, str] = {
     "monitoring.logs.level": "'debug', 'info', 'warn', 'error' or 'fatal'",
     "directory.kind": "'rfc2307', 'rfc2307bis' or 'ad'",
     "login.service": "'NodePort', 'LoadBalancer' or 'ClusterIP'",
+    "network.cilium.routing": "'tunnel' or 'native'",
+    "network.cilium.encryption": "'none', 'wireguard' or 'ipsec'",
     "reconciler.ladder[0]": "'recheck', 'restart', 'reboot' or 'replace'",
     "reconciler.ladders.gpu-xid[0]": "'recheck', 'restart', 'reboot' or 'replace'",
     "long_checks.checks[0].name": "'cpu-memory', 'dcgm', 'gpu-burn'",
@@ -228,8 +254,15 @@ SWITCHES = (
     "controller.standby",
     "monitoring.exporter.enabled",
     "monitoring.bundled.grafana.enabled",
-    "network.policies",
     "network.guard",
+    "network.cilium.node_routes",
+    "network.cilium.kube_proxy_replacement",
+    "network.cilium.bandwidth_manager",
+    "network.cilium.bbr",
+    "network.cilium.host_firewall",
+    "network.cilium.hubble.enabled",
+    "network.cilium.hubble.relay",
+    "network.cilium.hubble.ui",
     "jail.volumes[0].read_only",
     "jail.volumes[0].login",
     "nodesets[0].volumes[0].read_only",
@@ -302,6 +335,7 @@ LISTS = (
     "network.refuse",
     "policy.registries",
     "policy.host_paths",
+    "network.cilium.devices",
     "reconciler.maintenance",
     "reconciler.hardware",
     "reconciler.ladder",
@@ -392,6 +426,8 @@ MAPPINGS = (
     "policy",
     "policy.exceptions",
     "policy.exceptions.non-root",
+    "network.cilium",
+    "network.cilium.hubble",
     "reconciler",
     "reconciler.conditions",
     "reconciler.ladders",
@@ -430,6 +466,9 @@ _OBJECTS = "expected names with '/' between them"
 _URL = "expected an address, as in 'https://hooks.example.org/1'"
 _IMAGE = "expected an image's name"
 _LABEL_VALUE = "expected a label's value"
+_DNS = "expected a DNS name, as 'pypi.org' or '*.pypi.org'"
+_CHART = "expected a chart's whole version, as '1.19.6'"
+_INTERFACE = "expected a network interface, as 'eth0'"
 _ENDPOINT = "expected a server, as in 'https://s3.example.org'"
 
 WORDS: dict[str, dict[Any, str]] = {
@@ -599,6 +638,19 @@ WORDS: dict[str, dict[Any, str]] = {
     "policy.registries[0]": {"https://docker.io": "expected a host and a path"},
     "policy.host_paths[0]": {"srv": _PATH, "/": _PATH},
     "policy.exceptions.non-root.nodeset-*": {"": _LINE, 5: _TEXT},
+    "network.policies": {
+        "moon": "expected 'kubernetes', 'cilium', 'both' or 'none'",
+        2: "expected 'kubernetes', 'cilium', 'both' or 'none'",
+    },
+    "network.names": {"x": "expected a list, as in [a, b]"},
+    "network.names[0]": {"pypi": _DNS, "**.lab": _DNS, "https://a.lab": _DNS, "": _DNS, 5: _TEXT},
+    "network.cilium.version": {"1.19": _CHART, "latest": _CHART, "v1.19.6": _CHART, 1.19: _TEXT},
+    "network.cilium.chained": {"aws cni": _WORD, 5: _TEXT},
+    "network.cilium.pod_cidr": {"10.244.0.1/16": _RANGE, 10: _TEXT},
+    "network.cilium.native_cidr": {"10.244.0.1/16": _RANGE, 10: _TEXT},
+    "network.cilium.devices[0]": {"eth 0": _INTERFACE, "a" * 16: _INTERFACE, "+": _INTERFACE},
+    "network.cilium.api_host": {"https://api.lab": _DOMAIN, 10: _TEXT},
+    "network.cilium.ipsec_secret": {"My Secret": _DOMAIN, 5: _TEXT},
     "network.refuse[0]": {
         "10.0.0.1/16": _RANGE,
         "10.0.0.0/33": _RANGE,
@@ -777,6 +829,8 @@ UNKNOWN: dict[str, str] = {
     "monitoring.exporter.tops": "did you mean 'top'?",
     "monitoring.logs.header_secret": "did you mean 'headers_secret'?",
     "network.policy": "did you mean 'policies'?",
+    "network.cilium.device": "did you mean 'devices'?",
+    "network.cilium.hubble.relays": "did you mean 'relay'?",
     "reconciler.intervall": "did you mean 'interval'?",
     "users[0].id": "did you mean 'uid'?",
     "groups[0].member": "did you mean 'members'?",
@@ -1100,6 +1154,32 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("users[0].uid", "ada", "users[0].uid", '"ada"', "expected a whole number"),
     ("reconciler.share", 0, "reconciler.share", "0", "expected more than 0"),
     ("reconciler.share", 1.5, "reconciler.share", "1.5", "expected at most 1"),
+    ("network.policies", "both", "network.names", "not both", "set that"),
+    *(("network.cilium", {**_CILIUM, key: value}, f"network.cilium.{named}", shown, remedy)
+      for key, value, named, shown, remedy in (
+          ("native_cidr", None, "native_cidr", "", "is required with routing: native"),
+          ("routing", "tunnel", "native_cidr", "10.244.0.0/16", "counts only with routing: native"),
+          ("kube_proxy_replacement", False, "api_host", "10.0.0.5", "counts only with kube_proxy"),
+          ("api_host", None, "api_host", "", "is required with kube_proxy_replacement"),
+          ("bandwidth_manager", False, "bbr", "true", "add bandwidth_manager: true"),
+          ("chained", "aws-cni", "routing", "native", "is the matter of 'aws-cni'; leave it out"),
+          ("ipsec_secret", "keys", "ipsec_secret", "'keys'", "counts only with encryption: ipsec"),
+          ("hubble", {"ui": True}, "hubble.ui", "true", "asks the relay; add relay: true"),
+          ("hubble", {"enabled": False, "relay": True}, "hubble.relay", "true", "enabled: true"),
+      )),
+    *(("network.cilium", given, f"network.cilium.{named}", shown, remedy)
+      for given, named, shown, remedy in (
+          ({"node_routes": True}, "node_routes", "True", "counts only with routing: native"),
+          ({"api_port": 443}, "api_port", "443", "counts only with kube_proxy_replacement"),
+          ({"bbr": True, "bandwidth_manager": True}, "bbr", "true", "add kube_proxy_replacement"),
+          ({"chained": "a", "pod_cidr": "10.0.0.0/8"}, "pod_cidr", "10.0.0.0/8", "of 'a'; leave"),
+          ({"chained": "a", **_IPSEC}, "encryption", "ipsec", "expected wireguard or none"),
+          ({"chained": "a", "bbr": True}, "bbr", "true", "not with chained; leave it out"),
+          ({"encryption": "ipsec"}, "ipsec_secret", "", "is required with encryption: ipsec"),
+          ({**_IPSEC, "host_firewall": True}, "host_firewall", "true", "not with encryption: ip"),
+          ({"bbr": True, "bandwidth_manager": True, "kube_proxy_replacement": True,
+            "api_host": "api.lab", **_IPSEC}, "bbr", "true", "expected wireguard or none"),
+      )),
     ("reconciler.share", True, "reconciler.share", "true", "expected a number"),
     ("reconciler.ladder", ["recheck"] * 9, "reconciler.ladder", "recheck", "at most 8"),
     ("groups[0].gid", 0, "groups[0].gid", "0", "expected at least 1000"),
@@ -1129,6 +1209,8 @@ def base(key: str) -> Values:
         return LOCAL
     if key in ("partitions[0].allow_groups", "accounting.operators"):
         return {name: value for name, value in FULL.items() if name != "directory"}
+    if key.startswith(("network.cilium", "network.names", "network.policies")):
+        return NETWORKED
     if key.startswith("login.source_ranges["):
         return BALANCED
     if key.startswith("accounting.external"):
@@ -1215,7 +1297,7 @@ def test_it_refuses_in_one_line(case: Case) -> None:
 
 
 def test_the_stacks_that_are_broken_here_are_valid_ones() -> None:
-    for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED):
+    for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED, NETWORKED):
         settings(base=valid)
 
 

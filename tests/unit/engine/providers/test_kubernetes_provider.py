@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import CancelledPartway, EngineError, PartialFailure
+from engine.errors import CancelledPartway, CheckError, EngineError, PartialFailure
 from engine.providers import Operation, Resource
 from engine.providers.kubernetes import KubernetesProvider
 from engine.values import UNKNOWN, Properties
@@ -447,3 +447,46 @@ def test_somebody_elses_object_is_not_taken_for_an_unfinished_creation(
 
 def test_a_refresh_of_what_is_gone_says_so(provider: Make) -> None:
     assert provider().read(TOKEN, URN, "slurm/settings", inputs()) is None
+
+
+# ------------------------------------------------------------------------------------ Helm releases
+
+RELEASE = "kubernetes:helm.sh/v3:Release"
+CHART: Properties = {"name": "cilium", "chart": "cilium", "values": {"MTU": 9000}}
+
+
+def release(outputs: Properties | None = None, **added: Any) -> Resource:
+    """One that the `pulumi` command has made, with what its plugin adds."""
+    return Resource(URN, RELEASE, "cilium", "cilium", {**CHART, **added}, outputs or {})
+
+
+def test_a_release_is_foreseen_without_a_cluster(provider: Make, fake: FakeApi) -> None:
+    fake.port = 1  # nobody listens there
+    kubernetes = provider(preview=True)
+
+    news = kubernetes.check(RELEASE, URN, {}, CHART)
+
+    assert news == CHART
+    assert kubernetes.preview_outputs(RELEASE, news, None) == CHART
+
+
+def test_a_release_that_is_there_is_left_alone(provider: Make) -> None:
+    kubernetes = provider()
+    old = release(resourceNames={"DaemonSet": ["kube-system/cilium"]})
+
+    assert kubernetes.diff(old, kubernetes.check(RELEASE, URN, old.inputs, CHART)).changed == ()
+
+
+@pytest.mark.parametrize("olds", [{}, {**CHART, "values": {"MTU": 1500}}], ids=["new", "changed"])
+def test_a_release_is_left_to_the_command_in_one_line(provider: Make, olds: Properties) -> None:
+    with pytest.raises(CheckError, match=r"needs Helm: deploy it with the `pulumi` command$"):
+        provider().check(RELEASE, URN, olds, CHART)
+
+
+def test_a_release_is_changed_in_place_but_for_its_name(provider: Make) -> None:
+    kubernetes = provider(preview=True)
+    edited = kubernetes.diff(release(), {**CHART, "values": {"MTU": 1500}})
+    renamed = kubernetes.diff(release(), {**CHART, "name": "network"})
+
+    assert (edited.changed, edited.replaces) == (("values.MTU",), ())
+    assert renamed.replaces == ("name",)

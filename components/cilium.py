@@ -1,0 +1,134 @@
+"""Cilium, the cluster's network, as a Helm release of its official chart.
+
+Names and meaning of the values are those of the chart's values.yaml.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components.settings import Cilium as CiliumSettings
+from components.settings import Network as NetworkSettings
+
+REPOSITORY = "https://helm.cilium.io"
+NAMESPACE = "kube-system"
+_AWS = "aws-cni"
+"""The one plugin that Cilium is chained to by a mode of its own."""
+_PATIENCE = 900
+"""Seconds that its pods may take on all machines: each pulls half a gigabyte first."""
+
+
+def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
+    """Values of the chart; what is not said here is the chart's default.
+
+    `guard` says whether pods have a packet filter of their own, which must see a Service's address
+    before Cilium puts that of a pod in its place.
+    """
+    return {
+        # An agent reads its configuration once.
+        "rollOutCiliumPods": True,
+        "operator": {"rollOutPods": True},
+        "hubble": {
+            "enabled": settings.hubble.enabled,
+            "relay": {"enabled": settings.hubble.relay},
+            "ui": {"enabled": settings.hubble.ui},
+        },
+        "bandwidthManager": {"enabled": settings.bandwidth_manager, "bbr": settings.bbr},
+        "hostFirewall": {"enabled": settings.host_firewall},
+        **(_chained(settings.chained) if settings.chained else _routing(settings)),
+        **({"MTU": settings.mtu} if settings.mtu else {}),
+        **({"devices": list(settings.devices)} if settings.devices else {}),
+        **_services(settings, guard),
+        **_encryption(settings),
+    }
+
+
+def _chained(network: str) -> dict[str, Any]:
+    aws = network == _AWS
+    by = {"chainingMode": _AWS} if aws else {"chainingTarget": network}
+    return {
+        # The other plugin's configuration stays, and what it routes needs no address of a machine.
+        "cni": {**by, "exclusive": False, "enableRouteMTUForCNIChaining": True},
+        "enableIPv4Masquerade": False,
+        "routingMode": "native",
+        **({"endpointRoutes": {"enabled": True}} if aws else {}),
+    }
+
+
+def _routing(settings: CiliumSettings) -> dict[str, Any]:
+    addresses: dict[str, Any] = {"mode": "kubernetes"}
+    if settings.pod_cidr:
+        addresses = {
+            "mode": "cluster-pool",
+            "operator": {"clusterPoolIPv4PodCIDRList": [settings.pod_cidr]},
+        }
+    if settings.routing == "tunnel":
+        return {"ipam": addresses, "routingMode": "tunnel", "tunnelProtocol": "vxlan"}
+    return {
+        "ipam": addresses,
+        "routingMode": "native",
+        "ipv4NativeRoutingCIDR": settings.native_cidr,
+        "autoDirectNodeRoutes": settings.node_routes,
+    }
+
+
+def _services(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
+    if not settings.kube_proxy_replacement:
+        return {"kubeProxyReplacement": False}
+    return {
+        "kubeProxyReplacement": True,
+        "k8sServiceHost": settings.api_host,
+        "k8sServicePort": settings.api_port,
+        **({"socketLB": {"hostNamespaceOnly": True}} if guard else {}),
+        # By eBPF, as host routing by eBPF needs it, which bbr needs.
+        **({"bpf": {"masquerade": True}} if settings.bbr else {}),
+    }
+
+
+def _encryption(settings: CiliumSettings) -> dict[str, Any]:
+    if settings.encryption == "none":
+        return {}
+    key = {"ipsec": {"secretName": settings.ipsec_secret}} if settings.ipsec_secret else {}
+    return {"encryption": {"enabled": True, "type": settings.encryption, **key}}
+
+
+@dataclass(frozen=True)
+class CiliumArgs:
+    settings: CiliumSettings
+    guard: bool
+    """Pods have packet filters of their own."""
+
+
+class Cilium(pulumi.ComponentResource):
+    """Cilium on the cluster; it is there when all its pods are."""
+
+    release: k8s.helm.v3.Release
+
+    def __init__(
+        self, name: str, args: CiliumArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("cilium", "Cilium"), name, None, opts)
+        self.release = k8s.helm.v3.Release(
+            f"{name}-release",
+            name="cilium",
+            chart="cilium",
+            repository_opts={"repo": REPOSITORY},
+            version=args.settings.version,
+            namespace=NAMESPACE,
+            values=values(args.settings, args.guard),
+            timeout=_PATIENCE,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.register_outputs({})
+
+
+def install(
+    settings: NetworkSettings, opts: pulumi.ResourceOptions
+) -> tuple[k8s.helm.v3.Release, ...]:
+    """Cilium where it is wanted: what must be there before any pod can be."""
+    if settings.cilium is None:
+        return ()
+    return (Cilium("cilium", CiliumArgs(settings.cilium, settings.guard), opts).release,)

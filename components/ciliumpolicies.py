@@ -1,0 +1,155 @@
+"""The rules of `network` as CiliumNetworkPolicies (cilium.io/v2).
+
+What these know and NetworkPolicies do not: names outside, Kubernetes' API, its nodes and its DNS,
+and a denial that no other policy lifts. Facts are from Cilium's documentation, "Network Policy".
+"""
+
+from collections.abc import Iterable, Iterator
+from ipaddress import ip_network
+from typing import Any
+
+from components import conventions as c
+from components import network, pods
+from components.network import Flow, Reach, Rules
+
+_NAMESPACE = "k8s:io.kubernetes.pod.namespace"
+_DNS = {
+    "matchLabels": {_NAMESPACE: "kube-system"},
+    "matchExpressions": [
+        {"key": "k8s:k8s-app", "operator": "In", "values": ["kube-dns", "node-local-dns"]}
+    ],
+}
+"""The pods of the cluster's DNS, as kubeadm and the clouds label them."""
+_ANYBODY = ["all"]
+
+
+def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
+    """Specs of CiliumNetworkPolicies by name.
+
+    The one called `default` is of all our pods: it allows nothing, and denies the metadata of
+    clouds, so that no policy of anybody else's gives it back to one of them.
+    """
+    default = {
+        "endpointSelector": pods.selector(),
+        # A rule that is empty allows nothing, and nothing it is from then on; so does a denial.
+        "ingress": [{}],
+        "egressDeny": [{"toCIDR": list(network.METADATA)}],
+    }
+    return {"default": default, **{each.component: _policy(each) for each in rules}}
+
+
+def _policy(rules: Rules) -> pods.Spec:
+    spec = {
+        "endpointSelector": pods.selector(rules.component),
+        "ingress": list(_ingress(rules)),
+        "egress": list(_egress(rules)),
+    }
+    if rules.world:
+        # Where the API is outside of the cluster, it is a part of the world.
+        spec["egressDeny"] = [_to("toEntities", ["kube-apiserver"], _tcp(network.API_PORTS))]
+    return {section: found for section, found in spec.items() if found}
+
+
+def _ingress(rules: Rules) -> Iterator[pods.Spec]:
+    for flow in rules.asked:
+        yield _to("fromEndpoints", [pods.selector(*flow.by)], _of(flow))
+    if rules.open_port:
+        yield _to("fromEntities", _ANYBODY, _tcp([rules.open_port]))
+    if rules.scrapers:
+        port = _tcp([c.SCRAPED[rules.component]])
+        yield _to("fromEndpoints", _namespaces(rules.scrapers), port)
+
+
+def _egress(rules: Rules) -> Iterator[pods.Spec]:
+    for flow in rules.asks:
+        yield _to("toEndpoints", [pods.selector(*flow.to)], _of(flow))
+    servers = [rule for reach in rules.reaches for rule in _reached(reach)]
+    world = list(_world(rules))
+    if rules.dns:
+        # Cilium learns a name's addresses from the answers of DNS, where it is told to read them.
+        by_name = any("toFQDNs" in rule for rule in (*servers, *world))
+        ports = [_ports([network.DNS_PORT], "TCP", "UDP")]
+        if by_name:
+            ports[0]["rules"] = {"dns": [{"matchPattern": "*"}]}
+        yield _to("toEndpoints", [_DNS], ports)
+        # DNS of the machine itself, or in its network.
+        yield _to("toEntities", list(network.MACHINES), ports)
+    yield from world
+    yield from servers
+
+
+def _world(rules: Rules) -> Iterator[pods.Spec]:
+    if rules.names is None and rules.world:
+        yield {"toCIDRSet": list(rules.world)}
+    elif rules.names:
+        yield {"toFQDNs": [_name(name) for name in rules.names]}
+
+
+def _reached(reach: Reach) -> Iterator[pods.Spec]:
+    ports = _tcp(reach.ports)
+    if reach.entities:
+        yield _to("toEntities", list(reach.entities), ports)
+    addresses = [str(ip_network(server)) for server in reach.servers if _is_address(server)]
+    names = [server for server in reach.servers if not _is_address(server)]
+    inside = [*_namespaces(reach.namespaces), *(each for name in names for each in _service(name))]
+    if inside:
+        yield _to("toEndpoints", inside, ports)
+    if addresses:
+        yield _to("toCIDR", addresses, ports)
+    if outside := [name for name in names if _may_be_outside(name)]:
+        yield _to("toFQDNs", [_name(name) for name in outside], ports)
+
+
+def _is_address(server: str) -> bool:
+    try:
+        ip_network(server)
+    except ValueError:
+        return False
+    return True
+
+
+def _service(name: str) -> Iterator[pods.Spec]:
+    """Pods behind a name, where it may be a Service's: Cilium takes no name for a pod's.
+
+    `collector` is one beside us, `loki.logs.svc` one of another namespace; `loki.logs` may be that,
+    and a server outside as well.
+    """
+    labels = name.split(".")
+    if len(labels) == 1:
+        yield {}
+    elif len(labels) == 2 or labels[2] == "svc":
+        yield from _namespaces(labels[1:2])
+
+
+def _may_be_outside(name: str) -> bool:
+    labels = name.split(".")
+    return len(labels) > 1 and labels[2:3] != ["svc"]
+
+
+def _name(name: str) -> pods.Spec:
+    return {"matchPattern" if "*" in name else "matchName": name}
+
+
+def _namespaces(names: Iterable[str]) -> list[pods.Spec]:
+    return [{"matchLabels": {_NAMESPACE: name}} for name in names]
+
+
+def _of(flow: Flow) -> list[pods.Spec]:
+    return _tcp([flow.port]) if flow.port else []
+
+
+def _tcp(ports: Iterable[int]) -> list[pods.Spec]:
+    return [_ports(ports, "TCP")]
+
+
+def _ports(ports: Iterable[int], *protocols: str) -> pods.Spec:
+    return {
+        "ports": [
+            {"port": str(port), "protocol": protocol} for port in ports for protocol in protocols
+        ]
+    }
+
+
+def _to(peers: str, them: list[Any], ports: list[pods.Spec]) -> pods.Spec:
+    """A rule for one kind of peers: Cilium takes no two kinds in one."""
+    return {peers: them, **({"toPorts": ports} if ports else {})}

@@ -1,0 +1,274 @@
+"""Cilium as a release of its chart: what is asked of Helm, and what comes after it."""
+
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components import cilium
+from components.settings import Cilium, SettingsError, from_config
+from tests.unit.components.graph import Graph, record
+from tests.unit.components.stack import config
+from tests.unit.components.test_settings_refused import LOCAL, NETWORKED
+
+Values = dict[str, Any]
+RELEASE = "kubernetes:helm.sh/v3:Release"
+DEFAULT: Values = {}
+WHOLE: Values = NETWORKED["network"]["cilium"]
+AWS: Values = {"chained": "aws-cni", "encryption": "wireguard"}
+VARIANTS: dict[str, Values] = {
+    "default": DEFAULT,
+    "whole": WHOLE,
+    "aws": AWS,
+    "chained": {"chained": "k8s-pod-network", "mtu": 8900},
+    "ipsec": {"encryption": "ipsec", "ipsec_secret": "cilium-ipsec-keys"},
+    "services": {"kube_proxy_replacement": True, "api_host": "api.lab"},
+    "pool": {"pod_cidr": "10.244.0.0/16", "devices": ["eth0", "bond+"]},
+}
+
+
+@pytest.fixture(scope="module")
+def graph() -> Iterator[Graph]:
+    def edit(values: Values) -> None:
+        values["cluster"] = {"kind": "existing"}
+        values["network"] = {"policies": "cilium", "cilium": {"mtu": 9000}}
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield record(monkeypatch, config(edit))
+
+
+def rendered(variant: Values, *, guard: bool = True) -> Values:
+    return cilium.values(Cilium.model_validate(variant), guard)
+
+
+# --- The graph -----------------------------------------------------------------------------------
+
+
+def test_the_release_is_of_the_official_chart_in_one_version(graph: Graph) -> None:
+    (release,) = graph.of_type(RELEASE)
+    (component,) = graph.of_type("slurmstack:cilium:Cilium")
+    (provider,) = graph.of_type("pulumi:providers:kubernetes")
+
+    assert release.parent == component.urn
+    assert component.urn in graph.outputs_registered
+    assert release.provider.startswith(provider.urn)
+    inputs = {name: release.inputs[name] for name in ("name", "chart", "namespace", "version")}
+    assert inputs == {
+        "name": "cilium",
+        "chart": "cilium",
+        "namespace": "kube-system",
+        "version": Cilium().version,
+    }
+    assert release.inputs["repositoryOpts"] == {"repo": "https://helm.cilium.io"}
+    assert release.inputs["values"]["MTU"] == 9000
+
+
+def test_nothing_of_slurm_begins_before_there_is_a_network(graph: Graph) -> None:
+    (release,) = graph.of_type(RELEASE)
+    by_urn = {one.urn: one for one in graph.resources}
+
+    def comes_after(urn: str) -> bool:
+        wanted = by_urn[urn].dependencies
+        return release.urn in wanted or any(map(comes_after, wanted))
+
+    in_namespace = [one for one in graph.resources if "namespace" in one.inputs.get("metadata", {})]
+    assert len([one for one in in_namespace if one.name.startswith("network-cilium-")]) > 1
+    assert [one.name for one in in_namespace if not comes_after(one.urn)] == []
+
+
+def test_policies_of_cilium_are_objects_of_its_api(graph: Graph) -> None:
+    found = graph.of_type("kubernetes:cilium.io/v2:CiliumNetworkPolicy")
+
+    assert {one.inputs["metadata"]["name"] for one in found} >= {"default", "login", "worker"}
+    assert not graph.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
+
+
+def test_a_network_that_is_there_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = record(monkeypatch)
+
+    assert not [one for one in graph.resources if "cilium" in one.type.lower()]
+
+
+@pytest.mark.parametrize(
+    ("network", "key"),
+    [
+        ({"cilium": {}}, "network.cilium: a local cluster has a network of its own; leave it out"),
+        ({"policies": "cilium"}, "network.policies: cilium: a local cluster has no Cilium; "),
+        ({"policies": "both"}, "network.policies: both: a local cluster has no Cilium; "),
+    ],
+)
+def test_a_local_cluster_has_no_cilium(network: Values, key: str) -> None:
+    login = {"service": "NodePort", "node_port": 32222}
+
+    with pytest.raises(SettingsError, match=re.escape(f"slurmstack:{key}")):
+        from_config(config(base={**LOCAL, "login": login, "network": network}))
+
+
+@pytest.mark.parametrize(("said", "meant"), [(True, "kubernetes"), (False, "none")])
+def test_what_was_a_switch_may_be_said_as_one(said: bool, meant: str) -> None:
+    settings = from_config(config(lambda values: values.update(network={"policies": said})))
+
+    assert settings.network.policies == meant
+
+
+# --- The values ----------------------------------------------------------------------------------
+
+
+def at(values: Mapping[str, Any], path: str) -> Any:
+    """The value at a path, None where there is none."""
+    found: Any = values
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+@dataclass(frozen=True)
+class Means:
+    """What settings mean in the chart's own words."""
+
+    variant: str
+    expected: Values
+
+
+@pytest.mark.parametrize(
+    "means",
+    [
+        Means(
+            "default",
+            {
+                "routingMode": "tunnel",
+                "tunnelProtocol": "vxlan",
+                "ipam.mode": "kubernetes",
+                "kubeProxyReplacement": False,
+                "encryption": None,
+                "hostFirewall.enabled": False,
+                "bandwidthManager.enabled": False,
+                "hubble.enabled": True,
+                "hubble.relay.enabled": False,
+                "MTU": None,
+                "devices": None,
+                "cni": None,
+            },
+        ),
+        Means(
+            "whole",
+            {
+                "routingMode": "native",
+                "ipv4NativeRoutingCIDR": "10.244.0.0/16",
+                "autoDirectNodeRoutes": True,
+                "tunnelProtocol": None,
+                "ipam.mode": "cluster-pool",
+                "ipam.operator.clusterPoolIPv4PodCIDRList": ["10.244.0.0/16"],
+                "kubeProxyReplacement": True,
+                "k8sServiceHost": "10.0.0.5",
+                "k8sServicePort": 443,
+                "bandwidthManager": {"enabled": True, "bbr": True},
+                "bpf.masquerade": True,
+                "encryption": {"enabled": True, "type": "wireguard"},
+                "hostFirewall.enabled": True,
+                "devices": ["bond+"],
+                "MTU": 9000,
+                "hubble.ui.enabled": True,
+            },
+        ),
+        Means(
+            "aws",
+            {
+                "cni.chainingMode": "aws-cni",
+                "cni.chainingTarget": None,
+                "cni.exclusive": False,
+                "endpointRoutes.enabled": True,
+                "enableIPv4Masquerade": False,
+                "routingMode": "native",
+                "ipam": None,
+            },
+        ),
+        Means(
+            "chained",
+            {"cni.chainingMode": None, "cni.chainingTarget": "k8s-pod-network", "ipam": None},
+        ),
+        Means("ipsec", {"encryption.ipsec.secretName": "cilium-ipsec-keys"}),
+        Means("services", {"k8sServiceHost": "api.lab", "k8sServicePort": 6443, "bpf": None}),
+    ],
+    ids=lambda means: means.variant,
+)
+def test_settings_are_the_charts_values(means: Means) -> None:
+    values = rendered(VARIANTS[means.variant])
+
+    assert {path: at(values, path) for path in means.expected} == means.expected
+
+
+def test_a_packet_filter_in_pods_sees_a_service_before_cilium_puts_a_pod_in_its_place() -> None:
+    """As the guard refuses Kubernetes' API by the address of its Service."""
+    assert at(rendered(WHOLE), "socketLB.hostNamespaceOnly") is True
+    assert at(rendered(WHOLE, guard=False), "socketLB") is None
+    assert at(rendered(DEFAULT), "socketLB") is None
+
+
+# --- The chart, where there is a copy ------------------------------------------------------------
+
+
+def chart() -> dict[str, str]:
+    """Files of the chart in the version that is installed by default; skips where there is none.
+
+    CILIUM_CHART names its archive; else it is looked for where Helm keeps what it has fetched.
+    """
+    cache = os.environ.get("HELM_CACHE_HOME", "~/.cache/helm")
+    name = f"cilium-{Cilium().version}.tgz"
+    path = Path(os.environ.get("CILIUM_CHART", f"{cache}/repository/{name}")).expanduser()
+    if not path.is_file():
+        pytest.skip(f"no copy of {name}: set CILIUM_CHART to one")
+    with tarfile.open(fileobj=io.BytesIO(path.read_bytes())) as archive:
+        return {
+            file: extracted.read().decode()
+            for file in ("cilium/Chart.yaml", "cilium/values.schema.json", "cilium/values.yaml")
+            if (extracted := archive.extractfile(file))
+        }
+
+
+def test_the_copy_of_the_chart_is_the_one_that_is_installed() -> None:
+    assert f"\nversion: {Cilium().version}\n" in chart()["cilium/Chart.yaml"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_values_are_as_the_charts_schema_wants_them(variant: str) -> None:
+    schema = json.loads(chart()["cilium/values.schema.json"])
+    jsonschema = pytest.importorskip("jsonschema")
+
+    jsonschema.Draft7Validator(schema).validate(rendered(VARIANTS[variant]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_value_has_a_name_that_the_chart_does_not_know(variant: str) -> None:
+    files = chart()
+    schema = json.loads(files["cilium/values.schema.json"])
+    unknown = [
+        path
+        for path in paths(rendered(VARIANTS[variant]))
+        # Some stand in values.yaml as a comment alone, and in the schema not at all.
+        if not is_known(schema, path)
+        and not re.search(rf"^ *# {path[-1]}:", files["cilium/values.yaml"], re.MULTILINE)
+    ]
+
+    assert unknown == []
+
+
+def paths(values: Values, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from paths(value, (*above, key))
+        else:
+            yield (*above, key)
+
+
+def is_known(schema: Values, path: tuple[str, ...]) -> bool:
+    for key in path:
+        schema = schema.get("properties", {}).get(key, {})
+    return bool(schema)

@@ -1,0 +1,335 @@
+"""What the rendered policies let through, over all pods and ports, is what intended.yaml says."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from ipaddress import ip_network
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components import ciliumpolicies, network, pods
+from components import conventions as c
+from tests.unit.components.graph import Graph, record, templates
+from tests.unit.components.stack import config, settings
+from tests.unit.network.judge import Ask, End, Judge, machine, outside
+
+Values = dict[str, Any]
+Rows = Mapping[str, Mapping[str, list[Any]]]
+Allowed = set[tuple[str, str, str]]
+"""Who reaches whom at which port."""
+
+NAMESPACE = "slurm"
+INTENDED = yaml.safe_load(Path(__file__).with_name("intended.yaml").read_text())
+GROUPS = INTENDED["groups"]
+
+
+def everything(values: Values) -> None:
+    """A stack in which each component is there, and asks whomever it can ask."""
+    values["cluster"] = {"kind": "existing"}
+    values["accounting"] = {
+        "backup": {
+            "s3": {"endpoint": "https://s3.example.org:9000", "bucket": "dumps", "secret": "s3"},
+            "password_secret": "dumps",
+            "restore": "latest",
+        }
+    }
+    values["directory"] = {
+        "uris": ["ldaps://ldap.example.org", "ldaps://10.1.2.3"],
+        "base": "dc=example,dc=org",
+    }
+    values["long_checks"] = {"checks": [{"name": "cpu-memory"}]}
+    values["monitoring"] = {
+        "bundled": {"webhook": "https://hooks.example.org/1", "grafana": {"enabled": True}},
+        "dcgm_namespace": "gpu-operator",
+        "logs": {"endpoint": "http://collector.logging:4318"},
+    }
+    values["network"] = {"policies": "both", "refuse": ["10.9.0.0/16"]}
+    values["reconciler"] = {"ladders": {"gpu-xid": ["reboot"]}}
+
+
+# --- Ends ----------------------------------------------------------------------------------------
+
+OURS = pods.labels("worker")
+"""What pods of others are labelled with too, which must not help them."""
+OUTSIDERS = {
+    "world": outside("151.101.0.223"),
+    "neighbour": End("neighbour", namespace="another", labels=OURS, machine="node-1"),
+    "prometheus": End("prometheus", namespace="monitoring", machine="node-1"),
+    "machine": machine("node-1", "10.0.0.1"),
+}
+"""Who asks from elsewhere."""
+OTHERS: Mapping[str, tuple[End, ...]] = {
+    "world": (OUTSIDERS["world"], outside("2a04:4e42::223"), outside("10.8.0.1")),
+    "refused": (outside("10.9.0.1"), outside("10.9.255.254")),
+    "metadata": (
+        *(outside(str(ip_network(cidr)[-1]), "trap.example.org") for cidr in network.METADATA),
+        outside("169.254.169.254"),
+        outside("fd00:ec2::254"),
+    ),
+    "neighbour": (OUTSIDERS["neighbour"],),
+    "dns": (
+        End("dns", namespace="kube-system", labels={"k8s-app": "kube-dns"}, machine="node-1"),
+        End(
+            "cache", namespace="kube-system", labels={"k8s-app": "node-local-dns"}, machine="node-1"
+        ),
+    ),
+    "collector": (End("collector", namespace="logging", machine="node-1"),),
+    "dcgm": (End("dcgm", namespace="gpu-operator", machine="node-1"),),
+    "machine": (OUTSIDERS["machine"],),
+    "control-plane": (machine("node-2", "10.0.0.2", api=True),),
+    "managed-api": (outside("203.0.113.9", api=True),),
+    "store": (outside("203.0.113.90", "dumps.s3.example.org"),),
+    "hooks": (outside("203.0.113.44", "hooks.example.org"),),
+    "ldap": (outside("203.0.113.36", "ldap.example.org"),),
+    "ldap-address": (outside("10.1.2.3"),),
+    "package": (outside("203.0.113.61", "files.pypi.org"),),
+}
+"""Whom pods of ours may ask elsewhere, by what they are."""
+SOME_PORTS = (
+    "1/TCP",
+    "22/TCP",
+    "80/TCP",
+    "80/UDP",
+    "10250/TCP",
+    "40000/TCP",
+    "40000/UDP",
+    "0/ICMP",
+)
+"""Beside those that the intentions name."""
+
+
+def ports() -> list[str]:
+    tables = (*INTENDED["ours"].values(), *INTENDED["kubernetes"].values())
+    named = {port for rows in tables for port in rows} - {"any"}
+    return sorted({*named, *SOME_PORTS})
+
+
+PORTS = ports()
+
+
+@pytest.fixture(scope="module")
+def graph() -> Iterator[Graph]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield record(monkeypatch, config(everything))
+
+
+@pytest.fixture(scope="module")
+def ours(graph: Graph) -> list[End]:
+    """All pods of the graph that have a network of their own."""
+    return [
+        End(name, "pod", NAMESPACE, labels=template["metadata"]["labels"])
+        for name, template in templates(graph).items()
+        if not template["spec"].get("hostNetwork")
+    ]
+
+
+def objects(graph: Graph, *kinds: str) -> list[Values]:
+    found = [one.inputs for one in graph.resources if one.inputs.get("kind") in kinds]
+    assert {one["metadata"]["namespace"] for one in found} == {NAMESPACE}
+    return found
+
+
+def component(end: End) -> str:
+    return end.labels[c.LABEL_COMPONENT]
+
+
+# --- Intentions and what is found ----------------------------------------------------------------
+
+
+def members(names: Iterable[Any]) -> Iterator[str]:
+    for name in names:
+        if isinstance(name, list):
+            yield from members(name)
+        elif name in GROUPS:
+            yield from members(GROUPS[name])
+        else:
+            yield name
+
+
+def intended(rows: Rows) -> Allowed:
+    found: Allowed = set()
+    for end, row in rows.items():
+        for port in PORTS:
+            said = [*row.get("any", ()), *row.get(port, ())]
+            kept_out = [name[1:] for name in said if str(name).startswith("-")]
+            let_in = [name for name in said if not str(name).startswith("-")]
+            allowed = set(members(let_in)) - set(members(kept_out))
+            found |= {(source, end, port) for source in allowed}
+    return found
+
+
+def found(
+    judge: Judge, sources: Iterable[tuple[str, End]], targets: Iterable[tuple[str, End]]
+) -> Allowed:
+    """All that the judge allows; a pod and itself are two replicas.
+
+    Ends that have one name must be judged alike.
+    """
+    allowed: dict[tuple[str, str, str], set[bool]] = {}
+    for (source, begin), (target, end), port in product(sources, list(targets), PORTS):
+        number, protocol = port.split("/")
+        ask = Ask(begin, end, int(number), protocol)
+        allowed.setdefault((source, target, port), set()).add(judge.allows(ask))
+    assert [key for key, said in allowed.items() if len(said) > 1] == []
+    return {key for key, said in allowed.items() if said == {True}}
+
+
+def among_ours(judge: Judge, ours: list[End]) -> Allowed:
+    pods_of_ours = [(component(end), end) for end in ours]
+    return found(judge, [*pods_of_ours, *OUTSIDERS.items()], pods_of_ours)
+
+
+def to_others(judge: Judge, ours: list[End]) -> Allowed:
+    others = [(name, end) for name, ends in OTHERS.items() for end in ends]
+    return found(judge, [(component(end), end) for end in ours], others)
+
+
+KINDS = {
+    "NetworkPolicies": (("NetworkPolicy",), False),
+    "NetworkPolicies, by Cilium": (("NetworkPolicy",), True),
+    "CiliumNetworkPolicies": (("CiliumNetworkPolicy",), True),
+    "both": (("NetworkPolicy", "CiliumNetworkPolicy"), True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_who_must_talks_to_a_pod(kind: str, graph: Graph, ours: list[End]) -> None:
+    kinds, cilium = KINDS[kind]
+    judge = Judge(objects(graph, *kinds), cilium=cilium)
+
+    assert {component(end) for end in ours} == set(INTENDED["ours"])
+    assert among_ours(judge, ours) == intended(INTENDED["ours"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "cilium"), [("NetworkPolicy", False), ("CiliumNetworkPolicy", True)]
+)
+def test_others_are_asked_by_who_must_alone(
+    kind: str, cilium: bool, graph: Graph, ours: list[End]
+) -> None:
+    rows = INTENDED["cilium" if cilium else "kubernetes"]
+    assert set(rows) == set(OTHERS)
+
+    assert to_others(Judge(objects(graph, kind), cilium=cilium), ours) == intended(rows)
+
+
+def test_where_cilium_reads_both_kinds_they_add_up_and_metadata_stays_denied(
+    graph: Graph, ours: list[End]
+) -> None:
+    kinds = ("NetworkPolicy", "CiliumNetworkPolicy")
+    each = [to_others(Judge(objects(graph, kind), cilium=True), ours) for kind in kinds]
+
+    together = to_others(Judge(objects(graph, *kinds), cilium=True), ours)
+
+    denied = {one for one in each[0] | each[1] if one[1] == "metadata"} | {
+        (source, "managed-api", port)
+        for source in members(["users"])
+        for port in ("443/TCP", "6443/TCP")
+    }
+    assert together == (each[0] | each[1]) - denied
+
+
+def rendered(edit: Callable[[Values], object], kind: str) -> list[Values]:
+    """Policies of a stack after `edit` of the one that has everything."""
+
+    def edited(values: Values) -> None:
+        everything(values)
+        edit(values)
+
+    rules = network.rules(settings(edited))
+    policies = ciliumpolicies.policies if kind == "CiliumNetworkPolicy" else network.policies
+    return [
+        {"kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        for name, spec in policies(rules).items()
+    ]
+
+
+def test_users_reach_no_more_of_the_world_than_has_a_name_where_that_is_wanted(
+    ours: list[End],
+) -> None:
+    named = {"policies": "cilium", "names": ["*.pypi.org", "trap.example.org"]}
+    made = rendered(lambda values: values["network"].update(named), "CiliumNetworkPolicy")
+    judge = Judge(made, cilium=True)
+
+    assert to_others(judge, ours) == intended({**INTENDED["cilium"], **INTENDED["named"]})
+    assert among_ours(judge, ours) == intended(INTENDED["ours"])
+
+
+def test_users_reach_nothing_of_the_world_where_no_name_is_wanted(ours: list[End]) -> None:
+    nothing = {"policies": "cilium", "names": []}
+    made = rendered(lambda values: values["network"].update(nothing), "CiliumNetworkPolicy")
+    judge = Judge(made, cilium=True)
+
+    reached = {one for one in to_others(judge, ours) if one[0] in ("login", "worker")}
+    assert {end for _, end, port in reached if port == "443/TCP"} == set()
+    assert ("worker", "ldap", "636/TCP") in reached
+    assert ("worker", "dns", "53/UDP") in reached
+
+
+@pytest.mark.parametrize("kind", ["NetworkPolicy", "CiliumNetworkPolicy"])
+def test_nobody_scrapes_whom_the_settings_do_not_name(kind: str, ours: list[End]) -> None:
+    def edit(values: Values) -> None:
+        values["monitoring"]["scrape_from"] = ["observability"]
+
+    judge = Judge(rendered(edit, kind), cilium=kind == "CiliumNetworkPolicy")
+    other = End("other", namespace="observability", machine="node-1")
+    targets = [(component(end), end) for end in ours]
+    scraped = {(name, f"{port}/TCP") for name, port in c.SCRAPED.items()}
+
+    assert found(judge, [("old", OUTSIDERS["prometheus"])], targets) == {
+        ("old", "login", "2222/TCP")
+    }
+    assert found(judge, [("new", other)], targets) == {
+        ("new", name, port) for name, port in {*scraped, ("login", "2222/TCP")}
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_policies_leave_pods_of_others_alone(kind: str, graph: Graph) -> None:
+    kinds, cilium = KINDS[kind]
+    judge = Judge(objects(graph, *kinds), cilium=cilium)
+    stranger = End("stranger", namespace=NAMESPACE, labels={"app.kubernetes.io/name": "another"})
+
+    for end in (end for ends in OTHERS.values() for end in ends):
+        assert judge.allows(Ask(stranger, end, 443))
+        assert judge.allows(Ask(end, stranger, 443))
+
+
+SERVERS: dict[str, tuple[End, ...]] = {
+    "collector": (End("beside", namespace=NAMESPACE, labels={"app": "collector"}),),
+    "loki.logs": (End("a Service", namespace="logs"), outside("203.0.113.1", "loki.logs")),
+    "loki.logs.svc": (End("a Service", namespace="logs"),),
+    "loki.logs.svc.cluster.local": (End("a Service", namespace="logs"),),
+    "loki.example.org": (outside("203.0.113.1", "loki.example.org"),),
+    "192.0.2.7": (outside("192.0.2.7"),),
+}
+"""Whom a name or an address of a server may mean."""
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_server_is_found_by_its_name_wherever_it_may_be(server: str, ours: list[End]) -> None:
+    def edit(values: Values) -> None:
+        values["monitoring"]["logs"]["endpoint"] = f"http://{server}:4318"
+
+    judge = Judge(rendered(edit, "CiliumNetworkPolicy"), cilium=True)
+    (sender,) = [end for end in ours if component(end) == c.LOGS]
+    everybody = [end for ends in (*SERVERS.values(), *OTHERS.values()) for end in ends]
+
+    reached = [end for end in everybody if judge.allows(Ask(sender, end, 4318))]
+
+    assert set(reached) >= set(SERVERS[server])
+    meant = {(end.namespace, end.address) for end in SERVERS[server]}
+    assert {(end.namespace, end.address) for end in reached} == meant
+
+
+def test_cilium_reads_what_is_asked_of_dns_only_where_names_count(ours: list[End]) -> None:
+    specs = {
+        one["metadata"]["name"]: one["spec"]
+        for one in rendered(lambda values: None, "CiliumNetworkPolicy")
+    }
+    read = {name for name, spec in specs.items() if "'dns'" in str(spec)}
+
+    # Of a directory's server, the webhook's and the collector's.
+    assert read == {*members(["directory"]), "monitoring", "logs"}
