@@ -10,11 +10,13 @@ from components.slurm import Slurm, SlurmArgs
 
 try:
     settings = from_config(pulumi.runtime.get_config_env())
-    provider = cluster.provider(settings.cluster, pulumi.get_stack())
+    ground = cluster.make(settings, pulumi.get_stack())
+    provider = cluster.provider(ground)
+    equipment = cluster.equip(settings, ground, provider)
     slurm = Slurm(
         settings.cluster_name,
-        SlurmArgs(settings=settings, root=Path(__file__).parent),
-        pulumi.ResourceOptions(provider=provider),
+        SlurmArgs(settings=settings, root=Path(__file__).parent, cluster=ground),
+        pulumi.ResourceOptions(provider=provider, depends_on=equipment),
     )
 except SettingsError as error:
     raise pulumi.RunError(str(error)) from None

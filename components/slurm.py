@@ -14,6 +14,7 @@ from components.accounts import Accounts, AccountsArgs
 from components.auth import AuthKey, AuthKeyArgs, auth
 from components.backup import Backup, BackupArgs, Restore
 from components.checks import LongChecks, LongChecksArgs
+from components.cluster.interface import Cluster, NodeClass
 from components.configuration import SlurmConfig, SlurmConfigArgs
 from components.controller import Controller, ControllerArgs
 from components.database import Database, DatabaseArgs
@@ -51,6 +52,7 @@ class SlurmArgs:
     settings: Settings
     root: Path
     """Folder that paths in the settings are relative to."""
+    cluster: Cluster
 
 
 class Slurm(pulumi.ComponentResource):
@@ -125,6 +127,7 @@ class Slurm(pulumi.ComponentResource):
                 accounts=users.accounts,
                 passwd=people.passwd(settings.users),
                 protect=settings.protect_data,
+                files=args.cluster.storage.jail,
             ),
             child,
         )
@@ -196,6 +199,7 @@ class Slurm(pulumi.ComponentResource):
             ControllerArgs(
                 namespace=self.namespace,
                 settings=settings.controller,
+                shared=args.cluster.storage.shared,
                 images=images,
                 auth=how,
                 people=known,
@@ -237,6 +241,7 @@ class Slurm(pulumi.ComponentResource):
                 NodesetArgs(
                     namespace=self.namespace,
                     settings=nodeset,
+                    machines=args.cluster.node_classes.get(nodeset.name, NodeClass()),
                     images=images,
                     auth=how,
                     people=known,
@@ -260,6 +265,7 @@ class Slurm(pulumi.ComponentResource):
             LoginArgs(
                 namespace=self.namespace,
                 settings=settings.login,
+                annotations=args.cluster.login_annotations,
                 images=images,
                 auth=how,
                 people=known,

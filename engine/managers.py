@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from engine import providers
 from engine.builtin import Builtin, ProviderResources, provider_config
 from engine.errors import EngineError
 from engine.planning import Goal
 from engine.providers import Provider
+from engine.providers.planned import PlannedProvider
 from engine.state import StoredResource
 from engine.urns import (
     PROVIDER_PREFIX,
@@ -21,6 +23,9 @@ from engine.urns import (
 )
 from engine.values import Properties, plain_properties
 from engine.work import Work
+
+_CHARTS: Final = "kubernetes:helm.sh/"
+"""Of a package that the engine has a provider for, what that one cannot make."""
 
 
 class Managers:
@@ -35,6 +40,8 @@ class Managers:
 
         Raises EngineError where the provider cannot be had.
         """
+        if self._work.options.preview and resource_type.startswith(_CHARTS):
+            return PlannedProvider()
         if not reference:
             return ProviderResources() if is_provider(resource_type) else Builtin()
         stored = self._stored(reference)

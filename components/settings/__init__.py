@@ -12,6 +12,14 @@ from components.settings.accounting import (
     BundledDatabase,
     ExternalDatabase,
 )
+from components.settings.clusters import (
+    KINDS,
+    Cluster,
+    EksCluster,
+    ExistingCluster,
+    LocalCluster,
+    NebiusCluster,
+)
 from components.settings.directory import Directory
 from components.settings.health import Health
 from components.settings.isolation import Isolation
@@ -19,12 +27,9 @@ from components.settings.login import Login
 from components.settings.longchecks import LongCheck, LongChecks
 from components.settings.models import (
     Auth,
-    Cluster,
     Controller,
-    ExistingCluster,
     Group,
     Jail,
-    LocalCluster,
     Network,
     Rest,
     Settings,
@@ -32,6 +37,7 @@ from components.settings.models import (
 )
 from components.settings.monitoring import Bundled, Exporter, Grafana, Logs, Monitoring, Operator
 from components.settings.nodesets import Gpus, Nodeset, Toleration
+from components.settings.operators import Operators
 from components.settings.partitions import Partition
 from components.settings.reading import SettingsError, from_config, read_stack
 from components.settings.reconciler import Reconciler
@@ -41,6 +47,7 @@ from components.settings.types import endpoint_port, parse_ssh_key, parse_time
 from components.settings.volumes import Csi, Empty, Source, Submount, Volume
 
 __all__ = [
+    "KINDS",
     "STACK_SCHEMA",
     "Accounting",
     "Archive",
@@ -52,6 +59,7 @@ __all__ = [
     "Controller",
     "Csi",
     "Directory",
+    "EksCluster",
     "Empty",
     "ExistingCluster",
     "Exporter",
@@ -68,9 +76,11 @@ __all__ = [
     "LongCheck",
     "LongChecks",
     "Monitoring",
+    "NebiusCluster",
     "Network",
     "Nodeset",
     "Operator",
+    "Operators",
     "Partition",
     "Reconciler",
     "Rest",

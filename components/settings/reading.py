@@ -10,7 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from components.conventions import PROJECT
-from components.settings.models import ExistingCluster, LocalCluster, Settings
+from components.settings.clusters import KINDS
+from components.settings.models import Settings
 from components.settings.types import duplicates, known_names
 
 
@@ -132,10 +133,6 @@ def _validate(config: Mapping[str, Any], source: str) -> Settings:
 _PREFIX = f"{PROJECT}:"
 _MOST = 10
 """Most problems that one line tells."""
-_CLUSTER_KINDS: Mapping[str, type[BaseModel]] = {
-    "existing": ExistingCluster,
-    "local": LocalCluster,
-}
 _MAPPING = "a mapping, as in {{key: value}}"
 _MOMENT = "a moment with its time zone, as '2026-12-01T03:00:00Z'"
 _NUMBER = "a number"
@@ -191,10 +188,11 @@ def _problem(details: ErrorDetails) -> str:
         case "missing":
             return f"{key}: is required; add it"
         case "union_tag_not_found":
-            return f"{key}.kind: is required; add one of {', '.join(_CLUSTER_KINDS)}"
+            return f"{key}.kind: is required; add one of {', '.join(KINDS)}"
         case "union_tag_invalid":
-            kinds = " or ".join(f"'{name}'" for name in _CLUSTER_KINDS)
-            return f"{key}.kind: {_shown(context['tag'])}: expected {kinds}"
+            *kinds, last = (f"'{name}'" for name in KINDS)
+            kinds_known = f"{', '.join(kinds)} or {last}"
+            return f"{key}.kind: {_shown(context['tag'])}: expected {kinds_known}"
     expected = _EXPECTED.get(kind)
     asked = f"expected {expected.format(**context)}" if expected else details["msg"]
     if kind == "literal_error" and isinstance(details["input"], bool):
@@ -222,7 +220,7 @@ def _shown(value: object) -> str:
 
 def _key(place: Sequence[str | int]) -> str:
     """A place in the settings as a user writes it: `slurmstack:nodesets[0].cpus`."""
-    if place[:1] == ["cluster"] and place[1:2] and place[1] in _CLUSTER_KINDS:
+    if place[:1] == ["cluster"] and place[1:2] and place[1] in KINDS:
         place = ["cluster", *place[2:]]
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     return _PREFIX + "".join(parts).lstrip(".")
@@ -232,15 +230,16 @@ def _fields_at(path: list[str | int]) -> list[str]:
     """Names of the fields that are allowed at a place in the settings."""
     models: list[type[BaseModel]] = [Settings]
     for part in path:
-        if part in _CLUSTER_KINDS:
-            models = [_CLUSTER_KINDS[str(part)]]
+        if part in KINDS:
+            models = [KINDS[str(part)]]
         elif isinstance(part, str):
-            models = [
-                inner
+            inner = [
+                found
                 for model in models
                 if part in model.model_fields
-                for inner in _models_in(model.model_fields[part].annotation)
+                for found in _models_in(model.model_fields[part].annotation)
             ]
+            models = inner or models  # a key of a mapping is no field
     return sorted({name for model in models for name in model.model_fields})
 
 

@@ -42,6 +42,11 @@ _PATH = re.compile(r"(/[A-Za-z0-9_.@-]+)+")
 _MOUNT_OPTION = re.compile(r"[A-Za-z0-9_]+(=[A-Za-z0-9_.:/-]+)?")
 _GPU_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
 _DEVICE = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9_.*-]*")
+_KUBERNETES = re.compile(r"1\.\d{2}")
+_CHART = re.compile(r"v?\d+\.\d+\.\d+")
+_PLATFORM = re.compile(r"(cpu|gpu)(-[a-z0-9]+)+")
+_PRESET = re.compile(r"(\d{1,2}gpu-)?\d{1,4}vcpu-\d{1,5}gb")
+_INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
               "ecdsa-sha2-nistp521", "sk-ssh-ed25519@openssh.com",
@@ -217,6 +222,18 @@ MountOption = Annotated[
 ]
 MigProfile = Annotated[
     str, _matches(_MIG_PROFILE, "mig_profile", "a MIG profile, as in '1g.10gb' or '1g.10gb.me'")
+]
+
+KubernetesVersion = Annotated[
+    str, _matches(_KUBERNETES, "kubernetes_version", "Kubernetes' minor version, as '1.33'")
+]
+ChartVersion = Annotated[str, _matches(_CHART, "chart_version", "a chart's version, as '25.10.0'")]
+Platform = Annotated[
+    str, _matches(_PLATFORM, "platform", "a platform of Nebius, as 'gpu-h100-sxm' or 'cpu-d3'")
+]
+Preset = Annotated[str, _matches(_PRESET, "preset", "a preset, as '8gpu-128vcpu-1600gb'")]
+InstanceType = Annotated[
+    str, _matches(_INSTANCE, "instance_type", "a type of instance, as 'p5.48xlarge'")
 ]
 
 

@@ -25,6 +25,10 @@ _CONNECT_SECONDS: Final = 5.0
 _LOCAL_HINT: Final = "is it running? `make up` starts the local one"
 
 
+class NoKubeconfig(EngineError):  # noqa: N818 - named for what is missing
+    """There is no kubeconfig where one was said to be."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """The provider's config, with the meaning it has for Pulumi's own Kubernetes provider."""
@@ -142,7 +146,7 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
     document = _parsed(text, "kubeconfig") if "\n" in text or "{" in text else None
     if isinstance(document, dict):
         return _with_absolute_paths(document, Path.cwd()), "the provider's kubeconfig"
-    raise EngineError(
+    raise NoKubeconfig(
         f"kubeconfig: {text.splitlines()[0]} does not exist (below {Path.cwd()}); expected a"
         " kubeconfig file or its contents; `make up` writes the local cluster's"
     )

@@ -12,6 +12,7 @@ from engine.providers.kubernetes import waiting
 from engine.providers.kubernetes.api import Api, ApiError
 from engine.providers.kubernetes.cluster import (
     Cluster,
+    NoKubeconfig,
     find_cluster,
     read_settings,
     unreachable,
@@ -83,7 +84,12 @@ class KubernetesProvider:
         self._api: Api | None = None
         self._probed: tuple[str | None] | None = None
         if self._settings.known:
-            self._cluster = find_cluster(self._settings)
+            try:
+                self._cluster = find_cluster(self._settings)
+            except NoKubeconfig:
+                # Where nobody has credentials yet, a preview tells what can be told without.
+                if not preview:
+                    raise
         elif not preview:
             raise EngineError("kubernetes provider: kubeconfig: is not known when it is needed")
 
