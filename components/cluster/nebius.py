@@ -76,7 +76,7 @@ class Nebius(pulumi.ComponentResource):
             f"{name}-files",
             **project,
             name=f"{settings.cluster_name}-jail",
-            type=cluster.file_system,
+            type=cluster.file_system_type,
             size_gibibytes=-(-settings.jail.size // 1024),
             forbid_deletion=settings.protect_data,
             opts=kept,

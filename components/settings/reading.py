@@ -118,10 +118,12 @@ def _validate(config: Mapping[str, Any], source: str) -> Settings:
         return Settings.model_validate(values)
     except ValidationError as error:
         # A list whose parts are refused counts as too short as well; its parts are what is wrong.
+        found = error.errors(include_url=False)
         told = [
             details
-            for details in error.errors(include_url=False)
-            if details["type"] != "too_short" or not details["input"]
+            for details in found
+            if details["type"] != "too_short"
+            or not any(_is_within(details["loc"], other["loc"]) for other in found)
         ]
         problems = [_problem(details) for details in told]
         more = [f"and {len(problems) - _MOST} more"] if len(problems) > _MOST else []
@@ -200,6 +202,11 @@ def _problem(details: ErrorDetails) -> str:
     if details["input"] is None:
         return f"{key}: is empty: {asked}"
     return f"{key}: {_shown(details['input'])}: {asked}"
+
+
+def _is_within(place: Sequence[str | int], other: Sequence[str | int]) -> bool:
+    """Whether the other place is a part of the first."""
+    return len(other) > len(place) and other[: len(place)] == place
 
 
 def _is_encrypted(value: object) -> bool:

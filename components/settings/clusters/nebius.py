@@ -64,7 +64,7 @@ class NebiusCluster(CloudCluster):
     """Machines by nodeset."""
     system: NebiusSystem = NebiusSystem()
     """Machines of everything else."""
-    file_system: Literal["NETWORK_SSD", "NETWORK_HDD", "WEKA", "VAST"] = "NETWORK_SSD"
+    file_system_type: Literal["NETWORK_SSD", "NETWORK_HDD", "WEKA", "VAST"] = "NETWORK_SSD"
     """Type of the shared file system, which is as large as `jail.size`."""
 
     def groups(self) -> Mapping[str, NebiusMachines]:

@@ -9,7 +9,7 @@ from engine.values import Properties, Secret
 
 def test_a_package_without_a_provider_is_named_with_the_remedy() -> None:
     with pytest.raises(EngineError, match=r"package 'aws': .* deploy this stack with"):
-        load("aws", {}, preview=True)
+        load("aws", {}, preview=False)
 
 
 def test_results_are_secret_where_the_program_says_so_also_where_inputs_are_repeated() -> None:
