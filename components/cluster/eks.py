@@ -175,7 +175,7 @@ class Eks(pulumi.ComponentResource):
         )
         return [
             aws.ec2.RouteTableAssociation(
-                f"{self._name}-{kind}-{zone}",
+                f"{self._name}-{kind}-route-{zone}",
                 route_table_id=table.id,
                 subnet_id=subnet,
                 opts=self._child,
@@ -191,7 +191,7 @@ class Eks(pulumi.ComponentResource):
             "Action": ["sts:AssumeRole", *(["sts:TagSession"] if "pods" in service else [])],
         }
         role = aws.iam.Role(
-            f"{self._name}-{name}",
+            f"{self._name}-{name}-role",
             assume_role_policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}),
             tags=self._tags,
             opts=self._child,

@@ -95,8 +95,8 @@ class Nebius(pulumi.ComponentResource):
         system = self._system(cluster.system)
         for nodeset in settings.nodesets:
             self._workers(nodeset, cluster.machines[nodeset.name])
-        kubeconfig = pulumi.Output.all(settings.cluster_name, kubernetes.status).apply(
-            lambda known: _kubeconfig(known[0], known[1])
+        kubeconfig: pulumi.Output[str] = kubernetes.status.apply(
+            lambda status: _kubeconfig(settings.cluster_name, status)
         )
         self.cluster = Cluster(
             kubeconfig=kubeconfig,
@@ -224,10 +224,10 @@ _CLOUD_INIT: Final = (
 )
 
 
-def _kubeconfig(name: str, status: Mapping[str, Any]) -> str:
+def _kubeconfig(name: str, status: "nebius.outputs.Mk8sV1ClusterStatus") -> str:
     """A kubeconfig without a credential: the cloud's own command is asked for one each time."""
-    control_plane = status["control_plane"]
-    certificate = control_plane["auth"]["cluster_ca_certificate"]
+    control_plane = status.control_plane
+    certificate = control_plane.auth.cluster_ca_certificate
     return json.dumps(
         {
             "apiVersion": "v1",
@@ -237,7 +237,7 @@ def _kubeconfig(name: str, status: Mapping[str, Any]) -> str:
                 {
                     "name": name,
                     "cluster": {
-                        "server": control_plane["endpoints"]["public_endpoint"],
+                        "server": control_plane.endpoints.public_endpoint,
                         "certificate-authority-data": base64.b64encode(
                             certificate.encode()
                         ).decode(),

@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from components.settings import Settings
 
-_MANY = {tuple: "[]", dict: ".*"}
+_MANY: dict[Any, str] = {tuple: "[]", dict: ".*"}
 
 
 def fields(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
