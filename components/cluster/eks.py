@@ -17,11 +17,13 @@ from components.cluster.interface import (
     Cluster,
     ClusterArgs,
     Storage,
+    gib,
     own_machines,
 )
 from components.pods import Spec
 from components.settings import EksCluster, Nodeset
 from components.settings.clusters.eks import EksMachines
+from components.settings.clusters.machines import SYSTEM
 from components.settings.nodesets import NVIDIA
 
 _POLICIES: Final = "arn:aws:iam::aws:policy"
@@ -96,7 +98,7 @@ class Eks(pulumi.ComponentResource):
         )
         self._machines_role = self._role("machines", "ec2.amazonaws.com", *_NODE_POLICIES)
         system = self._group(
-            "system",
+            SYSTEM,
             private,
             cluster.system.type,
             _sizes(cluster.system.replicas, cluster.system.replicas, cluster.system.replicas),
@@ -221,7 +223,7 @@ class Eks(pulumi.ComponentResource):
             ami_type=eks.AmiType.AL2023_X86_64_NVIDIA
             if nvidia
             else eks.AmiType.AL2023_X86_64_STANDARD,
-            disk_size=-(-machines.disk // 1024),
+            disk_size=gib(machines.disk),
             capacity_type="SPOT" if machines.spot else "ON_DEMAND",
             labels=machine_labels(nodeset, self._settings),
             taints=[
@@ -302,7 +304,7 @@ class Eks(pulumi.ComponentResource):
             f"{self._name}-lustre",
             subnet_ids=subnet,
             security_group_ids=[allowed],
-            storage_capacity=self._settings.jail.size // 1024,
+            storage_capacity=gib(self._settings.jail.size),
             deployment_type="PERSISTENT_2",
             storage_type="SSD",
             per_unit_storage_throughput=self._cluster.throughput,

@@ -96,3 +96,8 @@ class Kind(Protocol):
 def own_machines(nodeset: Nodeset) -> Mapping[str, str]:
     """Label and taint of the machines that are a nodeset's alone."""
     return {LABEL_NODESET: nodeset.name}
+
+
+def gib(mib: int) -> int:
+    """GiB that hold so many MiB."""
+    return -(-mib // 1024)

@@ -10,10 +10,11 @@ import pulumi_nebius as nebius
 
 from components import conventions as c
 from components.cluster.classes import machine_labels, node_class
-from components.cluster.interface import Chart, Cluster, ClusterArgs, Storage, own_machines
+from components.cluster.interface import Chart, Cluster, ClusterArgs, Storage, gib, own_machines
 from components.cluster.operators import RDMA_RESOURCE
 from components.pods import Spec
 from components.settings import NebiusCluster, Nodeset
+from components.settings.clusters.machines import SYSTEM
 from components.settings.clusters.nebius import NebiusMachines, NebiusSystem
 
 _SHARED: Final = "/mnt/slurmstack"
@@ -77,7 +78,7 @@ class Nebius(pulumi.ComponentResource):
             **project,
             name=f"{settings.cluster_name}-jail",
             type=cluster.file_system_type,
-            size_gibibytes=-(-settings.jail.size // 1024),
+            size_gibibytes=gib(settings.jail.size),
             forbid_deletion=settings.protect_data,
             opts=kept,
         )
@@ -152,7 +153,7 @@ class Nebius(pulumi.ComponentResource):
     def _system(self, system: NebiusSystem) -> pulumi.Resource:
         """Machines of everything but workers."""
         return self._group(
-            "system",
+            SYSTEM,
             template={"resources": {"platform": system.platform, "preset": system.preset}},
             fixed_node_count=system.replicas,
         )
@@ -167,7 +168,7 @@ class Nebius(pulumi.ComponentResource):
                 "resources": {"platform": machines.platform, "preset": machines.preset},
                 "boot_disk": {
                     "type": "NETWORK_SSD",
-                    "size_gibibytes": -(-machines.disk // 1024),
+                    "size_gibibytes": gib(machines.disk),
                 },
                 "metadata": {"labels": machine_labels(nodeset, self._settings)},
                 "taints": [

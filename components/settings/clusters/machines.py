@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -22,6 +22,10 @@ from components.settings.types import (
 if TYPE_CHECKING:
     from components.settings.models import Settings
     from components.settings.nodesets import Nodeset
+
+
+SYSTEM: Final = "system"
+"""Name of the machines of everything but workers."""
 
 
 class Autoscaling(Model):
@@ -81,6 +85,12 @@ class CloudCluster(BaseCluster):
             yield "registry", f"is required with cluster.kind: {self.kind}; add it"  # type: ignore[attr-defined]
         groups = self.groups()
         nodesets = {nodeset.name: nodeset for nodeset in stack.nodesets}
+        for index, nodeset in enumerate(stack.nodesets):
+            if nodeset.name == SYSTEM:
+                yield (
+                    f"nodesets[{index}].name",
+                    f"'{SYSTEM}': is the name of everything else's machines; choose another",
+                )
         for name in groups:
             if name not in nodesets:
                 known = known_names(name, nodesets)

@@ -697,6 +697,24 @@ def test_the_card_that_a_pod_asks_for_is_the_one_that_the_plugin_shares_out(
     assert "equipment-network-operator" in before(graph, "equipment-nics")
 
 
+# --- Networks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "network"),
+    [(NEBIUS, "cilium"), (EKS, "amazon-vpc"), (VALID, "ptp"), (FULL, None)],
+)
+def test_a_cluster_tells_which_network_is_there(base: Values, network: str | None) -> None:
+    kind = base["cluster"]["kind"]
+    if kind in CLOUDS:
+        pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
+    found: list[clusters.Cluster] = []
+
+    record_program(lambda: found.append(clusters.make(from_config(config(base=base)), "test")))
+
+    assert found[0].network == network
+
+
 # --- Without the SDK -----------------------------------------------------------------------------
 
 

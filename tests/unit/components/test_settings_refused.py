@@ -1363,6 +1363,15 @@ def test_a_cloud_wants_a_registry_that_its_machines_reach(values: Values) -> Non
     assert "slurmstack:registry: is required with cluster.kind: " in refused(without)
 
 
+def test_no_nodeset_has_the_name_of_everything_elses_machines() -> None:
+    nodeset = {"name": "system", "replicas": 1, "cpus": 1, "memory": "1GiB"}
+    machines = {"system": {"platform": "cpu-d3", "preset": "4vcpu-16gb"}}
+    cluster = {**NEBIUS["cluster"], "machines": machines}
+    given = {"cluster_name": "lab", "registry": "r.lab", "cluster": cluster, "nodesets": [nodeset]}
+
+    assert "nodesets[0].name: 'system': is the name of everything else's" in refused(given)
+
+
 def test_a_fabric_is_of_one_platform_and_may_join_several_nodesets() -> None:
     machines = NEBIUS["cluster"]["machines"]["gpu"]
     more = {**FULL["nodesets"][0], "name": "more"}

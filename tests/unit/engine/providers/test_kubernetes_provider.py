@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -433,3 +434,15 @@ def test_somebody_elses_object_is_not_taken_for_an_unfinished_creation(
 
 def test_a_refresh_of_what_is_gone_says_so(provider: Make) -> None:
     assert provider().read(TOKEN, URN, "slurm/settings", inputs()) is None
+
+
+def test_without_a_kubeconfig_a_preview_tells_what_can_be_told_and_an_update_stops(
+    tmp_path: Path,
+) -> None:
+    config: Properties = {"kubeconfig": str(tmp_path / "none")}
+    kubernetes = KubernetesProvider(config, preview=True)
+
+    made = kubernetes.check(TOKEN, URN, {}, inputs(data={"a": "b"}))
+    assert kubernetes.preview_outputs(TOKEN, made, None)["data"] == {"a": "b"}
+    with pytest.raises(EngineError, match="does not exist"):
+        KubernetesProvider(config, preview=False)
