@@ -33,15 +33,10 @@ def node_class(nodeset: Nodeset, settings: Settings, resources: Mapping[str, str
 
 def ready_labels(nodeset: Nodeset, settings: Settings) -> dict[str, str]:
     """Labels that the operators set where a nodeset's GPUs can be used."""
-    if not settings.installs_operators() or vendor(nodeset) != NVIDIA:
+    gpus = nodeset.gpus
+    if gpus is None or gpus.vendor() != NVIDIA or not settings.installs_operators():
         return {}
-    sliced = nodeset.gpus is not None and bool(nodeset.gpus.mig)
     return {
         "nvidia.com/gpu.present": "true",
-        **({"nvidia.com/mig.config.state": "success"} if sliced else {}),
+        **({"nvidia.com/mig.config.state": "success"} if gpus.mig else {}),
     }
-
-
-def vendor(nodeset: Nodeset) -> str | None:
-    """Maker of a nodeset's GPUs, if it has any."""
-    return nodeset.gpus.vendor() if nodeset.gpus else None

@@ -105,7 +105,7 @@ class Nebius(pulumi.ComponentResource):
                 nodeset.name: node_class(
                     nodeset,
                     settings,
-                    {RDMA_RESOURCE: "1"} if cluster.machines[nodeset.name].fabric else {},
+                    self._cards(cluster.machines[nodeset.name]),
                 )
                 for nodeset in settings.nodesets
             },
@@ -116,6 +116,11 @@ class Nebius(pulumi.ComponentResource):
             ready=[system],
         )
         self.register_outputs({"kubeconfig": kubeconfig})
+
+    def _cards(self, machines: NebiusMachines) -> dict[str, str]:
+        """What a node's pod gets of InfiniBand, where the stack installs what shares it out."""
+        shared = machines.fabric and self._settings.installs_operators()
+        return {RDMA_RESOURCE: "1"} if shared else {}
 
     def _subnet(self, project: Mapping[str, str]) -> pulumi.Output[str]:
         """Id of a subnet in a network of the stack's own, with the cloud's default addresses."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import yaml
 
-from components.cluster.classes import mig_name, vendor
+from components.cluster.classes import mig_name
 from components.cluster.interface import EVERYWHERE, Chart, Cluster
 from components.pods import Spec
 from components.settings import Gpus, Nodeset, Settings
@@ -151,5 +151,5 @@ def _amd_device_plugin(settings: Settings) -> Chart:
     )
 
 
-def _vendors(settings: Settings) -> set[str | None]:
-    return {vendor(nodeset) for nodeset in settings.nodesets}
+def _vendors(settings: Settings) -> set[str]:
+    return {nodeset.gpus.vendor() for nodeset in settings.nodesets if nodeset.gpus}

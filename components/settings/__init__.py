@@ -13,7 +13,6 @@ from components.settings.accounting import (
     ExternalDatabase,
 )
 from components.settings.clusters import (
-    KINDS,
     Cluster,
     EksCluster,
     ExistingCluster,
@@ -47,7 +46,6 @@ from components.settings.types import endpoint_port, parse_ssh_key, parse_time
 from components.settings.volumes import Csi, Empty, Source, Submount, Volume
 
 __all__ = [
-    "KINDS",
     "STACK_SCHEMA",
     "Accounting",
     "Archive",

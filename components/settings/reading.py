@@ -236,8 +236,8 @@ def _key(place: Sequence[str | int]) -> str:
 def _fields_at(path: list[str | int]) -> list[str]:
     """Names of the fields that are allowed at a place in the settings."""
     models: list[type[BaseModel]] = [Settings]
-    for part in path:
-        if part in KINDS:
+    for index, part in enumerate(path):
+        if index == 1 and path[0] == "cluster":
             models = [KINDS[str(part)]]
         elif isinstance(part, str):
             inner = [

@@ -14,6 +14,7 @@ from components.hostlist import expand
 from components.settings import STACK_SCHEMA, LocalCluster, NebiusCluster, read_stack, stack_schema
 from components.slurmconf import config_files, node_checks, script_files
 from components.users import authorized_keys
+from tests.unit.components.clouds import EKS
 from tests.unit.components.parsed import lines, options, records, words
 from tests.unit.components.stack import KEY
 
@@ -48,14 +49,21 @@ def test_the_dev_stack_is_local() -> None:
     assert isinstance(read_stack("dev", ROOT).cluster, LocalCluster)
 
 
-def engine(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """The engine's answer, in a copy of the project where `make up` has made a key and no more."""
-    project = home / "project"
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the project where `make up` has made a key and no more."""
+    project = tmp_path / "project"
     (project / ".local/dev").mkdir(parents=True)
     (project / ".local/dev/id_ed25519.pub").write_text(KEY)
     for path in ROOT.iterdir():
         if path.name != ".local":
             (project / path.name).symlink_to(path)
+    return project
+
+
+def engine(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
+    """The embedded engine's answer to somebody who has nothing but the project."""
+    home = project.parent
     return subprocess.run(
         [sys.executable, "-m", "engine", *words],
         cwd=project,
@@ -75,22 +83,34 @@ def engine(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_stack_previews_from_nothing_without_credentials(path: Path, tmp_path: Path) -> None:
+def test_a_stack_previews_from_nothing_without_credentials(path: Path, project: Path) -> None:
     stack = path.name.split(".")[1]
     kind = read_stack(stack, ROOT).cluster.kind
     if kind in ("eks", "nebius"):
         pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
 
-    done = engine("preview", "--stack", stack, home=tmp_path)
+    done = engine("preview", "--stack", stack, project=project)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "controller-slurmctld create" in done.stdout
 
 
-def test_a_cloud_is_left_to_the_pulumi_command_in_one_line(tmp_path: Path) -> None:
+def test_a_stack_on_eks_previews_from_nothing_as_well(project: Path) -> None:
+    pytest.importorskip("pulumi_eks", reason="pip install '.[eks]'")
+    config = {f"slurmstack:{key}": value for key, value in EKS.items()}
+    (project / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": config}))
+
+    done = engine("preview", "--stack", "lab", project=project)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "eks:index:ManagedNodeGroup eks-group-gpu create" in done.stdout
+    assert "controller-slurmctld create" in done.stdout
+
+
+def test_a_cloud_is_left_to_the_pulumi_command_in_one_line(project: Path) -> None:
     pytest.importorskip("pulumi_nebius", reason="pip install '.[nebius]'")
 
-    done = engine("up", "--yes", "--stack", "gpu", home=tmp_path)
+    done = engine("up", "--yes", "--stack", "gpu", project=project)
 
     assert done.returncode != 0
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
