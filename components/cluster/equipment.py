@@ -1,5 +1,6 @@
 """What is installed in a cluster before Slurm: drivers of its storage, GPUs and networks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -35,10 +36,16 @@ class Equipment(pulumi.ComponentResource):
         super().__init__(c.type_token("cluster", "Equipment"), name, None, opts)
         settings, cluster = args.settings, args.cluster
         self._name = name
-        self._first = pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready])
         for storage_class, spec in sorted(cluster.storage.classes.items()):
-            k8s.storage.v1.StorageClass(f"{name}-class-{storage_class}", **spec, opts=self._first)
-        releases = {chart.name: self._release(chart) for chart in args.charts()}
+            k8s.storage.v1.StorageClass(
+                f"{name}-class-{storage_class}", **spec, opts=self._after(*cluster.ready)
+            )
+        releases: dict[str, pulumi.Resource] = {}
+        # One after the other: the first brings kinds of objects that the others have some of.
+        before = cluster.ready
+        for chart in args.charts():
+            releases[chart.name] = self._release(chart, before)
+            before = [releases[chart.name]]
         if operators.sliced(settings):
             k8s.core.v1.ConfigMap(
                 f"{name}-mig",
@@ -61,17 +68,17 @@ class Equipment(pulumi.ComponentResource):
             )
         self.register_outputs({})
 
-    def _after(self, resource: pulumi.Resource) -> pulumi.ResourceOptions:
-        return pulumi.ResourceOptions(parent=self, depends_on=[resource])
+    def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, depends_on=[*resources])
 
-    def _release(self, chart: Chart) -> k8s.helm.v3.Release:
+    def _release(self, chart: Chart, before: Sequence[pulumi.Resource]) -> pulumi.Resource:
         oci = chart.repository.startswith("oci://")
         where = (
             {"chart": f"{chart.repository}/{chart.name}"}
             if oci
             else {"chart": chart.name, "repository_opts": {"repo": chart.repository}}
         )
-        return k8s.helm.v3.Release(
+        release: pulumi.Resource = k8s.helm.v3.Release(
             f"{self._name}-{chart.name}",
             **where,
             name=chart.name,
@@ -82,5 +89,6 @@ class Equipment(pulumi.ComponentResource):
             timeout=_TIMEOUT,
             # Without it an upgrade that fails would leave half of the new and half of the old.
             atomic=True,
-            opts=self._first,
+            opts=self._after(*before),
         )
+        return release

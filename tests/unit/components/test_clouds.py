@@ -695,6 +695,7 @@ def test_the_card_that_a_pod_asks_for_is_the_one_that_the_plugin_shares_out(
     assert asked in slurmd(graph, "gpu")["containers"][0]["resources"]["limits"]
     assert charts(graph)["network-operator"]["version"] in policy["version"]
     assert "equipment-network-operator" in before(graph, "equipment-nics")
+    assert "equipment-gpu-operator" in before(graph, "equipment-network-operator"), "it has kinds"
 
 
 # --- Networks ------------------------------------------------------------------------------------
