@@ -47,7 +47,7 @@ _EFA_PLUGIN: Final = Chart(
     name="aws-efa-k8s-device-plugin",
     namespace="kube-system",
     repository="https://aws.github.io/eks-charts",
-    version="0.5.13",
+    version="v0.5.7",
     values={"tolerations": [EVERYWHERE]},
 )
 

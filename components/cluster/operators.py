@@ -60,8 +60,13 @@ def _gpu_operator(settings: Settings, infiniband: bool) -> Chart:
         repository=_NVIDIA_CHARTS,
         version=settings.operators.gpu_version,
         values={
-            # GPUs reach the cards by themselves only where both drivers are of one making.
-            "driver": {"enabled": driver, "rdma": {"enabled": driver and infiniband}},
+            "driver": {
+                "enabled": driver,
+                # So that GPUs reach the cards by themselves.
+                "rdma": {"enabled": driver and infiniband},
+                # No job ends for a newer driver: machines get it when they are made anew.
+                "upgradePolicy": {"autoUpgrade": False},
+            },
             "toolkit": {"enabled": driver},
             "devicePlugin": {"enabled": True},
             "dcgmExporter": {"enabled": True},
