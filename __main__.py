@@ -10,11 +10,13 @@ from components.slurm import Slurm, SlurmArgs
 
 try:
     settings = from_config(pulumi.runtime.get_config_env())
-    provider = cluster.provider(settings.cluster, pulumi.get_stack())
-    after = cilium.install(settings.network, pulumi.ResourceOptions(provider=provider))
+    ground = cluster.make(settings, pulumi.get_stack())
+    provider = cluster.provider(ground)
+    net = cilium.install(settings.network, pulumi.ResourceOptions(provider=provider))
+    equipment = cluster.equip(settings, ground, provider)
     slurm = Slurm(
         settings.cluster_name,
-        SlurmArgs(settings=settings, root=Path(__file__).parent, after=after),
+        SlurmArgs(settings, Path(__file__).parent, ground, after=(*net, *equipment)),
         pulumi.ResourceOptions(provider=provider),
     )
 except SettingsError as error:

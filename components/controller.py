@@ -21,6 +21,8 @@ _CONFIG_DEADLINE = 300
 class ControllerArgs:
     namespace: pulumi.Input[str]
     settings: ControllerSettings
+    shared: pulumi.Input[str] | None
+    """A class with ReadWriteMany, for a state that two controllers share; None for the default."""
     images: pods.Images
     auth: Auth
     people: People
@@ -67,7 +69,7 @@ class Controller(pulumi.ComponentResource):
             pods.Volume(
                 "ReadWriteMany" if args.settings.standby else "ReadWriteOnce",
                 args.settings.state_size,
-                args.settings.storage_class,
+                args.settings.storage_class or (args.shared if args.settings.standby else None),
             ),
             pulumi.ResourceOptions(parent=self, protect=args.protect),
         )

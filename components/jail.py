@@ -16,6 +16,10 @@ ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 """What root needs to lay out files of every owner, and no more."""
 
 
+_NOMINAL = 1024
+"""Size in MiB that a volume claims to have where its file system has one of its own."""
+
+
 @dataclass(frozen=True)
 class JailArgs:
     namespace: pulumi.Input[str]
@@ -26,6 +30,8 @@ class JailArgs:
     passwd: str
     """Its passwd: when that changes, homes are made for who is new."""
     protect: bool
+    files: pods.Spec | None = None
+    """The cluster's own file system, as a volume's source; where the settings name no other."""
 
 
 class Jail(pulumi.ComponentResource):
@@ -90,6 +96,8 @@ class Jail(pulumi.ComponentResource):
     def _claim(self, name: str, args: JailArgs) -> pulumi.Output[str]:
         """Name of the claim; its volume is ours, of a storage class, or somebody else's."""
         settings = args.settings
+        files = None if settings.is_elsewhere() else args.files
+        origin = settings.origin() or (("cluster",) if files else ())
         opts = pulumi.ResourceOptions(parent=self, protect=args.protect)
         # Its name is all that counts: protected as it is, it refuses another kind of volume before
         # anything is made for that, and before pods move there, away from their users' data. Of our
@@ -97,7 +105,7 @@ class Jail(pulumi.ComponentResource):
         mark = k8s.core.v1.ConfigMap(
             f"{name}-origin",
             metadata={
-                "name": "-".join((c.JAIL_ORIGIN, *settings.origin())),
+                "name": "-".join((c.JAIL_ORIGIN, *origin)),
                 "namespace": args.namespace,
             },
             data={"claim": settings.claim or c.JAIL_CLAIM},
@@ -108,7 +116,11 @@ class Jail(pulumi.ComponentResource):
             return held
         opts = pulumi.ResourceOptions(parent=self, protect=args.protect, depends_on=[mark])
         wanted = pods.Volume("ReadWriteMany", settings.size, settings.storage_class)
-        source = _source(settings, args.namespace)
+        if files:
+            # Nobody may resize a volume that Kubernetes has not made. What counts is the size of
+            # the file system, which the cluster gives it.
+            wanted = replace(wanted, size=_NOMINAL)
+        source = files or _source(settings, args.namespace)
         if source:
             volume = k8s.core.v1.PersistentVolume(
                 f"{name}-volume",

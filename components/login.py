@@ -1,6 +1,6 @@
 """Where users log in: nodes with sshd, whose sessions see the jail as their root."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -43,6 +43,8 @@ _START = 600
 class LoginArgs:
     namespace: pulumi.Input[str]
     settings: LoginSettings
+    annotations: Mapping[str, pulumi.Input[str]]
+    """Of the Service, for the cloud's load balancer."""
     images: pods.Images
     auth: Auth
     people: People
@@ -144,9 +146,10 @@ class Login(pulumi.ComponentResource):
                 ),
             ),
         )
+        annotations = {"annotations": args.annotations} if args.annotations else {}
         k8s.core.v1.Service(
             f"{name}-service",
-            metadata={"name": c.LOGIN, "namespace": args.namespace},
+            metadata={"name": c.LOGIN, "namespace": args.namespace, **annotations},
             spec={
                 **_way_in(args.settings),
                 "selector": sshd.spec.selector.match_labels,

@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 from components import conventions as c
 from components import nodessh, pods
 from components.auth import Auth, Conf, pod_security
+from components.cluster.interface import NodeClass
 from components.directory import People
 from components.settings import Nodeset as NodesetSettings
 from components.settings import Submount
@@ -41,6 +42,7 @@ _STOP_MARGIN = 60
 class NodesetArgs:
     namespace: pulumi.Input[str]
     settings: NodesetSettings
+    machines: NodeClass
     images: pods.Images
     auth: Auth
     people: People
@@ -96,7 +98,7 @@ class Nodeset(pulumi.ComponentResource):
                 **pods.pod_defaults(args.images),
                 **pods.named(args.hosts_domain, *args.daemons),
                 **pod_security(args.auth, pods.PING),
-                **_placement(settings),
+                **_placement(settings, args.machines),
                 "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
                 "initContainers": [
                     *args.guard,
@@ -152,7 +154,7 @@ class Nodeset(pulumi.ComponentResource):
         self.register_outputs({"mark": self.mark})
 
 
-def _placement(settings: NodesetSettings) -> pods.Spec:
+def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
     """On which Kubernetes nodes the pods may run, and before whom."""
     tolerations = [
         {
@@ -164,10 +166,11 @@ def _placement(settings: NodesetSettings) -> pods.Spec:
         }
         for toleration in settings.tolerations
     ]
+    tolerations += machines.tolerations()
     # Whether the fault is still there can be seen only by a node on that machine.
     tolerations.append({"key": c.TAINT_UNHEALTHY, "operator": "Exists"})
     chosen = {
-        "nodeSelector": settings.node_selector,
+        "nodeSelector": {**machines.labels, **settings.node_selector},
         "affinity": settings.affinity,
         "tolerations": tolerations,
         "priorityClassName": settings.priority_class,
@@ -175,7 +178,7 @@ def _placement(settings: NodesetSettings) -> pods.Spec:
     return {key: value for key, value in chosen.items() if value}
 
 
-def _resources(settings: NodesetSettings) -> pods.Spec:
+def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
     """What a pod reserves and may use at most; the same but for CPUs that nodes share."""
     size = {
         "cpu": str(settings.cpus),
@@ -188,6 +191,7 @@ def _resources(settings: NodesetSettings) -> pods.Spec:
     }
     if settings.gpus:
         size |= {name: str(n) for name, n in settings.gpus.kubernetes_resources().items()}
+    size |= machines.resources
     reserved = {**size, "cpu": f"{settings.cpu_request or settings.cpus:g}"}
     return {"resources": {"requests": reserved, "limits": size}}
 
@@ -227,7 +231,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
             {"name": "SLURMSTACK_SCRATCH", "value": c.WORKER_SCRATCH},
         ],
-        **_resources(settings),
+        **_resources(settings, args.machines),
         "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
         "readinessProbe": {
             "exec": {"command": [f"{c.SPANK_DIR}/ready"]},

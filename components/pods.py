@@ -181,7 +181,7 @@ class Volume:
 
     access: Literal["ReadWriteOnce", "ReadWriteMany"]
     size: int
-    storage_class: str | None
+    storage_class: pulumi.Input[str] | None
     """"" is none at all."""
     name: pulumi.Input[str] | None = None
     """PersistentVolume that it is bound to."""

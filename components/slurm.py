@@ -15,6 +15,7 @@ from components.accounts import Accounts, AccountsArgs
 from components.auth import AuthKey, AuthKeyArgs, auth
 from components.backup import Backup, BackupArgs, Restore
 from components.checks import LongChecks, LongChecksArgs
+from components.cluster.interface import Cluster, NodeClass
 from components.configuration import SlurmConfig, SlurmConfigArgs
 from components.controller import Controller, ControllerArgs
 from components.database import Database, DatabaseArgs
@@ -58,6 +59,7 @@ class SlurmArgs:
     settings: Settings
     root: Path
     """Folder that paths in the settings are relative to."""
+    cluster: Cluster
     after: Sequence[pulumi.Resource] = ()
     """What the cluster must have before anything of Slurm can be there, as a network."""
 
@@ -133,6 +135,7 @@ class Slurm(pulumi.ComponentResource):
                 accounts=users.accounts,
                 passwd=people.passwd(settings.users),
                 protect=settings.protect_data,
+                files=args.cluster.storage.jail,
             ),
             child,
         )
@@ -204,6 +207,7 @@ class Slurm(pulumi.ComponentResource):
             ControllerArgs(
                 namespace=self.namespace,
                 settings=settings.controller,
+                shared=args.cluster.storage.shared,
                 images=images,
                 auth=how,
                 people=known,
@@ -245,6 +249,7 @@ class Slurm(pulumi.ComponentResource):
                 NodesetArgs(
                     namespace=self.namespace,
                     settings=nodeset,
+                    machines=args.cluster.node_classes.get(nodeset.name, NodeClass()),
                     images=images,
                     auth=how,
                     people=known,
@@ -268,6 +273,7 @@ class Slurm(pulumi.ComponentResource):
             LoginArgs(
                 namespace=self.namespace,
                 settings=settings.login,
+                annotations=args.cluster.login_annotations,
                 images=images,
                 auth=how,
                 people=known,

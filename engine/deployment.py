@@ -60,6 +60,10 @@ class Deployment:
 
     # -- registering ---------------------------------------------------------------------------
 
+    def go_on(self) -> None:
+        """Raises Stopped where the deployment goes no further."""
+        self._work.go_on()
+
     async def register(self, goal: Goal) -> StoredResource:
         """Make a resource what the program wants it to be: its state, or in a preview its plan.
 

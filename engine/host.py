@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 # Yes to secrets and resource references, no to output values: dependencies come beside them.
 _FEATURES: Final = {
+    "parameterization": resource_pb2.RESOURCE_MONITOR_FEATURE_PARAMETERIZATION,
     "secrets": resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
     "resourceReferences": resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
     "aliasSpecs": resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
@@ -61,13 +62,16 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
-def goal_of(request: Any) -> Goal:
-    """What a RegisterResourceRequest asks for. Raises EngineError for what is not supported."""
+def goal_of(request: Any, *, preview: bool = False) -> Goal:
+    """What a RegisterResourceRequest asks for. Raises EngineError for what is not supported.
+
+    What other providers make is planned in a preview by what is asked for.
+    """
     for name, asked in (
-        ("remote components", request.remote),
+        ("remote components", request.remote and not preview),
         ("import", request.importId),
         ("transforms", request.transforms),
-        ("parameterized packages", request.packageRef),
+        ("parameterized packages", request.packageRef and not preview),
         ("state migrations", request.state_migrations),
     ):
         if asked:
@@ -203,12 +207,18 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         """The same, asked for one by one."""
         return resource_pb2.SupportsFeatureResponse(hasSupport=request.id in _FEATURES)
 
+    async def RegisterPackage(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """A name for a package that a provider makes of a parameter; see `goal_of`."""
+        return resource_pb2.RegisterPackageResponse(ref=request.parameterization.name)
+
     async def RegisterResource(self, request: Any, context: Any) -> Any:  # noqa: N802
         """A resource as the program wants it."""
 
         async def register() -> StoredResource:
+            # What is refused is refused in one line, however much of it the program asks for.
+            self._deployment.go_on()
             try:
-                goal = goal_of(request)
+                goal = goal_of(request, preview=self._options.preview)
             except EngineError as error:
                 raise EngineError(f"{request.type} {request.name}: {error}") from error
             return await self._deployment.register(goal)

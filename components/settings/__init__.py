@@ -13,6 +13,13 @@ from components.settings.accounting import (
     ExternalDatabase,
 )
 from components.settings.cilium import Cilium
+from components.settings.clusters import (
+    Cluster,
+    EksCluster,
+    ExistingCluster,
+    LocalCluster,
+    NebiusCluster,
+)
 from components.settings.directory import Directory
 from components.settings.health import Health
 from components.settings.isolation import Isolation
@@ -20,12 +27,9 @@ from components.settings.login import Login
 from components.settings.longchecks import LongCheck, LongChecks
 from components.settings.models import (
     Auth,
-    Cluster,
     Controller,
-    ExistingCluster,
     Group,
     Jail,
-    LocalCluster,
     Network,
     Rest,
     Settings,
@@ -33,6 +37,7 @@ from components.settings.models import (
 )
 from components.settings.monitoring import Bundled, Exporter, Grafana, Logs, Monitoring, Operator
 from components.settings.nodesets import Gpus, Nodeset, Toleration
+from components.settings.operators import Operators
 from components.settings.partitions import Partition
 from components.settings.policy import Policy
 from components.settings.reading import SettingsError, from_config, read_stack
@@ -55,6 +60,7 @@ __all__ = [
     "Controller",
     "Csi",
     "Directory",
+    "EksCluster",
     "Empty",
     "ExistingCluster",
     "Exporter",
@@ -71,9 +77,11 @@ __all__ = [
     "LongCheck",
     "LongChecks",
     "Monitoring",
+    "NebiusCluster",
     "Network",
     "Nodeset",
     "Operator",
+    "Operators",
     "Partition",
     "Policy",
     "Reconciler",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AwareDatetime,
@@ -17,7 +17,6 @@ from pydantic_core import PydanticCustomError
 from components.conventions import (
     CHECKS_PARTITION,
     CHECKS_USER,
-    CLUSTER_DOMAIN,
     JAIL,
     USER_IDS,
     node_names,
@@ -25,12 +24,14 @@ from components.conventions import (
 from components.settings.accounting import Accounting
 from components.settings.accounts import NORMAL
 from components.settings.cilium import Cilium
+from components.settings.clusters import Cluster
 from components.settings.directory import Directory
 from components.settings.health import Health
 from components.settings.login import Login
 from components.settings.longchecks import LongChecks
 from components.settings.monitoring import Monitoring
-from components.settings.nodesets import Nodeset
+from components.settings.nodesets import AMD, NVIDIA, Nodeset
+from components.settings.operators import Operators
 from components.settings.partitions import Partition
 from components.settings.policy import Policy
 from components.settings.reconciler import Reconciler
@@ -44,7 +45,6 @@ from components.settings.types import (
     Model,
     Number,
     Path,
-    Port,
     ProjectFile,
     Registry,
     SshKey,
@@ -55,34 +55,6 @@ from components.settings.types import (
     known_names,
 )
 from components.settings.volumes import Csi, NfsExport, Submount, each_its_own
-
-
-class LocalCluster(Model):
-    """A Kubernetes cluster of containers on this machine, started by `make up`."""
-
-    kind: Literal["local"]
-    nodes: Annotated[int, Field(ge=1, le=9), Number] = 2
-    """Kubernetes nodes; the first one carries the control plane too."""
-    api_port: Port = 16443
-    """Loopback port of the Kubernetes API."""
-    ssh_port: Port = 12222
-    """Loopback port that leads to the login node's sshd."""
-    domain: ClassVar[str] = CLUSTER_DOMAIN
-
-
-class ExistingCluster(Model):
-    """A Kubernetes cluster that is there already, found through a kubeconfig."""
-
-    kind: Literal["existing"]
-    kubeconfig: str | None = None
-    """Path of the kubeconfig; by default what kubectl would take."""
-    context: str | None = None
-    """Context in the kubeconfig; by default its current one."""
-    domain: Domain = CLUSTER_DOMAIN
-    """Domain of the cluster's own DNS."""
-
-
-Cluster = Annotated[LocalCluster | ExistingCluster, Field(discriminator="kind")]
 
 
 class Jail(Model):
@@ -112,6 +84,10 @@ class Jail(Model):
             return ("claim", self.claim)
         static = {"nfs": self.nfs, "csi": self.csi, "host": self.host_path}
         return tuple(kind for kind, given in static.items() if given)
+
+    def is_elsewhere(self) -> bool:
+        """Whether the settings name its volume, so that it is not the cluster's to choose."""
+        return bool(self.origin() or self.storage_class)
 
     @model_validator(mode="after")
     def _is_one_volume(self) -> Self:
@@ -278,6 +254,7 @@ class Settings(Model):
     directory: Directory | None = None
     """By default there are no users but those of `users`."""
     network: Network = Field(default_factory=Network)
+    operators: Operators = Field(default_factory=Operators)
     monitoring: Monitoring = Field(default_factory=Monitoring)
     policy: Policy = Field(default_factory=Policy)
     reconciler: Reconciler = Field(default_factory=Reconciler)
@@ -458,37 +435,31 @@ class Settings(Model):
                 raise cross_field(key, f"'{name}': is the long checks' own; choose another")
         return self
 
+    def installs_operators(self) -> bool:
+        """Whether the stack installs what the GPUs of its nodesets need."""
+        chosen = self.operators.install
+        wanted = self.cluster.makes_machines if chosen is None else chosen
+        gpus = (nodeset.gpus for nodeset in self.nodesets if nodeset.gpus)
+        return wanted and any(of.vendor() in (AMD, NVIDIA) for of in gpus)
+
     @model_validator(mode="after")
-    def _network_fits_cluster(self) -> Self:
-        if isinstance(self.cluster, LocalCluster):
-            if self.network.cilium:
-                raise cross_field(
-                    "network.cilium", "a local cluster has a network of its own; leave it out"
-                )
-            if self.network.policies in ("cilium", "both"):
-                raise cross_field(
-                    "network.policies",
-                    f"{self.network.policies}: a local cluster has no Cilium; "
-                    "expected kubernetes or none",
-                )
+    def _slices_are_of_all_gpus(self) -> Self:
+        if not self.installs_operators():
+            return self
+        for index, gpus in enumerate(nodeset.gpus for nodeset in self.nodesets):
+            for profile, slices in gpus.mig.items() if gpus else ():
+                # One layout holds for all GPUs of a machine.
+                if gpus and slices % gpus.count:
+                    raise cross_field(
+                        f"nodesets[{index}].gpus.mig",
+                        f"{profile}: {slices}: expected a multiple of count, which is {gpus.count}",
+                    )
         return self
 
     @model_validator(mode="after")
-    def _login_fits_cluster(self) -> Self:
-        service, port = self.login.service, self.login.node_port
-        if isinstance(self.cluster, LocalCluster):
-            if service != "NodePort":
-                raise cross_field(
-                    "login.service", f"{service}: a local cluster has none; expected NodePort"
-                )
-            if port is None:
-                raise cross_field(
-                    "login.node_port", "a local cluster needs one; add one of 30000 to 32767"
-                )
-            if self.cluster.api_port == self.cluster.ssh_port:
-                raise cross_field(
-                    "cluster.ssh_port", f"{self.cluster.ssh_port}: is api_port's; choose another"
-                )
+    def _fits_the_cluster(self) -> Self:
+        for key, problem in self.cluster.problems(self):
+            raise cross_field(key, problem)
         return self
 
     def nodes(self, nodeset: Nodeset) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Workers of one kind, and what their pods get."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -27,6 +27,9 @@ from components.settings.types import (
 )
 from components.settings.volumes import Volume, each_its_own
 
+NVIDIA: Final = "nvidia.com"
+AMD: Final = "amd.com"
+"""First part of what Kubernetes calls a vendor's GPUs."""
 _OWNED_PARAMETERS: Mapping[str, str] = {
     "feature": "use features",
     "features": "use features",
@@ -69,10 +72,19 @@ class Gpus(Model):
             raise cross_field("shards", f"{self.shards}: MIG slices have none; leave it out")
         return self
 
+    @model_validator(mode="after")
+    def _slices_are_nvidias(self) -> Self:
+        if self.mig and self.vendor() == AMD:
+            raise cross_field("mig", f"{AMD}'s GPUs have no MIG; leave it out")
+        return self
+
+    def vendor(self) -> str:
+        """Whose GPUs they are, as `NVIDIA`."""
+        return self.resource.partition("/")[0]
+
     def kubernetes_resources(self) -> dict[str, int]:
         """What a node's pod asks of Kubernetes' device plugin."""
-        vendor = self.resource.rpartition("/")[0]
-        slices = {f"{vendor}/mig-{profile}": n for profile, n in sorted(self.mig.items())}
+        slices = {f"{self.vendor()}/mig-{profile}": n for profile, n in sorted(self.mig.items())}
         return slices or {self.resource: self.count}
 
 

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from components.conventions import PROJECT
-from components.settings.models import ExistingCluster, LocalCluster, Settings
+from components.settings.clusters import KINDS
+from components.settings.models import Settings
 from components.settings.types import duplicates, known_names
 
 
@@ -117,10 +118,12 @@ def _validate(config: Mapping[str, Any], source: str) -> Settings:
         return Settings.model_validate(values)
     except ValidationError as error:
         # A list whose parts are refused counts as too short as well; its parts are what is wrong.
+        found = error.errors(include_url=False)
         told = [
             details
-            for details in error.errors(include_url=False)
-            if details["type"] != "too_short" or not details["input"]
+            for details in found
+            if details["type"] != "too_short"
+            or not any(_is_within(details["loc"], other["loc"]) for other in found)
         ]
         problems = [_problem(details) for details in told]
         more = [f"and {len(problems) - _MOST} more"] if len(problems) > _MOST else []
@@ -132,10 +135,6 @@ def _validate(config: Mapping[str, Any], source: str) -> Settings:
 _PREFIX = f"{PROJECT}:"
 _MOST = 10
 """Most problems that one line tells."""
-_CLUSTER_KINDS: Mapping[str, type[BaseModel]] = {
-    "existing": ExistingCluster,
-    "local": LocalCluster,
-}
 _MAPPING = "a mapping, as in {{key: value}}"
 _MOMENT = "a moment with its time zone, as '2026-12-01T03:00:00Z'"
 _NUMBER = "a number"
@@ -191,10 +190,11 @@ def _problem(details: ErrorDetails) -> str:
         case "missing":
             return f"{key}: is required; add it"
         case "union_tag_not_found":
-            return f"{key}.kind: is required; add one of {', '.join(_CLUSTER_KINDS)}"
+            return f"{key}.kind: is required; add one of {', '.join(KINDS)}"
         case "union_tag_invalid":
-            kinds = " or ".join(f"'{name}'" for name in _CLUSTER_KINDS)
-            return f"{key}.kind: {_shown(context['tag'])}: expected {kinds}"
+            *kinds, last = (f"'{name}'" for name in KINDS)
+            kinds_known = f"{', '.join(kinds)} or {last}"
+            return f"{key}.kind: {_shown(context['tag'])}: expected {kinds_known}"
     expected = _EXPECTED.get(kind)
     asked = f"expected {expected.format(**context)}" if expected else details["msg"]
     if kind == "literal_error" and isinstance(details["input"], bool):
@@ -202,6 +202,11 @@ def _problem(details: ErrorDetails) -> str:
     if details["input"] is None:
         return f"{key}: is empty: {asked}"
     return f"{key}: {_shown(details['input'])}: {asked}"
+
+
+def _is_within(place: Sequence[str | int], other: Sequence[str | int]) -> bool:
+    """Whether the other place is a part of the first."""
+    return len(other) > len(place) and other[: len(place)] == place
 
 
 def _is_encrypted(value: object) -> bool:
@@ -222,7 +227,7 @@ def _shown(value: object) -> str:
 
 def _key(place: Sequence[str | int]) -> str:
     """A place in the settings as a user writes it: `slurmstack:nodesets[0].cpus`."""
-    if place[:1] == ["cluster"] and place[1:2] and place[1] in _CLUSTER_KINDS:
+    if place[:1] == ["cluster"] and place[1:2] and place[1] in KINDS:
         place = ["cluster", *place[2:]]
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     return _PREFIX + "".join(parts).lstrip(".")
@@ -231,16 +236,17 @@ def _key(place: Sequence[str | int]) -> str:
 def _fields_at(path: list[str | int]) -> list[str]:
     """Names of the fields that are allowed at a place in the settings."""
     models: list[type[BaseModel]] = [Settings]
-    for part in path:
-        if part in _CLUSTER_KINDS:
-            models = [_CLUSTER_KINDS[str(part)]]
+    for index, part in enumerate(path):
+        if index == 1 and path[0] == "cluster":
+            models = [KINDS[str(part)]]
         elif isinstance(part, str):
-            models = [
-                inner
+            inner = [
+                found
                 for model in models
                 if part in model.model_fields
-                for inner in _models_in(model.model_fields[part].annotation)
+                for found in _models_in(model.model_fields[part].annotation)
             ]
+            models = inner or models  # a key of a mapping is no field
     return sorted({name for model in models for name in model.model_fields})
 
 

@@ -33,7 +33,7 @@ _ENDPOINT = re.compile(
 )
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9./:@_-]*")
 _RESOURCES = re.compile(r"[A-Za-z0-9/:._*-]+")
-_CHART_VERSION = re.compile(r"\d{1,5}(\.\d{1,5}){2}(-[0-9A-Za-z.-]+)?", re.ASCII)
+_CHART_VERSION = re.compile(r"v?\d{1,5}(\.\d{1,5}){2}(-[0-9A-Za-z.-]+)?", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,14}[A-Za-z0-9_.+-]")
 _DNS_PATTERN = re.compile(
     r"(?!.*\*\*)[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?(\.[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?)+"
@@ -48,6 +48,10 @@ _PATH = re.compile(r"(/[A-Za-z0-9_.@-]+)+")
 _MOUNT_OPTION = re.compile(r"[A-Za-z0-9_]+(=[A-Za-z0-9_.:/-]+)?")
 _GPU_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
 _DEVICE = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9_.*-]*")
+_KUBERNETES = re.compile(r"1\.\d{2}")
+_PLATFORM = re.compile(r"(cpu|gpu)(-[a-z0-9]+)+")
+_PRESET = re.compile(r"(\d{1,2}gpu-)?\d{1,4}vcpu-\d{1,5}gb")
+_INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
               "ecdsa-sha2-nistp521", "sk-ssh-ed25519@openssh.com",
@@ -245,6 +249,17 @@ MountOption = Annotated[
 ]
 MigProfile = Annotated[
     str, _matches(_MIG_PROFILE, "mig_profile", "a MIG profile, as in '1g.10gb' or '1g.10gb.me'")
+]
+
+KubernetesVersion = Annotated[
+    str, _matches(_KUBERNETES, "kubernetes_version", "Kubernetes' minor version, as '1.33'")
+]
+Platform = Annotated[
+    str, _matches(_PLATFORM, "platform", "a platform of Nebius, as 'gpu-h100-sxm' or 'cpu-d3'")
+]
+Preset = Annotated[str, _matches(_PRESET, "preset", "a preset, as '8gpu-128vcpu-1600gb'")]
+InstanceType = Annotated[
+    str, _matches(_INSTANCE, "instance_type", "a type of instance, as 'p5.48xlarge'")
 ]
 
 

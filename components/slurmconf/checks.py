@@ -7,10 +7,10 @@ from typing import Any, Final
 from agents.checks.registry import CHECKS, Check, Nodes, When
 from components import conventions as c
 from components.settings import Nodeset, Settings
+from components.settings.nodesets import NVIDIA
 
 INFINIBAND: Final = "infiniband"
 """Feature of nodesets whose nodes have it."""
-_NVIDIA = "nvidia.com/"
 _OF_WHOLE_GPUS = frozenset({"gpu-busy", "gpu-count"})
 """Checks that a node with slices of GPUs cannot answer: it shares the rest with others."""
 
@@ -68,7 +68,7 @@ def _concerns(check: Check, nodeset: Nodeset, settings: Settings) -> bool:
             return True
         case Nodes.GPUS:
             whole = not (gpus and gpus.mig) or check.name not in _OF_WHOLE_GPUS
-            return gpus is not None and gpus.resource.startswith(_NVIDIA) and whole
+            return gpus is not None and gpus.vendor() == NVIDIA and whole
         case Nodes.INFINIBAND:
             return INFINIBAND in nodeset.features
         case Nodes.MUNGE:

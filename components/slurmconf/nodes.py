@@ -5,7 +5,11 @@ from collections.abc import Mapping
 from components import conventions as c
 from components.hostlist import compress
 from components.settings import Gpus, Nodeset, Partition, Settings
+from components.settings.nodesets import AMD, NVIDIA
 
+_DEVICES = {NVIDIA: ("/dev/nvidia", 0), AMD: ("/dev/dri/renderD", 128)}
+"""By vendor, what a GPU's device is called and the number of the first (Linux, DRM: render nodes
+begin at 128)."""
 _NOWHERE = "192.0.2.1"
 """An address that no host has (RFC 5737) and that needs no look-up."""
 
@@ -123,7 +127,9 @@ def gres_lines(nodeset: Nodeset) -> list[str]:
             for profile, count in sorted(gpus.mig.items())
         ]
     # A container with n GPUs sees them as the first n devices.
-    devices = "/dev/nvidia" + ("0" if gpus.count == 1 else f"[0-{gpus.count - 1}]")
+    devices, first = _DEVICES.get(gpus.vendor(), _DEVICES[NVIDIA])
+    last = first + gpus.count - 1
+    devices += f"{first}" if gpus.count == 1 else f"[{first}-{last}]"
     lines = [f"{node} Name=gpu Type={gpus.type} File={devices}"]
     if gpus.shards:
         lines.append(f"{node} Name=shard Count={gpus.count * gpus.shards}")

@@ -132,7 +132,10 @@ def with_secrecy(properties: Properties, like: Properties, always: frozenset[str
 
 
 def load(package: str, config: Properties, *, preview: bool) -> Provider:
-    """The provider of a package, configured. Raises EngineError for a package without one."""
+    """The provider of a package, configured.
+
+    Of a package that the engine has none for, a preview gets one that plans. Raises EngineError.
+    """
     # Imported on demand: a program without Kubernetes resources does not pay for its provider.
     if package == "random":
         from engine.providers.random import RandomProvider
@@ -142,6 +145,10 @@ def load(package: str, config: Properties, *, preview: bool) -> Provider:
         from engine.providers.kubernetes import KubernetesProvider
 
         return KubernetesProvider(config, preview=preview)
+    if preview:
+        from engine.providers.planned import PlannedProvider
+
+        return PlannedProvider()
     raise EngineError(
         f"package {package!r}: the engine has no provider for it (it has: kubernetes, random);"
         " deploy this stack with the `pulumi` command"

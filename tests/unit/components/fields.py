@@ -2,27 +2,29 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from components.settings import Settings
 
+_MANY: dict[Any, str] = {tuple: "[]", dict: ".*"}
+
 
 def fields(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Keys such as `nodesets[].gpus.count`, models and lists of models before what is in them."""
+    """Keys such as `nodesets[].gpus.count` or `cluster.machines.*.disk`, models and lists of models
+    before what is in them."""
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
         yield key, field
         for inner in _models_in(field.annotation):
-            many = "[]" if _is_list(field.annotation) else ""
-            yield from fields(inner, f"{key}{many}.")
+            yield from fields(inner, f"{key}{_MANY.get(get_origin(field.annotation), '')}.")
 
 
 def pattern(key: str) -> str:
-    """A key with its numbers, `nodesets[0].cpus`, as `fields` has it."""
-    return re.sub(r"\[\d+\]", "[]", key)
+    """A key with its numbers and names, `nodesets[0].cpus`, as `fields` has it."""
+    return re.sub(r"^(cluster\.machines)\.[^.]+", r"\1.*", re.sub(r"\[\d+\]", "[]", key))
 
 
 def put(values: dict[str, Any], key: str, value: object) -> None:
@@ -46,10 +48,6 @@ def drop(values: dict[str, Any], key: str) -> None:
 def _parts(key: str) -> list[str | int]:
     found = re.findall(r"\{([^}]*)\}|\[(\d+)\]|([^.\[\]{}]+)", key)
     return [int(index) if index else braced or name for braced, index, name in found]
-
-
-def _is_list(annotation: Any) -> bool:
-    return getattr(annotation, "__origin__", None) is tuple
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

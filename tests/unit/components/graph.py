@@ -2,6 +2,7 @@
 
 import asyncio
 import runpy
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,22 @@ CLUSTER_IP = "192.0.2.1"
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 
 
+_MADE: dict[str, dict[str, Any]] = {
+    "nebius:index/mk8sV1Cluster:Mk8sV1Cluster": {
+        "status": {
+            "controlPlane": {
+                "auth": {"clusterCaCertificate": "-----BEGIN CERTIFICATE-----"},
+                "endpoints": {"publicEndpoint": "https://192.0.2.9:443"},
+            }
+        }
+    },
+    "eks:index:Cluster": {"kubeconfigJson": "{}"},
+    "aws:iam/role:Role": {"arn": "arn:aws:iam::1:role/r", "name": "r"},
+    "aws:fsx/lustreFileSystem:LustreFileSystem": {"dnsName": "fs.lab", "mountName": "m"},
+}
+"""What clouds say of what they made, by type."""
+
+
 @dataclass(frozen=True)
 class Registration:
     """One raw RegisterResource request."""
@@ -31,6 +48,8 @@ class Registration:
     custom: bool
     protect: bool
     provider: str
+    providers: dict[str, str]
+    """By package, those that a component hands on."""
     inputs: dict[str, Any]
     """As on the wire: secrets are still wrapped."""
     dependencies: frozenset[str]
@@ -48,6 +67,7 @@ class _Echo(mocks.Mocks):
         outputs = dict(args.inputs)
         if args.typ.startswith("random:"):
             outputs["result"] = pulumi.Output.secret("always the same")
+        outputs |= _MADE.get(args.typ, {})
         if args.typ == "kubernetes:core/v1:Service":
             outputs["spec"] = {"clusterIP": CLUSTER_IP} | args.inputs["spec"]
         return f"{args.name}-id", outputs
@@ -70,6 +90,7 @@ class _Recorder(mocks.MockMonitor):
                 custom=request.custom,
                 protect=request.protect,
                 provider=request.provider,
+                providers=dict(request.providers),
                 inputs=json_format.MessageToDict(request.object),
                 dependencies=frozenset(request.dependencies),
                 property_dependencies={
@@ -122,12 +143,17 @@ def record(
     monkeypatch.setattr(
         pulumi.runtime, "get_config_env", lambda: config() if values is None else values
     )
+    return record_program(partial(_program, root))
+
+
+def record_program(program: Callable[[], None]) -> Graph:
+    """Runs a program to its end and returns all that it registered."""
     monitor = _Recorder()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
         mocks.set_mocks(_Echo(), project="slurmstack", stack="test", monitor=monitor)
-        loop.run_until_complete(stack.run_pulumi_func(partial(_program, root)))
+        loop.run_until_complete(stack.run_pulumi_func(program))
     finally:
         loop.close()
     return Graph(tuple(monitor.requests), frozenset(monitor.outputs_registered))

@@ -1064,6 +1064,7 @@ EDITS = [
     ),
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),
     Edit("the registry wants credentials", top(pull_secrets=["registry"]), NEW_IMAGES),
+    Edit("operators are wanted where there are no GPUs", top(operators={"install": True}), NOTHING),
     Edit("the local cluster gets a node", lambda v: v["cluster"].update(nodes=3), NOTHING),
     Edit(
         "the cluster is named otherwise in the kubeconfig",

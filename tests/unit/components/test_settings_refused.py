@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,48 @@ NETWORKED: Values = {
     "network": {**FULL["network"], "policies": "cilium", "names": ["*.lab"], "cilium": _CILIUM},
 }
 _IPSEC = {"encryption": "ipsec", "ipsec_secret": "cilium-ipsec-keys"}
+
+NEBIUS: Values = {
+    **FULL,
+    "cluster": {
+        "kind": "nebius",
+        "project": "project-e00lab",
+        "subnet": "vpcsubnet-e00lab",
+        "version": "1.34",
+        "api_from": ["192.0.2.0/24"],
+        "machines": {
+            "gpu": {
+                "platform": "gpu-h100-sxm",
+                "preset": "8gpu-128vcpu-1600gb",
+                "fabric": "fabric-7",
+                "disk": "1TiB",
+                "spot": True,
+                "autoscaling": {"min": 1, "max": 8},
+            },
+            "slices": {"platform": "gpu-h100-sxm", "preset": "1gpu-20vcpu-200gb"},
+        },
+        "system": {"replicas": 3, "platform": "cpu-d3", "preset": "16vcpu-64gb"},
+        "file_system_type": "WEKA",
+    },
+    "operators": {"install": True, "driver": True},
+}
+EKS: Values = {
+    **NEBIUS,
+    "cluster": {
+        "kind": "eks",
+        "region": "eu-central-1",
+        "zones": ["eu-central-1a", "eu-central-1b"],
+        "network": "10.64.0.0/18",
+        "api_from": ["192.0.2.0/24"],
+        "machines": {"gpu": {"type": "p5.48xlarge", "efa": 32}, "slices": {"type": "p4d.24xlarge"}},
+        "system": {"type": "m7i.2xlarge"},
+        "file_system": "lustre",
+        "throughput": 500,
+    },
+}
+OF_EXISTING = {f"cluster.{key}" for key in ("kind", "kubeconfig", "context", "domain", "node")}
+OF_EKS = {"region", "zones", "network", "file_system", "throughput", "type", "efa"}
+"""Keys below `cluster` that only it has."""
 
 EXTERNAL: Values = {
     **FULL,
@@ -146,6 +189,10 @@ DUMPS: dict[str, Values] = {
 
 NUMBERS: dict[str, tuple[int, int | None]] = {
     "cluster.nodes": (1, 9),
+    "cluster.machines.gpu.autoscaling.min": (0, 10_000),
+    "cluster.machines.gpu.autoscaling.max": (1, 10_000),
+    "cluster.machines.gpu.efa": (1, 32),
+    "cluster.system.replicas": (1, 100),
     "cluster.api_port": (1, 65535),
     "cluster.ssh_port": (1, 65535),
     "jail.refresh": (0, None),
@@ -217,6 +264,9 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
 """Whole numbers with their least and greatest value."""
 
 CHOICES: dict[str, str] = {
+    "cluster.file_system_type": "'NETWORK_SSD', 'NETWORK_HDD', 'WEKA' or 'VAST'",
+    "cluster.file_system": "'lustre' or 'efs'",
+    "cluster.throughput": "125, 250, 500 or 1000",
     "nodesets[0].kind": "'dynamic' or 'static'",
     "nodesets[0].tolerations[0].operator": "'Exists' or 'Equal'",
     "nodesets[0].tolerations[0].effect": "'NoSchedule', 'PreferNoSchedule' or 'NoExecute'",
@@ -252,6 +302,7 @@ CHOICES: dict[str, str] = {
 SWITCHES = (
     "protect_data",
     "controller.standby",
+    "cluster.machines.gpu.spot",
     "monitoring.exporter.enabled",
     "monitoring.bundled.grafana.enabled",
     "network.guard",
@@ -290,6 +341,8 @@ SWITCHES = (
 )
 
 LISTS = (
+    "cluster.api_from",
+    "cluster.zones",
     "pull_secrets",
     "jail.volumes",
     "jail.nfs.options",
@@ -350,6 +403,11 @@ LISTS = (
 
 MAPPINGS = (
     "cluster",
+    "cluster.machines",
+    "cluster.machines.gpu",
+    "cluster.machines.gpu.autoscaling",
+    "cluster.system",
+    "operators",
     "jail",
     "jail.nfs",
     "jail.csi",
@@ -469,11 +527,30 @@ _LABEL_VALUE = "expected a label's value"
 _DNS = "expected a DNS name, as 'pypi.org' or '*.pypi.org'"
 _CHART = "expected a chart's whole version, as '1.19.6'"
 _INTERFACE = "expected a network interface, as 'eth0'"
+_MINOR = "expected Kubernetes' minor version"
 _ENDPOINT = "expected a server, as in 'https://s3.example.org'"
 
 WORDS: dict[str, dict[Any, str]] = {
     "cluster_name": {"My Cluster": _LABEL, "": _LABEL, "a" * 64: _LABEL, "-a": _LABEL},
     "cluster.kubeconfig": {5: _TEXT},
+    "cluster.project": {"my project": _WORD},
+    "cluster.subnet": {"a subnet": _WORD},
+    "cluster.version": {"v1.33": _MINOR, "1.33.1": _MINOR, 1.33: _TEXT},
+    "cluster.api_from[0]": {"192.0.2.1/24": _RANGE, "0.0.0.0/0": _RANGE},
+    "cluster.machines.gpu.platform": {"h100": "expected a platform of Nebius"},
+    "cluster.machines.gpu.preset": {"8gpu": "expected a preset"},
+    "cluster.machines.gpu.fabric": {"Fabric 7": _LABEL},
+    "cluster.machines.gpu.disk": {"256GB": _UNIT},
+    "cluster.machines.gpu.type": {"p5": "expected a type of instance"},
+    "cluster.system.platform": {"cpu": "expected a platform of Nebius"},
+    "cluster.system.preset": {"16": "expected a preset"},
+    "cluster.system.type": {"large": "expected a type of instance"},
+    "cluster.region": {"eu central": _WORD},
+    "cluster.zones[0]": {"zone a": _WORD},
+    "cluster.network": {"10.0.0.1/16": _RANGE},
+    "operators.gpu_version": {"latest": _CHART},
+    "operators.network_version": {"25.10": _CHART},
+    "operators.amd_version": {"": _CHART},
     "cluster.context": {5: _TEXT},
     "cluster.domain": {"cluster..local": _DOMAIN, "a" * 254: _DOMAIN, 5: _TEXT},
     "namespace": {"slurm.hpc": _LABEL, "Slurm": _LABEL},
@@ -644,7 +721,7 @@ WORDS: dict[str, dict[Any, str]] = {
     },
     "network.names": {"x": "expected a list, as in [a, b]"},
     "network.names[0]": {"pypi": _DNS, "**.lab": _DNS, "https://a.lab": _DNS, "": _DNS, 5: _TEXT},
-    "network.cilium.version": {"1.19": _CHART, "latest": _CHART, "v1.19.6": _CHART, 1.19: _TEXT},
+    "network.cilium.version": {"1.19": _CHART, "latest": _CHART, 1.19: _TEXT},
     "network.cilium.chained": {"aws cni": _WORD, 5: _TEXT},
     "network.cilium.pod_cidr": {"10.244.0.1/16": _RANGE, 10: _TEXT},
     "network.cilium.native_cidr": {"10.244.0.1/16": _RANGE, 10: _TEXT},
@@ -777,6 +854,11 @@ WORDS: dict[str, dict[Any, str]] = {
 UNKNOWN: dict[str, str] = {
     "nodeset": "did you mean 'nodesets'?",
     "cluster.node": "known: context, domain, kind, kubeconfig",
+    "cluster.projekt": "did you mean 'project'?",
+    "cluster.machines.gpu.presets": "did you mean 'preset'?",
+    "cluster.machines.gpu.autoscaling.maximum": "did you mean 'max'?",
+    "cluster.system.replica": "did you mean 'replicas'?",
+    "operators.instal": "did you mean 'install'?",
     "jail.sice": "did you mean 'size'?",
     "jail.nfs.export": "known: options, path, server",
     "jail.csi.volumeHandle": "known: attributes, driver, handle",
@@ -839,6 +921,14 @@ UNKNOWN: dict[str, str] = {
 REQUIRED = (
     "cluster_name",
     "cluster",
+    "cluster.api_from",
+    "cluster.project",
+    "cluster.region",
+    "cluster.zones",
+    "cluster.machines.gpu.platform",
+    "cluster.machines.gpu.preset",
+    "cluster.machines.gpu.type",
+    "cluster.machines.gpu.autoscaling.max",
     "nodesets[0].name",
     "nodesets[0].replicas",
     "nodesets[0].cpus",
@@ -885,7 +975,38 @@ _BOTH = {"text": "#!/bin/sh\n", "file": "prolog"}
 _LEAF = {"name": "leaf", "nodesets": ["slices"]}
 RULES: list[tuple[str, object, str, str, str]] = [
     # What is set, to which value; which key is named, with which value, and which remedy.
-    ("cluster.kind", "moon", "cluster.kind", '"moon"', "expected 'existing' or 'local'"),
+    ("cluster.kind", "moon", "cluster.kind", '"moon"',
+     "expected 'eks', 'existing', 'local' or 'nebius'"),
+    ("cluster.machines.gpu.autoscaling.min", 9, "cluster.machines.gpu.autoscaling.min", "9",
+     "expected at most max, which is 8"),
+    ("cluster.machines.gpu.autoscaling", {"max": 3}, "cluster.machines.gpu.autoscaling.max", "3",
+     "expected at least the nodeset's replicas, 4"),
+    ("cluster.machines.gpus", {"platform": "cpu-d3", "preset": "4vcpu-16gb"},
+     "cluster.machines.gpus", "'gpus' is no nodeset", "did you mean 'gpu'?"),
+    ("cluster.machines", {}, "cluster.machines", "'gpu'", "add machines.gpu"),
+    ("cluster.machines.gpu.platform", "cpu-d3", "cluster.machines.gpu.platform", "'cpu-d3'",
+     "expected one with GPUs"),
+    ("cluster.machines.slices.preset", "8gpu-128vcpu-1600gb", "cluster.machines.slices.preset",
+     "'8gpu-128vcpu-1600gb'", "expected 1 GPUs"),
+    ("cluster.machines.gpu.preset", "8gpu-32vcpu-1600gb", "cluster.machines.gpu.preset",
+     "'8gpu-32vcpu-1600gb'", "expected more CPUs than the nodeset's 64"),
+    ("cluster.machines.gpu.preset", "8gpu-128vcpu-500gb", "cluster.machines.gpu.preset",
+     "'8gpu-128vcpu-500gb'", "expected more memory than the nodeset's 524288 MiB"),
+    ("cluster.machines.slices.fabric", "fabric-6", "cluster.machines.slices.fabric", "'fabric-6'",
+     "joins machines of 8 GPUs only"),
+    ("cluster.machines.gpu.type", "m7i.48xlarge", "cluster.machines.gpu.type", "'m7i.48xlarge'",
+     "expected one with GPUs"),
+    ("cluster.network", "10.0.0.0/24", "cluster.network", "'10.0.0.0/24'", "of /16 to /20"),
+    ("cluster.network", "fd00::/16", "cluster.network", "'fd00::/16'", "expected IPv4"),
+    ("cluster.zones", ["eu-central-1a"], "cluster.zones", "eu-central-1a",
+     "expected at least 2 in the list"),
+    ("cluster.zones", ["eu-central-1a", "us-east-1a"], "cluster.zones", "'us-east-1a'",
+     "expected one of eu-central-1"),
+    ("cluster.zones", ["eu-central-1a"] * 2, "cluster.zones", "'eu-central-1a'", "keep one"),
+    ("operators.install", "perhaps", "operators.install", '"perhaps"', "expected true or false"),
+    ("operators.driver", "perhaps", "operators.driver", '"perhaps"', "expected true or false"),
+    ("nodesets[0].gpus", {"type": "mi300x", "count": 8, "resource": "amd.com/gpu",
+                          "mig": {"1g.10gb": 8}}, "nodesets[0].gpus.mig", "amd.com", "no MIG"),
     ("cluster.api_port", 12222, "cluster.ssh_port", "12222", "is api_port's; choose another"),
     ("login", {}, "login.service", "LoadBalancer", "expected NodePort"),
     ("login", {"service": "NodePort"}, "login.node_port", "", "add one of 30000 to 32767"),
@@ -1207,6 +1328,8 @@ def base(key: str) -> Values:
     """A valid stack that has the key."""
     if key in ("cluster.nodes", "cluster.api_port", "cluster.ssh_port", "login"):
         return LOCAL
+    if key.startswith(("cluster.", "operators.")) and key not in OF_EXISTING:
+        return EKS if OF_EKS & set(re.split(r"[.\[]", key)) else NEBIUS
     if key in ("partitions[0].allow_groups", "accounting.operators"):
         return {name: value for name, value in FULL.items() if name != "directory"}
     if key.startswith(("network.cilium", "network.names", "network.policies")):
@@ -1297,7 +1420,7 @@ def test_it_refuses_in_one_line(case: Case) -> None:
 
 
 def test_the_stacks_that_are_broken_here_are_valid_ones() -> None:
-    for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED, NETWORKED):
+    for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED, NETWORKED, NEBIUS, EKS):
         settings(base=valid)
 
 
@@ -1310,6 +1433,76 @@ def test_every_key_is_tried_with_what_it_refuses() -> None:
     tried |= {pattern(key) for _, _, key, _, _ in RULES}
 
     assert {key for key, _ in fields()} <= tried
+
+
+# --- What clouds have, and what a stack asks of them ---------------------------------------------
+
+
+def refused(values: Values, **fields: Any) -> str:
+    """What is said of a stack with other values for some whole keys."""
+    with pytest.raises(SettingsError) as caught:
+        from_config(config(base={**values, **fields}))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("values", [NEBIUS, EKS])
+def test_a_cloud_wants_a_registry_that_its_machines_reach(values: Values) -> None:
+    without = {key: value for key, value in values.items() if key != "registry"}
+
+    assert "slurmstack:registry: is required with cluster.kind: " in refused(without)
+
+
+def test_no_nodeset_has_the_name_of_everything_elses_machines() -> None:
+    nodeset = {"name": "system", "replicas": 1, "cpus": 1, "memory": "1GiB"}
+    machines = {"system": {"platform": "cpu-d3", "preset": "4vcpu-16gb"}}
+    cluster = {**NEBIUS["cluster"], "machines": machines}
+    given = {"cluster_name": "lab", "registry": "r.lab", "cluster": cluster, "nodesets": [nodeset]}
+
+    assert "nodesets[0].name: 'system': is the name of everything else's" in refused(given)
+
+
+def test_a_fabric_is_of_one_platform_and_may_join_several_nodesets() -> None:
+    machines = NEBIUS["cluster"]["machines"]["gpu"]
+    more = {**FULL["nodesets"][0], "name": "more"}
+
+    def joined(**fields: str) -> Values:
+        both = {"gpu": machines, "more": {**machines, **fields}}
+        cluster = {**NEBIUS["cluster"], "machines": both}
+        rest = {key: NEBIUS[key] for key in ("cluster_name", "registry")}
+        return {**rest, "cluster": cluster, "nodesets": [FULL["nodesets"][0], more]}
+
+    settings(base=joined())
+    text = refused(joined(platform="gpu-h200-sxm"))
+    assert "cluster.machines.more.fabric: 'fabric-7': is that of gpu's gpu-h100-sxm" in text
+
+
+@pytest.mark.parametrize("size", ["100GiB", "1201GiB", "2TiB"])
+def test_lustre_has_sizes_of_its_own(size: str) -> None:
+    text = refused(EKS, jail={"size": size})
+
+    assert "slurmstack:jail.size: " in text
+    assert "expected 1200GiB or a multiple of 2400GiB" in text
+
+
+@pytest.mark.parametrize("size", ["1200GiB", "2400GiB", "48000GiB"])
+def test_lustre_takes_its_own_sizes(size: str) -> None:
+    settings(base={**EKS, "jail": {"size": size}})
+
+
+def test_two_controllers_on_eks_need_storage_that_both_can_write() -> None:
+    lustre = {**EKS, "controller": {"standby": True}}
+
+    assert "controller.standby: true: needs storage" in refused(lustre)
+    settings(base={**lustre, "cluster": {**EKS["cluster"], "file_system": "efs"}})
+
+
+def test_slices_that_the_stack_makes_are_the_same_on_each_gpu_of_a_machine() -> None:
+    nodeset = {**FULL["nodesets"][1], "gpus": {"type": "a100", "count": 8, "mig": {"1g.10gb": 7}}}
+    given = {**FULL, "nodesets": [nodeset], "partitions": [], "slurm": {}, "long_checks": {}}
+
+    settings(base=given)
+    text = refused(given, operators={"install": True})
+    assert "nodesets[0].gpus.mig: 1g.10gb: 7: expected a multiple of count, which is 8" in text
 
 
 # --- Stack files ---------------------------------------------------------------------------------

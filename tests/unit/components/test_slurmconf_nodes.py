@@ -52,6 +52,15 @@ def test_gpus_are_found_by_device_and_nothing_else_is_looked_for() -> None:
     }
 
 
+def test_gpus_of_amd_have_devices_of_their_own() -> None:
+    def device(**fields: object) -> str:
+        (line,) = lines(gres(type="mi300x", resource="amd.com/gpu", **fields)["gres.conf"])[1:]
+        return words(line)["File"]
+
+    assert device() == "/dev/dri/renderD[128-135]"
+    assert device(count=1) == "/dev/dri/renderD128"
+
+
 def test_a_single_gpu_is_the_first_device() -> None:
     (line,) = lines(gres(count=1)["gres.conf"])[1:]
 

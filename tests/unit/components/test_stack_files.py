@@ -1,6 +1,9 @@
 """The stack files that stand beside the program can be deployed as they are."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,10 +11,12 @@ import yaml
 
 from components.conventions import CHECKS_PARTITION
 from components.hostlist import expand
-from components.settings import STACK_SCHEMA, LocalCluster, read_stack, stack_schema
+from components.settings import STACK_SCHEMA, LocalCluster, NebiusCluster, read_stack, stack_schema
 from components.slurmconf import config_files, node_checks, script_files
 from components.users import authorized_keys
+from tests.unit.components.clouds import EKS
 from tests.unit.components.parsed import lines, options, records, words
+from tests.unit.components.stack import KEY
 
 ROOT = STACK_SCHEMA.parent.parent
 FILES = sorted(ROOT.glob("Pulumi.*.yaml"))
@@ -44,16 +49,100 @@ def test_the_dev_stack_is_local() -> None:
     assert isinstance(read_stack("dev", ROOT).cluster, LocalCluster)
 
 
-# --- The example of production -------------------------------------------------------------------
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the project where `make up` has made a key and no more."""
+    project = tmp_path / "project"
+    (project / ".local/dev").mkdir(parents=True)
+    (project / ".local/dev/id_ed25519.pub").write_text(KEY)
+    for path in ROOT.iterdir():
+        if path.name != ".local":
+            (project / path.name).symlink_to(path)
+    return project
 
 
-def test_the_example_asks_for_nothing_that_is_on_one_machine_only(tmp_path: Path) -> None:
-    stack = read_stack("gpu", ROOT)
+def engine(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
+    """The embedded engine's answer to somebody who has nothing but the project."""
+    home = project.parent
+    return subprocess.run(
+        [sys.executable, "-m", "engine", *words],
+        cwd=project,
+        env={
+            "HOME": str(home),
+            "PATH": os.environ["PATH"],
+            "PULUMI_BACKEND_URL": f"file://{home}",
+            "PULUMI_CONFIG_PASSPHRASE": "none",
+            # Whoever asks for anything outside is refused at once.
+            "https_proxy": "http://127.0.0.1:9",
+            "http_proxy": "http://127.0.0.1:9",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
-    assert stack.cluster.kind == "existing"
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_stack_previews_from_nothing_without_credentials(path: Path, project: Path) -> None:
+    stack = path.name.split(".")[1]
+    kind = read_stack(stack, ROOT).cluster.kind
+    if kind in ("eks", "nebius"):
+        pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
+
+    done = engine("preview", "--stack", stack, project=project)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "controller-slurmctld create" in done.stdout
+
+
+def test_a_stack_on_eks_previews_from_nothing_as_well(project: Path) -> None:
+    pytest.importorskip("pulumi_eks", reason="pip install '.[eks]'")
+    config = {f"slurmstack:{key}": value for key, value in EKS.items()}
+    (project / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": config}))
+
+    done = engine("preview", "--stack", "lab", project=project)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "eks:index:ManagedNodeGroup eks-group-gpu create" in done.stdout
+    assert "controller-slurmctld create" in done.stdout
+
+
+def test_a_cloud_is_left_to_the_pulumi_command_in_one_line(project: Path) -> None:
+    pytest.importorskip("pulumi_nebius", reason="pip install '.[nebius]'")
+
+    done = engine("up", "--yes", "--stack", "gpu", project=project)
+
+    assert done.returncode != 0
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert line.endswith("deploy this stack with the `pulumi` command")
+
+
+# --- The examples of production ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "kind"), [("cpu", "existing"), ("gpu", "nebius")])
+def test_an_example_asks_for_nothing_that_is_on_one_machine_only(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    stack = read_stack(name, ROOT)
+
+    assert stack.cluster.kind == kind
     assert stack.protect_data
-    assert stack.controller.standby
+    assert stack.registry
     assert all(authorized_keys(user, tmp_path).count("\n") == 1 for user in stack.users)
+
+
+def test_the_example_on_a_cloud_has_three_kinds_of_gpus_on_infiniband_and_a_second_controller() -> (
+    None
+):
+    stack = read_stack("gpu", ROOT)
+    assert isinstance(stack.cluster, NebiusCluster)
+
+    gpus = {nodeset.name: nodeset.gpus.type for nodeset in stack.nodesets if nodeset.gpus}
+    assert set(gpus.values()) == {"h100", "h200", "b200"}
+    assert all(stack.cluster.machines[name].fabric for name in gpus)
+    assert {nodeset.name for nodeset in stack.nodesets} - set(gpus) == {"cpu"}
+    assert stack.controller.standby
 
 
 def test_every_gpu_node_of_the_example_is_below_one_switch() -> None:
@@ -67,7 +156,8 @@ def test_every_gpu_node_of_the_example_is_below_one_switch() -> None:
 
 def test_the_examples_gpu_nodes_are_looked_at_around_jobs_by_what_they_have() -> None:
     stack = read_stack("gpu", ROOT)
-    gpu, cpu = (json.loads(node_checks(nodeset, stack)) for nodeset in stack.nodesets)
+    checks = {nodeset.name: json.loads(node_checks(nodeset, stack)) for nodeset in stack.nodesets}
+    gpu, cpu = checks["h100"], checks["cpu"]
 
     assert gpu["gpu-count"] == {"count": 8}
     assert gpu["infiniband-link"] == {"ports": 8, "min_gbits": 400}

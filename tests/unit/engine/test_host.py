@@ -96,3 +96,8 @@ def test_a_trigger_may_be_secret_or_absent() -> None:
 def test_what_is_not_supported_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(EngineError, match=f"{named}: not supported by this engine"):
         goal_of(request(**fields))
+
+
+@pytest.mark.parametrize("fields", [{"remote": True}, {"packageRef": "x"}])
+def test_what_other_providers_make_is_planned_in_a_preview(fields: dict[str, Any]) -> None:
+    assert goal_of(request(**fields), preview=True) == goal_of(request())

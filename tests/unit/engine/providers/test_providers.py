@@ -3,13 +3,13 @@
 import pytest
 
 from engine.errors import EngineError
-from engine.providers import load, with_secrecy
+from engine.providers import Operation, Resource, load, with_secrecy
 from engine.values import Properties, Secret
 
 
 def test_a_package_without_a_provider_is_named_with_the_remedy() -> None:
     with pytest.raises(EngineError, match=r"package 'aws': .* deploy this stack with"):
-        load("aws", {}, preview=True)
+        load("aws", {}, preview=False)
 
 
 def test_results_are_secret_where_the_program_says_so_also_where_inputs_are_repeated() -> None:
@@ -23,3 +23,17 @@ def test_results_are_secret_where_the_program_says_so_also_where_inputs_are_repe
 def test_what_is_always_secret_is_so_whatever_the_program_says() -> None:
     marked = with_secrecy({"data": {"a": "x"}, "kind": "Secret"}, {}, frozenset({"data"}))
     assert marked == {"data": Secret({"a": "x"}), "kind": "Secret"}
+
+
+def test_a_preview_plans_what_the_engine_has_no_provider_for_by_what_is_asked() -> None:
+    provider = load("aws", {}, preview=True)
+    inputs: Properties = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "lab"}}
+    old = Resource("urn", "aws:ec2/vpc:Vpc", "lab", "vpc-1", inputs, {**inputs, "arn": "arn:1"})
+
+    assert provider.check("aws:ec2/vpc:Vpc", "urn", {}, inputs) == inputs
+    assert provider.diff(old, inputs).changed == ()
+    assert provider.diff(old, {**inputs, "tags": {}}).changed == ("tags.Name",)
+    assert provider.preview_outputs("aws:ec2/vpc:Vpc", inputs, None) == inputs
+    assert provider.preview_outputs("aws:ec2/vpc:Vpc", inputs, old)["arn"] == "arn:1"
+    with pytest.raises(EngineError, match="cannot be made by this engine"):
+        provider.create("aws:ec2/vpc:Vpc", "urn", inputs, Operation())

@@ -1,0 +1,404 @@
+"""Amazon's EKS."""
+
+import ipaddress
+import json
+from collections.abc import Sequence
+from typing import Final, cast
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_eks as eks
+
+from components import conventions as c
+from components.cluster.classes import machine_labels, node_class
+from components.cluster.interface import (
+    EVERYWHERE,
+    Chart,
+    Cluster,
+    ClusterArgs,
+    Storage,
+    gib,
+    own_machines,
+)
+from components.pods import Spec
+from components.settings import EksCluster, Nodeset
+from components.settings.clusters.eks import EksMachines
+from components.settings.clusters.machines import SYSTEM
+from components.settings.nodesets import NVIDIA
+
+_POLICIES: Final = "arn:aws:iam::aws:policy"
+_NODE_POLICIES: Final = (
+    "AmazonEC2ContainerRegistryReadOnly",
+    "AmazonEKSWorkerNodePolicy",
+    "AmazonEKS_CNI_Policy",
+)
+"""What machines may do (EKS, node IAM role)."""
+_CLASS: Final = "slurmstack"
+_SHARED_CLASS: Final = "slurmstack-shared"
+_EFS: Final = (2049, 2049)
+_LUSTRE: Final = (988, 1023)
+"""TCP ports of the file systems (EFS and FSx for Lustre, security groups)."""
+_SUBNET_BITS: Final = 4
+"""A subnet has a sixteenth of the network; there are two for each of at most four zones."""
+_EFA_RESOURCES: Final = {"hugepages-2Mi": "5120Mi"}
+"""What EFA's library takes beside the cards (EKS, machine learning training with EFA)."""
+_EFA_RESOURCE: Final = "vpc.amazonaws.com/efa"
+_EFA_PLUGIN: Final = Chart(
+    name="aws-efa-k8s-device-plugin",
+    namespace="kube-system",
+    repository="https://aws.github.io/eks-charts",
+    version="v0.5.7",
+    values={"tolerations": [EVERYWHERE]},
+)
+
+
+def make(args: ClusterArgs) -> Cluster:
+    """A new cluster in the account that the environment's credentials are of."""
+    amazon = aws.Provider("aws", region=cast(EksCluster, args.settings.cluster).region)
+    return Eks("eks", args, pulumi.ResourceOptions(providers=[amazon])).cluster
+
+
+class Eks(pulumi.ComponentResource):
+    """Network, Kubernetes, a file system, and a group of machines for each nodeset and one for
+    everything else."""
+
+    cluster: Cluster
+
+    def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(c.type_token("cluster", "Eks"), name, None, opts)
+        settings, cluster = args.settings, cast(EksCluster, args.settings.cluster)
+        self._settings, self._cluster, self._name = settings, cluster, name
+        self._child = pulumi.ResourceOptions(parent=self)
+        self._kept = pulumi.ResourceOptions(parent=self, protect=settings.protect_data)
+        self._tags = {"Name": settings.cluster_name}
+        self._vpc: pulumi.Output[str] = aws.ec2.Vpc(
+            f"{name}-vpc",
+            cidr_block=cluster.network,
+            enable_dns_hostnames=True,
+            enable_dns_support=True,
+            tags=self._tags,
+            opts=self._child,
+        ).id
+        public, private = self._subnets()
+        self._workers_in = private[0]
+        self._kubernetes = eks.Cluster(
+            f"{name}-kubernetes",
+            name=settings.cluster_name,
+            version=cluster.version,
+            vpc_id=self._vpc,
+            public_subnet_ids=public,
+            private_subnet_ids=private,
+            authentication_mode=eks.AuthenticationMode.API,
+            endpoint_private_access=True,
+            public_access_cidrs=sorted(cluster.api_from),
+            skip_default_node_group=True,
+            create_instance_role=False,
+            tags=self._tags,
+            opts=self._kept,
+        )
+        self._machines_role = self._role("machines", "ec2.amazonaws.com", *_NODE_POLICIES)
+        system = self._group(
+            SYSTEM,
+            private,
+            cluster.system.type,
+            _sizes(cluster.system.replicas, cluster.system.replicas, cluster.system.replicas),
+        )
+        for nodeset in settings.nodesets:
+            self._workers(nodeset, cluster.machines[nodeset.name])
+        jail, drivers = self._files(private, system)
+        kubeconfig = self._kubernetes.kubeconfig_json
+        self.cluster = Cluster(
+            kubeconfig=kubeconfig,
+            node_classes={
+                nodeset.name: node_class(nodeset, settings, _efa(cluster.machines[nodeset.name]))
+                for nodeset in settings.nodesets
+            },
+            storage=Storage(
+                shared=_SHARED_CLASS if cluster.file_system == "efs" else None,
+                jail=jail,
+                classes=self._classes(jail),
+            ),
+            network="amazon-vpc",
+            # The other kind cuts connections on which nothing is said for a minute.
+            login_annotations={"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"},
+            charts=[_EFA_PLUGIN] if any(m.efa for m in cluster.machines.values()) else [],
+            ready=[system, *drivers],
+        )
+        self.register_outputs({"kubeconfig": kubeconfig})
+
+    def _subnets(self) -> tuple[list[pulumi.Output[str]], list[pulumi.Output[str]]]:
+        """Ids of subnets that the world reaches, and of those that reach the world; by zone."""
+        name, tags = self._name, self._tags
+        gateway = aws.ec2.InternetGateway(
+            f"{name}-gateway", vpc_id=self._vpc, tags=tags, opts=self._child
+        )
+        address = aws.ec2.Eip(f"{name}-nat-address", domain="vpc", tags=tags, opts=self._child)
+        ranges = ipaddress.ip_network(self._cluster.network).subnets(_SUBNET_BITS)
+        blocks = [str(block) for block in ranges]
+        public = self._subnets_of("public", blocks[0::2], "kubernetes.io/role/elb")
+        private = self._subnets_of("private", blocks[1::2], "kubernetes.io/role/internal-elb")
+        nat = aws.ec2.NatGateway(
+            f"{name}-nat",
+            allocation_id=address.id,
+            subnet_id=public[0],
+            tags=tags,
+            opts=self._child,
+        )
+        return (
+            self._routed("public", public, {"gateway_id": gateway.id}),
+            self._routed("private", private, {"nat_gateway_id": nat.id}),
+        )
+
+    def _subnets_of(self, kind: str, blocks: Sequence[str], role: str) -> list[pulumi.Output[str]]:
+        return [
+            aws.ec2.Subnet(
+                f"{self._name}-{kind}-{zone}",
+                vpc_id=self._vpc,
+                availability_zone=zone,
+                cidr_block=block,
+                map_public_ip_on_launch=kind == "public",
+                # By the role, load balancers find where they belong.
+                tags={**self._tags, role: "1"},
+                opts=self._child,
+            ).id
+            for zone, block in zip(self._cluster.zones, blocks, strict=False)
+        ]
+
+    def _routed(
+        self, kind: str, subnets: Sequence[pulumi.Output[str]], target: dict[str, pulumi.Input[str]]
+    ) -> list[pulumi.Output[str]]:
+        """The same subnets, known once they have a way out: machines would not come up without."""
+        table = aws.ec2.RouteTable(
+            f"{self._name}-{kind}",
+            vpc_id=self._vpc,
+            routes=[{"cidr_block": "0.0.0.0/0", **target}],
+            tags=self._tags,
+            opts=self._child,
+        )
+        return [
+            aws.ec2.RouteTableAssociation(
+                f"{self._name}-{kind}-route-{zone}",
+                route_table_id=table.id,
+                subnet_id=subnet,
+                opts=self._child,
+            ).subnet_id
+            for zone, subnet in zip(self._cluster.zones, subnets, strict=True)
+        ]
+
+    def _role(self, name: str, service: str, *policies: str) -> pulumi.Output[str]:
+        """ARN of a role that a service takes on, known once it has these policies of Amazon's."""
+        statement = {
+            "Effect": "Allow",
+            "Principal": {"Service": service},
+            "Action": ["sts:AssumeRole", *(["sts:TagSession"] if "pods" in service else [])],
+        }
+        role = aws.iam.Role(
+            f"{self._name}-{name}-role",
+            assume_role_policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}),
+            tags=self._tags,
+            opts=self._child,
+        )
+        attached = [
+            aws.iam.RolePolicyAttachment(
+                f"{self._name}-{name}-{policy.rpartition('/')[2]}",
+                role=role.name,
+                policy_arn=f"{_POLICIES}/{policy}",
+                opts=self._child,
+            ).policy_arn
+            for policy in policies
+        ]
+        return pulumi.Output.all(role.arn, *attached).apply(lambda known: str(known[0]))
+
+    def _workers(self, nodeset: Nodeset, machines: EksMachines) -> None:
+        """Machines of one nodeset, as many as it has nodes, all in one zone."""
+        bounds = machines.autoscaling
+        nvidia = nodeset.gpus is not None and nodeset.gpus.vendor() == NVIDIA
+        self._group(
+            nodeset.name,
+            [self._workers_in],
+            machines.type,
+            _sizes(nodeset.replicas, bounds.min, bounds.max)
+            if bounds
+            else _sizes(nodeset.replicas, nodeset.replicas, max(nodeset.replicas, 1)),
+            ami_type=eks.AmiType.AL2023_X86_64_NVIDIA
+            if nvidia
+            else eks.AmiType.AL2023_X86_64_STANDARD,
+            disk_size=gib(machines.disk),
+            capacity_type="SPOT" if machines.spot else "ON_DEMAND",
+            labels=machine_labels(nodeset, self._settings),
+            taints=[
+                {"key": key, "value": value, "effect": "NO_SCHEDULE"}
+                for key, value in own_machines(nodeset).items()
+            ],
+            # An autoscaler's number is not the settings'.
+            ignore_scaling_changes=bounds is not None,
+            **(
+                {
+                    "enable_efa_support": True,
+                    "placement_group_availability_zone": self._cluster.zones[0],
+                }
+                if machines.efa
+                else {}
+            ),
+        )
+
+    def _group(
+        self,
+        group: str,
+        subnets: Sequence[pulumi.Input[str]],
+        instance: str,
+        scaling: Spec,
+        **further: object,
+    ) -> pulumi.Resource:
+        made: pulumi.Resource = eks.ManagedNodeGroup(
+            f"{self._name}-group-{group}",
+            cluster=self._kubernetes,
+            node_role_arn=self._machines_role,
+            subnet_ids=subnets,
+            instance_types=[instance],
+            scaling_config=scaling,
+            # Pods without a network of the machine's own do not reach its credentials.
+            enable_imd_sv2=True,
+            tags=self._tags,
+            **further,
+            opts=self._child,
+        )
+        return made
+
+    # --- Storage ---------------------------------------------------------------------------------
+
+    def _files(
+        self, subnets: Sequence[pulumi.Output[str]], system: pulumi.Resource
+    ) -> tuple[Spec, list[pulumi.Resource]]:
+        """The jail's file system as a volume's source, and what drives the cluster's storage."""
+        lustre = self._cluster.file_system == "lustre"
+        first, last = _LUSTRE if lustre else _EFS
+        allowed = aws.ec2.SecurityGroup(
+            f"{self._name}-files",
+            vpc_id=self._vpc,
+            description="The jail's file system, from the machines",
+            ingress=[
+                {
+                    "protocol": "tcp",
+                    "from_port": first,
+                    "to_port": last,
+                    "cidr_blocks": [self._cluster.network],
+                }
+            ],
+            tags=self._tags,
+            opts=self._child,
+        ).id
+        jail = self._lustre(subnets[0], allowed) if lustre else self._efs(subnets, allowed)
+        agent = self._driver("eks-pod-identity-agent", None, [system])
+        return jail, [
+            self._driver("aws-ebs-csi-driver", "service-role/AmazonEBSCSIDriverPolicy", [agent]),
+            self._driver("aws-fsx-csi-driver", "AmazonFSxFullAccess", [agent])
+            if lustre
+            else self._driver(
+                "aws-efs-csi-driver", "service-role/AmazonEFSCSIDriverPolicy", [agent]
+            ),
+        ]
+
+    def _lustre(self, subnet: pulumi.Output[str], allowed: pulumi.Output[str]) -> Spec:
+        files = aws.fsx.LustreFileSystem(
+            f"{self._name}-lustre",
+            subnet_ids=subnet,
+            security_group_ids=[allowed],
+            storage_capacity=gib(self._settings.jail.size),
+            deployment_type="PERSISTENT_2",
+            storage_type="SSD",
+            per_unit_storage_throughput=self._cluster.throughput,
+            file_system_type_version="2.15",
+            tags=self._tags,
+            opts=self._kept,
+        )
+        return {
+            "csi": {
+                "driver": "fsx.csi.aws.com",
+                "volumeHandle": files.id,
+                "volumeAttributes": {"dnsname": files.dns_name, "mountname": files.mount_name},
+            },
+            # Locks that nodes see of each other.
+            "mountOptions": ["flock"],
+        }
+
+    def _efs(self, subnets: Sequence[pulumi.Output[str]], allowed: pulumi.Output[str]) -> Spec:
+        files: pulumi.Output[str] = aws.efs.FileSystem(
+            f"{self._name}-efs",
+            encrypted=True,
+            throughput_mode="elastic",
+            tags=self._tags,
+            opts=self._kept,
+        ).id
+        targets = [
+            aws.efs.MountTarget(
+                f"{self._name}-efs-{zone}",
+                file_system_id=files,
+                subnet_id=subnet,
+                security_groups=[allowed],
+                opts=self._child,
+            ).file_system_id
+            for zone, subnet in zip(self._cluster.zones, subnets, strict=True)
+        ]
+        # Of the targets, without which nobody can mount it.
+        handle = pulumi.Output.all(*targets).apply(lambda known: str(known[0]))
+        return {"csi": {"driver": "efs.csi.aws.com", "volumeHandle": handle}}
+
+    def _classes(self, jail: Spec) -> dict[str, Spec]:
+        """The default class, of disks; and of EFS one that offers ReadWriteMany."""
+        disks: Spec = {
+            "metadata": {
+                "name": _CLASS,
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            },
+            "provisioner": "ebs.csi.aws.com",
+            "parameters": {"type": "gp3", "encrypted": "true"},
+            "allow_volume_expansion": True,
+            "volume_binding_mode": "WaitForFirstConsumer",
+        }
+        if self._cluster.file_system != "efs":
+            return {_CLASS: disks}
+        folders: Spec = {
+            "metadata": {"name": _SHARED_CLASS},
+            "provisioner": "efs.csi.aws.com",
+            "parameters": {
+                "provisioningMode": "efs-ap",
+                "fileSystemId": jail["csi"]["volumeHandle"],
+                "directoryPerms": "700",
+            },
+        }
+        return {_CLASS: disks, _SHARED_CLASS: folders}
+
+    def _driver(
+        self, addon: str, policy: str | None, after: Sequence[pulumi.Resource]
+    ) -> pulumi.Resource:
+        """An add-on of EKS; its controller's pods take on a role with the policy."""
+        account = f"{addon.removeprefix('aws-').removesuffix('-driver')}-controller-sa"
+        roles = (
+            [
+                {
+                    "role_arn": self._role(addon, "pods.eks.amazonaws.com", policy),
+                    "service_account": account,
+                }
+            ]
+            if policy
+            else []
+        )
+        made: pulumi.Resource = aws.eks.Addon(
+            f"{self._name}-{addon}",
+            addon_name=addon,
+            cluster_name=self._settings.cluster_name,
+            **({"pod_identity_associations": roles} if roles else {}),
+            tags=self._tags,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*after]),
+        )
+        return made
+
+
+def _sizes(desired: int, least: int, most: int) -> Spec:
+    return {"desired_size": max(desired, least), "min_size": least, "max_size": most}
+
+
+def _efa(machines: EksMachines) -> dict[str, str]:
+    """What a node's pod gets of its machine's adapters."""
+    return {_EFA_RESOURCE: str(machines.efa), **_EFA_RESOURCES} if machines.efa else {}

@@ -1,0 +1,94 @@
+"""What is installed in a cluster before Slurm: drivers of its storage, GPUs and networks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components.cluster import operators
+from components.cluster.interface import Chart, Cluster
+from components.settings import Settings
+
+_TIMEOUT = 900
+"""Seconds that a chart's pods have to become ready: some pull gigabytes."""
+
+
+@dataclass(frozen=True)
+class EquipmentArgs:
+    settings: Settings
+    cluster: Cluster
+
+    def charts(self) -> list[Chart]:
+        """All charts to install."""
+        return [*self.cluster.charts, *operators.charts(self.settings, self.cluster)]
+
+    def is_needed(self) -> bool:
+        """Whether the cluster lacks anything."""
+        return bool(self.cluster.storage.classes or self.charts())
+
+
+class Equipment(pulumi.ComponentResource):
+    """Helm releases and storage classes. Its Kubernetes provider comes by `opts`."""
+
+    def __init__(self, name: str, args: EquipmentArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(c.type_token("cluster", "Equipment"), name, None, opts)
+        settings, cluster = args.settings, args.cluster
+        self._name = name
+        for storage_class, spec in sorted(cluster.storage.classes.items()):
+            k8s.storage.v1.StorageClass(
+                f"{name}-class-{storage_class}", **spec, opts=self._after(*cluster.ready)
+            )
+        releases: dict[str, pulumi.Resource] = {}
+        # One after the other: the first brings kinds of objects that the others have some of.
+        before = cluster.ready
+        for chart in args.charts():
+            releases[chart.name] = self._release(chart, before)
+            before = [releases[chart.name]]
+        if operators.sliced(settings):
+            k8s.core.v1.ConfigMap(
+                f"{name}-mig",
+                metadata={
+                    "name": operators.MIG_CONFIG_MAP,
+                    "namespace": operators.GPU_NAMESPACE,
+                },
+                data={"config.yaml": operators.mig_config(settings)},
+                opts=self._after(releases["gpu-operator"]),
+            )
+        if "network-operator" in releases:
+            k8s.apiextensions.CustomResource(
+                f"{name}-nics",
+                api_version="mellanox.com/v1alpha1",
+                kind="NicClusterPolicy",
+                # The operator looks at no other name.
+                metadata={"name": "nic-cluster-policy"},
+                spec=operators.nic_policy(settings),
+                opts=self._after(releases["network-operator"]),
+            )
+        self.register_outputs({})
+
+    def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, depends_on=[*resources])
+
+    def _release(self, chart: Chart, before: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        oci = chart.repository.startswith("oci://")
+        where = (
+            {"chart": f"{chart.repository}/{chart.name}"}
+            if oci
+            else {"chart": chart.name, "repository_opts": {"repo": chart.repository}}
+        )
+        release: pulumi.Resource = k8s.helm.v3.Release(
+            f"{self._name}-{chart.name}",
+            **where,
+            name=chart.name,
+            namespace=chart.namespace,
+            create_namespace=True,
+            version=chart.version,
+            values=chart.values,
+            timeout=_TIMEOUT,
+            # Without it an upgrade that fails would leave half of the new and half of the old.
+            atomic=True,
+            opts=self._after(*before),
+        )
+        return release

@@ -1,0 +1,28 @@
+"""A cluster that is there already."""
+
+import os
+from pathlib import Path
+from typing import cast
+
+from components.cluster.classes import ready_labels
+from components.cluster.interface import Cluster, ClusterArgs, NodeClass
+from components.settings import ExistingCluster
+
+
+def make(args: ClusterArgs) -> Cluster:
+    """The cluster that a kubeconfig leads to.
+
+    A path and no contents: it is the same on every machine, and certificates that are renewed
+    are no change of the stack.
+    """
+    settings = cast(ExistingCluster, args.settings.cluster)
+    default = os.environ.get("KUBECONFIG", "~/.kube/config")
+    path = str(Path(settings.kubeconfig or default).expanduser())
+    labels = {
+        nodeset.name: ready_labels(nodeset, args.settings) for nodeset in args.settings.nodesets
+    }
+    return Cluster(
+        kubeconfig=path,
+        context=settings.context,
+        node_classes={name: NodeClass(labels=found) for name, found in labels.items() if found},
+    )

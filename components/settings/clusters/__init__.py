@@ -1,0 +1,37 @@
+"""What a stack stands on: each kind is one model here and one file in `components.cluster`.
+
+A kind that is new is added to `Cluster`; all else finds it there.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Final, get_args
+
+from pydantic import Field
+
+from components.settings.clusters.base import BaseCluster
+from components.settings.clusters.eks import EksCluster
+from components.settings.clusters.existing import ExistingCluster
+from components.settings.clusters.local import LocalCluster
+from components.settings.clusters.machines import Machines, System
+from components.settings.clusters.nebius import NebiusCluster
+
+Cluster = Annotated[
+    EksCluster | ExistingCluster | LocalCluster | NebiusCluster, Field(discriminator="kind")
+]
+KINDS: Final[Mapping[str, type[BaseCluster]]] = {
+    get_args(model.model_fields["kind"].annotation)[0]: model
+    for model in get_args(get_args(Cluster)[0])
+}
+"""The models by what `kind` says."""
+
+__all__ = [
+    "KINDS",
+    "BaseCluster",
+    "Cluster",
+    "EksCluster",
+    "ExistingCluster",
+    "LocalCluster",
+    "Machines",
+    "NebiusCluster",
+    "System",
+]

@@ -1,0 +1,114 @@
+"""A cluster in Amazon's cloud."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from components.settings.clusters.base import Problem
+from components.settings.clusters.machines import CloudCluster, Machines, System
+from components.settings.types import Cidr, InstanceType, Number, Word, cross_field, duplicates
+
+if TYPE_CHECKING:
+    from components.settings.models import Settings
+    from components.settings.nodesets import Nodeset
+
+_ACCELERATED: Final = re.compile(r"(p|g|gr)\d")
+"""Families of instances with GPUs (EC2, instance types, accelerated computing)."""
+_WIDEST: Final = 20
+"""Prefix of the smallest network that is divided: subnets of 16 parts, at least /24."""
+_LUSTRE: Final = 1_228_800, 2_457_600
+"""Sizes of an SSD file system in MiB: 1.2 TiB, and multiples of 2.4 TiB (FSx for Lustre,
+StorageCapacity)."""
+
+
+class EksMachines(Machines):
+    """Machines of one nodeset."""
+
+    type: InstanceType
+    """Type of instance, as 'p5.48xlarge'."""
+    efa: Annotated[int, Field(ge=1, le=32), Number] | None = None
+    """Elastic Fabric Adapters of an instance, which each node gets all of; the machines then stand
+    close together, in a placement group."""
+
+
+class EksSystem(System):
+    """Machines of everything else."""
+
+    type: InstanceType = "m7i.4xlarge"
+    """Type of instance."""
+
+
+class EksCluster(CloudCluster):
+    """Amazon's EKS in a network of its own, with FSx for Lustre or EFS for the jail."""
+
+    brings_driver: ClassVar[bool] = True
+    kind: Literal["eks"]
+    region: Word
+    """Region, as 'eu-central-1'."""
+    zones: Annotated[tuple[Word, ...], Field(min_length=2, max_length=4)]
+    """Availability zones of the region; the first has the workers and the file system."""
+    network: Cidr = "10.0.0.0/16"
+    """Addresses of the network that is made."""
+    machines: dict[str, EksMachines] = {}
+    """Machines by nodeset."""
+    system: EksSystem = EksSystem()
+    """Machines of everything else."""
+    file_system: Literal["lustre", "efs"] = "lustre"
+    """What the jail is on: FSx for Lustre, as large as `jail.size`, or EFS, which has no size."""
+    throughput: Literal[125, 250, 500, 1000] = 250
+    """Of Lustre, in MB/s for each TiB."""
+
+    def groups(self) -> Mapping[str, EksMachines]:
+        """The machines by name of the nodeset."""
+        return self.machines
+
+    @model_validator(mode="after")
+    def _network_divides(self) -> Self:
+        network = ipaddress.ip_network(self.network)
+        if network.version != 4 or not 16 <= network.prefixlen <= _WIDEST:
+            raise cross_field("network", f"'{self.network}': expected IPv4, of /16 to /{_WIDEST}")
+        return self
+
+    @model_validator(mode="after")
+    def _zones_are_of_the_region(self) -> Self:
+        for zone in self.zones:
+            if not zone.startswith(self.region) or zone == self.region:
+                raise cross_field(
+                    "zones", f"'{zone}': expected one of {self.region}, as '{self.region}a'"
+                )
+        for zone in duplicates(self.zones):
+            raise cross_field("zones", f"'{zone}' stands there twice; keep one")
+        return self
+
+    def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
+        """Nodes with GPUs are on instances that have some, and others are not."""
+        machines = self.machines[nodeset.name]
+        if bool(_ACCELERATED.match(machines.type)) != bool(nodeset.gpus):
+            wanted = "with GPUs, as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
+            yield "type", f"'{machines.type}': expected one {wanted}, as the nodeset's nodes are"
+
+    def problems(self, stack: Settings) -> Iterator[Problem]:
+        """The file system has a size that there is, and can carry what is asked of it."""
+        yield from super().problems(stack)
+        if self.file_system == "efs":
+            return
+        smallest, step = _LUSTRE
+        size = stack.jail.size
+        if not stack.jail.is_elsewhere() and size != smallest and size % step:
+            yield (
+                "jail.size",
+                f"{size} MiB: expected 1200GiB or a multiple of 2400GiB, as FSx for Lustre has",
+            )
+        if stack.controller.standby and stack.controller.storage_class is None:
+            yield (
+                "controller.standby",
+                (
+                    "true: needs storage that offers ReadWriteMany; add controller.storage_class, "
+                    "or take cluster.file_system: efs"
+                ),
+            )

@@ -1,0 +1,44 @@
+"""A cluster of containers on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from components.conventions import CLUSTER_DOMAIN
+from components.settings.clusters.base import BaseCluster, Problem
+from components.settings.types import Number, Port
+
+if TYPE_CHECKING:
+    from components.settings.models import Settings
+
+
+class LocalCluster(BaseCluster):
+    """A Kubernetes cluster of containers on this machine, started by `make up`."""
+
+    kind: Literal["local"]
+    nodes: Annotated[int, Field(ge=1, le=9), Number] = 2
+    """Kubernetes nodes; the first one carries the control plane too."""
+    api_port: Port = 16443
+    """Loopback port of the Kubernetes API."""
+    ssh_port: Port = 12222
+    """Loopback port that leads to the login node's sshd."""
+    domain: ClassVar[str] = CLUSTER_DOMAIN
+
+    def problems(self, stack: Settings) -> Iterator[Problem]:
+        """It has no load balancer and a network of its own, and one port is not two."""
+        service = stack.login.service
+        if service != "NodePort":
+            yield "login.service", f"{service}: a local cluster has none; expected NodePort"
+        if stack.login.node_port is None:
+            yield "login.node_port", "a local cluster needs one; add one of 30000 to 32767"
+        if self.api_port == self.ssh_port:
+            yield "cluster.ssh_port", f"{self.ssh_port}: is api_port's; choose another"
+        if stack.network.cilium:
+            yield "network.cilium", "a local cluster has a network of its own; leave it out"
+        chosen = stack.network.policies
+        if chosen in ("cilium", "both"):
+            expected = "expected kubernetes or none"
+            yield "network.policies", f"{chosen}: a local cluster has no Cilium; {expected}"

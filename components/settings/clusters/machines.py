@@ -1,0 +1,109 @@
+"""Machines that a deploy rents for the nodesets, and rules that hold in every cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self
+
+from pydantic import Field, model_validator
+
+from components.conventions import CLUSTER_DOMAIN, MAX_REPLICAS
+from components.settings.clusters.base import BaseCluster, Problem
+from components.settings.types import (
+    Cidr,
+    KubernetesVersion,
+    MemoryMiB,
+    Model,
+    Number,
+    cross_field,
+    known_names,
+)
+
+if TYPE_CHECKING:
+    from components.settings.models import Settings
+    from components.settings.nodesets import Nodeset
+
+
+SYSTEM: Final = "system"
+"""Name of the machines of everything but workers."""
+
+
+class Autoscaling(Model):
+    """Bounds between which machines follow the pods that want them."""
+
+    min: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number] = 0
+    """Machines that stay even where no pod wants them."""
+    max: Annotated[int, Field(ge=1, le=MAX_REPLICAS), Number]
+    """Most machines."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min > self.max:
+            raise cross_field("min", f"{self.min}: expected at most max, which is {self.max}")
+        return self
+
+
+class Machines(Model):
+    """Machines of one nodeset: one for each of its nodes, and of its size."""
+
+    disk: MemoryMiB = Field("256GiB", validate_default=True)
+    """System disk of a machine, with its images and its pods' own files."""
+    spot: bool = False
+    """Take machines that the cloud may take back at any time, for less."""
+    autoscaling: Autoscaling | None = None
+    """By default there are as many as the nodeset has replicas."""
+
+
+class System(Model):
+    """Machines of everything else: controller, login nodes, database, monitoring."""
+
+    replicas: Annotated[int, Field(ge=1, le=100), Number] = 2
+    """Number of machines."""
+
+
+class CloudCluster(BaseCluster):
+    """A cluster that a deploy makes in a cloud, with a group of machines for each nodeset."""
+
+    makes_machines: ClassVar[bool] = True
+    domain: ClassVar[str] = CLUSTER_DOMAIN
+    version: KubernetesVersion = "1.33"
+    """Kubernetes' version."""
+    api_from: Annotated[tuple[Cidr, ...], Field(min_length=1)]
+    """From where Kubernetes' API is reached, as '192.0.2.0/24'; the deploy itself among them."""
+
+    def groups(self) -> Mapping[str, Machines]:
+        """The machines by name of the nodeset."""
+        raise NotImplementedError
+
+    def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
+        """What of a nodeset does not fit its machines; keys are relative to these."""
+        raise NotImplementedError
+
+    def problems(self, stack: Settings) -> Iterator[Problem]:
+        """Each nodeset has machines that fit it, and images have a place that these reach."""
+        if stack.registry is None:
+            yield "registry", f"is required with cluster.kind: {self.kind}; add it"  # type: ignore[attr-defined]
+        groups = self.groups()
+        nodesets = {nodeset.name: nodeset for nodeset in stack.nodesets}
+        for index, nodeset in enumerate(stack.nodesets):
+            if nodeset.name == SYSTEM:
+                yield (
+                    f"nodesets[{index}].name",
+                    f"'{SYSTEM}': is the name of everything else's machines; choose another",
+                )
+        for name in groups:
+            if name not in nodesets:
+                known = known_names(name, nodesets)
+                yield f"cluster.machines.{name}", f"'{name}' is no nodeset; {known}"
+        for name, nodeset in nodesets.items():
+            if name not in groups:
+                yield "cluster.machines", f"nodeset '{name}' has none; add machines.{name}"
+                continue
+            bounds = groups[name].autoscaling
+            if bounds and bounds.max < nodeset.replicas:
+                yield (
+                    f"cluster.machines.{name}.autoscaling.max",
+                    f"{bounds.max}: expected at least the nodeset's replicas, {nodeset.replicas}",
+                )
+            for key, problem in self.machine_problems(nodeset):
+                yield f"cluster.machines.{name}.{key}", problem

@@ -1,0 +1,86 @@
+"""Stacks on clouds to start from, for tests that look at what is asked of those."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.unit.components.stack import VALID
+
+Values = dict[str, Any]
+Change = Callable[[Values], object]
+
+_H100 = {"type": "h100", "count": 8}
+_STACK: Values = {
+    **VALID,
+    "registry": "registry.example.org/hpc",
+    "jail": {"size": "2400GiB"},
+    "login": {"service": "LoadBalancer"},
+    "nodesets": [
+        {"name": "gpu", "replicas": 2, "cpus": 120, "memory": "1400GiB", "gpus": _H100},
+        {"name": "cpu", "replicas": 4, "cpus": 12, "memory": "48GiB", "drain_grace": 60},
+    ],
+}
+NEBIUS: Values = {
+    **_STACK,
+    "cluster": {
+        "kind": "nebius",
+        "project": "project-e00lab",
+        "api_from": ["192.0.2.0/24"],
+        "machines": {
+            "gpu": {
+                "platform": "gpu-h100-sxm",
+                "preset": "8gpu-128vcpu-1600gb",
+                "fabric": "fabric-7",
+            },
+            "cpu": {"platform": "cpu-d3", "preset": "16vcpu-64gb"},
+        },
+    },
+}
+EKS: Values = {
+    **_STACK,
+    "cluster": {
+        "kind": "eks",
+        "region": "eu-central-1",
+        "zones": ["eu-central-1a", "eu-central-1b"],
+        "api_from": ["192.0.2.0/24"],
+        "machines": {
+            "gpu": {"type": "p5.48xlarge", "efa": 32},
+            "cpu": {"type": "m7i.4xlarge"},
+        },
+    },
+}
+CLOUDS = {"nebius": NEBIUS, "eks": EKS}
+
+
+def nodeset(name: str, **fields: Any) -> Change:
+    """An edit of one nodeset."""
+
+    def edit(values: Values) -> None:
+        (found,) = [given for given in values["nodesets"] if given["name"] == name]
+        found.update(fields)
+
+    return edit
+
+
+def machines(name: str, **fields: Any) -> Change:
+    """An edit of one nodeset's machines."""
+    return lambda values: values["cluster"]["machines"][name].update(fields)
+
+
+def cluster(**fields: Any) -> Change:
+    """An edit of the cluster."""
+    return lambda values: values["cluster"].update(fields)
+
+
+def top(**fields: Any) -> Change:
+    """An edit of whole keys."""
+    return lambda values: values.update(fields)
+
+
+def both(*changes: Change) -> Change:
+    """Several edits at once."""
+
+    def edit(values: Values) -> None:
+        for change in changes:
+            change(values)
+
+    return edit

@@ -1,0 +1,731 @@
+"""What a stack asks of a cloud: each machine, network and file system, in its provider's own words.
+
+These tests need the clouds' SDKs, and are skipped where one is not installed.
+"""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import yaml
+
+from components import cluster as clusters
+from components import conventions as c
+from components.settings import SettingsError, from_config
+from engine.values import changed_paths
+from tests.unit.components import sdk
+from tests.unit.components.clouds import (
+    CLOUDS,
+    EKS,
+    NEBIUS,
+    Change,
+    Values,
+    both,
+    cluster,
+    machines,
+    nodeset,
+    top,
+)
+from tests.unit.components.graph import (
+    SECRET_SIGNATURE,
+    Graph,
+    Registration,
+    record,
+    record_program,
+)
+from tests.unit.components.stack import FULL, VALID, config
+
+GraphOf = Callable[..., Graph]
+AMD = {"type": "mi300x", "count": 8, "resource": "amd.com/gpu"}
+SLICED = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
+
+
+def as_it_is(values: Values) -> None:
+    """No edit at all."""
+
+
+def without_gpus(values: Values) -> None:
+    """Only the CPU nodeset is left."""
+    values["nodesets"] = values["nodesets"][1:]
+    del values["cluster"]["machines"]["gpu"]
+
+
+@pytest.fixture(scope="module")
+def graph_of() -> Iterator[GraphOf]:
+    """What the program asks for by some settings, asked once."""
+    graphs: dict[str, Graph] = {}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+
+        def graph_of(base: Values, edit: Change = as_it_is) -> Graph:
+            kind = base["cluster"]["kind"]
+            if kind in CLOUDS:
+                pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
+            values = deepcopy(base)
+            edit(values)
+            key = repr(values)
+            if key not in graphs:
+                graphs[key] = record(monkeypatch, config(base=values))
+            return graphs[key]
+
+        yield graph_of
+
+
+@pytest.fixture(scope="module")
+def ground_of() -> GraphOf:
+    """The same, of the cluster alone: most of the program asks no cloud for anything."""
+
+    @functools.cache
+    def recorded(values: str) -> Graph:
+        settings = from_config(config(base=json.loads(values)))
+
+        def program() -> None:
+            ground = clusters.make(settings, "test")
+            clusters.equip(settings, ground, clusters.provider(ground))
+
+        return record_program(program)
+
+    def ground_of(base: Values, edit: Change = as_it_is) -> Graph:
+        kind = base["cluster"]["kind"]
+        pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
+        values = deepcopy(base)
+        edit(values)
+        return recorded(json.dumps(values))
+
+    return ground_of
+
+
+def of_clouds(graph: Graph) -> list[Registration]:
+    return [r for r in graph.resources if r.type.partition(":")[0] in ("aws", "eks", "nebius")]
+
+
+def names(graph: Graph) -> set[str]:
+    return {resource.name for resource in graph.resources}
+
+
+def before(graph: Graph, name: str) -> set[str]:
+    """Names of all that comes before a resource, directly or not, or before what it is in."""
+    known = {resource.urn for resource in graph.resources}
+    found: set[str] = set()
+    asked = [name]
+    while asked:
+        asks = graph.one(asked.pop())
+        for urn in {*asks.dependencies, asks.parent} & known:
+            other = urn.rsplit("::", 1)[1]
+            if other not in found:
+                found.add(other)
+                asked.append(other)
+    return found
+
+
+def slurmd(graph: Graph, name: str) -> dict[str, Any]:
+    """Pod of a nodeset."""
+    spec: dict[str, Any] = graph.one(f"nodeset-{name}-slurmd").inputs["spec"]["template"]["spec"]
+    return spec
+
+
+# --- In the words of the SDKs --------------------------------------------------------------------
+
+SHAPES: dict[str, tuple[Values, Change]] = {
+    "Nebius": (NEBIUS, as_it_is),
+    "Nebius, spot machines that follow the pods": (
+        NEBIUS,
+        machines("gpu", spot=True, disk="1TiB", autoscaling={"min": 1, "max": 8}),
+    ),
+    "Nebius, a subnet that is there": (NEBIUS, cluster(subnet="vpcsubnet-e00lab")),
+    "Nebius, a login node without an address of its own": (
+        NEBIUS,
+        top(login={"service": "ClusterIP"}),
+    ),
+    "EKS on Lustre": (EKS, as_it_is),
+    "EKS on EFS": (EKS, cluster(file_system="efs")),
+    "EKS, spot machines that follow the pods": (
+        EKS,
+        machines("cpu", spot=True, autoscaling={"max": 8}),
+    ),
+    "EKS without workers": (
+        EKS,
+        both(top(nodesets=[]), cluster(machines={})),
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_property_is_one_of_the_sdks_with_its_type_and_value(
+    ground_of: GraphOf, shape: str
+) -> None:
+    base, edit = SHAPES[shape]
+    asked = [r for r in of_clouds(ground_of(base, edit)) if not r.type.startswith("pulumi:")]
+
+    assert asked
+    assert [problem for resource in asked for problem in sdk.problems(resource)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (("template", "resource"), {}, "template.resource: is not known"),
+        (("fixedNodeCount",), "two", "fixedNodeCount: 'two': expected"),
+        (("template", "bootDisk", "type"), "SSD", "bootDisk.type: SSD: expected one of"),
+        (("template", "taints"), [{"key": "a", "value": "b"}], "taints[0].effect: is required"),
+        (("template", "filesystems"), {}, "template.filesystems: {}: expected"),
+        (("name",), 5, "name: 5: expected"),
+    ],
+)
+def test_what_is_no_property_of_the_sdks_is_noticed(
+    ground_of: GraphOf, path: tuple[str, ...], value: object, problem: str
+) -> None:
+    group = deepcopy(ground_of(NEBIUS).one("nebius-group-gpu"))
+    *way, last = path
+    place = group.inputs
+    for part in way:
+        place = place[part]
+    place[last] = value
+
+    (found,) = sdk.problems(group)
+    assert problem in found
+
+
+# --- The graph -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+def test_all_that_a_cloud_is_asked_for_is_in_its_component(
+    ground_of: GraphOf, base: Values
+) -> None:
+    graph = ground_of(base)
+    kind = base["cluster"]["kind"]
+
+    for resource in of_clouds(graph):
+        assert resource.parent.endswith(f"::{kind}"), resource.name
+    registered = {urn.rsplit("::", 1)[1] for urn in graph.outputs_registered}
+    assert {kind, "equipment"} <= registered
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+@pytest.mark.parametrize("protect", [True, False])
+def test_kubernetes_and_the_file_system_are_protected_unless_the_stack_says_otherwise(
+    ground_of: GraphOf, base: Values, protect: bool
+) -> None:
+    found = of_clouds(ground_of(base, top(protect_data=protect)))
+
+    kept = {resource.type for resource in found if resource.protect}
+    holds_data = {
+        *("nebius:index/mk8sV1Cluster:Mk8sV1Cluster", "eks:index:Cluster"),
+        "nebius:index/computeV1Filesystem:ComputeV1Filesystem",
+        "aws:fsx/lustreFileSystem:LustreFileSystem",
+    }
+    expected = {resource.type for resource in found if resource.type in holds_data}
+    assert len(expected) == 2
+    assert kept == (expected if protect else set())
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+def test_the_kubernetes_provider_goes_by_a_kubeconfig_without_a_credential(
+    graph_of: GraphOf, base: Values
+) -> None:
+    graph = graph_of(base)
+    (provider,) = graph.of_type("pulumi:providers:kubernetes")
+    kind = base["cluster"]["kind"]
+
+    sources = {urn.rsplit("::", 1)[1] for urn in provider.property_dependencies["kubeconfig"]}
+    assert sources == {f"{kind}-kubernetes"}
+    assert SECRET_SIGNATURE not in json.dumps(provider.inputs)
+    for resource in graph.resources:
+        if resource.type.startswith("kubernetes:"):
+            assert resource.provider.split("::")[-2] == "kubernetes", resource.name
+
+
+def test_nebius_kubeconfig_asks_the_clouds_own_command_for_a_token(ground_of: GraphOf) -> None:
+    (provider,) = ground_of(NEBIUS).of_type("pulumi:providers:kubernetes")
+    kubeconfig = json.loads(provider.inputs["kubeconfig"])
+
+    (user,) = kubeconfig["users"]
+    assert user["user"]["exec"]["command"] == "nebius"
+    (entry,) = kubeconfig["clusters"]
+    assert entry["cluster"]["server"] == "https://192.0.2.9:443"
+    assert kubeconfig["current-context"] == entry["name"]
+
+
+def test_everything_of_amazons_goes_through_one_provider_of_the_region(ground_of: GraphOf) -> None:
+    graph = ground_of(EKS)
+    (provider,) = graph.of_type("pulumi:providers:aws")
+
+    assert provider.inputs["region"] == "eu-central-1"
+    for resource in of_clouds(graph):
+        if resource.custom:
+            assert resource.provider.split("::")[-2] == "aws", resource.name
+        else:
+            assert resource.providers["aws"].split("::")[-2] == "aws", resource.name
+
+
+def test_projects_own_all_that_is_made_in_nebius(ground_of: GraphOf) -> None:
+    for resource in of_clouds(ground_of(NEBIUS)):
+        group = resource.type.endswith("NodeGroup")
+        owner = "nebius-kubernetes-id" if group else "project-e00lab"
+        assert resource.inputs["parentId"] == owner, resource.name
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+def test_slurm_comes_after_machines_and_what_its_storage_needs(
+    graph_of: GraphOf, base: Values
+) -> None:
+    graph = graph_of(base)
+    kind = base["cluster"]["kind"]
+    first = before(graph, "namespace")
+
+    assert f"{kind}-group-system" in first
+    drivers = {
+        "nebius": {"equipment-csi-mounted-fs-path"},
+        "eks": {"equipment-class-slurmstack", "eks-aws-ebs-csi-driver", "eks-aws-fsx-csi-driver"},
+    }
+    assert drivers[kind] <= first
+
+
+def test_machines_on_eks_come_after_their_rights_and_their_way_out(ground_of: GraphOf) -> None:
+    first = before(ground_of(EKS), "eks-group-gpu")
+
+    assert {"eks-machines-AmazonEKSWorkerNodePolicy", "eks-private-route-eu-central-1a"} <= first
+    assert "eks-nat" in first
+
+
+def test_the_api_is_reached_from_where_the_settings_say_and_nowhere_else(
+    ground_of: GraphOf,
+) -> None:
+    nebius = ground_of(NEBIUS).one("nebius-kubernetes").inputs["controlPlane"]["endpoints"]
+    amazon = ground_of(EKS).one("eks-kubernetes").inputs
+
+    assert nebius["publicEndpoint"]["allowedCidrs"] == ["192.0.2.0/24"]
+    assert amazon["publicAccessCidrs"] == ["192.0.2.0/24"]
+
+
+# --- Machines and the nodes on them --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+def test_a_nodeset_has_machines_of_its_own_and_everything_else_has_some(
+    graph_of: GraphOf, base: Values
+) -> None:
+    graph = graph_of(base)
+    kind = base["cluster"]["kind"]
+
+    groups = {r.name for r in of_clouds(graph) if "NodeGroup" in r.type}
+    assert groups == {f"{kind}-group-{name}" for name in ("system", "gpu", "cpu")}
+    for name in ("gpu", "cpu"):
+        pod = slurmd(graph, name)
+        assert pod["nodeSelector"][c.LABEL_NODESET] == name
+        own = {"key": c.LABEL_NODESET, "operator": "Equal", "value": name, "effect": "NoSchedule"}
+        assert own in pod["tolerations"]
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+def test_machines_carry_the_labels_and_taints_that_their_pods_look_for(
+    graph_of: GraphOf, base: Values
+) -> None:
+    graph = graph_of(base)
+    group = graph.one(f"{base['cluster']['kind']}-group-gpu").inputs
+    template = group.get("template", group)
+    labels = template.get("metadata", template)["labels"]
+    set_by_operators = {"nvidia.com/gpu.present"}
+
+    pod = slurmd(graph, "gpu")
+    missing = set(pod["nodeSelector"].items()) - set(labels.items())
+    assert {key for key, _ in missing} == set_by_operators
+    tolerated = {(one.get("key"), one.get("value")) for one in pod["tolerations"]}
+    assert {(taint["key"], taint["value"]) for taint in template["taints"]} <= tolerated
+
+
+def test_nodes_get_the_fast_network_of_their_machines(graph_of: GraphOf) -> None:
+    def limits(base: Values, name: str) -> dict[str, str]:
+        (container,) = slurmd(graph_of(base), name)["containers"]
+        found: dict[str, str] = container["resources"]["limits"]
+        return found
+
+    assert limits(NEBIUS, "gpu")["rdma/hca"] == "1"
+    assert limits(EKS, "gpu")["vpc.amazonaws.com/efa"] == "32"
+    for base in (NEBIUS, EKS):
+        assert set(limits(base, "cpu")) == {"cpu", "memory"}
+
+
+def test_machines_on_one_fabric_are_one_cluster_of_gpus(ground_of: GraphOf) -> None:
+    def more(values: Values) -> None:
+        values["nodesets"].append({**values["nodesets"][0], "name": "more"})
+        values["cluster"]["machines"]["more"] = values["cluster"]["machines"]["gpu"]
+
+    graph = ground_of(NEBIUS, more)
+
+    (joined,) = graph.of_type("nebius:index/computeV1GpuCluster:ComputeV1GpuCluster")
+    assert joined.inputs["infinibandFabric"] == "fabric-7"
+    for name in ("gpu", "more"):
+        template = graph.one(f"nebius-group-{name}").inputs["template"]
+        assert template["gpuCluster"] == {"id": "nebius-fabric-7-id"}
+    assert "gpuCluster" not in graph.one("nebius-group-cpu").inputs["template"]
+
+
+def test_a_machine_waits_for_its_node_to_take_its_leave(graph_of: GraphOf) -> None:
+    group = graph_of(NEBIUS, nodeset("gpu", drain_grace=7200)).one("nebius-group-gpu").inputs
+    seconds = int(group["strategy"]["drainTimeout"].removesuffix("s"))
+    pod = slurmd(graph_of(NEBIUS, nodeset("gpu", drain_grace=7200)), "gpu")
+
+    assert seconds >= pod["terminationGracePeriodSeconds"] > 7200
+
+
+# --- Edits ---------------------------------------------------------------------------------------
+
+RESIZED, ROLLED, REPLACED, UPDATED = "resized", "rolled", "replaced", "updated"
+NEW_ONES = "for new machines"
+WHAT: dict[str, dict[str, str]] = {
+    # Nebius: a change of the template has machines made anew by the strategy, one by one, but of
+    # labels and taints, which only new machines get (the SDK's Mk8sV1NodeGroupTemplateArgs).
+    "nebius": {
+        "autoscaling": RESIZED,
+        "fixedNodeCount": RESIZED,
+        "strategy": UPDATED,
+        "template.metadata": NEW_ONES,
+        "template.taints": NEW_ONES,
+        "template": ROLLED,
+    },
+    # EKS: of a managed group only these are changed in place (UpdateNodegroupConfig).
+    "eks": {
+        "ignoreScalingChanges": UPDATED,
+        "labels": UPDATED,
+        "scalingConfig": RESIZED,
+        "taints": UPDATED,
+        "amiType": REPLACED,
+        "capacityType": REPLACED,
+        "diskSize": REPLACED,
+        "enableEfaSupport": REPLACED,
+        "instanceTypes": REPLACED,
+        "placementGroupAvailabilityZone": REPLACED,
+    },
+}
+"""What becomes of a group of machines, by the property that changes; the longest name counts."""
+ORDER = (REPLACED, ROLLED, RESIZED, NEW_ONES, UPDATED)
+NOTHING: dict[str, str] = {}
+BIGGER = {"platform": "gpu-h200-sxm", "fabric": None}
+FOLLOW = {"min": 0, "max": 8}
+
+EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
+    # What is edited; what becomes of groups of machines, and of which others of the cloud's.
+    ("more nodes", NEBIUS, nodeset("gpu", replicas=4), {"gpu": RESIZED}, {}),
+    ("fewer nodes", NEBIUS, nodeset("cpu", replicas=1), {"cpu": RESIZED}, {}),
+    ("no nodes", NEBIUS, nodeset("cpu", replicas=0), {"cpu": RESIZED}, {}),
+    ("bounds for machines", NEBIUS, machines("cpu", autoscaling=FOLLOW), {"cpu": RESIZED}, {}),
+    ("more for the rest", NEBIUS, cluster(system={"replicas": 3}), {"system": RESIZED}, {}),
+    ("larger ones for the rest", NEBIUS, cluster(system={"preset": "32vcpu-128gb"}),
+     {"system": ROLLED}, {}),
+    ("another platform", NEBIUS, machines("gpu", **BIGGER), {"gpu": ROLLED},
+     {"nebius-fabric-7": "deleted"}),
+    ("another size", NEBIUS, machines("cpu", preset="32vcpu-128gb"), {"cpu": ROLLED}, {}),
+    ("a larger disk", NEBIUS, machines("cpu", disk="512GiB"), {"cpu": ROLLED}, {}),
+    ("spot machines", NEBIUS, machines("cpu", spot=True), {"cpu": ROLLED}, {}),
+    ("another fabric", NEBIUS, machines("gpu", fabric="fabric-6"), {"gpu": ROLLED},
+     {"nebius-fabric-7": "deleted", "nebius-fabric-6": "created"}),
+    ("no fabric", NEBIUS, machines("gpu", fabric=None), {"gpu": ROLLED},
+     {"nebius-fabric-7": "deleted"}),
+    ("a longer grace", NEBIUS, nodeset("gpu", drain_grace=9000), {"gpu": UPDATED}, {}),
+    ("GPUs in slices", NEBIUS, nodeset("gpu", gpus=SLICED), {"gpu": NEW_ONES}, {}),
+    ("fewer CPUs of each node", NEBIUS, nodeset("gpu", cpus=100), NOTHING, {}),
+    ("less memory of each node", NEBIUS, nodeset("gpu", memory="1TiB"), NOTHING, {}),
+    ("another name for the GPUs", NEBIUS, nodeset("gpu", gpus={"type": "sxm", "count": 8}),
+     NOTHING, {}),
+    ("a feature", NEBIUS, nodeset("gpu", features=["fast"]), NOTHING, {}),
+    ("a label that pods ask for", NEBIUS, nodeset("cpu", node_selector={"a": "b"}), NOTHING, {}),
+    ("a larger jail", NEBIUS, top(jail={"size": "4800GiB"}), NOTHING, {"nebius-files": "changed"}),
+    ("a further way to the API", NEBIUS, cluster(api_from=["192.0.2.0/24", "198.51.100.0/24"]),
+     NOTHING, {"nebius-kubernetes": "changed"}),
+    ("a newer Kubernetes", NEBIUS, cluster(version="1.34"), NOTHING,
+     {"nebius-kubernetes": "changed"}),
+    ("no address for login nodes", NEBIUS, top(login={"service": "ClusterIP"}), NOTHING,
+     {"nebius-login": "deleted"}),
+    ("nodesets in another order", NEBIUS, lambda values: values["nodesets"].reverse(), NOTHING, {}),
+    ("no GPUs any more", NEBIUS, without_gpus, NOTHING,
+     {"nebius-group-gpu": "deleted", "nebius-fabric-7": "deleted"}),
+    ("more nodes", EKS, nodeset("gpu", replicas=4), {"gpu": RESIZED}, {}),
+    ("fewer nodes", EKS, nodeset("cpu", replicas=1), {"cpu": RESIZED}, {}),
+    ("no nodes", EKS, nodeset("cpu", replicas=0), {"cpu": RESIZED}, {}),
+    ("bounds for machines", EKS, machines("cpu", autoscaling=FOLLOW), {"cpu": RESIZED}, {}),
+    ("another type", EKS, machines("cpu", type="c7i.16xlarge"), {"cpu": REPLACED}, {}),
+    ("a larger disk", EKS, machines("cpu", disk="512GiB"), {"cpu": REPLACED}, {}),
+    ("spot machines", EKS, machines("cpu", spot=True), {"cpu": REPLACED}, {}),
+    ("GPUs of another maker", EKS,
+     both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")),
+     {"gpu": REPLACED}, {}),
+    ("GPUs in slices", EKS, nodeset("gpu", gpus=SLICED), {"gpu": UPDATED}, {}),
+    ("fewer CPUs of each node", EKS, nodeset("gpu", cpus=100), NOTHING, {}),
+    ("a longer grace", EKS, nodeset("gpu", drain_grace=9000), NOTHING, {}),
+    ("a larger jail", EKS, top(jail={"size": "4800GiB"}), NOTHING, {"eks-lustre": "changed"}),
+    ("a faster jail", EKS, cluster(throughput=500), NOTHING, {"eks-lustre": "changed"}),
+    ("a newer Kubernetes", EKS, cluster(version="1.34"), NOTHING, {"eks-kubernetes": "changed"}),
+]  # fmt: skip
+
+
+def to_groups(kind: str, given: Graph, after: Graph) -> dict[str, str]:
+    """What becomes of each group of machines that is there before and after."""
+    found = {}
+    for old in of_clouds(given):
+        if "NodeGroup" not in old.type or old.name not in names(after):
+            continue
+        changed = changed_paths(old.inputs, after.one(old.name).inputs)
+        if changed:
+            kinds = {becomes(kind, ".".join(map(str, path))) for path in changed}
+            found[old.name.removeprefix(f"{kind}-group-")] = min(kinds, key=ORDER.index)
+    return found
+
+
+def becomes(kind: str, path: str) -> str:
+    """By the property that changes."""
+    known = [name for name in WHAT[kind] if f"{path}.".startswith(f"{name}.")]
+    return WHAT[kind][max(known, key=len)]
+
+
+def to_others(given: Graph, after: Graph) -> dict[str, str]:
+    """What becomes of all else of the cloud's."""
+    old = {r.name: r.inputs for r in of_clouds(given)}
+    new = {r.name: r.inputs for r in of_clouds(after)}
+    gone = dict.fromkeys(old.keys() - new.keys(), "deleted")
+    come = dict.fromkeys(new.keys() - old.keys(), "created")
+    same = (name for name in old.keys() & new.keys() if "-group-" not in name)
+    return gone | come | {name: "changed" for name in same if old[name] != new[name]}
+
+
+@pytest.mark.parametrize(
+    ("base", "edit", "groups", "others"),
+    [edit[1:] for edit in EDITS],
+    ids=[f"{edit[1]['cluster']['kind']}: {edit[0]}" for edit in EDITS],
+)
+def test_an_edit_does_this_to_machines_and_nothing_else(
+    ground_of: GraphOf, base: Values, edit: Change, groups: dict[str, str], others: dict[str, str]
+) -> None:
+    given, after = ground_of(base), ground_of(base, edit)
+
+    assert to_groups(base["cluster"]["kind"], given, after) == groups
+    assert to_others(given, after) == others
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+@pytest.mark.parametrize("replicas", [0, 40])
+def test_one_edit_of_replicas_resizes_machines_and_nodes_together(
+    graph_of: GraphOf, base: Values, replicas: int
+) -> None:
+    graph = graph_of(base, nodeset("cpu", replicas=replicas))
+    group = graph.one(f"{base['cluster']['kind']}-group-cpu").inputs
+
+    assert graph.one("nodeset-cpu-slurmd").inputs["spec"]["replicas"] == replicas
+    scaling = group.get("scalingConfig", {"desiredSize": group.get("fixedNodeCount")})
+    assert scaling["desiredSize"] == replicas
+    assert scaling.get("maxSize", 1) >= 1, "no group of EKS may be bounded by nothing"
+
+
+def test_machines_that_follow_their_pods_leave_their_number_to_the_cloud(
+    ground_of: GraphOf,
+) -> None:
+    edit = machines("cpu", autoscaling={"min": 1, "max": 8})
+    nebius = ground_of(NEBIUS, edit).one("nebius-group-cpu").inputs
+    amazon = ground_of(EKS, edit).one("eks-group-cpu").inputs
+
+    assert nebius["autoscaling"] == {"minNodeCount": 1, "maxNodeCount": 8}
+    assert "fixedNodeCount" not in nebius
+    assert amazon["scalingConfig"] == {"desiredSize": 4, "minSize": 1, "maxSize": 8}
+    assert amazon["ignoreScalingChanges"] is True
+
+
+# --- The shared file system ----------------------------------------------------------------------
+
+
+def test_the_jail_on_nebius_is_the_shared_file_system_of_all_machines(graph_of: GraphOf) -> None:
+    graph = graph_of(NEBIUS)
+    files = graph.one("nebius-files").inputs
+    volume = graph.one("jail-volume").inputs["spec"]
+
+    assert files["sizeGibibytes"] == 2400
+    path = volume["hostPath"]["path"]
+    assert volume["hostPath"]["type"] == "Directory"
+    for group in graph.of_type("nebius:index/mk8sV1NodeGroup:Mk8sV1NodeGroup"):
+        (mounted,) = group.inputs["template"]["filesystems"]
+        assert mounted["existingFilesystem"] == {"id": "nebius-files-id"}
+        script = yaml.safe_load(group.inputs["template"]["cloudInitUserData"])["runcmd"]
+        # The folder is on the file system, so that none is there where that is not mounted.
+        (made,) = [line[2] for line in script if path in str(line)]
+        assert made == f"mount {path.rpartition('/')[0]} && mkdir -p {path}"
+
+
+def test_the_jail_on_eks_is_a_volume_of_lustre_or_efs(graph_of: GraphOf) -> None:
+    def source(edit: Change) -> dict[str, Any]:
+        found: dict[str, Any] = graph_of(EKS, edit).one("jail-volume").inputs["spec"]["csi"]
+        return found
+
+    lustre, efs = source(as_it_is), source(cluster(file_system="efs"))
+    assert lustre == {
+        "driver": "fsx.csi.aws.com",
+        "volumeHandle": "eks-lustre-id",
+        "volumeAttributes": {"dnsname": "fs.lab", "mountname": "m"},
+    }
+    assert efs == {"driver": "efs.csi.aws.com", "volumeHandle": "eks-efs-id"}
+    assert {"eks-efs-eu-central-1a", "eks-efs-eu-central-1b"} <= before(
+        graph_of(EKS, cluster(file_system="efs")), "jail-volume"
+    ), "nobody mounts it without"
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+def test_a_larger_file_system_is_no_other_volume(graph_of: GraphOf, base: Values) -> None:
+    given, after = graph_of(base), graph_of(base, top(jail={"size": "4800GiB"}))
+
+    for name in ("jail-volume", "jail-claim"):
+        assert given.one(name).inputs == after.one(name).inputs
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+def test_settings_may_put_the_jail_elsewhere(graph_of: GraphOf, base: Values) -> None:
+    graph = graph_of(base, top(jail={"claim": "homes"}))
+
+    assert "jail-volume" not in names(graph)
+
+
+def test_two_controllers_share_a_class_that_both_can_write(graph_of: GraphOf) -> None:
+    standby = top(controller={"standby": True})
+    classes = {
+        "csi-mounted-fs-path-sc": graph_of(NEBIUS, standby),
+        "slurmstack-shared": graph_of(EKS, both(standby, cluster(file_system="efs"))),
+    }
+    for storage_class, graph in classes.items():
+        assert graph.one("controller-state").inputs["spec"]["storageClassName"] == storage_class
+
+
+# --- Operators -----------------------------------------------------------------------------------
+
+
+def charts(graph: Graph) -> dict[str, dict[str, Any]]:
+    return {r.inputs["name"]: r.inputs for r in graph.of_type("kubernetes:helm.sh/v3:Release")}
+
+
+EXISTING = {
+    **VALID,
+    "cluster": {"kind": "existing", "kubeconfig": "lab.yaml"},
+    "login": {"service": "ClusterIP"},
+    "nodesets": NEBIUS["nodesets"],
+}
+OPERATORS = {"amd-gpu", "gpu-operator", "network-operator"}
+
+
+@pytest.mark.parametrize(
+    ("base", "edit", "expected"),
+    [
+        (NEBIUS, as_it_is, {"gpu-operator", "network-operator"}),
+        (NEBIUS, machines("gpu", fabric=None), {"gpu-operator"}),
+        (NEBIUS, without_gpus, set()),
+        (NEBIUS, top(operators={"install": False}), set()),
+        (EKS, as_it_is, {"gpu-operator"}),
+        (EKS, both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")), {"amd-gpu"}),
+        (EXISTING, as_it_is, set()),
+        (EXISTING, top(operators={"install": True}), {"gpu-operator"}),
+        (VALID, top(operators={"install": True}), set()),
+    ],
+)
+def test_a_stack_installs_what_its_gpus_need_and_nothing_where_it_has_none(
+    graph_of: GraphOf, base: Values, edit: Change, expected: set[str]
+) -> None:
+    graph = graph_of(base, edit)
+
+    assert set(charts(graph)) & OPERATORS == expected
+    labels = [
+        key
+        for nodeset in graph.of_type("kubernetes:apps/v1:StatefulSet")
+        for key in nodeset.inputs["spec"]["template"]["spec"].get("nodeSelector", {})
+        if key.startswith("nvidia.com/")
+    ]
+    assert bool(labels) == ("gpu-operator" in expected), "who waits for it selects on its labels"
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+def test_every_chart_has_a_version_and_a_place_to_come_from(
+    ground_of: GraphOf, base: Values
+) -> None:
+    for name, chart in charts(ground_of(base)).items():
+        assert chart["version"], name
+        repository = chart.get("repositoryOpts", {}).get("repo", chart["chart"])
+        assert repository.startswith(("https://", "oci://")), name
+
+
+def test_the_driver_is_installed_where_machines_come_without(ground_of: GraphOf) -> None:
+    bare = charts(ground_of(NEBIUS))["gpu-operator"]["values"]
+    ready = charts(ground_of(EKS))["gpu-operator"]["values"]
+    chosen = charts(ground_of(EKS, top(operators={"driver": True})))["gpu-operator"]["values"]
+
+    assert (bare["driver"]["enabled"], bare["toolkit"]["enabled"]) == (True, True)
+    assert (ready["driver"]["enabled"], ready["toolkit"]["enabled"]) == (False, False)
+    assert (chosen["driver"]["enabled"], chosen["toolkit"]["enabled"]) == (True, True)
+
+
+def test_sliced_gpus_are_sliced_as_the_settings_say_before_nodes_come(graph_of: GraphOf) -> None:
+    graph = graph_of(NEBIUS, nodeset("gpu", gpus=SLICED))
+    layouts = yaml.safe_load(graph.one("equipment-mig").inputs["data"]["config.yaml"])
+
+    labels = graph.one("nebius-group-gpu").inputs["template"]["metadata"]["labels"]
+    (layout,) = layouts["mig-configs"][labels["nvidia.com/mig.config"]]
+    assert layout["mig-devices"] == {"1g.10gb": 7}, "of each of the eight GPUs"
+    assert slurmd(graph, "gpu")["nodeSelector"]["nvidia.com/mig.config.state"] == "success"
+    manager = charts(graph)["gpu-operator"]["values"]["migManager"]
+    assert manager["config"]["name"] == graph.one("equipment-mig").inputs["metadata"]["name"]
+
+
+def test_the_card_that_a_pod_asks_for_is_the_one_that_the_plugin_shares_out(
+    graph_of: GraphOf,
+) -> None:
+    graph = graph_of(NEBIUS)
+    policy = graph.one("equipment-nics").inputs["spec"]["rdmaSharedDevicePlugin"]
+
+    (shared,) = json.loads(policy["config"])["configList"]
+    asked = f"{shared['resourcePrefix']}/{shared['resourceName']}"
+    assert asked in slurmd(graph, "gpu")["containers"][0]["resources"]["limits"]
+    assert charts(graph)["network-operator"]["version"] in policy["version"]
+    assert "equipment-network-operator" in before(graph, "equipment-nics")
+    assert "equipment-gpu-operator" in before(graph, "equipment-network-operator"), "it has kinds"
+
+
+# --- Networks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "network"),
+    [(NEBIUS, "cilium"), (EKS, "amazon-vpc"), (VALID, "ptp"), (FULL, None)],
+)
+def test_a_cluster_tells_which_network_is_there(base: Values, network: str | None) -> None:
+    kind = base["cluster"]["kind"]
+    if kind in CLOUDS:
+        pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
+    found: list[clusters.Cluster] = []
+
+    record_program(lambda: found.append(clusters.make(from_config(config(base=base)), "test")))
+
+    assert found[0].network == network
+
+
+# --- Without the SDK -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+def test_a_cloud_whose_sdk_is_missing_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, base: Values
+) -> None:
+    kind = base["cluster"]["kind"]
+    for module in [name for name in sys.modules if name.startswith(f"components.cluster.{kind}")]:
+        monkeypatch.delitem(sys.modules, module)
+    for package in ("pulumi_aws", "pulumi_eks", "pulumi_nebius"):
+        monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(SettingsError) as caught:
+        clusters.make(from_config(config(base=base)), "test")
+
+    assert str(caught.value).endswith(f"is not installed; pip install '.[{kind}]'")
+    assert str(caught.value).startswith(f"slurmstack:cluster.kind: '{kind}': pulumi_")
+
+
+def test_no_other_stack_imports_an_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("pulumi_aws", "pulumi_eks", "pulumi_nebius"):
+        monkeypatch.setitem(sys.modules, package, None)
+
+    assert "controller-slurmctld" in names(record(monkeypatch))
