@@ -127,7 +127,7 @@ def labelled(name: str, labels: dict[str, str]) -> Change:
 def deployed(stack: Stack) -> Stack:
     """As Kubernetes has it once it is there."""
     for one in stack:
-        if one.type.startswith("kubernetes:"):
+        if "metadata" in one.props:
             stack = edited(stack, one.name, lambda p: p["metadata"].update(resourceVersion="7"))
     return stack
 
@@ -317,9 +317,9 @@ MISTAKES = [
     ),
     mistake(
         "an init container's image has a version's tag",
-        image("nodeset-gpu-slurmd", GUARD, "registry.example.org/hpc/slurmstack/guard:1.2.3"),
+        image("nodeset-h100-slurmd", GUARD, "registry.example.org/hpc/slurmstack/guard:1.2.3"),
         "images",
-        "nodeset-gpu-slurmd",
+        "nodeset-h100-slurmd",
         stack="gpu",
     ),
     mistake("a chart has no version", chart(), "charts", "cilium"),
