@@ -36,8 +36,12 @@ LOAD_BALANCERS = Rule(
 )
 
 
+_SELECTORS = {"CiliumNetworkPolicy": "endpointSelector", "NetworkPolicy": "podSelector"}
+"""Kinds of policies, and by which field each selects pods."""
+
+
 def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[Resource, str]]:
-    policies = [one for one in resources if kind(one) == "NetworkPolicy"]
+    policies = [one for one in resources if kind(one) in _SELECTORS]
 
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         found = pod(workload)
@@ -48,25 +52,30 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
             direction
             for policy in policies
             if namespace(policy) == namespace(workload)
-            and selects(at(policy.props, "spec", "podSelector") or {}, labels)
+            and selects(at(policy.props, "spec", _SELECTORS[kind(policy)]) or {}, labels)
             for direction in _directions(at(policy.props, "spec") or {})
         }
         for direction in ("Ingress", "Egress"):
             if direction not in held:
-                yield workload, f"no NetworkPolicy of its namespace judges its pods' {direction}"
+                yield workload, f"no network policy of its namespace judges its pods' {direction}"
 
     return over(resources, judge)
 
 
 def _directions(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    told = tuple(spec.get("policyTypes") or ())
-    return told or ("Ingress", *(["Egress"] if spec.get("egress") else []))
+    if told := tuple(spec.get("policyTypes") or ()):
+        return told
+    # A denial makes all else be denied as well: Cilium's policies are lists of what is allowed.
+    cilium = "endpointSelector" in spec
+    inwards = not cilium or spec.get("ingress") or spec.get("ingressDeny")
+    outwards = spec.get("egress") or spec.get("egressDeny")
+    return (*(["Ingress"] if inwards else []), *(["Egress"] if outwards else []))
 
 
 NETWORK_POLICIES = StackRule(
     About(
         "network-policies",
-        "A NetworkPolicy says of every workload whom it talks to, in both directions",
+        "A network policy says of every workload whom it talks to, in both directions",
         "pods that none selects reach everything and are reached by everything",
         "label the pods as the others are, or add a policy for them",
     ),

@@ -246,6 +246,21 @@ def test_a_policy_selects_as_kubernetes_says(expression: Props, holds: bool) -> 
     assert (not said("network-policies", (set_with_data(), policy)).broken) is holds
 
 
+@pytest.mark.parametrize(
+    ("rules", "holds"),
+    [
+        ({"ingress": [{}], "egressDeny": [{"toCIDR": ["169.254.169.254/32"]}]}, True),
+        ({"ingress": [{}]}, False),
+        ({"egress": [{}]}, False),
+    ],
+)
+def test_a_policy_of_ciliums_judges_what_it_has_rules_for(rules: Props, holds: bool) -> None:
+    spec = {"endpointSelector": {"matchLabels": {"app": "db"}}, **rules}
+    policy = Shown("kubernetes:cilium.io/v2:CiliumNetworkPolicy", "all", {"spec": spec})
+
+    assert (not said("network-policies", (set_with_data(), policy)).broken) is holds
+
+
 def test_every_policy_says_what_it_demands_why_and_what_to_do() -> None:
     for about in ABOUT:
         assert about.demand
