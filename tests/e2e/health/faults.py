@@ -91,6 +91,9 @@ def silent_nodes(cluster: Cluster) -> Iterator[None]:
     finally:
         for node in nodes:
             cluster.signal("CONT", "munged", node, "munge")
+        # slurmctld asks no node that is down. The reconciler would restart its pod, which here
+        # mends nothing.
+        operator(cluster, "scontrol", "update", "nodename=cpu-[0-1]", "state=resume")
         for node in nodes:
             Node(cluster, node).is_back(120)
 

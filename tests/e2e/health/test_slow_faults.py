@@ -25,11 +25,11 @@ def watch(cluster: Cluster) -> Iterator[Watch]:
         values["monitoring"]["dcgm_namespace"] = faults.GPUS_NAMESPACE
 
     with faults.gpus(cluster):
-        with cluster.edited(with_gpus):
-            cluster.deploy("up")
         try:
-            with watched(cluster, lambda text: hastened(impatient(text))) as found:
-                yield found
+            with cluster.edited(with_gpus):
+                cluster.deploy("up")
+                with watched(cluster, lambda text: hastened(impatient(text))) as found:
+                    yield found
         finally:
             cluster.deploy("up")
 
