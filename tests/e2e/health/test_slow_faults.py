@@ -40,7 +40,7 @@ def hastened(text: str) -> str:
     def range_(found: re.Match[str]) -> str:
         return f"{found[1]}{max(int(found[2]) * _UNITS[found[3]] // PACE, 30)}s"
 
-    text = re.sub(r"(\[|\boffset )(\d+)([smhd])(?=\]|\s)", range_, text)
+    text = re.sub(r"(\[|\boffset )(\d+)([smhd])\b", range_, text)
     text = re.sub(r"(_seconds\S*) > (\d{3,})\b", lambda m: f"{m[1]} > {int(m[2]) // PACE}", text)
     return re.sub(r"> (\d+) \* 86400\b", r"> \1 * 10", text)
 
