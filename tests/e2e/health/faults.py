@@ -256,29 +256,39 @@ def _anew(cluster: Cluster, component: str, machine: str) -> None:
 
 
 @contextlib.contextmanager
-def starved_controller(cluster: Cluster) -> Iterator[None]:
-    """slurmctld gets next to no CPU while many ask it."""
-    pod = cluster.controller()
-    cluster.run("sbatch --array=1-900 --output=/dev/null --nodes=2 --exclusive --wrap='sleep 60'")
-    _limit_cpu(cluster, pod, "10m")
-    ask = "while [ -e ~/ask ]; do squeue >/dev/null 2>&1; done"
-    many = f"touch ~/ask; for i in $(seq 130); do {ask} & done; wait"
+def slow_submit_script(cluster: Cluster) -> Iterator[None]:
+    """The site's job_submit.lua takes its time, many submit, and more look what becomes of it."""
+    lua = """
+function slurm_job_submit(job, partitions, uid)
+  local over = os.clock() + 2
+  while os.clock() < over do end
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid)
+  return slurm.SUCCESS
+end
+return slurm.SUCCESS
+"""
+
+    def loops(count: int, command: str) -> str:
+        return f"for i in $(seq {count}); do while [ -e ~/ask ]; do {command}; done & done"
+
+    submit = loops(3, "sbatch --quiet --output=/dev/null --wrap=true")
+    look = loops(130, "squeue")
+    many = f"touch ~/ask; ({submit}; {look}; wait) >/dev/null 2>&1"
     asking = Thread(target=cluster.ssh, args=(many,), kwargs={"check": False, "timeout": 900})
-    asking.start()
     try:
-        yield
+        with cluster.edited(lambda values: values.update(slurm={"job_submit_lua": {"text": lua}})):
+            cluster.deploy("up")
+            asking.start()
+            try:
+                yield
+            finally:
+                cluster.run("rm ~/ask")
+                asking.join()
     finally:
-        cluster.run("rm ~/ask")
-        _limit_cpu(cluster, pod, "2")
-        asking.join()
+        cluster.deploy("up")
         cluster.run("scancel --user=researcher")
-
-
-def _limit_cpu(cluster: Cluster, pod: str, most: str) -> None:
-    """What slurmctld gets from now on, as Kubernetes resizes a pod that runs."""
-    resources = {"limits": {"cpu": most}, "requests": {"cpu": "10m"}}
-    patch = {"spec": {"containers": [{"name": "slurmctld", "resources": resources}]}}
-    cluster.kubectl("patch", "pod", pod, "--subresource=resize", f"--patch={json.dumps(patch)}")
 
 
 @contextlib.contextmanager
