@@ -48,7 +48,7 @@ ssh: .venv/ready  ## Log in to the cluster
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
 	@$(PY) -m images.build --stack $(STACK)
 
-check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (four minutes)
+check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (six minutes)
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
