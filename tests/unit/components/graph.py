@@ -174,3 +174,14 @@ def container(graph: Graph, maker: str) -> dict[str, Any]:
 def environment(graph: Graph, maker: str) -> dict[str, str]:
     """What that one is told, all of it in plain text."""
     return {one["name"]: one["value"] for one in container(graph, maker)["env"]}
+
+
+def before(graph: Graph, name: str) -> set[str]:
+    """Names of all resources that come before one, directly or not."""
+    found: set[str] = set()
+    asked = [name]
+    while asked:
+        direct = {urn.rsplit("::", 1)[1] for urn in graph.one(asked.pop()).dependencies}
+        asked += direct - found
+        found |= direct
+    return found

@@ -34,6 +34,7 @@ from tests.unit.components.graph import (
     SECRET_SIGNATURE,
     Graph,
     Registration,
+    before,
     record,
     record_program,
 )
@@ -104,21 +105,6 @@ def of_clouds(graph: Graph) -> list[Registration]:
 
 def names(graph: Graph) -> set[str]:
     return {resource.name for resource in graph.resources}
-
-
-def before(graph: Graph, name: str) -> set[str]:
-    """Names of all that comes before a resource, directly or not, or before what it is in."""
-    known = {resource.urn for resource in graph.resources}
-    found: set[str] = set()
-    asked = [name]
-    while asked:
-        asks = graph.one(asked.pop())
-        for urn in {*asks.dependencies, asks.parent} & known:
-            other = urn.rsplit("::", 1)[1]
-            if other not in found:
-                found.add(other)
-                asked.append(other)
-    return found
 
 
 def slurmd(graph: Graph, name: str) -> dict[str, Any]:

@@ -8,7 +8,14 @@ import pytest
 
 from agents.reconciler import observed
 from components import conventions as c
-from tests.unit.components.graph import CLUSTER_IP, SECRET_SIGNATURE, Graph, record, templates
+from tests.unit.components.graph import (
+    CLUSTER_IP,
+    SECRET_SIGNATURE,
+    Graph,
+    before,
+    record,
+    templates,
+)
 from tests.unit.components.stack import config
 
 COMPONENT = "slurmstack:"
@@ -132,12 +139,6 @@ def test_data_is_protected_unless_the_stack_says_otherwise(
     assert {claim.name for claim in claims} == expected
     for resource in (*claims, graph.one("namespace")):
         assert resource.protect == protect, resource.name
-
-
-def before(graph: Graph, name: str) -> set[str]:
-    """Names of all resources that come before one, directly or not."""
-    direct = {urn.rsplit("::", 1)[1] for urn in graph.one(name).dependencies}
-    return direct.union(*(before(graph, other) for other in direct))
 
 
 @pytest.mark.parametrize("name", ["nodeset-cpu-slurmd", "login-sshd"])
