@@ -22,6 +22,14 @@ def machine_labels(nodeset: Nodeset, settings: Settings) -> dict[str, str]:
     return {**own_machines(nodeset), **sliced}
 
 
+def machine_taints(nodeset: Nodeset) -> list[dict[str, str]]:
+    """What keeps everybody else's pods off machines of a nodeset, as both clouds write it."""
+    return [
+        {"key": key, "value": value, "effect": "NO_SCHEDULE"}
+        for key, value in own_machines(nodeset).items()
+    ]
+
+
 def node_class(nodeset: Nodeset, settings: Settings, resources: Mapping[str, str]) -> NodeClass:
     """Machines that are a nodeset's own, once they have what their GPUs need."""
     return NodeClass(

@@ -10,7 +10,7 @@ import pulumi_aws as aws
 import pulumi_eks as eks
 
 from components import conventions as c
-from components.cluster.classes import machine_labels, node_class
+from components.cluster.classes import machine_labels, machine_taints, node_class
 from components.cluster.interface import (
     EVERYWHERE,
     Chart,
@@ -18,7 +18,6 @@ from components.cluster.interface import (
     ClusterArgs,
     Storage,
     gib,
-    own_machines,
 )
 from components.pods import Spec
 from components.settings import EksCluster, Nodeset
@@ -226,10 +225,7 @@ class Eks(pulumi.ComponentResource):
             disk_size=gib(machines.disk),
             capacity_type="SPOT" if machines.spot else "ON_DEMAND",
             labels=machine_labels(nodeset, self._settings),
-            taints=[
-                {"key": key, "value": value, "effect": "NO_SCHEDULE"}
-                for key, value in own_machines(nodeset).items()
-            ],
+            taints=machine_taints(nodeset),
             # An autoscaler's number is not the settings'.
             ignore_scaling_changes=bounds is not None,
             **(

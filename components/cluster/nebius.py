@@ -9,8 +9,8 @@ import pulumi
 import pulumi_nebius as nebius
 
 from components import conventions as c
-from components.cluster.classes import machine_labels, node_class
-from components.cluster.interface import Chart, Cluster, ClusterArgs, Storage, gib, own_machines
+from components.cluster.classes import machine_labels, machine_taints, node_class
+from components.cluster.interface import Chart, Cluster, ClusterArgs, Storage, gib
 from components.cluster.operators import RDMA_RESOURCE
 from components.pods import Spec
 from components.settings import NebiusCluster, Nodeset
@@ -176,10 +176,7 @@ class Nebius(pulumi.ComponentResource):
                     "size_gibibytes": gib(machines.disk),
                 },
                 "metadata": {"labels": machine_labels(nodeset, self._settings)},
-                "taints": [
-                    {"key": key, "value": value, "effect": "NO_SCHEDULE"}
-                    for key, value in own_machines(nodeset).items()
-                ],
+                "taints": machine_taints(nodeset),
                 **({"gpu_cluster": {"id": fabric}} if fabric else {}),
                 **({"preemptible": {}} if machines.spot else {}),
             },
