@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 from components import conventions as c
 from components import monitoringconf
@@ -122,10 +123,17 @@ def records_that_wait(cluster: Cluster) -> Iterator[None]:
 def blocked_queue(cluster: Cluster) -> Iterator[None]:
     """An edit of the settings after which slurmctld starts no job, while a node is idle."""
     never = {"parameters": {"defer": True, "sched_interval": -1, "bf_interval": -1}}
+    with _slurm(cluster, scheduler=never):
+        cluster.run("sbatch --output=/dev/null --wrap=true")
+        yield
+
+
+@contextlib.contextmanager
+def _slurm(cluster: Cluster, **settings: Any) -> Iterator[None]:
+    """Other settings of Slurm's; no job is left of that time."""
     try:
-        with cluster.edited(lambda values: values.update(slurm={"scheduler": never})):
+        with cluster.edited(lambda values: values.update(slurm=settings)):
             cluster.deploy("up")
-            cluster.run("sbatch --output=/dev/null --wrap=true")
             yield
     finally:
         cluster.run("scancel --user=researcher")
@@ -277,18 +285,13 @@ return slurm.SUCCESS
     look = loops(130, "squeue")
     many = f"touch ~/ask; ({submit}; {look}; wait) >/dev/null 2>&1"
     asking = Thread(target=cluster.ssh, args=(many,), kwargs={"check": False, "timeout": 900})
-    try:
-        with cluster.edited(lambda values: values.update(slurm={"job_submit_lua": {"text": lua}})):
-            cluster.deploy("up")
-            asking.start()
-            try:
-                yield
-            finally:
-                cluster.run("rm ~/ask")
-                asking.join()
-    finally:
-        cluster.deploy("up")
-        cluster.run("scancel --user=researcher")
+    with _slurm(cluster, job_submit_lua={"text": lua}):
+        asking.start()
+        try:
+            yield
+        finally:
+            cluster.run("rm ~/ask")
+            asking.join()
 
 
 @contextlib.contextmanager
