@@ -84,7 +84,8 @@ class Cluster:
         """The first scrape that something holds of. Fails the test, naming it, where none comes."""
         deadline = time.monotonic() + seconds
         while not holds(scrape := self.scrape()):
-            assert time.monotonic() < deadline, f"not: {what}\n{scrape.text}"
+            in_vain = f"not: {what}; the last scrape has {len(scrape.series)} series"
+            assert time.monotonic() < deadline, f"{in_vain}\n{self.controller.log()[-2000:]}"
             time.sleep(0.2)
         return scrape
 

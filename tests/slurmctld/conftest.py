@@ -55,7 +55,13 @@ exit 1
 """
 STOP = """
 pkill -x slurmctld
-while pgrep -x slurmctld >/dev/null; do sleep 0.05; done
+for _ in $(seq 600); do
+  pgrep -x slurmctld >/dev/null
+  # 1 says that there is none; 2 and 3, that pgrep could not look.
+  [ $? = 1 ] && exit
+  sleep 0.05
+done
+exit 1
 """
 HARMLESS = (
     # Nothing here uses pam_slurm_adopt, and Slurm itself says to ignore it then.
@@ -102,7 +108,9 @@ class Slurmctld:
         assert code == 0, f"slurmctld does not start:\n{self.log()}"
 
     def stop(self) -> None:
-        self.container.exec_run(["bash", "-c", STOP], user="root")
+        """Ends it, if it runs, and waits until it is gone."""
+        code, output = self.container.exec_run(["bash", "-c", STOP], user="root")
+        assert code == 0, f"slurmctld does not end: {code}: {output!r}\n{self.log()}"
 
     def log(self) -> str:
         return self.run("cat /tmp/log")
