@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.e2e.cluster import Cluster, eventually
+from tests.e2e.cluster import Cluster, becomes, eventually
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,12 @@ class Work:
         self.cluster.run(f"scontrol release {self.held}")
         self.cluster.wait_for_job(self.held, "COMPLETED")
         assert self.cluster.job_state(self.running) == "RUNNING"
+
+
+@pytest.fixture(autouse=True)
+def recovered(cluster: Cluster) -> None:
+    """What the test before it did to nodes is over."""
+    cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=240)
 
 
 @pytest.fixture
@@ -91,12 +97,12 @@ def test_a_slurmctld_that_answers_nothing_is_started_again(cluster: Cluster, wor
 
 
 def test_a_worker_comes_back_while_jobs_elsewhere_go_on(cluster: Cluster, folder: str) -> None:
-    elsewhere = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--nodelist=cpu-0")
+    elsewhere = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodelist=cpu-0")
     cluster.wait_for_job(elsewhere, "RUNNING")
 
     cluster.replace_pod("cpu-1")
 
-    eventually("cpu-1 is idle", lambda: cluster.nodes().get("cpu-1") == "idle", 120)
+    becomes("the state of cpu-1", lambda: cluster.nodes().get("cpu-1"), "idle", 120)
     assert cluster.job_state(elsewhere) == "RUNNING"
     # Its address is another one now: a step must find it all the same.
     assert cluster.run("srun --nodelist=cpu-1 hostname") == "cpu-1"
