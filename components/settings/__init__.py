@@ -18,6 +18,7 @@ from components.settings.clusters import (
     EksCluster,
     ExistingCluster,
     LocalCluster,
+    MetalCluster,
     NebiusCluster,
 )
 from components.settings.directory import Directory
@@ -76,6 +77,7 @@ __all__ = [
     "Logs",
     "LongCheck",
     "LongChecks",
+    "MetalCluster",
     "Monitoring",
     "NebiusCluster",
     "Network",

@@ -49,6 +49,7 @@ _MOUNT_OPTION = re.compile(r"[A-Za-z0-9_]+(=[A-Za-z0-9_.:/-]+)?")
 _GPU_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
 _DEVICE = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9_.*-]*")
 _KUBERNETES = re.compile(r"1\.\d{2}")
+_RELEASE = re.compile(r"1\.(3[1-9]|[4-9]\d)\.\d{1,3}", re.ASCII)
 _PLATFORM = re.compile(r"(cpu|gpu)(-[a-z0-9]+)+")
 _PRESET = re.compile(r"(\d{1,2}gpu-)?\d{1,4}vcpu-\d{1,5}gb")
 _INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
@@ -254,6 +255,9 @@ MigProfile = Annotated[
 KubernetesVersion = Annotated[
     str, _matches(_KUBERNETES, "kubernetes_version", "Kubernetes' minor version, as '1.33'")
 ]
+KubernetesRelease = Annotated[
+    str, _matches(_RELEASE, "kubernetes_release", "a release of Kubernetes from 1.31, as '1.34.4'")
+]
 Platform = Annotated[
     str, _matches(_PLATFORM, "platform", "a platform of Nebius, as 'gpu-h100-sxm' or 'cpu-d3'")
 ]
@@ -385,7 +389,17 @@ def _cidr(value: str) -> str:
     return str(network)
 
 
+def _address(value: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(value))
+    except ValueError:
+        raise PydanticCustomError(
+            "address", "expected an IPv4 address, as in '192.0.2.10'"
+        ) from None
+
+
 Cidr = Annotated[str, AfterValidator(_cidr)]
+Address = Annotated[str, AfterValidator(_address)]
 
 
 # --- Text that goes into files -------------------------------------------------------------------

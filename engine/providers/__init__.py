@@ -145,11 +145,15 @@ def load(package: str, config: Properties, *, preview: bool) -> Provider:
         from engine.providers.kubernetes import KubernetesProvider
 
         return KubernetesProvider(config, preview=preview)
+    if package == "command":
+        from engine.providers.command import CommandProvider
+
+        return CommandProvider()
     if preview:
         from engine.providers.planned import PlannedProvider
 
         return PlannedProvider()
     raise EngineError(
-        f"package {package!r}: the engine has no provider for it (it has: kubernetes, random);"
-        " deploy this stack with the `pulumi` command"
+        f"package {package!r}: the engine has no provider for it (it has: command, kubernetes,"
+        " random); deploy this stack with the `pulumi` command"
     )

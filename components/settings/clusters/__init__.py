@@ -13,10 +13,12 @@ from components.settings.clusters.eks import EksCluster
 from components.settings.clusters.existing import ExistingCluster
 from components.settings.clusters.local import LocalCluster
 from components.settings.clusters.machines import Machines, System
+from components.settings.clusters.metal import MetalCluster
 from components.settings.clusters.nebius import NebiusCluster
 
 Cluster = Annotated[
-    EksCluster | ExistingCluster | LocalCluster | NebiusCluster, Field(discriminator="kind")
+    EksCluster | ExistingCluster | LocalCluster | MetalCluster | NebiusCluster,
+    Field(discriminator="kind"),
 ]
 KINDS: Final[Mapping[str, type[BaseCluster]]] = {
     get_args(model.model_fields["kind"].annotation)[0]: model
@@ -32,6 +34,7 @@ __all__ = [
     "ExistingCluster",
     "LocalCluster",
     "Machines",
+    "MetalCluster",
     "NebiusCluster",
     "System",
 ]

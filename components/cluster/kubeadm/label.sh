@@ -1,0 +1,29 @@
+#!/bin/bash
+# On a control plane: gives a Node the labels and taints of its nodeset, and takes away those of
+# another.
+#
+#   label.sh NAME LABEL… -- TAINT…      key=value, or key- for one that is to go
+set -euo pipefail
+readonly name=$1
+shift
+export KUBECONFIG=/etc/kubernetes/admin.conf
+
+# kubelet registers the Node when it is ready to.
+for ((tries = 0; ; tries++)); do
+    [[ -z $(kubectl get node "$name" --ignore-not-found --output name) ]] || break
+    ((tries < 60)) || { echo "node $name: not there a minute after it joined" >&2; exit 1; }
+    sleep 1
+done
+
+while [[ $1 != -- ]]; do
+    kubectl label node "$name" --overwrite "$1" >&2
+    shift
+done
+shift
+for taint; do
+    if [[ $taint != *- ]]; then
+        kubectl taint node "$name" --overwrite "$taint:NoSchedule" >&2
+    elif [[ " $(kubectl get node "$name" --output 'jsonpath={.spec.taints[*].key}') " == *" ${taint%-} "* ]]; then
+        kubectl taint node "$name" "$taint" >&2
+    fi
+done

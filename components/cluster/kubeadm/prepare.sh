@@ -1,0 +1,82 @@
+#!/bin/bash
+# Makes a machine fit for kubeadm: kernel, containerd, and Kubernetes' own packages, as its
+# documentation says ("Container Runtimes", "Installing kubeadm").
+#
+#   prepare.sh RELEASE off|keep     the release, as 1.34.4; what becomes of swap
+#
+# What is there already stays as it is. A run that was cut short is finished by the next.
+set -euo pipefail
+readonly release=$1 swap=$2
+readonly minor=${release%.*} state=/var/lib/slurmstack keys=/etc/apt/keyrings/kubernetes.asc
+
+fail() { echo "$*" >&2; exit 1; }
+has() { command -v "$@" >/dev/null; }
+install_packages() {
+    # Another apt may be at work on a machine that has just come up.
+    DEBIAN_FRONTEND=noninteractive apt-get --option DPkg::Lock::Timeout=300 install --yes \
+        --no-install-recommends "$@" >&2
+}
+
+prepare_kernel() {
+    grep -qw overlay /proc/filesystems || modprobe overlay
+    [[ -d /proc/sys/net/bridge ]] || modprobe br_netfilter
+    printf '%s\n' overlay br_netfilter >/etc/modules-load.d/slurmstack.conf
+    local name
+    for name in net.ipv4.ip_forward net.bridge.bridge-nf-call-iptables; do
+        echo "$name = 1"
+    done >/etc/sysctl.d/99-slurmstack.conf
+    for name in net/ipv4/ip_forward net/bridge/bridge-nf-call-iptables; do
+        [[ $(<"/proc/sys/$name") == 1 ]] || echo 1 >"/proc/sys/$name"
+    done
+}
+
+turn_swap_off() {
+    sed --in-place --regexp-extended '/^[^#]\S*\s+\S+\s+swap\s/s/^/# /' /etc/fstab
+    swapoff --all
+}
+
+install_containerd() {
+    # Until the mark is gone, containerd is ours to configure.
+    if ! has containerd; then
+        touch "$state/containerd-begun"
+        apt-get update >&2
+        install_packages containerd
+    fi
+    if [[ -e $state/containerd-begun ]]; then
+        mkdir -p /etc/containerd
+        containerd config default | sed 's/SystemdCgroup = false/SystemdCgroup = true/' \
+            >/etc/containerd/config.toml
+        systemctl restart containerd
+        rm "$state/containerd-begun"
+    fi
+    systemctl enable --now containerd >&2
+}
+
+install_kubernetes() {
+    if ! { has kubelet && has kubeadm && has kubectl; }; then
+        [[ -d /etc/apt ]] || fail "$(hostname): expected Debian or Ubuntu, or kubelet, kubeadm and kubectl of $minor"
+        apt-get update >&2
+        install_packages ca-certificates curl
+        mkdir -p "${keys%/*}"
+        curl --fail --silent --show-error --location --output "$keys" \
+            "https://pkgs.k8s.io/core:/stable:/v$minor/deb/Release.key"
+        echo "deb [signed-by=$keys] https://pkgs.k8s.io/core:/stable:/v$minor/deb/ /" \
+            >/etc/apt/sources.list.d/kubernetes.list
+        apt-get update >&2
+        install_packages "kubelet=$release-*" "kubeadm=$release-*" "kubectl=$release-*"
+        apt-mark hold kubelet kubeadm kubectl >&2
+    fi
+    local found
+    found=$(kubeadm version --output short)
+    [[ $found == "v$minor."* ]] ||
+        fail "$(hostname): has kubeadm $found, expected v$minor: upgrade the machine, or set cluster.release to what it has"
+    systemctl enable kubelet >&2
+}
+
+mkdir -p "$state"
+prepare_kernel
+if [[ $swap == off ]]; then
+    turn_swap_off
+fi
+install_containerd
+install_kubernetes

@@ -1,0 +1,392 @@
+"""Kubernetes by kubeadm, on machines that are reached by SSH.
+
+What is run on them are the scripts in `kubeadm/`. Each may be run again at any time: whatever
+changes of a command, its script is run again and finds what there is.
+"""
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pulumi
+import pulumi_command as command
+import pulumi_random as random
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from components import conventions as c
+from components.cluster.classes import MIG_CONFIG, machine_labels, node_class
+from components.cluster.interface import Cluster, ClusterArgs, own_machines
+from components.pods import Spec
+from components.settings import MetalCluster, Nodeset, Settings, SettingsError
+from components.settings.clusters.metal import API_PORT, MetalMachine
+
+_SCRIPTS: Final = Path(__file__).parent / "kubeadm"
+_LOCK: Final = "/run/slurmstack.lock"
+"""On each machine: a script whose caller was killed may still be at work when it is run again."""
+_KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
+_SOCKET: Final = "unix:///run/containerd/containerd.sock"
+_TOKEN_LIFE: Final = "2h0m0s"
+"""As long as kubeadm keeps the keys of a control plane for others (kubeadm, upload-certs)."""
+_LEAVE: Final = 300
+"""Seconds that the pods of a machine have to leave it, past its nodeset's drain grace."""
+_PACKAGE: Final = "metal"
+_KEY: Final = "ssh_key"
+_INPUTS: Final = ("connection", "create", "delete", "stdin", "triggers")
+
+
+def make(args: ClusterArgs) -> Cluster:
+    """A cluster on the machines that the settings name."""
+    return Metal("metal", args).cluster
+
+
+class Metal(pulumi.ComponentResource):
+    """The machines, prepared, joined and labelled, each by commands of its own.
+
+    The first control plane makes the cluster; all others join it by tokens that it gives out, a new
+    one for each, good for two hours. A control plane is the cluster's data: with `protect_data` it
+    is neither removed nor replaced.
+    """
+
+    cluster: Cluster
+
+    def __init__(
+        self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("cluster", "Metal"), name, None, opts)
+        settings, cluster = args.settings, cast(MetalCluster, args.settings.cluster)
+        self._name, self._settings, self._cluster = name, settings, cluster
+        self._ssh_key = _ssh_key(cluster.key_file)
+        self._nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
+        self._first = cluster.machine(cluster.control_planes[0])
+        # A cluster keeps its endpoint: with another one, the protected key would be another.
+        certificate_key: pulumi.Output[str] = random.RandomPassword(
+            f"{name}-certificate-key",
+            length=32,
+            keepers={"endpoint": cluster.api()},
+            opts=pulumi.ResourceOptions(parent=self, protect=settings.protect_data),
+        ).result.apply(lambda text: hashlib.sha256(text.encode()).hexdigest())
+        self._init = certificate_key.apply(lambda key: init_config(settings, key))
+        member = self._member(self._first, "init", self._init)
+        kubeconfig = self._command(
+            "kubeconfig",
+            self._first,
+            "kubeconfig",
+            # Its certificate is made anew where Kubernetes is.
+            triggers=[member.id, cluster.release],
+            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
+        ).stdout
+        members = {self._first.name: member}
+        planes = [cluster.machine(plane) for plane in cluster.control_planes[1:]]
+        for machine in planes:
+            # etcd takes one new member at a time.
+            members[machine.name] = member = self._join(
+                machine, kubeconfig, certificate_key, after=member
+            )
+        for machine in cluster.machines:
+            if machine.name not in members:
+                members[machine.name] = self._join(machine, kubeconfig)
+        nodes = [self._node(machine, members[machine.name].id) for machine in cluster.machines]
+        self.cluster = Cluster(
+            kubeconfig=kubeconfig,
+            node_classes={
+                nodeset.name: node_class(nodeset, settings, {}) for nodeset in settings.nodesets
+            },
+            network="cilium" if settings.network.cilium else None,
+            ready=nodes,
+        )
+        self.register_outputs({"kubeconfig": kubeconfig})
+
+    # --- Machines --------------------------------------------------------------------------------
+
+    def _member(
+        self,
+        machine: MetalMachine,
+        how: str,
+        config: pulumi.Input[str],
+        after: Sequence[pulumi.Resource] = (),
+    ) -> command.remote.Command:
+        """A machine that is prepared, and in the cluster until it is deleted."""
+        kubelet = self._cluster.kubeadm.get("KubeletConfiguration", {})
+        prepared = self._command(
+            f"prepare-{machine.name}",
+            machine,
+            "prepare",
+            self._cluster.release,
+            "off" if kubelet.get("failSwapOn", True) else "keep",
+            lock=True,
+            opts=self._of(machine),
+        )
+        plane = machine.name in self._cluster.control_planes
+        return self._command(
+            f"member-{machine.name}",
+            machine,
+            "member",
+            how,
+            self._cluster.api(),
+            lock=True,
+            stdin=config,
+            delete=_shell(machine, "reset", lock=True),
+            # Another machine, even where it has the name of the old one.
+            triggers=[machine.address],
+            opts=pulumi.ResourceOptions.merge(
+                self._of(machine),
+                pulumi.ResourceOptions(
+                    protect=plane and self._settings.protect_data,
+                    depends_on=[prepared, *after],
+                    delete_before_replace=True,
+                ),
+            ),
+        )
+
+    def _join(
+        self,
+        machine: MetalMachine,
+        kubeconfig: pulumi.Output[str],
+        certificate_key: pulumi.Output[str] | None = None,
+        after: pulumi.Resource | None = None,
+    ) -> command.remote.Command:
+        """A machine that joins: another control plane where it gets the key of their secrets."""
+        admitted = self._command(
+            f"admit-{machine.name}",
+            self._first,
+            "admit",
+            machine.name,
+            _TOKEN_LIFE,
+            "worker" if certificate_key is None else "control-plane",
+            stdin=None if certificate_key is None else self._init,
+            # A machine that was installed anew has another, and needs another token.
+            triggers=[machine.address, machine.host_key],
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[after] if after else [],
+                additional_secret_outputs=["stdout"],
+            ),
+        )
+        config = pulumi.Output.all(kubeconfig, admitted.stdout, certificate_key).apply(
+            lambda known: join_config(self._settings, machine, *known)
+        )
+        return self._member(machine, "join", config, [after] if after else [])
+
+    def _node(self, machine: MetalMachine, member: pulumi.Input[str]) -> command.remote.Command:
+        """A machine's Node with its labels and taints; drained before it is deleted."""
+        nodeset = self._nodesets.get(machine.nodeset or "")
+        grace = nodeset.drain_grace if nodeset else 0
+        labels, taints = _labels(nodeset, self._settings), _taints(nodeset)
+        return self._command(
+            f"node-{machine.name}",
+            self._first,
+            "label",
+            machine.name,
+            *(_set_or_drop(key, labels.get(key)) for key in (c.LABEL_NODESET, MIG_CONFIG)),
+            "--",
+            _set_or_drop(c.LABEL_NODESET, taints.get(c.LABEL_NODESET)),
+            delete=_shell(self._first, "leave", machine.name, str(grace + _LEAVE)),
+            triggers=[member],
+            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+        )
+
+    # --- Commands --------------------------------------------------------------------------------
+
+    def _of(self, machine: MetalMachine) -> pulumi.ResourceOptions:
+        """Options of what runs on the machine itself, if anything still does."""
+        return pulumi.ResourceOptions(
+            parent=self,
+            retain_on_delete=machine.lost,
+            ignore_changes=[*_INPUTS] if machine.lost else None,
+        )
+
+    def _command(
+        self,
+        name: str,
+        machine: MetalMachine,
+        script: str,
+        *arguments: str,
+        lock: bool = False,
+        opts: pulumi.ResourceOptions,
+        **further: Any,
+    ) -> command.remote.Command:
+        return command.remote.Command(
+            f"{self._name}-{name}",
+            connection={
+                "host": machine.address,
+                "port": machine.port,
+                "user": machine.user,
+                "private_key": self._ssh_key,
+                "host_key": machine.host_key,
+            },
+            create=_shell(machine, script, *arguments, lock=lock),
+            # What they print is to be seen by nobody but who asked for it.
+            add_previous_output_in_env=False,
+            logging=command.remote.Logging.STDERR,
+            **further,
+            opts=opts,
+        )
+
+
+def _shell(machine: MetalMachine, script: str, *arguments: str, lock: bool = False) -> str:
+    """A command line that runs a script as root."""
+    text = (_SCRIPTS / f"{script}.sh").read_text()
+    return shlex.join(
+        [
+            *([] if machine.user == "root" else ["sudo", "--non-interactive"]),
+            # What the script starts is not to hold the lock for ever.
+            *(["flock", "--close", _LOCK] if lock else []),
+            *("bash", "-c", text, f"{script}.sh", *arguments),
+        ]
+    )
+
+
+def _ssh_key(file: str | None) -> pulumi.Output[str]:
+    """The operator's SSH private key; a preview does without, for it connects to nobody.
+
+    Raises `SettingsError`.
+    """
+    if file is None:
+        known = pulumi.Config(_PACKAGE).get_secret(_KEY)
+        if known is not None:
+            return known
+        reason = (
+            f"cluster.key_file: is not set, and there is no secret {_PACKAGE}:{_KEY}; add the one, "
+            f"or run `pulumi config set --secret {_PACKAGE}:{_KEY}`"
+        )
+    else:
+        try:
+            return pulumi.Output.secret(Path(file).expanduser().read_text())
+        except OSError as error:
+            reason = (
+                f"cluster.key_file: '{file}': cannot be read: {error.strerror}; "
+                "expected a file with an SSH private key"
+            )
+    if not pulumi.runtime.is_dry_run():
+        raise SettingsError(f"{c.PROJECT}:{reason}")
+    return pulumi.Output.secret("")
+
+
+# --- What kubeadm and Kubernetes are told --------------------------------------------------------
+
+
+def init_config(settings: Settings, certificate_key: str) -> str:
+    """Configuration of the first control plane (kubeadm's reference, v1beta4)."""
+    cluster = cast(MetalCluster, settings.cluster)
+    first = cluster.machine(cluster.control_planes[0])
+    cilium = settings.network.cilium
+    documents: list[Spec] = [
+        {
+            "apiVersion": _KUBEADM,
+            "kind": "InitConfiguration",
+            # Nobody joins by it: each machine gets a token of its own.
+            "bootstrapTokens": [{"ttl": "1m0s"}],
+            "certificateKey": certificate_key,
+            "localAPIEndpoint": _own_endpoint(first),
+            "nodeRegistration": _registration(settings, first),
+            "skipPhases": ["addon/kube-proxy"] if cilium and cilium.kube_proxy_replacement else [],
+        },
+        {
+            "apiVersion": _KUBEADM,
+            "kind": "ClusterConfiguration",
+            "clusterName": settings.cluster_name,
+            "controlPlaneEndpoint": cluster.api(),
+            "kubernetesVersion": f"v{cluster.release}",
+            "networking": {
+                "dnsDomain": cluster.domain,
+                "podSubnet": cluster.pods,
+                "serviceSubnet": cluster.services,
+            },
+            **cluster.kubeadm.get("ClusterConfiguration", {}),
+        },
+        {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "cgroupDriver": "systemd",
+            **cluster.kubeadm.get("KubeletConfiguration", {}),
+        },
+        {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            **cluster.kubeadm.get("KubeProxyConfiguration", {}),
+        },
+    ]
+    return yaml.safe_dump_all(documents, sort_keys=True)
+
+
+def join_config(
+    settings: Settings,
+    machine: MetalMachine,
+    kubeconfig: str,
+    token: str,
+    certificate_key: str | None,
+) -> str:
+    """Configuration of a machine that joins (kubeadm's reference, v1beta4)."""
+    cluster = cast(MetalCluster, settings.cluster)
+    plane = {"certificateKey": certificate_key, "localAPIEndpoint": _own_endpoint(machine)}
+    return yaml.safe_dump(
+        {
+            "apiVersion": _KUBEADM,
+            "kind": "JoinConfiguration",
+            "discovery": {
+                "bootstrapToken": {
+                    "apiServerEndpoint": cluster.api(),
+                    "caCertHashes": [ca_hash(kubeconfig)],
+                    "token": token.strip(),
+                }
+            },
+            "nodeRegistration": _registration(settings, machine),
+            **({"controlPlane": plane} if certificate_key else {}),
+        },
+        sort_keys=True,
+    )
+
+
+def ca_hash(kubeconfig: str) -> str:
+    """By which a machine knows the cluster that it joins: SHA-256 of its authority's public key.
+
+    As kubeadm writes it (kubeadm join, --discovery-token-ca-cert-hash).
+    """
+    (entry,) = yaml.safe_load(kubeconfig)["clusters"]
+    data = base64.b64decode(entry["cluster"]["certificate-authority-data"])
+    public = x509.load_pem_x509_certificate(data).public_key()
+    der = public.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return f"sha256:{hashlib.sha256(der).hexdigest()}"
+
+
+def _own_endpoint(machine: MetalMachine) -> Spec:
+    return {"advertiseAddress": machine.address, "bindPort": API_PORT}
+
+
+def _registration(settings: Settings, machine: MetalMachine) -> Spec:
+    """How a machine's kubelet registers it."""
+    cluster = cast(MetalCluster, settings.cluster)
+    nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
+    taints = _taints(nodesets.get(machine.nodeset or ""))
+    return {
+        "criSocket": _SOCKET,
+        "kubeletExtraArgs": [{"name": "node-ip", "value": machine.address}],
+        "name": machine.name,
+        # From the first: nobody else's pods come to it before it has its labels. Without a list
+        # control planes would have a taint of kubeadm's own.
+        "taints": [
+            {"key": key, "value": value, "effect": "NoSchedule"}
+            for key, value in sorted(taints.items())
+        ],
+        **cluster.kubeadm.get("nodeRegistration", {}),
+    }
+
+
+def _labels(nodeset: Nodeset | None, settings: Settings) -> Mapping[str, str]:
+    return machine_labels(nodeset, settings) if nodeset else {}
+
+
+def _taints(nodeset: Nodeset | None) -> Mapping[str, str]:
+    return own_machines(nodeset) if nodeset else {}
+
+
+def _set_or_drop(key: str, value: str | None) -> str:
+    """As kubectl takes it."""
+    return f"{key}-" if value is None else f"{key}={value}"

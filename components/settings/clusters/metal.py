@@ -1,0 +1,201 @@
+"""A cluster on one's own machines, reached by SSH."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from components.conventions import CLUSTER_DOMAIN
+from components.settings.clusters.base import BaseCluster, Problem
+from components.settings.types import (
+    Address,
+    Cidr,
+    DnsLabel,
+    Domain,
+    KubernetesRelease,
+    Model,
+    Port,
+    SshKey,
+    UserName,
+    cross_field,
+    duplicates,
+    known_names,
+)
+
+if TYPE_CHECKING:
+    from components.settings.models import Settings
+
+KubeadmKind = Literal[
+    "ClusterConfiguration", "KubeProxyConfiguration", "KubeletConfiguration", "nodeRegistration"
+]
+API_PORT: Final = 6443
+"""Where kube-apiserver listens (kubeadm, APIEndpoint)."""
+_NODE_BITS: Final = 24
+"""Prefix of the pods' addresses on one machine (kube-controller-manager, --node-cidr-mask-size)."""
+_POD_BITS: Final = range(8, _NODE_BITS + 1)
+_SERVICE_BITS: Final = range(12, 29)
+"""kube-apiserver takes no larger range for Services (--service-cluster-ip-range)."""
+_QUORUMS: Final = (1, 3)
+"""Of etcd: two members are lost with either of them."""
+_OURS: Final[Mapping[KubeadmKind, Mapping[str, str]]] = {
+    "ClusterConfiguration": {
+        "clusterName": "cluster_name",
+        "controlPlaneEndpoint": "cluster.endpoint",
+        "kubernetesVersion": "cluster.release",
+        "networking": "cluster.pods and cluster.services",
+    },
+    "KubeProxyConfiguration": {},
+    "KubeletConfiguration": {},
+    "nodeRegistration": {
+        "kubeletExtraArgs": "KubeletConfiguration",
+        "name": "cluster.machines",
+        "taints": "cluster.machines[].nodeset",
+    },
+}
+"""What the deploy says itself, with the settings that it says it by."""
+
+
+class MetalMachine(Model):
+    """A machine with Debian or Ubuntu."""
+
+    name: DnsLabel
+    """Its name in Kubernetes."""
+    address: Address
+    """Its IPv4 address, by which the deploy and the other machines reach it."""
+    host_key: SshKey
+    """Its SSH host's public key, as in /etc/ssh/ssh_host_ed25519_key.pub; no other is spoken to."""
+    port: Port = 22
+    """Port of its sshd."""
+    user: UserName = "root"
+    """Who logs in: root, or somebody whom sudo asks for no password."""
+    nodeset: DnsLabel | None = None
+    """Nodeset whose pods alone it has; by default everything that is no worker may run on it."""
+    lost: bool = False
+    """It is gone and does not come back: nothing is run on it any more, so that it can be taken
+    out of the list by the next deploy."""
+
+
+class MetalCluster(BaseCluster):
+    """Kubernetes by kubeadm on machines that are there already."""
+
+    makes_machines: ClassVar[bool] = True
+    domain: ClassVar[str] = CLUSTER_DOMAIN
+    kind: Literal["metal"]
+    release: KubernetesRelease = "1.34.4"
+    """Kubernetes' release."""
+    machines: tuple[MetalMachine, ...] = ()
+    """The machines."""
+    control_planes: Annotated[tuple[DnsLabel, ...], Field(min_length=1)]
+    """Names of the one machine or the three that have Kubernetes' own data; the first makes the
+    cluster."""
+    endpoint: Domain | None = None
+    """Name or address, without a port, that leads to port 6443 of each control plane; by default
+    the address of the only one. It stays for the life of the cluster."""
+    pods: Cidr = "10.244.0.0/16"
+    """Addresses of pods."""
+    services: Cidr = "10.96.0.0/12"
+    """Addresses of Services."""
+    key_file: str | None = None
+    """File with the SSH private key; by default it is the stack's secret `metal:ssh_key`."""
+    kubeadm: dict[KubeadmKind, dict[str, JsonValue]] = {}
+    """Further fields of kubeadm's configuration, by kind, as its reference names them."""
+
+    def api(self) -> str:
+        """Host and port by which Kubernetes' API is reached."""
+        return f"{self.endpoint or self.machine(self.control_planes[0]).address}:{API_PORT}"
+
+    def machine(self, name: str) -> MetalMachine:
+        """A machine by its name. Raises `KeyError`."""
+        return {machine.name: machine for machine in self.machines}[name]
+
+    @model_validator(mode="after")
+    def _machines_differ(self) -> Self:
+        for key in ("name", "address"):
+            for value in duplicates(getattr(machine, key) for machine in self.machines):
+                raise cross_field("machines", f"two have the {key} '{value}'; give each its own")
+        return self
+
+    @model_validator(mode="after")
+    def _control_planes_are_machines(self) -> Self:
+        names = {machine.name for machine in self.machines}
+        for name in self.control_planes:
+            if name not in names:
+                known = known_names(name, names)
+                raise cross_field("control_planes", f"'{name}' is no machine; {known}")
+        for name in duplicates(self.control_planes):
+            raise cross_field("control_planes", f"'{name}' stands there twice; keep one")
+        count = len(self.control_planes)
+        if count not in _QUORUMS:
+            raise cross_field("control_planes", f"{count} machines: expected one or three")
+        if count > 1 and self.endpoint is None:
+            raise cross_field(
+                "endpoint", f"is required with {count} control planes; add what leads to all"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ranges_divide_and_lie_apart(self) -> Self:
+        for key, value, bits in (
+            ("pods", self.pods, _POD_BITS),
+            ("services", self.services, _SERVICE_BITS),
+        ):
+            network = ipaddress.ip_network(value)
+            if network.version != 4 or network.prefixlen not in bits:
+                raise cross_field(
+                    key, f"'{value}': expected IPv4, of /{bits.start} to /{bits.stop - 1}"
+                )
+        pods, services = (ipaddress.IPv4Network(text) for text in (self.pods, self.services))
+        if pods.overlaps(services):
+            raise cross_field("services", f"'{services}': overlaps pods, {pods}; choose another")
+        for machine in self.machines:
+            for key, network in (("pods", pods), ("services", services)):
+                if ipaddress.IPv4Address(machine.address) in network:
+                    raise cross_field(
+                        key, f"'{network}': has {machine.name}'s address in it; choose another"
+                    )
+        places = 1 << _NODE_BITS - pods.prefixlen
+        if len(self.machines) > places:
+            raise cross_field(
+                "pods",
+                f"'{pods}': is enough for {places} machines, a /{_NODE_BITS} for each; "
+                f"expected a larger one for {len(self.machines)}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_is_said_twice(self) -> Self:
+        for kind, fields in self.kubeadm.items():
+            for field in fields:
+                if field in _OURS[kind]:
+                    raise cross_field(
+                        f"kubeadm.{kind}", f"'{field}' is not free; use {_OURS[kind][field]}"
+                    )
+        return self
+
+    def problems(self, stack: Settings) -> Iterator[Problem]:
+        """Each nodeset has machines for its nodes, and everything else has one as well."""
+        if stack.registry is None:
+            yield "registry", f"is required with cluster.kind: {self.kind}; add it"
+        nodesets = {nodeset.name for nodeset in stack.nodesets}
+        for index, machine in enumerate(self.machines):
+            if machine.nodeset is not None and machine.nodeset not in nodesets:
+                known = known_names(machine.nodeset, nodesets)
+                yield (
+                    f"cluster.machines[{index}].nodeset",
+                    f"'{machine.nodeset}' is no nodeset; {known}",
+                )
+        if all(machine.nodeset is not None for machine in self.machines):
+            yield "cluster.machines", "each has a nodeset; add one without, for everything else"
+        for index, nodeset in enumerate(stack.nodesets):
+            own = [machine.name for machine in self.machines if machine.nodeset == nodeset.name]
+            if nodeset.replicas > len(own):
+                yield (
+                    f"nodesets[{index}].replicas",
+                    (
+                        f"{nodeset.replicas}: '{nodeset.name}' has {len(own)} of cluster.machines "
+                        f"({', '.join(own) or 'none'}); expected at most as many, or add machines"
+                    ),
+                )

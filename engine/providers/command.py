@@ -1,0 +1,250 @@
+"""Commands that are run on other machines, by this machine's `ssh`.
+
+Of Pulumi's command provider (1.2) this has `command:remote:Command`, with the same inputs, outputs
+and reasons to run a command again. Unlike that one it speaks to no host whose key it was not told,
+and logs in by a private key alone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from engine.errors import Cancelled, CheckError, EngineError
+from engine.providers import Diff, Operation, Resource
+from engine.values import UNKNOWN, Properties, Unknown, changed_paths, format_path
+
+Inputs: TypeAlias = Mapping[str, Any]
+
+TYPE: Final = "command:remote:Command"
+_CONNECTION: Final = (
+    *("dialErrorLimit", "host", "hostKey", "perDialTimeout", "port", "privateKey", "user"),
+)
+_INPUTS: Final = (
+    *("addPreviousOutputInEnv", "connection", "create", "delete", "environment", "logging"),
+    *("stdin", "triggers", "update"),
+)
+_OUTPUTS: Final = ("stderr", "stdout")
+_ALIAS: Final = "machine"
+"""What the host is called in the list of known ones, whatever its address and port."""
+_POLL: Final = 0.2
+"""Seconds between two looks whether the user has stopped the run."""
+_GRACE: Final = 5.0
+"""Seconds that an ssh has to end when it is told to."""
+_LINES: Final = 3
+"""Last lines of a failed command that are told."""
+
+
+class CommandProvider:
+    """Needs no config; whom to speak to stands with each command."""
+
+    def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
+        """The inputs as they are. Raises CheckError naming the one that is wrong."""
+        _require(resource_type)
+        _check_names(news, _INPUTS, "")
+        connection = news.get("connection")
+        if isinstance(connection, Unknown):
+            return dict(news)
+        if not isinstance(connection, dict):
+            raise CheckError("connection", "has to be set")
+        _check_names(connection, _CONNECTION, "connection.")
+        for name in ("host", "hostKey", "privateKey"):
+            if connection.get(name) is None:
+                raise CheckError(f"connection.{name}", "has to be set; this engine trusts nobody")
+        return dict(news)
+
+    def diff(self, old: Resource, news: Properties) -> Diff:
+        """Any change runs a command again; a trigger's makes another resource of it.
+
+        So does Pulumi's provider, unless there is a command for updates (Command, `triggers`).
+        """
+        paths = [path for path in changed_paths(old.inputs, news) if path[0] in _INPUTS]
+        told = tuple(map(format_path, paths))
+        if news.get("update") is not None:
+            return Diff(told)
+        triggers = [path for path in paths if path[0] == "triggers"]
+        return Diff(told, tuple(map(format_path, triggers)))
+
+    def create(
+        self, resource_type: str, urn: str, inputs: Properties, op: Operation
+    ) -> tuple[str, Properties]:
+        """Run `create`."""
+        _require(resource_type)
+        outputs = {**inputs, **_ran(inputs, "create", op)}
+        return uuid.uuid4().hex[:16], outputs
+
+    def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
+        """Run `update`, or `create` where there is none; without either nothing."""
+        kept = {name: value for name, value in old.outputs.items() if name in _OUTPUTS}
+        name = "create" if news.get("update") is None else "update"
+        return {**news, **kept, **_ran(news, name, op, kept)}
+
+    def delete(self, old: Resource, op: Operation) -> None:
+        """Run `delete`, if there is one."""
+        _ran(old.inputs, "delete", op, old.outputs)
+
+    def read(
+        self,
+        resource_type: str,
+        urn: str,
+        resource_id: str,
+        inputs: Properties,
+        outputs: Properties | None = None,
+    ) -> tuple[str, Properties, Properties] | None:
+        """What the state says. Whether a command has run whose end nobody saw is not known."""
+        if outputs is None:
+            raise EngineError(f"{resource_type}: cannot be imported: nobody else has run it")
+        return resource_id, inputs, outputs
+
+    def preview_outputs(
+        self, resource_type: str, inputs: Properties, old: Resource | None
+    ) -> Properties:
+        """The inputs; what a command will print is unknown."""
+        return {**inputs, **dict.fromkeys(_OUTPUTS, UNKNOWN)}
+
+    def secret_outputs(self, resource_type: str) -> frozenset[str]:
+        """How to log in; and the outputs, for what is printed may come from anything secret."""
+        return frozenset({"connection", *_OUTPUTS})
+
+
+def _require(resource_type: str) -> None:
+    if resource_type != TYPE:
+        raise EngineError(
+            f"{resource_type}: this engine has no such type of the command provider (it has:"
+            f" {TYPE}); deploy this stack with the `pulumi` command"
+        )
+
+
+def _check_names(given: Inputs, known: Sequence[str], prefix: str) -> None:
+    for name, value in given.items():
+        if name not in known and not name.startswith("__") and value is not None:
+            raise CheckError(
+                f"{prefix}{name}", f"this engine has it not (it has: {', '.join(known)})"
+            )
+
+
+# ---------------------------------------------------------------------------------------------
+# Running
+
+
+@dataclass(frozen=True)
+class _Result:
+    code: int
+    stdout: str
+    stderr: str
+
+
+def _ran(inputs: Inputs, which: str, op: Operation, previous: Inputs | None = None) -> Properties:
+    """What one of the commands printed, without the end of its last line; {} without a command."""
+    command = inputs.get(which)
+    if command is None:
+        return {}
+    connection = inputs["connection"]
+    environment = {name: str(value) for name, value in (inputs.get("environment") or {}).items()}
+    if previous and inputs.get("addPreviousOutputInEnv") is not False:
+        for name in _OUTPUTS:
+            environment[f"PULUMI_COMMAND_{name.upper()}"] = str(previous.get(name) or "")
+    with _ssh(connection, tuple(environment)) as ssh:
+        result = _run([*ssh, command], inputs.get("stdin") or "", environment, op)
+    if result.code != 0:
+        raise EngineError(f"{_place(connection)}: {_reason(result)}")
+    return {name: getattr(result, name).removesuffix("\n") for name in _OUTPUTS}
+
+
+@contextmanager
+def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
+    """The command line up to the remote command; its files are gone afterwards.
+
+    Nothing of the user's own settings counts, and nobody is asked for anything (ssh_config(5)).
+    """
+    with tempfile.TemporaryDirectory(prefix="engine-ssh-") as directory:
+        key, known = Path(directory) / "key", Path(directory) / "known_hosts"
+        key.touch(mode=0o600)
+        key.write_text(connection["privateKey"].rstrip("\n") + "\n")
+        known.write_text(f"{_ALIAS} {connection['hostKey']}\n")
+        options = {
+            "BatchMode": "yes",
+            "CheckHostIP": "no",
+            "ConnectTimeout": connection.get("perDialTimeout") or 15,
+            "ConnectionAttempts": max(1, int(connection.get("dialErrorLimit") or 10)),
+            "GlobalKnownHostsFile": "/dev/null",
+            "HostKeyAlias": _ALIAS,
+            "IdentitiesOnly": "yes",
+            "IdentityAgent": "none",
+            "IdentityFile": key,
+            "LogLevel": "ERROR",
+            # A machine that has gone silent ends the command within a minute.
+            "ServerAliveInterval": 15,
+            "StrictHostKeyChecking": "yes",
+            "UserKnownHostsFile": known,
+            **({"SendEnv": " ".join(sent)} if sent else {}),
+        }
+        yield [
+            *("ssh", "-F", "/dev/null", "-T"),
+            *(word for name, value in options.items() for word in ("-o", f"{name}={value}")),
+            *("-p", str(connection.get("port") or 22)),
+            *("-l", connection.get("user") or "root"),
+            *("--", connection["host"]),
+        ]
+
+
+def _run(
+    command: Sequence[str], stdin: str, environment: Mapping[str, str], op: Operation
+) -> _Result:
+    """Run to the end, unless the user stops it. Raises Cancelled, EngineError."""
+    deadline = time.monotonic() + op.timeout if op.timeout else None
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise EngineError(f"ssh: cannot be run: {error.strerror}; install OpenSSH") from error
+    given: str | None = stdin
+    with process:
+        while True:
+            try:
+                stdout, stderr = process.communicate(given, timeout=_POLL)
+                return _Result(process.returncode, stdout, stderr)
+            except subprocess.TimeoutExpired:
+                given = None  # it has been taken on
+            late = deadline is not None and time.monotonic() > deadline
+            if late or op.cancelled.is_set():
+                _end(process)
+            if op.cancelled.is_set():
+                raise Cancelled
+            if late:
+                raise EngineError(f"not done after {op.timeout:g} s")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _place(connection: Inputs) -> str:
+    return f"{connection.get('user') or 'root'}@{connection['host']}"
+
+
+def _reason(result: _Result) -> str:
+    """One line of what went wrong: the end of what was printed, and how it ended."""
+    printed = [line.strip() for line in (result.stderr or result.stdout).splitlines()]
+    last = [line for line in printed if line][-_LINES:]
+    how = "ssh failed" if result.code == 255 else f"exit code {result.code}"
+    return "; ".join([*last, how]) if last else how
