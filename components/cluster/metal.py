@@ -7,7 +7,7 @@ changes of a command, its script is run again and finds what there is.
 import base64
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -85,11 +85,11 @@ class Metal(pulumi.ComponentResource):
         for machine in planes:
             # etcd takes one new member at a time.
             members[machine.name] = member = self._join(
-                machine, kubeconfig, certificate_key, after=member
+                machine, kubeconfig, member, certificate_key
             )
         for machine in cluster.machines:
             if machine.name not in members:
-                members[machine.name] = self._join(machine, kubeconfig)
+                members[machine.name] = self._join(machine, kubeconfig, members[self._first.name])
         nodes = [self._node(machine, members[machine.name].id) for machine in cluster.machines]
         self.cluster = Cluster(
             kubeconfig=kubeconfig,
@@ -108,7 +108,6 @@ class Metal(pulumi.ComponentResource):
         machine: MetalMachine,
         how: str,
         config: pulumi.Input[str],
-        after: Sequence[pulumi.Resource] = (),
     ) -> command.remote.Command:
         """A machine that is prepared, and in the cluster until it is deleted."""
         kubelet = self._cluster.kubeadm.get("KubeletConfiguration", {})
@@ -137,7 +136,7 @@ class Metal(pulumi.ComponentResource):
                 self._of(machine),
                 pulumi.ResourceOptions(
                     protect=plane and self._settings.protect_data,
-                    depends_on=[prepared, *after],
+                    depends_on=[prepared],
                     delete_before_replace=True,
                 ),
             ),
@@ -147,10 +146,11 @@ class Metal(pulumi.ComponentResource):
         self,
         machine: MetalMachine,
         kubeconfig: pulumi.Output[str],
+        after: pulumi.Resource,
         certificate_key: pulumi.Output[str] | None = None,
-        after: pulumi.Resource | None = None,
     ) -> command.remote.Command:
-        """A machine that joins: another control plane where it gets the key of their secrets."""
+        """A machine that joins after another one: as a control plane where it gets the key of their
+        secrets."""
         admitted = self._command(
             f"admit-{machine.name}",
             self._first,
@@ -163,14 +163,14 @@ class Metal(pulumi.ComponentResource):
             triggers=[machine.address, machine.host_key],
             opts=pulumi.ResourceOptions(
                 parent=self,
-                depends_on=[after] if after else [],
+                depends_on=[after],
                 additional_secret_outputs=["stdout"],
             ),
         )
         config = pulumi.Output.all(kubeconfig, admitted.stdout, certificate_key).apply(
             lambda known: join_config(self._settings, machine, *known)
         )
-        return self._member(machine, "join", config, [after] if after else [])
+        return self._member(machine, "join", config)
 
     def _node(self, machine: MetalMachine, member: pulumi.Input[str]) -> command.remote.Command:
         """A machine's Node with its labels and taints; drained before it is deleted."""

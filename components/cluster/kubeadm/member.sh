@@ -3,14 +3,15 @@
 #
 #   member.sh init|join ENDPOINT    host and port of the cluster's API
 #
-# What is a part already is left as it is. What a run that was cut short has begun is undone first;
-# a Kubernetes that somebody else made is left alone.
+# What is a part already is left as it is. What a run that was cut short has begun is undone first, and
+# so is a worker's part in a cluster that is no more; a Kubernetes that somebody else made is left alone.
 set -euo pipefail
 umask 077
 readonly how=$1 endpoint=$2
 readonly state=/var/lib/slurmstack config=/run/slurmstack-kubeadm.yaml
-# Names the cluster; beside it, while kubeadm is at work, stands another that says so.
+# Names the cluster, by its API and its authority; beside it, while kubeadm is at work, stands another.
 readonly mark=$state/member begun=$state/member-begun
+readonly plane=/etc/kubernetes/manifests/kube-apiserver.yaml
 
 fail() { echo "$(hostname): $*" >&2; exit 1; }
 # Whether an API is there, even one that tells strangers nothing; a balancer without one is none.
@@ -21,14 +22,23 @@ answers() {
         [[ $said == *Unauthorized* || $said == *Forbidden* ]]
 }
 
+trap 'rm -f "$config"' EXIT
+cat >"$config"
+cluster="$endpoint $(grep --only-matching 'sha256:[0-9a-f]*' "$config" || true)"
+
 if [[ -e $mark && -e /etc/kubernetes/kubelet.conf ]]; then
-    [[ $(<"$mark") == "$endpoint" ]] ||
-        fail "is in the cluster at $(<"$mark"), not at $endpoint: a cluster's endpoint stays; take the edit of cluster.endpoint or cluster.control_planes back"
-    exit
+    was=$(<"$mark")
+    if [[ $was == "$cluster" ]] || [[ -e $plane && ${was%% *} == "$endpoint" ]]; then
+        exit
+    fi
+    [[ ! -e $plane ]] ||
+        fail "is a control plane of the cluster at ${was%% *}, not at $endpoint: a cluster's endpoint stays; take the edit of cluster.endpoint or cluster.control_planes back"
+    touch "$begun"
 fi
 if [[ -e $begun ]]; then
     kubeadm reset --force >&2
-elif [[ -e /etc/kubernetes/kubelet.conf || -e /etc/kubernetes/manifests/kube-apiserver.yaml ]]; then
+    rm -f "$mark"
+elif [[ -e /etc/kubernetes/kubelet.conf || -e $plane ]]; then
     fail "is in a Kubernetes cluster already, which is not this stack's: run 'kubeadm reset' there first, or take another machine"
 fi
 if [[ $how == init ]] && answers "$endpoint"; then
@@ -37,12 +47,10 @@ fi
 
 mkdir -p "$state"
 touch "$begun"
-trap 'rm -f "$config"' EXIT
-cat >"$config"
 if [[ $how == init ]]; then
     kubeadm init --config "$config" --skip-token-print >&2
 else
     kubeadm join --config "$config" >&2
 fi
-echo "$endpoint" >"$mark"
+echo "$cluster" >"$mark"
 rm "$begun"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.components.stack import VALID
+from tests.unit.components.stack import KEY, VALID
 
 Values = dict[str, Any]
 Change = Callable[[Values], object]
@@ -49,6 +49,26 @@ EKS: Values = {
     },
 }
 CLOUDS = {"nebius": NEBIUS, "eks": EKS}
+METAL: Values = {
+    **_STACK,
+    "cluster": {
+        "kind": "metal",
+        "control_planes": ["head"],
+        "machines": [
+            {"name": name, "address": f"192.0.2.{10 + place}", "host_key": KEY, **more}
+            for place, (name, more) in enumerate(
+                {
+                    "head": {},
+                    "gpu-a": {"nodeset": "gpu", "user": "ubuntu", "port": 2222},
+                    "gpu-b": {"nodeset": "gpu"},
+                    **{f"cpu-{letter}": {"nodeset": "cpu"} for letter in "abcd"},
+                    "spare": {},
+                }.items()
+            )
+        ],
+    },
+}
+"""Machines of one's own; their secret key is the stack's `metal:ssh_key`."""
 
 
 def nodeset(name: str, **fields: Any) -> Change:
@@ -64,6 +84,26 @@ def nodeset(name: str, **fields: Any) -> Change:
 def machines(name: str, **fields: Any) -> Change:
     """An edit of one nodeset's machines."""
     return lambda values: values["cluster"]["machines"][name].update(fields)
+
+
+def machine(name: str, **fields: Any) -> Change:
+    """An edit of one of one's own machines."""
+
+    def edit(values: Values) -> None:
+        (found,) = [given for given in values["cluster"]["machines"] if given["name"] == name]
+        found.update(fields)
+
+    return edit
+
+
+def without_machine(name: str) -> Change:
+    """One of them is not in the list any more."""
+
+    def edit(values: Values) -> None:
+        machines = values["cluster"]["machines"]
+        machines[:] = [given for given in machines if given["name"] != name]
+
+    return edit
 
 
 def cluster(**fields: Any) -> Change:

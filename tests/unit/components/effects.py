@@ -91,6 +91,7 @@ def _managers(graph: Graph) -> dict[str, Provider]:
     config = {**provider_config(_inputs(kubernetes)), "kubeconfig": UNKNOWN}
     return {
         "pulumi": ProviderResources(),
+        "command": load("command", {}, preview=True),
         "random": load("random", {}, preview=True),
         "kubernetes": load("kubernetes", plain_properties(config), preview=True),
     }

@@ -1,6 +1,8 @@
 """The program run against a recording monitor: what it would ask of any engine."""
 
 import asyncio
+import base64
+import json
 import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +37,35 @@ _MADE: dict[str, dict[str, Any]] = {
     "aws:fsx/lustreFileSystem:LustreFileSystem": {"dnsName": "fs.lab", "mountName": "m"},
 }
 """What clouds say of what they made, by type."""
+AUTHORITY = """-----BEGIN CERTIFICATE-----
+MIHWMIGJoAMCAQICAQEwBQYDK2VwMBUxEzARBgNVBAMMCmt1YmVybmV0ZXMwHhcN
+MjYwMTAxMDAwMDAwWhcNMzYwMTAxMDAwMDAwWjAVMRMwEQYDVQQDDAprdWJlcm5l
+dGVzMCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbgw
+BQYDK2VwA0EAPduNnZF88Wk2LVtyI9zpZ68Oo0hDScLp4fAIDMyA+LS5MR/Rcc01
+QmoU34PpFlKqUYVo+qSnJqBTQzRyCMxfDA==
+-----END CERTIFICATE-----
+"""
+"""Of a cluster; the private half is the bytes 0 to 31."""
+TOKEN = "abcdef.0123456789abcdef"
+KUBECONFIG = json.dumps(
+    {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "lab",
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
+        "users": [{"name": "lab", "user": {"token": "no secret"}}],
+        "clusters": [
+            {
+                "name": "lab",
+                "cluster": {
+                    "server": "https://192.0.2.10:6443",
+                    "certificate-authority-data": base64.b64encode(AUTHORITY.encode()).decode(),
+                },
+            }
+        ],
+    }
+)
+"""What the commands print that ask a control plane for a token, and for the way to it."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +99,8 @@ class _Echo(mocks.Mocks):
         if args.typ.startswith("random:"):
             outputs["result"] = pulumi.Output.secret("always the same")
         outputs |= _MADE.get(args.typ, {})
+        if args.typ == "command:remote:Command":
+            outputs["stdout"] = KUBECONFIG if args.name.endswith("-kubeconfig") else TOKEN
         if args.typ == "kubernetes:core/v1:Service":
             outputs["spec"] = {"clusterIP": CLUSTER_IP} | args.inputs["spec"]
         return f"{args.name}-id", outputs

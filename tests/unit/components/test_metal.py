@@ -1,0 +1,442 @@
+"""What a stack asks of one's own machines: who is prepared, joined and labelled by which commands.
+
+These tests need the SDK of Pulumi's command provider, and are skipped where it is not installed.
+"""
+
+import functools
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import yaml
+
+from components import cluster as clusters
+from components import conventions as c
+from components.settings import SettingsError, from_config
+from tests.unit.components import sdk
+from tests.unit.components.clouds import (
+    METAL,
+    Change,
+    Values,
+    both,
+    cluster,
+    machine,
+    nodeset,
+    top,
+    without_machine,
+)
+from tests.unit.components.effects import Effect, effect
+from tests.unit.components.graph import (
+    KUBECONFIG,
+    SECRET_SIGNATURE,
+    TOKEN,
+    Graph,
+    Registration,
+    before,
+    record_program,
+)
+from tests.unit.components.stack import KEY, config
+
+COMMAND = "command:remote:Command"
+WORKERS = ("gpu-a", "gpu-b", "cpu-a", "cpu-b", "cpu-c", "cpu-d", "spare")
+SSH_KEY = "the operator's key"
+GraphOf = Callable[..., Graph]
+THREE = both(
+    cluster(control_planes=["head", "spare", "third"], endpoint="api.example.org"),
+    lambda values: values["cluster"]["machines"].append(
+        {"name": "third", "address": "192.0.2.30", "host_key": KEY}
+    ),
+)
+
+
+def as_it_is(values: Values) -> None:
+    """No edit at all."""
+
+
+@pytest.fixture(scope="module")
+def graph_of() -> Iterator[GraphOf]:
+    """What the cluster's part of the program asks for by some settings, asked once."""
+    pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
+
+    @functools.cache
+    def recorded(values: str) -> Graph:
+        settings = from_config(config(base=json.loads(values)))
+
+        def program() -> None:
+            ground = clusters.make(settings, "test")
+            clusters.equip(settings, ground, clusters.provider(ground))
+
+        return record_program(program)
+
+    def graph_of(*edits: Change) -> Graph:
+        values = deepcopy(METAL)
+        both(*edits)(values)
+        return recorded(json.dumps(values))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"metal:ssh_key": SSH_KEY}))
+        yield graph_of
+
+
+def commands(graph: Graph) -> dict[str, Registration]:
+    return {one.name.removeprefix("metal-"): one for one in graph.of_type(COMMAND)}
+
+
+def opened(value: Any) -> Any:
+    """A value without the wrapper of a secret."""
+    if isinstance(value, dict) and SECRET_SIGNATURE in value.values():
+        return opened(value["value"])
+    return value
+
+
+def words(graph: Graph, name: str, which: str = "create") -> list[str]:
+    """Words of a command line."""
+    return shlex.split(opened(commands(graph)[name].inputs[which]))
+
+
+def arguments(graph: Graph, name: str, which: str = "create") -> list[str]:
+    """The script of a command line, by its name, and its arguments."""
+    line = words(graph, name, which)
+    return line[line.index("-c") + 2 :]
+
+
+def host(graph: Graph, name: str) -> str:
+    address: str = opened(commands(graph)[name].inputs["connection"])["host"]
+    return address
+
+
+def documents(graph: Graph, name: str) -> dict[str, dict[str, Any]]:
+    """Configuration of kubeadm's that a command gets, by kind."""
+    text = opened(commands(graph)[name].inputs["stdin"])
+    return {document["kind"]: document for document in yaml.safe_load_all(text)}
+
+
+# --- In the words of the SDK ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("edit", [as_it_is, THREE], ids=["one control plane", "three"])
+def test_every_property_is_one_of_the_sdks_with_its_type_and_value(
+    graph_of: GraphOf, edit: Change
+) -> None:
+    asked = commands(graph_of(edit)).values()
+
+    assert asked
+    assert [problem for one in asked for problem in sdk.problems(one)] == []
+
+
+# --- The graph -----------------------------------------------------------------------------------
+
+
+def test_all_that_is_done_to_machines_is_in_one_component(graph_of: GraphOf) -> None:
+    graph = graph_of()
+
+    expected = {f"prepare-{name}" for name in ("head", *WORKERS)}
+    expected |= {f"member-{name}" for name in ("head", *WORKERS)}
+    expected |= {f"node-{name}" for name in ("head", *WORKERS)}
+    expected |= {f"admit-{name}" for name in WORKERS}
+    assert set(commands(graph)) == expected | {"kubeconfig"}
+    assert all(one.parent.endswith("::metal") for one in commands(graph).values())
+    assert "metal" in {urn.rsplit("::", 1)[1] for urn in graph.outputs_registered}
+
+
+def test_a_machine_joins_when_it_is_prepared_and_the_cluster_is_there(graph_of: GraphOf) -> None:
+    first = before(graph_of(), "metal-member-cpu-a")
+
+    assert {"metal-prepare-cpu-a", "metal-admit-cpu-a", "metal-member-head"} <= first
+    assert "metal-kubeconfig" in first, "the machine must know whom it joins"
+    assert not {name for name in first if name.endswith("cpu-b")}, "machines do not wait for others"
+
+
+def test_control_planes_come_one_after_the_other(graph_of: GraphOf) -> None:
+    graph = graph_of(THREE)
+
+    assert "metal-member-spare" in before(graph, "metal-member-third")
+    assert "metal-member-spare" in before(graph, "metal-admit-third")
+    assert "metal-member-third" not in before(graph, "metal-member-cpu-a")
+
+
+def test_what_is_deployed_comes_after_all_nodes_have_their_labels(graph_of: GraphOf) -> None:
+    first = before(graph_of(), "equipment-gpu-operator")
+
+    assert {f"metal-node-{name}" for name in ("head", *WORKERS)} <= first
+
+
+@pytest.mark.parametrize("protect", [True, False])
+def test_control_planes_are_protected_unless_the_stack_says_otherwise(
+    graph_of: GraphOf, protect: bool
+) -> None:
+    graph = graph_of(THREE, top(protect_data=protect))
+
+    kept = {one.name for one in graph.resources if one.protect}
+    planes = {f"metal-member-{name}" for name in ("head", "spare", "third")}
+    assert kept == ({*planes, "metal-certificate-key"} if protect else set())
+
+
+def test_the_way_to_the_api_is_the_first_control_planes_and_secret(graph_of: GraphOf) -> None:
+    graph = graph_of()
+    (provider,) = graph.of_type("pulumi:providers:kubernetes")
+
+    assert provider.inputs["kubeconfig"] == KUBECONFIG
+    sources = {urn.rsplit("::", 1)[1] for urn in provider.property_dependencies["kubeconfig"]}
+    assert "metal-kubeconfig" in sources
+    assert host(graph, "kubeconfig") == "192.0.2.10"
+
+
+# --- Who is spoken to ----------------------------------------------------------------------------
+
+
+def test_each_machine_is_spoken_to_by_its_own_key_and_the_operators_secret_one(
+    graph_of: GraphOf,
+) -> None:
+    graph = graph_of()
+    connection = commands(graph)["member-gpu-a"].inputs["connection"]
+
+    assert connection["4dabf18193072939515e22adb298388d"] == SECRET_SIGNATURE
+    assert opened(connection) == {
+        "host": "192.0.2.11",
+        "port": 2222,
+        "user": "ubuntu",
+        "hostKey": KEY,
+        "privateKey": SSH_KEY,
+    }
+
+
+def test_who_is_not_root_asks_sudo(graph_of: GraphOf) -> None:
+    graph = graph_of()
+
+    for which in ("create", "delete"):
+        assert words(graph, "member-gpu-a", which)[:2] == ["sudo", "--non-interactive"]
+        assert words(graph, "member-gpu-b", which)[0] == "flock"
+
+
+def test_what_is_the_clusters_is_done_on_the_first_control_plane(graph_of: GraphOf) -> None:
+    graph = graph_of(THREE)
+
+    for name in commands(graph):
+        own = not name.startswith(("admit-", "node-", "kubeconfig"))
+        assert (host(graph, name) == "192.0.2.10") == (not own or name.endswith("-head")), name
+
+
+def test_no_secret_is_on_a_command_line(graph_of: GraphOf) -> None:
+    graph = graph_of(THREE)
+    key = documents(graph, "member-head")["InitConfiguration"]["certificateKey"]
+
+    for one in commands(graph).values():
+        lines = f"{one.inputs['create']}{one.inputs.get('delete')}"
+        assert not any(secret in lines for secret in (SSH_KEY, TOKEN, key)), one.name
+        assert one.inputs["addPreviousOutputInEnv"] is False
+
+
+def test_the_keys_by_which_machines_join_are_secrets(graph_of: GraphOf) -> None:
+    graph = graph_of(THREE)
+
+    for name in ("member-head", "member-spare", "admit-spare"):
+        assert commands(graph)[name].inputs["stdin"].get("value"), name
+
+
+@pytest.mark.parametrize("given", [None, "no/such/file"])
+def test_a_deploy_without_the_operators_key_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
+    monkeypatch.delenv("PULUMI_CONFIG", raising=False)
+    values = deepcopy(METAL)
+    values["cluster"] |= {} if given is None else {"key_file": given}
+    caught: list[SettingsError] = []
+
+    def program() -> None:
+        try:
+            clusters.make(from_config(config(base=values)), "test")
+        except SettingsError as error:
+            caught.append(error)
+
+    record_program(program)
+    (error,) = caught
+    assert str(error).startswith("slurmstack:cluster.key_file: ")
+    assert "\n" not in str(error)
+
+
+# --- What kubeadm is told ------------------------------------------------------------------------
+
+
+def test_the_first_control_plane_makes_the_cluster_that_the_settings_ask_for(
+    graph_of: GraphOf,
+) -> None:
+    told = documents(graph_of(cluster(release="1.33.2", pods="10.128.0.0/16")), "member-head")
+
+    assert told["ClusterConfiguration"]["kubernetesVersion"] == "v1.33.2"
+    assert told["ClusterConfiguration"]["controlPlaneEndpoint"] == "192.0.2.10:6443"
+    assert told["ClusterConfiguration"]["networking"] == {
+        "dnsDomain": "cluster.local",
+        "podSubnet": "10.128.0.0/16",
+        "serviceSubnet": "10.96.0.0/12",
+    }
+    assert told["KubeletConfiguration"]["cgroupDriver"] == "systemd"
+    registration = told["InitConfiguration"]["nodeRegistration"]
+    assert registration["name"] == "head"
+    assert registration["taints"] == [], "everything else runs there"
+    assert told["InitConfiguration"]["skipPhases"] == []
+
+
+def test_settings_add_to_what_kubeadm_is_told(graph_of: GraphOf) -> None:
+    added = {
+        "ClusterConfiguration": {"imageRepository": "registry.example.org/k8s"},
+        "KubeletConfiguration": {"cgroupDriver": "cgroupfs", "failSwapOn": False},
+        "KubeProxyConfiguration": {"mode": "nftables"},
+        "nodeRegistration": {"ignorePreflightErrors": ["Mem"]},
+    }
+    graph = graph_of(cluster(kubeadm=added))
+    told = documents(graph, "member-head")
+    joins = documents(graph, "member-cpu-a")["JoinConfiguration"]
+
+    for kind in ("ClusterConfiguration", "KubeletConfiguration", "KubeProxyConfiguration"):
+        assert added[kind].items() <= told[kind].items()
+    for kind in (told["InitConfiguration"], joins):
+        assert kind["nodeRegistration"]["ignorePreflightErrors"] == ["Mem"]
+    assert arguments(graph, "prepare-cpu-a")[-1] == "keep", "kubelet bears swap"
+    assert arguments(graph_of(), "prepare-cpu-a") == ["prepare.sh", "1.34.4", "off"]
+
+
+def test_no_kube_proxy_runs_where_cilium_stands_in_for_it(graph_of: GraphOf) -> None:
+    cilium = {"kube_proxy_replacement": True, "api_host": "192.0.2.10"}
+    told = documents(graph_of(top(network={"cilium": cilium})), "member-head")
+
+    assert told["InitConfiguration"]["skipPhases"] == ["addon/kube-proxy"]
+
+
+def test_a_worker_joins_by_a_token_of_its_own_and_knows_the_cluster(graph_of: GraphOf) -> None:
+    graph = graph_of()
+    told = documents(graph, "member-cpu-a")["JoinConfiguration"]
+
+    assert told["discovery"]["bootstrapToken"] == {
+        "apiServerEndpoint": "192.0.2.10:6443",
+        # openssl x509 -pubkey | openssl pkey -pubin -outform der | openssl dgst -sha256
+        "caCertHashes": ["sha256:a050837d85070582ccf7394b0988847cc312cb88259b894899f6f239cf1791a5"],
+        "token": TOKEN,
+    }
+    assert "controlPlane" not in told
+    admitted = commands(graph)["member-cpu-a"].property_dependencies["stdin"]
+    assert "metal-admit-cpu-a" in {urn.rsplit("::", 1)[1] for urn in admitted}
+    assert arguments(graph, "admit-cpu-a") == ["admit.sh", "cpu-a", "2h0m0s", "worker"]
+
+
+def test_another_control_plane_joins_with_the_key_of_the_first(graph_of: GraphOf) -> None:
+    graph = graph_of(THREE)
+    first = documents(graph, "member-head")["InitConfiguration"]["certificateKey"]
+    told = documents(graph, "member-spare")["JoinConfiguration"]
+
+    assert told["controlPlane"] == {
+        "certificateKey": first,
+        "localAPIEndpoint": {"advertiseAddress": "192.0.2.17", "bindPort": 6443},
+    }
+    assert len(bytes.fromhex(first)) == 32
+    assert told["discovery"]["bootstrapToken"]["apiServerEndpoint"] == "api.example.org:6443"
+    waits = documents(graph, "admit-spare")["InitConfiguration"]
+    assert waits["certificateKey"] == first
+    assert arguments(graph, "admit-spare")[-1] == "control-plane"
+
+
+# --- Machines and the nodes on them --------------------------------------------------------------
+
+
+def test_machines_of_a_nodeset_get_its_labels_and_taints_and_no_others(graph_of: GraphOf) -> None:
+    sliced = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
+    graph = graph_of(nodeset("gpu", gpus=sliced))
+    own, mig = c.LABEL_NODESET, "nvidia.com/mig.config"
+
+    assert arguments(graph, "node-gpu-a") == [
+        *("label.sh", "gpu-a", f"{own}=gpu", f"{mig}=slurmstack-gpu", "--", f"{own}=gpu"),
+    ]
+    assert arguments(graph, "node-cpu-a")[2:] == [f"{own}=cpu", f"{mig}-", "--", f"{own}=cpu"]
+    assert arguments(graph, "node-spare")[2:] == [f"{own}-", f"{mig}-", "--", f"{own}-"]
+    registered = documents(graph, "member-cpu-a")["JoinConfiguration"]["nodeRegistration"]
+    assert registered["taints"] == [{"key": own, "value": "cpu", "effect": "NoSchedule"}]
+
+
+def test_a_node_of_a_machine_that_leaves_has_its_grace(graph_of: GraphOf) -> None:
+    graph = graph_of(nodeset("cpu", drain_grace=7200))
+
+    script, name, seconds = arguments(graph, "node-cpu-a", "delete")
+    assert (script, name) == ("leave.sh", "cpu-a")
+    assert int(seconds) > 7200
+    assert arguments(graph, "member-cpu-a", "delete") == ["reset.sh"]
+
+
+# --- Edits ---------------------------------------------------------------------------------------
+
+
+def joins(name: str, address: str = "192.0.2.40", **more: Any) -> Change:
+    """A machine that is new."""
+    added = {"name": name, "address": address, "host_key": KEY, **more}
+    return lambda values: values["cluster"]["machines"].append(added)
+
+
+def of(*names: str, parts: tuple[str, ...] = ("prepare", "admit", "member", "node")) -> set[str]:
+    return {f"metal-{part}-{name}" for part in parts for name in names}
+
+
+ALL = ("head", *WORKERS)
+NEW_KEY = KEY.replace("AAAAIA", "AAAAIB")
+MIG = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
+EDITS: list[tuple[str, Change, dict[str, set[str]]]] = [
+    # What is edited, and what becomes of which commands.
+    ("nothing", as_it_is, {}),
+    ("a further machine", joins("new", nodeset="cpu"), {"created": of("new")}),
+    ("one less", both(without_machine("cpu-d"), nodeset("cpu", replicas=3)),
+     {"deleted": of("cpu-d")}),
+    ("one less, for everything else", without_machine("spare"), {"deleted": of("spare")}),
+    ("machines in another order", lambda values: values["cluster"]["machines"].reverse(), {}),
+    ("fewer nodes than machines", nodeset("cpu", replicas=1), {}),
+    ("another machine of the same name", machine("cpu-d", address="192.0.2.41"),
+     {"replaced": of("cpu-d", parts=("admit", "member")),
+      "updated": of("cpu-d", parts=("prepare",))}),
+    ("a machine installed anew", machine("cpu-d", host_key=NEW_KEY),
+     {"replaced": of("cpu-d", parts=("admit",)),
+      "updated": of("cpu-d", parts=("prepare", "member"))}),
+    ("another way to log in", machine("cpu-d", port=2022, user="admin"),
+     {"updated": of("cpu-d", parts=("prepare", "member"))}),
+    ("another nodeset", both(machine("cpu-d", nodeset="gpu"), nodeset("cpu", replicas=3)),
+     {"updated": of("cpu-d", parts=("member", "node"))}),
+    ("another nodeset for the control plane",
+     both(machine("head", nodeset="cpu"), nodeset("gpu", replicas=2)),
+     {"updated": of("head", parts=("member", "node"))}),
+    ("a longer grace", nodeset("gpu", drain_grace=9000),
+     {"updated": of("gpu-a", "gpu-b", parts=("node",))}),
+    ("GPUs in slices", nodeset("gpu", gpus=MIG),
+     {"updated": {*of("gpu-a", "gpu-b", parts=("node",)), "equipment-gpu-operator"},
+      "created": {"equipment-mig"}}),
+    ("a newer release", cluster(release="1.34.5"),
+     {"updated": of(*ALL, parts=("prepare",)) | {"metal-member-head"},
+      "replaced": {"metal-kubeconfig"}}),
+    ("more for kubeadm", cluster(kubeadm={"KubeletConfiguration": {"maxPods": 50}}),
+     {"updated": {"metal-member-head"}}),
+    ("control planes in another order",
+     both(THREE, cluster(control_planes=["third", "head", "spare"])),
+     {"updated": {*of("head", "third", parts=("member",)),
+                  *of(*WORKERS, parts=("admit",)), *of(*ALL, "third", parts=("node",))},
+      "created": of("head", parts=("admit",)), "deleted": of("third", parts=("admit",)),
+      "replaced": {"metal-kubeconfig"}}),
+    ("a machine that is lost", machine("cpu-d", lost=True), {}),
+    ("another address of the control plane", machine("head", address="192.0.2.50"),
+     {"refused": {"metal-certificate-key"}}),
+    ("another endpoint", cluster(endpoint="api.example.org"),
+     {"refused": {"metal-certificate-key"}}),
+    ("another control plane", cluster(control_planes=["spare"]),
+     {"refused": {"metal-certificate-key"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"), [edit[1:] for edit in EDITS], ids=[edit[0] for edit in EDITS]
+)
+def test_an_edit_does_this_to_machines_and_nothing_else(
+    graph_of: GraphOf, edit: Change, expected: dict[str, set[str]]
+) -> None:
+    three = "third" in str(graph_of(edit).resources)
+    given = graph_of(THREE) if three else graph_of()
+
+    found = effect(given, graph_of(edit))
+    assert found == Effect(**{kind: frozenset(names) for kind, names in expected.items()})
