@@ -109,6 +109,36 @@ EKS: Values = {
     },
 }
 OF_EXISTING = {f"cluster.{key}" for key in ("kind", "kubeconfig", "context", "domain", "node")}
+_NODESET = {"name": "cpu", "replicas": 2, "cpus": 12, "memory": "48GiB"}
+METAL: Values = {
+    "cluster_name": "lab",
+    "registry": "registry.example.org/hpc",
+    "nodesets": [_NODESET],
+    "cluster": {
+        "kind": "metal",
+        "release": "1.33.2",
+        "control_planes": ["a", "b", "c"],
+        "endpoint": "api.example.org",
+        "pods": "10.128.0.0/16",
+        "services": "10.96.0.0/16",
+        "key_file": "~/.ssh/id_ed25519",
+        "kubeadm": {"KubeletConfiguration": {"maxPods": 50}},
+        "machines": [
+            {
+                "name": "a",
+                "address": "192.0.2.1",
+                "port": 2222,
+                "user": "ubuntu",
+                "host_key": KEY,
+                "nodeset": "cpu",
+                "lost": False,
+            },
+            {"name": "b", "address": "192.0.2.2", "host_key": KEY},
+            {"name": "c", "address": "192.0.2.3", "host_key": KEY, "nodeset": "cpu"},
+        ],
+    },
+}
+OF_METAL = ("release", "control_planes", "endpoint", "pods", "services", "key_file", "kubeadm")
 OF_EKS = {"region", "zones", "network", "file_system", "throughput", "type", "efa"}
 """Keys below `cluster` that only it has."""
 
@@ -193,6 +223,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "cluster.machines.gpu.autoscaling.max": (1, 10_000),
     "cluster.machines.gpu.efa": (1, 32),
     "cluster.system.replicas": (1, 100),
+    "cluster.machines[0].port": (1, 65535),
     "cluster.api_port": (1, 65535),
     "cluster.ssh_port": (1, 65535),
     "jail.refresh": (0, None),
@@ -303,6 +334,7 @@ SWITCHES = (
     "protect_data",
     "controller.standby",
     "cluster.machines.gpu.spot",
+    "cluster.machines[0].lost",
     "monitoring.exporter.enabled",
     "monitoring.bundled.grafana.enabled",
     "network.guard",
@@ -343,6 +375,7 @@ SWITCHES = (
 LISTS = (
     "cluster.api_from",
     "cluster.zones",
+    "cluster.control_planes",
     "pull_secrets",
     "jail.volumes",
     "jail.nfs.options",
@@ -406,6 +439,9 @@ MAPPINGS = (
     "cluster.machines",
     "cluster.machines.gpu",
     "cluster.machines.gpu.autoscaling",
+    "cluster.machines[0]",
+    "cluster.kubeadm",
+    "cluster.kubeadm.KubeletConfiguration",
     "cluster.system",
     "operators",
     "jail",
@@ -528,6 +564,8 @@ _DNS = "expected a DNS name, as 'pypi.org' or '*.pypi.org'"
 _CHART = "expected a chart's whole version, as '1.19.6'"
 _INTERFACE = "expected a network interface, as 'eth0'"
 _MINOR = "expected Kubernetes' minor version"
+_RELEASE = "expected a release of Kubernetes from 1.31"
+_IPV4 = "expected an IPv4 address"
 _ENDPOINT = "expected a server, as in 'https://s3.example.org'"
 
 WORDS: dict[str, dict[Any, str]] = {
@@ -545,6 +583,17 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.system.platform": {"cpu": "expected a platform of Nebius"},
     "cluster.system.preset": {"16": "expected a preset"},
     "cluster.system.type": {"large": "expected a type of instance"},
+    "cluster.release": {"1.34": _RELEASE, "v1.34.4": _RELEASE, "1.30.9": _RELEASE, 1.34: _TEXT},
+    "cluster.control_planes[0]": {"Node A": _LABEL},
+    "cluster.endpoint": {"api.example.org:6443": _DOMAIN},
+    "cluster.pods": {"10.244.0.1/16": _RANGE},
+    "cluster.services": {"10.96.0.1/12": _RANGE},
+    "cluster.key_file": {5: _TEXT},
+    "cluster.machines[0].name": {"Node A": _LABEL},
+    "cluster.machines[0].address": {"a.example.org": _IPV4, "fd00::1": _IPV4},
+    "cluster.machines[0].host_key": {"AAAA": "expected an OpenSSH public key"},
+    "cluster.machines[0].user": {"The Admin": _USER},
+    "cluster.machines[0].nodeset": {"CPU": _LABEL},
     "cluster.region": {"eu central": _WORD},
     "cluster.zones[0]": {"zone a": _WORD},
     "cluster.network": {"10.0.0.1/16": _RANGE},
@@ -857,6 +906,7 @@ UNKNOWN: dict[str, str] = {
     "cluster.projekt": "did you mean 'project'?",
     "cluster.machines.gpu.presets": "did you mean 'preset'?",
     "cluster.machines.gpu.autoscaling.maximum": "did you mean 'max'?",
+    "cluster.machines[0].hostkey": "did you mean 'host_key'?",
     "cluster.system.replica": "did you mean 'replicas'?",
     "operators.instal": "did you mean 'install'?",
     "jail.sice": "did you mean 'size'?",
@@ -929,6 +979,10 @@ REQUIRED = (
     "cluster.machines.gpu.preset",
     "cluster.machines.gpu.type",
     "cluster.machines.gpu.autoscaling.max",
+    "cluster.control_planes",
+    "cluster.machines[0].name",
+    "cluster.machines[0].address",
+    "cluster.machines[0].host_key",
     "nodesets[0].name",
     "nodesets[0].replicas",
     "nodesets[0].cpus",
@@ -976,7 +1030,7 @@ _LEAF = {"name": "leaf", "nodesets": ["slices"]}
 RULES: list[tuple[str, object, str, str, str]] = [
     # What is set, to which value; which key is named, with which value, and which remedy.
     ("cluster.kind", "moon", "cluster.kind", '"moon"',
-     "expected 'eks', 'existing', 'local' or 'nebius'"),
+     "expected 'eks', 'existing', 'local', 'metal' or 'nebius'"),
     ("cluster.machines.gpu.autoscaling.min", 9, "cluster.machines.gpu.autoscaling.min", "9",
      "expected at most max, which is 8"),
     ("cluster.machines.gpu.autoscaling", {"max": 3}, "cluster.machines.gpu.autoscaling.max", "3",
@@ -1002,6 +1056,36 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected at least 2 in the list"),
     ("cluster.zones", ["eu-central-1a", "us-east-1a"], "cluster.zones", "'us-east-1a'",
      "expected one of eu-central-1"),
+    ("cluster.machines[0].nodeset", "gpu", "cluster.machines[0].nodeset", "'gpu' is no nodeset",
+     "did you mean 'cpu'?"),
+    ("cluster.machines[0].name", "b", "cluster.machines", "two have the name 'b'",
+     "give each its own"),
+    ("cluster.machines[0].address", "192.0.2.2", "cluster.machines",
+     "two have the address '192.0.2.2'", "give each its own"),
+    ("cluster.machines[1].nodeset", "cpu", "cluster.machines", "each has a nodeset",
+     "add one without"),
+    ("cluster.control_planes", ["d"], "cluster.control_planes", "'d' is no machine",
+     "known: a, b, c"),
+    ("cluster.control_planes", ["a", "b"], "cluster.control_planes", "2 machines",
+     "expected one or three"),
+    ("cluster.control_planes", ["a", "b", "a"], "cluster.control_planes", "'a'", "keep one"),
+    ("cluster.control_planes", [], "cluster.control_planes", "[]",
+     "expected at least 1 in the list"),
+    ("cluster.endpoint", None, "cluster.endpoint", "3 control planes", "add what leads to all"),
+    ("cluster.pods", "10.128.0.0/25", "cluster.pods", "'10.128.0.0/25'", "of /8 to /24"),
+    ("cluster.pods", "10.128.0.0/24", "cluster.pods", "is enough for 1 machines",
+     "expected a larger one for 3"),
+    ("cluster.pods", "192.0.0.0/16", "cluster.pods", "has a's address", "choose another"),
+    ("cluster.pods", "fd00::/16", "cluster.pods", "'fd00::/16'", "expected IPv4"),
+    ("cluster.services", "10.0.0.0/8", "cluster.services", "'10.0.0.0/8'", "of /12 to /28"),
+    ("cluster.services", "10.128.4.0/22", "cluster.services", "overlaps pods", "choose another"),
+    ("cluster.services", "192.0.2.0/24", "cluster.services", "has a's address", "choose another"),
+    ("cluster.kubeadm", {"InitConfiguration": {}}, "cluster.kubeadm.InitConfiguration",
+     "InitConfiguration", "expected 'ClusterConfiguration'"),
+    ("cluster.kubeadm", {"ClusterConfiguration": {"networking": {}}},
+     "cluster.kubeadm.ClusterConfiguration", "'networking' is not free", "use cluster.pods"),
+    ("cluster.kubeadm", {"nodeRegistration": {"taints": []}},
+     "cluster.kubeadm.nodeRegistration", "'taints' is not free", "use cluster.machines[].nodeset"),
     ("cluster.zones", ["eu-central-1a"] * 2, "cluster.zones", "'eu-central-1a'", "keep one"),
     ("operators.install", "perhaps", "operators.install", '"perhaps"', "expected true or false"),
     ("operators.driver", "perhaps", "operators.driver", '"perhaps"', "expected true or false"),
@@ -1328,6 +1412,8 @@ def base(key: str) -> Values:
     """A valid stack that has the key."""
     if key in ("cluster.nodes", "cluster.api_port", "cluster.ssh_port", "login"):
         return LOCAL
+    if key.startswith(("cluster.machines[", *(f"cluster.{one}" for one in OF_METAL))):
+        return METAL
     if key.startswith(("cluster.", "operators.")) and key not in OF_EXISTING:
         return EKS if OF_EKS & set(re.split(r"[.\[]", key)) else NEBIUS
     if key in ("partitions[0].allow_groups", "accounting.operators"):
@@ -1420,7 +1506,7 @@ def test_it_refuses_in_one_line(case: Case) -> None:
 
 
 def test_the_stacks_that_are_broken_here_are_valid_ones() -> None:
-    for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED, NETWORKED, NEBIUS, EKS):
+    for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED, NETWORKED, NEBIUS, EKS, METAL):
         settings(base=valid)
 
 
@@ -1445,7 +1531,7 @@ def refused(values: Values, **fields: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("values", [NEBIUS, EKS])
+@pytest.mark.parametrize("values", [NEBIUS, EKS, METAL])
 def test_a_cloud_wants_a_registry_that_its_machines_reach(values: Values) -> None:
     without = {key: value for key, value in values.items() if key != "registry"}
 
@@ -1459,6 +1545,13 @@ def test_no_nodeset_has_the_name_of_everything_elses_machines() -> None:
     given = {"cluster_name": "lab", "registry": "r.lab", "cluster": cluster, "nodesets": [nodeset]}
 
     assert "nodesets[0].name: 'system': is the name of everything else's" in refused(given)
+
+
+def test_a_nodeset_has_no_more_nodes_than_machines() -> None:
+    settings(base=METAL)
+    text = refused(METAL, nodesets=[{**_NODESET, "replicas": 3}])
+
+    assert "slurmstack:nodesets[0].replicas: 3: 'cpu' has 2 of cluster.machines (a, c); " in text
 
 
 def test_a_fabric_is_of_one_platform_and_may_join_several_nodesets() -> None:

@@ -14,7 +14,7 @@ from components.hostlist import expand
 from components.settings import STACK_SCHEMA, LocalCluster, NebiusCluster, read_stack, stack_schema
 from components.slurmconf import config_files, node_checks, script_files
 from components.users import authorized_keys
-from tests.unit.components.clouds import EKS
+from tests.unit.components.clouds import EKS, METAL
 from tests.unit.components.parsed import lines, options, records, words
 from tests.unit.components.stack import KEY
 
@@ -104,6 +104,18 @@ def test_a_stack_on_eks_previews_from_nothing_as_well(project: Path) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "eks:index:ManagedNodeGroup eks-group-gpu create" in done.stdout
+    assert "controller-slurmctld create" in done.stdout
+
+
+def test_a_stack_on_machines_previews_from_nothing_as_well(project: Path) -> None:
+    pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
+    config = {f"slurmstack:{key}": value for key, value in METAL.items()}
+    (project / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": config}))
+
+    done = engine("preview", "--stack", "lab", project=project)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "command:remote:Command metal-member-gpu-a create" in done.stdout
     assert "controller-slurmctld create" in done.stdout
 
 
