@@ -1412,10 +1412,8 @@ def base(key: str) -> Values:
     """A valid stack that has the key."""
     if key in ("cluster.nodes", "cluster.api_port", "cluster.ssh_port", "login"):
         return LOCAL
-    if key.startswith(("cluster.machines[", *(f"cluster.{one}" for one in OF_METAL))):
-        return METAL
     if key.startswith(("cluster.", "operators.")) and key not in OF_EXISTING:
-        return EKS if OF_EKS & set(re.split(r"[.\[]", key)) else NEBIUS
+        return made(key)
     if key in ("partitions[0].allow_groups", "accounting.operators"):
         return {name: value for name, value in FULL.items() if name != "directory"}
     if key.startswith(("network.cilium", "network.names", "network.policies")):
@@ -1433,6 +1431,13 @@ def base(key: str) -> Values:
     if key.startswith("jail.") and storage in STORAGES:
         return STORAGES[storage]
     return BLOCKS if key.startswith("slurm.topology.block") else FULL
+
+
+def made(key: str) -> Values:
+    """One on a cluster that the deploy makes."""
+    if key.startswith(("cluster.machines[", *(f"cluster.{one}" for one in OF_METAL))):
+        return METAL
+    return EKS if OF_EKS & set(re.split(r"[.\[]", key)) else NEBIUS
 
 
 def cases() -> Iterator[Case]:
