@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from local import host
@@ -55,6 +55,10 @@ BUILDS = (
 )
 
 
+KUBEADM = replace(BUILDS[0], binary="kubeadm", package="k8s.io/kubernetes/cmd/kubeadm")
+"""No cluster of ours needs it."""
+
+
 def cache_key(sources: Path, toolchain: str) -> str:
     """Twelve hex digits that change when a Go source, a module version or the toolchain does."""
     digest = hashlib.sha256(f"{toolchain}\n{BUILDS!r}\n".encode())
@@ -73,6 +77,19 @@ def ensure(say: Callable[[str], None]) -> Path:
         _build_all(directory, toolchain, say)
     _link_kubectl(directory / KUBERNETES)
     return directory
+
+
+def ensure_further(build: Build, say: Callable[[str], None]) -> Path:
+    """A binary of the same modules, built if need be. Raises LocalError."""
+    toolchain = host.go_version()
+    path = CACHE / f"{build.binary}-{cache_key(GO, toolchain)}"
+    if not path.is_file():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        say(f"go build {build.binary} ({toolchain})")
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        _go_build(build, unfinished, say)
+        unfinished.rename(path)
+    return path
 
 
 def _build_all(directory: Path, toolchain: str, say: Callable[[str], None]) -> None:

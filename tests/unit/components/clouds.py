@@ -49,6 +49,13 @@ EKS: Values = {
     },
 }
 CLOUDS = {"nebius": NEBIUS, "eks": EKS}
+_MACHINES: dict[str, Values] = {
+    "head": {},
+    "gpu-a": {"nodeset": "gpu", "user": "ubuntu", "port": 2222},
+    "gpu-b": {"nodeset": "gpu"},
+    **{f"cpu-{letter}": {"nodeset": "cpu"} for letter in "abcd"},
+    "spare": {},
+}
 METAL: Values = {
     **_STACK,
     "cluster": {
@@ -56,15 +63,7 @@ METAL: Values = {
         "control_planes": ["head"],
         "machines": [
             {"name": name, "address": f"192.0.2.{10 + place}", "host_key": KEY, **more}
-            for place, (name, more) in enumerate(
-                {
-                    "head": {},
-                    "gpu-a": {"nodeset": "gpu", "user": "ubuntu", "port": 2222},
-                    "gpu-b": {"nodeset": "gpu"},
-                    **{f"cpu-{letter}": {"nodeset": "cpu"} for letter in "abcd"},
-                    "spare": {},
-                }.items()
-            )
+            for place, (name, more) in enumerate(_MACHINES.items())
         ],
     },
 }

@@ -282,7 +282,7 @@ def test_the_first_control_plane_makes_the_cluster_that_the_settings_ask_for(
 
 
 def test_settings_add_to_what_kubeadm_is_told(graph_of: GraphOf) -> None:
-    added = {
+    added: dict[str, Values] = {
         "ClusterConfiguration": {"imageRepository": "registry.example.org/k8s"},
         "KubeletConfiguration": {"cgroupDriver": "cgroupfs", "failSwapOn": False},
         "KubeProxyConfiguration": {"mode": "nftables"},
@@ -294,8 +294,8 @@ def test_settings_add_to_what_kubeadm_is_told(graph_of: GraphOf) -> None:
 
     for kind in ("ClusterConfiguration", "KubeletConfiguration", "KubeProxyConfiguration"):
         assert added[kind].items() <= told[kind].items()
-    for kind in (told["InitConfiguration"], joins):
-        assert kind["nodeRegistration"]["ignorePreflightErrors"] == ["Mem"]
+    for document in (told["InitConfiguration"], joins):
+        assert document["nodeRegistration"]["ignorePreflightErrors"] == ["Mem"]
     assert arguments(graph, "prepare-cpu-a")[-1] == "keep", "kubelet bears swap"
     assert arguments(graph_of(), "prepare-cpu-a") == ["prepare.sh", "1.34.4", "off"]
 

@@ -1,0 +1,1 @@
+"""Machines with sshd, made a cluster of by kubeadm."""

@@ -1,0 +1,328 @@
+"""Two containers with sshd that stand for machines, and a stack that makes a cluster of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import docker
+import pytest
+import yaml
+from docker.models.containers import Container
+
+from local import binaries, certificates, debian, host, node_image
+from local.configuration import CONFIG, POD_RANGE, Node, kube_proxy, kubelet, node_files
+from local.containers import IMAGES, Engine, NodeContainer
+from local.paths import KUBECTL, ROOT, write
+from tests.e2e.cluster import eventually
+
+HERE = Path(__file__).parent
+REPOSITORY = "slurmstack.test/kubernetes"
+"""Where kubeadm is told that Kubernetes' images are; nobody could pull any."""
+RELEASE = binaries.KUBERNETES_VERSION.removeprefix("v")
+PROGRAM = """
+import pulumi
+import pulumi_kubernetes as k8s
+from components import cluster
+from components.settings import from_config
+
+settings = from_config(pulumi.runtime.get_config_env())
+ground = cluster.make(settings, "dev")
+(nodeset,) = settings.nodesets
+if nodeset.replicas:
+    machines = ground.node_classes[nodeset.name]
+    k8s.core.v1.Pod(
+        "pod",
+        metadata={"name": "pod", "namespace": "default"},
+        spec={
+            "nodeSelector": machines.labels,
+            "tolerations": machines.tolerations(),
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "pod",
+                    "image": pulumi.Config("test").require("image"),
+                    "command": ["sleep", "3600"],
+                    "imagePullPolicy": "IfNotPresent",
+                }
+            ],
+        },
+        opts=pulumi.ResourceOptions(
+            provider=cluster.provider(ground), depends_on=[*ground.ready]
+        ),
+    )
+pulumi.export("kubeconfig", ground.kubeconfig)
+"""
+OF_THE_NODES = (
+    *("cgroupDriver", "enforceNodeAllocatable", "evictionHard", "failCgroupV1", "failSwapOn"),
+    *("imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "oomScoreAdj"),
+    *("systemReserved", "volumeStatsAggPeriod"),
+)
+"""What kubelet is told on the local cluster's nodes because they are containers."""
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A container that somebody can log in to."""
+
+    name: str
+    address: str
+    container: Container
+
+    def run(self, command: str, check: bool = True) -> str:
+        """What a shell command of root's prints there."""
+        code, output = self.container.exec_run(["bash", "-c", command])
+        text = cast(bytes, output).decode(errors="replace")
+        assert code == 0 or not check, f"{self.name}: {command}: {code}: {text}"
+        return text.strip()
+
+    def exists(self, path: str) -> bool:
+        return self.run(f"compgen -G '{path}' || true") != ""
+
+    def settings(self, **more: Any) -> Values:
+        """As it stands in the list of machines."""
+        key = self.run("cat /etc/ssh/ssh_host_ed25519_key.pub")
+        return {"name": self.name, "address": self.address, "host_key": key, **more}
+
+
+@dataclass
+class Lab:
+    """The machines and their stack, deployed by the embedded engine in a process of its own."""
+
+    root: Path
+    machines: tuple[Machine, Machine]
+    image: str
+    cluster: Values = field(default_factory=dict)
+    nodeset: Values = field(default_factory=dict)
+
+    @property
+    def head(self) -> Machine:
+        return self.machines[0]
+
+    @property
+    def worker(self) -> Machine:
+        return self.machines[1]
+
+    def write(self) -> None:
+        """Writes the settings for the next deploy."""
+        values = {
+            "slurmstack:cluster_name": "lab",
+            "slurmstack:registry": "registry.example.org/hpc",
+            "slurmstack:protect_data": False,
+            "slurmstack:nodesets": [self.nodeset],
+            "slurmstack:cluster": self.cluster,
+            "test:image": self.image,
+        }
+        (self.root / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": values}))
+
+    def engine(self, *words: str) -> subprocess.Popen[str]:
+        """Begins a command of the engine's."""
+        self.write()
+        return subprocess.Popen(
+            [sys.executable, "-m", "engine", *words, "--stack", "dev", "--cwd", str(self.root)],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "PULUMI_BACKEND_URL": f"file://{self.root}",
+                "PULUMI_CONFIG_PASSPHRASE": "none",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def deploy(self, *words: str, fails: bool = False) -> str:
+        """What the engine prints of a command."""
+        output, _ = (process := self.engine(*words)).communicate(timeout=600)
+        assert (process.returncode != 0) == fails, output
+        return output
+
+    def up(self, fails: bool = False) -> str:
+        return self.deploy("up", "--yes", fails=fails)
+
+    def kubectl(self, *words: str) -> Any:
+        """What the API has, asked by the kubeconfig that is an output of the stack."""
+        kubeconfig = self.root / "kubeconfig"
+        write(kubeconfig, self.deploy("stack", "output", "kubeconfig", "--show-secrets"))
+        done = subprocess.run(
+            [str(KUBECTL), "--kubeconfig", str(kubeconfig), *words, "--output", "json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def nodes(self) -> dict[str, Values]:
+        """The Nodes that are ready, by name."""
+        return {
+            node["metadata"]["name"]: node
+            for node in self.kubectl("get", "nodes")["items"]
+            if {"type": "Ready", "status": "True"}.items()
+            in [
+                {"type": one["type"], "status": one["status"]}.items()
+                for one in node["status"]["conditions"]
+            ]
+        }
+
+
+# --- Images --------------------------------------------------------------------------------------
+
+
+def machine_image(client: docker.DockerClient, node: str, pause: str, folder: Path) -> str:
+    """Image of a machine, on that of the local cluster's nodes."""
+    for name in ("Dockerfile", "machine.sh", "systemctl"):
+        shutil.copy(HERE / name, folder / name)
+    shutil.copy(binaries.ensure_further(binaries.KUBEADM, print), folder / "kubeadm")
+    containerd = (ROOT / "local/node/containerd.toml").read_text()
+    (folder / "containerd.toml").write_text(
+        containerd.replace("@SYSTEM_IMAGE@", pause).replace(f"{CONFIG}/cni", "/etc/cni/net.d")
+    )
+    image, _ = client.images.build(
+        path=str(folder),
+        tag="slurmstack/machine:test",
+        rm=True,
+        forcerm=True,
+        network_mode="host",
+        buildargs={
+            "NODE": node,
+            **{name: os.environ[name] for name in node_image.PROXIES if os.environ.get(name)},
+        },
+    )
+    return cast(str, image.id)
+
+
+def kubernetes_images(kubeadm: Path) -> list[str]:
+    """What kubeadm asks for, by its own word."""
+    done = subprocess.run(
+        [
+            *(str(kubeadm), "config", "images", "list"),
+            *("--image-repository", REPOSITORY, "--kubernetes-version", f"v{RELEASE}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [name for name in done.stdout.split() if "coredns" not in name]
+
+
+@contextlib.contextmanager
+def saved(
+    client: docker.DockerClient, node: str, system: str, names: list[str], archive: Path
+) -> Iterator[None]:
+    """An archive with our own binaries under the names that kubeadm asks for."""
+    try:
+        for name in names:
+            source = client.images.get(system if "/pause:" in name else node)
+            source.tag(*name.rsplit(":", 1))
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            ["docker", "save", "--output", str(archive), system, *names], check=True, timeout=300
+        )
+        yield
+    finally:
+        for name in names:
+            with contextlib.suppress(docker.errors.ImageNotFound):
+                client.images.remove(name, noprune=True)
+
+
+# --- Machines ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="package")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
+    client = host.engine(print)
+    debian.ensure_base_image(client, print)
+    built = binaries.ensure(print)
+    node, system = node_image.ensure(client, built, print), node_image.system_image(built)
+    names = kubernetes_images(binaries.ensure_further(binaries.KUBEADM, print))
+    (pause,) = [name for name in names if "/pause:" in name]
+    image = machine_image(client, node, pause, tmp_path_factory.mktemp("image"))
+
+    stack = f"test-metal-{secrets.token_hex(4)}"
+    directory = tmp_path_factory.mktemp("machines")
+    key, public = certificates.new_ssh_key("operator")
+    engine = Engine(client, stack)
+    try:
+        network = engine.ensure_network()
+        nodes = [Node(ordinal, network) for ordinal in range(2)]
+        with saved(client, node, system, names, directory / "images/kubernetes.tar"):
+            for one in nodes:
+                start(engine, image, one, directory, public)
+            containers = engine.nodes()
+            machines = [Machine(one.name, one.address, containers[one.ordinal]) for one in nodes]
+            for machine in machines:
+                eventually(f"sshd of {machine.name}", sshd_of(machine))
+                machine.run(f"ctr --namespace k8s.io images import {IMAGES}/kubernetes.tar")
+        yield the_lab(tmp_path_factory.mktemp("stack"), machines, key, system, nodes)
+    finally:
+        engine.remove_all()
+
+
+def sshd_of(machine: Machine) -> Callable[[], bool]:
+    return lambda: machine.run("pgrep -x sshd && ctr version", check=False).count("Version") > 1
+
+
+def start(engine: Engine, image: str, node: Node, directory: Path, public: bytes) -> None:
+    """Starts a machine that knows the way to the other's pods, and its operator's key."""
+    wanted = ("node.env", "routes", "cni/10-pods.conflist")
+    files = {name: text for name, text in node_files(node).items() if name in wanted}
+    for name, text in {**files, "authorized_keys": public.decode()}.items():
+        write(directory / "nodes" / node.name / name, text, 0o644)
+    (directory / "volumes").mkdir(exist_ok=True)
+    engine.ensure_node(NodeContainer(engine.stack, directory, image, node, {}, ()), None)
+
+
+def the_lab(root: Path, machines: list[Machine], key: bytes, system: str, nodes: list[Node]) -> Lab:
+    write(root / "key", key)
+    (root / "Pulumi.yaml").write_text("name: lab\nruntime: python\n")
+    (root / "__main__.py").write_text(PROGRAM)
+    told = kubelet(nodes[0])
+    proxied = kube_proxy(nodes[0])
+    head, worker = machines
+    return Lab(
+        root,
+        (head, worker),
+        f"docker.io/{system}",
+        cluster={
+            "kind": "metal",
+            "release": RELEASE,
+            "control_planes": [head.name],
+            "key_file": str(root / "key"),
+            "pods": str(POD_RANGE),
+            "machines": [
+                head.settings(),
+                # As on most clouds' machines: nobody logs in as root.
+                worker.settings(user="admin", nodeset="cpu"),
+            ],
+            "kubeadm": {
+                "ClusterConfiguration": {
+                    "imageRepository": REPOSITORY,
+                    "dns": {"disabled": True},
+                    # A throw-away cluster: a power cut may cost it its memory.
+                    "etcd": {
+                        "local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}
+                    },
+                },
+                "KubeletConfiguration": {name: told[name] for name in OF_THE_NODES},
+                "KubeProxyConfiguration": {
+                    name: proxied[name] for name in ("conntrack", "mode", "oomScoreAdj")
+                },
+                "nodeRegistration": {"ignorePreflightErrors": ["SystemVerification"]},
+            },
+        },
+        nodeset={"name": "cpu", "replicas": 1, "cpus": 1, "memory": "1GiB", "drain_grace": 0},
+    )
