@@ -156,7 +156,11 @@ class Interview:
                 self._say(f"{kind or 'nothing'}: {known_names(kind, models)}")
         put(self.document, ("cluster", "kind"), kind)
         for name, known in models[kind].model_fields.items():
-            if name != "kind" and (known.is_required() or name == "context"):
+            # A list of machines cannot be taken from the nodesets.
+            asked = (
+                known.is_required() or name == "context" or get_origin(known.annotation) is tuple
+            )
+            if name != "kind" and asked:
                 self.ask(("cluster",), models[kind], name)
         return str(kind)
 

@@ -237,6 +237,21 @@ def test_of_a_cloud_the_machines_of_each_nodeset_are_asked_for(
     }
 
 
+def test_of_ones_own_machines_there_is_a_list() -> None:
+    document: Document = {}
+    machine = f"{{name: head, address: 192.0.2.10, host_key: {KEY}}}"
+    interview = Interview(document, answering("lab", "metal", machine, "head"), lambda _line: None)
+
+    with pytest.raises(StopIteration):
+        interview.stack("lab")
+
+    assert document["cluster"] == {
+        "kind": "metal",
+        "machines": [{"name": "head", "address": "192.0.2.10", "host_key": KEY}],
+        "control_planes": ["head"],
+    }
+
+
 def test_what_is_given_is_not_asked_for() -> None:
     document: Document = {}
     for option in (
