@@ -21,6 +21,7 @@ from tests.unit.components import sdk
 from tests.unit.components.clouds import (
     CLOUDS,
     EKS,
+    METAL,
     NEBIUS,
     Change,
     Values,
@@ -693,14 +694,14 @@ def test_a_cluster_tells_which_network_is_there(base: Values, network: str | Non
 # --- Without the SDK -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+@pytest.mark.parametrize("base", [*CLOUDS.values(), METAL], ids=[*CLOUDS, "metal"])
 def test_a_cloud_whose_sdk_is_missing_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, base: Values
 ) -> None:
     kind = base["cluster"]["kind"]
     for module in [name for name in sys.modules if name.startswith(f"components.cluster.{kind}")]:
         monkeypatch.delitem(sys.modules, module)
-    for package in ("pulumi_aws", "pulumi_eks", "pulumi_nebius"):
+    for package in ("pulumi_aws", "pulumi_command", "pulumi_eks", "pulumi_nebius"):
         monkeypatch.setitem(sys.modules, package, None)
 
     with pytest.raises(SettingsError) as caught:
@@ -711,7 +712,7 @@ def test_a_cloud_whose_sdk_is_missing_is_refused_in_one_line(
 
 
 def test_no_other_stack_imports_an_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("pulumi_aws", "pulumi_eks", "pulumi_nebius"):
+    for package in ("pulumi_aws", "pulumi_command", "pulumi_eks", "pulumi_nebius"):
         monkeypatch.setitem(sys.modules, package, None)
 
     assert "controller-slurmctld" in names(record(monkeypatch))

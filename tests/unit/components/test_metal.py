@@ -365,6 +365,21 @@ def test_a_node_of_a_machine_that_leaves_has_its_grace(graph_of: GraphOf) -> Non
     assert arguments(graph, "member-cpu-a", "delete") == ["reset.sh"]
 
 
+@pytest.mark.parametrize("cilium", [None, {}])
+def test_the_network_is_what_the_stack_brings_and_nothing_is_known_of_another(
+    graph_of: GraphOf, monkeypatch: pytest.MonkeyPatch, cilium: Values | None
+) -> None:
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"metal:ssh_key": SSH_KEY}))
+    values = {**METAL, "network": {} if cilium is None else {"cilium": cilium}}
+    found: list[clusters.Cluster] = []
+
+    record_program(lambda: found.append(clusters.make(from_config(config(base=values)), "test")))
+
+    assert found[0].network == (None if cilium is None else "cilium")
+    for name in ("cpu", "gpu"):
+        assert found[0].node_classes[name].taints == {c.LABEL_NODESET: name}
+
+
 # --- Edits ---------------------------------------------------------------------------------------
 
 
