@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from local import host
@@ -55,10 +55,6 @@ BUILDS = (
 )
 
 
-KUBEADM = replace(BUILDS[0], binary="kubeadm", package="k8s.io/kubernetes/cmd/kubeadm")
-"""No cluster of ours needs it."""
-
-
 def cache_key(sources: Path, toolchain: str) -> str:
     """Twelve hex digits that change when a Go source, a module version or the toolchain does."""
     digest = hashlib.sha256(f"{toolchain}\n{BUILDS!r}\n".encode())
@@ -80,9 +76,9 @@ def ensure(say: Callable[[str], None]) -> Path:
 
 
 def ensure_further(build: Build, say: Callable[[str], None]) -> Path:
-    """A binary of the same modules, built if need be. Raises LocalError."""
+    """A binary that no cluster of ours needs, built if need be. Raises LocalError."""
     toolchain = host.go_version()
-    path = CACHE / f"{build.binary}-{cache_key(GO, toolchain)}"
+    path = CACHE / f"{build.binary}-{cache_key(GO / build.module, toolchain)}"
     if not path.is_file():
         CACHE.mkdir(parents=True, exist_ok=True)
         say(f"go build {build.binary} ({toolchain})")

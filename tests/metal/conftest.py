@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +28,13 @@ from tests.e2e.cluster import eventually
 HERE = Path(__file__).parent
 REPOSITORY = "slurmstack.test/kubernetes"
 """Where kubeadm is told that Kubernetes' images are; nobody could pull any."""
+KUBEADM = replace(
+    binaries.BUILDS[0],
+    binary="kubeadm",
+    module=str(HERE / "go"),
+    package="k8s.io/kubernetes/cmd/kubeadm",
+)
+"""Of the same release as all that the local cluster is built from."""
 RELEASE = binaries.KUBERNETES_VERSION.removeprefix("v")
 PROGRAM = """
 import pulumi
@@ -185,7 +192,7 @@ def machine_image(client: docker.DockerClient, node: str, pause: str, folder: Pa
     """Image of a machine, on that of the local cluster's nodes."""
     for name in ("Dockerfile", "machine.sh", "systemctl"):
         shutil.copy(HERE / name, folder / name)
-    shutil.copy(binaries.ensure_further(binaries.KUBEADM, print), folder / "kubeadm")
+    shutil.copy(binaries.ensure_further(KUBEADM, print), folder / "kubeadm")
     containerd = (ROOT / "local/node/containerd.toml").read_text()
     (folder / "containerd.toml").write_text(
         containerd.replace("@SYSTEM_IMAGE@", pause).replace(f"{CONFIG}/cni", "/etc/cni/net.d")
@@ -248,7 +255,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     debian.ensure_base_image(client, print)
     built = binaries.ensure(print)
     node, system = node_image.ensure(client, built, print), node_image.system_image(built)
-    names = kubernetes_images(binaries.ensure_further(binaries.KUBEADM, print))
+    names = kubernetes_images(binaries.ensure_further(KUBEADM, print))
     (pause,) = [name for name in names if "/pause:" in name]
     image = machine_image(client, node, pause, tmp_path_factory.mktemp("image"))
 
