@@ -1,4 +1,4 @@
-"""Two containers with sshd that stand for machines, and a stack that makes a cluster of them."""
+"""Containers with sshd that stand for machines, and a stack that makes a cluster of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +27,8 @@ from local.paths import KUBECTL, ROOT, write
 from tests.e2e.cluster import eventually
 
 HERE = Path(__file__).parent
+STATE = "/var/lib/slurmstack"
+"""Where our scripts keep their marks."""
 REPOSITORY = "slurmstack.test/kubernetes"
 """Where kubeadm is told that Kubernetes' images are; nobody could pull any."""
 KUBEADM = replace(
@@ -75,6 +78,7 @@ OF_THE_NODES = (
     *("systemReserved", "volumeStatsAggPeriod"),
 )
 """What kubelet is told on the local cluster's nodes because they are containers."""
+MACHINES = 3
 Values = dict[str, Any]
 
 
@@ -107,7 +111,7 @@ class Lab:
     """The machines and their stack, deployed by the embedded engine in a process of its own."""
 
     root: Path
-    machines: tuple[Machine, Machine]
+    machines: tuple[Machine, ...]
     image: str
     cluster: Values = field(default_factory=dict)
     nodeset: Values = field(default_factory=dict)
@@ -183,6 +187,18 @@ class Lab:
                 for one in node["status"]["conditions"]
             ]
         }
+
+
+def is_clean(machine: Machine) -> bool:
+    """Whether a machine has nothing of a cluster any more."""
+    left = [
+        path
+        for path in ("/etc/kubernetes/*", "/var/lib/etcd", "/var/lib/kubelet/pki", f"{STATE}/*")
+        if machine.exists(path)
+    ]
+    running = machine.run("pgrep -x 'kubelet|etcd|kube-apiserver' || true")
+    tasks = machine.run("ctr --namespace k8s.io tasks list --quiet")
+    return not (left or running or tasks)
 
 
 # --- Images --------------------------------------------------------------------------------------
@@ -265,22 +281,26 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     engine = Engine(client, stack)
     try:
         network = engine.ensure_network()
-        nodes = [Node(ordinal, network) for ordinal in range(2)]
+        nodes = [Node(ordinal, network) for ordinal in range(MACHINES)]
         with saved(client, node, system, names, directory / "images/kubernetes.tar"):
             for one in nodes:
                 start(engine, image, one, directory, public)
             containers = engine.nodes()
             machines = [Machine(one.name, one.address, containers[one.ordinal]) for one in nodes]
-            for machine in machines:
-                eventually(f"sshd of {machine.name}", sshd_of(machine))
-                machine.run(f"ctr --namespace k8s.io images import {IMAGES}/kubernetes.tar")
+            with ThreadPoolExecutor(MACHINES) as pool:
+                list(pool.map(prepare, machines))
         yield the_lab(tmp_path_factory.mktemp("stack"), machines, key, system, nodes)
     finally:
         engine.remove_all()
 
 
-def sshd_of(machine: Machine) -> Callable[[], bool]:
-    return lambda: machine.run("pgrep -x sshd && ctr version", check=False).count("Version") > 1
+def prepare(machine: Machine) -> None:
+    """Waits until one can log in, and brings the images that nobody can pull."""
+    up = "pgrep -x sshd && ctr version >&2 && echo up"
+    eventually(
+        f"{machine.name} is up", lambda: machine.run(up, check=False).endswith("up"), timeout=60
+    )
+    machine.run(f"ctr --namespace k8s.io images import {IMAGES}/kubernetes.tar")
 
 
 def start(engine: Engine, image: str, node: Node, directory: Path, public: bytes) -> None:
@@ -299,10 +319,10 @@ def the_lab(root: Path, machines: list[Machine], key: bytes, system: str, nodes:
     (root / "__main__.py").write_text(PROGRAM)
     told = kubelet(nodes[0])
     proxied = kube_proxy(nodes[0])
-    head, worker = machines
+    head, worker, _ = machines
     return Lab(
         root,
-        (head, worker),
+        tuple(machines),
         f"docker.io/{system}",
         cluster={
             "kind": "metal",

@@ -10,9 +10,7 @@ import pytest
 
 from components.conventions import LABEL_NODESET
 from tests.e2e.cluster import eventually
-from tests.metal.conftest import Lab, Machine
-
-STATE = "/var/lib/slurmstack"
+from tests.metal.conftest import STATE, Lab, is_clean
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +51,6 @@ def taints(node: dict[str, Any]) -> list[str]:
     ]
 
 
-def is_clean(machine: Machine) -> bool:
-    """Whether a machine has nothing of a cluster any more."""
-    left = [
-        path
-        for path in ("/etc/kubernetes/*", "/var/lib/etcd", "/var/lib/kubelet/pki", f"{STATE}/*")
-        if machine.exists(path)
-    ]
-    running = machine.run("pgrep -x 'kubelet|etcd|kube-apiserver' || true")
-    tasks = machine.run("ctr --namespace k8s.io tasks list --quiet")
-    return not (left or running or tasks)
-
-
 def test_both_machines_are_ready_and_are_what_their_settings_say(made: Lab) -> None:
     eventually("both are ready", lambda: len(made.nodes()) == 2, timeout=120)
     head, worker = made.nodes()["node-0"], made.nodes()["node-1"]
@@ -74,6 +60,8 @@ def test_both_machines_are_ready_and_are_what_their_settings_say(made: Lab) -> N
     assert taints(head) == [], "everything else runs there"
     assert labels(worker)[LABEL_NODESET] == "cpu"
     assert taints(worker) == [f"{LABEL_NODESET}=cpu:NoSchedule"]
+    assert not is_clean(made.head)
+    assert not is_clean(made.worker)
     for node, machine in ((head, made.head), (worker, made.worker)):
         addresses = {one["type"]: one["address"] for one in node["status"]["addresses"]}
         assert addresses["InternalIP"] == machine.address
