@@ -50,7 +50,8 @@ touch "$begun"
 if [[ $how == init ]]; then
     kubeadm init --config "$config" --skip-token-print >&2
 else
-    kubeadm join --config "$config" >&2
+    kubeadm join --config "$config" >&2 ||
+        fail "did not join; where its token is older than two hours, take it out of cluster.machines, deploy, and put it back"
 fi
 echo "$cluster" >"$mark"
 rm "$begun"

@@ -46,6 +46,28 @@ def test_other_binaries_make_other_images() -> None:
     assert node_image.node_image(one) == node_image.node_image(one)
 
 
+def test_a_further_binary_is_built_once_for_the_same_sources(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "go-command").write_text(
+        "#!/bin/sh\n"
+        "while [ $# -gt 0 ]; do [ $1 = -o ] && echo binary >$2 && echo built >>built; shift; done\n"
+        "echo go1.24.1\n"
+    )
+    (tmp_path / "go-command").chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/go").symlink_to(tmp_path / "go-command")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(binaries, "CACHE", tmp_path / "cache")
+    build = binaries.Build("tool", str(sources / "module"), "example.org/a")
+
+    first = binaries.ensure_further(build, print)
+    assert binaries.ensure_further(build, print) == first
+    assert (sources / "module/built").read_text() == "built\n"
+    (sources / "module/main.go").write_text("package other\n")
+    assert binaries.ensure_further(build, print) != first
+
+
 def fake_go(directory: Path, output: str) -> None:
     command = directory / "go"
     command.write_text(f"#!/bin/sh\necho {output}\n")
