@@ -104,10 +104,7 @@ class Metal(pulumi.ComponentResource):
     # --- Machines --------------------------------------------------------------------------------
 
     def _member(
-        self,
-        machine: MetalMachine,
-        how: str,
-        config: pulumi.Input[str],
+        self, machine: MetalMachine, how: str, config: pulumi.Input[str]
     ) -> command.remote.Command:
         """A machine that is prepared, and in the cluster until it is deleted."""
         kubelet = self._cluster.kubeadm.get("KubeletConfiguration", {})
