@@ -64,12 +64,15 @@ class Metal(pulumi.ComponentResource):
         self._nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
         self._first = cluster.machine(cluster.control_planes[0])
         # A cluster keeps its endpoint: with another one, the protected key would be another.
-        certificate_key: pulumi.Output[str] = random.RandomPassword(
+        self._key = random.RandomPassword(
             f"{name}-certificate-key",
             length=32,
             keepers={"endpoint": cluster.api()},
             opts=pulumi.ResourceOptions(parent=self, protect=settings.protect_data),
-        ).result.apply(lambda text: hashlib.sha256(text.encode()).hexdigest())
+        )
+        certificate_key: pulumi.Output[str] = self._key.result.apply(
+            lambda text: hashlib.sha256(text.encode()).hexdigest()
+        )
         self._init = certificate_key.apply(lambda key: init_config(settings, key))
         member = self._member(self._first, "init", self._init)
         kubeconfig = self._command(
@@ -193,6 +196,8 @@ class Metal(pulumi.ComponentResource):
         """Options of what runs on the machine itself, if anything still does."""
         return pulumi.ResourceOptions(
             parent=self,
+            # What is refused there is refused before anything is done to a machine.
+            depends_on=[self._key],
             retain_on_delete=machine.lost,
             ignore_changes=[*_INPUTS] if machine.lost else None,
         )

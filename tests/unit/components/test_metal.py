@@ -150,6 +150,13 @@ def test_a_machine_joins_when_it_is_prepared_and_the_cluster_is_there(graph_of: 
     assert not {name for name in first if name.endswith("cpu-b")}, "machines do not wait for others"
 
 
+def test_nothing_is_done_to_a_machine_before_a_refusal_could_come(graph_of: GraphOf) -> None:
+    graph = graph_of(THREE)
+
+    for name in commands(graph):
+        assert "metal-certificate-key" in before(graph, f"metal-{name}"), name
+
+
 def test_control_planes_come_one_after_the_other(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
 
