@@ -101,19 +101,7 @@ class Slurm(pulumi.ComponentResource):
             },
             opts=child,
         )
-        kinds = settings.network.kinds()
-        if kinds:
-            rules = network.rules(settings)
-            network.Network(
-                "network",
-                network.NetworkArgs(
-                    self.namespace,
-                    network.policies(rules) if "kubernetes" in kinds else {},
-                    ciliumpolicies.policies(rules) if "cilium" in kinds else {},
-                ),
-                child,
-            )
-        guard = network.guard(settings.network, images, settings.cluster.domain)
+        guard = network.guard(settings, images)
         key = AuthKey("auth", AuthKeyArgs(self.namespace, settings.auth.rotations), child)
         how = auth(settings.auth, key.secret)
         jwt = JwtKey("jwt", JwtKeyArgs(self.namespace), child)
@@ -139,6 +127,19 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
+        # After the jail, which refuses to be on another volume before anything has begun for that.
+        kinds = settings.network.kinds()
+        if kinds:
+            rules = network.rules(settings)
+            network.Network(
+                "network",
+                network.NetworkArgs(
+                    self.namespace,
+                    network.policies(rules) if "kubernetes" in kinds else {},
+                    ciliumpolicies.policies(rules) if "cilium" in kinds else {},
+                ),
+                child,
+            )
         configuration_mark = config_mark(settings, args.root)
         configuration = SlurmConfig(
             "config",

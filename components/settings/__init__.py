@@ -45,7 +45,7 @@ from components.settings.reconciler import Reconciler
 from components.settings.schema import STACK_SCHEMA, stack_schema
 from components.settings.slurm import Script, Slurm, Topology
 from components.settings.types import endpoint_host, endpoint_port, parse_ssh_key, parse_time
-from components.settings.volumes import Csi, Empty, Source, Submount, Volume
+from components.settings.volumes import Csi, Empty, NfsServer, Source, Submount, Volume
 
 __all__ = [
     "STACK_SCHEMA",
@@ -79,6 +79,7 @@ __all__ = [
     "Monitoring",
     "NebiusCluster",
     "Network",
+    "NfsServer",
     "Nodeset",
     "Operator",
     "Operators",

@@ -54,7 +54,7 @@ from components.settings.types import (
     duplicates,
     known_names,
 )
-from components.settings.volumes import Csi, NfsExport, Submount, each_its_own
+from components.settings.volumes import Csi, NfsExport, NfsServer, Submount, each_its_own
 
 
 class Jail(Model):
@@ -72,6 +72,8 @@ class Jail(Model):
     """A folder that is the same on all Kubernetes nodes, in place of a class."""
     claim: DnsLabel | None = None
     """A PersistentVolumeClaim of the namespace with ReadWriteMany, in place of one of ours."""
+    server: NfsServer | None = None
+    """An NFS server of the stack's own, in place of a class; `size` is that of its volume."""
     refresh: Annotated[int, Field(ge=0), Number] = 0
     """Generation of the system files. Raise it by one to unpack the jail image again, lower it by
     one to have those from before back; users' files stay."""
@@ -82,7 +84,12 @@ class Jail(Model):
         """What makes its volume another one, where nothing else would tell; () is a class."""
         if self.claim:
             return ("claim", self.claim)
-        static = {"nfs": self.nfs, "csi": self.csi, "host": self.host_path}
+        static = {
+            "nfs": self.nfs,
+            "csi": self.csi,
+            "host": self.host_path,
+            "server": self.server,
+        }
         return tuple(kind for kind, given in static.items() if given)
 
     def is_elsewhere(self) -> bool:
@@ -91,7 +98,7 @@ class Jail(Model):
 
     @model_validator(mode="after")
     def _is_one_volume(self) -> Self:
-        kinds = ("storage_class", "nfs", "csi", "host_path", "claim")
+        kinds = ("storage_class", "nfs", "csi", "host_path", "claim", "server")
         given = [kind for kind in kinds if getattr(self, kind) is not None]
         if len(given) > 1:
             raise cross_field(
@@ -274,6 +281,18 @@ class Settings(Model):
                 raise cross_field(field, f"two are named '{name}'; give each a name of its own")
         for uid in duplicates(str(user.uid) for user in self.users):
             raise cross_field("users", f"two have the uid {uid}; give each an id of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _machines_are_known_to_the_jails_server(self) -> Self:
+        # Cilium knows a machine when it sees one; all others go by addresses.
+        policies = self.network.policies
+        if self.jail.server and not self.jail.server.machines and policies != "cilium":
+            raise cross_field(
+                "jail.server.machines",
+                f"is required with network.policies: {policies}; add the ranges of the Kubernetes "
+                "nodes' addresses, as [10.0.0.0/16]",
+            )
         return self
 
     @model_validator(mode="after")

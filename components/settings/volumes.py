@@ -7,6 +7,7 @@ from pydantic import model_validator
 
 from components.conventions import JAIL, WORKER_PATHS, WORKER_VOLUMES
 from components.settings.types import (
+    Cidr,
     DnsLabel,
     Domain,
     Line,
@@ -50,6 +51,16 @@ class NfsExport(Nfs):
 
     options: tuple[MountOption, ...] = ()
     """Options to mount it with, as 'nfsvers=4.2'."""
+
+
+class NfsServer(Model):
+    """An NFS server of the stack's own, on a volume that one machine at a time has."""
+
+    storage_class: str | None = None
+    """Class of that volume; by default the cluster's default class."""
+    machines: tuple[Cidr, ...] = ()
+    """Ranges of the addresses by which the server sees Kubernetes nodes, who alone mount the jail;
+    none of pods, as '10.0.0.0/16'. May be left out where network.policies is cilium."""
 
 
 class Csi(Model):

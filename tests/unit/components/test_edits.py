@@ -266,6 +266,7 @@ NEW = {"name": "new", "replicas": 1, "cpus": 8, "memory": "64GiB"}
 H100 = {"type": "h100", "count": 8}
 GROUP = {"name": "lab", "gid": 3000, "members": ["researcher", "student"]}
 NFS: Values = {"server": "nfs.example.org", "path": "/jail"}
+SERVED: Values = {"server": {"machines": ["10.0.0.0/16"]}}
 CSI: Values = {"driver": "csi.example.org", "handle": "jail"}
 TAINT = {"key": "gpu", "effect": "NoSchedule"}
 AFFINITY: Values = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
@@ -673,6 +674,13 @@ EDITS = [
             ("a volume of a driver's", {"csi": CSI}, "jail-origin", as_it_is),
             ("in a folder of the nodes", {"host_path": "/srv/jail"}, "jail-origin", as_it_is),
             ("somebody else's claim", {"claim": "other"}, "jail-origin", as_it_is),
+            ("on a server of ours", SERVED, "jail-origin", as_it_is),
+            ("of a class, and no longer on a server", {}, "jail-origin", top(jail=SERVED)),
+            (
+                *("on a server with another class behind it",),
+                {"server": {**SERVED["server"], "storage_class": "fast"}},
+                *("jail-server-volume", top(jail=SERVED)),
+            ),
             (
                 *("another folder of the server", {"nfs": {**NFS, "path": "/other"}}),
                 *("jail-volume", top(jail={"nfs": NFS})),
@@ -697,6 +705,21 @@ EDITS = [
         top(jail={"nfs": {**NFS, "options": ["nfsvers=4.2"]}}),
         does(updated={"jail-volume"}),
         given=top(jail={"nfs": NFS}),
+    ),
+    Edit(
+        "the jail on a server of ours grows",
+        top(jail={**SERVED, "size": "200GiB"}),
+        does(updated={"jail-server-volume"}),
+        given=top(jail=SERVED),
+    ),
+    Edit(
+        "there are machines with other addresses",
+        top(jail={"server": {"machines": ["10.0.0.0/16", "10.7.0.0/16"]}}),
+        does(
+            updated={"jail-server-config", "network-jail-server"},
+            rolled={"jail-server-ganesha"},
+        ),
+        given=top(jail=SERVED),
     ),
     Edit(
         "an NFS jail is said to be larger",
