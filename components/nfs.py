@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -125,17 +126,21 @@ def ganesha_conf(machines: Sequence[str]) -> str:
     clients = ""
     if machines:
         access = "None"
-        clients = f"CLIENT {{ Clients = {', '.join(machines)}; Access_Type = RW; }}\n  "
+        named = ", ".join(map(_client, machines))
+        clients = f"CLIENT {{ Clients = {named}; Access_Type = RW; }}\n  "
     return f"""\
+LOG {{ COMPONENTS {{ DBUS = FATAL; }} }}
 NFS_CORE_PARAM {{
   Protocols = 4;
   NFS_Port = {c.NFS_PORT};
   Enable_UDP = false;
   Enable_NLM = false;
+  Enable_RQUOTA = false;
   Clustered = false;
   # It would take the capability SYS_RESOURCE.
   Allow_Set_Io_Flusher_Fail = true;
 }}
+NFS_KRB5 {{ Active_krb5 = false; }}
 NFSV4 {{
   Minor_Versions = 1;
   Only_Numeric_Owners = true;
@@ -159,6 +164,12 @@ EXPORT {{
   FSAL {{ Name = VFS; }}
 }}
 """
+
+
+def _client(cidr: str) -> str:
+    """A range as Ganesha reads it: a single address has no prefix of three digits."""
+    network = ip_network(cidr)
+    return str(network.network_address) if network.prefixlen == network.max_prefixlen else cidr
 
 
 def _ganesha(images: pods.Images) -> pods.Spec:

@@ -1055,6 +1055,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "keep one"),
     ("jail", {"claim": "x", "server": {"machines": ["10.0.0.0/16"]}}, "jail.claim",
      "server another", "keep one"),
+    ("jail.server.machines", ["fd00::/112"], "jail.server.machines", "fd00::/112",
+     "at most 99 bits"),
     ("jail", {"server": {}}, "jail.server.machines", "network.policies: kubernetes",
      "add the ranges of the Kubernetes nodes' addresses"),
     ("jail.volumes[0].secret", "s", "jail.volumes[0].name", "claim and secret",
