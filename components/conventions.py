@@ -45,6 +45,8 @@ MACHINES: Final = "machines"
 GRAFANA: Final = "grafana"
 LOGS: Final = "logs"
 """What sends the daemons' lines to a collector."""
+SNAPSHOTS: Final = "snapshots"
+"""What makes VolumeSnapshots."""
 HOSTS: Final = "hosts"
 """Headless Service below which every pod of Slurm is known by its host name."""
 CLUSTER_DOMAIN: Final = "cluster.local"
@@ -292,6 +294,8 @@ CONFIG_REFUSED: Final = 3
 """Exit code of the check of a configuration that must not come into force."""
 ACCOUNTS_REFUSED: Final = 3
 """The same of agents/accounts, when jobs are on something that is to go."""
+SNAPSHOTS_REFUSED: Final = 3
+"""The same of agents/snapshots, where the cluster has no VolumeSnapshots."""
 JAIL_REFUSED: Final = 3
 """The same of the Jobs of the jail, which would fail again as long as nobody does anything."""
 

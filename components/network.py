@@ -135,6 +135,8 @@ def rules(settings: Settings) -> tuple[Rules, ...]:
     components = {component for flow in FLOWS for component in (*flow.by, *flow.to)} | {c.REBOOTER}
     if settings.jail.server:
         components.add(c.JAIL_SERVER)
+    if settings.snapshots:
+        components.add(c.SNAPSHOTS)
     reached = _reached(settings)
     return tuple(
         _rules(component, settings, tuple(reached.get(component, ())))
@@ -176,7 +178,7 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
     reached = {component: list(directory) for component in _ASK_A_DIRECTORY}
     reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]
     reached[c.BACKUP] = [*database, *store]
-    reached |= {component: [_API] for component in (c.RECONCILER, c.REBOOTER)}
+    reached |= {component: [_API] for component in (c.RECONCILER, c.REBOOTER, c.SNAPSHOTS)}
     reached[c.MONITORING] = [_API, *_watched(settings.monitoring)]
     reached[c.LOGS] = [_API, *([_server(logs.endpoint)] if logs else [])]
     return reached

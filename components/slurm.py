@@ -7,7 +7,7 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components import ciliumpolicies, network, pods
+from components import ciliumpolicies, network, pods, snapshots
 from components import conventions as c
 from components import users as people
 from components.accounting import Accounting, AccountingArgs
@@ -140,6 +140,7 @@ class Slurm(pulumi.ComponentResource):
                 ),
                 child,
             )
+        snapshots.install(settings, self.namespace, images, child)
         configuration_mark = config_mark(settings, args.root)
         configuration = SlurmConfig(
             "config",

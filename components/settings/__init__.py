@@ -33,6 +33,7 @@ from components.settings.models import (
     Network,
     Rest,
     Settings,
+    Snapshots,
     User,
 )
 from components.settings.monitoring import Bundled, Exporter, Grafana, Logs, Monitoring, Operator
@@ -91,6 +92,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "Slurm",
+    "Snapshots",
     "Source",
     "Submount",
     "Toleration",

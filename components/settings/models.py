@@ -38,6 +38,7 @@ from components.settings.reconciler import Reconciler
 from components.settings.slurm import Block, Slurm, Switch, hosts_of
 from components.settings.types import (
     Cidr,
+    Cron,
     DnsLabel,
     DnsPattern,
     Domain,
@@ -111,6 +112,25 @@ class Jail(Model):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         each_its_own(self.volumes)
+        return self
+
+
+class Snapshots(Model):
+    """VolumeSnapshots, of volumes whose storage makes them."""
+
+    jail: Domain | None = None
+    """VolumeSnapshotClass of the jail's volume; by default none are made of it."""
+    state: Domain | None = None
+    """VolumeSnapshotClass of the controller's state; by default none are made of it."""
+    schedule: Cron = "47 2 * * *"
+    """When, as cron writes it: minute, hour, day of the month, month, day of the week; in UTC."""
+    keep: Annotated[int, Field(ge=1, le=1000), Number] = 7
+    """How many of each are kept; an old one goes once a new one is ready."""
+
+    @model_validator(mode="after")
+    def _is_of_something(self) -> Self:
+        if not (self.jail or self.state):
+            raise cross_field("jail", "no class, and none for state; add one of both")
         return self
 
 
@@ -261,6 +281,8 @@ class Settings(Model):
     directory: Directory | None = None
     """By default there are no users but those of `users`."""
     network: Network = Field(default_factory=Network)
+    snapshots: Snapshots | None = None
+    """By default no snapshots are made."""
     operators: Operators = Field(default_factory=Operators)
     monitoring: Monitoring = Field(default_factory=Monitoring)
     policy: Policy = Field(default_factory=Policy)
@@ -293,6 +315,17 @@ class Settings(Model):
                 f"is required with network.policies: {policies}; add the ranges of the Kubernetes "
                 "nodes' addresses, as [10.0.0.0/16]",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _snapshots_fit_the_jail(self) -> Self:
+        for kind in ("nfs", "host_path"):
+            if self.snapshots and self.snapshots.jail and getattr(self.jail, kind):
+                raise cross_field(
+                    "snapshots.jail",
+                    f"'{self.snapshots.jail}': jail.{kind} is no volume of a driver's; leave it "
+                    "out, and have that storage make them",
+                )
         return self
 
     @model_validator(mode="after")

@@ -231,6 +231,16 @@ LOGS = {AGENT, "logs-account", "logs-role", "logs-rights", "logs-service"}
 SCRAPED = ("exporter", "logs", "longchecks", "reconciler")
 
 
+def snapshots(**fields: Any) -> Change:
+    return top(snapshots=fields)
+
+
+SNAPSHOTS = {
+    *("snapshots-account", "snapshots-role", "snapshots-rights"),
+    *("snapshots-check", "snapshots-take", "network-snapshots"),
+}
+
+
 def slurm(**fields: Any) -> Change:
     return top(slurm=fields)
 
@@ -1078,6 +1088,30 @@ EDITS = [
             updated={"monitoring-config", "network-logs"},
         ),
         given=logs(),
+    ),
+    # --- Snapshots
+    Edit(
+        "snapshots are to be made",
+        snapshots(jail="fast"),
+        does(created=SNAPSHOTS),
+    ),
+    Edit(
+        "snapshots are to be made of the controller's state as well",
+        snapshots(jail="fast", state="fast"),
+        does(updated={"snapshots-take"}, replaced={"snapshots-check"}),
+        given=snapshots(jail="fast"),
+    ),
+    Edit(
+        "snapshots are to be made at another time",
+        snapshots(jail="fast", schedule="0 * * * *"),
+        does(updated={"snapshots-take"}),
+        given=snapshots(jail="fast"),
+    ),
+    Edit(
+        "no more snapshots are to be made",
+        lambda values: values.pop("snapshots"),
+        does(deleted=SNAPSHOTS),
+        given=snapshots(jail="fast"),
     ),
     # --- The whole
     Edit(

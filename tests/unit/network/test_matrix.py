@@ -36,6 +36,7 @@ def everything(values: Values) -> None:
         }
     }
     values["jail"] = {"server": {"machines": ["10.0.0.0/24"]}}
+    values["snapshots"] = {"jail": "fast"}
     values["directory"] = {
         "uris": ["ldaps://ldap.example.org", "ldaps://10.1.2.3"],
         "base": "dc=example,dc=org",
