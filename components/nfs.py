@@ -91,6 +91,7 @@ class NfsServer(pulumi.ComponentResource):
                             pods.claim_volume("data", volume.metadata.name),
                             pods.config_volume("config", config.metadata.name),
                             pods.memory_volume("run", "4Mi"),
+                            pods.memory_volume("tmp", "4Mi"),
                         ],
                     },
                 },
@@ -185,6 +186,8 @@ def _ganesha(images: pods.Images) -> pods.Spec:
             pods.mount("data", c.JAIL_SERVED),
             pods.mount("config", c.JAIL_SERVER_ETC, read_only=True),
             pods.mount("run", "/run/ganesha"),
+            # It tries there what locks the machine has.
+            pods.mount("tmp", "/tmp"),
         ],
     }
 

@@ -1,5 +1,6 @@
 """The jail's server, with the rights and the configuration that the component gives it."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 
@@ -33,10 +34,14 @@ class Server:
     def run(self, command: str) -> str:
         return self._inside.run(command, "root")
 
-    def start(self, *machines: str) -> None:
+    def begin(self, *machines: str) -> None:
         conf = ganesha_conf(machines)
         self.run(f"cat >{c.JAIL_SERVER_ETC}/ganesha.conf <<'END'\n{conf}END")
         self.run(f"{c.SPANK_DIR}/serve >>/run/ganesha/log 2>&1 &")
+
+    def start(self, *machines: str) -> None:
+        """Begins, and waits until it answers."""
+        self.begin(*machines)
         listens = f": 2>/dev/null </dev/tcp/127.0.0.1/{c.NFS_PORT} && echo yes || true"
         eventually("it listens", lambda: "yes" in self.run(listens))
 
@@ -44,26 +49,43 @@ class Server:
         self.run("kill -KILL $(cat /run/ganesha/pid); rm /run/ganesha/pid")
 
 
+def profile(*refused: str) -> str:
+    """A seccomp profile that refuses some system calls, for Docker."""
+    calls = [{"names": list(refused), "action": "SCMP_ACT_ERRNO"}] if refused else []
+    return f"seccomp={json.dumps({'defaultAction': 'SCMP_ACT_ALLOW', 'syscalls': calls})}"
+
+
+Make = Callable[[str], Server]
+"""Makes a container in which nothing is served yet, under a seccomp profile."""
+
+
 @pytest.fixture(scope="module")
-def idle() -> Iterator[Server]:
-    """The container, in which nothing is served."""
+def make() -> Iterator[Make]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         graph = record(monkeypatch, config(lambda values: values.update(jail=SERVED)))
     spec = container(graph, "jail-server-ganesha")
     security = spec["securityContext"]
     paths = {mount["name"]: mount["mountPath"] for mount in spec["volumeMounts"]}
     with containers("slurmstack-test-nfs") as start:
-        yield Server(
+        yield lambda seccomp: Server(
             start(
                 "nfs",
                 hostname=f"{c.JAIL_SERVER}-0",
                 cap_drop=security["capabilities"]["drop"],
                 cap_add=security["capabilities"]["add"],
                 read_only=security["readOnlyRootFilesystem"],
-                tmpfs={paths["run"]: ""},
+                tmpfs={paths["run"]: "", paths["tmp"]: ""},
+                security_opt=[seccomp],
                 volumes=[paths["data"], paths["config"]],
             )
         )
+
+
+@pytest.fixture(scope="module")
+def idle(make: Make) -> Server:
+    # Docker's own profile may be as old as to keep name_to_handle_at(2) from who is no
+    # administrator, as pods' runtimes did (moby/moby#45766, containerd/containerd#8752).
+    return make(profile())
 
 
 @pytest.fixture
@@ -158,3 +180,11 @@ def test_nobody_else_mounts_the_jail_and_nobody_by_an_older_protocol(server: Ser
     with Machine(server.address, "node-1") as machine:
         machine.has_reclaimed()
         refused(DENIED, lambda: machine.folder("home"))
+
+
+def test_a_server_that_cannot_serve_the_jail_says_why_and_ends(make: Make) -> None:
+    server = make(profile("name_to_handle_at"))
+    server.begin(f"{server.machine}/32")
+
+    eventually("it says why", lambda: "name_to_handle_at(2)" in server.run("cat /run/ganesha/log"))
+    eventually("it has ended", lambda: not server.run("pidof ganesha.nfsd || true"))
