@@ -7,6 +7,8 @@ PY     := .venv/bin/python
 # A folder with a policy pack that is to be kept: POLICY=policy is this project's own
 POLICY ?=
 TIMES  := -v --durations=25
+# Machines are noisy. What failed the first time is shown at the end, and why.
+AGAIN  := --reruns 1 --rerun-show-tracebacks
 CHOSEN := $(if $(ENGINE),--engine $(ENGINE)) $(if $(POLICY),--policy-pack $(POLICY))
 
 # Debian's packages, with fresh lists where the old ones do not lead to them.
@@ -60,11 +62,11 @@ test: check  ## All tests but those of `make soak`
 	@$(MAKE) --no-print-directory --jobs=2 e2e containers
 
 e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
-	@$(PY) -m pytest tests/e2e tests/engine/kubernetes --ignore tests/e2e/health $(TIMES) $(ARGS)
+	@$(PY) -m pytest tests/e2e tests/engine/kubernetes --ignore tests/e2e/health $(TIMES) $(AGAIN) $(ARGS)
 
 PARTS = $(filter-out tests/unit/ tests/policy/ tests/e2e/,$(dir $(wildcard tests/*/__init__.py)))
 containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
-	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes -m 'not soak' $(TIMES)
+	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes -m 'not soak' $(TIMES) $(AGAIN)
 
 soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes each to come about, before a release (half an hour)
 	@$(PY) -m pytest tests/e2e/health -m soak $(TIMES) $(ARGS)

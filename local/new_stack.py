@@ -25,6 +25,7 @@ from components.settings import (
     STACK_SCHEMA,
     Gpus,
     Jail,
+    Limits,
     Login,
     Nodeset,
     Settings,
@@ -134,6 +135,9 @@ class Interview:
             self.ask(("jail",), Jail, "storage_class")
         self._nodesets()
         self._machines(clusters()[kind])
+        if kind != "local":
+            for name in ("cpus", "memory"):
+                self.ask(("login", "limits"), Limits, name)
         service = self.ask(("login",), Login, "service", "NodePort" if kind == "local" else None)
         if service == "NodePort":
             self.ask(("login",), Login, "node_port", 32222 if kind == "local" else None)
@@ -245,6 +249,24 @@ def _problem(field: FieldInfo, value: Any) -> str | None:
 # --- The file ------------------------------------------------------------------------------------
 
 
+def exceptions(document: Document) -> Document:
+    """From which policies such a stack needs exceptions, as the example beside the program has it.
+
+    None for what the stack does without: it is told to be idle, or says what is not so.
+    """
+    is_local = look_up(document, ("cluster", "kind")) == "local"
+    example = yaml.safe_load((ROOT / f"Pulumi.{'dev' if is_local else 'cpu'}.yaml").read_text())
+    needless: list[str] = []
+    if not is_local and not look_up(document, ("login", "limits")):
+        needless += ["limits"]
+    if look_up(document, ("monitoring", "kind")) not in (None, "bundled"):
+        needless += ["host-namespaces", "host-paths"]
+    if look_up(document, ("protect_data",)) is not False:
+        needless += ["protected-data"]
+    found: Document = example["config"][f"{PROJECT}:policy"]["exceptions"]
+    return {rule: why for rule, why in found.items() if rule not in needless}
+
+
 def written(document: Document) -> str:
     """The text of the stack file."""
     config = {f"{PROJECT}:{key}": value for key, value in document.items()}
@@ -298,6 +320,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         if asked:
             Interview(document, input, print).stack(options.name)
         document.setdefault("cluster_name", options.name)
+        document.setdefault("policy", {"exceptions": exceptions(document)})
         text = written(document)
         try:
             check(options.name, text, root)

@@ -23,7 +23,7 @@ from components.settings.clusters import (
 from components.settings.directory import Directory
 from components.settings.health import Health
 from components.settings.isolation import Isolation
-from components.settings.login import Login
+from components.settings.login import Limits, Login
 from components.settings.longchecks import LongCheck, LongChecks
 from components.settings.models import (
     Auth,
@@ -72,6 +72,7 @@ __all__ = [
     "Health",
     "Isolation",
     "Jail",
+    "Limits",
     "LocalCluster",
     "Login",
     "Logs",

@@ -175,7 +175,7 @@ def test_no_other_container_of_the_pod_lifts_it(world: World) -> None:
 
 
 def test_it_waits_for_the_name_of_the_api(world: World, guard: Container) -> None:
-    code, said = world.run_guard(guard, "timeout", "2", API_SERVER="kubernetes.invalid")
+    code, said = world.run_guard(guard, "timeout", "8", API_SERVER="kubernetes.invalid")
 
     assert code == 124
     assert "asks for the address of kubernetes.invalid" in said

@@ -1,6 +1,7 @@
 """The graphs of the stack files, each recorded once."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,27 +9,35 @@ from policy.allowed import Allowed, read
 from policy.catalogue import NAMES
 from tests.policy.judge import Stack, shown, stack_config
 from tests.unit.components.graph import ROOT, record
-from tests.unit.components.stack import KEY
+from tests.unit.components.stack import FILES, KEY
 
-STACKS = sorted(path.name.split(".")[1] for path in ROOT.glob("Pulumi.*.yaml"))
+STACKS = [path.name.split(".")[1] for path in FILES]
 
 StackOf = Callable[[str], tuple[Stack, Allowed]]
 
 
 @pytest.fixture(scope="session")
-def stack_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackOf]:
-    """What the program asks for by a stack file, and what that file allows."""
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program's folder, with a public key where `make up` puts that of the dev stack."""
     root = tmp_path_factory.mktemp("project")
     (root / "__main__.py").symlink_to(ROOT / "__main__.py")
+    for path in FILES:
+        (root / path.name).symlink_to(path)
     (root / ".local/dev").mkdir(parents=True)
     (root / ".local/dev/id_ed25519.pub").write_text(KEY)
+    return root
+
+
+@pytest.fixture(scope="session")
+def stack_of(project: Path) -> Iterator[StackOf]:
+    """What the program asks for by a stack file, and what that file allows."""
     found: dict[str, tuple[Stack, Allowed]] = {}
     with pytest.MonkeyPatch.context() as monkeypatch:
 
         def stack_of(name: str) -> tuple[Stack, Allowed]:
             if name not in found:
-                config = stack_config(ROOT / f"Pulumi.{name}.yaml")
-                graph = record(monkeypatch, config, root)
+                config = stack_config(project / f"Pulumi.{name}.yaml")
+                graph = record(monkeypatch, config, project)
                 found[name] = shown(graph), read(config, "slurmstack", NAMES)
             return found[name]
 

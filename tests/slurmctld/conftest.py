@@ -40,7 +40,8 @@ setpriv --reuid munge --regid munge --clear-groups munged --force --key-file=/tm
 
 START = f"""
 mkdir -p -m 0700 {c.CONTROLLER_SPOOL}/state
-slurmctld -D >/tmp/log 2>&1 &
+# By its path: for a new configuration it begins anew, else as what its name leads to, under that name.
+/usr/sbin/slurmctld -D >/tmp/log 2>&1 &
 # A client that comes too early tries again only after ten seconds.
 until grep -q 'Running as primary controller' /tmp/log; do
   kill -0 $! 2>/dev/null || exit 1

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -85,13 +85,12 @@ def failing_jobs(cluster: Cluster) -> Iterator[None]:
 def silent_nodes(cluster: Cluster) -> Iterator[None]:
     """No node answers slurmctld, which asks each of them every minute."""
     nodes = ("cpu-0", "cpu-1")
-    for node in nodes:
-        cluster.signal("STOP", "munged", node, "munge")
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            for node in nodes:
+                stack.enter_context(_stopped(cluster, "munged", node, "munge"))
+            yield
     finally:
-        for node in nodes:
-            cluster.signal("CONT", "munged", node, "munge")
         # slurmctld asks no node that is down. The reconciler would restart its pod, which here
         # mends nothing.
         operator(cluster, "scontrol", "update", "nodename=cpu-[0-1]", "state=resume")
@@ -123,16 +122,16 @@ def records_that_wait(cluster: Cluster) -> Iterator[None]:
 def blocked_queue(cluster: Cluster) -> Iterator[None]:
     """An edit of the settings after which slurmctld starts no job, while a node is idle."""
     never = {"parameters": {"defer": True, "sched_interval": -1, "bf_interval": -1}}
-    with _slurm(cluster, scheduler=never):
+    with _edited(cluster, lambda values: values.update(slurm={"scheduler": never})):
         cluster.run("sbatch --output=/dev/null --wrap=true")
         yield
 
 
 @contextlib.contextmanager
-def _slurm(cluster: Cluster, **settings: Any) -> Iterator[None]:
-    """Other settings of Slurm's; no job is left of that time."""
+def _edited(cluster: Cluster, edit: Callable[[dict[str, Any]], object]) -> Iterator[None]:
+    """Other settings; no job is left of that time."""
     try:
-        with cluster.edited(lambda values: values.update(slurm=settings)):
+        with cluster.edited(edit):
             cluster.deploy("up")
             yield
     finally:
@@ -264,19 +263,14 @@ def _anew(cluster: Cluster, component: str, machine: str) -> None:
 
 
 @contextlib.contextmanager
-def slow_submit_script(cluster: Cluster) -> Iterator[None]:
-    """The site's job_submit.lua takes its time, many submit, and more look what becomes of it."""
-    lua = """
-function slurm_job_submit(job, partitions, uid)
-  local over = os.clock() + 2
-  while os.clock() < over do end
-  return slurm.SUCCESS
-end
-function slurm_job_modify(job, record, partitions, uid)
-  return slurm.SUCCESS
-end
-return slurm.SUCCESS
-"""
+def starved_munged(cluster: Cluster) -> Iterator[None]:
+    """The controller's munged gets hardly any time, while many submit and more look on."""
+    controller, over = cluster.controller(), Event()
+
+    def turns() -> None:
+        while not over.wait(0.1):
+            with _stopped(cluster, "munged", controller, "munge"):
+                over.wait(6)
 
     def loops(count: int, command: str) -> str:
         return f"for i in $(seq {count}); do while [ -e ~/ask ]; do {command}; done & done"
@@ -284,14 +278,21 @@ return slurm.SUCCESS
     submit = loops(3, "sbatch --quiet --output=/dev/null --wrap=true")
     look = loops(130, "squeue")
     many = f"touch ~/ask; ({submit}; {look}; wait) >/dev/null 2>&1"
-    asking = Thread(target=cluster.ssh, args=(many,), kwargs={"check": False, "timeout": 900})
-    with _slurm(cluster, job_submit_lua={"text": lua}):
-        asking.start()
+    threads = [
+        Thread(target=turns),
+        Thread(target=cluster.ssh, args=(many,), kwargs={"check": False, "timeout": 900}),
+    ]
+    # An exporter that is in no hurry reads all the same.
+    with _edited(cluster, lambda values: values["monitoring"]["exporter"].update(interval=30)):
+        for one in threads:
+            one.start()
         try:
             yield
         finally:
+            over.set()
             cluster.run("rm ~/ask")
-            asking.join()
+            for one in threads:
+                one.join()
 
 
 @contextlib.contextmanager
@@ -303,14 +304,10 @@ def munged_by_turns(cluster: Cluster) -> Iterator[None]:
         return bool(node.root("pgrep -x munge || true"))
 
     def turns() -> None:
-        while not over.is_set():
-            cluster.signal("STOP", "munged", node.name, "munge")
-            try:
+        while not over.wait(4):
+            with _stopped(cluster, "munged", node.name, "munge"):
                 eventually("it is checked", checks)
                 eventually("the check gives up", lambda: not checks())
-            finally:
-                cluster.signal("CONT", "munged", node.name, "munge")
-            over.wait(4)
 
     turning = Thread(target=turns)
     turning.start()
@@ -320,6 +317,16 @@ def munged_by_turns(cluster: Cluster) -> Iterator[None]:
         over.set()
         turning.join()
     node.is_back(120)
+
+
+@contextlib.contextmanager
+def _stopped(cluster: Cluster, program: str, pod: str, container: str) -> Iterator[None]:
+    """What is there and gets no time."""
+    cluster.signal("STOP", program, pod, container)
+    try:
+        yield
+    finally:
+        cluster.signal("CONT", program, pod, container)
 
 
 @contextlib.contextmanager

@@ -5,10 +5,18 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from components.settings import Accounting, Settings, from_config
+from components.settings import STACK_SCHEMA, Accounting, Settings, from_config
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f test"
 """A public key whose private half is no secret: it is the bytes 0 to 31."""
+
+FILES = sorted(
+    # Tests on a cluster that were killed leave theirs behind.
+    path
+    for path in STACK_SCHEMA.parent.parent.glob("Pulumi.*.yaml")
+    if not path.name.startswith("Pulumi.test-")
+)
+"""The stack files beside the program."""
 
 VALID: dict[str, Any] = {
     "cluster_name": "test",

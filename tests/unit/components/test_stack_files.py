@@ -16,10 +16,9 @@ from components.slurmconf import config_files, node_checks, script_files
 from components.users import authorized_keys
 from tests.unit.components.clouds import EKS
 from tests.unit.components.parsed import lines, options, records, words
-from tests.unit.components.stack import KEY
+from tests.unit.components.stack import FILES, KEY
 
 ROOT = STACK_SCHEMA.parent.parent
-FILES = sorted(ROOT.glob("Pulumi.*.yaml"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -175,7 +175,7 @@ def test_gpus_and_several_nodesets_and_networks_are_asked_for() -> None:
         *("lab", "", "registry.example.org", "2TiB", "shared"),
         *("gpu", "2", "64", "512GiB", "yes", "h100", "8"),
         *("yes", "cpu", "4", "32", "128GiB", "no", "no"),
-        *("LoadBalancer", "192.0.2.0/24, 198.51.100.0/24"),
+        *("8", "16GiB", "LoadBalancer", "192.0.2.0/24, 198.51.100.0/24"),
         *("ada", "2001", "ada.pub"),
     )
 
@@ -185,6 +185,7 @@ def test_gpus_and_several_nodesets_and_networks_are_asked_for() -> None:
     assert [nodeset["name"] for nodeset in document["nodesets"]] == ["gpu", "cpu"]
     assert document["jail"] == {"size": "2TiB", "storage_class": "shared"}
     assert document["login"] == {
+        "limits": {"cpus": 8, "memory": "16GiB"},
         "service": "LoadBalancer",
         "source_ranges": ["192.0.2.0/24", "198.51.100.0/24"],
     }
@@ -244,6 +245,7 @@ def test_what_is_given_is_not_asked_for() -> None:
         "cluster_name=lab",
         "jail.size=1TiB",
         "jail.storage_class=shared",
+        "login.limits={cpus: 8, memory: 16GiB}",
         "login.service=NodePort",
     ):
         put(document, *parse_option(option))
