@@ -40,7 +40,7 @@ setpriv --reuid munge --regid munge --clear-groups munged --force --key-file=/tm
 
 START = f"""
 mkdir -p -m 0700 {c.CONTROLLER_SPOOL}/state
-# By its path: for a new configuration it begins anew, else as what its name leads to, under that name.
+# By its path: for a new configuration it begins anew, else under the name of what this leads to.
 /usr/sbin/slurmctld -D >/tmp/log 2>&1 &
 # A client that comes too early tries again only after ten seconds.
 until grep -q 'Running as primary controller' /tmp/log; do

@@ -37,9 +37,14 @@ def without(cluster: Cluster, deployment: str) -> Iterator[None]:
     """A daemon is not there."""
     scale = ("scale", f"deployment/{deployment}")
     before = cluster.kubectl("get", *scale[1:], "-o", "jsonpath={.spec.replicas}")
-    cluster.kubectl(*scale, "--replicas=0")
-    eventually(f"no {deployment} is left", lambda: not cluster.pods(deployment), 120)
+
+    def is_gone() -> bool:
+        # Those of its Jobs that are over may be there still.
+        return all(pod["status"]["phase"] != "Running" for pod in cluster.pods(deployment))
+
     try:
+        cluster.kubectl(*scale, "--replicas=0")
+        eventually(f"no {deployment} is left", is_gone, 120)
         yield
     finally:
         cluster.kubectl(*scale, f"--replicas={before}")

@@ -12,7 +12,7 @@ from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.health.conftest import COLLECTOR_NAMESPACE
 from tests.e2e.health.faults import away_collector
 
-SOON = 30
+SOON = 90
 """Seconds in which a line is there."""
 
 

@@ -207,7 +207,7 @@ def test_a_fault_is_told_to_whoever_must_know(watch: Watch, node: Node, fault: s
     broken, alerts = FAULTS[fault]
     with broken(watch.cluster):
         for name in alerts:
-            eventually(f"{name} is told", partial(watch.is_told, name), 180)
+            eventually(f"{name} is told", partial(watch.is_told, name), 300)
 
 
 def test_the_end_of_a_fault_is_told_as_well(watch: Watch) -> None:
