@@ -11,7 +11,7 @@ from components import conventions as c
 from components import pods
 from components.settings import NfsServer as NfsServerSettings
 
-CAPABILITIES = (
+_CAPABILITIES = (
     "CHOWN",  # clients' root gives files to others
     "DAC_OVERRIDE",  # clients' root passes over modes, as on a disk
     "DAC_READ_SEARCH",  # files are opened by their handles (open_by_handle_at(2))
@@ -174,7 +174,7 @@ def _client(cidr: str) -> str:
 
 
 def _ganesha(images: pods.Images) -> pods.Spec:
-    security = pods.security(*CAPABILITIES, user=0)["securityContext"]
+    security = pods.security(*_CAPABILITIES, user=0)["securityContext"]
     return {
         "name": "ganesha",
         **pods.image("nfs", images),
