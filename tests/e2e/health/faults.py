@@ -270,12 +270,6 @@ def _anew(cluster: Cluster, component: str, machine: str) -> None:
 @contextlib.contextmanager
 def starved_munged(cluster: Cluster) -> Iterator[None]:
     """The controller's munged gets hardly any time, while many submit and more look on."""
-    controller, over = cluster.controller(), Event()
-
-    def turns() -> None:
-        while not over.wait(0.1):
-            with _stopped(cluster, "munged", controller, "munge"):
-                over.wait(6)
 
     def loops(count: int, command: str) -> str:
         return f"for i in $(seq {count}); do while [ -e ~/ask ]; do {command}; done & done"
@@ -283,36 +277,35 @@ def starved_munged(cluster: Cluster) -> Iterator[None]:
     submit = loops(3, "sbatch --quiet --output=/dev/null --wrap=true")
     look = loops(130, "squeue")
     many = f"touch ~/ask; ({submit}; {look}; wait) >/dev/null 2>&1"
-    threads = [
-        Thread(target=turns),
-        Thread(target=cluster.ssh, args=(many,), kwargs={"check": False, "timeout": 900}),
-    ]
+    asking = Thread(target=cluster.ssh, args=(many,), kwargs={"check": False, "timeout": 900})
     # An exporter that is in no hurry reads all the same.
     with _edited(cluster, lambda values: values["monitoring"]["exporter"].update(interval=30)):
-        for one in threads:
-            one.start()
+        asking.start()
         try:
-            yield
+            with _starved(cluster, cluster.controller(), 6):
+                yield
         finally:
-            over.set()
             cluster.run("rm ~/ask")
-            for one in threads:
-                one.join()
+            asking.join()
 
 
 @contextlib.contextmanager
 def munged_by_turns(cluster: Cluster) -> Iterator[None]:
-    """A node's munged does not answer its checks, and answers in between."""
-    node, over = Node(cluster, "cpu-1"), Event()
+    """A node's munged answers for a moment, in which slurmd begins its checks, and not the next."""
+    with _starved(cluster, "cpu-1", 7):
+        yield
+    Node(cluster, "cpu-1").is_back(120)
 
-    def checks() -> bool:
-        return bool(node.root("pgrep -x munge || true"))
+
+@contextlib.contextmanager
+def _starved(cluster: Cluster, pod: str, seconds: float) -> Iterator[None]:
+    """A pod's munged gets a moment each time that it has had none for so many seconds."""
+    over = Event()
 
     def turns() -> None:
-        while not over.wait(4):
-            with _stopped(cluster, "munged", node.name, "munge"):
-                eventually("it is checked", checks)
-                eventually("the check gives up", lambda: not checks())
+        while not over.wait(1):
+            with _stopped(cluster, "munged", pod, "munge"):
+                over.wait(seconds)
 
     turning = Thread(target=turns)
     turning.start()
@@ -321,7 +314,6 @@ def munged_by_turns(cluster: Cluster) -> Iterator[None]:
     finally:
         over.set()
         turning.join()
-    node.is_back(120)
 
 
 @contextlib.contextmanager
