@@ -55,6 +55,8 @@ def _ingress(rules: Rules) -> Iterator[pods.Spec]:
         yield _to("fromEndpoints", [pods.selector(*flow.by)], _of(flow))
     if rules.open_port:
         yield _to("fromEntities", _ANYBODY, _tcp([rules.open_port]))
+    if rules.machines_port:
+        yield _to("fromEntities", list(network.MACHINES), _tcp([rules.machines_port]))
     if rules.scrapers:
         port = _tcp([c.SCRAPED[rules.component]])
         yield _to("fromEndpoints", _namespaces(rules.scrapers), port)

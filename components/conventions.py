@@ -45,6 +45,8 @@ MACHINES: Final = "machines"
 GRAFANA: Final = "grafana"
 LOGS: Final = "logs"
 """What sends the daemons' lines to a collector."""
+SNAPSHOTS: Final = "snapshots"
+"""What makes VolumeSnapshots."""
 HOSTS: Final = "hosts"
 """Headless Service below which every pod of Slurm is known by its host name."""
 CLUSTER_DOMAIN: Final = "cluster.local"
@@ -81,6 +83,8 @@ AUTHORIZED_KEYS_CONFIG: Final = "authorized-keys"
 LOGIN_CONFIG: Final = "login"
 DIRECTORY_CONFIG: Final = "directory"
 JAIL_CLAIM: Final = "jail"
+JAIL_SERVER: Final = "jail-server"
+"""The NFS server that the jail may be on, with all that it has."""
 JAIL_ORIGIN: Final = "jail-origin"
 """First part of the name of a ConfigMap that tells what volume the jail is on."""
 STATE_CLAIM: Final = "controller-state"
@@ -94,6 +98,7 @@ RESERVED_NAMES: Final = frozenset(
         PLACEHOLDER,
         LOGIN,
         HOSTS,
+        JAIL_SERVER,
         REST,
         RECONCILER,
         REBOOTER,
@@ -134,6 +139,8 @@ PROMETHEUS_PORT: Final = 9345
 ALERTMANAGER_PORT: Final = 9346
 GRAFANA_PORT: Final = 9347
 MARIADB_PORT: Final = 3306
+NFS_PORT: Final = 2049
+"""NFSv4 has no other (RFC 8881, section 2.9.3)."""
 SSH_PORT: Final = 22
 SSHD_PORT: Final = 2222
 """Where sshd listens inside the login pod; its Service answers on `SSH_PORT`."""
@@ -169,6 +176,10 @@ JAIL: Final = "/mnt/jail"
 """Where login and worker pods mount the shared root."""
 JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
 """File in it that holds its generation, once it has one."""
+JAIL_SERVED: Final = "/srv/jail"
+"""Where the jail's server mounts its volume: `files` is the jail, `recovery` who had it mounted."""
+JAIL_SERVER_ETC: Final = "/etc/slurmstack/jail-server"
+"""Where it finds its configuration, `ganesha.conf`."""
 CHECKS_LOGS: Final = "/var/log/slurmstack-checks"
 """Folder of the jail for the output of long checks' jobs, which those of nobody else may enter."""
 LONG_CHECKS_ETC: Final = "/etc/slurmstack/longchecks"
@@ -283,6 +294,8 @@ CONFIG_REFUSED: Final = 3
 """Exit code of the check of a configuration that must not come into force."""
 ACCOUNTS_REFUSED: Final = 3
 """The same of agents/accounts, when jobs are on something that is to go."""
+SNAPSHOTS_REFUSED: Final = 3
+"""The same of agents/snapshots, where the cluster has no VolumeSnapshots."""
 JAIL_REFUSED: Final = 3
 """The same of the Jobs of the jail, which would fail again as long as nobody does anything."""
 

@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.nfs import NfsServer, NfsServerArgs
 from components.settings import Csi
 from components.settings import Jail as JailSettings
 from components.volumes import submount_mounts, submount_volumes
@@ -114,13 +115,23 @@ class Jail(pulumi.ComponentResource):
         held: pulumi.Output[str] = mark.data["claim"]
         if settings.claim:
             return held
+        source = files or _source(settings, args.namespace)
+        if settings.server:
+            served = NfsServerArgs(
+                namespace=mark.metadata.namespace,
+                settings=settings.server,
+                size=settings.size,
+                images=args.images,
+                protect=args.protect,
+            )
+            child = pulumi.ResourceOptions(parent=self)
+            source = files = NfsServer(f"{name}-server", served, child).source
         opts = pulumi.ResourceOptions(parent=self, protect=args.protect, depends_on=[mark])
         wanted = pods.Volume("ReadWriteMany", settings.size, settings.storage_class)
         if files:
             # Nobody may resize a volume that Kubernetes has not made. What counts is the size of
-            # the file system, which the cluster gives it.
+            # the file system, which the cluster or the server gives it.
             wanted = replace(wanted, size=_NOMINAL)
-        source = files or _source(settings, args.namespace)
         if source:
             volume = k8s.core.v1.PersistentVolume(
                 f"{name}-volume",

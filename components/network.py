@@ -11,7 +11,6 @@ from components import conventions as c
 from components import pods
 from components.monitoringconf import DCGM_PORT, TELLING_PORTS
 from components.settings import Monitoring, Settings, endpoint_host, endpoint_port
-from components.settings import Network as NetworkSettings
 
 METADATA = (
     "169.254.0.0/16",  # of nearly every cloud, and of agents that hand credentials to pods
@@ -119,6 +118,10 @@ class Rules:
     """Names in place of all of that world."""
     open_port: int | None
     """TCP port at which anybody may ask."""
+    machines_port: int | None
+    """TCP port at which Kubernetes nodes may ask."""
+    machines: tuple[str, ...]
+    """Ranges of their addresses, by which NetworkPolicies know them. Cilium does without."""
     scrapers: tuple[str, ...]
     """Namespaces whose pods may ask for metrics."""
 
@@ -130,6 +133,10 @@ _API = Reach(API_PORTS, entities=("kube-apiserver",))
 def rules(settings: Settings) -> tuple[Rules, ...]:
     """Of each component; both kinds of policies are rendered from these."""
     components = {component for flow in FLOWS for component in (*flow.by, *flow.to)} | {c.REBOOTER}
+    if settings.jail.server:
+        components.add(c.JAIL_SERVER)
+    if settings.snapshots:
+        components.add(c.SNAPSHOTS)
     reached = _reached(settings)
     return tuple(
         _rules(component, settings, tuple(reached.get(component, ())))
@@ -140,6 +147,7 @@ def rules(settings: Settings) -> tuple[Rules, ...]:
 def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Rules:
     asks = tuple(flow for flow in FLOWS if component in flow.by)
     users = component in _NODES
+    served = settings.jail.server if component == c.JAIL_SERVER else None
     return Rules(
         component=component,
         asked=tuple(flow for flow in FLOWS if component in flow.to),
@@ -150,6 +158,8 @@ def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Ru
         world=tuple(_world(settings.network.refuse)) if users else (),
         names=settings.network.names if users else None,
         open_port=c.SSHD_PORT if component == c.LOGIN else None,
+        machines_port=c.NFS_PORT if served else None,
+        machines=served.machines if served else (),
         scrapers=settings.monitoring.scrape_from if component in c.SCRAPED else (),
     )
 
@@ -168,7 +178,7 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
     reached = {component: list(directory) for component in _ASK_A_DIRECTORY}
     reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]
     reached[c.BACKUP] = [*database, *store]
-    reached |= {component: [_API] for component in (c.RECONCILER, c.REBOOTER)}
+    reached |= {component: [_API] for component in (c.RECONCILER, c.REBOOTER, c.SNAPSHOTS)}
     reached[c.MONITORING] = [_API, *_watched(settings.monitoring)]
     reached[c.LOGS] = [_API, *([_server(logs.endpoint)] if logs else [])]
     return reached
@@ -229,6 +239,9 @@ def _policy(rules: Rules) -> pods.Spec:
         egress.append({"ports": [{"protocol": "TCP", "port": port} for port in reached]})
     if rules.open_port:
         ingress.append(_tcp(rules.open_port))
+    if rules.machines:
+        blocks = [{"ipBlock": {"cidr": cidr}} for cidr in rules.machines]
+        ingress.append({"from": blocks, **_tcp(rules.machines_port)})
     if rules.scrapers:
         ingress.append({"from": _namespaces(rules.scrapers), **_tcp(c.SCRAPED[rules.component])})
     return _spec(pods.selector(rules.component), ingress, egress)
@@ -298,18 +311,20 @@ class Network(pulumi.ComponentResource):
 # --- The guard -----------------------------------------------------------------------------------
 
 
-def guard(settings: NetworkSettings, images: pods.Images, cluster_domain: str) -> list[pods.Spec]:
+def guard(settings: Settings, images: pods.Images) -> list[pods.Spec]:
     """What goes before all other init containers of a pod that users are in.
 
     It alone has the right to the pod's packet filter, and a pod whose filter cannot be set does not
     start. See images/guard.
     """
-    if not settings.guard:
+    if not settings.network.guard:
         return []
+    # Its server believes everybody who he says he is. It is the machine that mounts the jail.
+    jail = (c.NFS_PORT,) if settings.jail.server else ()
     environment = {
-        "API_SERVER": f"kubernetes.default.svc.{cluster_domain}",
-        "REFUSED_ADDRESSES": " ".join((*METADATA, *settings.refuse)),
-        "REFUSED_PORTS": " ".join(map(str, _GUARDED_PORTS)),
+        "API_SERVER": f"kubernetes.default.svc.{settings.cluster.domain}",
+        "REFUSED_ADDRESSES": " ".join((*METADATA, *settings.network.refuse)),
+        "REFUSED_PORTS": " ".join(map(str, (*_GUARDED_PORTS, *jail))),
     }
     container = {
         "name": "guard",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components import ciliumpolicies, network, pods
+from components import ciliumpolicies, network, pods, snapshots
 from components import conventions as c
 from components import users as people
 from components.accounting import Accounting, AccountingArgs
@@ -101,19 +101,7 @@ class Slurm(pulumi.ComponentResource):
             },
             opts=child,
         )
-        kinds = settings.network.kinds()
-        if kinds:
-            rules = network.rules(settings)
-            network.Network(
-                "network",
-                network.NetworkArgs(
-                    self.namespace,
-                    network.policies(rules) if "kubernetes" in kinds else {},
-                    ciliumpolicies.policies(rules) if "cilium" in kinds else {},
-                ),
-                child,
-            )
-        guard = network.guard(settings.network, images, settings.cluster.domain)
+        guard = network.guard(settings, images)
         key = AuthKey("auth", AuthKeyArgs(self.namespace, settings.auth.rotations), child)
         how = auth(settings.auth, key.secret)
         jwt = JwtKey("jwt", JwtKeyArgs(self.namespace), child)
@@ -139,6 +127,20 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
+        # After the jail, which refuses to be on another volume before anything has begun for that.
+        kinds = settings.network.kinds()
+        if kinds:
+            rules = network.rules(settings)
+            network.Network(
+                "network",
+                network.NetworkArgs(
+                    self.namespace,
+                    network.policies(rules) if "kubernetes" in kinds else {},
+                    ciliumpolicies.policies(rules) if "cilium" in kinds else {},
+                ),
+                child,
+            )
+        snapshots.install(settings, self.namespace, images, child)
         configuration_mark = config_mark(settings, args.root)
         configuration = SlurmConfig(
             "config",

@@ -155,7 +155,11 @@ def build_arguments(
 
 def needed(settings: Settings) -> list[str]:
     """The images that the stack's pods run."""
-    return [name for name in tags.IMAGES if name != "directory" or settings.directory]
+    unused = {
+        *([] if settings.directory else ["directory"]),
+        *([] if settings.jail.server else ["nfs"]),
+    }
+    return [name for name in tags.IMAGES if name not in unused]
 
 
 def closure(names: Iterable[str]) -> list[str]:

@@ -56,6 +56,7 @@ IMAGES: Mapping[str, Image] = {
         Image("accounting", parent="base"),
         Image("backup"),
         Image("monitoring"),
+        Image("nfs"),
         Image("database"),
         Image("rest", parent="base"),
         Image("guard", parent="base"),

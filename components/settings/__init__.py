@@ -34,6 +34,7 @@ from components.settings.models import (
     Network,
     Rest,
     Settings,
+    Snapshots,
     User,
 )
 from components.settings.monitoring import Bundled, Exporter, Grafana, Logs, Monitoring, Operator
@@ -46,7 +47,7 @@ from components.settings.reconciler import Reconciler
 from components.settings.schema import STACK_SCHEMA, stack_schema
 from components.settings.slurm import Script, Slurm, Topology
 from components.settings.types import endpoint_host, endpoint_port, parse_ssh_key, parse_time
-from components.settings.volumes import Csi, Empty, Source, Submount, Volume
+from components.settings.volumes import Csi, Empty, NfsServer, Source, Submount, Volume
 
 __all__ = [
     "STACK_SCHEMA",
@@ -82,6 +83,7 @@ __all__ = [
     "Monitoring",
     "NebiusCluster",
     "Network",
+    "NfsServer",
     "Nodeset",
     "Operator",
     "Operators",
@@ -93,6 +95,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "Slurm",
+    "Snapshots",
     "Source",
     "Submount",
     "Toleration",

@@ -38,6 +38,7 @@ from components.settings.reconciler import Reconciler
 from components.settings.slurm import Block, Slurm, Switch, hosts_of
 from components.settings.types import (
     Cidr,
+    Cron,
     DnsLabel,
     DnsPattern,
     Domain,
@@ -54,7 +55,7 @@ from components.settings.types import (
     duplicates,
     known_names,
 )
-from components.settings.volumes import Csi, NfsExport, Submount, each_its_own
+from components.settings.volumes import Csi, NfsExport, NfsServer, Submount, each_its_own
 
 
 class Jail(Model):
@@ -72,6 +73,8 @@ class Jail(Model):
     """A folder that is the same on all Kubernetes nodes, in place of a class."""
     claim: DnsLabel | None = None
     """A PersistentVolumeClaim of the namespace with ReadWriteMany, in place of one of ours."""
+    server: NfsServer | None = None
+    """An NFS server of the stack's own, in place of a class; `size` is that of its volume."""
     refresh: Annotated[int, Field(ge=0), Number] = 0
     """Generation of the system files. Raise it by one to unpack the jail image again, lower it by
     one to have those from before back; users' files stay."""
@@ -82,7 +85,12 @@ class Jail(Model):
         """What makes its volume another one, where nothing else would tell; () is a class."""
         if self.claim:
             return ("claim", self.claim)
-        static = {"nfs": self.nfs, "csi": self.csi, "host": self.host_path}
+        static = {
+            "nfs": self.nfs,
+            "csi": self.csi,
+            "host": self.host_path,
+            "server": self.server,
+        }
         return tuple(kind for kind, given in static.items() if given)
 
     def is_elsewhere(self) -> bool:
@@ -91,7 +99,7 @@ class Jail(Model):
 
     @model_validator(mode="after")
     def _is_one_volume(self) -> Self:
-        kinds = ("storage_class", "nfs", "csi", "host_path", "claim")
+        kinds = ("storage_class", "nfs", "csi", "host_path", "claim", "server")
         given = [kind for kind in kinds if getattr(self, kind) is not None]
         if len(given) > 1:
             raise cross_field(
@@ -104,6 +112,25 @@ class Jail(Model):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         each_its_own(self.volumes)
+        return self
+
+
+class Snapshots(Model):
+    """VolumeSnapshots, of volumes whose storage makes them."""
+
+    jail: Domain | None = None
+    """VolumeSnapshotClass of the jail's volume; by default none are made of it."""
+    state: Domain | None = None
+    """VolumeSnapshotClass of the controller's state; by default none are made of it."""
+    schedule: Cron = "47 2 * * *"
+    """When, as cron writes it: minute, hour, day of the month, month, day of the week; in UTC."""
+    keep: Annotated[int, Field(ge=1, le=1000), Number] = 7
+    """How many of each are kept; an old one goes once a new one is ready."""
+
+    @model_validator(mode="after")
+    def _is_of_something(self) -> Self:
+        if not (self.jail or self.state):
+            raise cross_field("jail", "no class, and none for state; add one of both")
         return self
 
 
@@ -254,6 +281,8 @@ class Settings(Model):
     directory: Directory | None = None
     """By default there are no users but those of `users`."""
     network: Network = Field(default_factory=Network)
+    snapshots: Snapshots | None = None
+    """By default no snapshots are made."""
     operators: Operators = Field(default_factory=Operators)
     monitoring: Monitoring = Field(default_factory=Monitoring)
     policy: Policy = Field(default_factory=Policy)
@@ -274,6 +303,29 @@ class Settings(Model):
                 raise cross_field(field, f"two are named '{name}'; give each a name of its own")
         for uid in duplicates(str(user.uid) for user in self.users):
             raise cross_field("users", f"two have the uid {uid}; give each an id of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _machines_are_known_to_the_jails_server(self) -> Self:
+        # Cilium knows a machine when it sees one; all others go by addresses.
+        policies = self.network.policies
+        if self.jail.server and not self.jail.server.machines and policies != "cilium":
+            raise cross_field(
+                "jail.server.machines",
+                f"is required with network.policies: {policies}; add the ranges of the Kubernetes "
+                "nodes' addresses, as [10.0.0.0/16]",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _snapshots_fit_the_jail(self) -> Self:
+        for kind in ("nfs", "host_path"):
+            if self.snapshots and self.snapshots.jail and getattr(self.jail, kind):
+                raise cross_field(
+                    "snapshots.jail",
+                    f"'{self.snapshots.jail}': jail.{kind} is no volume of a driver's; leave it "
+                    "out, and have that storage make them",
+                )
         return self
 
     @model_validator(mode="after")

@@ -1,12 +1,15 @@
 """Where pods have their files from."""
 
 from collections.abc import Iterable
+from ipaddress import ip_network
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from components.conventions import JAIL, WORKER_PATHS, WORKER_VOLUMES
 from components.settings.types import (
+    Cidr,
     DnsLabel,
     Domain,
     Line,
@@ -50,6 +53,27 @@ class NfsExport(Nfs):
 
     options: tuple[MountOption, ...] = ()
     """Options to mount it with, as 'nfsvers=4.2'."""
+
+
+class NfsServer(Model):
+    """An NFS server of the stack's own, on a volume that one machine at a time has."""
+
+    storage_class: str | None = None
+    """Class of that volume; by default the cluster's default class."""
+    machines: tuple[Cidr, ...] = ()
+    """Ranges of the addresses by which the server sees Kubernetes nodes, who alone mount the jail;
+    none of pods, as '10.0.0.0/16'. May be left out where network.policies is cilium."""
+
+    @field_validator("machines")
+    @classmethod
+    def _are_understood(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        # Ganesha 6.5 reads two digits of a prefix (src/config_parsing/conf_lex.l).
+        for cidr in value:
+            if 99 < ip_network(cidr).prefixlen < 128:
+                raise PydanticCustomError(
+                    "prefix", "expected prefixes of at most 99 bits, or single addresses (/128)"
+                )
+        return value
 
 
 class Csi(Model):

@@ -12,10 +12,10 @@ from docker.types import IPAMConfig, IPAMPool
 
 from components import conventions as c
 from components import network, pods
-from components.settings import Network
 from local import host
 from tests.rest.conftest import eventually
 from tests.slurmctld.conftest import Start, containers, put
+from tests.unit.components.stack import settings
 
 DNS, API, OPEN, LISTENED = 53, 443, 8080, (53, 80, 443, 6443, 8080, 10250, 10255)
 RESEARCHER = 2000
@@ -96,8 +96,8 @@ class World:
 
     @cached_property
     def guard_spec(self) -> dict[str, Any]:
-        settings = Network(refuse=(self.refused6,))
-        (spec,) = network.guard(settings, pods.Images(None), c.CLUSTER_DOMAIN)
+        refusing = settings(lambda values: values.update(network={"refuse": [self.refused6]}))
+        (spec,) = network.guard(refusing, pods.Images(None))
         return spec
 
     def beside(self, image: str, *capabilities: str, **options: Any) -> Container:

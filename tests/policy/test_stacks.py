@@ -1,13 +1,17 @@
 """The program keeps every policy in every stack, but for what the stack names, with a reason."""
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from local import new_stack
-from policy.allowed import Allowed, matches
+from policy.allowed import Allowed, matches, read
+from policy.catalogue import NAMES
 from tests.policy.conftest import STACKS, StackOf
-from tests.policy.judge import Said, Stack, judge
+from tests.policy.judge import Said, Stack, judge, shown, stack_config
+from tests.unit.components.graph import ROOT, record
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -18,6 +22,21 @@ def test_no_stack_violates_a_policy_without_an_exception(stack_of: StackOf, name
     assert said.broken == frozenset()
     assert said.unknown == frozenset()
     assert len(stack) > 100, "the whole program was judged"
+
+
+def test_a_jail_on_a_server_of_ours_needs_the_exceptions_that_its_page_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = stack_config(ROOT / "Pulumi.cpu.yaml")
+    config["slurmstack:jail"] = '{"server": {"machines": ["10.0.0.0/16"]}}'
+    page = (ROOT / "docs/jail.md").read_text()
+    (block,) = re.findall(r"```yaml\n(slurmstack:policy:.*?)```", page, re.DOTALL)
+    named = yaml.safe_load(block)["slurmstack:policy"]["exceptions"]
+    stack = shown(record(monkeypatch, config))
+
+    said = judge(stack, read(config, "slurmstack", NAMES))
+
+    assert said.broken == {(rule, name) for rule, names in named.items() for name in names}
 
 
 @pytest.mark.parametrize("name", STACKS)

@@ -231,6 +231,16 @@ LOGS = {AGENT, "logs-account", "logs-role", "logs-rights", "logs-service"}
 SCRAPED = ("exporter", "logs", "longchecks", "reconciler")
 
 
+def snapshots(**fields: Any) -> Change:
+    return top(snapshots=fields)
+
+
+SNAPSHOTS = {
+    *("snapshots-account", "snapshots-role", "snapshots-rights"),
+    *("snapshots-check", "snapshots-take", "network-snapshots"),
+}
+
+
 def slurm(**fields: Any) -> Change:
     return top(slurm=fields)
 
@@ -266,6 +276,7 @@ NEW = {"name": "new", "replicas": 1, "cpus": 8, "memory": "64GiB"}
 H100 = {"type": "h100", "count": 8}
 GROUP = {"name": "lab", "gid": 3000, "members": ["researcher", "student"]}
 NFS: Values = {"server": "nfs.example.org", "path": "/jail"}
+SERVED: Values = {"server": {"machines": ["10.0.0.0/16"]}}
 CSI: Values = {"driver": "csi.example.org", "handle": "jail"}
 TAINT = {"key": "gpu", "effect": "NoSchedule"}
 AFFINITY: Values = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
@@ -673,6 +684,13 @@ EDITS = [
             ("a volume of a driver's", {"csi": CSI}, "jail-origin", as_it_is),
             ("in a folder of the nodes", {"host_path": "/srv/jail"}, "jail-origin", as_it_is),
             ("somebody else's claim", {"claim": "other"}, "jail-origin", as_it_is),
+            ("on a server of ours", SERVED, "jail-origin", as_it_is),
+            ("of a class, and no longer on a server", {}, "jail-origin", top(jail=SERVED)),
+            (
+                *("on a server with another class behind it",),
+                {"server": {**SERVED["server"], "storage_class": "fast"}},
+                *("jail-server-volume", top(jail=SERVED)),
+            ),
             (
                 *("another folder of the server", {"nfs": {**NFS, "path": "/other"}}),
                 *("jail-volume", top(jail={"nfs": NFS})),
@@ -697,6 +715,21 @@ EDITS = [
         top(jail={"nfs": {**NFS, "options": ["nfsvers=4.2"]}}),
         does(updated={"jail-volume"}),
         given=top(jail={"nfs": NFS}),
+    ),
+    Edit(
+        "the jail on a server of ours grows",
+        top(jail={**SERVED, "size": "200GiB"}),
+        does(updated={"jail-server-volume"}),
+        given=top(jail=SERVED),
+    ),
+    Edit(
+        "there are machines with other addresses",
+        top(jail={"server": {"machines": ["10.0.0.0/16", "10.7.0.0/16"]}}),
+        does(
+            updated={"jail-server-config", "network-jail-server"},
+            rolled={"jail-server-ganesha"},
+        ),
+        given=top(jail=SERVED),
     ),
     Edit(
         "an NFS jail is said to be larger",
@@ -1055,6 +1088,30 @@ EDITS = [
             updated={"monitoring-config", "network-logs"},
         ),
         given=logs(),
+    ),
+    # --- Snapshots
+    Edit(
+        "snapshots are to be made",
+        snapshots(jail="fast"),
+        does(created=SNAPSHOTS),
+    ),
+    Edit(
+        "snapshots are to be made of the controller's state as well",
+        snapshots(jail="fast", state="fast"),
+        does(updated={"snapshots-take"}, replaced={"snapshots-check"}),
+        given=snapshots(jail="fast"),
+    ),
+    Edit(
+        "snapshots are to be made at another time",
+        snapshots(jail="fast", schedule="0 * * * *"),
+        does(updated={"snapshots-take"}),
+        given=snapshots(jail="fast"),
+    ),
+    Edit(
+        "no more snapshots are to be made",
+        lambda values: values.pop("snapshots"),
+        does(deleted=SNAPSHOTS),
+        given=snapshots(jail="fast"),
     ),
     # --- The whole
     Edit(

@@ -41,7 +41,12 @@ STORAGES: dict[str, Values] = {
         },
         "host_path": "/srv/jail",
         "claim": "jail",
+        "server": {"storage_class": "block", "machines": ["10.0.0.0/16"]},
     }.items()
+}
+SNAPPED: Values = {
+    **FULL,
+    "snapshots": {"jail": "fast", "state": "fast", "schedule": "0 4 * * *", "keep": 14},
 }
 BALANCED: Values = {
     **FULL,
@@ -227,6 +232,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "cluster.api_port": (1, 65535),
     "cluster.ssh_port": (1, 65535),
     "jail.refresh": (0, None),
+    "snapshots.keep": (1, 1000),
     "nodesets[0].replicas": (0, 10_000),
     "nodesets[0].cpus": (1, 4096),
     "nodesets[0].sockets": (1, 64),
@@ -380,6 +386,7 @@ LISTS = (
     "jail.volumes",
     "jail.nfs.options",
     "jail.csi.options",
+    "jail.server.machines",
     "nodesets",
     "nodesets[0].features",
     "nodesets[0].tolerations",
@@ -448,7 +455,9 @@ MAPPINGS = (
     "jail.nfs",
     "jail.csi",
     "jail.csi.attributes",
+    "jail.server",
     "jail.volumes[0]",
+    "snapshots",
     "jail.volumes[1].nfs",
     "jail.volumes[2].empty",
     "controller",
@@ -669,6 +678,8 @@ WORDS: dict[str, dict[Any, str]] = {
     "jail.csi.node_publish_secret": {"A Secret": _DOMAIN},
     "jail.host_path": {"srv": _PATH, "/": _PATH},
     "jail.claim": {"My Jail": _LABEL},
+    "jail.server.storage_class": {5: _TEXT},
+    "jail.server.machines[0]": {"10.0.0.1/16": _RANGE, "node-1": _RANGE, 10: _TEXT},
     "jail.volumes[0].name": {"My Homes": _LABEL},
     "jail.volumes[0].path": {"home": _PATH, "/": _PATH, "/a/../b": _PATH, "/a b": _PATH},
     "jail.volumes[0].claim": {"My Homes": _LABEL},
@@ -735,6 +746,9 @@ WORDS: dict[str, dict[Any, str]] = {
     },
     "rest.jwks": {"/etc/keys.json": _INSIDE, "../keys.json": _INSIDE, "": _INSIDE},
     "rest.user_claim": {"a b": _WORD},
+    "snapshots.jail": {"A class": _DOMAIN, 5: _TEXT},
+    "snapshots.state": {"A class": _DOMAIN, 5: _TEXT},
+    "snapshots.schedule": {"nightly": _CRON, "61 * * * *": _CRON, 5: _TEXT},
     "directory.uris[0]": {
         "ldap.example.org": _SERVER,
         "https://ldap.example.org": _SERVER,
@@ -912,6 +926,8 @@ UNKNOWN: dict[str, str] = {
     "jail.sice": "did you mean 'size'?",
     "jail.nfs.export": "known: options, path, server",
     "jail.csi.volumeHandle": "known: attributes, driver, handle",
+    "jail.server.class": "known: machines, storage_class",
+    "snapshots.class": "known: jail, keep, schedule, state",
     "jail.volumes[0].readOnly": "did you mean 'read_only'?",
     "jail.volumes[1].nfs.sever": "did you mean 'server'?",
     "jail.volumes[2].empty.sizes": "did you mean 'size'?",
@@ -1131,6 +1147,13 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "keep one"),
     ("jail", {"storage_class": "a", "host_path": "/x"}, "jail.storage_class", "host_path another",
      "keep one"),
+    ("jail", {"claim": "x", "server": {"machines": ["10.0.0.0/16"]}}, "jail.claim",
+     "server another", "keep one"),
+    ("snapshots", {"keep": 5}, "snapshots.jail", "no class", "add one of both"),
+    ("jail.server.machines", ["fd00::/112"], "jail.server.machines", "fd00::/112",
+     "at most 99 bits"),
+    ("jail", {"server": {}}, "jail.server.machines", "network.policies: kubernetes",
+     "add the ranges of the Kubernetes nodes' addresses"),
     ("jail.volumes[0].secret", "s", "jail.volumes[0].name", "claim and secret",
      "expected one of claim, host_path, nfs, empty, config_map, secret"),
     ("jail.volumes[0].claim", None, "jail.volumes[0].name", "no source", "expected one of claim"),
@@ -1418,12 +1441,14 @@ def base(key: str) -> Values:
         return {name: value for name, value in FULL.items() if name != "directory"}
     if key.startswith(("network.cilium", "network.names", "network.policies")):
         return NETWORKED
-    if key.startswith("login.source_ranges["):
-        return BALANCED
-    if key.startswith("accounting.external"):
-        return EXTERNAL
-    if key.startswith("monitoring.operator"):
-        return OPERATED
+    for beginning, values in {
+        "login.source_ranges[": BALANCED,
+        "snapshots": SNAPPED,
+        "accounting.external": EXTERNAL,
+        "monitoring.operator": OPERATED,
+    }.items():
+        if key.startswith(beginning):
+            return values
     store = key.removeprefix("accounting.backup.").split(".")[0]
     if key.startswith("accounting.backup.") and store in DUMPS:
         return DUMPS[store]
@@ -1541,6 +1566,13 @@ def test_a_cloud_wants_a_registry_that_its_machines_reach(values: Values) -> Non
     without = {key: value for key, value in values.items() if key != "registry"}
 
     assert "slurmstack:registry: is required with cluster.kind: " in refused(without)
+
+
+@pytest.mark.parametrize("kind", ["nfs", "host_path"])
+def test_no_snapshots_are_made_of_a_jail_that_no_driver_knows(kind: str) -> None:
+    said = refused(STORAGES[kind], snapshots={"jail": "fast"})
+
+    assert f"snapshots.jail: 'fast': jail.{kind} is no volume of a driver's" in said
 
 
 def test_no_nodeset_has_the_name_of_everything_elses_machines() -> None:

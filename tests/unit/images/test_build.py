@@ -12,6 +12,7 @@ from requests.exceptions import ConnectionError as NoConnection
 from rich.console import Console
 
 from images import build, tags
+from tests.unit.components.stack import settings
 
 
 class Recorder:
@@ -31,6 +32,13 @@ def test_the_context_is_the_same_bytes_each_time_and_has_plain_owners_and_modes(
     assert [member.name for member in members] == list(tags.context_files("worker"))
     assert {(member.uid, member.gid, member.mtime) for member in members} == {(0, 0, 0)}
     assert {member.mode for member in members} == {0o644, 0o755}
+
+
+def test_the_jails_server_is_built_for_stacks_that_have_one() -> None:
+    served = {"server": {"machines": ["10.0.0.0/16"]}}
+
+    assert "nfs" not in build.needed(settings())
+    assert "nfs" in build.needed(settings(lambda values: values.update(jail=served)))
 
 
 def test_a_build_is_told_its_parent_and_the_proxies_of_the_machine() -> None:

@@ -35,6 +35,8 @@ def everything(values: Values) -> None:
             "restore": "latest",
         }
     }
+    values["jail"] = {"server": {"machines": ["10.0.0.0/24"]}}
+    values["snapshots"] = {"jail": "fast"}
     values["directory"] = {
         "uris": ["ldaps://ldap.example.org", "ldaps://10.1.2.3"],
         "base": "dc=example,dc=org",
@@ -200,7 +202,11 @@ def test_only_who_must_talks_to_a_pod(kind: str, graph: Graph, ours: list[End]) 
     judge = Judge(objects(graph, *kinds), cilium=cilium)
 
     assert {component(end) for end in ours} == set(INTENDED["ours"])
-    assert among_ours(judge, ours) == intended(INTENDED["ours"])
+    wanted = intended(INTENDED["ours"])
+    if kind == "NetworkPolicies, by Cilium":
+        # It knows no machine by its address: there the jail's server is no more than nobody's.
+        wanted -= {("machine", c.JAIL_SERVER, f"{c.NFS_PORT}/TCP")}
+    assert among_ours(judge, ours) == wanted
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,194 @@
+"""Makes a VolumeSnapshot of each of some claims, and keeps so many of each.
+
+`python3 -m agents.snapshots [--check] CLAIM=CLASS …`, CLASS being a VolumeSnapshotClass. A snapshot
+counts once its storage says that it is ready; only then older ones go, so that a claim never has
+fewer than before. With `--check` it makes none, and tells whether the cluster has VolumeSnapshots.
+
+It takes its way from the environment: NAMESPACE, KEEP (how many of each claim), WAIT (seconds until
+a snapshot must be ready). The exit code is 3 where the cluster has no VolumeSnapshots, 1 where
+something else is in the way; the last line then says what.
+
+The objects are those of https://kubernetes.io/docs/concepts/storage/volume-snapshots/.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import msgspec
+
+from agents.reconciler.kubernetes import Api, KubernetesError, in_cluster
+
+API = "snapshot.storage.k8s.io/v1"
+OF = "slurmstack.dev/snapshot-of"
+"""Label of those that are made here; its value is the claim. Others' snapshots are left alone."""
+PAUSE = 5
+"""Seconds between two looks."""
+REFUSED = 3
+
+
+class Meta(msgspec.Struct):
+    name: str
+    creationTimestamp: str = ""  # noqa: N815  # the API's own name
+
+
+class Failure(msgspec.Struct):
+    message: str = ""
+
+
+class Status(msgspec.Struct):
+    readyToUse: bool = False  # noqa: N815
+    error: Failure | None = None
+
+
+class Snapshot(msgspec.Struct):
+    """What is read of a VolumeSnapshot."""
+
+    metadata: Meta
+    status: Status | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.status is not None and self.status.readyToUse
+
+    @property
+    def error(self) -> str:
+        """Why it is not ready yet, as far as its storage has said."""
+        return self.status.error.message if self.status and self.status.error else "it is not ready"
+
+
+class NotReadyError(Exception):
+    """A snapshot could not be made; one line for people."""
+
+
+def named(claim: str, moment: datetime) -> str:
+    return f"{claim}-{moment:%Y%m%d-%H%M%S}"
+
+
+def body(claim: str, snapshot_class: str, moment: datetime) -> dict[str, Any]:
+    """The object that asks for a snapshot."""
+    return {
+        "apiVersion": API,
+        "kind": "VolumeSnapshot",
+        "metadata": {"name": named(claim, moment), "labels": {OF: claim}},
+        "spec": {
+            "volumeSnapshotClassName": snapshot_class,
+            "source": {"persistentVolumeClaimName": claim},
+        },
+    }
+
+
+def surplus(snapshots: Iterable[Snapshot], newest: str, keep: int) -> list[str]:
+    """Names of those that go once the newest is ready: all but so many that are ready.
+
+    What never got ready goes as well, but for what somebody else may be making right now.
+    """
+    oldest_first = sorted(snapshots, key=lambda one: one.metadata.creationTimestamp)
+    names = [one.metadata.name for one in oldest_first]
+    before = oldest_first[: names.index(newest) + 1]
+    kept = [one.metadata.name for one in before if one.is_ready][-keep:]
+    return [one.metadata.name for one in before if one.metadata.name not in kept]
+
+
+class Snapshots:
+    """The snapshots of one namespace. All methods raise `KubernetesError`."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self._api = api
+        self._path = f"/apis/{API}/namespaces/{namespace}/volumesnapshots"
+
+    def of(self, claim: str) -> list[Snapshot]:
+        return list(self._api.items(self._path, Snapshot, labelSelector=f"{OF}={claim}"))
+
+    def make(self, wanted: dict[str, Any]) -> None:
+        self._api.ask("POST", self._path, wanted)
+
+    def delete(self, name: str) -> None:
+        self._api.ask("DELETE", f"{self._path}/{name}")
+
+
+def take(
+    snapshots: Snapshots,
+    claim: str,
+    snapshot_class: str,
+    keep: int,
+    wait: float,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str:
+    """Makes one of a claim, and says so. Raises `KubernetesError` and `NotReadyError`."""
+    began = clock()
+    wanted = body(claim, snapshot_class, datetime.fromtimestamp(began, UTC))
+    name = wanted["metadata"]["name"]
+    snapshots.make(wanted)
+    while True:
+        there = snapshots.of(claim)
+        made = next((one for one in there if one.metadata.name == name), None)
+        if made is None:
+            raise NotReadyError(f"{name}: somebody has deleted it; the next run makes another")
+        if made.is_ready:
+            break
+        if clock() - began >= wait:
+            raise NotReadyError(
+                f"{name}: {' '.join(made.error.split())}; see that class '{snapshot_class}' is of "
+                "the volume's driver; older ones are kept"
+            )
+        sleep(PAUSE)
+    gone = surplus(there, name, keep)
+    for one in gone:
+        snapshots.delete(one)
+    return f"{name} is ready, one of {len(there) - len(gone)}"
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    environment: Mapping[str, str] = os.environ,
+    connect: Callable[[], Api] = in_cluster,
+) -> int:
+    options = _parser().parse_args(arguments)
+    failed = 0
+    try:
+        snapshots = Snapshots(connect(), environment["NAMESPACE"])
+        if options.check:
+            snapshots.of("none")
+            print("this cluster has VolumeSnapshots")
+            return 0
+        for claim, snapshot_class in options.claims:
+            try:
+                keep, wait = int(environment["KEEP"]), float(environment["WAIT"])
+                print(take(snapshots, claim, snapshot_class, keep, wait), flush=True)
+            except NotReadyError as error:
+                failed = 1
+                print(error, file=sys.stderr)
+    except KubernetesError as error:
+        if options.check and error.status == httpx.codes.NOT_FOUND:
+            print(
+                f"snapshots: this cluster has no VolumeSnapshots ({API}); install the snapshot "
+                "controller with its resources, or take snapshots out of the stack's config",
+                file=sys.stderr,
+            )
+            return REFUSED
+        print(error, file=sys.stderr)
+        return 1
+    return failed
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="agents.snapshots", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only look whether there can be any")
+    parser.add_argument("claims", nargs="+", metavar="CLAIM=CLASS", type=_pair)
+    return parser
+
+
+def _pair(text: str) -> tuple[str, str]:
+    claim, _, snapshot_class = text.partition("=")
+    return claim, snapshot_class
+
+
+if __name__ == "__main__":
+    sys.exit(main())

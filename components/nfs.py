@@ -1,0 +1,207 @@
+"""An NFS server for the jail, where nothing else in the cluster offers ReadWriteMany."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+from components.settings import NfsServer as NfsServerSettings
+
+_CAPABILITIES = (
+    "CHOWN",  # clients' root gives files to others
+    "DAC_OVERRIDE",  # clients' root passes over modes, as on a disk
+    "DAC_READ_SEARCH",  # files are opened by their handles (open_by_handle_at(2))
+    "FOWNER",  # clients' root sets modes and times of others' files
+    "FSETID",  # and leaves the set-user-ID and set-group-ID bits where they are
+    "SETGID",  # each request is carried out as who sends it, with his groups
+    "SETUID",
+)
+"""What Ganesha does on behalf of its clients, and no more."""
+_MOUNT_OPTIONS = (
+    "nfsvers=4.1",
+    # Who connects anew comes from another port: from the same one, the machine's address
+    # translation would send him to where the server was before.
+    "noresvport",
+)
+_LEASE = 60
+"""Seconds after which a machine that says nothing has lost its locks."""
+_GRACE = 90
+"""Seconds after a restart within which machines reclaim what they had open, and nobody gets what
+another may reclaim; less where all have. By then who tried in vain for a while has tried again."""
+
+
+@dataclass(frozen=True)
+class NfsServerArgs:
+    namespace: pulumi.Input[str]
+    settings: NfsServerSettings
+    size: int
+    """Of its volume, in MiB."""
+    images: pods.Images
+    protect: bool
+
+
+class NfsServer(pulumi.ComponentResource):
+    """NFS-Ganesha on a volume, and its Service, whose address stays while the server moves."""
+
+    source: pods.Spec
+    """What it serves, as the source of a PersistentVolume; its address is known once it answers."""
+
+    def __init__(
+        self, name: str, args: NfsServerArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("nfs", "NfsServer"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        kept = pulumi.ResourceOptions(parent=self, protect=args.protect)
+        files = {"ganesha.conf": ganesha_conf(args.settings.machines)}
+        config = k8s.core.v1.ConfigMap(
+            f"{name}-config",
+            metadata={"name": c.JAIL_SERVER, "namespace": args.namespace},
+            data=files,
+            opts=child,
+        )
+        volume = pods.claim(
+            f"{name}-volume",
+            c.JAIL_SERVER,
+            args.namespace,
+            pods.Volume("ReadWriteOnce", args.size, args.settings.storage_class),
+            kept,
+        )
+        # Of a StatefulSet: there are never two, not even while a machine is away.
+        ganesha = k8s.apps.v1.StatefulSet(
+            f"{name}-ganesha",
+            metadata={"name": c.JAIL_SERVER, "namespace": args.namespace},
+            spec={
+                "replicas": 1,
+                "serviceName": c.JAIL_SERVER,
+                "selector": {"matchLabels": pods.labels(c.JAIL_SERVER)},
+                "template": {
+                    "metadata": {
+                        "labels": pods.labels(c.JAIL_SERVER),
+                        "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(files)},
+                    },
+                    "spec": {
+                        **pods.pod_defaults(args.images),
+                        **_rather_without(c.WORKER),
+                        "containers": [_ganesha(args.images)],
+                        "volumes": [
+                            pods.claim_volume("data", volume.metadata.name),
+                            pods.config_volume("config", config.metadata.name),
+                            pods.memory_volume("run", "4Mi"),
+                            pods.memory_volume("tmp", "4Mi"),
+                        ],
+                    },
+                },
+            },
+            opts=child,
+        )
+        service = k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": c.JAIL_SERVER, "namespace": args.namespace},
+            spec={
+                "selector": ganesha.spec.selector.match_labels,
+                "ports": pods.service_port("nfs", c.NFS_PORT),
+            },
+            # Its address is in a volume, which nobody can tell another one.
+            opts=kept,
+        )
+        # By address: it is kubelets that mount, and the machines' resolver knows no Services.
+        self.source = {
+            "nfs": {"server": service.spec.cluster_ip, "path": "/"},
+            "mountOptions": list(_MOUNT_OPTIONS),
+        }
+        self.register_outputs({"source": self.source})
+
+
+def ganesha_conf(machines: Sequence[str]) -> str:
+    """The server's configuration (ganesha-config(8)), for all machines or those of some ranges.
+
+    Whoever may mount is believed who he is (`SecType = sys`), root included: the jail's system
+    files are root's. So who may mount is all that counts, which is why others are refused here as
+    well as by network policies.
+    """
+    access = "RW"
+    clients = ""
+    if machines:
+        access = "None"
+        named = ", ".join(map(_client, machines))
+        clients = f"CLIENT {{ Clients = {named}; Access_Type = RW; }}\n  "
+    return f"""\
+LOG {{ COMPONENTS {{ DBUS = FATAL; }} }}
+NFS_CORE_PARAM {{
+  Protocols = 4;
+  NFS_Port = {c.NFS_PORT};
+  Enable_UDP = false;
+  Enable_NLM = false;
+  Enable_RQUOTA = false;
+  Clustered = false;
+  # It would take the capability SYS_RESOURCE.
+  Allow_Set_Io_Flusher_Fail = true;
+}}
+NFS_KRB5 {{ Active_krb5 = false; }}
+NFSV4 {{
+  Minor_Versions = 1;
+  Only_Numeric_Owners = true;
+  Lease_Lifetime = {_LEASE};
+  Grace_Period = {_GRACE};
+  RecoveryBackend = fs_ng;
+  RecoveryRoot = {c.JAIL_SERVED}/recovery;
+}}
+EXPORT {{
+  Export_Id = 0;
+  Path = {c.JAIL_SERVED}/files;
+  Pseudo = /;
+  Protocols = 4;
+  Transports = TCP;
+  SecType = sys;
+  Squash = No_Root_Squash;
+  Access_Type = {access};
+  {clients}Disable_ACL = true;
+  # Machines tell file systems apart by it.
+  Filesystem_Id = 1.1;
+  FSAL {{ Name = VFS; }}
+}}
+"""
+
+
+def _client(cidr: str) -> str:
+    """A range as Ganesha reads it: a single address has no prefix of three digits."""
+    network = ip_network(cidr)
+    return str(network.network_address) if network.prefixlen == network.max_prefixlen else cidr
+
+
+def _ganesha(images: pods.Images) -> pods.Spec:
+    security = pods.security(*_CAPABILITIES, user=0)["securityContext"]
+    return {
+        "name": "ganesha",
+        **pods.image("nfs", images),
+        "securityContext": {**security, "readOnlyRootFilesystem": True},
+        **pods.requests("100m", "512Mi"),
+        "ports": [{"name": "nfs", "containerPort": c.NFS_PORT}],
+        "readinessProbe": {"tcpSocket": {"port": c.NFS_PORT}, "periodSeconds": 2},
+        "volumeMounts": [
+            pods.mount("data", c.JAIL_SERVED),
+            pods.mount("config", c.JAIL_SERVER_ETC, read_only=True),
+            pods.mount("run", "/run/ganesha"),
+            # It tries there what locks the machine has.
+            pods.mount("tmp", "/tmp"),
+        ],
+    }
+
+
+def _rather_without(component: str) -> pods.Spec:
+    """On a Kubernetes node where no pod of this component is, where there is one.
+
+    A machine that is short of memory writes to the server what its jobs have written: a server on
+    that machine may wait for the very memory that this would free.
+    """
+    term = {"labelSelector": pods.selector(component), "topologyKey": "kubernetes.io/hostname"}
+    rather = {"weight": 100, "podAffinityTerm": term}
+    return {
+        "affinity": {
+            "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [rather]}
+        }
+    }

@@ -1,0 +1,67 @@
+"""Of which claims snapshots are made, and with which rights."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.components.graph import Graph, container, record, templates
+from tests.unit.components.stack import config
+
+SERVER = {"server": {"machines": ["10.0.0.0/16"]}}
+
+
+def graph_of(monkeypatch: pytest.MonkeyPatch, volume: dict[str, Any], **fields: Any) -> Graph:
+    return record(monkeypatch, config(lambda values: values.update(jail=volume, snapshots=fields)))
+
+
+@pytest.mark.parametrize(
+    ("jail", "fields", "claims"),
+    [
+        ({}, {"jail": "a", "state": "b"}, ["controller-state=b", "jail=a"]),
+        ({}, {"state": "b"}, ["controller-state=b"]),
+        ({"claim": "labs"}, {"jail": "a"}, ["labs=a"]),
+        (SERVER, {"jail": "a"}, ["jail-server=a"]),
+    ],
+)
+def test_snapshots_are_made_of_the_claims_that_hold_the_data(
+    monkeypatch: pytest.MonkeyPatch,
+    jail: dict[str, Any],
+    fields: dict[str, str],
+    claims: list[str],
+) -> None:
+    graph = graph_of(monkeypatch, jail, **fields)
+
+    assert container(graph, "snapshots-take")["args"] == ["agents.snapshots", *claims]
+    assert container(graph, "snapshots-check")["args"] == ["agents.snapshots", "--check", *claims]
+
+
+def test_what_makes_them_may_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of(monkeypatch, {}, jail="a")
+
+    (rule,) = graph.one("snapshots-role").inputs["rules"]
+    assert rule == {
+        "apiGroups": ["snapshot.storage.k8s.io"],
+        "resources": ["volumesnapshots"],
+        "verbs": ["create", "delete", "list"],
+    }
+    for name in ("snapshots-take", "snapshots-check"):
+        spec = templates(graph)[name]["spec"]
+        assert spec["serviceAccountName"] == "snapshots"
+        assert container(graph, name)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert "volumes" not in spec, "it sees no data"
+
+
+def test_a_deploy_is_told_at_once_where_there_can_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = graph_of(monkeypatch, {}, jail="a").one("snapshots-check").inputs["spec"]
+
+    (rule,) = spec["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert rule["onExitCodes"]["values"] == [3]
+    (one,) = spec["template"]["spec"]["containers"]
+    assert one["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_nobody_makes_any_where_none_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {one.name for one in record(monkeypatch).resources}
+
+    assert not [name for name in names if "snapshots" in name]
