@@ -5,10 +5,9 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 from components import conventions as c
 from components import monitoringconf
@@ -127,17 +126,10 @@ def records_that_wait(cluster: Cluster) -> Iterator[None]:
 def blocked_queue(cluster: Cluster) -> Iterator[None]:
     """An edit of the settings after which slurmctld starts no job, while a node is idle."""
     never = {"parameters": {"defer": True, "sched_interval": -1, "bf_interval": -1}}
-    with _edited(cluster, lambda values: values.update(slurm={"scheduler": never})):
-        cluster.run("sbatch --output=/dev/null --wrap=true")
-        yield
-
-
-@contextlib.contextmanager
-def _edited(cluster: Cluster, edit: Callable[[dict[str, Any]], object]) -> Iterator[None]:
-    """Other settings; no job is left of that time."""
     try:
-        with cluster.edited(edit):
+        with cluster.edited(lambda values: values.update(slurm={"scheduler": never})):
             cluster.deploy("up")
+            cluster.run("sbatch --output=/dev/null --wrap=true")
             yield
     finally:
         cluster.run("scancel --user=researcher")
@@ -278,8 +270,7 @@ def starved_munged(cluster: Cluster) -> Iterator[None]:
     look = loops(130, "squeue")
     many = f"touch ~/ask; ({submit}; {look}; wait) >/dev/null 2>&1"
     asking = Thread(target=cluster.ssh, args=(many,), kwargs={"check": False, "timeout": 900})
-    # An exporter that is in no hurry reads all the same.
-    with _edited(cluster, lambda values: values["monitoring"]["exporter"].update(interval=30)):
+    with _patient_exporter(cluster):
         asking.start()
         try:
             with _starved(cluster, cluster.controller(), 6):
@@ -287,6 +278,25 @@ def starved_munged(cluster: Cluster) -> Iterator[None]:
         finally:
             cluster.run("rm ~/ask")
             asking.join()
+            cluster.run("scancel --user=researcher")
+
+
+@contextlib.contextmanager
+def _patient_exporter(cluster: Cluster) -> Iterator[None]:
+    """It reads seldom, and waits as long for an answer: what is slow is not down for it."""
+    exporter = f"deployment/{c.EXPORTER}"
+    interval = "{.spec.template.spec.containers[*].env[?(@.name=='INTERVAL')].value}"
+    before = cluster.kubectl("get", exporter, "-o", f"jsonpath={interval}")
+
+    def reads_every(seconds: str) -> None:
+        cluster.kubectl("set", "env", exporter, f"INTERVAL={seconds}")
+        cluster.wait_for_deployment(c.EXPORTER)
+
+    try:
+        reads_every("30")
+        yield
+    finally:
+        reads_every(before)
 
 
 @contextlib.contextmanager
