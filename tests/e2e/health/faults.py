@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 from components import conventions as c
 from components import monitoringconf
@@ -126,10 +127,17 @@ def records_that_wait(cluster: Cluster) -> Iterator[None]:
 def blocked_queue(cluster: Cluster) -> Iterator[None]:
     """An edit of the settings after which slurmctld starts no job, while a node is idle."""
     never = {"parameters": {"defer": True, "sched_interval": -1, "bf_interval": -1}}
+    with _slurm(cluster, scheduler=never):
+        cluster.run("sbatch --output=/dev/null --wrap=true")
+        yield
+
+
+@contextlib.contextmanager
+def _slurm(cluster: Cluster, **settings: Any) -> Iterator[None]:
+    """Other settings of Slurm's; no job is left of that time."""
     try:
-        with cluster.edited(lambda values: values.update(slurm={"scheduler": never})):
+        with cluster.edited(lambda values: values.update(slurm=settings)):
             cluster.deploy("up")
-            cluster.run("sbatch --output=/dev/null --wrap=true")
             yield
     finally:
         cluster.run("scancel --user=researcher")
@@ -260,8 +268,19 @@ def _anew(cluster: Cluster, component: str, machine: str) -> None:
 
 
 @contextlib.contextmanager
-def starved_munged(cluster: Cluster) -> Iterator[None]:
-    """The controller's munged gets hardly any time, while many submit and more look on."""
+def slow_submit_script(cluster: Cluster) -> Iterator[None]:
+    """The site's job_submit.lua takes its time, many submit, and more look what becomes of it."""
+    lua = """
+function slurm_job_submit(job, partitions, uid)
+  local over = os.clock() + 2
+  while os.clock() < over do end
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid)
+  return slurm.SUCCESS
+end
+return slurm.SUCCESS
+"""
 
     def loops(count: int, command: str) -> str:
         return f"for i in $(seq {count}); do while [ -e ~/ask ]; do {command}; done & done"
@@ -270,15 +289,13 @@ def starved_munged(cluster: Cluster) -> Iterator[None]:
     look = loops(130, "squeue")
     many = f"touch ~/ask; ({submit}; {look}; wait) >/dev/null 2>&1"
     asking = Thread(target=cluster.ssh, args=(many,), kwargs={"check": False, "timeout": 900})
-    with _patient_exporter(cluster):
+    with _slurm(cluster, job_submit_lua={"text": lua}), _patient_exporter(cluster):
         asking.start()
         try:
-            with _starved(cluster, cluster.controller(), 6):
-                yield
+            yield
         finally:
             cluster.run("rm ~/ask")
             asking.join()
-            cluster.run("scancel --user=researcher")
 
 
 @contextlib.contextmanager
@@ -302,20 +319,12 @@ def _patient_exporter(cluster: Cluster) -> Iterator[None]:
 @contextlib.contextmanager
 def munged_by_turns(cluster: Cluster) -> Iterator[None]:
     """A node's munged answers for a moment, in which slurmd begins its checks, and not the next."""
-    with _starved(cluster, "cpu-1", 7):
-        yield
-    Node(cluster, "cpu-1").is_back(120)
-
-
-@contextlib.contextmanager
-def _starved(cluster: Cluster, pod: str, seconds: float) -> Iterator[None]:
-    """A pod's munged gets a moment each time that it has had none for so many seconds."""
-    over = Event()
+    node, over = Node(cluster, "cpu-1"), Event()
 
     def turns() -> None:
         while not over.wait(1):
-            with _stopped(cluster, "munged", pod, "munge"):
-                over.wait(seconds)
+            with _stopped(cluster, "munged", node.name, "munge"):
+                over.wait(7)
 
     turning = Thread(target=turns)
     turning.start()
@@ -324,6 +333,7 @@ def _starved(cluster: Cluster, pod: str, seconds: float) -> Iterator[None]:
     finally:
         over.set()
         turning.join()
+    node.is_back(120)
 
 
 @contextlib.contextmanager

@@ -50,9 +50,9 @@ FAULTS: dict[str, tuple[Callable[[Cluster], AbstractContextManager[None]], set[s
     "a node comes and goes": (faults.flapping, {"SlurmNodeFlapping"}),
     "slurmdbd is gone": (faults.records_that_wait, {"SlurmAccountingNotWritten"}),
     "nothing is scheduled": (faults.blocked_queue, {"SlurmQueueStuck"}),
-    "the controller's munged is slow": (
-        faults.starved_munged,
-        {"SlurmRpcsSlow", "SlurmSchedulerSlow", "SlurmServerThreadsHigh"},
+    "slurmctld is held up": (
+        faults.slow_submit_script,
+        {"SlurmRpcsSlow", "SlurmServerThreadsHigh"},
     ),
     "munged answers by turns": (faults.munged_by_turns, {"SlurmMungeTrouble"}),
     "clocks differ": (faults.wrong_clock, {"SlurmClockTrouble"}),
