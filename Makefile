@@ -62,14 +62,14 @@ test: check  ## All tests but those of `make soak`
 	@$(MAKE) --no-print-directory --jobs=2 e2e containers
 
 e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
-	@$(PY) -m pytest tests/e2e tests/engine/kubernetes --ignore tests/e2e/health $(TIMES) $(AGAIN) $(ARGS)
+	@$(PY) -m pytest tests/e2e tests/engine/kubernetes --ignore tests/e2e/health -m 'not soak' $(TIMES) $(AGAIN) $(ARGS)
 
 PARTS = $(filter-out tests/unit/ tests/policy/ tests/e2e/,$(dir $(wildcard tests/*/__init__.py)))
 containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
 	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes -m 'not soak' $(TIMES) $(AGAIN)
 
 soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes each to come about, before a release (half an hour)
-	@$(PY) -m pytest tests/e2e/health -m soak $(TIMES) $(ARGS)
+	@$(PY) -m pytest tests/e2e -m soak $(TIMES) $(ARGS)
 
 bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
 	@$(PY) -m tests.bench

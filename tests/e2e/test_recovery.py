@@ -80,6 +80,7 @@ def test_a_controller_whose_node_falls_silent_gives_up_its_place(
     assert cluster.controller() == second
 
 
+@pytest.mark.soak
 def test_a_slurmctld_that_answers_nothing_is_started_again(cluster: Cluster, work: Work) -> None:
     serving = cluster.controller()
     before = cluster.queue(serving)

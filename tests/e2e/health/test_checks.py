@@ -101,6 +101,7 @@ def test_a_check_that_hangs_holds_up_nothing(node: Node) -> None:
     assert node.root("ps -eo args").splitlines().count(HANGS.removeprefix("exec ")) <= 1
 
 
+@pytest.mark.soak
 def test_a_node_whose_munged_hangs_gets_no_jobs(node: Node) -> None:
     """It cannot even tell that it should be drained: slurmctld hears nothing of it."""
     node.cluster.signal("STOP", "munged", node.name, "munge")

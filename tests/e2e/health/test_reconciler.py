@@ -80,7 +80,7 @@ def test_killed_in_between_it_goes_on(node: Node) -> None:
     node.is_back(120)
 
 
-@pytest.mark.parametrize("away", ["rest", "controller"])
+@pytest.mark.parametrize("away", ["rest", pytest.param("controller", marks=pytest.mark.soak)])
 def test_where_slurm_does_not_answer_it_does_nothing(node: Node, away: str) -> None:
     node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc")
