@@ -60,16 +60,7 @@ class Backup(pulumi.ComponentResource):
         k8s.batch.v1.CronJob(
             f"{name}-dump",
             metadata={"name": c.BACKUP, "namespace": args.namespace},
-            spec={
-                "schedule": args.settings.schedule,
-                "timeZone": "Etc/UTC",
-                # One that is late because the last one took so long is left out.
-                "concurrencyPolicy": "Forbid",
-                "startingDeadlineSeconds": 3600,
-                "successfulJobsHistoryLimit": 3,
-                "failedJobsHistoryLimit": 3,
-                "jobTemplate": {"spec": _job(args, volumes)},
-            },
+            spec=pods.scheduled(args.settings.schedule, _job(args, volumes)),
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.restore = Restore()

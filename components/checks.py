@@ -91,14 +91,8 @@ class LongChecks(pulumi.ComponentResource):
                     "namespace": args.namespace,
                 },
                 spec={
-                    "schedule": check.schedule,
-                    "timeZone": "Etc/UTC",
+                    **pods.scheduled(check.schedule, _job(args, check, volumes)),
                     "suspend": not check.enabled,
-                    "concurrencyPolicy": "Forbid",
-                    "startingDeadlineSeconds": 3600,
-                    "successfulJobsHistoryLimit": 3,
-                    "failedJobsHistoryLimit": 3,
-                    "jobTemplate": {"spec": _job(args, check, volumes)},
                 },
                 opts=child,
             )

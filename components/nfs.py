@@ -85,7 +85,9 @@ class NfsServer(pulumi.ComponentResource):
                     },
                     "spec": {
                         **pods.pod_defaults(args.images),
-                        **_rather_without(c.WORKER),
+                        # A machine that is short of memory writes here what its jobs have
+                        # written: a server on it may wait for the very memory that this frees.
+                        **pods.rather_apart_from(c.WORKER),
                         "containers": [_ganesha(args.images)],
                         "volumes": [
                             pods.claim_volume("data", volume.metadata.name),
@@ -189,19 +191,4 @@ def _ganesha(images: pods.Images) -> pods.Spec:
             # It tries there what locks the machine has.
             pods.mount("tmp", "/tmp"),
         ],
-    }
-
-
-def _rather_without(component: str) -> pods.Spec:
-    """On a Kubernetes node where no pod of this component is, where there is one.
-
-    A machine that is short of memory writes to the server what its jobs have written: a server on
-    that machine may wait for the very memory that this would free.
-    """
-    term = {"labelSelector": pods.selector(component), "topologyKey": "kubernetes.io/hostname"}
-    rather = {"weight": 100, "podAffinityTerm": term}
-    return {
-        "affinity": {
-            "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [rather]}
-        }
     }

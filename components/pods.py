@@ -81,6 +81,19 @@ def gives_up(container: str, *codes: int) -> Spec:
     return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": refused}]}}
 
 
+def scheduled(schedule: str, job: Spec) -> Spec:
+    """Of a CronJob, in UTC. One that is late because the last one took so long is left out."""
+    return {
+        "schedule": schedule,
+        "timeZone": "Etc/UTC",
+        "concurrencyPolicy": "Forbid",
+        "startingDeadlineSeconds": 3600,
+        "successfulJobsHistoryLimit": 3,
+        "failedJobsHistoryLimit": 3,
+        "jobTemplate": {"spec": job},
+    }
+
+
 def pod_defaults(images: Images) -> Spec:
     """No credentials of Kubernetes' API in a pod, and no Service addresses in its environment."""
     secrets = [{"name": name} for name in images.pull_secrets]
@@ -93,16 +106,25 @@ def pod_defaults(images: Images) -> Spec:
 
 def apart_from(*components: str) -> Spec:
     """On no Kubernetes node where a pod of these components is."""
-    term = {"labelSelector": selector(*components), "topologyKey": "kubernetes.io/hostname"}
-    return {
-        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [_on_one_node(*components)]}
+    return {"affinity": {"podAntiAffinity": required}}
+
+
+def rather_apart_from(*components: str) -> Spec:
+    """On a Kubernetes node where no pod of these components is, where there is one."""
+    rather = {"weight": 100, "podAffinityTerm": _on_one_node(*components)}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [rather]}
+    return {"affinity": {"podAntiAffinity": preferred}}
 
 
 def beside(component: str) -> Spec:
     """On the Kubernetes node where a pod of this component is."""
-    term = {"labelSelector": selector(component), "topologyKey": "kubernetes.io/hostname"}
-    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [_on_one_node(component)]}
+    return {"affinity": {"podAffinity": required}}
+
+
+def _on_one_node(*components: str) -> Spec:
+    return {"labelSelector": selector(*components), "topologyKey": "kubernetes.io/hostname"}
 
 
 def spread(component: str) -> Spec:

@@ -57,22 +57,15 @@ class Snapshots(pulumi.ComponentResource):
         k8s.batch.v1.CronJob(
             f"{name}-take",
             metadata={"name": c.SNAPSHOTS, "namespace": args.namespace},
-            spec={
-                "schedule": args.settings.schedule,
-                "timeZone": "Etc/UTC",
-                "concurrencyPolicy": "Forbid",
-                "startingDeadlineSeconds": 3600,
-                "successfulJobsHistoryLimit": 3,
-                "failedJobsHistoryLimit": 3,
-                "jobTemplate": {
-                    "spec": {
-                        # One that was not ready in time is no better made again at once.
-                        "backoffLimit": 0,
-                        "activeDeadlineSeconds": _DEADLINE * len(args.classes) + 600,
-                        "template": _pod(args, account),
-                    }
+            spec=pods.scheduled(
+                args.settings.schedule,
+                {
+                    # One that was not ready in time is no better made again at once.
+                    "backoffLimit": 0,
+                    "activeDeadlineSeconds": _DEADLINE * len(args.classes) + 600,
+                    "template": _pod(args, account),
                 },
-            },
+            ),
             opts=after,
         )
         self.register_outputs({})
