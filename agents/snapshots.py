@@ -158,9 +158,9 @@ def main(
             snapshots.of("none")
             print("this cluster has VolumeSnapshots")
             return 0
+        keep, wait = int(environment["KEEP"]), float(environment["WAIT"])
         for claim, snapshot_class in options.claims:
             try:
-                keep, wait = int(environment["KEEP"]), float(environment["WAIT"])
                 print(take(snapshots, claim, snapshot_class, keep, wait), flush=True)
             except NotReadyError as error:
                 failed = 1
