@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -94,27 +95,26 @@ def test_a_stack_previews_from_nothing_without_credentials(path: Path, project: 
     assert "controller-slurmctld create" in done.stdout
 
 
-def test_a_stack_on_eks_previews_from_nothing_as_well(project: Path) -> None:
-    pytest.importorskip("pulumi_eks", reason="pip install '.[eks]'")
-    config = {f"slurmstack:{key}": value for key, value in EKS.items()}
+@pytest.mark.parametrize(
+    ("values", "package", "made"),
+    [
+        (EKS, "eks", "eks:index:ManagedNodeGroup eks-group-gpu create"),
+        (METAL, "command", "command:remote:Command metal-member-gpu-a create"),
+    ],
+    ids=["eks", "metal"],
+)
+def test_kinds_without_a_stack_file_preview_from_nothing_as_well(
+    project: Path, values: dict[str, Any], package: str, made: str
+) -> None:
+    extra = values["cluster"]["kind"]
+    pytest.importorskip(f"pulumi_{package}", reason=f"pip install '.[{extra}]'")
+    config = {f"slurmstack:{key}": value for key, value in values.items()}
     (project / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": config}))
 
     done = engine("preview", "--stack", "lab", project=project)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "eks:index:ManagedNodeGroup eks-group-gpu create" in done.stdout
-    assert "controller-slurmctld create" in done.stdout
-
-
-def test_a_stack_on_machines_previews_from_nothing_as_well(project: Path) -> None:
-    pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
-    config = {f"slurmstack:{key}": value for key, value in METAL.items()}
-    (project / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": config}))
-
-    done = engine("preview", "--stack", "lab", project=project)
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "command:remote:Command metal-member-gpu-a create" in done.stdout
+    assert made in done.stdout
     assert "controller-slurmctld create" in done.stdout
 
 
