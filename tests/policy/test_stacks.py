@@ -60,13 +60,8 @@ def idle(stack: Stack, allowed: Allowed) -> list[str]:
 
 
 ANYWHERE = (
-    *(
-        "nodesets.0.name=cpu",
-        "nodesets.0.replicas=2",
-        "nodesets.0.cpus=2",
-        "nodesets.0.memory=1GiB",
-    ),
-    *("users.0={name: ada, uid: 2000, ssh_key_files: [.local/dev/id_ed25519.pub]}",),
+    "nodesets.0={name: cpu, replicas: 2, cpus: 2, memory: 1GiB}",
+    "users.0={name: ada, uid: 2000, ssh_key_files: [.local/dev/id_ed25519.pub]}",
 )
 ELSEWHERE = (
     *("cluster.kind=existing", "cluster.context=lab", "registry=registry.example.org/hpc"),
