@@ -91,7 +91,8 @@ class Slurmctld:
     def run(self, command: str, user: str = "slurm") -> str:
         """What a shell command prints. Raises AssertionError where it fails."""
         code, output = self.container.exec_run(["bash", "-c", command], user=user)
-        text = cast(bytes, output).decode()
+        # Logs hold what clients say, whatever that is.
+        text = cast(bytes, output).decode(errors="replace")
         assert code == 0, f"{command}: {code}: {text}"
         return text
 
