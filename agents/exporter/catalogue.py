@@ -163,9 +163,13 @@ DBD_AGENT_QUEUE = _gauge(
 )
 JOBS_SUBMITTED = _counter("slurm_jobs_submitted_total", "Jobs that were submitted.", "jobs")
 JOBS_STARTED = _counter("slurm_jobs_started_total", "Jobs that began.", "jobs")
-JOBS_COMPLETED = _counter("slurm_jobs_completed_total", "Jobs that ended well.", "jobs")
+JOBS_COMPLETED = _counter(
+    "slurm_jobs_completed_total", "Jobs that ended by themselves, well or not.", "jobs"
+)
 JOBS_CANCELED = _counter("slurm_jobs_canceled_total", "Jobs that were cancelled.", "jobs")
-JOBS_FAILED = _counter("slurm_jobs_failed_total", "Jobs that failed.", "jobs")
+JOBS_FAILED = _counter(
+    "slurm_jobs_failed_total", "Jobs that failed by an error of slurmd's or of Slurm's own.", "jobs"
+)
 CYCLES = _counter("slurm_scheduler_cycles_total", "Cycles of the main scheduler.", "cycles")
 CYCLE_LAST = _gauge("slurm_scheduler_cycle_last_seconds", "The last cycle.", "seconds")
 CYCLE_MEAN = _gauge("slurm_scheduler_cycle_mean_seconds", "Mean of the cycles.", "seconds")

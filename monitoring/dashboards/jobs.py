@@ -5,9 +5,12 @@ from grafana_foundation_sdk.models import units
 from monitoring.dashboards.parts import PER_MINUTE, Column, Query, board, graph, rising, stat, table
 from monitoring.dashboards.states import JOB_COLORS
 
-_FAILED, _COMPLETED = (
-    f"sum(increase(slurm_jobs_{what}_total[1h]))" for what in ("failed", "completed")
-)
+_FAILED = "boot_fail|failed|node_fail|out_of_memory|timeout"
+
+
+def _on_record(states: str) -> str:
+    """Jobs in these states. slurmctld counts those that failed among those that completed."""
+    return f'sum(slurm_jobs{{state=~"{states}"}})'
 
 
 def _sum(metric: str, by: str) -> str:
@@ -81,12 +84,13 @@ DASHBOARD = board(
         none="no GPUs",
     ),
     stat(
-        "Failed in an hour",
-        "Share of the jobs that ended in the last hour, other than by being cancelled, which "
-        "failed. A jump with many users at once is the cluster's fault: see jobs that failed, by "
-        "node, in the overview of nodes.",
+        "Failed lately",
+        "Share of the jobs that ended and are on record (for half an hour, by default) which "
+        "failed, ran out of memory or of time, or lost their node; cancelled ones do not count. A "
+        "jump with many users at once is the cluster's fault: see jobs that failed, by node, in "
+        "the overview of nodes.",
         units.PercentUnit,
-        f"{_FAILED} / ({_FAILED} + {_COMPLETED} > 0)",
+        f"{_on_record(_FAILED)} / ({_on_record(f'completed|{_FAILED}')} > 0)",
         none="none ended",
         steps=rising(0.2, 0.5),
     ),
@@ -122,12 +126,19 @@ DASHBOARD = board(
     ),
     graph(
         "Jobs in a minute",
-        "How fast jobs come and go. When more are submitted than begin for hours, the queue "
-        "grows; when failures rise and starts with them, jobs fail as soon as they begin.",
+        "How fast jobs come and go; those that ended did so by themselves, well or not. When more "
+        "are submitted than begin for hours, the queue grows; those that fail on their node are "
+        "errors of slurmd's: see its log.",
         PER_MINUTE,
         *(
-            Query(f"60 * sum(rate(slurm_jobs_{what}_total[$__rate_interval]))", what)
-            for what in ("submitted", "started", "completed", "failed", "canceled")
+            Query(f"60 * sum(rate(slurm_jobs_{what}_total[$__rate_interval]))", legend)
+            for what, legend in (
+                ("submitted", "submitted"),
+                ("started", "started"),
+                ("completed", "ended"),
+                ("failed", "failed on their node"),
+                ("canceled", "cancelled"),
+            )
         ),
     ),
     graph(
