@@ -79,11 +79,17 @@ def _of(owner: str) -> tuple[Metric, ...]:
         _gauge(f"slurm_{owner}_jobs", f"Jobs of {what} in a state.", "jobs", owner, "state"),
         _gauge(f"slurm_{owner}_cpus_allocated", f"CPUs that jobs of {what} have.", "CPUs", owner),
         _gauge(
-            f"slurm_{owner}_cpus_requested", f"CPUs that jobs of {what} wait for.", "CPUs", owner
+            f"slurm_{owner}_cpus_requested",
+            f"CPUs that jobs of {what} wait for, of those that could begin.",
+            "CPUs",
+            owner,
         ),
         _gauge(f"slurm_{owner}_gpus_allocated", f"GPUs that jobs of {what} have.", "GPUs", owner),
         _gauge(
-            f"slurm_{owner}_gpus_requested", f"GPUs that jobs of {what} wait for.", "GPUs", owner
+            f"slurm_{owner}_gpus_requested",
+            f"GPUs that jobs of {what} wait for, of those that could begin.",
+            "GPUs",
+            owner,
         ),
     )
 
@@ -120,7 +126,7 @@ def _resource(name: str, suffix: str, words: str, unit: str) -> tuple[Metric, ..
         for part, means in (
             ("", "of a partition's nodes"),
             ("_allocated", "that a partition's jobs have"),
-            ("_requested", "that a partition's jobs wait for"),
+            ("_requested", "that a partition's jobs wait for, of those that could begin"),
         )
     )
 

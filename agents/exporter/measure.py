@@ -36,7 +36,7 @@ def cluster(
     # Where it accounts for no GPUs, Slurm does not tell how many a job has: better none than 0.
     counts_gpus = any(node.accounts_gpus for node in tables.nodes)
     yield from _nodes(tables.nodes, words, drained, now)
-    queue = Queue.of(tables.jobs)
+    queue = Queue.of(tables.jobs, now)
     yield c.NODE_JOBS_FAILED.family(sorted(queue.failed_on.items()))
     yield c.JOBS.family((state, queue.states[state]) for state in naming.JOB_STATES)
     yield c.JOBS_PENDING.family(
@@ -108,23 +108,24 @@ class Load:
     allocated: Counter[str] = field(default_factory=Counter)
     """CPUs, bytes of memory and GPUs, as `cpus`, `memory` and `gpus`."""
     requested: Counter[str] = field(default_factory=Counter)
+    """The same, for those that could begin."""
 
     @property
     def size(self) -> int:
         """By which the largest are told: CPUs in use and waited for."""
         return self.allocated["cpus"] + self.requested["cpus"]
 
-    def add(self, state: str, tasks: int, job: Job) -> None:
-        self.states[state] += tasks
-        if state == naming.PENDING:
+    def add(self, state: str, job: Job, could_begin: bool) -> None:
+        self.states[state] += job.tasks
+        if could_begin:
             amounts = self.requested
         elif state in naming.HAVE:
             amounts = self.allocated
         else:
             return
-        amounts["cpus"] += tasks * job.cpus
-        amounts["memory"] += tasks * job.memory
-        amounts["gpus"] += tasks * job.gpus
+        amounts["cpus"] += job.tasks * job.cpus
+        amounts["memory"] += job.tasks * job.memory
+        amounts["gpus"] += job.tasks * job.gpus
 
     def merge(self, other: "Load") -> None:
         self.states += other.states
@@ -136,6 +137,7 @@ class Load:
 class Queue:
     """All jobs, counted in the ways that are shown."""
 
+    now: float
     states: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     failed_on: Counter[str] = field(default_factory=Counter)
@@ -146,26 +148,32 @@ class Queue:
     """By partition, how many jobs wait since when."""
 
     @classmethod
-    def of(cls, jobs: Iterable[Job]) -> "Queue":
-        queue = cls()
+    def of(cls, jobs: Iterable[Job], now: float) -> "Queue":
+        queue = cls(now)
         for job in jobs:
             queue._add(job)
         return queue
 
     def _add(self, job: Job) -> None:
         state = naming.job_state(job.state)
+        could_begin = state == naming.PENDING and self._could_begin(job)
         self.states[state] += job.tasks
-        self.accounts[job.account].add(state, job.tasks, job)
-        self.users[job.uid].add(state, job.tasks, job)
+        self.accounts[job.account].add(state, job, could_begin)
+        self.users[job.uid].add(state, job, could_begin)
         for partition in job.partitions:
-            self.partitions[partition].add(state, job.tasks, job)
+            self.partitions[partition].add(state, job, could_begin)
+            if could_begin:
+                self.waiting[partition][job.eligible] += job.tasks
         if state == naming.PENDING:
             self.reasons[naming.pending_reason(job.reason)] += job.tasks
-            if job.eligible:
-                for partition in job.partitions:
-                    self.waiting[partition][job.eligible] += job.tasks
         elif state in naming.FAILED and job.node:
             self.failed_on[job.node] += job.tasks
+
+    def _could_begin(self, job: Job) -> bool:
+        """Whether a job that waits would begin if there were room for it."""
+        # One that is held later on stays as eligible as it was: only the reason tells.
+        is_free = naming.pending_reason(job.reason) not in naming.NOT_YET
+        return is_free and 0 < job.eligible <= self.now
 
 
 def labels_of_largest(loads: Mapping[K, Load], top: int, label: Callable[[K], str]) -> dict[K, str]:

@@ -1,6 +1,7 @@
 """Words for what Slurm tells, of which there are few: states, reasons, causes. All is pure."""
 
 import re
+from functools import lru_cache
 
 from agents import drains
 
@@ -114,8 +115,11 @@ _REASONS = (
 )
 """How reasons begin, and what they come to; Slurm 24.11 has some 200 (job_state_reason.c)."""
 PENDING_REASONS = tuple(sorted({*dict(_REASONS).values(), "other"}))
+NOT_YET = frozenset({"held", "dependency", "begin_time"})
+"""Reasons for which a job would not begin on an empty cluster either."""
 
 
+@lru_cache(maxsize=1024)
 def pending_reason(reason: str) -> str:
     """Why a job waits, as one of PENDING_REASONS."""
     return next((word for start, word in _REASONS if reason.startswith(start)), "other")

@@ -93,7 +93,7 @@ def test_a_recording_of_a_real_cluster_is_shown() -> None:
     assert found['slurm_user_jobs{state="pending",user="researcher"}'] == 14
     assert found['slurm_account_jobs{account="ada",state="pending"}'] == 1
     assert found['slurm_partition_cpus_allocated{partition="main"}'] == 3
-    assert found['slurm_partition_cpus_requested{partition="main"}'] == 25
+    assert found['slurm_partition_cpus_requested{partition="main"}'] == 22
     assert 0 < found['slurm_partition_pending_seconds{partition="main",quantile="1"}'] < 600
     assert not [name for name in found if "gpus" in name], "nobody counts them there"
 
@@ -292,10 +292,43 @@ def test_how_long_jobs_wait_is_told_by_quantiles(
     assert dict(measure.quantiles(waits, NOW)) == expected
 
 
-def test_jobs_that_cannot_begin_do_not_count_as_waiting() -> None:
-    found = cluster(jobs=[job("PENDING", reason="JobHeldUser", eligible=0)])
+NOT_YET = [
+    ("JobHeldUser", 0),
+    # It was held after it could have begun.
+    ("JobHeldAdmin", NOW - 60),
+    ("Dependency", 0),
+    ("DependencyNeverSatisfied", NOW - 60),
+    ("BeginTime", NOW + 3600),
+    # Nobody has looked at it yet.
+    ("None", NOW + 3600),
+]
+
+
+@pytest.mark.parametrize(("reason", "eligible"), NOT_YET)
+def test_jobs_that_cannot_begin_do_not_count_as_waiting(reason: str, eligible: int) -> None:
+    found = cluster(jobs=[job("PENDING", reason=reason, eligible=eligible)])
 
     assert not [name for name in found if name.startswith("slurm_partition_pending_seconds")]
+
+
+@pytest.mark.parametrize(("reason", "eligible"), NOT_YET)
+def test_what_jobs_that_cannot_begin_ask_for_is_not_waited_for(reason: str, eligible: int) -> None:
+    counted = node(gpus={"h100": 8}, accounts_gpus=True)
+    later = job("PENDING", reason=reason, eligible=eligible, cpus=100, gpus=8, tasks=5)
+    waits = job("PENDING", reason="Resources", cpus=2, gpus=1)
+    found = cluster(nodes=[counted], jobs=[later, waits])
+
+    assert found['slurm_jobs{state="pending"}'] == 6
+    requested = {
+        name.partition("{")[0]: value for name, value in found.items() if "requested" in name
+    }
+    assert requested == {
+        **dict.fromkeys((f"slurm_{by}_cpus_requested" for by in ("account", "partition")), 2),
+        **dict.fromkeys((f"slurm_{by}_gpus_requested" for by in ("account", "partition")), 1),
+        "slurm_user_cpus_requested": 2,
+        "slurm_user_gpus_requested": 1,
+        "slurm_partition_memory_requested_bytes": GIB,
+    }
 
 
 def test_names_that_are_odd_arrive_as_they_are() -> None:
