@@ -192,6 +192,15 @@ RPCS = _counter("slurm_rpcs_total", "Remote procedure calls that were answered."
 RPC_SECONDS = _counter(
     "slurm_rpc_duration_seconds_total", "Time that the answers took.", "seconds", "type"
 )
+USER_RPCS = _counter(
+    "slurm_user_rpcs_total",
+    "Calls of the users whose answers took most of the time, daemons' among them.",
+    "calls",
+    "user",
+)
+USER_RPC_SECONDS = _counter(
+    "slurm_user_rpc_duration_seconds_total", "Time that their answers took.", "seconds", "user"
+)
 
 # --- The jail ------------------------------------------------------------------------------------
 
@@ -243,7 +252,7 @@ SOURCES: Mapping[str, tuple[Metric, ...]] = {
         *(JOBS_SUBMITTED, JOBS_STARTED, JOBS_COMPLETED, JOBS_CANCELED, JOBS_FAILED),
         *(CYCLES, CYCLE_LAST, CYCLE_MEAN, CYCLE_MAX, QUEUE_LENGTH),
         *(BACKFILL_ACTIVE, BACKFILL_CYCLES, BACKFILL_LAST, BACKFILL_MEAN, BACKFILL_DEPTH),
-        *(BACKFILL_QUEUE, BACKFILL_JOBS, RPCS, RPC_SECONDS),
+        *(BACKFILL_QUEUE, BACKFILL_JOBS, RPCS, RPC_SECONDS, USER_RPCS, USER_RPC_SECONDS),
     ),
     "reservations": (RESERVATION_NODES, RESERVATION_START, RESERVATION_END),
     "licenses": (LICENSES, LICENSES_USED, LICENSES_FREE, LICENSES_RESERVED),

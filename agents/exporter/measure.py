@@ -309,7 +309,8 @@ def jail(volume: os.statvfs_result) -> Iterator[Family]:
         yield c.JAIL_FILES_FREE.value(volume.f_ffree)
 
 
-def scheduler(told: Statistics) -> Iterator[Family]:
+def scheduler(told: Statistics, top: int, name_of: Callable[[int], str]) -> Iterator[Family]:
+    """Of slurmctld's work; `top` is how many users have series of their own, as in `cluster`."""
     if told.since:
         yield c.STATISTICS_START.value(told.since.timestamp())
     yield c.SERVER_THREADS.value(told.server_threads)
@@ -335,3 +336,12 @@ def scheduler(told: Statistics) -> Iterator[Family]:
     calls = sorted(told.calls_by_type, key=lambda call: call.name)
     yield c.RPCS.family((call.name, call.count) for call in calls)
     yield c.RPC_SECONDS.family((call.name, call.total_time * MICROSECOND) for call in calls)
+    # Without the others as one: who leaves them would make that counter fall, as if it began anew.
+    largest = sorted(told.calls_by_user, key=lambda call: (-call.total_time, call.uid))[:top]
+    counts, times = Counter[str](), Counter[str]()
+    for call in largest:
+        user = naming.label(name_of(call.uid))
+        counts[user] += call.count
+        times[user] += call.total_time
+    yield c.USER_RPCS.family(counts.items())
+    yield c.USER_RPC_SECONDS.family((user, time * MICROSECOND) for user, time in times.items())

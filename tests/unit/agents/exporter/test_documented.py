@@ -69,7 +69,7 @@ def test_the_catalogue_is_what_is_shown() -> None:
     told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
     found = {
         "cluster": list(measure.cluster(recorded, 0, 10, 10, str)),
-        "scheduler": list(measure.scheduler(Statistics.model_validate(told))),
+        "scheduler": list(measure.scheduler(Statistics.model_validate(told), 10, str)),
         "reservations": list(measure.reservations(recorded.reservations)),
         "licenses": list(measure.licenses(recorded.licenses)),
         "jail": list(measure.jail(os.statvfs_result(range(1, 11)))),

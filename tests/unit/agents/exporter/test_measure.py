@@ -341,7 +341,7 @@ def test_names_that_are_odd_arrive_as_they_are() -> None:
 
 def test_what_sdiag_tells_is_shown_in_seconds() -> None:
     told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
-    found = series(measure.scheduler(Statistics.model_validate(told)))
+    found = series(measure.scheduler(Statistics.model_validate(told), 10, str))
 
     assert found["slurm_scheduler_cycles_total"] == told["schedule_cycle_total"] > 0
     assert found["slurm_scheduler_cycle_max_seconds"] == pytest.approx(
@@ -356,6 +356,51 @@ def test_what_sdiag_tells_is_shown_in_seconds() -> None:
     assert found['slurm_rpc_duration_seconds_total{type="REQUEST_NODE_INFO"}'] == pytest.approx(
         nodes["total_time"] / 1e6
     )
+
+
+def calls(*users: tuple[int, int, int], top: int = 10, **names: str) -> Series:
+    """What is shown of the calls of users, each with its number and its microseconds."""
+    told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
+    told["rpcs_by_user"] = [
+        {
+            # As where sdiag runs nobody knows them.
+            "user": "",
+            "user_id": uid,
+            "count": count,
+            "total_time": time,
+            "average_time": {"set": True, "infinite": False, "number": time // count},
+        }
+        for uid, count, time in users
+    ]
+    statistics = Statistics.model_validate(told)
+    found = series(measure.scheduler(statistics, top, lambda uid: names.get(f"u{uid}", str(uid))))
+    return {name: value for name, value in found.items() if name.startswith("slurm_user_rpc")}
+
+
+def test_whose_calls_take_slurmctlds_time_is_told() -> None:
+    assert calls((2000, 60, 3_000_000), (64030, 5, 1000), u2000="ada") == {
+        'slurm_user_rpcs_total{user="ada"}': 60,
+        'slurm_user_rpcs_total{user="64030"}': 5,
+        'slurm_user_rpc_duration_seconds_total{user="ada"}': pytest.approx(3),
+        'slurm_user_rpc_duration_seconds_total{user="64030"}': pytest.approx(0.001),
+    }
+    assert calls() == {}
+
+
+def test_of_many_users_those_are_told_whose_calls_took_longest() -> None:
+    users = ((1, 1, 5_000), (2, 100, 9_000), (3, 1000, 1_000), (4, 1, 7_000))
+    shown = {name for name in calls(*users, top=2) if name.startswith("slurm_user_rpcs")}
+
+    # The others are not one more: a counter of those would fall when one of them joins the largest.
+    assert shown == {'slurm_user_rpcs_total{user="2"}', 'slurm_user_rpcs_total{user="4"}'}
+    assert calls(*users, top=0) == {}
+
+
+def test_calls_of_two_users_with_one_label_are_told_together() -> None:
+    found = calls((1, 2, 10), (2, 3, 20), u1="ada@lab", u2="ada@hall")
+
+    assert found['slurm_user_rpcs_total{user="ada"}'] == 5
+    assert found['slurm_user_rpc_duration_seconds_total{user="ada"}'] == pytest.approx(30e-6)
 
 
 def test_of_the_jail_it_is_told_how_full_it_is() -> None:
