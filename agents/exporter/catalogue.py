@@ -114,9 +114,9 @@ PARTITION_JOBS = _gauge(
 )
 PARTITION_WAIT = _gauge(
     "slurm_partition_pending_seconds",
-    "How long jobs of a partition wait that could begin, as a quantile: 1 is the longest.",
+    "How long such a share of a partition's jobs that could begin waits at most; 1 is the longest.",
     "seconds",
-    *("partition", "quantile"),
+    *("partition", "share"),
 )
 
 

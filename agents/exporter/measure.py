@@ -18,6 +18,7 @@ from agents.slurm import Statistics
 OTHER = "other"
 """Stands for all who are not among the largest."""
 QUANTILES = (0.5, 0.9, 1.0)
+"""As the label `share`: `quantile` is for summaries alone (promtool check metrics)."""
 PARTITION_STATES = ("up", "down", "drain", "inactive")
 MICROSECOND = 1e-6
 K = TypeVar("K", bound=Hashable)

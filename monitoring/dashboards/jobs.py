@@ -37,8 +37,8 @@ def _owners(owner: str) -> tuple[Column, ...]:
     )
 
 
-def _wait(quantile: str) -> str:
-    return f'max by (partition) (slurm_partition_pending_seconds{{quantile="{quantile}"}})'
+def _wait(share: str) -> str:
+    return f'max by (partition) (slurm_partition_pending_seconds{{share="{share}"}})'
 
 
 DASHBOARD = board(
@@ -63,7 +63,7 @@ DASHBOARD = board(
         "The longest that a job has waited since it could have begun. When it is far above the "
         "others of its partition, ask that job why: `squeue --start`, `scontrol show job`.",
         units.Seconds,
-        'max(slurm_partition_pending_seconds{quantile="1"})',
+        'max(slurm_partition_pending_seconds{share="1"})',
         none="nobody waits",
         steps=rising(86400, 7 * 86400),
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from components import conventions as c
 from tests.exporter.conftest import SLURM, USER, Cluster, Scrape, etc
-from tests.slurmctld.conftest import put
+from tests.slurmctld.conftest import Start, put
 from tests.unit.components.stack import alone
 
 ODD = "$'a \"name\" \\\\ of {two}\\nlines, \\t\\x1f naïve, 名前'"
@@ -63,7 +63,7 @@ def test_jobs_that_run_wait_are_held_and_fail_are_counted(cluster: Cluster) -> N
     assert seen.value("slurm_partition_cpus_allocated", partition="main") == 3
     assert seen.value("slurm_partition_memory_allocated_bytes", partition="main") == 300 << 20
     assert seen.value("slurm_partition_cpus_requested", partition="main") >= 11 * 2 + 1
-    assert 0 <= seen.value("slurm_partition_pending_seconds", partition="main", quantile="1") < 60
+    assert 0 <= seen.value("slurm_partition_pending_seconds", partition="main", share="1") < 60
     assert seen.value("slurm_licenses", license="cad") == 10
     allocated = (
         seen.value("slurm_node_memory_allocated_bytes", node=node) for node in ("cpu-0", "cpu-1")
@@ -165,6 +165,19 @@ def test_odd_names_break_nothing_and_are_not_told(cluster: Cluster) -> None:
     assert "ada" in accounts
     assert "hunter2" not in seen.text
     assert "example.org" not in seen.text
+
+
+def test_what_is_shown_is_by_prometheus_own_rules(cluster: Cluster, start_container: Start) -> None:
+    cluster.submit("--exclusive --nodes=2")
+    cluster.submit("--exclusive --nodes=2")
+    seen = cluster.shows(
+        "one waits for the other", lambda seen: seen.named("slurm_partition_pending_seconds")
+    )
+    promtool = start_container("monitoring")
+    put(promtool, {"/tmp/metrics": seen.text})
+
+    code, said = promtool.exec_run(["bash", "-c", "promtool check metrics </tmp/metrics"])
+    assert code == 0, said
 
 
 def test_only_so_many_users_and_accounts_have_series_of_their_own(cluster: Cluster) -> None:

@@ -96,6 +96,7 @@ def test_names_are_by_the_conventions(metric: Metric) -> None:
     assert (metric.unit in ("seconds", "Unix time")) == base.endswith("_seconds")
     assert (metric.unit == "bytes") == base.endswith("_bytes")
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", label) for label in metric.labels)
+    assert not {"quantile", "le"} & set(metric.labels), "they are summaries' and histograms'"
 
 
 def test_no_metric_is_there_twice() -> None:

@@ -94,7 +94,7 @@ def test_a_recording_of_a_real_cluster_is_shown() -> None:
     assert found['slurm_account_jobs{account="ada",state="pending"}'] == 1
     assert found['slurm_partition_cpus_allocated{partition="main"}'] == 3
     assert found['slurm_partition_cpus_requested{partition="main"}'] == 22
-    assert 0 < found['slurm_partition_pending_seconds{partition="main",quantile="1"}'] < 600
+    assert 0 < found['slurm_partition_pending_seconds{partition="main",share="1"}'] < 600
     assert not [name for name in found if "gpus" in name], "nobody counts them there"
 
 
