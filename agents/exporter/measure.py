@@ -289,9 +289,13 @@ def _partitions(
 
 
 def reservations(found: Collection[Reservation]) -> Iterator[Family]:
-    yield c.RESERVATION_NODES.family((one.name, one.nodes) for one in found)
-    yield c.RESERVATION_START.family((one.name, one.start) for one in found)
-    yield c.RESERVATION_END.family((one.name, one.end) for one in found)
+    shown: defaultdict[str, list[Reservation]] = defaultdict(list)
+    for one in found:
+        shown[naming.reservation(one.name)].append(one)
+    alike = shown.items()
+    yield c.RESERVATION_NODES.family((name, sum(one.nodes for one in ones)) for name, ones in alike)
+    yield c.RESERVATION_START.family((name, min(one.start for one in ones)) for name, ones in alike)
+    yield c.RESERVATION_END.family((name, max(one.end for one in ones)) for name, ones in alike)
 
 
 def licenses(found: Collection[License]) -> Iterator[Family]:

@@ -131,3 +131,16 @@ def label(name: str) -> str:
     Of one that is an e-mail address it is what comes before the @, and of none at all, `none`.
     """
     return (name.partition("@")[0] if "@" in name[1:] else name) or "none"
+
+
+_OF_ADDRESS = re.compile(r"(.+?)@.*?(_[0-9]+)?", re.DOTALL)
+
+
+def reservation(name: str) -> str:
+    """A reservation's name as a label.
+
+    Slurm calls one that nobody named after the first of its accounts or users, with a number
+    (_generate_resv_name in reservation.c, 24.11): of `ada@example.org_7` it is `ada_7`.
+    """
+    found = _OF_ADDRESS.fullmatch(name)
+    return found[1] + (found[2] or "") if found else name

@@ -214,6 +214,23 @@ def test_reservations_and_the_schedulers_work_are_told(cluster: Cluster) -> None
     cluster.shows("it is gone", lambda seen: not seen.named("slurm_reservation_nodes"))
 
 
+def test_a_reservation_that_slurm_names_after_an_address_is_shown_without_it(
+    cluster: Cluster,
+) -> None:
+    created = cluster.controller.run(
+        "scontrol create reservation accounts=ada@example.org nodes=cpu-1 starttime=now+1days "
+        "duration=60"
+    )
+    (number,) = re.findall(r"Reservation created: ada@example\.org_(\d+)", created)
+    try:
+        seen = cluster.shows("the reservation", lambda seen: seen.named("slurm_reservation_nodes"))
+    finally:
+        cluster.controller.run(f"scontrol delete reservationname=ada@example.org_{number}")
+    assert seen.named("slurm_reservation_nodes") == [{"reservation": f"ada_{number}"}]
+    assert "example.org" not in seen.text
+    cluster.shows("it is gone", lambda seen: not seen.named("slurm_reservation_nodes"))
+
+
 def test_slurmctld_is_asked_at_most_five_things_in_an_interval(cluster: Cluster) -> None:
     ours = re.compile(r"REQUEST_(JOB|NODE|PARTITION|LICENSE|RESERVATION|STATS)_INFO.*")
 

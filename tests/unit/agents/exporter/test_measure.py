@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.exporter import measure, naming
-from agents.exporter.rows import Job, Node, Partition, Tables
+from agents.exporter.rows import Job, Node, Partition, Reservation, Tables
 from agents.slurm import Statistics
 from tests.unit.agents.exporter.recordings import RECORDED, Series, series, tables
 
@@ -427,6 +427,16 @@ def test_reservations_and_licenses_are_shown() -> None:
     assert found['slurm_reservation_nodes{reservation="course"}'] == 1
     assert found['slurm_reservation_start_timestamp_seconds{reservation="course"}'] == course.start
     assert found['slurm_reservation_end_timestamp_seconds{reservation="course"}'] == course.end
+
+    named = [Reservation("ada@lab", 1, 100, 300), Reservation("ada@hall", 2, 50, 200)]
+    assert series(measure.reservations([*named, Reservation("ada@lab_7", 4, 1, 2)])) == {
+        'slurm_reservation_nodes{reservation="ada"}': 3,
+        'slurm_reservation_start_timestamp_seconds{reservation="ada"}': 50,
+        'slurm_reservation_end_timestamp_seconds{reservation="ada"}': 300,
+        'slurm_reservation_nodes{reservation="ada_7"}': 4,
+        'slurm_reservation_start_timestamp_seconds{reservation="ada_7"}': 1,
+        'slurm_reservation_end_timestamp_seconds{reservation="ada_7"}': 2,
+    }
 
     found = series(measure.licenses(recorded.licenses))
     assert found['slurm_licenses{license="cad"}'] == 10
