@@ -73,6 +73,24 @@ JOB_NODE = _gauge(
 )
 
 
+def _waits(whose: str, label: str) -> tuple[Metric, ...]:
+    share = f"How long such a share of jobs of {whose}"
+    return (
+        _gauge(
+            f"slurm_{label}_pending_seconds",
+            f"{share} that could begin waits at most; 1 is the longest.",
+            "seconds",
+            *(label, "share"),
+        ),
+        _gauge(
+            f"slurm_{label}_waited_seconds",
+            f"{share} that began in the last half hour waited at most.",
+            "seconds",
+            *(label, "share"),
+        ),
+    )
+
+
 def _of(owner: str) -> tuple[Metric, ...]:
     what = f"the largest {owner}s"
     return (
@@ -91,6 +109,7 @@ def _of(owner: str) -> tuple[Metric, ...]:
             "GPUs",
             owner,
         ),
+        *_waits(what, owner),
     )
 
 
@@ -112,12 +131,7 @@ PARTITION_JOBS = _gauge(
     "jobs",
     *("partition", "state"),
 )
-PARTITION_WAIT = _gauge(
-    "slurm_partition_pending_seconds",
-    "How long such a share of a partition's jobs that could begin waits at most; 1 is the longest.",
-    "seconds",
-    *("partition", "share"),
-)
+PARTITION_WAITS = _waits("a partition", "partition")
 
 
 def _resource(name: str, suffix: str, words: str, unit: str) -> tuple[Metric, ...]:
@@ -244,7 +258,7 @@ SOURCES: Mapping[str, tuple[Metric, ...]] = {
         *(NODE_MEMORY, NODE_MEMORY_ALLOCATED, NODE_MEMORY_FREE, NODE_GPUS, NODE_GPUS_ALLOCATED),
         *(NODE_LOAD, NODE_DRAINED, NODE_JOBS_FAILED),
         *(JOBS, JOBS_PENDING, JOB_NODE, *ACCOUNTS, *USERS),
-        *(PARTITION_STATE, PARTITION_NODES, PARTITION_JOBS, PARTITION_WAIT),
+        *(PARTITION_STATE, PARTITION_NODES, PARTITION_JOBS, *PARTITION_WAITS),
         *(*PARTITION_CPUS, *PARTITION_MEMORY, *PARTITION_GPUS),
     ),
     "scheduler": (

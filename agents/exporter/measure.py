@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
@@ -19,6 +19,9 @@ OTHER = "other"
 """Stands for all who are not among the largest."""
 QUANTILES = (0.5, 0.9, 1.0)
 """As the label `share`: `quantile` is for summaries alone (promtool check metrics)."""
+LATELY = 1800
+"""Seconds within which a job must have begun for its wait to be told. By MinJobAge, Slurm has all
+of these on record, however short they were; how long one waited weeks ago tells nothing of now."""
 PARTITION_STATES = ("up", "down", "drain", "inactive")
 MICROSECOND = 1e-6
 K = TypeVar("K", bound=Hashable)
@@ -57,7 +60,7 @@ def cluster(
         )
         for job, node in nodes_of_largest(tables.jobs, pairs)
     )
-    yield from _partitions(tables, queue, words, counts_gpus, now)
+    yield from _partitions(tables, queue, words, counts_gpus)
 
 
 # --- Nodes ---------------------------------------------------------------------------------------
@@ -110,15 +113,22 @@ class Load:
     """CPUs, bytes of memory and GPUs, as `cpus`, `memory` and `gpus`."""
     requested: Counter[str] = field(default_factory=Counter)
     """The same, for those that could begin."""
+    waiting: Counter[float] = field(default_factory=Counter)
+    """How many of these have waited for so many seconds."""
+    waited: Counter[float] = field(default_factory=Counter)
+    """How many of those that began lately had."""
 
     @property
     def size(self) -> int:
         """By which the largest are told: CPUs in use and waited for."""
         return self.allocated["cpus"] + self.requested["cpus"]
 
-    def add(self, state: str, job: Job, could_begin: bool) -> None:
+    def add(self, state: str, job: Job, waiting: float | None, waited: float | None) -> None:
         self.states[state] += job.tasks
-        if could_begin:
+        if waited is not None:
+            self.waited[waited] += job.tasks
+        if waiting is not None:
+            self.waiting[waiting] += job.tasks
             amounts = self.requested
         elif state in naming.HAVE:
             amounts = self.allocated
@@ -132,6 +142,9 @@ class Load:
         self.states += other.states
         self.allocated += other.allocated
         self.requested += other.requested
+        # Of thousands each, which `+=` would look through whole for what is not positive.
+        self.waiting.update(other.waiting)
+        self.waited.update(other.waited)
 
 
 @dataclass
@@ -145,8 +158,6 @@ class Queue:
     accounts: defaultdict[str, Load] = field(default_factory=lambda: defaultdict(Load))
     users: defaultdict[int, Load] = field(default_factory=lambda: defaultdict(Load))
     partitions: defaultdict[str, Load] = field(default_factory=lambda: defaultdict(Load))
-    waiting: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    """By partition, how many jobs wait since when."""
 
     @classmethod
     def of(cls, jobs: Iterable[Job], now: float) -> "Queue":
@@ -157,24 +168,31 @@ class Queue:
 
     def _add(self, job: Job) -> None:
         state = naming.job_state(job.state)
-        could_begin = state == naming.PENDING and self._could_begin(job)
         self.states[state] += job.tasks
-        self.accounts[job.account].add(state, job, could_begin)
-        self.users[job.uid].add(state, job, could_begin)
+        waits = self._waiting(state, job), self._waited(state, job)
+        self.accounts[job.account].add(state, job, *waits)
+        self.users[job.uid].add(state, job, *waits)
         for partition in job.partitions:
-            self.partitions[partition].add(state, job, could_begin)
-            if could_begin:
-                self.waiting[partition][job.eligible] += job.tasks
+            self.partitions[partition].add(state, job, *waits)
         if state == naming.PENDING:
             self.reasons[naming.pending_reason(job.reason)] += job.tasks
         elif state in naming.FAILED and job.node:
             self.failed_on[job.node] += job.tasks
 
-    def _could_begin(self, job: Job) -> bool:
-        """Whether a job that waits would begin if there were room for it."""
+    def _waiting(self, state: str, job: Job) -> float | None:
+        """How long, in seconds, a job has waited that would begin if there were room for it."""
         # One that is held later on stays as eligible as it was: only the reason tells.
-        is_free = naming.pending_reason(job.reason) not in naming.NOT_YET
-        return is_free and 0 < job.eligible <= self.now
+        if state != naming.PENDING or naming.pending_reason(job.reason) in naming.NOT_YET:
+            return None
+        return self.now - job.eligible if 0 < job.eligible <= self.now else None
+
+    def _waited(self, state: str, job: Job) -> float | None:
+        """How long, in seconds, a job waited that began lately."""
+        # One that was cancelled before it began has a time of that, too, but never had a node.
+        if state == naming.PENDING or not job.node or not job.eligible:
+            return None
+        began_lately = self.now - LATELY <= job.start <= self.now
+        return max(0, job.start - job.eligible) if began_lately else None
 
 
 def labels_of_largest(loads: Mapping[K, Load], top: int, label: Callable[[K], str]) -> dict[K, str]:
@@ -209,7 +227,7 @@ def _owners(
     for key, load in loads.items():
         sums[labels.get(key, OTHER)].merge(load)
     shown = dict(sorted(sums.items()))
-    jobs, cpus_allocated, cpus_requested, gpus_allocated, gpus_requested = metrics
+    jobs, cpus_allocated, cpus_requested, gpus_allocated, gpus_requested, *waits = metrics
     yield jobs.family(
         ((name, state), load.states[state])
         for name, load in shown.items()
@@ -221,33 +239,41 @@ def _owners(
     if counts_gpus:
         yield gpus_allocated.family((name, load.allocated["gpus"]) for name, load in shown.items())
         yield gpus_requested.family((name, load.requested["gpus"]) for name, load in shown.items())
+    yield from _waits(waits, shown)
 
 
-# --- Partitions ----------------------------------------------------------------------------------
+def _waits(metrics: Sequence[Metric], loads: Mapping[str, Load]) -> Iterator[Family]:
+    """How long jobs wait, and how long those that began had."""
+    waiting, waited = metrics
+    yield waiting.family(_shares({name: load.waiting for name, load in loads.items()}))
+    yield waited.family(_shares({name: load.waited for name, load in loads.items()}))
 
 
-def quantiles(waits: Mapping[int, int], now: float) -> Iterator[tuple[float, float]]:
-    """Of how many wait since when, how long such a share of them waits at most.
+def _shares(waits: Mapping[str, Mapping[float, int]]) -> Iterator[tuple[tuple[str, str], float]]:
+    for name, counts in waits.items():
+        for share, seconds in quantiles(counts):
+            yield (name, f"{share:g}"), seconds
 
-    Those whose time is yet to come do not wait.
-    """
-    waiting = sorted(
-        ((since, count) for since, count in waits.items() if since <= now), reverse=True
-    )
-    left, total = 0, sum(count for _, count in waiting)
+
+def quantiles(waits: Mapping[float, int]) -> Iterator[tuple[float, float]]:
+    """Of how many wait for how long, how long such a share of them waits at most."""
+    left, total = 0, sum(waits.values())
     wanted = iter(QUANTILES)
     quantile = next(wanted)
-    for since, count in waiting:
+    for seconds, count in sorted(waits.items()):
         left += count
         while left >= quantile * total:
-            yield quantile, now - since
+            yield quantile, seconds
             if (following := next(wanted, None)) is None:
                 return
             quantile = following
 
 
+# --- Partitions ----------------------------------------------------------------------------------
+
+
 def _partitions(
-    tables: Tables, queue: Queue, words: Mapping[str, str], counts_gpus: bool, now: float
+    tables: Tables, queue: Queue, words: Mapping[str, str], counts_gpus: bool
 ) -> Iterator[Family]:
     names = [partition.name for partition in tables.partitions]
     members: defaultdict[str, list[Node]] = defaultdict(list)
@@ -268,11 +294,7 @@ def _partitions(
         for name in names
         for state in naming.JOB_STATES
     )
-    yield c.PARTITION_WAIT.family(
-        ((name, f"{quantile:g}"), wait)
-        for name in names
-        for quantile, wait in quantiles(queue.waiting[name], now)
-    )
+    yield from _waits(c.PARTITION_WAITS, {name: queue.partitions[name] for name in names})
     resources = [
         ("cpus", c.PARTITION_CPUS, lambda node: node.cpus),
         ("memory", c.PARTITION_MEMORY, lambda node: node.memory),

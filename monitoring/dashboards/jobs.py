@@ -34,11 +34,20 @@ def _owners(owner: str) -> tuple[Column, ...]:
         Column(_sum(f'slurm_{owner}_jobs{{state="pending"}}', owner), "Waiting"),
         Column(_sum(f"slurm_{owner}_cpus_allocated", owner), "CPUs in use"),
         Column(_sum(f"slurm_{owner}_cpus_requested", owner), "CPUs waited for"),
+        Column(_wait("0.5", owner), "Wait, half", units.Seconds),
+        Column(_wait("1", owner), "Wait, longest", units.Seconds),
+        Column(_waited("0.5", owner), "Waited, half", units.Seconds),
     )
 
 
-def _wait(share: str) -> str:
-    return f'max by (partition) (slurm_partition_pending_seconds{{share="{share}"}})'
+def _wait(share: str, by: str) -> str:
+    """How long such a share of the jobs that could begin has waited at most."""
+    return f'max by ({by}) (slurm_{by}_pending_seconds{{share="{share}"}})'
+
+
+def _waited(share: str, by: str) -> str:
+    """The same of jobs that began lately, until they did."""
+    return f'max by ({by}) (slurm_{by}_waited_seconds{{share="{share}"}})'
 
 
 DASHBOARD = board(
@@ -121,8 +130,25 @@ DASHBOARD = board(
         "How long nine in ten of the jobs have waited at most that could begin; a gap where "
         "nobody waits. One partition far above the others is too small, or its nodes are out.",
         units.Seconds,
-        Query(_wait("0.9"), "{{partition}}"),
+        Query(_wait("0.9", "partition"), "{{partition}}"),
         none="nobody waits",
+    ),
+    graph(
+        "Waited, by partition",
+        "How long nine in ten of the jobs that began in the last half hour had waited at most. It "
+        "is what users have to expect: where it grows, more nodes help, or jobs that fit in "
+        "between (`--time`).",
+        units.Seconds,
+        Query(_waited("0.9", "partition"), "{{partition}}"),
+        none="none began",
+    ),
+    graph(
+        "Waited, by account",
+        "How long nine in ten of an account's jobs that began in the last half hour had waited at "
+        "most. One far above the others has a low share or runs into its limits: see `sshare`.",
+        units.Seconds,
+        Query(_waited("0.9", "account"), "{{account}}"),
+        none="none began",
     ),
     graph(
         "Jobs in a minute",
@@ -171,7 +197,8 @@ DASHBOARD = board(
     table(
         "Accounts",
         "What each account has and waits for, with the shares that fairness is made of. Large "
-        "accounts that wait while small ones run are doing well by fair share, not by size.",
+        "accounts that wait while small ones run are doing well by fair share, not by size. "
+        "*Wait* is of jobs that could begin, *waited* of those that did in the last half hour.",
         ["account"],
         *_owners("account"),
         Column(_share(_USED), "Share in use", units.PercentUnit),
@@ -212,8 +239,9 @@ DASHBOARD = board(
         Column(_sum('slurm_partition_jobs{state="pending"}', "partition"), "Waiting"),
         Column(_sum("slurm_partition_cpus", "partition"), "CPUs"),
         Column(_sum("slurm_partition_cpus_allocated", "partition"), "CPUs in use"),
-        Column(_wait("0.5"), "Wait, half", units.Seconds),
-        Column(_wait("1"), "Wait, longest", units.Seconds),
+        Column(_wait("0.5", "partition"), "Wait, half", units.Seconds),
+        Column(_wait("1", "partition"), "Wait, longest", units.Seconds),
+        Column(_waited("0.5", "partition"), "Waited, half", units.Seconds),
         width=24,
         sort="Waiting",
     ),

@@ -105,6 +105,10 @@ def test_a_job_that_is_held_is_no_longer_waited_for(cluster: Cluster) -> None:
     waits = cluster.submit("--ntasks=2")
 
     seen = cluster.now()
+    for owner in ({"partition": "main"}, {"account": "none"}, {"user": USER}):
+        (by,) = owner
+        for what in ("pending", "waited"):
+            assert 0 <= seen.value(f"slurm_{by}_{what}_seconds", share="1", **owner) < 60
     assert seen.value("slurm_partition_cpus_requested", partition="main") == 2
     assert seen.value("slurm_user_cpus_requested", user=USER) == 2
     assert seen.named("slurm_partition_pending_seconds")

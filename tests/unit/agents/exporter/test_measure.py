@@ -54,6 +54,7 @@ def job(state: str = "RUNNING", **fields: Any) -> Job:
         "node": "",
         "id": "",
         "nodes": "",
+        "start": 0,
     }
     return Job(state, **(given | fields))
 
@@ -95,6 +96,8 @@ def test_a_recording_of_a_real_cluster_is_shown() -> None:
     assert found['slurm_partition_cpus_allocated{partition="main"}'] == 3
     assert found['slurm_partition_cpus_requested{partition="main"}'] == 22
     assert 0 < found['slurm_partition_pending_seconds{partition="main",share="1"}'] < 600
+    assert found['slurm_partition_waited_seconds{partition="main",share="0.5"}'] == 1
+    assert found['slurm_partition_waited_seconds{partition="main",share="1"}'] == 2
     assert not [name for name in found if "gpus" in name], "nobody counts them there"
 
 
@@ -279,17 +282,86 @@ def test_whatever_accounts_are_called_no_series_comes_twice_and_none_is_lost(
     ("waits", "expected"),
     [
         ({}, {}),
-        ({NOW - 10: 1}, {0.5: 10, 0.9: 10, 1.0: 10}),
-        ({NOW - 10: 9, NOW - 1000: 1}, {0.5: 10, 0.9: 10, 1.0: 1000}),
-        ({NOW - 10: 5, NOW - 20: 4, NOW - 30: 1}, {0.5: 10, 0.9: 20, 1.0: 30}),
-        ({NOW + 3600: 5}, {}),
-        ({NOW + 3600: 99, NOW - 5: 1}, {0.5: 5, 0.9: 5, 1.0: 5}),
+        ({10: 1}, {0.5: 10, 0.9: 10, 1.0: 10}),
+        ({10: 9, 1000: 1}, {0.5: 10, 0.9: 10, 1.0: 1000}),
+        ({30: 1, 20: 4, 10: 5}, {0.5: 10, 0.9: 20, 1.0: 30}),
     ],
 )
 def test_how_long_jobs_wait_is_told_by_quantiles(
-    waits: dict[int, int], expected: dict[float, float]
+    waits: dict[float, int], expected: dict[float, float]
 ) -> None:
-    assert dict(measure.quantiles(waits, NOW)) == expected
+    assert dict(measure.quantiles(waits)) == expected
+
+
+def waits(what: str, **given: Any) -> Series:
+    """How long jobs of users wait (`pending`), or had (`waited`)."""
+    name = f"slurm_user_{what}_seconds"
+    return {one: value for one, value in cluster(**given).items() if one.startswith(name)}
+
+
+def test_the_waits_of_accounts_users_and_partitions_are_told() -> None:
+    began = job(node="gpu-0", eligible=NOW - 400, start=NOW - 100)
+    found = cluster(names={2000: "ada"}, jobs=[job("PENDING", eligible=NOW - 60), began])
+
+    for labels in ('account="lab",', 'partition="main",', ""):
+        owner = labels.partition("=")[0] or "user"
+        labelled = f'{labels}share="1"' if labels else 'share="1",user="ada"'
+        assert found[f"slurm_{owner}_pending_seconds{{{labelled}}}"] == 60
+        assert found[f"slurm_{owner}_waited_seconds{{{labelled}}}"] == 300
+
+
+def test_jobs_that_could_not_begin_are_not_among_those_that_wait() -> None:
+    later = job("PENDING", eligible=NOW + 3600, tasks=99)
+
+    assert waits("pending", jobs=[later, job("PENDING", eligible=NOW - 5)]) == {
+        f'slurm_user_pending_seconds{{share="{share}",user="2000"}}': 5
+        for share in ("0.5", "0.9", "1")
+    }
+
+
+def test_the_waits_of_the_smaller_users_are_told_together() -> None:
+    large = job(cpus=100, node="gpu-0", eligible=NOW - 90, start=NOW - 80)
+    others = [
+        job(uid=uid, node="gpu-0", eligible=NOW - 100 * uid, start=NOW) for uid in range(1, 11)
+    ]
+
+    assert waits("waited", top=1, jobs=[large, *others]) == {
+        **{
+            f'slurm_user_waited_seconds{{share="{share}",user="2000"}}': 10
+            for share in ("0.5", "0.9", "1")
+        },
+        'slurm_user_waited_seconds{share="0.5",user="other"}': 500,
+        'slurm_user_waited_seconds{share="0.9",user="other"}': 900,
+        'slurm_user_waited_seconds{share="1",user="other"}': 1000,
+    }
+
+
+@pytest.mark.parametrize(
+    "state", ["RUNNING", "COMPLETED", "FAILED", "CANCELLED", "COMPLETING", "SUSPENDED", "TIMEOUT"]
+)
+def test_a_job_that_began_lately_had_waited_however_it_ended(state: str) -> None:
+    began = job(state, node="gpu-0", eligible=NOW - 1000, start=NOW - 1000 + 7)
+
+    assert set(waits("waited", jobs=[began]).values()) == {7}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        # When Slurm expects it to begin.
+        {"state": "PENDING", "start": NOW + 60},
+        # It was requeued.
+        {"state": "PENDING", "node": "gpu-0", "start": NOW - 60},
+        # It was cancelled before it began.
+        {"state": "CANCELLED", "start": NOW - 60},
+        # It began long ago.
+        {"state": "RUNNING", "node": "gpu-0", "start": NOW - 1801},
+    ],
+)
+def test_jobs_that_have_not_begun_lately_had_not_waited(fields: dict[str, Any]) -> None:
+    found = cluster(jobs=[job(**{"eligible": NOW - 9000, **fields})])
+
+    assert not [name for name in found if "_waited_seconds" in name]
 
 
 NOT_YET = [
