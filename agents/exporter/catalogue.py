@@ -73,18 +73,43 @@ JOB_NODE = _gauge(
 )
 
 
+def _waits(whose: str, label: str) -> tuple[Metric, ...]:
+    share = f"How long such a share of jobs of {whose}"
+    return (
+        _gauge(
+            f"slurm_{label}_pending_seconds",
+            f"{share} that could begin waits at most; 1 is the longest.",
+            "seconds",
+            *(label, "share"),
+        ),
+        _gauge(
+            f"slurm_{label}_waited_seconds",
+            f"{share} that began in the last half hour waited at most.",
+            "seconds",
+            *(label, "share"),
+        ),
+    )
+
+
 def _of(owner: str) -> tuple[Metric, ...]:
     what = f"the largest {owner}s"
     return (
         _gauge(f"slurm_{owner}_jobs", f"Jobs of {what} in a state.", "jobs", owner, "state"),
         _gauge(f"slurm_{owner}_cpus_allocated", f"CPUs that jobs of {what} have.", "CPUs", owner),
         _gauge(
-            f"slurm_{owner}_cpus_requested", f"CPUs that jobs of {what} wait for.", "CPUs", owner
+            f"slurm_{owner}_cpus_requested",
+            f"CPUs that jobs of {what} wait for, of those that could begin.",
+            "CPUs",
+            owner,
         ),
         _gauge(f"slurm_{owner}_gpus_allocated", f"GPUs that jobs of {what} have.", "GPUs", owner),
         _gauge(
-            f"slurm_{owner}_gpus_requested", f"GPUs that jobs of {what} wait for.", "GPUs", owner
+            f"slurm_{owner}_gpus_requested",
+            f"GPUs that jobs of {what} wait for, of those that could begin.",
+            "GPUs",
+            owner,
         ),
+        *_waits(what, owner),
     )
 
 
@@ -106,12 +131,7 @@ PARTITION_JOBS = _gauge(
     "jobs",
     *("partition", "state"),
 )
-PARTITION_WAIT = _gauge(
-    "slurm_partition_pending_seconds",
-    "How long jobs of a partition wait that could begin, as a quantile: 1 is the longest.",
-    "seconds",
-    *("partition", "quantile"),
-)
+PARTITION_WAITS = _waits("a partition", "partition")
 
 
 def _resource(name: str, suffix: str, words: str, unit: str) -> tuple[Metric, ...]:
@@ -120,7 +140,7 @@ def _resource(name: str, suffix: str, words: str, unit: str) -> tuple[Metric, ..
         for part, means in (
             ("", "of a partition's nodes"),
             ("_allocated", "that a partition's jobs have"),
-            ("_requested", "that a partition's jobs wait for"),
+            ("_requested", "that a partition's jobs wait for, of those that could begin"),
         )
     )
 
@@ -163,9 +183,13 @@ DBD_AGENT_QUEUE = _gauge(
 )
 JOBS_SUBMITTED = _counter("slurm_jobs_submitted_total", "Jobs that were submitted.", "jobs")
 JOBS_STARTED = _counter("slurm_jobs_started_total", "Jobs that began.", "jobs")
-JOBS_COMPLETED = _counter("slurm_jobs_completed_total", "Jobs that ended well.", "jobs")
+JOBS_COMPLETED = _counter(
+    "slurm_jobs_completed_total", "Jobs that ended by themselves, well or not.", "jobs"
+)
 JOBS_CANCELED = _counter("slurm_jobs_canceled_total", "Jobs that were cancelled.", "jobs")
-JOBS_FAILED = _counter("slurm_jobs_failed_total", "Jobs that failed.", "jobs")
+JOBS_FAILED = _counter(
+    "slurm_jobs_failed_total", "Jobs that failed by an error of slurmd's or of Slurm's own.", "jobs"
+)
 CYCLES = _counter("slurm_scheduler_cycles_total", "Cycles of the main scheduler.", "cycles")
 CYCLE_LAST = _gauge("slurm_scheduler_cycle_last_seconds", "The last cycle.", "seconds")
 CYCLE_MEAN = _gauge("slurm_scheduler_cycle_mean_seconds", "Mean of the cycles.", "seconds")
@@ -181,6 +205,15 @@ BACKFILL_JOBS = _counter("slurm_backfill_jobs_total", "Jobs that backfill began.
 RPCS = _counter("slurm_rpcs_total", "Remote procedure calls that were answered.", "calls", "type")
 RPC_SECONDS = _counter(
     "slurm_rpc_duration_seconds_total", "Time that the answers took.", "seconds", "type"
+)
+USER_RPCS = _counter(
+    "slurm_user_rpcs_total",
+    "Calls of the users whose answers took most of the time, daemons' among them.",
+    "calls",
+    "user",
+)
+USER_RPC_SECONDS = _counter(
+    "slurm_user_rpc_duration_seconds_total", "Time that their answers took.", "seconds", "user"
 )
 
 # --- The jail ------------------------------------------------------------------------------------
@@ -225,7 +258,7 @@ SOURCES: Mapping[str, tuple[Metric, ...]] = {
         *(NODE_MEMORY, NODE_MEMORY_ALLOCATED, NODE_MEMORY_FREE, NODE_GPUS, NODE_GPUS_ALLOCATED),
         *(NODE_LOAD, NODE_DRAINED, NODE_JOBS_FAILED),
         *(JOBS, JOBS_PENDING, JOB_NODE, *ACCOUNTS, *USERS),
-        *(PARTITION_STATE, PARTITION_NODES, PARTITION_JOBS, PARTITION_WAIT),
+        *(PARTITION_STATE, PARTITION_NODES, PARTITION_JOBS, *PARTITION_WAITS),
         *(*PARTITION_CPUS, *PARTITION_MEMORY, *PARTITION_GPUS),
     ),
     "scheduler": (
@@ -233,7 +266,7 @@ SOURCES: Mapping[str, tuple[Metric, ...]] = {
         *(JOBS_SUBMITTED, JOBS_STARTED, JOBS_COMPLETED, JOBS_CANCELED, JOBS_FAILED),
         *(CYCLES, CYCLE_LAST, CYCLE_MEAN, CYCLE_MAX, QUEUE_LENGTH),
         *(BACKFILL_ACTIVE, BACKFILL_CYCLES, BACKFILL_LAST, BACKFILL_MEAN, BACKFILL_DEPTH),
-        *(BACKFILL_QUEUE, BACKFILL_JOBS, RPCS, RPC_SECONDS),
+        *(BACKFILL_QUEUE, BACKFILL_JOBS, RPCS, RPC_SECONDS, USER_RPCS, USER_RPC_SECONDS),
     ),
     "reservations": (RESERVATION_NODES, RESERVATION_START, RESERVATION_END),
     "licenses": (LICENSES, LICENSES_USED, LICENSES_FREE, LICENSES_RESERVED),

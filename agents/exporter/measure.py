@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
@@ -18,6 +18,10 @@ from agents.slurm import Statistics
 OTHER = "other"
 """Stands for all who are not among the largest."""
 QUANTILES = (0.5, 0.9, 1.0)
+"""As the label `share`: `quantile` is for summaries alone (promtool check metrics)."""
+LATELY = 1800
+"""Seconds within which a job must have begun for its wait to be told. By MinJobAge, Slurm has all
+of these on record, however short they were; how long one waited weeks ago tells nothing of now."""
 PARTITION_STATES = ("up", "down", "drain", "inactive")
 MICROSECOND = 1e-6
 K = TypeVar("K", bound=Hashable)
@@ -36,7 +40,7 @@ def cluster(
     # Where it accounts for no GPUs, Slurm does not tell how many a job has: better none than 0.
     counts_gpus = any(node.accounts_gpus for node in tables.nodes)
     yield from _nodes(tables.nodes, words, drained, now)
-    queue = Queue.of(tables.jobs)
+    queue = Queue.of(tables.jobs, now)
     yield c.NODE_JOBS_FAILED.family(sorted(queue.failed_on.items()))
     yield c.JOBS.family((state, queue.states[state]) for state in naming.JOB_STATES)
     yield c.JOBS_PENDING.family(
@@ -56,7 +60,7 @@ def cluster(
         )
         for job, node in nodes_of_largest(tables.jobs, pairs)
     )
-    yield from _partitions(tables, queue, words, counts_gpus, now)
+    yield from _partitions(tables, queue, words, counts_gpus)
 
 
 # --- Nodes ---------------------------------------------------------------------------------------
@@ -108,46 +112,56 @@ class Load:
     allocated: Counter[str] = field(default_factory=Counter)
     """CPUs, bytes of memory and GPUs, as `cpus`, `memory` and `gpus`."""
     requested: Counter[str] = field(default_factory=Counter)
+    """The same, for those that could begin."""
+    waiting: Counter[float] = field(default_factory=Counter)
+    """How many of these have waited for so many seconds."""
+    waited: Counter[float] = field(default_factory=Counter)
+    """How many of those that began lately had."""
 
     @property
     def size(self) -> int:
         """By which the largest are told: CPUs in use and waited for."""
         return self.allocated["cpus"] + self.requested["cpus"]
 
-    def add(self, state: str, tasks: int, job: Job) -> None:
-        self.states[state] += tasks
-        if state == naming.PENDING:
+    def add(self, state: str, job: Job, waiting: float | None, waited: float | None) -> None:
+        self.states[state] += job.tasks
+        if waited is not None:
+            self.waited[waited] += job.tasks
+        if waiting is not None:
+            self.waiting[waiting] += job.tasks
             amounts = self.requested
         elif state in naming.HAVE:
             amounts = self.allocated
         else:
             return
-        amounts["cpus"] += tasks * job.cpus
-        amounts["memory"] += tasks * job.memory
-        amounts["gpus"] += tasks * job.gpus
+        amounts["cpus"] += job.tasks * job.cpus
+        amounts["memory"] += job.tasks * job.memory
+        amounts["gpus"] += job.tasks * job.gpus
 
     def merge(self, other: "Load") -> None:
         self.states += other.states
         self.allocated += other.allocated
         self.requested += other.requested
+        # Of thousands each, which `+=` would look through whole for what is not positive.
+        self.waiting.update(other.waiting)
+        self.waited.update(other.waited)
 
 
 @dataclass
 class Queue:
     """All jobs, counted in the ways that are shown."""
 
+    now: float
     states: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     failed_on: Counter[str] = field(default_factory=Counter)
     accounts: defaultdict[str, Load] = field(default_factory=lambda: defaultdict(Load))
     users: defaultdict[int, Load] = field(default_factory=lambda: defaultdict(Load))
     partitions: defaultdict[str, Load] = field(default_factory=lambda: defaultdict(Load))
-    waiting: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    """By partition, how many jobs wait since when."""
 
     @classmethod
-    def of(cls, jobs: Iterable[Job]) -> "Queue":
-        queue = cls()
+    def of(cls, jobs: Iterable[Job], now: float) -> "Queue":
+        queue = cls(now)
         for job in jobs:
             queue._add(job)
         return queue
@@ -155,17 +169,30 @@ class Queue:
     def _add(self, job: Job) -> None:
         state = naming.job_state(job.state)
         self.states[state] += job.tasks
-        self.accounts[job.account].add(state, job.tasks, job)
-        self.users[job.uid].add(state, job.tasks, job)
+        waits = self._waiting(state, job), self._waited(state, job)
+        self.accounts[job.account].add(state, job, *waits)
+        self.users[job.uid].add(state, job, *waits)
         for partition in job.partitions:
-            self.partitions[partition].add(state, job.tasks, job)
+            self.partitions[partition].add(state, job, *waits)
         if state == naming.PENDING:
             self.reasons[naming.pending_reason(job.reason)] += job.tasks
-            if job.eligible:
-                for partition in job.partitions:
-                    self.waiting[partition][job.eligible] += job.tasks
         elif state in naming.FAILED and job.node:
             self.failed_on[job.node] += job.tasks
+
+    def _waiting(self, state: str, job: Job) -> float | None:
+        """How long, in seconds, a job has waited that would begin if there were room for it."""
+        # One that is held later on stays as eligible as it was: only the reason tells.
+        if state != naming.PENDING or naming.pending_reason(job.reason) in naming.NOT_YET:
+            return None
+        return self.now - job.eligible if 0 < job.eligible <= self.now else None
+
+    def _waited(self, state: str, job: Job) -> float | None:
+        """How long, in seconds, a job waited that began lately."""
+        # One that was cancelled before it began has a time of that, too, but never had a node.
+        if state == naming.PENDING or not job.node or not job.eligible:
+            return None
+        began_lately = self.now - LATELY <= job.start <= self.now
+        return max(0, job.start - job.eligible) if began_lately else None
 
 
 def labels_of_largest(loads: Mapping[K, Load], top: int, label: Callable[[K], str]) -> dict[K, str]:
@@ -200,7 +227,7 @@ def _owners(
     for key, load in loads.items():
         sums[labels.get(key, OTHER)].merge(load)
     shown = dict(sorted(sums.items()))
-    jobs, cpus_allocated, cpus_requested, gpus_allocated, gpus_requested = metrics
+    jobs, cpus_allocated, cpus_requested, gpus_allocated, gpus_requested, *waits = metrics
     yield jobs.family(
         ((name, state), load.states[state])
         for name, load in shown.items()
@@ -212,33 +239,41 @@ def _owners(
     if counts_gpus:
         yield gpus_allocated.family((name, load.allocated["gpus"]) for name, load in shown.items())
         yield gpus_requested.family((name, load.requested["gpus"]) for name, load in shown.items())
+    yield from _waits(waits, shown)
 
 
-# --- Partitions ----------------------------------------------------------------------------------
+def _waits(metrics: Sequence[Metric], loads: Mapping[str, Load]) -> Iterator[Family]:
+    """How long jobs wait, and how long those that began had."""
+    waiting, waited = metrics
+    yield waiting.family(_shares({name: load.waiting for name, load in loads.items()}))
+    yield waited.family(_shares({name: load.waited for name, load in loads.items()}))
 
 
-def quantiles(waits: Mapping[int, int], now: float) -> Iterator[tuple[float, float]]:
-    """Of how many wait since when, how long such a share of them waits at most.
+def _shares(waits: Mapping[str, Mapping[float, int]]) -> Iterator[tuple[tuple[str, str], float]]:
+    for name, counts in waits.items():
+        for share, seconds in quantiles(counts):
+            yield (name, f"{share:g}"), seconds
 
-    Those whose time is yet to come do not wait.
-    """
-    waiting = sorted(
-        ((since, count) for since, count in waits.items() if since <= now), reverse=True
-    )
-    left, total = 0, sum(count for _, count in waiting)
+
+def quantiles(waits: Mapping[float, int]) -> Iterator[tuple[float, float]]:
+    """Of how many wait for how long, how long such a share of them waits at most."""
+    left, total = 0, sum(waits.values())
     wanted = iter(QUANTILES)
     quantile = next(wanted)
-    for since, count in waiting:
+    for seconds, count in sorted(waits.items()):
         left += count
         while left >= quantile * total:
-            yield quantile, now - since
+            yield quantile, seconds
             if (following := next(wanted, None)) is None:
                 return
             quantile = following
 
 
+# --- Partitions ----------------------------------------------------------------------------------
+
+
 def _partitions(
-    tables: Tables, queue: Queue, words: Mapping[str, str], counts_gpus: bool, now: float
+    tables: Tables, queue: Queue, words: Mapping[str, str], counts_gpus: bool
 ) -> Iterator[Family]:
     names = [partition.name for partition in tables.partitions]
     members: defaultdict[str, list[Node]] = defaultdict(list)
@@ -259,11 +294,7 @@ def _partitions(
         for name in names
         for state in naming.JOB_STATES
     )
-    yield c.PARTITION_WAIT.family(
-        ((name, f"{quantile:g}"), wait)
-        for name in names
-        for quantile, wait in quantiles(queue.waiting[name], now)
-    )
+    yield from _waits(c.PARTITION_WAITS, {name: queue.partitions[name] for name in names})
     resources = [
         ("cpus", c.PARTITION_CPUS, lambda node: node.cpus),
         ("memory", c.PARTITION_MEMORY, lambda node: node.memory),
@@ -280,9 +311,13 @@ def _partitions(
 
 
 def reservations(found: Collection[Reservation]) -> Iterator[Family]:
-    yield c.RESERVATION_NODES.family((one.name, one.nodes) for one in found)
-    yield c.RESERVATION_START.family((one.name, one.start) for one in found)
-    yield c.RESERVATION_END.family((one.name, one.end) for one in found)
+    shown: defaultdict[str, list[Reservation]] = defaultdict(list)
+    for one in found:
+        shown[naming.reservation(one.name)].append(one)
+    alike = shown.items()
+    yield c.RESERVATION_NODES.family((name, sum(one.nodes for one in ones)) for name, ones in alike)
+    yield c.RESERVATION_START.family((name, min(one.start for one in ones)) for name, ones in alike)
+    yield c.RESERVATION_END.family((name, max(one.end for one in ones)) for name, ones in alike)
 
 
 def licenses(found: Collection[License]) -> Iterator[Family]:
@@ -301,7 +336,8 @@ def jail(volume: os.statvfs_result) -> Iterator[Family]:
         yield c.JAIL_FILES_FREE.value(volume.f_ffree)
 
 
-def scheduler(told: Statistics) -> Iterator[Family]:
+def scheduler(told: Statistics, top: int, name_of: Callable[[int], str]) -> Iterator[Family]:
+    """Of slurmctld's work; `top` is how many users have series of their own, as in `cluster`."""
     if told.since:
         yield c.STATISTICS_START.value(told.since.timestamp())
     yield c.SERVER_THREADS.value(told.server_threads)
@@ -327,3 +363,12 @@ def scheduler(told: Statistics) -> Iterator[Family]:
     calls = sorted(told.calls_by_type, key=lambda call: call.name)
     yield c.RPCS.family((call.name, call.count) for call in calls)
     yield c.RPC_SECONDS.family((call.name, call.total_time * MICROSECOND) for call in calls)
+    # Without the others as one: who leaves them would make that counter fall, as if it began anew.
+    largest = sorted(told.calls_by_user, key=lambda call: (-call.total_time, call.uid))[:top]
+    counts, times = Counter[str](), Counter[str]()
+    for call in largest:
+        user = naming.label(name_of(call.uid))
+        counts[user] += call.count
+        times[user] += call.total_time
+    yield c.USER_RPCS.family(counts.items())
+    yield c.USER_RPC_SECONDS.family((user, time * MICROSECOND) for user, time in times.items())

@@ -1,6 +1,7 @@
 """Words for what Slurm tells, of which there are few: states, reasons, causes. All is pure."""
 
 import re
+from functools import lru_cache
 
 from agents import drains
 
@@ -114,8 +115,11 @@ _REASONS = (
 )
 """How reasons begin, and what they come to; Slurm 24.11 has some 200 (job_state_reason.c)."""
 PENDING_REASONS = tuple(sorted({*dict(_REASONS).values(), "other"}))
+NOT_YET = frozenset({"held", "dependency", "begin_time"})
+"""Reasons for which a job would not begin on an empty cluster either."""
 
 
+@lru_cache(maxsize=1024)
 def pending_reason(reason: str) -> str:
     """Why a job waits, as one of PENDING_REASONS."""
     return next((word for start, word in _REASONS if reason.startswith(start)), "other")
@@ -127,3 +131,16 @@ def label(name: str) -> str:
     Of one that is an e-mail address it is what comes before the @, and of none at all, `none`.
     """
     return (name.partition("@")[0] if "@" in name[1:] else name) or "none"
+
+
+_OF_ADDRESS = re.compile(r"(.+?)@.*?(_[0-9]+)?", re.DOTALL)
+
+
+def reservation(name: str) -> str:
+    """A reservation's name as a label.
+
+    Slurm calls one that nobody named after the first of its accounts or users, with a number
+    (_generate_resv_name in reservation.c, 24.11): of `ada@example.org_7` it is `ada_7`.
+    """
+    found = _OF_ADDRESS.fullmatch(name)
+    return found[1] + (found[2] or "") if found else name

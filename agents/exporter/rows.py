@@ -41,6 +41,8 @@ class Job:
     """As squeue and sacct call it, such as 17 or 17_3; "" unless it runs."""
     nodes: str
     """The nodes that it runs on, as `hosts` reads them; "" unless it does."""
+    start: int
+    """When it began; of one that waits, when Slurm expects it to, and 0 where it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ def _job(
     node: str,
     id_: str,
     nodes: str,
+    start: str,
 ) -> Job:
     amounts = _tres(tres)
     return Job(
@@ -153,6 +156,7 @@ def _job(
         node,
         id_,
         _hostlist(nodes),
+        int(start),
     )
 
 

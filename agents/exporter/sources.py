@@ -83,7 +83,7 @@ class Slurm:
                 first = error.errors(include_url=False, include_input=False)[0]
                 where = ".".join(map(str, first["loc"]))
                 raise ReadError(f"sdiag: {where}: {first['msg']}") from error
-        return list(measure.scheduler(told.statistics))
+        return list(measure.scheduler(told.statistics, self.top, user_name))
 
     def _tables(self, seconds: float, *names: str) -> Tables:
         with printed([*self.snapshot, *names], seconds) as output:

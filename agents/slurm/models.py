@@ -105,6 +105,11 @@ class Calls(Record):
     """Microseconds."""
 
 
+class CallsOfUser(Calls):
+    uid: int = Field(validation_alias="user_id")
+    """What the user is known by also where there is no name for it."""
+
+
 class Statistics(Record):
     """What `sdiag` shows. Cycles are in microseconds."""
 
@@ -132,7 +137,7 @@ class Statistics(Record):
     backfill_depth_last: int = Field(validation_alias="bf_last_depth")
     backfill_queue: int = Field(validation_alias="bf_queue_len")
     calls_by_type: tuple[Calls, ...] = Field(validation_alias="rpcs_by_message_type")
-    calls_by_user: tuple[Calls, ...] = Field(validation_alias="rpcs_by_user")
+    calls_by_user: tuple[CallsOfUser, ...] = Field(validation_alias="rpcs_by_user")
 
 
 class Ping(Record):

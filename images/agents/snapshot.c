@@ -6,7 +6,8 @@
  * are separated by tabs; the first says what the record is of:
  *
  *   job          state, reason, partitions, account, uid, array tasks that have not begun, eligible since,
- *                CPUs, TRES that it has or asks for, first node; of one that runs, its id and its nodes
+ *                CPUs, TRES that it has or asks for, first node; of one that runs, its id and its nodes;
+ *                when it began, or may be expected to
  *   node         name, state, partitions, CPUs that jobs may have, CPUs of jobs, memory, memory of jobs,
  *                free memory, load, gres, gres of jobs, TRES, reason, since, instance
  *   partition    name, state
@@ -93,6 +94,7 @@ static int jobs(void)
 		} else {
 			fputs("\t\t", stdout);
 		}
+		number((uint64_t)job->start_time);
 		putchar('\n');
 	}
 	slurm_free_job_info_msg(found);

@@ -14,6 +14,8 @@ from monitoring.dashboards.parts import (
 
 _CALLS = "sum by (type) (rate(slurm_rpcs_total[$__rate_interval]))"
 _TIME = "sum by (type) (rate(slurm_rpc_duration_seconds_total[$__rate_interval]))"
+_CALLS_OF_USERS = "sum by (user) (rate(slurm_user_rpcs_total[$__rate_interval]))"
+_TIME_OF_USERS = "sum by (user) (rate(slurm_user_rpc_duration_seconds_total[$__rate_interval]))"
 
 DASHBOARD = board(
     "slurmstack-controller",
@@ -39,7 +41,7 @@ DASHBOARD = board(
     stat(
         "Answers take",
         "Mean time that slurmctld spends on a call. Over a second, users' commands hang: see "
-        "which calls, and who sends them (`sdiag`).",
+        "which calls, and who sends them.",
         units.Seconds,
         "sum(rate(slurm_rpc_duration_seconds_total[5m])) / (sum(rate(slurm_rpcs_total[5m])) > 0)",
         none="no calls",
@@ -72,7 +74,7 @@ DASHBOARD = board(
     graph(
         "Calls",
         "Remote procedure calls that slurmctld answers, by type. Many job_info or node_info calls "
-        "are somebody's loop around `squeue` or `sinfo`: `sdiag` names the user.",
+        "are somebody's loop around `squeue` or `sinfo`: see whose.",
         units.RequestsPerSecond,
         Query(f"{_CALLS} > 0", "{{type}}"),
         none="no calls",
@@ -92,6 +94,25 @@ DASHBOARD = board(
         "is on top is what to ask less often.",
         units.Short,
         Query(f"{_TIME} > 0", "{{type}}"),
+        none="no calls",
+        stacked=True,
+    ),
+    graph(
+        "Calls, by user",
+        "Calls of the users whose answers take longest; `root`, `slurm` and users that are numbers "
+        "are daemons. One person with most of them has a loop: ask for fewer, or set a limit "
+        "(`rl_enable`).",
+        units.RequestsPerSecond,
+        Query(f"{_CALLS_OF_USERS} > 0", "{{user}}"),
+        none="no calls",
+        stacked=True,
+    ),
+    graph(
+        "Where its time goes, by user",
+        "Seconds that each user's calls take in a second: how many threads they keep busy. Who is "
+        "on top with few calls asks for much at once: all jobs, with all of their fields.",
+        units.Short,
+        Query(f"{_TIME_OF_USERS} > 0", "{{user}}"),
         none="no calls",
         stacked=True,
     ),

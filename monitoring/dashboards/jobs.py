@@ -5,9 +5,12 @@ from grafana_foundation_sdk.models import units
 from monitoring.dashboards.parts import PER_MINUTE, Column, Query, board, graph, rising, stat, table
 from monitoring.dashboards.states import JOB_COLORS
 
-_FAILED, _COMPLETED = (
-    f"sum(increase(slurm_jobs_{what}_total[1h]))" for what in ("failed", "completed")
-)
+_FAILED = "boot_fail|failed|node_fail|out_of_memory|timeout"
+
+
+def _on_record(states: str) -> str:
+    """Jobs in these states. slurmctld counts those that failed among those that completed."""
+    return f'sum(slurm_jobs{{state=~"{states}"}})'
 
 
 def _sum(metric: str, by: str) -> str:
@@ -31,11 +34,20 @@ def _owners(owner: str) -> tuple[Column, ...]:
         Column(_sum(f'slurm_{owner}_jobs{{state="pending"}}', owner), "Waiting"),
         Column(_sum(f"slurm_{owner}_cpus_allocated", owner), "CPUs in use"),
         Column(_sum(f"slurm_{owner}_cpus_requested", owner), "CPUs waited for"),
+        Column(_wait("0.5", owner), "Wait, half", units.Seconds),
+        Column(_wait("1", owner), "Wait, longest", units.Seconds),
+        Column(_waited("0.5", owner), "Waited, half", units.Seconds),
     )
 
 
-def _wait(quantile: str) -> str:
-    return f'max by (partition) (slurm_partition_pending_seconds{{quantile="{quantile}"}})'
+def _wait(share: str, by: str) -> str:
+    """How long such a share of the jobs that could begin has waited at most."""
+    return f'max by ({by}) (slurm_{by}_pending_seconds{{share="{share}"}})'
+
+
+def _waited(share: str, by: str) -> str:
+    """The same of jobs that began lately, until they did."""
+    return f'max by ({by}) (slurm_{by}_waited_seconds{{share="{share}"}})'
 
 
 DASHBOARD = board(
@@ -60,7 +72,7 @@ DASHBOARD = board(
         "The longest that a job has waited since it could have begun. When it is far above the "
         "others of its partition, ask that job why: `squeue --start`, `scontrol show job`.",
         units.Seconds,
-        'max(slurm_partition_pending_seconds{quantile="1"})',
+        'max(slurm_partition_pending_seconds{share="1"})',
         none="nobody waits",
         steps=rising(86400, 7 * 86400),
     ),
@@ -81,12 +93,13 @@ DASHBOARD = board(
         none="no GPUs",
     ),
     stat(
-        "Failed in an hour",
-        "Share of the jobs that ended in the last hour, other than by being cancelled, which "
-        "failed. A jump with many users at once is the cluster's fault: see jobs that failed, by "
-        "node, in the overview of nodes.",
+        "Failed lately",
+        "Share of the jobs that ended and are on record (for half an hour, by default) which "
+        "failed, ran out of memory or of time, or lost their node; cancelled ones do not count. A "
+        "jump with many users at once is the cluster's fault: see jobs that failed, by node, in "
+        "the overview of nodes.",
         units.PercentUnit,
-        f"{_FAILED} / ({_FAILED} + {_COMPLETED} > 0)",
+        f"{_on_record(_FAILED)} / ({_on_record(f'completed|{_FAILED}')} > 0)",
         none="none ended",
         steps=rising(0.2, 0.5),
     ),
@@ -117,17 +130,41 @@ DASHBOARD = board(
         "How long nine in ten of the jobs have waited at most that could begin; a gap where "
         "nobody waits. One partition far above the others is too small, or its nodes are out.",
         units.Seconds,
-        Query(_wait("0.9"), "{{partition}}"),
+        Query(_wait("0.9", "partition"), "{{partition}}"),
         none="nobody waits",
     ),
     graph(
+        "Waited, by partition",
+        "How long nine in ten of the jobs that began in the last half hour had waited at most. It "
+        "is what users have to expect: where it grows, more nodes help, or jobs that fit in "
+        "between (`--time`).",
+        units.Seconds,
+        Query(_waited("0.9", "partition"), "{{partition}}"),
+        none="none began",
+    ),
+    graph(
+        "Waited, by account",
+        "How long nine in ten of an account's jobs that began in the last half hour had waited at "
+        "most. One far above the others has a low share or runs into its limits: see `sshare`.",
+        units.Seconds,
+        Query(_waited("0.9", "account"), "{{account}}"),
+        none="none began",
+    ),
+    graph(
         "Jobs in a minute",
-        "How fast jobs come and go. When more are submitted than begin for hours, the queue "
-        "grows; when failures rise and starts with them, jobs fail as soon as they begin.",
+        "How fast jobs come and go; those that ended did so by themselves, well or not. When more "
+        "are submitted than begin for hours, the queue grows; those that fail on their node are "
+        "errors of slurmd's: see its log.",
         PER_MINUTE,
         *(
-            Query(f"60 * sum(rate(slurm_jobs_{what}_total[$__rate_interval]))", what)
-            for what in ("submitted", "started", "completed", "failed", "canceled")
+            Query(f"60 * sum(rate(slurm_jobs_{what}_total[$__rate_interval]))", legend)
+            for what, legend in (
+                ("submitted", "submitted"),
+                ("started", "started"),
+                ("completed", "ended"),
+                ("failed", "failed on their node"),
+                ("canceled", "cancelled"),
+            )
         ),
     ),
     graph(
@@ -160,7 +197,8 @@ DASHBOARD = board(
     table(
         "Accounts",
         "What each account has and waits for, with the shares that fairness is made of. Large "
-        "accounts that wait while small ones run are doing well by fair share, not by size.",
+        "accounts that wait while small ones run are doing well by fair share, not by size. "
+        "*Wait* is of jobs that could begin, *waited* of those that did in the last half hour.",
         ["account"],
         *_owners("account"),
         Column(_share(_USED), "Share in use", units.PercentUnit),
@@ -201,8 +239,9 @@ DASHBOARD = board(
         Column(_sum('slurm_partition_jobs{state="pending"}', "partition"), "Waiting"),
         Column(_sum("slurm_partition_cpus", "partition"), "CPUs"),
         Column(_sum("slurm_partition_cpus_allocated", "partition"), "CPUs in use"),
-        Column(_wait("0.5"), "Wait, half", units.Seconds),
-        Column(_wait("1"), "Wait, longest", units.Seconds),
+        Column(_wait("0.5", "partition"), "Wait, half", units.Seconds),
+        Column(_wait("1", "partition"), "Wait, longest", units.Seconds),
+        Column(_waited("0.5", "partition"), "Waited, half", units.Seconds),
         width=24,
         sort="Waiting",
     ),

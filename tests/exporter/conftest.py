@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import httpx
@@ -17,6 +17,7 @@ from tests.slurmctld.conftest import (
     Start,
     accounts_of,
     controller_address,
+    eventually,
     prepare,
     put,
     start_container,
@@ -29,7 +30,11 @@ __all__ = ["start_container"]
 
 USER, UID = "researcher", "2000:2000"
 INTERVAL = 1
-SLURM = {"extra": {"slurm.conf": ["Licenses=cad:10"]}}
+SLURM = {
+    "extra": {"slurm.conf": ["Licenses=cad:10"]},
+    # No longer than a test can wait for a node that is silent.
+    "timeouts": {"slurmd": 30},
+}
 ENVIRONMENT = {
     "INTERVAL": str(INTERVAL),
     "TOP": "2",
@@ -68,15 +73,30 @@ def parsed(text: str) -> Scrape:
 class Cluster:
     controller: Slurmctld
     exporter: Slurmctld
+    workers: Mapping[str, Slurmctld]
 
     def scrape(self) -> Scrape:
         """What Prometheus sees, by its client library's own parser."""
         url = f"http://{self.exporter.address}:{c.EXPORTER_PORT}/metrics"
         return parsed(httpx.get(url, trust_env=False).raise_for_status().text)
 
-    def told(self, user: int) -> Scrape:
+    def now(self, intervals: int = 1) -> Scrape:
+        """What is shown after so many intervals of all that Slurm says when this is called.
+
+        Of reservations and licenses one is read in each, so that both take two.
+        """
+
+        def reads(seen: Scrape) -> float:
+            return seen.value("slurm_exporter_reads_total", source="scheduler")
+
+        # The first may have begun before.
+        last = reads(self.scrape()) + 1 + intervals
+        return self.shows("further reads", lambda seen: reads(seen) >= last)
+
+    def told(self, user: int, **changes: str) -> Scrape:
         """What an exporter of this user's has read once."""
-        settings = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
+        environment = ENVIRONMENT | changes
+        settings = " ".join(f"{name}={value}" for name, value in environment.items())
         command = f"env {settings} python3 -m agents.exporter --once"
         return parsed(self.exporter.run(command, user=f"{user}:{user}"))
 
@@ -88,6 +108,11 @@ class Cluster:
             assert time.monotonic() < deadline, f"{in_vain}\n{self.controller.log()[-2000:]}"
             time.sleep(0.2)
         return scrape
+
+    def becomes(self, job: str, state: str) -> None:
+        """Waits until Slurm itself says so of a job."""
+        asks = f"squeue --noheader --states=all --jobs={job} --format=%T"
+        eventually(f"{job} is {state}", lambda: self.controller.run(asks).strip() == state)
 
     def submit(self, *options: str, script: str = "sleep 600") -> str:
         quoted = " ".join(options)
@@ -104,10 +129,11 @@ def cluster(start_container: Start) -> Iterator[Cluster]:
     controller = start_controller(start_container, secret)
     put(controller.container, files)
     controller.start()
+    workers = {}
     for node in ("cpu-0", "cpu-1"):
         description = "CPUs=2 RealMemory=1000 Feature=cpu"
-        worker = start_worker(start_container, secret, node, description, controller)
-        put(worker.container, files)
+        workers[node] = start_worker(start_container, secret, node, description, controller)
+        put(workers[node].container, files)
     container = start_container(
         "agents",
         extra_hosts={controller_address(): controller.address},
@@ -122,7 +148,7 @@ def cluster(start_container: Start) -> Iterator[Cluster]:
         user=f"{c.EXPORTER_ID}:{c.EXPORTER_ID}",
         detach=True,
     )
-    running = Cluster(controller, exporter)
+    running = Cluster(controller, exporter, workers)
     _await_both(running)
     yield running
     controller.stop()

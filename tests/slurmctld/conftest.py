@@ -262,8 +262,12 @@ def start_worker(
     before(worker)
     if populated:
         put(worker.container, {c.JAIL_MARKER: "0\n"})
-    worker.run(f"POD_IP={worker.address} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
+    start_slurmd(worker)
     return worker
+
+
+def start_slurmd(worker: Slurmctld) -> None:
+    worker.run(f"POD_IP={worker.address} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
 
 
 @pytest.fixture(scope="package")

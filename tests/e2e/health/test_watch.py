@@ -120,7 +120,7 @@ NOTHING_WRONG = {
     },
     "slurmstack-job": {"InfiniBand received, by node"},
     "slurmstack-jobs": {
-        *("Longest wait", "Failed in an hour", "Why jobs wait", "Wait, by partition", "Licenses"),
+        *("Longest wait", "Failed lately", "Why jobs wait", "Wait, by partition", "Licenses"),
     },
     "slurmstack-node": {"Drained for", "Findings"},
     "slurmstack-nodes": {"Jobs that failed, by node", "Reservations"},

@@ -69,7 +69,7 @@ def test_the_catalogue_is_what_is_shown() -> None:
     told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
     found = {
         "cluster": list(measure.cluster(recorded, 0, 10, 10, str)),
-        "scheduler": list(measure.scheduler(Statistics.model_validate(told))),
+        "scheduler": list(measure.scheduler(Statistics.model_validate(told), 10, str)),
         "reservations": list(measure.reservations(recorded.reservations)),
         "licenses": list(measure.licenses(recorded.licenses)),
         "jail": list(measure.jail(os.statvfs_result(range(1, 11)))),
@@ -96,6 +96,7 @@ def test_names_are_by_the_conventions(metric: Metric) -> None:
     assert (metric.unit in ("seconds", "Unix time")) == base.endswith("_seconds")
     assert (metric.unit == "bytes") == base.endswith("_bytes")
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", label) for label in metric.labels)
+    assert not {"quantile", "le"} & set(metric.labels), "they are summaries' and histograms'"
 
 
 def test_no_metric_is_there_twice() -> None:

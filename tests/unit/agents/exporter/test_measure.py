@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.exporter import measure, naming
-from agents.exporter.rows import Job, Node, Partition, Tables
+from agents.exporter.rows import Job, Node, Partition, Reservation, Tables
 from agents.slurm import Statistics
 from tests.unit.agents.exporter.recordings import RECORDED, Series, series, tables
 
@@ -54,6 +54,7 @@ def job(state: str = "RUNNING", **fields: Any) -> Job:
         "node": "",
         "id": "",
         "nodes": "",
+        "start": 0,
     }
     return Job(state, **(given | fields))
 
@@ -93,8 +94,10 @@ def test_a_recording_of_a_real_cluster_is_shown() -> None:
     assert found['slurm_user_jobs{state="pending",user="researcher"}'] == 14
     assert found['slurm_account_jobs{account="ada",state="pending"}'] == 1
     assert found['slurm_partition_cpus_allocated{partition="main"}'] == 3
-    assert found['slurm_partition_cpus_requested{partition="main"}'] == 25
-    assert 0 < found['slurm_partition_pending_seconds{partition="main",quantile="1"}'] < 600
+    assert found['slurm_partition_cpus_requested{partition="main"}'] == 22
+    assert 0 < found['slurm_partition_pending_seconds{partition="main",share="1"}'] < 600
+    assert found['slurm_partition_waited_seconds{partition="main",share="0.5"}'] == 1
+    assert found['slurm_partition_waited_seconds{partition="main",share="1"}'] == 2
     assert not [name for name in found if "gpus" in name], "nobody counts them there"
 
 
@@ -279,23 +282,125 @@ def test_whatever_accounts_are_called_no_series_comes_twice_and_none_is_lost(
     ("waits", "expected"),
     [
         ({}, {}),
-        ({NOW - 10: 1}, {0.5: 10, 0.9: 10, 1.0: 10}),
-        ({NOW - 10: 9, NOW - 1000: 1}, {0.5: 10, 0.9: 10, 1.0: 1000}),
-        ({NOW - 10: 5, NOW - 20: 4, NOW - 30: 1}, {0.5: 10, 0.9: 20, 1.0: 30}),
-        ({NOW + 3600: 5}, {}),
-        ({NOW + 3600: 99, NOW - 5: 1}, {0.5: 5, 0.9: 5, 1.0: 5}),
+        ({10: 1}, {0.5: 10, 0.9: 10, 1.0: 10}),
+        ({10: 9, 1000: 1}, {0.5: 10, 0.9: 10, 1.0: 1000}),
+        ({30: 1, 20: 4, 10: 5}, {0.5: 10, 0.9: 20, 1.0: 30}),
     ],
 )
 def test_how_long_jobs_wait_is_told_by_quantiles(
-    waits: dict[int, int], expected: dict[float, float]
+    waits: dict[float, int], expected: dict[float, float]
 ) -> None:
-    assert dict(measure.quantiles(waits, NOW)) == expected
+    assert dict(measure.quantiles(waits)) == expected
 
 
-def test_jobs_that_cannot_begin_do_not_count_as_waiting() -> None:
-    found = cluster(jobs=[job("PENDING", reason="JobHeldUser", eligible=0)])
+def waits(what: str, **given: Any) -> Series:
+    """How long jobs of users wait (`pending`), or had (`waited`)."""
+    name = f"slurm_user_{what}_seconds"
+    return {one: value for one, value in cluster(**given).items() if one.startswith(name)}
+
+
+def test_the_waits_of_accounts_users_and_partitions_are_told() -> None:
+    began = job(node="gpu-0", eligible=NOW - 400, start=NOW - 100)
+    found = cluster(names={2000: "ada"}, jobs=[job("PENDING", eligible=NOW - 60), began])
+
+    for labels in ('account="lab",', 'partition="main",', ""):
+        owner = labels.partition("=")[0] or "user"
+        labelled = f'{labels}share="1"' if labels else 'share="1",user="ada"'
+        assert found[f"slurm_{owner}_pending_seconds{{{labelled}}}"] == 60
+        assert found[f"slurm_{owner}_waited_seconds{{{labelled}}}"] == 300
+
+
+def test_jobs_that_could_not_begin_are_not_among_those_that_wait() -> None:
+    later = job("PENDING", eligible=NOW + 3600, tasks=99)
+
+    assert waits("pending", jobs=[later, job("PENDING", eligible=NOW - 5)]) == {
+        f'slurm_user_pending_seconds{{share="{share}",user="2000"}}': 5
+        for share in ("0.5", "0.9", "1")
+    }
+
+
+def test_the_waits_of_the_smaller_users_are_told_together() -> None:
+    large = job(cpus=100, node="gpu-0", eligible=NOW - 90, start=NOW - 80)
+    others = [
+        job(uid=uid, node="gpu-0", eligible=NOW - 100 * uid, start=NOW) for uid in range(1, 11)
+    ]
+
+    assert waits("waited", top=1, jobs=[large, *others]) == {
+        **{
+            f'slurm_user_waited_seconds{{share="{share}",user="2000"}}': 10
+            for share in ("0.5", "0.9", "1")
+        },
+        'slurm_user_waited_seconds{share="0.5",user="other"}': 500,
+        'slurm_user_waited_seconds{share="0.9",user="other"}': 900,
+        'slurm_user_waited_seconds{share="1",user="other"}': 1000,
+    }
+
+
+@pytest.mark.parametrize(
+    "state", ["RUNNING", "COMPLETED", "FAILED", "CANCELLED", "COMPLETING", "SUSPENDED", "TIMEOUT"]
+)
+def test_a_job_that_began_lately_had_waited_however_it_ended(state: str) -> None:
+    began = job(state, node="gpu-0", eligible=NOW - 1000, start=NOW - 1000 + 7)
+
+    assert set(waits("waited", jobs=[began]).values()) == {7}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        # When Slurm expects it to begin.
+        {"state": "PENDING", "start": NOW + 60},
+        # It was requeued.
+        {"state": "PENDING", "node": "gpu-0", "start": NOW - 60},
+        # It was cancelled before it began.
+        {"state": "CANCELLED", "start": NOW - 60},
+        # It began long ago.
+        {"state": "RUNNING", "node": "gpu-0", "start": NOW - 1801},
+    ],
+)
+def test_jobs_that_have_not_begun_lately_had_not_waited(fields: dict[str, Any]) -> None:
+    found = cluster(jobs=[job(**{"eligible": NOW - 9000, **fields})])
+
+    assert not [name for name in found if "_waited_seconds" in name]
+
+
+NOT_YET = [
+    ("JobHeldUser", 0),
+    # It was held after it could have begun.
+    ("JobHeldAdmin", NOW - 60),
+    ("Dependency", 0),
+    ("DependencyNeverSatisfied", NOW - 60),
+    ("BeginTime", NOW + 3600),
+    # Nobody has looked at it yet.
+    ("None", NOW + 3600),
+]
+
+
+@pytest.mark.parametrize(("reason", "eligible"), NOT_YET)
+def test_jobs_that_cannot_begin_do_not_count_as_waiting(reason: str, eligible: int) -> None:
+    found = cluster(jobs=[job("PENDING", reason=reason, eligible=eligible)])
 
     assert not [name for name in found if name.startswith("slurm_partition_pending_seconds")]
+
+
+@pytest.mark.parametrize(("reason", "eligible"), NOT_YET)
+def test_what_jobs_that_cannot_begin_ask_for_is_not_waited_for(reason: str, eligible: int) -> None:
+    counted = node(gpus={"h100": 8}, accounts_gpus=True)
+    later = job("PENDING", reason=reason, eligible=eligible, cpus=100, gpus=8, tasks=5)
+    waits = job("PENDING", reason="Resources", cpus=2, gpus=1)
+    found = cluster(nodes=[counted], jobs=[later, waits])
+
+    assert found['slurm_jobs{state="pending"}'] == 6
+    requested = {
+        name.partition("{")[0]: value for name, value in found.items() if "requested" in name
+    }
+    assert requested == {
+        **dict.fromkeys((f"slurm_{by}_cpus_requested" for by in ("account", "partition")), 2),
+        **dict.fromkeys((f"slurm_{by}_gpus_requested" for by in ("account", "partition")), 1),
+        "slurm_user_cpus_requested": 2,
+        "slurm_user_gpus_requested": 1,
+        "slurm_partition_memory_requested_bytes": GIB,
+    }
 
 
 def test_names_that_are_odd_arrive_as_they_are() -> None:
@@ -308,7 +413,7 @@ def test_names_that_are_odd_arrive_as_they_are() -> None:
 
 def test_what_sdiag_tells_is_shown_in_seconds() -> None:
     told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
-    found = series(measure.scheduler(Statistics.model_validate(told)))
+    found = series(measure.scheduler(Statistics.model_validate(told), 10, str))
 
     assert found["slurm_scheduler_cycles_total"] == told["schedule_cycle_total"] > 0
     assert found["slurm_scheduler_cycle_max_seconds"] == pytest.approx(
@@ -323,6 +428,51 @@ def test_what_sdiag_tells_is_shown_in_seconds() -> None:
     assert found['slurm_rpc_duration_seconds_total{type="REQUEST_NODE_INFO"}'] == pytest.approx(
         nodes["total_time"] / 1e6
     )
+
+
+def calls(*users: tuple[int, int, int], top: int = 10, **names: str) -> Series:
+    """What is shown of the calls of users, each with its number and its microseconds."""
+    told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
+    told["rpcs_by_user"] = [
+        {
+            # As where sdiag runs nobody knows them.
+            "user": "",
+            "user_id": uid,
+            "count": count,
+            "total_time": time,
+            "average_time": {"set": True, "infinite": False, "number": time // count},
+        }
+        for uid, count, time in users
+    ]
+    statistics = Statistics.model_validate(told)
+    found = series(measure.scheduler(statistics, top, lambda uid: names.get(f"u{uid}", str(uid))))
+    return {name: value for name, value in found.items() if name.startswith("slurm_user_rpc")}
+
+
+def test_whose_calls_take_slurmctlds_time_is_told() -> None:
+    assert calls((2000, 60, 3_000_000), (64030, 5, 1000), u2000="ada") == {
+        'slurm_user_rpcs_total{user="ada"}': 60,
+        'slurm_user_rpcs_total{user="64030"}': 5,
+        'slurm_user_rpc_duration_seconds_total{user="ada"}': pytest.approx(3),
+        'slurm_user_rpc_duration_seconds_total{user="64030"}': pytest.approx(0.001),
+    }
+    assert calls() == {}
+
+
+def test_of_many_users_those_are_told_whose_calls_took_longest() -> None:
+    users = ((1, 1, 5_000), (2, 100, 9_000), (3, 1000, 1_000), (4, 1, 7_000))
+    shown = {name for name in calls(*users, top=2) if name.startswith("slurm_user_rpcs")}
+
+    # The others are not one more: a counter of those would fall when one of them joins the largest.
+    assert shown == {'slurm_user_rpcs_total{user="2"}', 'slurm_user_rpcs_total{user="4"}'}
+    assert calls(*users, top=0) == {}
+
+
+def test_calls_of_two_users_with_one_label_are_told_together() -> None:
+    found = calls((1, 2, 10), (2, 3, 20), u1="ada@lab", u2="ada@hall")
+
+    assert found['slurm_user_rpcs_total{user="ada"}'] == 5
+    assert found['slurm_user_rpc_duration_seconds_total{user="ada"}'] == pytest.approx(30e-6)
 
 
 def test_of_the_jail_it_is_told_how_full_it_is() -> None:
@@ -349,6 +499,16 @@ def test_reservations_and_licenses_are_shown() -> None:
     assert found['slurm_reservation_nodes{reservation="course"}'] == 1
     assert found['slurm_reservation_start_timestamp_seconds{reservation="course"}'] == course.start
     assert found['slurm_reservation_end_timestamp_seconds{reservation="course"}'] == course.end
+
+    named = [Reservation("ada@lab", 1, 100, 300), Reservation("ada@hall", 2, 50, 200)]
+    assert series(measure.reservations([*named, Reservation("ada@lab_7", 4, 1, 2)])) == {
+        'slurm_reservation_nodes{reservation="ada"}': 3,
+        'slurm_reservation_start_timestamp_seconds{reservation="ada"}': 50,
+        'slurm_reservation_end_timestamp_seconds{reservation="ada"}': 300,
+        'slurm_reservation_nodes{reservation="ada_7"}': 4,
+        'slurm_reservation_start_timestamp_seconds{reservation="ada_7"}': 1,
+        'slurm_reservation_end_timestamp_seconds{reservation="ada_7"}': 2,
+    }
 
     found = series(measure.licenses(recorded.licenses))
     assert found['slurm_licenses{license="cad"}'] == 10

@@ -110,3 +110,29 @@ def test_any_job_is_in_one_of_the_states_that_are_shown(state: str) -> None:
 )
 def test_an_address_is_no_label(name: str, label: str) -> None:
     assert naming.label(name) == label
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("course", "course"),
+        ("maintenance_2026", "maintenance_2026"),
+        ("ada@example.org_7", "ada_7"),
+        ("ada_b@example.org_7", "ada_b_7"),
+        ("ada@cluster_1.example.org_12", "ada_12"),
+        ("ada@example.org", "ada"),
+        ("@lab_3", "@lab_3"),
+        ("resv_4", "resv_4"),
+    ],
+)
+def test_no_address_is_in_the_name_of_a_reservation(name: str, label: str) -> None:
+    assert naming.reservation(name) == label
+
+
+@given(st.text(min_size=1), st.text(), st.integers(0, 9999))
+def test_reservations_that_slurm_names_after_users_keep_their_number(
+    user: str, host: str, number: int
+) -> None:
+    label = naming.reservation(f"{user}@{host}_{number}")
+    assert "@" not in label[1:]
+    assert label.endswith(f"_{number}")

@@ -44,6 +44,7 @@ def job_line(**fields: str) -> str:
         "node": "cpu-0",
         "id": "17",
         "nodes": "cpu-[0-1]",
+        "start": "1795342740",
     }
     return "\t".join(("job", *(columns | fields).values())) + "\n"
 
@@ -60,6 +61,7 @@ def test_a_recording_is_read_whole() -> None:
     assert (running.cpus, running.memory, running.gpus, running.tasks) == (3, 300 * MIB, 0, 1)
     assert (running.id, [*hosts(running.nodes)]) == ("1", ["cpu-0", "cpu-1"])
     assert {(job.id, job.nodes) for job in found.jobs if job != running} == {("", "")}
+    assert (running.eligible, running.start) == (1795342814, 1795342815)
     (array,) = (job for job in found.jobs if job.tasks > 1)
     assert (array.tasks, array.cpus, array.node) == (11, 2, "")
     (failed,) = (job for job in found.jobs if job.state == "FAILED")
@@ -181,6 +183,7 @@ def test_a_job_may_wait_for_several_partitions() -> None:
         job_line(nodes="cpu-[0-1]n"),
         job_line(nodes="cpu-[a-b],cpu-7"),
         job_line(nodes="cpu-0,,cpu-1"),
+        job_line(start="soon"),
         "secret\thunter2\n",
         "\n",
     ],

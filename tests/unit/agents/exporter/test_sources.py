@@ -81,7 +81,7 @@ def test_an_answer_of_another_form_is_refused(programs: Path, answer: str) -> No
 
 
 def test_text_that_is_no_utf_8_breaks_nothing(programs: Path) -> None:
-    row = "job\\tRUNNING\\tNone\\tmain\\t\\377lab\\t0\\t\\t0\\t1\\t\\t\\t\\t\\n"
+    row = "job\\tRUNNING\\tNone\\tmain\\t\\377lab\\t0\\t\\t0\\t1\\t\\t\\t\\t\\t0\\n"
     cluster, _ = slurm(programs, f"printf '{row}'").each_time()
 
     assert series(cluster.read(5))['slurm_account_jobs{account="\ufffdlab",state="running"}'] == 1
