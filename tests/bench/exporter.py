@@ -17,6 +17,7 @@ from typing import cast
 import httpx
 from docker.models.containers import Container
 
+from agents.exporter.sources import ENVIRONMENT, SNAPSHOT
 from components import conventions as c
 from components.settings import Settings
 from components.slurmconf import config_files
@@ -96,13 +97,16 @@ echo $sent $(($(date +%s%N) - begin))
 A batch waits while the next is submitted, so that the node is never without. squeue would ask for
 all jobs each time, which is what is measured here.
 """
-PROGRAM = """
-import resource
-from agents.exporter.sources import SNAPSHOT, printed
-with printed([SNAPSHOT, "nodes", "jobs"], 60):
-    print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+PROGRAM = f"""
+import os, resource, subprocess
+subprocess.run(["{SNAPSHOT}", "nodes", "jobs"], stdout=subprocess.DEVNULL, check=True,
+               env=os.environ | {ENVIRONMENT})
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
-"""Memory of the largest program that the exporter runs, at its peak, in KiB."""
+"""Memory of the largest program that the exporter runs, at its peak, in KiB.
+
+Whoever starts a program is in that program's peak: hence none of the agents' modules here.
+"""
 KIB, MB = 1024, 1e6
 SCRAPED = "/tmp/scraped"
 """A line for each scrape by forks that is over."""
