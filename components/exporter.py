@@ -11,6 +11,8 @@ from components import pods
 from components.auth import Auth, Conf, pod_security
 from components.directory import People
 from components.settings import Exporter as ExporterSettings
+from components.settings import Submount
+from components.volumes import volume
 
 _HIDES = frozenset({"jobs", "nodes", "partitions", "reservations"})
 """Of what users may be told only of their own, what metrics are of."""
@@ -31,6 +33,8 @@ class ExporterArgs:
     """ConfigMap with Slurm's configuration files."""
     jail_claim: pulumi.Input[str]
     """The jail, of which it tells how full it is."""
+    submounts: Sequence[Submount]
+    """Volumes in it, of which it tells the same where they have one size for all nodes."""
     daemons: Sequence[pulumi.Input[pods.Spec]]
     """slurmctld in /etc/hosts."""
     private_data: Sequence[str]
@@ -69,6 +73,7 @@ class Exporter(pulumi.ComponentResource):
 
 
 def _pod(args: ExporterArgs) -> pods.Spec:
+    watched = [one for one in args.submounts if _fills_up(one)]
     # Slurm's programs would otherwise ask slurmctld for it each time that they start.
     config = pods.mount("config", c.SLURM_ETC, read_only=True)
     return {
@@ -89,6 +94,11 @@ def _pod(args: ExporterArgs) -> pods.Spec:
                     {"name": "TOP", "value": str(args.settings.top)},
                     {"name": "JOBS", "value": str(args.settings.jobs)},
                     {"name": "JAIL", "value": c.JAIL},
+                    *(
+                        [{"name": "VOLUMES", "value": " ".join(map(_path, watched))}]
+                        if watched
+                        else []
+                    ),
                     {"name": "PORT", "value": str(c.EXPORTER_PORT)},
                 ],
                 **pods.security(
@@ -103,6 +113,10 @@ def _pod(args: ExporterArgs) -> pods.Spec:
                     *args.auth.client_mounts(),
                     *args.people.mounts(""),
                     pods.mount("jail", c.JAIL, read_only=True),
+                    *(
+                        pods.mount(f"jail-{one.name}", _path(one), read_only=True)
+                        for one in watched
+                    ),
                     pods.users_mount(),
                 ],
             }
@@ -111,10 +125,26 @@ def _pod(args: ExporterArgs) -> pods.Spec:
             *args.auth.volumes(),
             *args.people.volumes(),
             pods.claim_volume("jail", args.jail_claim, read_only=True),
+            *map(_volume, watched),
             pods.config_volume("config", args.config),
             pods.users_volume(args.accounts),
         ],
     }
+
+
+def _fills_up(one: Submount) -> bool:
+    """Whether a volume is the same for all nodes, and they write to it."""
+    return bool(one.claim or one.nfs) and not one.read_only
+
+
+def _path(one: Submount) -> str:
+    # Not below the jail's: where that one hangs, nothing in it could be asked.
+    return f"{c.JAIL_VOLUMES}/{one.name}"
+
+
+def _volume(one: Submount) -> pods.Spec:
+    name = f"jail-{one.name}"
+    return pods.claim_volume(name, one.claim, read_only=True) if one.claim else volume(name, one)
 
 
 def _probe(path: str) -> pods.Spec:

@@ -317,6 +317,7 @@ class Slurm(pulumi.ComponentResource):
                     accounts=users.accounts,
                     config=controller.config,
                     jail_claim=jail.claim,
+                    submounts=settings.jail.volumes,
                     daemons=(controller.alias,),
                     private_data=settings.slurm.private_data,
                 ),

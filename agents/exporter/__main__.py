@@ -6,7 +6,8 @@ failed.
 
 It takes its way from the environment: INTERVAL (seconds), TOP (accounts, and users, with series of
 their own), JOBS (pairs of a job that runs and a node), JAIL (where the jail is mounted; without it,
-nobody looks), and PORT.
+nobody looks), VOLUMES (where volumes in it are mounted besides, each at a folder of its name), and
+PORT.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from agents.exporter.exporter import Exporter
 from agents.exporter.server import Server
@@ -40,13 +42,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     interval = float(os.environ.get("INTERVAL", INTERVAL))
     slurm = Slurm(int(os.environ.get("TOP", TOP)), int(os.environ.get("JOBS", JOBS)))
-    jail = [Jail(path).source()] if (path := os.environ.get("JAIL")) else []
+    jail = [Jail(paths).source()] if (paths := _paths()) else []
     if options.once:
         return _once(Exporter([*jail, *slurm.each_time(), *slurm.in_turn()], [], interval))
     # The jail first: a Slurm that does not answer takes all the time that there is.
     exporter = Exporter([*jail, *slurm.each_time()], slurm.in_turn(), interval)
     _again_and_again(exporter, int(os.environ.get("PORT", PORT)))
     return 0
+
+
+def _paths() -> dict[str, str]:
+    """Where the jail and volumes in it are, by their names; not below each other, as of one that
+    hangs nothing below can be asked."""
+    jail = {"jail": path} if (path := os.environ.get("JAIL")) else {}
+    return jail | {Path(path).name: path for path in os.environ.get("VOLUMES", "").split()}
 
 
 def _once(exporter: Exporter) -> int:

@@ -216,17 +216,26 @@ USER_RPC_SECONDS = _counter(
     "slurm_user_rpc_duration_seconds_total", "Time that their answers took.", "seconds", "user"
 )
 
-# --- The jail ------------------------------------------------------------------------------------
+# --- The jail and the volumes in it --------------------------------------------------------------
 
-JAIL_SIZE = _gauge("slurmstack_jail_size_bytes", "The jail's file system.", "bytes")
+JAIL_SIZE = _gauge(
+    "slurmstack_jail_size_bytes", "The file system of the jail, or of a volume in it.", "bytes",
+    "volume",
+)  # fmt: skip
 JAIL_AVAILABLE = _gauge(
-    "slurmstack_jail_available_bytes", "What of it users may still fill.", "bytes"
+    "slurmstack_jail_available_bytes", "What of it users may still fill.", "bytes", "volume"
 )
 JAIL_FILES = _gauge(
-    "slurmstack_jail_files", "Files that it has room for, where it knows a limit.", "files"
+    "slurmstack_jail_files",
+    "Files that it has room for, where it knows a limit.",
+    "files",
+    "volume",
 )
 JAIL_FILES_FREE = _gauge(
-    "slurmstack_jail_files_free", "Files that may still be made, where it knows a limit.", "files"
+    "slurmstack_jail_files_free",
+    "Files that may still be made, where it knows a limit.",
+    "files",
+    "volume",
 )
 
 # --- The exporter's own --------------------------------------------------------------------------

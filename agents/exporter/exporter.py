@@ -46,14 +46,14 @@ class Record:
     every: int
     """Intervals between two of them."""
     page: bytes | None = None
-    """None where the last one failed, and before the first."""
+    """None where the last one told nothing, and before the first."""
     begun: float | None = None
-    """When the last good one began, on the clock that never jumps."""
+    """When the last one that told something began, on the clock that never jumps."""
     took: float | None = None
     reads: int = 0
     failures: int = 0
     said: str = ""
-    """Why the last one failed."""
+    """Why the last one failed, or told only a part."""
 
 
 @dataclass
@@ -87,11 +87,13 @@ class Exporter:
         self.rounds += 1
 
     def _read(self, source: Source, seconds: float) -> None:
-        begun, written, said = self.clock(), None, ""
+        begun, said = self.clock(), ""
+        written: bytes | None
         try:
             written = page(source.read(seconds))
         except ReadError as error:
             said = str(error)
+            written = page(error.rest) if error.rest else None
         record = self.records[source.name]
         if said != record.said:
             self.say(f"{source.name}: {said or 'is read again'}")
@@ -99,10 +101,9 @@ class Exporter:
             record.page, record.said = written, said
             record.took = self.clock() - begun
             record.reads += 1
+            record.failures += bool(said)
             if written is not None:
                 record.begun = begun
-            else:
-                record.failures += 1
 
     def metrics(self) -> bytes:
         """All that counts now."""
@@ -121,7 +122,7 @@ class Exporter:
         return record.begun is not None and now - record.begun > limit
 
     def _own(self, current: Iterable[str], now: float) -> Iterable[Family]:
-        up = {name: name in current for name in self.records}
+        up = {name: name in current and not self.records[name].said for name in self.records}
         asked = {name: record for name, record in self.records.items() if record.reads}
         of_slurm = [name for name, record in asked.items() if record.source.is_slurm]
         yield c.UP.value(bool(of_slurm) and all(up[name] for name in of_slurm))

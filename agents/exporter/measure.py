@@ -327,13 +327,15 @@ def licenses(found: Collection[License]) -> Iterator[Family]:
     yield c.LICENSES_RESERVED.family((one.name, one.reserved) for one in found)
 
 
-def jail(volume: os.statvfs_result) -> Iterator[Family]:
-    """Of its file system as `statvfs` tells it, which has 0 files where it knows no limit."""
-    yield c.JAIL_SIZE.value(volume.f_blocks * volume.f_frsize)
-    yield c.JAIL_AVAILABLE.value(volume.f_bavail * volume.f_frsize)
-    if volume.f_files:
-        yield c.JAIL_FILES.value(volume.f_files)
-        yield c.JAIL_FILES_FREE.value(volume.f_ffree)
+def jail(volumes: Mapping[str, os.statvfs_result]) -> Iterator[Family]:
+    """Of file systems as `statvfs` tells them, which has 0 files where one knows no limit."""
+    limited = {name: one for name, one in volumes.items() if one.f_files}
+    yield c.JAIL_SIZE.family((name, one.f_blocks * one.f_frsize) for name, one in volumes.items())
+    yield c.JAIL_AVAILABLE.family(
+        (name, one.f_bavail * one.f_frsize) for name, one in volumes.items()
+    )
+    yield c.JAIL_FILES.family((name, one.f_files) for name, one in limited.items())
+    yield c.JAIL_FILES_FREE.family((name, one.f_ffree) for name, one in limited.items())
 
 
 def scheduler(told: Statistics, top: int, name_of: Callable[[int], str]) -> Iterator[Family]:

@@ -1,4 +1,4 @@
-"""Reads Slurm and the jail.
+"""Reads Slurm, the jail, and volumes in it.
 
 Slurm is read by its own programs, by one remote procedure call of slurmctld for each table.
 """
@@ -8,7 +8,7 @@ import pwd
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Thread
@@ -28,11 +28,18 @@ ENVIRONMENT = {"SLURM_BITSTR_LEN": "0"}
 
 
 PATIENCE = 5.0
-"""Seconds that the jail's file system has for an answer."""
+"""Seconds that the jail's file systems have for an answer."""
 
 
 class ReadError(Exception):
-    """A source could not be asked, or told what cannot be; one line."""
+    """A source could not be asked, or told what cannot be; one line.
+
+    `rest` is what could be read of it all the same.
+    """
+
+    def __init__(self, said: str, rest: Sequence[Family] = ()) -> None:
+        super().__init__(said)
+        self.rest = rest
 
 
 @dataclass(frozen=True)
@@ -99,40 +106,57 @@ class _Diagnosis(BaseModel):
 
 @dataclass
 class Jail:
-    """The file system at a path, the jail's.
+    """The file systems at some paths, by their names: the jail's, and those of volumes in it.
 
     Of one whose server is gone, whoever asks hangs in the kernel, and may for good. So a thread
-    asks, which is left alone then, and there is never a second one.
+    asks, which is left alone then, and there is never a second one for the same path.
     """
 
-    path: str
+    paths: Mapping[str, str]
     ask: Callable[[str], os.statvfs_result] = os.statvfs
-    _asking: Thread | None = field(default=None, init=False)
+    _asking: dict[str, Thread] = field(default_factory=dict, init=False)
 
     def source(self) -> Source:
         return Source("jail", self._read, is_slurm=False)
 
-    def is_asking(self) -> bool:
-        return self._asking is not None and self._asking.is_alive()
+    def is_asking(self, name: str) -> bool:
+        return name in self._asking and self._asking[name].is_alive()
 
     def _read(self, seconds: float) -> list[Family]:
-        answers: list[os.statvfs_result | OSError] = []
-        if not self.is_asking():
-            self._asking = Thread(target=self._answer, args=(answers,), daemon=True)
-            self._asking.start()
-            self._asking.join(min(seconds, PATIENCE))
-        if not answers:
-            raise ReadError(f"{self.path}: its file system does not answer")
-        (answer,) = answers
-        if isinstance(answer, OSError):
-            raise ReadError(f"{self.path}: {answer.strerror}") from answer
-        return list(measure.jail(answer))
+        answers: dict[str, os.statvfs_result | OSError] = {}
+        asked = [self._begin(name, answers) for name in self.paths if not self.is_asking(name)]
+        end = time.monotonic() + min(seconds, PATIENCE)
+        for thread in asked:
+            thread.join(max(0.0, end - time.monotonic()))
+        # One that answers from here on is too late.
+        told = dict(answers)
+        found = {name: one for name, one in told.items() if not isinstance(one, OSError)}
+        families = list(measure.jail({name: found[name] for name in self.paths if name in found}))
+        said = [
+            f"{path}: {_why_not(told.get(name))}"
+            for name, path in self.paths.items()
+            if name not in found
+        ]
+        if said:
+            raise ReadError("; ".join(said), families if found else ())
+        return families
 
-    def _answer(self, answers: list[os.statvfs_result | OSError]) -> None:
+    def _begin(self, name: str, answers: dict[str, os.statvfs_result | OSError]) -> Thread:
+        self._asking[name] = Thread(target=self._answer, args=(name, answers), daemon=True)
+        self._asking[name].start()
+        return self._asking[name]
+
+    def _answer(self, name: str, answers: dict[str, os.statvfs_result | OSError]) -> None:
         try:
-            answers.append(self.ask(self.path))
+            answers[name] = self.ask(self.paths[name])
         except OSError as error:
-            answers.append(error)
+            answers[name] = error
+
+
+def _why_not(answer: object) -> str:
+    if isinstance(answer, OSError):
+        return str(answer.strerror)
+    return "its file system does not answer"
 
 
 def user_name(uid: int) -> str:

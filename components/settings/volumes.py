@@ -152,6 +152,9 @@ class Submount(Source):
 
     @model_validator(mode="after")
     def _fits_the_jail(self) -> Self:
+        if self.name == "jail":
+            # To metrics, that is the volume they are mounted in.
+            raise cross_field("name", "'jail': is the jail's own volume; choose another")
         if len(self.name) > _NAME_LENGTH:
             raise cross_field("name", f"'{self.name}': expected at most {_NAME_LENGTH} characters")
         if self.path == "/home" and self.empty:

@@ -91,6 +91,7 @@ _HEADERS = {
     "partition": "Partition",
     "reservation": "Reservation",
     "state": "State",
+    "volume": "Volume",
     "step": "Last step",
     "user": "User",
 }

@@ -7,21 +7,23 @@ node that jobs run on. No Kubernetes is needed.
 import contextlib
 import re
 import secrets
+import shlex
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import httpx
 from docker.models.containers import Container
 
+from agents.exporter.sources import ENVIRONMENT, SNAPSHOT
 from components import conventions as c
 from components.settings import Settings
 from components.slurmconf import config_files
 from tests.bench.accounting import weigh
 from tests.bench.figures import Figures, say, seconds
-from tests.bench.load import ROUNDS, alternate
+from tests.bench.load import alternate
 from tests.slurmctld.conftest import (
     Slurmctld,
     containers,
@@ -57,13 +59,11 @@ done
 """
 """An update gives tasks of an array records of their own, as they have once they run. Held, they
 are less work for the scheduler, whose cycles would make the rate of jobs another each time."""
-OFTEN = 10
-"""Seconds between two reads where these are measured."""
-RARELY = 30
-"""The same where jobs run beside: by default."""
+INTERVAL = 10
+"""Seconds from one read to the next, and from one scrape by forks to the next: a third of the
+exporter's default, so that several fall into each measurement."""
 READS = 6
 FORKED = 3
-SCRAPES = 20
 CLASSIC = (
     *['squeue -a -r -h -o "%A|%u|%T|%C|%a|%P"'] * 4,
     "sinfo -h -N -O NodeList,AllocMem,Memory,CPUsState,StateLong",
@@ -75,29 +75,41 @@ CLASSIC = (
 )
 """What a classic exporter runs for each scrape: by github.com/vpenso/prometheus-slurm-exporter,
 whose accounts, users, queue and partitions each run squeue anew."""
-RUN = 200
+PAIRS = 4
+WINDOW = 25
+"""Seconds that jobs run for each time: with the read before it over, two more end within it."""
+BATCH = 40
 THROUGHPUT = f"""
 completed() {{ sdiag | awk '/^Jobs completed:/ {{print $3}}'; }}
-end=$(($(completed) + {RUN}))
-begin=$(date +%s%N)
-seq {RUN} | xargs -P4 -I% sbatch --quiet --partition=main --output=/dev/null --mem=100 --wrap=true
-while [ "$(completed)" -lt $end ]; do sleep 0.1; done
-echo $(($(date +%s%N) - begin))
+all_but() {{ while [ "$(completed)" -lt $((before + sent - $1)) ]; do sleep 0.1; done; }}
+before=$(completed) sent=0 begin=$(date +%s%N)
+while [ $(($(date +%s%N) - begin)) -lt {WINDOW}000000000 ]; do
+  seq {BATCH} | xargs -P4 -I% sbatch --quiet --partition=main --output=/dev/null --mem=100 \
+    --wrap=true
+  sent=$((sent + {BATCH}))
+  all_but {BATCH}
+done
+all_but 0
+echo $sent $(($(date +%s%N) - begin))
 """
-"""Nanoseconds until so many jobs are over, from the first submission on.
+"""Jobs, and nanoseconds until all of them are over, from the first submission on.
 
-squeue would ask for all jobs each time, which is what is measured here.
+A batch waits while the next is submitted, so that the node is never without. squeue would ask for
+all jobs each time, which is what is measured here.
 """
-PEAK = """
-import resource, sys
-from agents.exporter.__main__ import main
-sys.stdout = open("/dev/null", "w")
-main(["--once"])
-own, run = (resource.getrusage(who).ru_maxrss
-            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-print((own + run) / 1024, file=sys.__stdout__)
+PROGRAM = f"""
+import os, resource, subprocess
+subprocess.run(["{SNAPSHOT}", "nodes", "jobs"], stdout=subprocess.DEVNULL, check=True,
+               env=os.environ | {ENVIRONMENT})
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
-"""Memory of the exporter and of the largest program that it runs, at their peaks, in MiB."""
+"""Memory of the largest program that the exporter runs, at its peak, in KiB.
+
+Whoever starts a program is in that program's peak: hence none of the agents' modules here.
+"""
+KIB, MB = 1024, 1e6
+SCRAPED = "/tmp/scraped"
+"""A line for each scrape by forks that is over."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +120,12 @@ class Large:
     exporter: Slurmctld
 
     @contextlib.contextmanager
-    def exporting(self, interval: int) -> Iterator[str]:
+    def exporting(self) -> Iterator[str]:
         """Lets the exporter run; where it is scraped, once it has read."""
         container: Container = self.exporter.container
         container.exec_run(
             ["python3", "-m", "agents.exporter"],
-            environment={"INTERVAL": str(interval)},
+            environment={"INTERVAL": str(INTERVAL)},
             user=str(c.EXPORTER_ID),
             detach=True,
         )
@@ -122,19 +134,46 @@ class Large:
             eventually("it has read", lambda: _has_read(url))
             yield url
         finally:
-            self.exporter.run("pkill -f agents.exporter", user="root")
+            self._end("[a]gents.exporter")
 
     @contextlib.contextmanager
-    def classic(self, interval: int) -> Iterator[None]:
-        """Lets a classic exporter be scraped every so many seconds."""
-        script = f"while true; do ({self.forks}); sleep {interval}; done # classic"
+    def classic(self) -> Iterator[None]:
+        """Lets a classic exporter be scraped in intervals, from when the first scrape is over."""
+        self.exporter.run(f"rm -f {SCRAPED}")
+        each = f"sleep {INTERVAL} & ({self.forks}) && echo >>{SCRAPED}; wait"
+        script = f"while true; do {each}; done # classic"
         self.exporter.container.exec_run(["bash", "-c", script], user="slurm", detach=True)
         try:
+            eventually("it was scraped", lambda: self.scraped() > 0)
             yield
         finally:
-            self.exporter.run("pkill -f '# classic'", user="root")
+            self._end("[#] classic")
 
-    forks = "; ".join(f"{command} >/dev/null" for command in CLASSIC)
+    def scraped(self) -> int:
+        """Scrapes of the classic exporter that were good."""
+        return int(self.exporter.run(f"cat {SCRAPED} 2>/dev/null | wc -l"))
+
+    def peak(self) -> int:
+        """The most memory that the exporter has had since it began, in bytes."""
+        pid = "$(pgrep -o -f '[a]gents.exporter')"
+        told = self.exporter.run(f"grep VmHWM: /proc/{pid}/status", user="root")
+        return int(told.split()[1]) * KIB
+
+    def peak_of_program(self) -> int:
+        """The same of the largest program that it runs, which has ended by then."""
+        user = str(c.EXPORTER_ID)
+        return int(self.exporter.run(f"python3 -c {shlex.quote(PROGRAM)}", user=user)) * KIB
+
+    def _end(self, pattern: str) -> None:
+        """Ends an exporter, and waits for what it runs: that is not to slow what comes next.
+
+        `pattern` is of its command line, and not of a shell's that has the pattern itself in it.
+        """
+        self.exporter.run(f"pkill -f '{pattern}'", user="root")
+        running = f"pgrep -f '{pattern}'; pgrep 'squeue|sinfo|sdiag|snapshot'; true"
+        eventually("it has ended", lambda: not self.exporter.run(running))
+
+    forks = " && ".join(f"{command} >/dev/null" for command in CLASSIC)
 
     def calls(self) -> tuple[int, float]:
         """Remote procedure calls that slurmctld has answered, and how many seconds it took."""
@@ -195,29 +234,38 @@ def _has_read(url: str) -> bool:
 
 def _cost(figures: Figures, cluster: Large) -> None:
     say(f"{READS} reads by the exporter")
-    with cluster.exporting(OFTEN) as url:
-        time.sleep(OFTEN)
+    with cluster.exporting() as url:
+        time.sleep(INTERVAL)
         (before, answered), begun = cluster.calls(), _reads(url)
-        took = []
+        took, scrapes = [], []
         while (done := _reads(url) - begun) < READS:
             took.append(_read_seconds(url))
-            time.sleep(OFTEN / 2)
+            # Some of them fall into a read.
+            for _ in range(INTERVAL // 2):
+                scrapes.append(seconds(lambda: httpx.get(url, trust_env=False)))
+                time.sleep(1)
         calls, answering = cluster.calls()
-        scrapes = [seconds(lambda: httpx.get(url, trust_env=False)) for _ in range(SCRAPES)]
-    peak = float(cluster.exporter.run(f"python3 -c '{PEAK}'", user=str(c.EXPORTER_ID)))
+        peak = cluster.peak() / MB
     name = f"{NODES:,} nodes and {JOBS:,} jobs"
     figures.add(f"read of {name}, longest", max(took), at_most=3)
     figures.add("scrape, median", statistics.median(scrapes), at_most=0.5)
     figures.add("scrape, longest", max(scrapes), at_most=0.5)
-    figures.add("memory, in MiB", peak, at_most=300)
+    figures.add("memory at its peak while it is scraped, in MB", peak, at_most=300)
+    both = peak + cluster.peak_of_program() / MB
+    figures.add("the same with the program that it runs, in MB", both, at_most=300)
     # One is the question itself.
     figures.add("calls of slurmctld in an interval", (calls - before - 1) / done, at_most=5)
     figures.add("slurmctld's time for them", (answering - answered) / done)
 
 
 def _reads(url: str) -> float:
+    """Reads of nodes and jobs that were good."""
     found = series(httpx.get(url, trust_env=False).content)
-    return found['slurm_exporter_reads_total{source="cluster"}']
+    reads, failures = (
+        found[f'slurm_exporter_{name}_total{{source="cluster"}}']
+        for name in ("reads", "read_failures")
+    )
+    return reads - failures
 
 
 def _read_seconds(url: str) -> float:
@@ -239,28 +287,46 @@ def _classic_cost(figures: Figures, cluster: Large) -> None:
 
 
 def _beside_jobs(figures: Figures, cluster: Large) -> None:
-    say(f"{RUN} jobs, without an exporter, with ours and with a classic one, {ROUNDS} times")
+    say(f"jobs for {WINDOW} s without an exporter, with ours and with a classic one, {PAIRS} times")
 
     def ours() -> float:
-        with cluster.exporting(RARELY):
-            return _run(cluster)
+        with cluster.exporting() as url:
+            return _run_beside(cluster, lambda: _reads(url))
 
     def classic() -> float:
-        with cluster.classic(RARELY):
-            return _run(cluster)
+        with cluster.classic():
+            return _run_beside(cluster, cluster.scraped)
 
-    took = alternate(lambda: _run(cluster), ours, classic)
-    ratio = statistics.median(none / some for none, some, _ in took)
-    figures.add("jobs per second, with the exporter against without", ratio, at_least=0.97)
-    ratio = statistics.median(none / some for none, _, some in took)
-    figures.add("jobs per second, with forks as often against without", ratio)
+    took = alternate(lambda: _run(cluster), ours, classic, rounds=PAIRS)
+    what = f"jobs per second, read every {INTERVAL} s against not at all"
+    _ratios(figures, what, [none / some for none, some, _ in took], at_least=0.97)
+    what = "jobs per second, with forks as often against without"
+    _ratios(figures, what, [none / some for none, _, some in took])
+
+
+def _ratios(
+    figures: Figures, what: str, found: Sequence[float], *, at_least: float | None = None
+) -> None:
+    figures.add(what, statistics.median(found), at_least=at_least)
+    figures.add(f"{what}, the least of {len(found)}", min(found))
+    figures.add(f"{what}, the most of {len(found)}", max(found))
+
+
+def _run_beside(cluster: Large, reads: Callable[[], float]) -> float:
+    """The same as `_run`, while Slurm is read, of which `reads` tells how often."""
+    before = reads()
+    took = _run(cluster)
+    done = reads() - before
+    assert done >= 2, f"{done:g} reads while jobs ran; expected 2: raise WINDOW"
+    return took
 
 
 def _run(cluster: Large) -> float:
-    """Seconds for so many jobs."""
+    """Seconds for a hundred jobs."""
     code, output = cluster.slurmctld.container.exec_run(
         ["bash", "-c", THROUGHPUT], user="2000:2000", workdir="/tmp"
     )
     text = cast(bytes, output).decode()
     assert code == 0, text
-    return int(text) / 1e9
+    jobs, nanoseconds = map(int, text.split())
+    return nanoseconds / 1e9 / jobs * 100

@@ -71,10 +71,10 @@ def measure(figures: Figures, cluster: Cluster) -> None:
     more_nodes(figures, cluster)
 
 
-def alternate(*sides: Callable[[], float]) -> list[tuple[float, ...]]:
+def alternate(*sides: Callable[[], float], rounds: int = ROUNDS) -> list[tuple[float, ...]]:
     """What each side took in every round; they take turns in who is first."""
     took = []
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         order: Iterable[int] = range(len(sides))
         found = {side: sides[side]() for side in (reversed([*order]) if turn % 2 else order)}
         took.append(tuple(found[side] for side in range(len(sides))))

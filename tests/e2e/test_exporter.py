@@ -71,7 +71,7 @@ def test_a_node_is_on_the_machine_of_its_pod(cluster: Cluster, scrape: Scrape) -
 
 def test_the_exporter_tells_how_full_the_jail_is(cluster: Cluster, scrape: Scrape) -> None:
     blocks, size = cluster.run("stat --file-system --format='%b %S' /").split()
-    assert scrape()["slurmstack_jail_size_bytes"] == int(blocks) * int(size)
+    assert scrape()['slurmstack_jail_size_bytes{volume="jail"}'] == int(blocks) * int(size)
 
 
 def test_a_node_that_an_operator_drains_is_in_the_metrics(cluster: Cluster, scrape: Scrape) -> None:

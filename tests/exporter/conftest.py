@@ -40,6 +40,8 @@ ENVIRONMENT = {
     "TOP": "2",
     # Of any file system it is told in the same way.
     "JAIL": "/",
+    # A second one, which every container has to itself.
+    "VOLUMES": "/dev/shm",
     "PORT": str(c.EXPORTER_PORT),
 }
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -207,9 +207,31 @@ def test_a_node_says_which_machine_it_is_on(cluster: Cluster) -> None:
 
 def test_the_jail_is_told_of_beside_slurm(cluster: Cluster) -> None:
     seen = cluster.scrape()
-    size = seen.value("slurmstack_jail_size_bytes")
-    assert 0 < seen.value("slurmstack_jail_available_bytes") < size
+    size = seen.value("slurmstack_jail_size_bytes", volume="jail")
+    assert 0 < seen.value("slurmstack_jail_available_bytes", volume="jail") < size
     assert seen.value("slurm_exporter_read_up", source="jail") == 1
+
+
+def test_a_volume_in_the_jail_that_fills_up_is_told_by_its_name(cluster: Cluster) -> None:
+    def available(seen: Scrape, volume: str) -> float:
+        return seen.value("slurmstack_jail_available_bytes", volume=volume)
+
+    before = cluster.scrape()
+    blocks, size = cluster.exporter.run("stat -f -c '%b %S' /dev/shm").split()
+    assert before.value("slurmstack_jail_size_bytes", volume="shm") == int(blocks) * int(size)
+    cluster.exporter.run(f"head -c {8 << 20} /dev/zero >/dev/shm/data")
+    try:
+        cluster.shows(
+            "there is less room",
+            lambda seen: available(before, "shm") - available(seen, "shm") >= 8 << 20,
+        )
+    finally:
+        cluster.exporter.run("rm /dev/shm/data")
+    cluster.shows("there is room", lambda seen: available(seen, "shm") == available(before, "shm"))
+    assert {labels["volume"] for labels in before.named("slurmstack_jail_size_bytes")} == {
+        "jail",
+        "shm",
+    }
 
 
 def test_a_node_that_somebody_drains_says_since_when_and_not_why(cluster: Cluster) -> None:

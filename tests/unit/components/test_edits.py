@@ -92,7 +92,7 @@ SCRIPTS = does(updated={"config-scripts"})
 ISOLATION = does(updated={"nodeset-big-isolation"})
 CHECKED = does(updated={"nodeset-big-isolation", "nodeset-cpu-isolation"})
 DISK = {"disk": {"max_percent": 80}}
-SUBMOUNT = does(rolled={"login-sshd", *NODESETS}, replaced={"jail-populate"})
+SUBMOUNT = does(rolled={"login-sshd", EXPORTER, *NODESETS}, replaced={"jail-populate"})
 ASSOCIATIONS = does(updated={"accounts-wanted"}, replaced={"accounts-apply"})
 ACCOUNTS = does(
     updated={"users-accounts", "users-keys", "accounts-wanted"},
@@ -637,7 +637,7 @@ EDITS = [
     Edit(
         "nodes get a further volume in the jail that login nodes do without",
         submount(login=False),
-        does(rolled=NODESETS, replaced={"jail-populate"}),
+        does(rolled=NODESETS | {EXPORTER}, replaced={"jail-populate"}),
     ),
     Edit(
         "homes are to be on a volume of their own",

@@ -95,14 +95,48 @@ def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, defau
     }
 
 
-def test_it_sees_the_jail_itself_and_may_only_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    submount = {"name": "data", "path": "/data", "claim": "data"}
-    found = graph(monkeypatch, jail={"claim": "of-the-lab", "volumes": [submount]})
+def of_the_jail(found: Graph) -> tuple[dict[str, Spec], dict[str, Spec]]:
+    """Mounts and volumes of the jail and of what is in it, by their names."""
+    mounts = {one["name"]: one for one in container(found, POD)["volumeMounts"]}
+    volumes = {one["name"]: one for one in pod(found, POD)["volumes"]}
+    names = {name for name in mounts | volumes if "jail" in name}
+    return {name: mounts[name] for name in names}, {name: volumes[name] for name in names}
 
-    (mount,) = (one for one in container(found, POD)["volumeMounts"] if "jail" in one["name"])
-    assert mount == {"name": "jail", "mountPath": environment(found, POD)["JAIL"], "readOnly": True}
-    (volume,) = (one for one in pod(found, POD)["volumes"] if "jail" in one["name"])
-    assert volume["persistentVolumeClaim"] == {"claimName": "of-the-lab", "readOnly": True}
+
+def test_it_sees_the_jail_itself_and_may_only_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = graph(monkeypatch, jail={"claim": "of-the-lab"})
+    mounts, volumes = of_the_jail(found)
+
+    path = environment(found, POD)["JAIL"]
+    assert mounts == {"jail": {"name": "jail", "mountPath": path, "readOnly": True}}
+    assert volumes["jail"]["persistentVolumeClaim"] == {"claimName": "of-the-lab", "readOnly": True}
+
+
+def test_it_sees_volumes_in_the_jail_that_all_nodes_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    nfs = {"server": "nfs.example.org", "path": "/scratch"}
+    submounts = [
+        {"name": "homes", "path": "/home", "claim": "homes"},
+        {"name": "scratch", "path": "/scratch", "nfs": nfs},
+        {"name": "data", "path": "/data", "claim": "data", "read_only": True},
+        {"name": "room", "path": "/room", "empty": {}},
+        {"name": "local", "path": "/local", "host_path": "/srv/local"},
+        {"name": "motd", "path": "/motd", "config_map": "motd"},
+    ]
+    found = graph(monkeypatch, jail={"volumes": submounts})
+    mounts, volumes = of_the_jail(found)
+    watched = {"jail-homes", "jail-scratch"}
+
+    assert mounts.keys() == volumes.keys() == watched | {"jail"}
+    assert all(mount["readOnly"] for mount in mounts.values())
+    assert volumes["jail-homes"]["persistentVolumeClaim"] == {
+        "claimName": "homes",
+        "readOnly": True,
+    }
+    assert volumes["jail-scratch"]["nfs"] == nfs
+    told = environment(found, POD)["VOLUMES"].split()
+    assert told == [mounts[name]["mountPath"] for name in ("jail-homes", "jail-scratch")]
+    assert [path.rpartition("/")[2] for path in told] == ["homes", "scratch"]
+    assert not [path for path in told if path.startswith(c.JAIL)], "which may hang"
 
 
 def test_it_is_asked_whether_it_is_ready_and_alive(default: Graph) -> None:

@@ -1158,6 +1158,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected one of claim, host_path, nfs, empty, config_map, secret"),
     ("jail.volumes[0].claim", None, "jail.volumes[0].name", "no source", "expected one of claim"),
     ("jail.volumes[0].name", "a" * 59, "jail.volumes[0].name", "'aaaa", "at most 58 characters"),
+    ("jail.volumes[0].name", "jail", "jail.volumes[0].name", "'jail'", "choose another"),
     ("jail.volumes[0].name", "sets", "jail.volumes", "'sets'", "give each a name of its own"),
     ("jail.volumes[0].path", "/sets", "jail.volumes", "'/sets'", "give each its own path"),
     *(("jail.volumes[0].path", f"{path}/x", "jail.volumes[0].path", f"'{path}/x'",

@@ -72,7 +72,7 @@ def test_the_catalogue_is_what_is_shown() -> None:
         "scheduler": list(measure.scheduler(Statistics.model_validate(told), 10, str)),
         "reservations": list(measure.reservations(recorded.reservations)),
         "licenses": list(measure.licenses(recorded.licenses)),
-        "jail": list(measure.jail(os.statvfs_result(range(1, 11)))),
+        "jail": list(measure.jail({"jail": os.statvfs_result(range(1, 11))})),
     }
     exporter = Exporter([Source("nodes", lambda _: [])], [], 30)
     exporter.read()

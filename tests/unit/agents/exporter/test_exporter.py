@@ -166,6 +166,26 @@ def test_what_is_no_part_of_slurm_says_for_itself_that_it_could_not_be_read(worl
     assert shown(scrape(exporter)) == {"slurm_jail"}
 
 
+def test_what_could_be_read_of_a_source_is_shown_and_that_it_is_not_all(world: World) -> None:
+    def read(seconds: float) -> list[Family]:
+        if "homes" not in world.broken:
+            return world.source("jail").read(seconds)
+        raise ReadError("homes: no answer", world.source("jail").read(seconds))
+
+    jail = Source("jail", read, is_slurm=False)
+    exporter = Exporter([jail], [], INTERVAL, clock=lambda: world.now, say=world.said.append)
+    world.broken = {"homes"}
+    for _ in range(2 * OVERDUE):
+        scraped = world.turn(exporter)
+        assert shown(scraped) == {"slurm_jail"}
+        assert scraped['slurm_exporter_read_up{source="jail"}'] == 0
+
+    assert scraped['slurm_exporter_read_failures_total{source="jail"}'] == 2 * OVERDUE
+    assert world.said == ["jail: homes: no answer"], "once"
+    world.broken = set()
+    assert world.turn(exporter)['slurm_exporter_read_up{source="jail"}'] == 1
+
+
 def test_what_is_overdue_is_not_shown(world: World) -> None:
     exporter = world.exporter()
     exporter.read()

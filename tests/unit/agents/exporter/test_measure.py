@@ -475,21 +475,19 @@ def test_calls_of_two_users_with_one_label_are_told_together() -> None:
     assert found['slurm_user_rpc_duration_seconds_total{user="ada"}'] == pytest.approx(30e-6)
 
 
-def test_of_the_jail_it_is_told_how_full_it_is() -> None:
-    volume = os.statvfs_result((1 << 20, 4096, 1000, 300, 200, 50, 20, 19, 0, 255))
-    found = series(measure.jail(volume))
+def test_of_the_jail_and_of_volumes_in_it_it_is_told_how_full_they_are() -> None:
+    jail = os.statvfs_result((1 << 20, 4096, 1000, 300, 200, 50, 20, 19, 0, 255))
+    endless = os.statvfs_result((4096, 4096, 2000, 300, 100, 0, 0, 0, 0, 255))
+    found = series(measure.jail({"jail": jail, "homes": endless}))
 
     assert found == {
-        "slurmstack_jail_size_bytes": 1000 * 4096,
-        "slurmstack_jail_available_bytes": 200 * 4096,
-        "slurmstack_jail_files": 50,
-        "slurmstack_jail_files_free": 20,
-    }
-    endless = os.statvfs_result((4096, 4096, 1000, 300, 200, 0, 0, 0, 0, 255))
-    assert set(series(measure.jail(endless))) == {
-        "slurmstack_jail_size_bytes",
-        "slurmstack_jail_available_bytes",
-    }
+        'slurmstack_jail_size_bytes{volume="jail"}': 1000 * 4096,
+        'slurmstack_jail_size_bytes{volume="homes"}': 2000 * 4096,
+        'slurmstack_jail_available_bytes{volume="jail"}': 200 * 4096,
+        'slurmstack_jail_available_bytes{volume="homes"}': 100 * 4096,
+        'slurmstack_jail_files{volume="jail"}': 50,
+        'slurmstack_jail_files_free{volume="jail"}': 20,
+    }, "of files only where the file system knows a limit"
 
 
 def test_reservations_and_licenses_are_shown() -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import stat
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from agents.exporter.__main__ import main
 from agents.exporter.sources import Jail, ReadError, Slurm, printed, user_name
-from tests.unit.agents.exporter.recordings import RECORDED, series
+from tests.unit.agents.exporter.recordings import RECORDED, Series, series
 
 
 @pytest.fixture
@@ -87,37 +88,51 @@ def test_text_that_is_no_utf_8_breaks_nothing(programs: Path) -> None:
     assert series(cluster.read(5))['slurm_account_jobs{account="\ufffdlab",state="running"}'] == 1
 
 
-def test_the_jail_is_the_file_system_at_its_path(tmp_path: Path) -> None:
-    found = series(Jail(str(tmp_path)).source().read(5))
+SIZE = "slurmstack_jail_size_bytes"
 
-    volume = os.statvfs(tmp_path)
-    assert found["slurmstack_jail_size_bytes"] == volume.f_blocks * volume.f_frsize
-    assert found["slurmstack_jail_available_bytes"] > 0
+
+def names(found: Series) -> set[str]:
+    """Volumes that series tell of."""
+    return set(re.findall(rf'{SIZE}{{volume="(\w+)"}}', "\n".join(found)))
+
+
+def test_the_jail_and_its_volumes_are_the_file_systems_at_their_paths(tmp_path: Path) -> None:
+    found = series(Jail({"jail": str(tmp_path), "processes": "/proc"}).source().read(5))
+
+    for name, path in (("jail", tmp_path), ("processes", Path("/proc"))):
+        volume = os.statvfs(path)
+        assert found[f'{SIZE}{{volume="{name}"}}'] == volume.f_blocks * volume.f_frsize
+    assert found['slurmstack_jail_available_bytes{volume="jail"}'] > 0
 
 
 def test_a_jail_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match="No such file or directory"):
-        Jail(str(tmp_path / "none")).source().read(5)
+    with pytest.raises(ReadError, match="No such file or directory") as caught:
+        Jail({"jail": str(tmp_path / "none")}).source().read(5)
+
+    assert not caught.value.rest
 
 
 class Server:
     """Of a network file system; it may be away, and who asks then hangs until it is back."""
 
-    def __init__(self) -> None:
+    def __init__(self, *paths: str) -> None:
         self.is_there = threading.Event()
+        self.paths = paths
+        """Those that it serves."""
         self.asked = 0
 
     def statvfs(self, path: str) -> os.statvfs_result:
-        self.asked += 1
-        assert self.is_there.wait(10)
+        if path in self.paths:
+            self.asked += 1
+            assert self.is_there.wait(10)
         return os.statvfs(path)
 
 
 def test_a_jail_that_hangs_costs_one_thread_and_is_read_again_when_it_is_back(
     tmp_path: Path,
 ) -> None:
-    server = Server()
-    jail = Jail(str(tmp_path), server.statvfs)
+    server = Server(str(tmp_path))
+    jail = Jail({"jail": str(tmp_path)}, server.statvfs)
     source = jail.source()
     said = set()
     for _ in range(3):
@@ -128,17 +143,50 @@ def test_a_jail_that_hangs_costs_one_thread_and_is_read_again_when_it_is_back(
     assert said == {f"{tmp_path}: its file system does not answer"}, "so that it is said once"
     assert server.asked == 1
     server.is_there.set()
-    while jail.is_asking():
+    while jail.is_asking("jail"):
         time.sleep(0.001)
-    assert series(source.read(5))["slurmstack_jail_size_bytes"] > 0
+    assert names(series(source.read(5))) == {"jail"}
     assert server.asked == 2, "what came too late is not shown"
 
 
+@pytest.mark.parametrize("hangs", ["jail", "homes", "scratch"])
+def test_a_volume_that_hangs_takes_no_figures_of_others_along(tmp_path: Path, hangs: str) -> None:
+    paths = {name: str(tmp_path / name) for name in ("jail", "homes", "scratch")}
+    for path in paths.values():
+        Path(path).mkdir()
+    server = Server(paths[hangs])
+    jail = Jail(paths, server.statvfs)
+    source = jail.source()
+    for _ in range(2):
+        with pytest.raises(ReadError) as caught:
+            source.read(0.05)
+        assert names(series(caught.value.rest)) == paths.keys() - {hangs}
+        assert str(caught.value) == f"{paths[hangs]}: its file system does not answer"
+
+    assert server.asked == 1
+    server.is_there.set()
+    while jail.is_asking(hangs):
+        time.sleep(0.001)
+    assert names(series(source.read(5))) == paths.keys()
+
+
+def test_volumes_that_hang_together_are_waited_for_together(tmp_path: Path) -> None:
+    paths = {str(number): str(tmp_path / str(number)) for number in range(20)}
+    server = Server(*paths.values())
+    begun = time.monotonic()
+    with pytest.raises(ReadError) as caught:
+        Jail(paths, server.statvfs).source().read(0.05)
+
+    assert time.monotonic() - begun < 0.5
+    assert not caught.value.rest
+    server.is_there.set()
+
+
 def test_a_jail_that_hangs_does_not_keep_the_exporter_from_ending(tmp_path: Path) -> None:
-    server = Server()
+    server = Server(str(tmp_path))
     before = set(threading.enumerate())
     with pytest.raises(ReadError):
-        Jail(str(tmp_path), server.statvfs).source().read(0.05)
+        Jail({"jail": str(tmp_path)}, server.statvfs).source().read(0.05)
 
     (waiting,) = set(threading.enumerate()) - before
     assert waiting.daemon
@@ -158,16 +206,20 @@ def test_once_prints_everything_and_says_by_its_exit_code_whether_it_was_told(
     monkeypatch.setattr("agents.exporter.__main__.Slurm", here)
 
     monkeypatch.setenv("JAIL", str(programs))
+    monkeypatch.setenv("VOLUMES", f"{programs.parent} /proc")
 
     assert main(["--once"]) == 0
     found = series(capsys.readouterr().out.encode())
-    assert found["slurmstack_jail_size_bytes"] > 0
+    assert {name for name in found if name.startswith(SIZE)} == {
+        f'{SIZE}{{volume="{name}"}}' for name in ("jail", programs.parent.name, "proc")
+    }
     assert found["slurm_up"] == 1
     assert found['slurm_licenses{license="cad"}'] == 10
     assert found['slurm_jobs{state="running"}'] == 1
 
     monkeypatch.setenv("JOBS", "0")
     monkeypatch.delenv("JAIL")
+    monkeypatch.delenv("VOLUMES")
     program(programs / "sdiag", "exit 1")
     assert main(["--once"]) == 1
     told = capsys.readouterr()
