@@ -378,6 +378,7 @@ def long_checks_that_do_not_begin(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         suspended(False)
+        _forgotten(cluster, "network")
 
 
 @contextlib.contextmanager
@@ -388,6 +389,13 @@ def slow_memory(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         operator(cluster, "scontrol", "update", "nodename=cpu-[0-1]", "state=resume")
+        _forgotten(cluster, "cpu-memory")
+
+
+def _forgotten(cluster: Cluster, check: str) -> None:
+    """What a long check has found, which is told until it finds something else."""
+    series = f"{c.LONG_CHECKS_DATA}/{check}"
+    cluster.kubectl("exec", f"deploy/{c.LONG_CHECKS}", "--", "rm", "-r", series)
 
 
 # --- GPUs ----------------------------------------------------------------------------------------
