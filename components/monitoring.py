@@ -48,7 +48,7 @@ def _bundled(
     account = rights.account(name, c.MONITORING, args.namespace, opts)
     finds = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
     granted = [rights.grant(name, account, args.namespace, finds, opts)]
-    if gpus := args.settings.monitoring.dcgm_namespace:
+    if gpus := args.settings.dcgm_namespace():
         granted.append(rights.grant(f"{name}-dcgm", account, gpus, finds, opts))
     config = monitoringconf.files(args.settings)
     files = k8s.core.v1.ConfigMap(
