@@ -145,7 +145,7 @@ def test_a_refresh_of_a_full_volume_leaves_the_jail_as_it_was(volumes: Volumes) 
     code, said = shell.populate(2)
 
     assert code == c.JAIL_REFUSED
-    assert said.startswith("the jail's volume is full: generation 2 needs")
+    assert said.startswith("error: the jail's volume is full: generation 2 needs")
     shell.answer(f"rm {c.JAIL}/home/data")
     assert shell.contents() == before
     code, said = shell.populate(2)
