@@ -462,7 +462,7 @@ def alone(root: Path) -> Iterator[None]:
                     ) from None
                 time.sleep(0.5)
             except OSError as error:
-                print(f"the volume has no locks: {error}", flush=True)
+                print(f"warning: the volume has no locks: {error}", flush=True)
                 break
         yield
 
@@ -475,7 +475,7 @@ def job(what: str, work: Callable[[], str]) -> int:
         message = str(error) if isinstance(error, RefusedError) else f"{what}: {error}"
         if isinstance(error, PermissionError):
             message += "; root must own files there: of an NFS export, by no_root_squash"
-        print(message, file=sys.stderr, flush=True)
+        print(f"error: {message}", file=sys.stderr, flush=True)
         try:
             TERMINATION_LOG.write_text(message)
         except OSError as untold:

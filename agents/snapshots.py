@@ -23,6 +23,7 @@ import httpx
 import msgspec
 
 from agents.reconciler.kubernetes import Api, KubernetesError, in_cluster
+from agents.say import fail
 
 API = "snapshot.storage.k8s.io/v1"
 OF = "slurmstack.dev/snapshot-of"
@@ -164,16 +165,15 @@ def main(
                 print(take(snapshots, claim, snapshot_class, keep, wait), flush=True)
             except NotReadyError as error:
                 failed = 1
-                print(error, file=sys.stderr)
+                fail(str(error))
     except KubernetesError as error:
         if options.check and error.status == httpx.codes.NOT_FOUND:
-            print(
+            fail(
                 f"snapshots: this cluster has no VolumeSnapshots ({API}); install the snapshot "
-                "controller with its resources, or take snapshots out of the stack's config",
-                file=sys.stderr,
+                "controller with its resources, or take snapshots out of the stack's config"
             )
             return REFUSED
-        print(error, file=sys.stderr)
+        fail(str(error))
         return 1
     return failed
 

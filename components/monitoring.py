@@ -48,7 +48,7 @@ def _bundled(
     account = rights.account(name, c.MONITORING, args.namespace, opts)
     finds = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
     granted = [rights.grant(name, account, args.namespace, finds, opts)]
-    if gpus := args.settings.monitoring.dcgm_namespace:
+    if gpus := args.settings.dcgm_namespace():
         granted.append(rights.grant(f"{name}-dcgm", account, gpus, finds, opts))
     config = monitoringconf.files(args.settings)
     files = k8s.core.v1.ConfigMap(
@@ -74,7 +74,7 @@ def _bundled(
             "template": {
                 "metadata": {
                     "labels": pods.labels(c.MONITORING),
-                    # Both read their files when they start.
+                    # Both would read these again: that they start on them is what a deploy sees.
                     "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(config)},
                 },
                 "spec": {
@@ -135,8 +135,9 @@ def _prometheus(images: pods.Images, settings: Bundled) -> pods.Spec:
         "storage.tsdb.retention.size": f"{int(settings.size * _FULL)}MB",
         "web.listen-address": f":{c.PROMETHEUS_PORT}",
     }
+    command = _reading(monitoringconf.MONITORING_ETC, "prometheus", options)
     return {
-        **_server("prometheus", "prometheus", c.PROMETHEUS_PORT, options, images),
+        **_server("prometheus", command, c.PROMETHEUS_PORT, images),
         **pods.requests("50m", "256Mi"),
         "volumeMounts": [
             pods.mount("data", _DATA),
@@ -153,8 +154,9 @@ def _alertmanager(images: pods.Images) -> pods.Spec:
         # It is one alone.
         "cluster.listen-address": "",
     }
+    command = _reading(monitoringconf.ALERTMANAGER_ETC, "prometheus-alertmanager", options)
     return {
-        **_server("alertmanager", "prometheus-alertmanager", c.ALERTMANAGER_PORT, options, images),
+        **_server("alertmanager", command, c.ALERTMANAGER_PORT, images),
         **pods.requests("10m", "64Mi"),
         "volumeMounts": [
             pods.mount("data", _DATA),
@@ -163,13 +165,17 @@ def _alertmanager(images: pods.Images) -> pods.Spec:
     }
 
 
-def _server(
-    name: str, program: str, port: int, options: Mapping[str, str], images: pods.Images
-) -> pods.Spec:
+def _reading(folder: str, program: str, options: Mapping[str, str]) -> list[str]:
+    """The command of a daemon that reads the files of that folder again whenever they change."""
+    arguments = (f"--{option}={value}" for option, value in options.items())
+    return [f"{c.SPANK_DIR}/serve", folder, program, *arguments]
+
+
+def _server(name: str, command: list[str], port: int, images: pods.Images) -> pods.Spec:
     return {
         "name": name,
         **pods.image("monitoring", images),
-        "command": [program, *(f"--{option}={value}" for option, value in options.items())],
+        "command": command,
         **pods.security(user=c.MONITORING_ID),
         "ports": [{"name": name, "containerPort": port}],
         "readinessProbe": {

@@ -89,7 +89,7 @@ def prometheus(settings: Settings) -> Document:
         "alertmanager": ("localhost", c.ALERTMANAGER_PORT),
     }
     interval = f"{scrape_interval(settings)}s"
-    gpus = settings.monitoring.dcgm_namespace
+    gpus = settings.dcgm_namespace()
     return {
         "global": {
             "scrape_interval": interval,

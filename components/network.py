@@ -10,7 +10,7 @@ import pulumi_kubernetes as k8s
 from components import conventions as c
 from components import pods
 from components.monitoringconf import DCGM_PORT, TELLING_PORTS
-from components.settings import Monitoring, Settings, endpoint_host, endpoint_port
+from components.settings import Settings, endpoint_host, endpoint_port
 
 METADATA = (
     "169.254.0.0/16",  # of nearly every cloud, and of agents that hand credentials to pods
@@ -179,14 +179,14 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
     reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]
     reached[c.BACKUP] = [*database, *store]
     reached |= {component: [_API] for component in (c.RECONCILER, c.REBOOTER, c.SNAPSHOTS)}
-    reached[c.MONITORING] = [_API, *_watched(settings.monitoring)]
+    reached[c.MONITORING] = [_API, *_watched(settings)]
     reached[c.LOGS] = [_API, *([_server(logs.endpoint)] if logs else [])]
     return reached
 
 
-def _watched(settings: Monitoring) -> list[Reach]:
+def _watched(settings: Settings) -> list[Reach]:
     """Whom Prometheus asks, and Alertmanager tells."""
-    bundled, gpus = settings.bundled, settings.dcgm_namespace
+    bundled, gpus = settings.monitoring.bundled, settings.dcgm_namespace()
     return [
         Reach((c.NODE_EXPORTER_PORT,), entities=MACHINES),
         *([Reach((DCGM_PORT,), namespaces=(gpus,))] if gpus else []),

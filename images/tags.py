@@ -42,7 +42,7 @@ class Image:
 
 
 PLUGIN = ("spank/*.[ch8]", "spank/Makefile")
-CHECKS = ("agents/__init__.py", "agents/checks", "agents/drains.py")
+CHECKS = ("agents/__init__.py", "agents/checks", "agents/drains.py", "agents/say.py")
 IMAGES: Mapping[str, Image] = {
     image.name: image
     for image in (

@@ -25,6 +25,7 @@ from agents.accounts.fields import ValueUnknownError
 from agents.accounts.plan import Plan, plan
 from agents.accounts.sacctmgr import CommandError, Run
 from agents.accounts.things import Action, Observed, Wanted
+from agents.say import fail
 
 DONE, FAILED, UNUSABLE, REFUSED, PENDING = range(5)
 PATIENCE = 240
@@ -44,7 +45,7 @@ def main(
     try:
         wanted = Wanted.model_validate_json(options.wanted.read_bytes())
     except (OSError, ValidationError) as error:
-        print(f"{options.wanted}: cannot be used: {_line(error)}", file=sys.stderr)
+        fail(f"{options.wanted}: cannot be used: {error}")
         return UNUSABLE
     try:
         _await(wanted.cluster, run, sleep)
@@ -57,7 +58,7 @@ def main(
             return PENDING if made.actions else DONE
         return _follow(made, observed, wanted, run, sleep)
     except (CommandError, ValueUnknownError) as error:
-        print(f"not finished: {_line(error)}; run it again", file=sys.stderr)
+        fail(f"not finished: {error}; run it again")
         return FAILED
 
 
@@ -113,7 +114,8 @@ def _follow(
         made = plan(observed, wanted)
         if made.refusals:
             # Somebody came with a job in between.
-            print("\n".join(made.refusals), file=sys.stderr)
+            for refusal in made.refusals:
+                fail(refusal)
             return REFUSED
     left = "; ".join(map(str, made.actions))
     raise CommandError(f"Slurm takes it, but does not show it: {left}")
@@ -131,7 +133,7 @@ def _show(made: Plan, *, as_json: bool) -> None:
         for note in made.notes:
             print(f"  {note}")
     for refusal in made.refusals:
-        print(f"refused: {refusal}", file=sys.stderr)
+        fail(f"refused: {refusal}")
 
 
 def _coloured(action: Action) -> str:
@@ -152,10 +154,6 @@ def _plain(made: Plan) -> dict[str, object]:
         for action in made.actions
     ]
     return {"actions": actions, "refusals": list(made.refusals), "notes": list(made.notes)}
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 if __name__ == "__main__":

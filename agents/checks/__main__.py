@@ -18,6 +18,7 @@ from agents.checks.passes import Outcome, Verdict, carry_out
 from agents.checks.readers import SETTINGS, STATE, node_name
 from agents.checks.registry import When
 from agents.checks.settings import Chosen, SettingsError, read
+from agents.say import Level, logfmt
 
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """slurmd gives its programs no PATH."""
@@ -38,7 +39,7 @@ def main(occasion: str, arguments: Sequence[str] = ()) -> int:
         chosen = [one for one in read(SETTINGS) if occasion in one.check.when]
         code = interval(chosen) if occasion == When.INTERVAL else around_job(occasion, chosen)
     except SettingsError as error:
-        _say(f"no checks: {error}")
+        _say("error", f"no checks: {error}")
         code = 0
     if occasion == When.INTERVAL and os.access(SCRIPT, os.X_OK):
         os.execv(SCRIPT, [str(SCRIPT)])  # noqa: S606  # the site's own
@@ -52,17 +53,17 @@ def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _say("the last pass has not ended yet")
+        _say("warn", "the last pass has not ended yet")
         return 0
     at, outcomes = int(time.time()), carry_out(chosen, state)
     _tell(outcomes)
     try:
         drained = slurm.settle(node_name(), outcomes, at, state)
     except slurm.SilenceError as error:
-        _say(f"nothing is changed: {error}")
+        _say("error", f"nothing is changed: {error}")
     else:
         if drained:
-            _say(f"drained: {drained}")
+            _say("warn", f"drained: {drained}")
     return 0
 
 
@@ -78,7 +79,7 @@ def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> 
         slurm.drain(node_name(), outcomes, state)
     except slurm.SilenceError as error:
         # Slurm learns of it by the exit code, and drains the node for a reason of its own.
-        _say(f"cannot drain: {error}")
+        _say("error", f"cannot drain: {error}")
         return 1
     return int(occasion == When.PROLOG)
 
@@ -86,14 +87,15 @@ def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> 
 def _tell(outcomes: Sequence[Outcome]) -> None:
     for one in outcomes:
         if one.verdict is Verdict.FAILED:
-            _say(f"{one.name}: {one.what}")
+            _say("warn", f"{one.name}: {one.what}")
 
 
-def _say(line: str) -> None:
+def _say(level: Level, text: str) -> None:
+    line = logfmt(level, f"checks: {text}")
     try:
-        LOG.open("a").write(f"checks: {line}\n")
+        LOG.open("a").write(f"{line}\n")
     except OSError:
-        print(f"checks: {line}", file=sys.stderr)
+        print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

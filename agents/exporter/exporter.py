@@ -4,7 +4,6 @@ A page counts until its source is read again. When that fails, or when it is ove
 left out: Prometheus then marks them stale at once, and nobody takes the past for the present.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from agents.exporter import catalogue as c
 from agents.exporter.sources import ReadError, Source
+from agents.say import Level, say
 
 OVERDUE = 2
 """Times its interval that a page may be old."""
@@ -65,7 +65,7 @@ class Exporter:
     """One of them in each interval."""
     interval: float
     clock: Callable[[], float] = time.monotonic
-    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)
+    say: Callable[[Level, str], None] = say
     rounds: int = 0
     records: dict[str, Record] = field(init=False)
     _lock: Lock = field(default_factory=Lock)
@@ -96,7 +96,7 @@ class Exporter:
             written = page(error.rest) if error.rest else None
         record = self.records[source.name]
         if said != record.said:
-            self.say(f"{source.name}: {said or 'is read again'}")
+            self.say("error" if said else "info", f"{source.name}: {said or 'is read again'}")
         with self._lock:
             record.page, record.said = written, said
             record.took = self.clock() - begun

@@ -23,6 +23,7 @@ from agents.logs.metrics import Counts
 from agents.logs.send import Receiver, Sender
 from agents.logs.sent import Sent
 from agents.reconciler.kubernetes import KubernetesError, credentials
+from agents.say import say
 
 
 async def send(api: Api, receiver: Receiver, environment: dict[str, str]) -> None:
@@ -52,13 +53,13 @@ def main() -> int:
     try:
         api = Api(environment["NAMESPACE"], *credentials())
     except KubernetesError as error:
-        print(f"nothing is sent: {error}", file=sys.stderr)
+        say("error", f"nothing is sent: {error}")
         return 1
     try:
         verify = ssl.create_default_context(cafile=ca) if ca else True
     except OSError as error:
         said = f"monitoring.logs.ca: {error}; give a file with certificates, as PEM"
-        print(f"nothing is sent: {said}", file=sys.stderr)
+        say("error", f"nothing is sent: {said}")
         return 1
     receiver = Receiver(environment["ENDPOINT"], Path(headers) if headers else None, verify)
     asyncio.run(send(api, receiver, environment))

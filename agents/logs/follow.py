@@ -1,7 +1,6 @@
 """Follows the logs of all containers of the stack's pods, through restarts of either side."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from agents.logs.lines import Line, Severity, Splitter, read
 from agents.logs.metrics import Counts
 from agents.logs.otlp import Entry, Source
 from agents.logs.sent import Sent
+from agents.say import say
 
 PAUSE = 1.0
 """Seconds after which a log that ended is asked for again, unless a status tells more before.
@@ -95,7 +95,7 @@ class Following:
 
     def _say(self, problem: str) -> None:
         if problem != self._said:
-            print(problem or "Kubernetes answers again", file=sys.stderr)
+            say("error" if problem else "info", problem or "Kubernetes answers again")
         self._said = problem
 
     # --- Which containers there are --------------------------------------------------------------

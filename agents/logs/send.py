@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import ssl
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,6 +14,7 @@ from agents.logs import otlp
 from agents.logs.metrics import Counts
 from agents.logs.otlp import Entry
 from agents.logs.sent import Sent
+from agents.say import say
 
 ROOM = 2000
 """Lines that wait at most; then nobody reads any further."""
@@ -178,5 +178,6 @@ class Sender:
 
     def _say(self, problem: str) -> None:
         if problem != self._said:
-            print(f"{self._receiver.endpoint}: {problem or 'takes lines again'}", file=sys.stderr)
+            text = f"{self._receiver.endpoint}: {problem or 'takes lines again'}"
+            say("error" if problem else "info", text)
         self._said = problem

@@ -1,12 +1,12 @@
 """How far the collector has the lines of each container, in a file that outlives the process."""
 
-import sys
 from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
 
 from agents.logs.lines import SECOND
+from agents.say import say
 
 LOOK_BACK = 900 * SECOND
 """How far before its first start an agent reads, for what went unsent when the last one went with
@@ -32,7 +32,7 @@ class Sent:
         except FileNotFoundError:
             pass
         except (OSError, msgspec.DecodeError) as error:
-            print(f"{path}: {error}; begins {LOOK_BACK // SECOND} s ago", file=sys.stderr)
+            say("warn", f"{path}: {error}; begins {LOOK_BACK // SECOND} s ago")
 
     def since(self, container: str) -> int:
         """From when on lines of a container may not have been sent."""

@@ -40,6 +40,7 @@ from agents.longchecks.registry import CHECKS
 from agents.longchecks.run import Runner, Summary
 from agents.longchecks.series import BusyError, Record, Series
 from agents.longchecks.wanted import Wanted
+from agents.say import fail
 from agents.slurm import Client, SlurmError, from_key
 
 DONE, FAILED, UNUSABLE, BAD, NOTHING = range(5)
@@ -135,7 +136,7 @@ def _code(summary: Summary) -> int:
 
 
 def _fail(code: int, text: str) -> int:
-    print(" ".join(text.split()), file=sys.stderr)
+    fail(text)
     return code
 
 

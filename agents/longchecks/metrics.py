@@ -3,9 +3,9 @@
 docs/metrics.md has all of them as a table; a test holds the two together.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from prometheus_client.metrics_core import Metric as Family
@@ -15,6 +15,7 @@ from agents.longchecks.judge import Rule, Verdict
 from agents.longchecks.series import Record, Series
 from agents.longchecks.wanted import Wanted
 from agents.metrics import Metric
+from agents.say import say
 
 _LABELS = ("check", "node")
 VALUE = Metric("slurmstack_longcheck_value", "The newest value.", "the check's", _LABELS)
@@ -97,8 +98,4 @@ class Newest(Collector):
 
     def collect(self) -> Iterable[Family]:
         wanted = Wanted.model_validate_json(self.settings.read_bytes())
-        return families(newest(wanted, Series(self.folder), _say))
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
+        return families(newest(wanted, Series(self.folder), partial(say, "error")))

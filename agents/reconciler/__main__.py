@@ -39,6 +39,7 @@ from agents.reconciler.observed import Observed, observe
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.rollout import is_coming, nodesets_rolling
 from agents.reconciler.wanted import Step, Wanted, WantedError
+from agents.say import fail, say
 from agents.slurm import Client, SlurmError, from_key
 
 USER = "slurm"
@@ -126,7 +127,7 @@ def main(
     try:
         reconciler = reconciler or _reconciler()
     except KubernetesError as error:
-        print(f"nothing is changed: {error}", file=sys.stderr)
+        fail(f"nothing is changed: {error}")
         return report.UNASKED
     if options.after_deploy:
         return _after_deploy(reconciler, sleep)
@@ -171,7 +172,7 @@ def _once(reconciler: Reconciler, *, dry_run: bool, as_json: bool) -> int:
     try:
         done = reconciler.look(dry_run=dry_run)
     except PROBLEMS as error:
-        print(f"nothing is changed, or not all: {error}", file=sys.stderr)
+        fail(f"nothing is changed, or not all: {error}")
         return report.UNASKED
     _show(done, as_json=as_json)
     return done.code
@@ -190,11 +191,11 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
             interval = reconciler.wanted().interval
             done = reconciler.look()
             if done.plan.actions or report.text(done.plan) != said:
-                _show(done, as_json=as_json)
+                _say(done, as_json=as_json)
             said = report.text(done.plan)
             passes.done(time.monotonic() - begun, done.plan, done.taken)
         except PROBLEMS as error:
-            print(f"nothing is changed, or not all: {error}", file=sys.stderr)
+            say("error", f"nothing is changed, or not all: {error}")
             passes.failed(time.monotonic() - begun)
         stop.wait(max(0.0, begun + interval - time.monotonic()))
     return 0
@@ -205,7 +206,7 @@ def _serve(passes: Passes, port: int) -> None:
         metrics.serve(passes, port)
     except OSError as error:
         # Nodes are looked after all the same.
-        print(f"PORT {port}: no metrics are served: {error.strerror}", file=sys.stderr)
+        say("error", f"PORT {port}: no metrics are served: {error.strerror}")
 
 
 def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int:
@@ -219,7 +220,7 @@ def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int
         # Last of all: it is what the deploy reads when this Job has ended.
         reconciler.carrier.annotate_job(told)
     except PROBLEMS as error:
-        print(f"nothing is changed, or not all: {error}", file=sys.stderr)
+        fail(f"nothing is changed, or not all: {error}")
         return report.UNASKED
     _show(done, as_json=False)
     return 0
@@ -232,8 +233,21 @@ def _show(done: Pass, *, as_json: bool) -> None:
     for action in done.plan.actions:
         print(action)
     for note in done.notes:
-        print(note, file=sys.stderr)
+        fail(note)
     print(report.text(done.plan))
+
+
+def _say(done: Pass, *, as_json: bool) -> None:
+    """The same as a daemon tells it."""
+    if as_json:
+        _show(done, as_json=True)
+        return
+    for action in done.plan.actions:
+        say("info", str(action))
+    for note in done.notes:
+        say("error", note)
+    for line in report.text(done.plan).splitlines():
+        say("info", line)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from agents.reconciler.kubernetes import Api, KubernetesError, in_cluster
 from agents.reconciler.observed import REBOOT
+from agents.say import say
 
 INTERVAL = 15
 """Seconds between two looks."""
@@ -74,10 +75,10 @@ def main() -> int:
     while not stop.wait(INTERVAL):
         try:
             if is_asked(request_of(in_cluster(), machine), boot_id(), started()):
-                print(f"machine {machine} reboots, as the reconciler asks", flush=True)
+                say("warn", f"machine {machine} reboots, as the reconciler asks")
                 reboot(stop)
         except (KubernetesError, OSError) as error:
-            print(f"machine {machine} is not rebooted: {error}", file=sys.stderr)
+            say("error", f"machine {machine} is not rebooted: {error}")
     return 0
 
 

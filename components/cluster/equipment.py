@@ -51,7 +51,7 @@ class Equipment(pulumi.ComponentResource):
                 f"{name}-mig",
                 metadata={
                     "name": operators.MIG_CONFIG_MAP,
-                    "namespace": operators.GPU_NAMESPACE,
+                    "namespace": c.GPU_NAMESPACE,
                 },
                 data={"config.yaml": operators.mig_config(settings)},
                 opts=self._after(releases["gpu-operator"]),

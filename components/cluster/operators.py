@@ -10,6 +10,7 @@ from typing import Final
 
 import yaml
 
+from components import conventions as c
 from components.cluster.classes import mig_name
 from components.cluster.interface import EVERYWHERE, Chart, Cluster
 from components.pods import Spec
@@ -19,7 +20,6 @@ from components.settings.nodesets import AMD, NVIDIA
 RDMA_RESOURCE: Final = "rdma/hca"
 """What Kubernetes calls the InfiniBand cards of a machine, which the network operator shares out:
 a pod that asks for one gets them all."""
-GPU_NAMESPACE: Final = "gpu-operator"
 NETWORK_NAMESPACE: Final = "network-operator"
 MIG_CONFIG_MAP: Final = "slurmstack-mig"
 _NVIDIA_CHARTS: Final = "https://helm.ngc.nvidia.com/nvidia"
@@ -37,7 +37,7 @@ def charts(settings: Settings, cluster: Cluster) -> Iterator[Chart]:
     """The operators that a stack's nodesets need; none where it has no GPUs."""
     if not settings.installs_operators():
         return
-    vendors = _vendors(settings)
+    vendors = settings.gpu_vendors()
     if NVIDIA in vendors:
         yield _gpu_operator(settings, shares_cards(cluster))
     if shares_cards(cluster):
@@ -56,7 +56,7 @@ def _gpu_operator(settings: Settings, infiniband: bool) -> Chart:
     driver = not settings.cluster.brings_driver if chosen is None else chosen
     return Chart(
         name="gpu-operator",
-        namespace=GPU_NAMESPACE,
+        namespace=c.GPU_NAMESPACE,
         repository=_NVIDIA_CHARTS,
         version=settings.operators.gpu_version,
         values={
@@ -149,12 +149,8 @@ def _amd_device_plugin(settings: Settings) -> Chart:
         version=settings.operators.amd_version,
         values={
             # NVIDIA's operator brings the discovery of devices as well.
-            "nfd": {"enabled": NVIDIA not in _vendors(settings)},
+            "nfd": {"enabled": NVIDIA not in settings.gpu_vendors()},
             "labeller": {"enabled": True},
             "tolerations": [EVERYWHERE],
         },
     )
-
-
-def _vendors(settings: Settings) -> set[str]:
-    return {nodeset.gpus.vendor() for nodeset in settings.nodesets if nodeset.gpus}

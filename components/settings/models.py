@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from components.conventions import (
     CHECKS_PARTITION,
     CHECKS_USER,
+    GPU_NAMESPACE,
     JAIL,
     USER_IDS,
     node_names,
@@ -491,8 +492,18 @@ class Settings(Model):
         """Whether the stack installs what the GPUs of its nodesets need."""
         chosen = self.operators.install
         wanted = self.cluster.makes_machines if chosen is None else chosen
-        gpus = (nodeset.gpus for nodeset in self.nodesets if nodeset.gpus)
-        return wanted and any(of.vendor() in (AMD, NVIDIA) for of in gpus)
+        return wanted and not {AMD, NVIDIA}.isdisjoint(self.gpu_vendors())
+
+    def gpu_vendors(self) -> set[str]:
+        """Whose GPUs the nodesets have."""
+        return {nodeset.gpus.vendor() for nodeset in self.nodesets if nodeset.gpus}
+
+    def dcgm_namespace(self) -> str | None:
+        """Namespace with the DCGM exporters that Prometheus of the stack's own asks."""
+        if self.monitoring.kind != "bundled":
+            return None
+        installed = self.installs_operators() and NVIDIA in self.gpu_vendors()
+        return self.monitoring.dcgm_namespace or (GPU_NAMESPACE if installed else None)
 
     @model_validator(mode="after")
     def _slices_are_of_all_gpus(self) -> Self:

@@ -109,7 +109,8 @@ class Monitoring(Model):
     bundled: Bundled = Field(default_factory=Bundled)
     operator: Operator = Field(default_factory=Operator)
     dcgm_namespace: DnsLabel | None = None
-    """Namespace in which NVIDIA's GPU operator runs DCGM exporter, for metrics of GPUs."""
+    """Namespace in which NVIDIA's GPU operator runs DCGM exporter, for metrics of GPUs; by default
+    where the stack installs that operator."""
     scrape_from: tuple[DnsLabel, ...] = ("monitoring",)
     """Namespaces of Kubernetes whose pods may scrape, by `network.policies`."""
     exporter: Exporter = Field(default_factory=Exporter)

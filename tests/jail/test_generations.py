@@ -125,7 +125,7 @@ def test_a_jail_that_does_not_fit_is_refused_and_begins_to_exist_when_it_does(
     assert code == c.JAIL_REFUSED
     assert "the jail's volume is full: generation 0 needs " in said
     assert " MiB are free; make room or raise jail.size" in said
-    assert shell.answer("cat /dev/termination-log") == said.strip()
+    assert said.strip() == f"error: {shell.answer('cat /dev/termination-log')}"
     assert shell.answer(f"ls {c.JAIL}/usr 2>/dev/null || echo nothing") == "nothing"
 
 
@@ -145,7 +145,7 @@ def test_a_refresh_of_a_full_volume_leaves_the_jail_as_it_was(volumes: Volumes) 
     code, said = shell.populate(2)
 
     assert code == c.JAIL_REFUSED
-    assert said.startswith("the jail's volume is full: generation 2 needs")
+    assert said.startswith("error: the jail's volume is full: generation 2 needs")
     shell.answer(f"rm {c.JAIL}/home/data")
     assert shell.contents() == before
     code, said = shell.populate(2)

@@ -24,7 +24,7 @@ def test_a_home_that_has_no_room_is_told_in_one_line_and_made_when_there_is(
     assert code == c.JAIL_REFUSED
     told = "the jail's volume is full: /home/bob needs 1 MiB, and 0 MiB are free; "
     # Standard output and error come by two pipes, in either order.
-    assert any(line.startswith(told) for line in said.splitlines())
+    assert any(line.startswith(f"error: {told}") for line in said.splitlines())
     assert shell.answer("cat /dev/termination-log").startswith(told)
     assert shell.answer(f"ls -A {c.JAIL}/home") == "ada"
     shell.answer(f"rm {c.JAIL}/data")

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster, eventually
+from tests.e2e.cluster import Cluster
 from tests.e2e.health import faults
 from tests.e2e.health.conftest import Node
 from tests.e2e.health.watching import Watch, impatient, watched
@@ -79,6 +78,4 @@ FAULTS: dict[str, tuple[Callable[[Cluster], AbstractContextManager[None]], set[s
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_lasts_is_told(watch: Watch, node: Node, fault: str) -> None:
     broken, alerts = FAULTS[fault]
-    with broken(watch.cluster):
-        for name in alerts:
-            eventually(f"{name} is told", partial(watch.is_told, name), 600)
+    watch.is_told_of(broken(watch.cluster), alerts, 600)

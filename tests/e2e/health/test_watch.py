@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -205,9 +204,7 @@ FAULTS: dict[str, tuple[Callable[[Cluster], AbstractContextManager[None]], set[s
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_told_to_whoever_must_know(watch: Watch, node: Node, fault: str) -> None:
     broken, alerts = FAULTS[fault]
-    with broken(watch.cluster):
-        for name in alerts:
-            eventually(f"{name} is told", partial(watch.is_told, name), 300)
+    watch.is_told_of(broken(watch.cluster), alerts, 300)
 
 
 def test_the_end_of_a_fault_is_told_as_well(watch: Watch) -> None:
@@ -216,6 +213,7 @@ def test_the_end_of_a_fault_is_told_as_well(watch: Watch) -> None:
 
 def test_a_receiver_that_is_gone_is_an_alert_itself(watch: Watch) -> None:
     there = f"--namespace={HOOK_NAMESPACE}"
+    becomes("that it fires", lambda: "AlertsNotDelivered" in watch.firing(), False, 900)
     service = watch.cluster.kubectl("get", there, "service", "receiver", "-o", "json")
     watch.cluster.kubectl("delete", there, "service", "receiver")
     try:

@@ -3,13 +3,16 @@
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from components import conventions as c
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, becomes, eventually
 from tests.e2e.health.conftest import HOOK_NAMESPACE, receive
 
 RECEIVER = """
@@ -42,19 +45,40 @@ class Watch:
         found: list[dict[str, Any]] = self.get(f"query?query={quote(expression)}")["result"]
         return found
 
-    def firing(self) -> set[str]:
-        """Names of the alerts that fire."""
-        alerts = self.get("alerts")["alerts"]
-        return {one["labels"]["alertname"] for one in alerts if one["state"] == "firing"}
+    def now(self) -> float:
+        """Seconds since 1970, by the clock that alerts are stamped by."""
+        return float(self.get("query?query=time()")["result"][1])
+
+    def firing(self, *others: str) -> set[str]:
+        """Names of the alerts that fire, or are in one of these states."""
+        states, alerts = {"firing", *others}, self.get("alerts")["alerts"]
+        return {one["labels"]["alertname"] for one in alerts if one["state"] in states}
 
     def told(self) -> list[dict[str, Any]]:
         """The alerts that came to the receiver."""
         lines = self.cluster.kubectl("logs", f"--namespace={HOOK_NAMESPACE}", "receiver")
         return [one for line in lines.split("\n") if line for one in json.loads(line)["alerts"]]
 
-    def is_told(self, name: str, status: str = "firing") -> bool:
-        found = {(one["labels"]["alertname"], one["status"]) for one in self.told()}
-        return (name, status) in found
+    def is_told(self, name: str, status: str = "firing", since: float = 0) -> bool:
+        """Whether an alert came that began after that moment."""
+        return any(
+            (one["labels"]["alertname"], one["status"]) == (name, status)
+            and datetime.fromisoformat(one["startsAt"]).timestamp() > since
+            for one in self.told()
+        )
+
+    def is_told_of(
+        self, fault: AbstractContextManager[None], alerts: Collection[str], timeout: float
+    ) -> None:
+        """While the fault lasts all these alerts are told, none of which held before."""
+        becomes("what of them there is already", lambda: self._held(alerts), set(), 900)
+        begun = self.now()
+        with fault:
+            for name in alerts:
+                eventually(f"{name} is told", partial(self.is_told, name, since=begun), timeout)
+
+    def _held(self, alerts: Collection[str]) -> set[str]:
+        return self.firing("pending").intersection(alerts)
 
 
 @contextlib.contextmanager

@@ -184,7 +184,7 @@ def test_each_claim_is_tried_whatever_became_of_the_one_before(
     assert main(["jail=fast", "controller-state=slow"], ENVIRONMENT, storage.api) == 1
 
     said = capsys.readouterr().err.splitlines()
-    assert [line.rsplit("-", 2)[0] for line in said] == ["jail", "controller-state"]
+    assert [line.rsplit("-", 2)[0] for line in said] == ["error: jail", "error: controller-state"]
 
 
 def test_a_cluster_without_volume_snapshots_is_refused_in_one_line_with_a_remedy(

@@ -625,6 +625,11 @@ def test_a_stack_installs_what_its_gpus_need_and_nothing_where_it_has_none(
         if key.startswith("nvidia.com/")
     ]
     assert bool(labels) == ("gpu-operator" in expected), "who waits for it selects on its labels"
+    scraped = yaml.safe_load(graph.one("monitoring-config").inputs["data"]["prometheus.yml"])
+    dcgm = [job for job in scraped["scrape_configs"] if job["job_name"] == "dcgm"]
+    assert bool(dcgm) == ("gpu-operator" in expected), "its DCGM exporters are scraped"
+    if dcgm:
+        assert "equipment-gpu-operator" in before(graph, "monitoring-dcgm-role")
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)

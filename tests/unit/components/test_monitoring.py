@@ -31,8 +31,8 @@ def containers(found: Graph) -> dict[str, Spec]:
 
 
 def options(container: Spec) -> dict[str, str]:
-    _, *arguments = container["command"]
-    return dict(argument.removeprefix("--").partition("=")[::2] for argument in arguments)
+    words = container["command"]
+    return dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
 
 
 def read(found: Graph, name: str) -> Spec:

@@ -27,6 +27,7 @@ def checkout(tmp_path: Path) -> Path:
     write(root / "agents/drains.py", "pass\n")
     write(root / "agents/homes.py", "pass\n")
     write(root / "agents/populate.py", "pass\n")
+    write(root / "agents/say.py", "pass\n")
     return root
 
 

@@ -95,7 +95,8 @@ def test_who_cannot_ask_changes_nothing_and_says_so_in_one_line(
         raise CommandError(f"{words[0]}: Connection refused")
 
     assert run(silent, tmp_path) == 1
-    assert capsys.readouterr().err == "not finished: sacctmgr: Connection refused; run it again\n"
+    said = "error: not finished: sacctmgr: Connection refused; run it again\n"
+    assert capsys.readouterr().err == said
 
 
 def test_jobs_on_what_is_to_go_stop_everything(

@@ -142,7 +142,9 @@ def test_a_slurm_that_does_not_answer_changes_nothing_and_is_told(node: Node, te
     assert interval(node, disk(node, most=-1)) == 0
 
     assert node.words() == {}
-    assert "nothing is changed: Slurm does not answer" in node.log.read_text()
+    found, in_vain = node.log.read_text().splitlines()
+    assert found.startswith('level=warn msg="checks: disk: ')
+    assert in_vain.startswith('level=error msg="checks: nothing is changed: Slurm does not answer')
 
 
 def test_a_slurm_that_hangs_is_not_waited_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric as Family
 
 from agents.exporter.exporter import LEAST, OVERDUE, Exporter
 from agents.exporter.sources import ReadError, Source
+from agents.say import Level
 from tests.unit.agents.exporter.recordings import Series, series
 
 INTERVAL = 30.0
@@ -41,8 +42,11 @@ class World:
             [self.source("licenses"), self.source("reservations")],
             INTERVAL,
             clock=lambda: self.now,
-            say=self.said.append,
+            say=self.says,
         )
+
+    def says(self, level: Level, text: str) -> None:
+        self.said.append(f"{level}: {text}")
 
     def turn(self, exporter: Exporter) -> Series:
         """An interval: what is scraped right after its reads."""
@@ -145,14 +149,14 @@ def test_it_shows_everything_again_after_the_first_good_read(world: World) -> No
     world.broken = set()
     assert {"slurm_nodes", "slurm_jobs"} <= shown(world.turn(exporter))
     assert world.turn(exporter)["slurm_up"] == 1
-    silent = [line for line in world.said if "silent" in line]
+    silent = [line for line in world.said if line.startswith("error: ") and "silent" in line]
     assert len(silent) == 4, "each is said to be silent once"
-    assert len([line for line in world.said if "again" in line]) == 4
+    assert len([line for line in world.said if line.startswith("info: ") and "again" in line]) == 4
 
 
 def test_what_is_no_part_of_slurm_says_for_itself_that_it_could_not_be_read(world: World) -> None:
     jail = replace(world.source("jail"), is_slurm=False)
-    exporter = Exporter([world.source("nodes"), jail], [], INTERVAL, say=world.said.append)
+    exporter = Exporter([world.source("nodes"), jail], [], INTERVAL, say=world.says)
     world.broken = {"jail"}
     exporter.read()
     scraped = scrape(exporter)

@@ -302,7 +302,7 @@ def test_outside_of_a_cluster_it_says_so_in_one_line(
 
     assert command.main() == 1
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("nothing is sent: Kubernetes: credentials: ")
+    assert said.startswith('level=error msg="nothing is sent: Kubernetes: credentials: ')
 
 
 @pytest.mark.parametrize("text", [None, "no certificates"])
@@ -320,7 +320,7 @@ def test_certificates_that_are_none_are_told_of_in_one_line(
 
     assert command.main() == 1
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("nothing is sent: monitoring.logs.ca: ")
+    assert said.startswith('level=error msg="nothing is sent: monitoring.logs.ca: ')
 
 
 # --- A receiver that does not take them ----------------------------------------------------------
@@ -359,8 +359,8 @@ def test_a_receiver_that_is_away_gets_all_of_it_when_it_is_back(
     assert receiver.texts("slurmctld") == numbered(0, 20)
     said = capsys.readouterr().err.splitlines()
     assert len(said) <= 3, "one that it is away, or another as it goes, and one that it is back"
-    assert said[0].startswith(stack.endpoint)
-    assert said[-1].endswith("takes lines again")
+    assert said[0].startswith(f'level=error msg="{stack.endpoint}')
+    assert said[-1] == f'level=info msg="{stack.endpoint}/otlp: takes lines again"'
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -609,6 +609,6 @@ def test_kubernetes_may_be_away_for_a_while(
         stack.during(scenario)
 
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("Kubernetes: GET /api/v1/namespaces/slurm/pods: ")
-    assert said[1] == "Kubernetes answers again"
+    assert said[0].startswith('level=error msg="Kubernetes: GET /api/v1/namespaces/slurm/pods: ')
+    assert said[1] == 'level=info msg="Kubernetes answers again"'
     assert counts.lines == {"controller": 1}

@@ -3,6 +3,7 @@
 import pytest
 
 from agents.logs.lines import LONGEST, SECOND, Line, Severity, Splitter, read
+from agents.say import logfmt
 
 AT = b"2026-11-22T18:20:19.123456789Z "
 TIME = 1_795_371_619 * SECOND + 123_456_789
@@ -35,8 +36,10 @@ SEVERITIES = [
     ('level=info ts=2026-11-22T18:20:19.1Z msg="Server is ready"', Severity.INFO),
     ('logger=settings t=2026-11-22T18:20:19Z level=debug msg="a"', Severity.DEBUG),
     ("the key of 1795371619 takes over from that of 0", Severity.INFO),
-    ("cluster: snapshot: no answer within 30 s", Severity.INFO),
-    ("nothing is changed, or not all: Kubernetes: GET /api/v1/nodes: HTTP 500", Severity.INFO),
+    (logfmt("error", "cluster: snapshot: no answer within 30 s"), Severity.ERROR),
+    (logfmt("warn", 'checks: gpu-xid: "level=info" on\nGPU 0'), Severity.WARN),
+    (logfmt("info", "error: is what somebody called a node"), Severity.INFO),
+    ("error: not finished: sacctmgr: Connection refused; run it again", Severity.ERROR),
     ("backup: dump 1f2e3d4c of slurm_acct_db", Severity.INFO),
     ("a user called error: is no error", Severity.INFO),
     ("{}", Severity.INFO),
