@@ -345,10 +345,10 @@ def test_machines_on_one_fabric_are_one_cluster_of_gpus(ground_of: GraphOf) -> N
     graph = ground_of(NEBIUS, more)
 
     (joined,) = graph.of_type("nebius:index/computeV1GpuCluster:ComputeV1GpuCluster")
-    assert joined.inputs["infinibandFabric"] == "fabric-7"
+    assert joined.inputs["infinibandFabric"] == "fabric-6"
     for name in ("gpu", "more"):
         template = graph.one(f"nebius-group-{name}").inputs["template"]
-        assert template["gpuCluster"] == {"id": "nebius-fabric-7-id"}
+        assert template["gpuCluster"] == {"id": "nebius-fabric-6-id"}
     assert "gpuCluster" not in graph.one("nebius-group-cpu").inputs["template"]
 
 
@@ -405,14 +405,14 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("larger ones for the rest", NEBIUS, cluster(system={"preset": "32vcpu-128gb"}),
      {"system": ROLLED}, {}),
     ("another platform", NEBIUS, machines("gpu", **BIGGER), {"gpu": ROLLED},
-     {"nebius-fabric-7": "deleted"}),
+     {"nebius-fabric-6": "deleted"}),
     ("another size", NEBIUS, machines("cpu", preset="32vcpu-128gb"), {"cpu": ROLLED}, {}),
     ("a larger disk", NEBIUS, machines("cpu", disk="512GiB"), {"cpu": ROLLED}, {}),
     ("spot machines", NEBIUS, machines("cpu", spot=True), {"cpu": ROLLED}, {}),
-    ("another fabric", NEBIUS, machines("gpu", fabric="fabric-6"), {"gpu": ROLLED},
-     {"nebius-fabric-7": "deleted", "nebius-fabric-6": "created"}),
+    ("another fabric", NEBIUS, machines("gpu", fabric="fabric-4"), {"gpu": ROLLED},
+     {"nebius-fabric-6": "deleted", "nebius-fabric-4": "created"}),
     ("no fabric", NEBIUS, machines("gpu", fabric=None), {"gpu": ROLLED},
-     {"nebius-fabric-7": "deleted"}),
+     {"nebius-fabric-6": "deleted"}),
     ("a longer grace", NEBIUS, nodeset("gpu", drain_grace=9000), {"gpu": UPDATED}, {}),
     ("GPUs in slices", NEBIUS, nodeset("gpu", gpus=SLICED), {"gpu": NEW_ONES}, {}),
     ("fewer CPUs of each node", NEBIUS, nodeset("gpu", cpus=100), NOTHING, {}),
@@ -430,7 +430,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
      {"nebius-login": "deleted"}),
     ("nodesets in another order", NEBIUS, lambda values: values["nodesets"].reverse(), NOTHING, {}),
     ("no GPUs any more", NEBIUS, without_gpus, NOTHING,
-     {"nebius-group-gpu": "deleted", "nebius-fabric-7": "deleted"}),
+     {"nebius-group-gpu": "deleted", "nebius-fabric-6": "deleted"}),
     ("more nodes", EKS, nodeset("gpu", replicas=4), {"gpu": RESIZED}, {}),
     ("fewer nodes", EKS, nodeset("cpu", replicas=1), {"cpu": RESIZED}, {}),
     ("no nodes", EKS, nodeset("cpu", replicas=0), {"cpu": RESIZED}, {}),
