@@ -176,6 +176,52 @@ def test_what_is_no_property_of_the_sdks_is_noticed(
     assert problem in found
 
 
+SCHEMALESS = ("cilium.io", "mellanox.com")
+"""Groups whose kinds come with a chart: no SDK has types of them."""
+OBJECTS: dict[str, tuple[Values, Change]] = {
+    "Nebius": (NEBIUS, as_it_is),
+    "EKS on Lustre": (EKS, as_it_is),
+    "EKS on EFS": (EKS, cluster(file_system="efs")),
+    "local": (VALID, as_it_is),
+}
+
+
+@pytest.mark.parametrize("shape", OBJECTS)
+def test_every_object_of_kubernetes_is_as_its_sdks_types_have_it(
+    graph_of: GraphOf, shape: str
+) -> None:
+    objects = [r for r in graph_of(*OBJECTS[shape]).resources if r.type.startswith("kubernetes:")]
+    typed = [r for r in objects if not any(group in r.type for group in SCHEMALESS)]
+
+    assert typed
+    assert [problem for resource in typed for problem in sdk.problems(resource)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "problem"),
+    [
+        ("jail-volume", ("spec", "csi", "volumeAttribute"), {}, "volumeAttribute: is not known"),
+        ("jail-volume", ("spec", "csi", "driver"), 5, "spec.csi.driver: 5: expected"),
+        ("jail-volume", ("kind",), "PersistentVolumeClaim", "kind: 'PersistentVolumeClaim'"),
+        ("equipment-class-slurmstack", ("allowVolumeExpansion",), "yes", "'yes': expected"),
+        ("equipment-gpu-operator", ("atomic",), "yes", "atomic: 'yes': expected"),
+        ("controller-service", ("spec", "ports"), [{"name": "a"}], "ports[0].port: is required"),
+    ],
+)
+def test_what_is_no_property_of_kubernetes_is_noticed(
+    graph_of: GraphOf, name: str, path: tuple[str, ...], value: object, problem: str
+) -> None:
+    resource = deepcopy(graph_of(EKS).one(name))
+    *way, last = path
+    place = resource.inputs
+    for part in way:
+        place = place[part]
+    place[last] = value
+
+    (found,) = sdk.problems(resource)
+    assert problem in found
+
+
 # --- The graph -----------------------------------------------------------------------------------
 
 
