@@ -26,7 +26,7 @@ from components.settings import LocalCluster, read_stack
 from images import build, tags
 from local.access import write_access
 from local.configuration import MAX_NODES
-from tests.bench import accounting, exporter, health, jail, load, loss, scale, session
+from tests.bench import accounting, exporter, health, jail, load, loss, previews, scale, session
 from tests.bench.figures import Figures, as_json, say, seconds, show
 from tests.e2e.cluster import (
     NAMESPACE,
@@ -42,13 +42,14 @@ BENCH = Cluster("bench")
 NODESET = {"name": "cpu", "replicas": 2, "cpus": 2, "cpu_request": 0.2, "memory": "1GiB"}
 SRUNS = 50
 IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
+    "previews": previews.measure,
     "scale": scale.measure,
     "health": health.measure,
     "jail": jail.measure,
     "accounting": accounting.measure,
     "exporter": exporter.measure,
 }
-"""Parts that need only Docker."""
+"""Parts that need no cluster, and of Docker at most containers."""
 ON_THE_STACK = ("deploy", "everyday", "session", "load", "loss")
 PARTS = (*IN_CONTAINERS, *ON_THE_STACK)
 NOWHERE = "bench.invalid"

@@ -29,7 +29,7 @@ NEBIUS: Values = {
             "gpu": {
                 "platform": "gpu-h100-sxm",
                 "preset": "8gpu-128vcpu-1600gb",
-                "fabric": "fabric-7",
+                "fabric": "fabric-6",
             },
             "cpu": {"platform": "cpu-d3", "preset": "16vcpu-64gb"},
         },

@@ -24,14 +24,20 @@ def package(type_: str) -> str:
 
 def problems(resource: Registration) -> Iterator[str]:
     """What of a resource's inputs its SDK does not have: names, types, values, what is missing."""
-    _, module, name = resource.type.split(":")
-    home = package(resource.type)
-    folder = module.partition("/")[0]
-    if folder != "index":
-        home = f"{home}.{folder}"
-    arguments = getattr(importlib.import_module(home), f"{name}Args")
+    name = resource.type.rpartition(":")[2]
+    arguments = getattr(importlib.import_module(_home(resource.type)), f"{name}Args")
     for problem in _of_object(arguments, resource.inputs, ""):
         yield f"{resource.type} {resource.name}: {problem}"
+
+
+def _home(type_: str) -> str:
+    """Where an SDK has a type's arguments."""
+    provider, module, _ = type_.split(":")
+    folder, _, version = module.partition("/")
+    if provider == "kubernetes":
+        # As rbac.authorization.k8s.io/v1 is rbac.v1 there.
+        return f"{package(type_)}.{folder.partition('.')[0]}.{version}"
+    return package(type_) if folder == "index" else f"{package(type_)}.{folder}"
 
 
 def _of_object(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -88,6 +94,13 @@ def _fits(wanted: Any, value: Any) -> bool:
         return True
     if inspect.isclass(wanted) and issubclass(wanted, Enum):
         return value in {member.value for member in wanted}
+    constant = getattr(wanted, "__forward_arg__", wanted)
+    if isinstance(constant, str):
+        # The kind of an object of Kubernetes, which stands where a type does.
+        return bool(value == constant)
+    choices = [one for one in get_args(wanted) if one in (bool, float, int, str)]
+    if choices:
+        return any(_fits(one, value) for one in choices)
     if isinstance(value, bool) or wanted is bool:
         return isinstance(value, bool) and wanted is bool
     if wanted is int:
@@ -95,7 +108,7 @@ def _fits(wanted: Any, value: Any) -> bool:
     if wanted is float:
         return isinstance(value, int | float)
     # Resources are handed over by reference, policies as their text.
-    return isinstance(value, str) and (wanted is str or str in get_args(wanted))
+    return isinstance(value, str) and wanted is str
 
 
 def _plain(wanted: Any) -> Any:

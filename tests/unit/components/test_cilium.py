@@ -1,19 +1,16 @@
 """Cilium as a release of its chart: what is asked of Helm, and what comes after it."""
 
-import io
 import json
-import os
 import re
-import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from components import cilium
 from components.settings import Cilium, SettingsError, from_config
+from tests.unit.components import charts
 from tests.unit.components.graph import Graph, record
 from tests.unit.components.stack import config
 from tests.unit.components.test_settings_refused import LOCAL, NETWORKED
@@ -215,31 +212,18 @@ def test_a_packet_filter_in_pods_sees_a_service_before_cilium_puts_a_pod_in_its_
 # --- The chart, where there is a copy ------------------------------------------------------------
 
 
-def chart() -> dict[str, str]:
-    """Files of the chart in the version that is installed by default; skips where there is none.
-
-    CILIUM_CHART names its archive; else it is looked for where Helm keeps what it has fetched.
-    """
-    cache = os.environ.get("HELM_CACHE_HOME", "~/.cache/helm")
-    name = f"cilium-{Cilium().version}.tgz"
-    path = Path(os.environ.get("CILIUM_CHART", f"{cache}/repository/{name}")).expanduser()
-    if not path.is_file():
-        pytest.skip(f"no copy of {name}: set CILIUM_CHART to one")
-    with tarfile.open(fileobj=io.BytesIO(path.read_bytes())) as archive:
-        return {
-            file: extracted.read().decode()
-            for file in ("cilium/Chart.yaml", "cilium/values.schema.json", "cilium/values.yaml")
-            if (extracted := archive.extractfile(file))
-        }
+def chart() -> Mapping[str, str]:
+    """Files of the chart in the version that is installed by default; skips where there is none."""
+    return charts.files("cilium", Cilium().version)
 
 
 def test_the_copy_of_the_chart_is_the_one_that_is_installed() -> None:
-    assert f"\nversion: {Cilium().version}\n" in chart()["cilium/Chart.yaml"]
+    assert f"\nversion: {Cilium().version}\n" in chart()["Chart.yaml"]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_values_are_as_the_charts_schema_wants_them(variant: str) -> None:
-    schema = json.loads(chart()["cilium/values.schema.json"])
+    schema = json.loads(chart()["values.schema.json"])
     jsonschema = pytest.importorskip("jsonschema")
 
     jsonschema.Draft7Validator(schema).validate(rendered(VARIANTS[variant]))
@@ -248,13 +232,13 @@ def test_values_are_as_the_charts_schema_wants_them(variant: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_value_has_a_name_that_the_chart_does_not_know(variant: str) -> None:
     files = chart()
-    schema = json.loads(files["cilium/values.schema.json"])
+    schema = json.loads(files["values.schema.json"])
     unknown = [
         path
         for path in paths(rendered(VARIANTS[variant]))
         # Some stand in values.yaml as a comment alone, and in the schema not at all.
         if not is_known(schema, path)
-        and not re.search(rf"^ *# {path[-1]}:", files["cilium/values.yaml"], re.MULTILINE)
+        and not re.search(rf"^ *# {path[-1]}:", files["values.yaml"], re.MULTILINE)
     ]
 
     assert unknown == []

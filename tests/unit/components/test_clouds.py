@@ -176,6 +176,52 @@ def test_what_is_no_property_of_the_sdks_is_noticed(
     assert problem in found
 
 
+SCHEMALESS = ("cilium.io", "mellanox.com")
+"""Groups whose kinds come with a chart: no SDK has types of them."""
+OBJECTS: dict[str, tuple[Values, Change]] = {
+    "Nebius": (NEBIUS, as_it_is),
+    "EKS on Lustre": (EKS, as_it_is),
+    "EKS on EFS": (EKS, cluster(file_system="efs")),
+    "local": (VALID, as_it_is),
+}
+
+
+@pytest.mark.parametrize("shape", OBJECTS)
+def test_every_object_of_kubernetes_is_as_its_sdks_types_have_it(
+    graph_of: GraphOf, shape: str
+) -> None:
+    objects = [r for r in graph_of(*OBJECTS[shape]).resources if r.type.startswith("kubernetes:")]
+    typed = [r for r in objects if not any(group in r.type for group in SCHEMALESS)]
+
+    assert typed
+    assert [problem for resource in typed for problem in sdk.problems(resource)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "problem"),
+    [
+        ("jail-volume", ("spec", "csi", "volumeAttribute"), {}, "volumeAttribute: is not known"),
+        ("jail-volume", ("spec", "csi", "driver"), 5, "spec.csi.driver: 5: expected"),
+        ("jail-volume", ("kind",), "PersistentVolumeClaim", "kind: 'PersistentVolumeClaim'"),
+        ("equipment-class-slurmstack", ("allowVolumeExpansion",), "yes", "'yes': expected"),
+        ("equipment-gpu-operator", ("atomic",), "yes", "atomic: 'yes': expected"),
+        ("controller-service", ("spec", "ports"), [{"name": "a"}], "ports[0].port: is required"),
+    ],
+)
+def test_what_is_no_property_of_kubernetes_is_noticed(
+    graph_of: GraphOf, name: str, path: tuple[str, ...], value: object, problem: str
+) -> None:
+    resource = deepcopy(graph_of(EKS).one(name))
+    *way, last = path
+    place = resource.inputs
+    for part in way:
+        place = place[part]
+    place[last] = value
+
+    (found,) = sdk.problems(resource)
+    assert problem in found
+
+
 # --- The graph -----------------------------------------------------------------------------------
 
 
@@ -345,10 +391,10 @@ def test_machines_on_one_fabric_are_one_cluster_of_gpus(ground_of: GraphOf) -> N
     graph = ground_of(NEBIUS, more)
 
     (joined,) = graph.of_type("nebius:index/computeV1GpuCluster:ComputeV1GpuCluster")
-    assert joined.inputs["infinibandFabric"] == "fabric-7"
+    assert joined.inputs["infinibandFabric"] == "fabric-6"
     for name in ("gpu", "more"):
         template = graph.one(f"nebius-group-{name}").inputs["template"]
-        assert template["gpuCluster"] == {"id": "nebius-fabric-7-id"}
+        assert template["gpuCluster"] == {"id": "nebius-fabric-6-id"}
     assert "gpuCluster" not in graph.one("nebius-group-cpu").inputs["template"]
 
 
@@ -405,14 +451,14 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("larger ones for the rest", NEBIUS, cluster(system={"preset": "32vcpu-128gb"}),
      {"system": ROLLED}, {}),
     ("another platform", NEBIUS, machines("gpu", **BIGGER), {"gpu": ROLLED},
-     {"nebius-fabric-7": "deleted"}),
+     {"nebius-fabric-6": "deleted"}),
     ("another size", NEBIUS, machines("cpu", preset="32vcpu-128gb"), {"cpu": ROLLED}, {}),
     ("a larger disk", NEBIUS, machines("cpu", disk="512GiB"), {"cpu": ROLLED}, {}),
     ("spot machines", NEBIUS, machines("cpu", spot=True), {"cpu": ROLLED}, {}),
-    ("another fabric", NEBIUS, machines("gpu", fabric="fabric-6"), {"gpu": ROLLED},
-     {"nebius-fabric-7": "deleted", "nebius-fabric-6": "created"}),
+    ("another fabric", NEBIUS, machines("gpu", fabric="fabric-4"), {"gpu": ROLLED},
+     {"nebius-fabric-6": "deleted", "nebius-fabric-4": "created"}),
     ("no fabric", NEBIUS, machines("gpu", fabric=None), {"gpu": ROLLED},
-     {"nebius-fabric-7": "deleted"}),
+     {"nebius-fabric-6": "deleted"}),
     ("a longer grace", NEBIUS, nodeset("gpu", drain_grace=9000), {"gpu": UPDATED}, {}),
     ("GPUs in slices", NEBIUS, nodeset("gpu", gpus=SLICED), {"gpu": NEW_ONES}, {}),
     ("fewer CPUs of each node", NEBIUS, nodeset("gpu", cpus=100), NOTHING, {}),
@@ -430,7 +476,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
      {"nebius-login": "deleted"}),
     ("nodesets in another order", NEBIUS, lambda values: values["nodesets"].reverse(), NOTHING, {}),
     ("no GPUs any more", NEBIUS, without_gpus, NOTHING,
-     {"nebius-group-gpu": "deleted", "nebius-fabric-7": "deleted"}),
+     {"nebius-group-gpu": "deleted", "nebius-fabric-6": "deleted"}),
     ("more nodes", EKS, nodeset("gpu", replicas=4), {"gpu": RESIZED}, {}),
     ("fewer nodes", EKS, nodeset("cpu", replicas=1), {"cpu": RESIZED}, {}),
     ("no nodes", EKS, nodeset("cpu", replicas=0), {"cpu": RESIZED}, {}),

@@ -87,7 +87,7 @@ NEBIUS: Values = {
             "gpu": {
                 "platform": "gpu-h100-sxm",
                 "preset": "8gpu-128vcpu-1600gb",
-                "fabric": "fabric-7",
+                "fabric": "fabric-6",
                 "disk": "1TiB",
                 "spot": True,
                 "autoscaling": {"min": 1, "max": 8},
@@ -1604,7 +1604,7 @@ def test_a_fabric_is_of_one_platform_and_may_join_several_nodesets() -> None:
 
     settings(base=joined())
     text = refused(joined(platform="gpu-h200-sxm"))
-    assert "cluster.machines.more.fabric: 'fabric-7': is that of gpu's gpu-h100-sxm" in text
+    assert "cluster.machines.more.fabric: 'fabric-6': is that of gpu's gpu-h100-sxm" in text
 
 
 @pytest.mark.parametrize("size", ["100GiB", "1201GiB", "2TiB"])

@@ -1,6 +1,8 @@
 """The pipelines as data: what they run exists, and they may do no more than they must."""
 
+import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 import yaml
 
 from components.settings import STACK_SCHEMA, LocalCluster, read_stack
+from tests.unit.components.stack import FILES
 
 ROOT = STACK_SCHEMA.parent.parent
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -99,8 +102,8 @@ def test_every_verb_of_plans_is_one_that_it_has(path: Path) -> None:
     assert set(verbs) <= {"show", "check", "post", "fetch"}
 
 
-def test_the_stacks_are_there_and_none_is_local() -> None:
-    gitlab = load(GITLAB)[".stacks"]["parallel"]["matrix"]
+def test_every_stack_that_is_committed_is_previewed_but_those_on_ones_own_machine() -> None:
+    (gitlab,) = load(GITLAB)[".stacks"]["parallel"]["matrix"]
     named = [
         job["strategy"]["matrix"]["stack"]
         for p in WORKFLOWS
@@ -108,9 +111,11 @@ def test_the_stacks_are_there_and_none_is_local() -> None:
         if "strategy" in job
     ]
 
-    assert all(stacks == gitlab[0]["STACK"] for stacks in named)
-    for stack in gitlab[0]["STACK"]:
-        assert not isinstance(read_stack(stack, ROOT).cluster, LocalCluster)
+    there = sorted(path.name.split(".")[1] for path in FILES)
+    assert gitlab["STACK"] == [
+        name for name in there if not isinstance(read_stack(name, ROOT).cluster, LocalCluster)
+    ]
+    assert all(stacks == gitlab["STACK"] for stacks in named)
 
 
 def test_the_command_is_the_sdks_version_everywhere() -> None:
@@ -193,17 +198,69 @@ def test_images_have_a_version(path: Path) -> None:
 # --- What they are for ---------------------------------------------------------------------------
 
 
-@each
-def test_every_preview_goes_by_the_policy_and_saves_its_plan(path: Path) -> None:
-    previews = re.findall(r"^.*make --silent preview .*$", commands(path), re.MULTILINE)
+PREVIEWS = [ROOT / ".github/workflows/preview.yml", GITLAB]
+each_preview = pytest.mark.parametrize("path", PREVIEWS, ids=lambda path: path.name)
 
-    assert len(previews) == (0 if path.name == "deploy.yml" else 1)
-    for command in previews:
-        assert "ENGINE=pulumi" in command
-        assert {"--json", "--policy-pack", "policy", "--save-plan"} <= set(
-            re.split(r'[ "=]', command)
-        )
-        assert command.index("--json") < command.index(" -- ") < command.index("--save-plan")
+
+def previewed(path: Path, folder: Path, **given: str) -> tuple[list[str], dict[str, str]]:
+    """What `make` is asked for by the script of a preview, and in which environment."""
+    (script,) = [script for script in scripts(path) if "make --silent preview" in script]
+    folder.mkdir(exist_ok=True)
+    (folder / ".ci").mkdir()
+    (folder / ".ci/cloud").write_text("export NEBIUS_IAM_TOKEN=of-the-cloud\n")
+    (folder / ".venv/bin").mkdir(parents=True)
+    programs = {
+        "make": 'printf "%s\\0" "$@" >asked; env --null >environment; echo "{}"',
+        ".venv/bin/python": "exit 0",
+    }
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    told = {"PULUMI_BACKEND_URL": "", "KUBECONFIG_TEXT": "", "STACK": "gpu", **given}
+    outside = {name: str(folder / name) for name in ("GITHUB_ENV", "HOME")}
+    subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", script],
+        cwd=folder,
+        env={
+            **outside,
+            "RUNNER_TEMP": str(folder),
+            "PATH": f"{folder}:{os.environ['PATH']}",
+            **told,
+        },
+        check=True,
+    )
+    environment = (folder / "environment").read_text().rstrip("\0").split("\0")
+    return (
+        (folder / "asked").read_text().rstrip("\0").split("\0"),
+        dict(line.split("=", 1) for line in environment),
+    )
+
+
+@each_preview
+def test_a_preview_of_a_stack_with_a_state_goes_by_the_policy_and_saves_its_plan(
+    path: Path, tmp_path: Path
+) -> None:
+    asked, environment = previewed(path, tmp_path, PULUMI_BACKEND_URL="s3://states")
+
+    assert {"preview", "ENGINE=pulumi", "POLICY=policy"} <= set(asked)
+    (told,) = [word for word in asked if word.startswith("ARGS=")]
+    assert told == "ARGS=--json -- --non-interactive --save-plan plan.json"
+    assert environment["PULUMI_BACKEND_URL"] == "s3://states"
+    assert environment["NEBIUS_IAM_TOKEN"] == "of-the-cloud"
+
+
+@each_preview
+def test_without_a_state_a_preview_is_by_the_engine_that_needs_no_credential(
+    path: Path, tmp_path: Path
+) -> None:
+    asked, environment = previewed(path, tmp_path)
+
+    assert {"preview", "ENGINE=embedded", "POLICY=policy"} <= set(asked)
+    (told,) = [word for word in asked if word.startswith("ARGS=")]
+    assert told.split() == ["ARGS=--json", "--"]
+    assert environment["PULUMI_BACKEND_URL"].startswith(f"file://{tmp_path}")
+    assert "KUBECONFIG" not in environment
+    assert "NEBIUS_IAM_TOKEN" not in environment
 
 
 @each
@@ -250,19 +307,87 @@ def test_nothing_is_deployed_before_somebody_wants_it() -> None:
 
 
 @each
-def test_without_a_state_a_preview_is_of_a_stack_made_anew(path: Path) -> None:
-    for script in scripts(path):
-        if "make --silent preview" in script:
-            throwaway = script.index('export PULUMI_BACKEND_URL="file://')
-            assert script.index('if [ -z "$PULUMI_BACKEND_URL" ]') < throwaway
-            assert throwaway < script.index("make --silent preview")
-
-
-@each
 def test_every_script_is_one_that_a_shell_can_read(path: Path) -> None:
     for script in scripts(path):
         read = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
         assert read.returncode == 0, f"{script}: {read.stderr}"
+
+
+# --- Credentials of clouds -----------------------------------------------------------------------
+
+CLOUD = ROOT / ".ci/cloud"
+
+
+def reached(folder: Path, **secrets: str) -> dict[str, str]:
+    """The environment after `.ci/cloud`, whose commands are written down instead of run."""
+    folder.mkdir(exist_ok=True)
+    programs = {
+        "curl": 'while [ "$1" != --output ]; do shift; done; cp nebius "$2"',
+        "nebius": f'echo "nebius $@" >>{folder}/ran; [ "$1" != iam ] || echo t0ken',
+        "apt-get": f'echo "apt-get $@" >>{folder}/ran',
+    }
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    for name in ("bash", "cat", "chmod", "cp", "env", "mkdir"):
+        (folder / name).symlink_to(shutil.which(name) or name)
+    told = subprocess.run(
+        ["bash", "-eu", "-c", f". {CLOUD}; env --null"],
+        cwd=folder,
+        env={"HOME": str(folder), "PATH": str(folder), **secrets},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(line.split("=", 1) for line in told.stdout.rstrip("\0").split("\0"))
+
+
+def test_who_has_no_secret_of_a_cloud_installs_nothing(tmp_path: Path) -> None:
+    found = reached(tmp_path, NEBIUS_CREDENTIALS="", AWS_ACCESS_KEY_ID="")
+
+    assert not (tmp_path / "ran").exists()
+    assert "NEBIUS_IAM_TOKEN" not in found
+
+
+@pytest.mark.parametrize("of_type_file", [False, True], ids=["GitHub", "GitLab"])
+def test_a_kubeconfig_of_nebius_finds_its_command_and_the_provider_a_token(
+    tmp_path: Path, of_type_file: bool
+) -> None:
+    text = '{"subject-credentials": {}}\n'
+    (tmp_path / "given").write_text(text)
+    given = str(tmp_path / "given") if of_type_file else text.strip()
+    found = reached(tmp_path, NEBIUS_CREDENTIALS=given)
+
+    key = tmp_path / ".nebius/credentials.json"
+    assert key.read_text() == text
+    assert key.stat().st_mode & 0o077 == 0, "nobody else reads it"
+    assert f"--service-account-file {key}" in (tmp_path / "ran").read_text()
+    assert found["NEBIUS_IAM_TOKEN"] == "t0ken"
+    assert "NEBIUS_CREDENTIALS" not in found, "the program gets the token alone"
+    assert found["PATH"].startswith(f"{tmp_path}/.nebius/bin:")
+
+
+def test_a_kubeconfig_of_eks_finds_its_command(tmp_path: Path) -> None:
+    reached(tmp_path, AWS_ACCESS_KEY_ID="AKIA0")
+
+    assert "awscli" in (tmp_path / "ran").read_text()
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / ".github/workflows/deploy.yml", GITLAB], ids=["github", "gitlab"]
+)
+def test_a_deploy_reaches_the_cloud_that_it_is_of(path: Path) -> None:
+    text = commands(path)
+
+    assert text.rindex(". .ci/cloud") < text.index("local.deploy up")
+
+
+@each_workflow
+def test_only_the_step_that_needs_them_has_credentials_of_clouds(path: Path) -> None:
+    for name, step in steps(path):
+        needs = ". .ci/cloud" in step.get("run", "")
+        has = "NEBIUS_CREDENTIALS" in step.get("env", {})
+        assert needs == has, name
 
 
 def test_a_stack_is_deployed_by_one_at_a_time_and_none_is_cut_off() -> None:

@@ -1,0 +1,116 @@
+"""The values of each chart that is installed before Slurm, held against the chart itself."""
+
+import json
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import yaml
+
+from components import cluster as clusters
+from components.settings import from_config
+from tests.unit.components import charts
+from tests.unit.components.clouds import EKS, NEBIUS, Change, Values, both, machines, nodeset, top
+from tests.unit.components.graph import record_program
+from tests.unit.components.stack import config
+
+AMD = {"type": "mi300x", "count": 8, "resource": "amd.com/gpu"}
+SLICED = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
+Case = tuple[str, Values, Change]
+CASES: dict[str, Case] = {
+    "gpu-operator": ("gpu-operator", NEBIUS, top()),
+    "gpu-operator, sliced": ("gpu-operator", NEBIUS, nodeset("gpu", gpus=SLICED)),
+    "gpu-operator, a driver that is there": ("gpu-operator", EKS, top()),
+    "network-operator": ("network-operator", NEBIUS, top()),
+    "csi-mounted-fs-path": ("csi-mounted-fs-path", NEBIUS, top()),
+    "aws-efa-k8s-device-plugin": ("aws-efa-k8s-device-plugin", EKS, top()),
+    "amd-gpu": (
+        "amd-gpu",
+        EKS,
+        both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")),
+    ),
+}
+"""Chart, stack, and an edit of it that has the chart installed. Cilium's are in test_cilium.py."""
+each = pytest.mark.parametrize("case", CASES)
+
+
+def releases(base: Values, edit: Change) -> dict[str, Values]:
+    """All that Helm is asked for, by chart."""
+    kind = base["cluster"]["kind"]
+    pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
+    values = deepcopy(base)
+    edit(values)
+    settings = from_config(config(base=values))
+
+    def program() -> None:
+        ground = clusters.make(settings, "test")
+        clusters.equip(settings, ground, clusters.provider(ground))
+
+    found = record_program(program).of_type("kubernetes:helm.sh/v3:Release")
+    return {release.inputs["name"]: release.inputs for release in found}
+
+
+def unknown(known: Any, given: Any, text: str, path: str = "") -> Iterator[str]:
+    """Names in `given` that a chart's defaults lack, and values of another shape than theirs.
+
+    An empty default takes anything; what is only told of in a comment is known by its name.
+    """
+    if isinstance(known, dict) and known and isinstance(given, dict):
+        for key, value in given.items():
+            where = f"{path}.{key}".lstrip(".")
+            if key in known:
+                yield from unknown(known[key], value, text, where)
+            elif not re.search(rf"^ *# ?{re.escape(key)}:", text, re.MULTILINE):
+                yield f"{where}: is not known"
+    elif known not in (None, {}, []) and shape(known) != shape(given):
+        yield f"{path}: {given!r}: expected the like of {known!r}"
+
+
+def shape(value: Any) -> type:
+    return next(kind for kind in (bool, int, str, list, dict) if isinstance(value, kind))
+
+
+def test_every_chart_that_a_cloud_installs_is_looked_at() -> None:
+    installed = {name for _, base, edit in CASES.values() for name in releases(base, edit)}
+
+    assert installed == {name for name, _, _ in CASES.values()}
+
+
+@each
+def test_a_chart_knows_each_value_by_name_and_shape(case: str) -> None:
+    name, base, edit = CASES[case]
+    asked = releases(base, edit)[name]
+    found = charts.files(name, asked["version"])
+
+    assert yaml.safe_load(found["Chart.yaml"])["version"] == asked["version"]
+    text = "\n".join(content for path, content in found.items() if path.endswith("values.yaml"))
+    assert list(unknown(charts.defaults(found), asked["values"], text)) == []
+
+
+@each
+def test_values_are_as_a_charts_schema_wants_them_where_it_has_one(case: str) -> None:
+    name, base, edit = CASES[case]
+    asked = releases(base, edit)[name]
+    found = charts.files(name, asked["version"])
+    if "values.schema.json" not in found:
+        pytest.skip(f"{name} {asked['version']} has no schema")
+    jsonschema = pytest.importorskip("jsonschema")
+
+    jsonschema.Draft7Validator(json.loads(found["values.schema.json"])).validate(asked["values"])
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"driver": {"enable": True}}, ["driver.enable: is not known"]),
+        ({"driver": {"enabled": "no"}}, ["driver.enabled: 'no': expected the like of True"]),
+        ({"driver": []}, ["driver: []: expected the like of {'enabled': True}"]),
+        ({"driver": {"config": {"name": "a"}}, "tolerations": [{"operator": "Exists"}]}, []),
+    ],
+)
+def test_what_a_chart_does_not_know_is_noticed(given: Values, problem: list[str]) -> None:
+    text = "driver:\n  enabled: true\n  # config:\n  #   name: ''\ntolerations: []\n"
+
+    assert list(unknown(yaml.safe_load(text), given, text)) == problem
