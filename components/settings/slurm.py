@@ -47,11 +47,14 @@ class Scheduler(Model):
         "bf_max_job_test": 1000,
         "bf_max_time": 60,
         "extra_constraints": True,
-        "max_rpc_cnt": 100,
+        "max_rpc_cnt": 32,
         "nohold_on_prolog_fail": True,
     }
     """What large clusters came to. Not `defer_batch`: every job that ends would then leave its
-    nodes idle for up to three seconds (batch_sched_delay), whatever waits for them."""
+    nodes idle for up to three seconds (batch_sched_delay), whatever waits for them.
+
+    `max_rpc_cnt` is half of the threads that answer calls, `conmgr_threads`, 64 by default
+    (slurm.conf(5), 24.11). Its own entry still speaks of 256, which they never are."""
 
     type: Literal["backfill", "builtin"] = "backfill"
     """backfill: a job that delays none before it may start earlier; builtin: strictly in order."""

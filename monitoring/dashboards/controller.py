@@ -49,11 +49,11 @@ DASHBOARD = board(
     ),
     stat(
         "Threads",
-        "Threads that answer now. Near 256 slurmctld is at its end, and turns callers away: see "
-        "what the calls are.",
+        "Threads that answer now. From 32 on the schedulers give way, and where all 64 are taken "
+        "further callers wait: see what the calls are.",
         units.Short,
         "max(slurm_server_threads)",
-        steps=rising(100, 200),
+        steps=rising(32, 60),
     ),
     stat(
         "To be sent to nodes",

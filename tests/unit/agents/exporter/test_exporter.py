@@ -177,7 +177,7 @@ def test_what_could_be_read_of_a_source_is_shown_and_that_it_is_not_all(world: W
         raise ReadError("homes: no answer", world.source("jail").read(seconds))
 
     jail = Source("jail", read, is_slurm=False)
-    exporter = Exporter([jail], [], INTERVAL, clock=lambda: world.now, say=world.said.append)
+    exporter = Exporter([jail], [], INTERVAL, clock=lambda: world.now, say=world.says)
     world.broken = {"homes"}
     for _ in range(2 * OVERDUE):
         scraped = world.turn(exporter)
@@ -185,7 +185,7 @@ def test_what_could_be_read_of_a_source_is_shown_and_that_it_is_not_all(world: W
         assert scraped['slurm_exporter_read_up{source="jail"}'] == 0
 
     assert scraped['slurm_exporter_read_failures_total{source="jail"}'] == 2 * OVERDUE
-    assert world.said == ["jail: homes: no answer"], "once"
+    assert world.said == ["error: jail: homes: no answer"], "once"
     world.broken = set()
     assert world.turn(exporter)['slurm_exporter_read_up{source="jail"}'] == 1
 
