@@ -265,7 +265,7 @@ def _anew(cluster: Cluster, component: str, machine: str) -> None:
 
 @contextlib.contextmanager
 def slow_submit_script(cluster: Cluster) -> Iterator[None]:
-    """The site's job_submit.lua asks somebody slow, and more submit than slurmctld has threads."""
+    """The site's job_submit.lua asks somebody slow, and as many submit as find a thread."""
     lua = """
 function slurm_job_submit(job, partitions, uid)
   os.execute("sleep 0.3")
@@ -277,7 +277,7 @@ end
 return slurm.SUCCESS
 """
     submit = "while [ -e ~/ask ]; do sbatch --quiet --output=/dev/null --wrap=true; done"
-    many = f"touch ~/ask; for i in $(seq 80); do {submit} & done >/dev/null 2>&1; wait"
+    many = f"touch ~/ask; for i in $(seq 45); do {submit} & done >/dev/null 2>&1; wait"
     asking = Thread(target=cluster.ssh, args=(many,), kwargs={"check": False, "timeout": 900})
     with _slurm(cluster, job_submit_lua={"text": lua}), _patient_exporter(cluster):
         asking.start()
