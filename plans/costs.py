@@ -148,7 +148,8 @@ def _nebius_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
 def _aws_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
     sizes = inputs.get("scalingConfig") or {}
     least, most = sizes.get("minSize"), sizes.get("maxSize")
-    fixed = sizes.get("desiredSize") == least
+    # A group without bounds may have one machine even where it has none (EKS, scalingConfig).
+    fixed = sizes.get("desiredSize") == least and most in (least, 1)
     kind = ", ".join(map(str, inputs.get("instanceTypes") or ()))
     count = sizes.get("desiredSize") if fixed else most
     yield Cost("Machines", name, _whole(count), each=_bounded(kind, None if fixed else least, most))

@@ -1,6 +1,7 @@
 """Rules over who reaches what: the network, Kubernetes' API, and what a namespace admits."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from typing import Any
 
 from policy.allowed import Allowed
@@ -20,9 +21,23 @@ def _load_balancers(resource: Resource, _: Allowed) -> Iterator[str]:
         ranges = tuple(spec.get("loadBalancerSourceRanges") or ())
         if not ranges:
             yield "it is a load balancer for the whole world"
-        for one in ranges:
-            if str(one).endswith("/0"):
-                yield f"its source range {one} is the whole world"
+        for one in _whole_worlds(ranges):
+            yield f"its source ranges {', '.join(map(str, ranges))} are the whole world, {one}"
+
+
+def _whole_worlds(ranges: Sequence[Any]) -> Iterator[str]:
+    """The worlds, of IPv4 and IPv6, that ranges have all of together."""
+    for version in (IPv4Network, IPv6Network):
+        known = [one for one in map(_network, ranges) if isinstance(one, version)]
+        yield from (str(one) for one in collapse_addresses(known) if not one.prefixlen)
+
+
+def _network(text: Any) -> IPv4Network | IPv6Network | None:
+    """None for what is not known yet, or no range at all, which Kubernetes refuses."""
+    try:
+        return ip_network(str(text), strict=False)
+    except ValueError:
+        return None
 
 
 LOAD_BALANCERS = Rule(

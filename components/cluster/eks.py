@@ -92,6 +92,8 @@ class Eks(pulumi.ComponentResource):
             public_access_cidrs=sorted(cluster.api_from),
             skip_default_node_group=True,
             create_instance_role=False,
+            # Amazon's network enforces no policy unless it is told to; a Cilium beside it does.
+            vpc_cni_options={"enable_network_policy": settings.network.cilium is None},
             tags=self._tags,
             opts=self._kept,
         )
@@ -253,7 +255,8 @@ class Eks(pulumi.ComponentResource):
             subnet_ids=subnets,
             instance_types=[instance],
             scaling_config=scaling,
-            # Pods without a network of the machine's own do not reach its credentials.
+            # The machine's credentials are given for a token alone. Pods could ask for one: it is
+            # the network policies that deny them the address.
             enable_imd_sv2=True,
             tags=self._tags,
             **further,

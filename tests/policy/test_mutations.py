@@ -385,6 +385,13 @@ MISTAKES = [
         stack="gpu",
     ),
     mistake(
+        "the whole world may log in by its two halves",
+        spec("login-service", loadBalancerSourceRanges=["0.0.0.0/1", "128.0.0.0/1"]),
+        "load-balancers",
+        "login-service",
+        stack="gpu",
+    ),
+    mistake(
         "Slurm's REST is a load balancer",
         spec("rest-service", type="LoadBalancer"),
         "load-balancers",

@@ -85,6 +85,10 @@ class EksCluster(CloudCluster):
             raise cross_field("zones", f"'{zone}' stands there twice; keep one")
         return self
 
+    def has_cards(self, nodeset: Nodeset) -> bool:
+        """GPUs, and adapters of its machines."""
+        return super().has_cards(nodeset) or bool(self.machines[nodeset.name].efa)
+
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
         """Nodes with GPUs are on instances that have some, and others are not."""
         machines = self.machines[nodeset.name]

@@ -79,6 +79,10 @@ class CloudCluster(BaseCluster):
         """What of a nodeset does not fit its machines; keys are relative to these."""
         raise NotImplementedError
 
+    def has_cards(self, nodeset: Nodeset) -> bool:
+        """Whether its pods ask for devices, which machines tell of only once they run."""
+        return nodeset.gpus is not None
+
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Each nodeset has machines that fit it, and images have a place that these reach."""
         if stack.registry is None:
@@ -99,11 +103,21 @@ class CloudCluster(BaseCluster):
             if name not in groups:
                 yield "cluster.machines", f"nodeset '{name}' has none; add machines.{name}"
                 continue
-            bounds = groups[name].autoscaling
-            if bounds and bounds.max < nodeset.replicas:
-                yield (
-                    f"cluster.machines.{name}.autoscaling.max",
-                    f"{bounds.max}: expected at least the nodeset's replicas, {nodeset.replicas}",
-                )
-            for key, problem in self.machine_problems(nodeset):
+            for key, problem in (*self._bound_problems(nodeset), *self.machine_problems(nodeset)):
                 yield f"cluster.machines.{name}.{key}", problem
+
+    def _bound_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
+        bounds = self.groups()[nodeset.name].autoscaling
+        if bounds and bounds.max < nodeset.replicas:
+            yield (
+                "autoscaling.max",
+                f"{bounds.max}: expected at least the nodeset's replicas, {nodeset.replicas}",
+            )
+        if bounds and not bounds.min and self.has_cards(nodeset):
+            yield (
+                "autoscaling.min",
+                (
+                    "0: expected at least 1, as an autoscaler does not know of machines that are "
+                    "not there that they will have GPUs and network cards"
+                ),
+            )

@@ -566,6 +566,16 @@ def test_machines_that_follow_their_pods_leave_their_number_to_the_cloud(
     assert amazon["ignoreScalingChanges"] is True
 
 
+def test_somebody_enforces_network_policies_on_eks(ground_of: GraphOf) -> None:
+    def options(edit: Change) -> dict[str, Any]:
+        found: dict[str, Any] = ground_of(EKS, edit).one("eks-kubernetes").inputs["vpcCniOptions"]
+        return found
+
+    assert options(as_it_is) == {"enableNetworkPolicy": True}
+    chained = options(lambda values: values.update(network={"cilium": {"chained": "aws-cni"}}))
+    assert chained == {"enableNetworkPolicy": False}, "Cilium does, and they would be judged twice"
+
+
 # --- The shared file system ----------------------------------------------------------------------
 
 

@@ -1049,6 +1049,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected 'eks', 'existing', 'local', 'metal' or 'nebius'"),
     ("cluster.machines.gpu.autoscaling.min", 9, "cluster.machines.gpu.autoscaling.min", "9",
      "expected at most max, which is 8"),
+    ("cluster.machines.gpu.autoscaling.min", 0, "cluster.machines.gpu.autoscaling.min", "0",
+     "expected at least 1"),
     ("cluster.machines.gpu.autoscaling", {"max": 3}, "cluster.machines.gpu.autoscaling.max", "3",
      "expected at least the nodeset's replicas, 4"),
     ("cluster.machines.gpus", {"platform": "cpu-d3", "preset": "4vcpu-16gb"},

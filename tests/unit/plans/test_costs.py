@@ -161,6 +161,13 @@ MACHINES = [
         ("2", "8"),
         "p5.48xlarge, 1 to 8 of them",
     ),
+    (
+        "aws:eks/nodeGroup:NodeGroup",
+        aws(0, 0, 1),
+        aws(0, 0, 8),
+        ("0", "8"),
+        "p5.48xlarge, 0 to 8 of them",
+    ),
 ]
 
 
