@@ -27,9 +27,11 @@ def _load_balancers(resource: Resource, _: Allowed) -> Iterator[str]:
 
 def _whole_worlds(ranges: Sequence[Any]) -> Iterator[str]:
     """The worlds, of IPv4 and IPv6, that ranges have all of together."""
-    for version in (IPv4Network, IPv6Network):
-        known = [one for one in map(_network, ranges) if isinstance(one, version)]
-        yield from (str(one) for one in collapse_addresses(known) if not one.prefixlen)
+    known = [one for one in map(_network, ranges) if one]
+    fours = collapse_addresses(one for one in known if isinstance(one, IPv4Network))
+    sixes = collapse_addresses(one for one in known if isinstance(one, IPv6Network))
+    yield from (str(one) for one in fours if not one.prefixlen)
+    yield from (str(one) for one in sixes if not one.prefixlen)
 
 
 def _network(text: Any) -> IPv4Network | IPv6Network | None:
