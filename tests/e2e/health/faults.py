@@ -289,6 +289,41 @@ return slurm.SUCCESS
 
 
 @contextlib.contextmanager
+def starved_scheduler(cluster: Cluster) -> Iterator[None]:
+    """slurmctld gets milliseconds at a time, in which no cycle over all that waits comes to an end.
+
+    What it answers needs less. The schedulers begin with each job that is submitted.
+    """
+    send = "sbatch --quiet --nodelist=cpu-1 --output=/dev/null --wrap=true"
+    submit = f"touch ~/ask; while [ -e ~/ask ]; do {send}; sleep 1; done"
+    turns = (
+        "for p in /proc/[0-9]*; do grep -qx slurmctld $p/comm && pid=${p#/proc/}; done;"
+        "for _ in $(seq 10); do kill -STOP $pid; sleep 2.5; kill -CONT $pid; sleep 0.002; done"
+    )
+    over = Event()
+
+    def starve() -> None:
+        while not over.is_set():
+            cluster.in_pod(cluster.controller(), "slurmctld", "sh", "-c", turns, check=False)
+
+    kwargs = {"check": False, "timeout": 900}
+    both = (Thread(target=starve), Thread(target=cluster.ssh, args=(submit,), kwargs=kwargs))
+    every_job = {"parameters": {"default_queue_depth": 10_000}}
+    with _slurm(cluster, scheduler=every_job), _patient_exporter(cluster):
+        cluster.run("sbatch --nodes=2 --exclusive --output=/dev/null --wrap='sleep 3600'")
+        cluster.run(f"seq 4000 | xargs -P4 -I% {send}", timeout=300)
+        for thread in both:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            cluster.run("rm ~/ask", check=False)
+            for thread in both:
+                thread.join()
+
+
+@contextlib.contextmanager
 def _patient_exporter(cluster: Cluster) -> Iterator[None]:
     """It reads seldom, and waits as long for an answer: what is slow is not down for it."""
     exporter = f"deployment/{c.EXPORTER}"

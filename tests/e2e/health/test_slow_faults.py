@@ -53,6 +53,7 @@ FAULTS: dict[str, tuple[Callable[[Cluster], AbstractContextManager[None]], set[s
         faults.slow_submit_script,
         {"SlurmRpcsSlow", "SlurmServerThreadsHigh"},
     ),
+    "the schedulers are starved": (faults.starved_scheduler, {"SlurmSchedulerSlow"}),
     "munged answers by turns": (faults.munged_by_turns, {"SlurmMungeTrouble"}),
     "clocks differ": (faults.wrong_clock, {"SlurmClockTrouble"}),
     "checks cannot run": (faults.checks_that_cannot_run, {"SlurmChecksNotRunning"}),
