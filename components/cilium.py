@@ -15,8 +15,6 @@ from components.settings import Network as NetworkSettings
 
 REPOSITORY = "https://helm.cilium.io"
 NAMESPACE = "kube-system"
-_AWS = "aws-cni"
-"""The one plugin that Cilium is chained to by a mode of its own."""
 _PATIENCE = 900
 """Seconds that its pods may take on all machines: each pulls half a gigabyte first."""
 
@@ -47,8 +45,9 @@ def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
 
 
 def _chained(network: str) -> dict[str, Any]:
-    aws = network == _AWS
-    by = {"chainingMode": _AWS} if aws else {"chainingTarget": network}
+    # The one plugin that Cilium is chained to by a mode of its own.
+    aws = network == c.AWS_CNI
+    by = {"chainingMode": network} if aws else {"chainingTarget": network}
     return {
         # The other plugin's configuration stays, and what it routes needs no address of a machine.
         "cni": {**by, "exclusive": False, "enableRouteMTUForCNIChaining": True},

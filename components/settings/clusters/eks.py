@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from components.conventions import AWS_CNI
 from components.settings.clusters.base import Problem
 from components.settings.clusters.machines import CloudCluster, Machines, System
 from components.settings.types import Cidr, InstanceType, Number, Word, cross_field, duplicates
@@ -97,8 +98,38 @@ class EksCluster(CloudCluster):
             yield "type", f"'{machines.type}': expected one {wanted}, as the nodeset's nodes are"
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """The file system has a size that there is, and can carry what is asked of it."""
+        """What the network and the file system that Amazon brings can do."""
         yield from super().problems(stack)
+        yield from self._network_problems(stack)
+        yield from self._lustre_problems(stack)
+
+    def _network_problems(self, stack: Settings) -> Iterator[Problem]:
+        """Amazon's own plugin and kube-proxy are there; Cilium comes on top of these or not."""
+        cilium = stack.network.cilium
+        if cilium is None:
+            if "cilium" in stack.network.kinds():
+                yield (
+                    "network.policies",
+                    (
+                        f"{stack.network.policies}: EKS comes without Cilium; "
+                        f"add network.cilium: {{chained: {AWS_CNI}}}"
+                    ),
+                )
+            return
+        if cilium.chained != AWS_CNI:
+            said = f"'{cilium.chained}'" if cilium.chained else "none"
+            yield (
+                "network.cilium.chained",
+                f"{said}: expected {AWS_CNI}, as EKS has Amazon's own plugin; set that",
+            )
+        if cilium.kube_proxy_replacement:
+            yield (
+                "network.cilium.kube_proxy_replacement",
+                "true: EKS runs kube-proxy; leave it out",
+            )
+
+    def _lustre_problems(self, stack: Settings) -> Iterator[Problem]:
+        """The file system has a size that there is, and can carry what is asked of it."""
         if self.file_system == "efs":
             return
         smallest, step = _LUSTRE

@@ -1629,6 +1629,42 @@ def test_two_controllers_on_eks_need_storage_that_both_can_write() -> None:
     settings(base={**lustre, "cluster": {**EKS["cluster"], "file_system": "efs"}})
 
 
+@pytest.mark.parametrize(
+    ("cilium", "problem"),
+    [
+        ({}, "network.cilium.chained: none: expected aws-cni"),
+        ({"chained": "ptp"}, "network.cilium.chained: 'ptp': expected aws-cni"),
+        ({"routing": "native", "native_cidr": "10.0.0.0/8"}, "network.cilium.chained: none: "),
+        (
+            {"chained": "aws-cni", "kube_proxy_replacement": True, "api_host": "api.lab"},
+            "network.cilium.kube_proxy_replacement: true: EKS runs kube-proxy; leave it out",
+        ),
+    ],
+)
+def test_on_eks_cilium_is_on_top_of_what_amazon_brings(cilium: Values, problem: str) -> None:
+    text = refused(EKS, network={"cilium": cilium})
+
+    assert f"slurmstack:{problem}" in text
+    assert text.count("slurmstack:") == 1
+    settings(base={**EKS, "network": {"cilium": {"chained": "aws-cni"}}})
+
+
+@pytest.mark.parametrize("policies", ["cilium", "both"])
+def test_policies_of_cilium_need_one_that_keeps_them(policies: str) -> None:
+    network = {"policies": policies}
+    text = refused(EKS, network=network)
+
+    assert f"slurmstack:network.policies: {policies}: EKS comes without Cilium; add " in text
+    settings(base={**EKS, "network": {**network, "cilium": {"chained": "aws-cni"}}})
+    settings(base={**NEBIUS, "network": network})
+
+
+def test_nebius_brings_cilium_and_gets_no_second_one() -> None:
+    text = refused(NEBIUS, network={"policies": "cilium", "cilium": {}})
+
+    assert "slurmstack:network.cilium: the cloud brings Cilium to its clusters; leave it" in text
+
+
 def test_slices_that_the_stack_makes_are_the_same_on_each_gpu_of_a_machine() -> None:
     nodeset = {**FULL["nodesets"][1], "gpus": {"type": "a100", "count": 8, "mig": {"1g.10gb": 7}}}
     given = {**FULL, "nodesets": [nodeset], "partitions": [], "slurm": {}, "long_checks": {}}
