@@ -3,6 +3,7 @@
 Names and meaning of the values are those of the chart's values.yaml.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +100,8 @@ class CiliumArgs:
     settings: CiliumSettings
     guard: bool
     """Pods have packet filters of their own."""
+    machines: Sequence[pulumi.Resource]
+    """Those that the deploy makes: without one its pods have no place to run at."""
 
 
 class Cilium(pulumi.ComponentResource):
@@ -119,15 +122,21 @@ class Cilium(pulumi.ComponentResource):
             namespace=NAMESPACE,
             values=values(args.settings, args.guard),
             timeout=_PATIENCE,
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.machines]),
         )
         self.register_outputs({})
 
 
 def install(
-    settings: NetworkSettings, opts: pulumi.ResourceOptions
+    settings: NetworkSettings,
+    machines: Sequence[pulumi.Resource],
+    opts: pulumi.ResourceOptions,
 ) -> tuple[k8s.helm.v3.Release, ...]:
-    """Cilium where it is wanted: what must be there before any pod can be."""
+    """Cilium where it is wanted: what must be there before any pod can be.
+
+    `machines` must not wait for a network, which those of one's own have by nothing else.
+    """
     if settings.cilium is None:
         return ()
-    return (Cilium("cilium", CiliumArgs(settings.cilium, settings.guard), opts).release,)
+    args = CiliumArgs(settings.cilium, settings.guard, machines)
+    return (Cilium("cilium", args, opts).release,)

@@ -86,7 +86,7 @@ def ground_of() -> GraphOf:
 
         def program() -> None:
             ground = clusters.make(settings, "test")
-            clusters.equip(settings, ground, clusters.provider(ground))
+            clusters.equip(settings, ground, (), clusters.provider(ground))
 
         return record_program(program)
 
@@ -316,6 +316,26 @@ def test_slurm_comes_after_machines_and_what_its_storage_needs(
         "eks": {"equipment-class-slurmstack", "eks-aws-ebs-csi-driver", "eks-aws-fsx-csi-driver"},
     }
     assert drivers[kind] <= first
+
+
+def chained(values: Values) -> None:
+    """Cilium on top of Amazon's network."""
+    values["network"] = {"cilium": {"chained": "aws-cni"}}
+
+
+def test_on_eks_cilium_comes_after_machines_that_are_ready_and_before_what_is_installed(
+    graph_of: GraphOf,
+) -> None:
+    graph = graph_of(EKS, both(chained, cluster(file_system="efs")))
+
+    assert {"eks-group-system", "eks-aws-ebs-csi-driver"} <= before(graph, "cilium-release")
+    installed = [name for name in names(graph) if name.startswith("equipment-")]
+    assert {"equipment-gpu-operator", "equipment-class-slurmstack-shared"} <= {*installed}
+    for name in installed:
+        assert "cilium-release" in before(graph, name), name
+    for resource in of_clouds(graph):
+        assert "cilium-release" not in before(graph, resource.name), "they are ready without it"
+    assert installed[0] in before(graph, "namespace")
 
 
 def test_machines_on_eks_come_after_their_rights_and_their_way_out(ground_of: GraphOf) -> None:
