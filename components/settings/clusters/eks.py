@@ -22,6 +22,8 @@ _ACCELERATED: Final = re.compile(r"(p|g|gr)\d")
 """Families of instances with GPUs (EC2, instance types, accelerated computing)."""
 _WIDEST: Final = 20
 """Prefix of the smallest network that is divided: subnets of 16 parts, at least /24."""
+ZONES: Final = "abcdefgh"
+"""Letters of a region's zones, of which none has more than six."""
 _LUSTRE: Final = 1_228_800, 2_457_600
 """Sizes of an SSD file system in MiB: 1.2 TiB, and multiples of 2.4 TiB (FSx for Lustre,
 StorageCapacity)."""
@@ -52,7 +54,8 @@ class EksCluster(CloudCluster):
     region: Word
     """Region, as 'eu-central-1'."""
     zones: Annotated[tuple[Word, ...], Field(min_length=2, max_length=4)]
-    """Availability zones of the region; the first has the workers and the file system."""
+    """Availability zones of the region, as 'eu-central-1a'; the first has the workers and the file
+    system: choose it before the first deploy."""
     network: Cidr = "10.0.0.0/16"
     """Addresses of the network that is made."""
     machines: dict[str, EksMachines] = {}
@@ -78,9 +81,11 @@ class EksCluster(CloudCluster):
     @model_validator(mode="after")
     def _zones_are_of_the_region(self) -> Self:
         for zone in self.zones:
-            if not zone.startswith(self.region) or zone == self.region:
+            if zone[:-1] != self.region or zone[-1] not in ZONES:
                 raise cross_field(
-                    "zones", f"'{zone}': expected one of {self.region}, as '{self.region}a'"
+                    "zones",
+                    f"'{zone}': expected one of {self.region}, {self.region}{ZONES[0]} to "
+                    f"{self.region}{ZONES[-1]}",
                 )
         for zone in duplicates(self.zones):
             raise cross_field("zones", f"'{zone}' stands there twice; keep one")

@@ -4,6 +4,7 @@ These tests need the clouds' SDKs, and are skipped where one is not installed.
 """
 
 import functools
+import ipaddress
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -453,6 +454,7 @@ WHAT: dict[str, dict[str, str]] = {
         "enableEfaSupport": REPLACED,
         "instanceTypes": REPLACED,
         "placementGroupAvailabilityZone": REPLACED,
+        "subnetIds": REPLACED,
     },
 }
 """What becomes of a group of machines, by the property that changes; the longest name counts."""
@@ -460,6 +462,33 @@ ORDER = (REPLACED, ROLLED, RESIZED, NEW_ONES, UPDATED)
 NOTHING: dict[str, str] = {}
 BIGGER = {"platform": "gpu-h200-sxm", "fabric": None}
 FOLLOW = {"min": 0, "max": 8}
+
+
+def zones(letters: str) -> Change:
+    """Zones of the region in this order."""
+    return cluster(zones=[f"eu-central-1{letter}" for letter in letters])
+
+
+def with_zones(letters: str) -> Values:
+    """A stack on EKS in these."""
+    values = deepcopy(EKS)
+    zones(letters)(values)
+    return values
+
+
+def parts_in(letter: str) -> set[str]:
+    """What a zone of Amazon's has of the network."""
+    return {
+        f"eks-{kind}{part}-eu-central-1{letter}"
+        for kind in ("public", "private")
+        for part in ("", "-route")
+    }
+
+
+def zone(letter: str, becomes: str) -> dict[str, str]:
+    """What is made or taken away with a zone: its own, and Kubernetes is told of it."""
+    return {**dict.fromkeys(parts_in(letter), becomes), "eks-kubernetes": "changed"}
+
 
 EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     # What is edited; what becomes of groups of machines, and of which others of the cloud's.
@@ -513,6 +542,13 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("a larger jail", EKS, top(jail={"size": "4800GiB"}), NOTHING, {"eks-lustre": "changed"}),
     ("a faster jail", EKS, cluster(throughput=500), NOTHING, {"eks-lustre": "changed"}),
     ("a newer Kubernetes", EKS, cluster(version="1.34"), NOTHING, {"eks-kubernetes": "changed"}),
+    ("a further zone", EKS, zones("abc"), {"system": REPLACED}, zone("c", "created")),
+    ("a zone between others", with_zones("ac"), zones("abc"), {"system": REPLACED},
+     zone("b", "created")),
+    ("a zone less", with_zones("abc"), zones("ac"), {"system": REPLACED}, zone("b", "deleted")),
+    ("zones in another order", with_zones("abc"), zones("acb"), NOTHING, {}),
+    ("another first zone", EKS, zones("ba"), {"cpu": REPLACED, "gpu": REPLACED},
+     {"eks-nat": "changed", "eks-lustre": "changed"}),
 ]  # fmt: skip
 
 
@@ -557,6 +593,20 @@ def test_an_edit_does_this_to_machines_and_nothing_else(
 
     assert to_groups(base["cluster"]["kind"], given, after) == groups
     assert to_others(given, after) == others
+
+
+def test_subnets_are_parts_of_the_network_that_lie_apart(ground_of: GraphOf) -> None:
+    subnets = ground_of(with_zones("hbad")).of_type("aws:ec2/subnet:Subnet")
+    blocks = [ipaddress.IPv4Network(one.inputs["cidrBlock"]) for one in subnets]
+
+    assert len(blocks) == len(set(blocks)) == 8
+    assert all(block.subnet_of(ipaddress.IPv4Network("10.0.0.0/16")) for block in blocks)
+
+
+def test_the_way_out_of_another_zone_gets_the_address_that_is_free_again(
+    ground_of: GraphOf,
+) -> None:
+    assert ground_of(EKS).one("eks-nat").deleted_first
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)

@@ -1074,6 +1074,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected at least 2 in the list"),
     ("cluster.zones", ["eu-central-1a", "us-east-1a"], "cluster.zones", "'us-east-1a'",
      "expected one of eu-central-1"),
+    ("cluster.zones", ["eu-central-1a", "eu-central-1-lab-1a"], "cluster.zones",
+     "'eu-central-1-lab-1a'", "expected one of eu-central-1, eu-central-1a to eu-central-1h"),
     ("cluster.machines[0].nodeset", "gpu", "cluster.machines[0].nodeset", "'gpu' is no nodeset",
      "did you mean 'cpu'?"),
     ("cluster.machines[0].name", "b", "cluster.machines", "two have the name 'b'",
