@@ -106,6 +106,7 @@ class EksCluster(CloudCluster):
         """What the network and the file system that Amazon brings can do."""
         yield from super().problems(stack)
         yield from self._network_problems(stack)
+        yield from self._snapshot_problems(stack)
         yield from self._lustre_problems(stack)
 
     def _network_problems(self, stack: Settings) -> Iterator[Problem]:
@@ -131,6 +132,19 @@ class EksCluster(CloudCluster):
             yield (
                 "network.cilium.kube_proxy_replacement",
                 "true: EKS runs kube-proxy; leave it out",
+            )
+
+    def _snapshot_problems(self, stack: Settings) -> Iterator[Problem]:
+        """Two controllers share a folder of EFS, whose driver makes none (aws-efs-csi-driver)."""
+        state, controller = stack.snapshots and stack.snapshots.state, stack.controller
+        on_efs = self.file_system == "efs" and controller.storage_class is None
+        if state and controller.standby and on_efs:
+            yield (
+                "snapshots.state",
+                (
+                    f"'{state}': with controller.standby the state is on EFS, which no "
+                    "VolumeSnapshot is made of; leave it out, or set controller.storage_class"
+                ),
             )
 
     def _lustre_problems(self, stack: Settings) -> Iterator[Problem]:

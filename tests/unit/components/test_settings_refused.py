@@ -1580,6 +1580,30 @@ def test_no_snapshots_are_made_of_a_jail_that_no_driver_knows(kind: str) -> None
     assert f"snapshots.jail: 'fast': jail.{kind} is no volume of a driver's" in said
 
 
+ON_EFS: Values = {**EKS, "cluster": {**EKS["cluster"], "file_system": "efs"}}
+
+
+@pytest.mark.parametrize("values", [NEBIUS, EKS, ON_EFS], ids=["nebius", "lustre", "efs"])
+def test_no_snapshots_are_made_of_the_file_system_that_a_cloud_makes(values: Values) -> None:
+    given = {**values, "snapshots": {"jail": "fast"}}
+
+    text = refused(given, jail={"size": "2400GiB"})
+    assert "snapshots.jail: 'fast': the jail is on the file system that the cloud makes" in text
+    settings(base={**given, "jail": {"storage_class": "shared"}})
+    settings(
+        base={**given, "jail": {"server": {"storage_class": "fast", "machines": ["10.0.0.0/16"]}}}
+    )
+
+
+def test_no_snapshots_are_made_of_the_state_of_two_controllers_on_efs() -> None:
+    given = {**ON_EFS, "snapshots": {"state": "fast"}}
+
+    text = refused(given, controller={"standby": True})
+    assert "snapshots.state: 'fast': with controller.standby the state is on EFS" in text
+    settings(base={**given, "controller": {"standby": False}})
+    settings(base={**given, "controller": {"standby": True, "storage_class": "shared"}})
+
+
 def test_no_nodeset_has_the_name_of_everything_elses_machines() -> None:
     nodeset = {"name": "system", "replicas": 1, "cpus": 1, "memory": "1GiB"}
     machines = {"system": {"platform": "cpu-d3", "preset": "4vcpu-16gb"}}
