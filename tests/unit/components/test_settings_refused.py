@@ -571,6 +571,7 @@ _IMAGE = "expected an image's name"
 _LABEL_VALUE = "expected a label's value"
 _DNS = "expected a DNS name, as 'pypi.org' or '*.pypi.org'"
 _CHART = "expected a chart's whole version, as '1.19.6'"
+_ARM = "has ARM CPUs, and images are for amd64"
 _INTERFACE = "expected a network interface, as 'eth0'"
 _MINOR = "expected Kubernetes' minor version"
 _RELEASE = "expected a release of Kubernetes from 1.31"
@@ -588,10 +589,10 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.machines.gpu.preset": {"8gpu": "expected a preset"},
     "cluster.machines.gpu.fabric": {"Fabric 7": _LABEL},
     "cluster.machines.gpu.disk": {"256GB": _UNIT},
-    "cluster.machines.gpu.type": {"p5": "expected a type of instance"},
+    "cluster.machines.gpu.type": {"p5": "expected a type of instance", "g5g.metal": _ARM},
     "cluster.system.platform": {"cpu": "expected a platform of Nebius"},
     "cluster.system.preset": {"16": "expected a preset"},
-    "cluster.system.type": {"large": "expected a type of instance"},
+    "cluster.system.type": {"large": "expected a type of instance", "m7g.4xlarge": _ARM},
     "cluster.release": {"1.34": _RELEASE, "v1.34.4": _RELEASE, "1.30.9": _RELEASE, 1.34: _TEXT},
     "cluster.control_planes[0]": {"Node A": _LABEL},
     "cluster.endpoint": {"api.example.org:6443": _DOMAIN},
@@ -1602,6 +1603,30 @@ def test_no_snapshots_are_made_of_the_state_of_two_controllers_on_efs() -> None:
     assert "snapshots.state: 'fast': with controller.standby the state is on EFS" in text
     settings(base={**given, "controller": {"standby": False}})
     settings(base={**given, "controller": {"standby": True, "storage_class": "shared"}})
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("a1", "c6g", "c7gn", "g5g", "hpc7g", "i4g", "i8ge", "im4gn", "is4gen", "m7gd"),
+        *("p6e-gb200", "r8g", "r8gb", "t4g", "x2gd"),
+    ],
+)
+def test_machines_on_eks_run_images_for_amd64(family: str) -> None:
+    system = {**EKS["cluster"], "system": {"type": f"{family}.metal"}}
+
+    assert f'cluster.system.type: "{family}.metal": {_ARM}' in refused(EKS, cluster=system)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("c5n", "c7i-flex", "f2", "g4ad", "g4dn", "g6e", "g6f", "gr6", "hpc7a", "m7a", "m7i"),
+        *("p4de", "p5en", "p6-b200", "r7iz", "t3", "trn1n", "u-6tb1", "u7in-16tb", "x2iezn"),
+    ],
+)
+def test_machines_with_cpus_of_intel_and_amd_are_taken(family: str) -> None:
+    settings(base={**EKS, "cluster": {**EKS["cluster"], "system": {"type": f"{family}.metal"}}})
 
 
 def test_no_nodeset_has_the_name_of_everything_elses_machines() -> None:
