@@ -735,6 +735,12 @@ OPERATORS = {"amd-gpu", "gpu-operator", "network-operator"}
         (EKS, both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")), {"amd-gpu"}),
         (EXISTING, as_it_is, set()),
         (EXISTING, top(operators={"install": True}), {"gpu-operator"}),
+        (
+            EXISTING,
+            both(top(operators={"install": True}), nodeset("gpu", features=["infiniband"])),
+            {"gpu-operator"},
+        ),
+        (EXISTING, both(top(operators={"install": True}), nodeset("gpu", gpus=AMD)), {"amd-gpu"}),
         (VALID, top(operators={"install": True}), set()),
     ],
 )
