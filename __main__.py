@@ -12,8 +12,8 @@ try:
     settings = from_config(pulumi.runtime.get_config_env())
     ground = cluster.make(settings, pulumi.get_stack())
     provider = cluster.provider(ground)
-    net = cilium.install(settings.network, pulumi.ResourceOptions(provider=provider))
-    equipment = cluster.equip(settings, ground, provider)
+    net = cilium.install(settings.network, ground.ready, pulumi.ResourceOptions(provider=provider))
+    equipment = cluster.equip(settings, ground, net, provider)
     slurm = Slurm(
         settings.cluster_name,
         SlurmArgs(settings, Path(__file__).parent, ground, after=(*net, *equipment)),

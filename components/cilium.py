@@ -3,6 +3,7 @@
 Names and meaning of the values are those of the chart's values.yaml.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,6 @@ from components.settings import Network as NetworkSettings
 
 REPOSITORY = "https://helm.cilium.io"
 NAMESPACE = "kube-system"
-_AWS = "aws-cni"
-"""The one plugin that Cilium is chained to by a mode of its own."""
 _PATIENCE = 900
 """Seconds that its pods may take on all machines: each pulls half a gigabyte first."""
 
@@ -47,8 +46,9 @@ def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
 
 
 def _chained(network: str) -> dict[str, Any]:
-    aws = network == _AWS
-    by = {"chainingMode": _AWS} if aws else {"chainingTarget": network}
+    # The one plugin that Cilium is chained to by a mode of its own.
+    aws = network == c.AWS_CNI
+    by = {"chainingMode": network} if aws else {"chainingTarget": network}
     return {
         # The other plugin's configuration stays, and what it routes needs no address of a machine.
         "cni": {**by, "exclusive": False, "enableRouteMTUForCNIChaining": True},
@@ -100,6 +100,8 @@ class CiliumArgs:
     settings: CiliumSettings
     guard: bool
     """Pods have packet filters of their own."""
+    machines: Sequence[pulumi.Resource]
+    """Those that the deploy makes: without one its pods have no place to run at."""
 
 
 class Cilium(pulumi.ComponentResource):
@@ -120,15 +122,21 @@ class Cilium(pulumi.ComponentResource):
             namespace=NAMESPACE,
             values=values(args.settings, args.guard),
             timeout=_PATIENCE,
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.machines]),
         )
         self.register_outputs({})
 
 
 def install(
-    settings: NetworkSettings, opts: pulumi.ResourceOptions
+    settings: NetworkSettings,
+    machines: Sequence[pulumi.Resource],
+    opts: pulumi.ResourceOptions,
 ) -> tuple[k8s.helm.v3.Release, ...]:
-    """Cilium where it is wanted: what must be there before any pod can be."""
+    """Cilium where it is wanted: what must be there before any pod can be.
+
+    `machines` must not wait for a network, which those of one's own have by nothing else.
+    """
     if settings.cilium is None:
         return ()
-    return (Cilium("cilium", CiliumArgs(settings.cilium, settings.guard), opts).release,)
+    args = CiliumArgs(settings.cilium, settings.guard, machines)
+    return (Cilium("cilium", args, opts).release,)

@@ -51,6 +51,8 @@ HOSTS: Final = "hosts"
 """Headless Service below which every pod of Slurm is known by its host name."""
 CLUSTER_DOMAIN: Final = "cluster.local"
 """Domain of a Kubernetes cluster that was given no other."""
+AWS_CNI: Final = "aws-cni"
+"""What Amazon's network plugin calls its network, which every EKS cluster has."""
 GPU_NAMESPACE: Final = "gpu-operator"
 """Where NVIDIA's GPU operator is put, with DCGM exporter, by stacks that install it."""
 

@@ -4,6 +4,7 @@ Each module named as a `cluster.kind` makes, or finds, clusters of that kind (`i
 alone imports its cloud's SDK, and is imported only where it is chosen.
 """
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import cast
 
@@ -45,9 +46,17 @@ def provider(cluster: Cluster) -> k8s.Provider:
     )
 
 
-def equip(settings: Settings, cluster: Cluster, provider: k8s.Provider) -> list[pulumi.Resource]:
-    """What must be there before Slurm: the machines, and what is installed for their devices."""
-    args = EquipmentArgs(settings, cluster)
+def equip(
+    settings: Settings,
+    cluster: Cluster,
+    network: Sequence[pulumi.Resource],
+    provider: k8s.Provider,
+) -> list[pulumi.Resource]:
+    """What must be there before Slurm: the machines, and what is installed for their devices.
+
+    `network` is what their pods have a network by, where the stack brings one.
+    """
+    args = EquipmentArgs(settings, cluster, network)
     opts = pulumi.ResourceOptions(provider=provider)
     made = [Equipment("equipment", args, opts)] if args.is_needed() else []
     return [*cluster.ready, *made]

@@ -2,7 +2,7 @@
 
 import ipaddress
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 import pulumi
@@ -21,7 +21,7 @@ from components.cluster.interface import (
 )
 from components.pods import Spec
 from components.settings import EksCluster, Nodeset
-from components.settings.clusters.eks import EksMachines
+from components.settings.clusters.eks import ZONES, EksMachines
 from components.settings.clusters.machines import SYSTEM
 from components.settings.nodesets import NVIDIA
 
@@ -38,7 +38,8 @@ _EFS: Final = (2049, 2049)
 _LUSTRE: Final = (988, 1023)
 """TCP ports of the file systems (EFS and FSx for Lustre, security groups)."""
 _SUBNET_BITS: Final = 4
-"""A subnet has a sixteenth of the network; there are two for each of at most four zones."""
+"""A subnet has a sixteenth of the network: there are two for each of the zones a to h, whichever of
+these a stack is in."""
 _EFA_RESOURCES: Final = {"hugepages-2Mi": "5120Mi"}
 """What EFA's library takes beside the cards (EKS, machine learning training with EFA)."""
 _EFA_RESOURCE: Final = "vpc.amazonaws.com/efa"
@@ -49,6 +50,8 @@ _EFA_PLUGIN: Final = Chart(
     version="v0.5.7",
     values={"tolerations": [EVERYWHERE]},
 )
+Subnets = Mapping[str, pulumi.Output[str]]
+"""Ids of subnets by zone, in the order of their names."""
 
 
 def make(args: ClusterArgs) -> Cluster:
@@ -79,14 +82,14 @@ class Eks(pulumi.ComponentResource):
             opts=self._child,
         ).id
         public, private = self._subnets()
-        self._workers_in = private[0]
+        self._workers_in = private[cluster.zones[0]]
         self._kubernetes = eks.Cluster(
             f"{name}-kubernetes",
             name=settings.cluster_name,
             version=cluster.version,
             vpc_id=self._vpc,
-            public_subnet_ids=public,
-            private_subnet_ids=private,
+            public_subnet_ids=[*public.values()],
+            private_subnet_ids=[*private.values()],
             authentication_mode=eks.AuthenticationMode.API,
             endpoint_private_access=True,
             public_access_cidrs=sorted(cluster.api_from),
@@ -100,7 +103,7 @@ class Eks(pulumi.ComponentResource):
         self._machines_role = self._role("machines", "ec2.amazonaws.com", *_NODE_POLICIES)
         system = self._group(
             SYSTEM,
-            private,
+            [*private.values()],
             cluster.system.type,
             _sizes(cluster.system.replicas, cluster.system.replicas, cluster.system.replicas),
         )
@@ -127,8 +130,8 @@ class Eks(pulumi.ComponentResource):
         )
         self.register_outputs({"kubeconfig": kubeconfig})
 
-    def _subnets(self) -> tuple[list[pulumi.Output[str]], list[pulumi.Output[str]]]:
-        """Ids of subnets that the world reaches, and of those that reach the world; by zone."""
+    def _subnets(self) -> tuple[Subnets, Subnets]:
+        """The subnets that the world reaches, and those that reach the world."""
         name, tags = self._name, self._tags
         gateway = aws.ec2.InternetGateway(
             f"{name}-gateway", vpc_id=self._vpc, tags=tags, opts=self._child
@@ -138,36 +141,37 @@ class Eks(pulumi.ComponentResource):
         blocks = [str(block) for block in ranges]
         public = self._subnets_of("public", blocks[0::2], "kubernetes.io/role/elb")
         private = self._subnets_of("private", blocks[1::2], "kubernetes.io/role/internal-elb")
+        first = self._cluster.zones[0]
         nat = aws.ec2.NatGateway(
             f"{name}-nat",
             allocation_id=address.id,
-            subnet_id=public[0],
+            subnet_id=public[first],
             tags=tags,
-            opts=self._child,
+            # Its address is nobody else's before it is gone.
+            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
         return (
             self._routed("public", public, {"gateway_id": gateway.id}),
             self._routed("private", private, {"nat_gateway_id": nat.id}),
         )
 
-    def _subnets_of(self, kind: str, blocks: Sequence[str], role: str) -> list[pulumi.Output[str]]:
-        return [
-            aws.ec2.Subnet(
+    def _subnets_of(self, kind: str, blocks: Sequence[str], role: str) -> Subnets:
+        return {
+            zone: aws.ec2.Subnet(
                 f"{self._name}-{kind}-{zone}",
                 vpc_id=self._vpc,
                 availability_zone=zone,
-                cidr_block=block,
+                # By its letter: it has this range whichever other zones come or go.
+                cidr_block=blocks[ZONES.index(zone[-1])],
                 map_public_ip_on_launch=kind == "public",
                 # By the role, load balancers find where they belong.
                 tags={**self._tags, role: "1"},
                 opts=self._child,
             ).id
-            for zone, block in zip(self._cluster.zones, blocks, strict=False)
-        ]
+            for zone in sorted(self._cluster.zones)
+        }
 
-    def _routed(
-        self, kind: str, subnets: Sequence[pulumi.Output[str]], target: dict[str, pulumi.Input[str]]
-    ) -> list[pulumi.Output[str]]:
+    def _routed(self, kind: str, subnets: Subnets, target: dict[str, pulumi.Input[str]]) -> Subnets:
         """The same subnets, known once they have a way out: machines would not come up without."""
         table = aws.ec2.RouteTable(
             f"{self._name}-{kind}",
@@ -176,15 +180,15 @@ class Eks(pulumi.ComponentResource):
             tags=self._tags,
             opts=self._child,
         )
-        return [
-            aws.ec2.RouteTableAssociation(
+        return {
+            zone: aws.ec2.RouteTableAssociation(
                 f"{self._name}-{kind}-route-{zone}",
                 route_table_id=table.id,
                 subnet_id=subnet,
                 opts=self._child,
             ).subnet_id
-            for zone, subnet in zip(self._cluster.zones, subnets, strict=True)
-        ]
+            for zone, subnet in subnets.items()
+        }
 
     def _role(self, name: str, service: str, *policies: str) -> pulumi.Output[str]:
         """ARN of a role that a service takes on, known once it has these policies of Amazon's."""
@@ -267,7 +271,7 @@ class Eks(pulumi.ComponentResource):
     # --- Storage ---------------------------------------------------------------------------------
 
     def _files(
-        self, subnets: Sequence[pulumi.Output[str]], system: pulumi.Resource
+        self, subnets: Subnets, system: pulumi.Resource
     ) -> tuple[Spec, list[pulumi.Resource]]:
         """The jail's file system as a volume's source, and what drives the cluster's storage."""
         lustre = self._cluster.file_system == "lustre"
@@ -287,7 +291,7 @@ class Eks(pulumi.ComponentResource):
             tags=self._tags,
             opts=self._child,
         ).id
-        jail = self._lustre(subnets[0], allowed) if lustre else self._efs(subnets, allowed)
+        jail = self._lustre(allowed) if lustre else self._efs(subnets, allowed)
         agent = self._driver("eks-pod-identity-agent", None, [system])
         return jail, [
             self._driver("aws-ebs-csi-driver", "service-role/AmazonEBSCSIDriverPolicy", [agent]),
@@ -298,10 +302,10 @@ class Eks(pulumi.ComponentResource):
             ),
         ]
 
-    def _lustre(self, subnet: pulumi.Output[str], allowed: pulumi.Output[str]) -> Spec:
+    def _lustre(self, allowed: pulumi.Output[str]) -> Spec:
         files = aws.fsx.LustreFileSystem(
             f"{self._name}-lustre",
-            subnet_ids=subnet,
+            subnet_ids=self._workers_in,
             security_group_ids=[allowed],
             storage_capacity=gib(self._settings.jail.size),
             deployment_type="PERSISTENT_2",
@@ -321,7 +325,7 @@ class Eks(pulumi.ComponentResource):
             "mountOptions": ["flock"],
         }
 
-    def _efs(self, subnets: Sequence[pulumi.Output[str]], allowed: pulumi.Output[str]) -> Spec:
+    def _efs(self, subnets: Subnets, allowed: pulumi.Output[str]) -> Spec:
         files: pulumi.Output[str] = aws.efs.FileSystem(
             f"{self._name}-efs",
             encrypted=True,
@@ -337,7 +341,7 @@ class Eks(pulumi.ComponentResource):
                 security_groups=[allowed],
                 opts=self._child,
             ).file_system_id
-            for zone, subnet in zip(self._cluster.zones, subnets, strict=True)
+            for zone, subnet in subnets.items()
         ]
         # Of the targets, without which nobody can mount it.
         handle = pulumi.Output.all(*targets).apply(lambda known: str(known[0]))

@@ -19,6 +19,9 @@ _TIMEOUT = 900
 class EquipmentArgs:
     settings: Settings
     cluster: Cluster
+    network: Sequence[pulumi.Resource]
+    """What gives pods a network, beside what the cluster came with: a release waits for its pods,
+    and without one none is ever ready."""
 
     def charts(self) -> list[Chart]:
         """All charts to install."""
@@ -36,13 +39,14 @@ class Equipment(pulumi.ComponentResource):
         super().__init__(c.type_token("cluster", "Equipment"), name, None, opts)
         settings, cluster = args.settings, args.cluster
         self._name = name
+        ready = [*cluster.ready, *args.network]
         for storage_class, spec in sorted(cluster.storage.classes.items()):
             k8s.storage.v1.StorageClass(
-                f"{name}-class-{storage_class}", **spec, opts=self._after(*cluster.ready)
+                f"{name}-class-{storage_class}", **spec, opts=self._after(*ready)
             )
         releases: dict[str, pulumi.Resource] = {}
         # One after the other: the first brings kinds of objects that the others have some of.
-        before = cluster.ready
+        before: Sequence[pulumi.Resource] = ready
         for chart in args.charts():
             releases[chart.name] = self._release(chart, before)
             before = [releases[chart.name]]

@@ -53,6 +53,9 @@ _RELEASE = re.compile(r"1\.(3[1-9]|[4-9]\d)\.\d{1,3}", re.ASCII)
 _PLATFORM = re.compile(r"(cpu|gpu)(-[a-z0-9]+)+")
 _PRESET = re.compile(r"(\d{1,2}gpu-)?\d{1,4}vcpu-\d{1,5}gb")
 _INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
+# Of Amazon's families with ARM CPUs, a g follows the generation, but for the first one and those of
+# Grace (EC2, instance type naming conventions).
+_ARM_INSTANCE = re.compile(r"(a1|[a-z]+\d+[a-z]*g[a-z]*|p\d+[a-z]*-gb\d+)\..+")
 _MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
               "ecdsa-sha2-nistp521", "sk-ssh-ed25519@openssh.com",
@@ -262,8 +265,22 @@ Platform = Annotated[
     str, _matches(_PLATFORM, "platform", "a platform of Nebius, as 'gpu-h100-sxm' or 'cpu-d3'")
 ]
 Preset = Annotated[str, _matches(_PRESET, "preset", "a preset, as '8gpu-128vcpu-1600gb'")]
+
+
+def _amd64_instance(value: str) -> str:
+    if _ARM_INSTANCE.fullmatch(value):
+        raise PydanticCustomError(
+            "amd64_instance",
+            "has ARM CPUs, and images are for amd64; expected one of Intel or AMD, as "
+            "'m7i.4xlarge'",
+        )
+    return value
+
+
 InstanceType = Annotated[
-    str, _matches(_INSTANCE, "instance_type", "a type of instance, as 'p5.48xlarge'")
+    str,
+    _matches(_INSTANCE, "instance_type", "a type of instance, as 'p5.48xlarge'"),
+    AfterValidator(_amd64_instance),
 ]
 
 

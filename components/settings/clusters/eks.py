@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from components.conventions import AWS_CNI
 from components.settings.clusters.base import Problem
 from components.settings.clusters.machines import CloudCluster, Machines, System
 from components.settings.types import Cidr, InstanceType, Number, Word, cross_field, duplicates
@@ -21,6 +22,8 @@ _ACCELERATED: Final = re.compile(r"(p|g|gr)\d")
 """Families of instances with GPUs (EC2, instance types, accelerated computing)."""
 _WIDEST: Final = 20
 """Prefix of the smallest network that is divided: subnets of 16 parts, at least /24."""
+ZONES: Final = "abcdefgh"
+"""Letters of a region's zones, of which none has more than six."""
 _LUSTRE: Final = 1_228_800, 2_457_600
 """Sizes of an SSD file system in MiB: 1.2 TiB, and multiples of 2.4 TiB (FSx for Lustre,
 StorageCapacity)."""
@@ -51,7 +54,8 @@ class EksCluster(CloudCluster):
     region: Word
     """Region, as 'eu-central-1'."""
     zones: Annotated[tuple[Word, ...], Field(min_length=2, max_length=4)]
-    """Availability zones of the region; the first has the workers and the file system."""
+    """Availability zones of the region, as 'eu-central-1a'; the first has the workers and the file
+    system: choose it before the first deploy."""
     network: Cidr = "10.0.0.0/16"
     """Addresses of the network that is made."""
     machines: dict[str, EksMachines] = {}
@@ -77,9 +81,11 @@ class EksCluster(CloudCluster):
     @model_validator(mode="after")
     def _zones_are_of_the_region(self) -> Self:
         for zone in self.zones:
-            if not zone.startswith(self.region) or zone == self.region:
+            if zone[:-1] != self.region or zone[-1] not in ZONES:
                 raise cross_field(
-                    "zones", f"'{zone}': expected one of {self.region}, as '{self.region}a'"
+                    "zones",
+                    f"'{zone}': expected one of {self.region}, {self.region}{ZONES[0]} to "
+                    f"{self.region}{ZONES[-1]}",
                 )
         for zone in duplicates(self.zones):
             raise cross_field("zones", f"'{zone}' stands there twice; keep one")
@@ -97,8 +103,52 @@ class EksCluster(CloudCluster):
             yield "type", f"'{machines.type}': expected one {wanted}, as the nodeset's nodes are"
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """The file system has a size that there is, and can carry what is asked of it."""
+        """What the network and the file system that Amazon brings can do."""
         yield from super().problems(stack)
+        yield from self._network_problems(stack)
+        yield from self._snapshot_problems(stack)
+        yield from self._lustre_problems(stack)
+
+    def _network_problems(self, stack: Settings) -> Iterator[Problem]:
+        """Amazon's own plugin and kube-proxy are there; Cilium comes on top of these or not."""
+        cilium = stack.network.cilium
+        if cilium is None:
+            if "cilium" in stack.network.kinds():
+                yield (
+                    "network.policies",
+                    (
+                        f"{stack.network.policies}: EKS comes without Cilium; "
+                        f"add network.cilium: {{chained: {AWS_CNI}}}"
+                    ),
+                )
+            return
+        if cilium.chained != AWS_CNI:
+            said = f"'{cilium.chained}'" if cilium.chained else "none"
+            yield (
+                "network.cilium.chained",
+                f"{said}: expected {AWS_CNI}, as EKS has Amazon's own plugin; set that",
+            )
+        if cilium.kube_proxy_replacement:
+            yield (
+                "network.cilium.kube_proxy_replacement",
+                "true: EKS runs kube-proxy; leave it out",
+            )
+
+    def _snapshot_problems(self, stack: Settings) -> Iterator[Problem]:
+        """Two controllers share a folder of EFS, whose driver makes none (aws-efs-csi-driver)."""
+        state, controller = stack.snapshots and stack.snapshots.state, stack.controller
+        on_efs = self.file_system == "efs" and controller.storage_class is None
+        if state and controller.standby and on_efs:
+            yield (
+                "snapshots.state",
+                (
+                    f"'{state}': with controller.standby the state is on EFS, which no "
+                    "VolumeSnapshot is made of; leave it out, or set controller.storage_class"
+                ),
+            )
+
+    def _lustre_problems(self, stack: Settings) -> Iterator[Problem]:
+        """The file system has a size that there is, and can carry what is asked of it."""
         if self.file_system == "efs":
             return
         smallest, step = _LUSTRE

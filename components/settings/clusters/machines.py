@@ -87,6 +87,15 @@ class CloudCluster(BaseCluster):
         """Each nodeset has machines that fit it, and images have a place that these reach."""
         if stack.registry is None:
             yield "registry", f"is required with cluster.kind: {self.kind}; add it"  # type: ignore[attr-defined]
+        if stack.snapshots and stack.snapshots.jail and not stack.jail.is_elsewhere():
+            yield (
+                "snapshots.jail",
+                (
+                    f"'{stack.snapshots.jail}': the jail is on the file system that the cloud "
+                    "makes for it, which no VolumeSnapshot is made of; leave it out and let the "
+                    "cloud make backups, or give the jail a volume of another driver"
+                ),
+            )
         groups = self.groups()
         nodesets = {nodeset.name: nodeset for nodeset in stack.nodesets}
         for index, nodeset in enumerate(stack.nodesets):

@@ -100,8 +100,16 @@ class NebiusCluster(CloudCluster):
             yield "fabric", f"'{machines.fabric}': joins machines of 8 GPUs only; leave it out"
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """A fabric joins machines of one platform."""
+        """A fabric joins machines of one platform, and the network is there already."""
         yield from super().problems(stack)
+        if stack.network.cilium:
+            yield (
+                "network.cilium",
+                (
+                    "the cloud brings Cilium to its clusters; leave it out "
+                    "(network.policies: cilium needs nothing more)"
+                ),
+            )
         seen: dict[str, tuple[str, str]] = {}
         for name, machines in self.machines.items():
             if not machines.fabric:

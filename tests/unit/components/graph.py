@@ -78,6 +78,8 @@ class Registration:
     parent: str
     custom: bool
     protect: bool
+    deleted_first: bool
+    """Where another takes its place, this one goes before that comes."""
     provider: str
     providers: dict[str, str]
     """By package, those that a component hands on."""
@@ -122,6 +124,7 @@ class _Recorder(mocks.MockMonitor):
                 parent=request.parent,
                 custom=request.custom,
                 protect=request.protect,
+                deleted_first=request.deleteBeforeReplace,
                 provider=request.provider,
                 providers=dict(request.providers),
                 inputs=json_format.MessageToDict(request.object),

@@ -46,7 +46,7 @@ def releases(base: Values, edit: Change) -> dict[str, Values]:
 
     def program() -> None:
         ground = clusters.make(settings, "test")
-        clusters.equip(settings, ground, clusters.provider(ground))
+        clusters.equip(settings, ground, (), clusters.provider(ground))
 
     found = record_program(program).of_type("kubernetes:helm.sh/v3:Release")
     return {release.inputs["name"]: release.inputs for release in found}

@@ -4,6 +4,7 @@ These tests need the clouds' SDKs, and are skipped where one is not installed.
 """
 
 import functools
+import ipaddress
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -86,7 +87,7 @@ def ground_of() -> GraphOf:
 
         def program() -> None:
             ground = clusters.make(settings, "test")
-            clusters.equip(settings, ground, clusters.provider(ground))
+            clusters.equip(settings, ground, (), clusters.provider(ground))
 
         return record_program(program)
 
@@ -318,6 +319,26 @@ def test_slurm_comes_after_machines_and_what_its_storage_needs(
     assert drivers[kind] <= first
 
 
+def chained(values: Values) -> None:
+    """Cilium on top of Amazon's network."""
+    values["network"] = {"cilium": {"chained": "aws-cni"}}
+
+
+def test_on_eks_cilium_comes_after_machines_that_are_ready_and_before_what_is_installed(
+    graph_of: GraphOf,
+) -> None:
+    graph = graph_of(EKS, both(chained, cluster(file_system="efs")))
+
+    assert {"eks-group-system", "eks-aws-ebs-csi-driver"} <= before(graph, "cilium-release")
+    installed = [name for name in names(graph) if name.startswith("equipment-")]
+    assert {"equipment-gpu-operator", "equipment-class-slurmstack-shared"} <= {*installed}
+    for name in installed:
+        assert "cilium-release" in before(graph, name), name
+    for resource in of_clouds(graph):
+        assert "cilium-release" not in before(graph, resource.name), "they are ready without it"
+    assert installed[0] in before(graph, "namespace")
+
+
 def test_machines_on_eks_come_after_their_rights_and_their_way_out(ground_of: GraphOf) -> None:
     first = before(ground_of(EKS), "eks-group-gpu")
 
@@ -433,6 +454,7 @@ WHAT: dict[str, dict[str, str]] = {
         "enableEfaSupport": REPLACED,
         "instanceTypes": REPLACED,
         "placementGroupAvailabilityZone": REPLACED,
+        "subnetIds": REPLACED,
     },
 }
 """What becomes of a group of machines, by the property that changes; the longest name counts."""
@@ -440,6 +462,33 @@ ORDER = (REPLACED, ROLLED, RESIZED, NEW_ONES, UPDATED)
 NOTHING: dict[str, str] = {}
 BIGGER = {"platform": "gpu-h200-sxm", "fabric": None}
 FOLLOW = {"min": 0, "max": 8}
+
+
+def zones(letters: str) -> Change:
+    """Zones of the region in this order."""
+    return cluster(zones=[f"eu-central-1{letter}" for letter in letters])
+
+
+def with_zones(letters: str) -> Values:
+    """A stack on EKS in these."""
+    values = deepcopy(EKS)
+    zones(letters)(values)
+    return values
+
+
+def parts_in(letter: str) -> set[str]:
+    """What a zone of Amazon's has of the network."""
+    return {
+        f"eks-{kind}{part}-eu-central-1{letter}"
+        for kind in ("public", "private")
+        for part in ("", "-route")
+    }
+
+
+def zone(letter: str, becomes: str) -> dict[str, str]:
+    """What is made or taken away with a zone: its own, and Kubernetes is told of it."""
+    return {**dict.fromkeys(parts_in(letter), becomes), "eks-kubernetes": "changed"}
+
 
 EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     # What is edited; what becomes of groups of machines, and of which others of the cloud's.
@@ -493,6 +542,13 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("a larger jail", EKS, top(jail={"size": "4800GiB"}), NOTHING, {"eks-lustre": "changed"}),
     ("a faster jail", EKS, cluster(throughput=500), NOTHING, {"eks-lustre": "changed"}),
     ("a newer Kubernetes", EKS, cluster(version="1.34"), NOTHING, {"eks-kubernetes": "changed"}),
+    ("a further zone", EKS, zones("abc"), {"system": REPLACED}, zone("c", "created")),
+    ("a zone between others", with_zones("ac"), zones("abc"), {"system": REPLACED},
+     zone("b", "created")),
+    ("a zone less", with_zones("abc"), zones("ac"), {"system": REPLACED}, zone("b", "deleted")),
+    ("zones in another order", with_zones("abc"), zones("acb"), NOTHING, {}),
+    ("another first zone", EKS, zones("ba"), {"cpu": REPLACED, "gpu": REPLACED},
+     {"eks-nat": "changed", "eks-lustre": "changed"}),
 ]  # fmt: skip
 
 
@@ -537,6 +593,20 @@ def test_an_edit_does_this_to_machines_and_nothing_else(
 
     assert to_groups(base["cluster"]["kind"], given, after) == groups
     assert to_others(given, after) == others
+
+
+def test_subnets_are_parts_of_the_network_that_lie_apart(ground_of: GraphOf) -> None:
+    subnets = ground_of(with_zones("hbad")).of_type("aws:ec2/subnet:Subnet")
+    blocks = [ipaddress.IPv4Network(one.inputs["cidrBlock"]) for one in subnets]
+
+    assert len(blocks) == len(set(blocks)) == 8
+    assert all(block.subnet_of(ipaddress.IPv4Network("10.0.0.0/16")) for block in blocks)
+
+
+def test_the_way_out_of_another_zone_gets_the_address_that_is_free_again(
+    ground_of: GraphOf,
+) -> None:
+    assert ground_of(EKS).one("eks-nat").deleted_first
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
@@ -665,6 +735,12 @@ OPERATORS = {"amd-gpu", "gpu-operator", "network-operator"}
         (EKS, both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")), {"amd-gpu"}),
         (EXISTING, as_it_is, set()),
         (EXISTING, top(operators={"install": True}), {"gpu-operator"}),
+        (
+            EXISTING,
+            both(top(operators={"install": True}), nodeset("gpu", features=["infiniband"])),
+            {"gpu-operator"},
+        ),
+        (EXISTING, both(top(operators={"install": True}), nodeset("gpu", gpus=AMD)), {"amd-gpu"}),
         (VALID, top(operators={"install": True}), set()),
     ],
 )

@@ -36,6 +36,7 @@ from tests.unit.components.graph import (
     Graph,
     Registration,
     before,
+    record,
     record_program,
 )
 from tests.unit.components.stack import KEY, config
@@ -67,7 +68,7 @@ def graph_of() -> Iterator[GraphOf]:
 
         def program() -> None:
             ground = clusters.make(settings, "test")
-            clusters.equip(settings, ground, clusters.provider(ground))
+            clusters.equip(settings, ground, (), clusters.provider(ground))
 
         return record_program(program)
 
@@ -385,6 +386,20 @@ def test_the_network_is_what_the_stack_brings_and_nothing_is_known_of_another(
     assert found[0].network == (None if cilium is None else "cilium")
     for name in ("cpu", "gpu"):
         assert found[0].node_classes[name].taints == {c.LABEL_NODESET: name}
+
+
+def test_cilium_comes_after_the_machines_and_before_what_waits_for_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"metal:ssh_key": SSH_KEY}))
+    graph = record(monkeypatch, config(base={**METAL, "network": {"cilium": {}}}))
+
+    assert {f"metal-node-{name}" for name in ALL} <= before(graph, "cilium-release")
+    assert "cilium-release" in before(graph, "equipment-gpu-operator")
+    for name in commands(graph):
+        # A machine is Ready once it has a network, so that nothing of it may wait for that.
+        assert "cilium-release" not in before(graph, f"metal-{name}"), name
 
 
 # --- Edits ---------------------------------------------------------------------------------------

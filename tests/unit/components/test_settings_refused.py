@@ -571,6 +571,7 @@ _IMAGE = "expected an image's name"
 _LABEL_VALUE = "expected a label's value"
 _DNS = "expected a DNS name, as 'pypi.org' or '*.pypi.org'"
 _CHART = "expected a chart's whole version, as '1.19.6'"
+_ARM = "has ARM CPUs, and images are for amd64"
 _INTERFACE = "expected a network interface, as 'eth0'"
 _MINOR = "expected Kubernetes' minor version"
 _RELEASE = "expected a release of Kubernetes from 1.31"
@@ -588,10 +589,10 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.machines.gpu.preset": {"8gpu": "expected a preset"},
     "cluster.machines.gpu.fabric": {"Fabric 7": _LABEL},
     "cluster.machines.gpu.disk": {"256GB": _UNIT},
-    "cluster.machines.gpu.type": {"p5": "expected a type of instance"},
+    "cluster.machines.gpu.type": {"p5": "expected a type of instance", "g5g.metal": _ARM},
     "cluster.system.platform": {"cpu": "expected a platform of Nebius"},
     "cluster.system.preset": {"16": "expected a preset"},
-    "cluster.system.type": {"large": "expected a type of instance"},
+    "cluster.system.type": {"large": "expected a type of instance", "m7g.4xlarge": _ARM},
     "cluster.release": {"1.34": _RELEASE, "v1.34.4": _RELEASE, "1.30.9": _RELEASE, 1.34: _TEXT},
     "cluster.control_planes[0]": {"Node A": _LABEL},
     "cluster.endpoint": {"api.example.org:6443": _DOMAIN},
@@ -1074,6 +1075,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected at least 2 in the list"),
     ("cluster.zones", ["eu-central-1a", "us-east-1a"], "cluster.zones", "'us-east-1a'",
      "expected one of eu-central-1"),
+    ("cluster.zones", ["eu-central-1a", "eu-central-1-lab-1a"], "cluster.zones",
+     "'eu-central-1-lab-1a'", "expected one of eu-central-1, eu-central-1a to eu-central-1h"),
     ("cluster.machines[0].nodeset", "gpu", "cluster.machines[0].nodeset", "'gpu' is no nodeset",
      "did you mean 'cpu'?"),
     ("cluster.machines[0].name", "b", "cluster.machines", "two have the name 'b'",
@@ -1578,6 +1581,54 @@ def test_no_snapshots_are_made_of_a_jail_that_no_driver_knows(kind: str) -> None
     assert f"snapshots.jail: 'fast': jail.{kind} is no volume of a driver's" in said
 
 
+ON_EFS: Values = {**EKS, "cluster": {**EKS["cluster"], "file_system": "efs"}}
+
+
+@pytest.mark.parametrize("values", [NEBIUS, EKS, ON_EFS], ids=["nebius", "lustre", "efs"])
+def test_no_snapshots_are_made_of_the_file_system_that_a_cloud_makes(values: Values) -> None:
+    given = {**values, "snapshots": {"jail": "fast"}}
+
+    text = refused(given, jail={"size": "2400GiB"})
+    assert "snapshots.jail: 'fast': the jail is on the file system that the cloud makes" in text
+    settings(base={**given, "jail": {"storage_class": "shared"}})
+    settings(
+        base={**given, "jail": {"server": {"storage_class": "fast", "machines": ["10.0.0.0/16"]}}}
+    )
+
+
+def test_no_snapshots_are_made_of_the_state_of_two_controllers_on_efs() -> None:
+    given = {**ON_EFS, "snapshots": {"state": "fast"}}
+
+    text = refused(given, controller={"standby": True})
+    assert "snapshots.state: 'fast': with controller.standby the state is on EFS" in text
+    settings(base={**given, "controller": {"standby": False}})
+    settings(base={**given, "controller": {"standby": True, "storage_class": "shared"}})
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("a1", "c6g", "c7gn", "g5g", "hpc7g", "i4g", "i8ge", "im4gn", "is4gen", "m7gd"),
+        *("p6e-gb200", "r8g", "r8gb", "t4g", "x2gd"),
+    ],
+)
+def test_machines_on_eks_run_images_for_amd64(family: str) -> None:
+    system = {**EKS["cluster"], "system": {"type": f"{family}.metal"}}
+
+    assert f'cluster.system.type: "{family}.metal": {_ARM}' in refused(EKS, cluster=system)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("c5n", "c7i-flex", "f2", "g4ad", "g4dn", "g6e", "g6f", "gr6", "hpc7a", "m7a", "m7i"),
+        *("p4de", "p5en", "p6-b200", "r7iz", "t3", "trn1n", "u-6tb1", "u7in-16tb", "x2iezn"),
+    ],
+)
+def test_machines_with_cpus_of_intel_and_amd_are_taken(family: str) -> None:
+    settings(base={**EKS, "cluster": {**EKS["cluster"], "system": {"type": f"{family}.metal"}}})
+
+
 def test_no_nodeset_has_the_name_of_everything_elses_machines() -> None:
     nodeset = {"name": "system", "replicas": 1, "cpus": 1, "memory": "1GiB"}
     machines = {"system": {"platform": "cpu-d3", "preset": "4vcpu-16gb"}}
@@ -1627,6 +1678,42 @@ def test_two_controllers_on_eks_need_storage_that_both_can_write() -> None:
 
     assert "controller.standby: true: needs storage" in refused(lustre)
     settings(base={**lustre, "cluster": {**EKS["cluster"], "file_system": "efs"}})
+
+
+@pytest.mark.parametrize(
+    ("cilium", "problem"),
+    [
+        ({}, "network.cilium.chained: none: expected aws-cni"),
+        ({"chained": "ptp"}, "network.cilium.chained: 'ptp': expected aws-cni"),
+        ({"routing": "native", "native_cidr": "10.0.0.0/8"}, "network.cilium.chained: none: "),
+        (
+            {"chained": "aws-cni", "kube_proxy_replacement": True, "api_host": "api.lab"},
+            "network.cilium.kube_proxy_replacement: true: EKS runs kube-proxy; leave it out",
+        ),
+    ],
+)
+def test_on_eks_cilium_is_on_top_of_what_amazon_brings(cilium: Values, problem: str) -> None:
+    text = refused(EKS, network={"cilium": cilium})
+
+    assert f"slurmstack:{problem}" in text
+    assert text.count("slurmstack:") == 1
+    settings(base={**EKS, "network": {"cilium": {"chained": "aws-cni"}}})
+
+
+@pytest.mark.parametrize("policies", ["cilium", "both"])
+def test_policies_of_cilium_need_one_that_keeps_them(policies: str) -> None:
+    network = {"policies": policies}
+    text = refused(EKS, network=network)
+
+    assert f"slurmstack:network.policies: {policies}: EKS comes without Cilium; add " in text
+    settings(base={**EKS, "network": {**network, "cilium": {"chained": "aws-cni"}}})
+    settings(base={**NEBIUS, "network": network})
+
+
+def test_nebius_brings_cilium_and_gets_no_second_one() -> None:
+    text = refused(NEBIUS, network={"policies": "cilium", "cilium": {}})
+
+    assert "slurmstack:network.cilium: the cloud brings Cilium to its clusters; leave it" in text
 
 
 def test_slices_that_the_stack_makes_are_the_same_on_each_gpu_of_a_machine() -> None:
