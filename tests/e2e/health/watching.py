@@ -45,6 +45,14 @@ class Watch:
         found: list[dict[str, Any]] = self.get(f"query?query={quote(expression)}")["result"]
         return found
 
+    def ask_lately(self, expression: str) -> list[dict[str, Any]]:
+        """The series that it had in the last ten minutes, as a graph shows them."""
+        end = self.now()
+        range_ = f"start={end - 600}&end={end}&step=30"
+        answer = self.get(f"query_range?query={quote(expression)}&{range_}")
+        found: list[dict[str, Any]] = answer["result"]
+        return found
+
     def now(self) -> float:
         """Seconds since 1970, by the clock that alerts are stamped by."""
         return float(self.get("query?query=time()")["result"][1])
