@@ -19,6 +19,10 @@ SLURMS_OWN = "Not responding"
 STUCK = 120
 """Seconds past its time after which a pod that was to go is stuck."""
 
+UNSTEADY = 300
+"""Seconds for which a munged that was started again is not trusted: the kubelet waits as long at
+most before it starts one again."""
+
 NOT_READY = "not-ready"
 CORDONED = "cordoned"
 MAINTENANCE = "maintenance"
@@ -102,6 +106,11 @@ class View:
             and self.pod.is_ready
             and self.pod.leaves is None
         )
+
+    def is_without_munged(self, now: int) -> bool:
+        """Whether its munged does not run, or has just been started again."""
+        munged = self.pod.munged if self.pod else None
+        return munged is not None and (not munged.is_ready or now - munged.ended < UNSTEADY)
 
     @property
     def is_foreign(self) -> bool:

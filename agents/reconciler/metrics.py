@@ -41,6 +41,11 @@ STEPS = Metric(
 )
 WANTED = Metric("slurmstack_nodes_wanted", "Nodes that the settings want.", "nodes")
 IN_SERVICE = Metric("slurmstack_nodes_in_service", "Those of them that are in service.", "nodes")
+WITHOUT_MUNGED = Metric(
+    "slurmstack_nodes_without_munged",
+    "Wanted nodes whose munged does not run, or was started again within the last five minutes.",
+    "nodes",
+)
 FINDINGS = Metric("slurmstack_findings", "Nodes with a finding.", "nodes", ("finding",))
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
@@ -49,9 +54,9 @@ NODE_FINDING = Metric(
 )
 METRICS = (
     *(PASSES, LAST_PASS, PASS_SECONDS, STEPS),
-    *(WANTED, IN_SERVICE, FINDINGS, NODE_FINDING),
+    *(WANTED, IN_SERVICE, WITHOUT_MUNGED, FINDINGS, NODE_FINDING),
 )
-"""All of them; those of nodes are the last four."""
+"""All of them; those of nodes begin with those that are wanted."""
 
 
 def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
@@ -63,6 +68,7 @@ def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
         found[key] = found.get(key, False) or out.needs_person
     yield WANTED.value(plan.wanted)
     yield IN_SERVICE.value(plan.in_service)
+    yield WITHOUT_MUNGED.value(plan.without_munged)
     yield FINDINGS.family(sorted(Counter(cause for _, cause in found).items()))
     yield NODE_FINDING.family(
         ((*key, PERSON if needs_person else taken.get(key, NONE)), 1)

@@ -19,12 +19,23 @@ WORKER = "worker"
 """Value of that label on pods that are nodes."""
 CONF = "NODE_CONF"
 """Variable in which slurmd's container has what it says of its node."""
+MUNGE = "munge"
+"""The container of a pod's munged, where Slurm's users are known by munge."""
 REBOOT = f"{DOMAIN}/reboot"
 """Annotation of a machine that asks its rebooter: the boot's id, and Unix time in seconds."""
 UNHEALTHY = f"{DOMAIN}/unhealthy"
 """Key of our taint."""
 CONDITION = "SlurmNodeUnhealthy"
 """Type of our condition."""
+
+
+@dataclass(frozen=True)
+class Munged:
+    """A pod's munged that the kubelet has started again, as it ended or did not answer."""
+
+    is_ready: bool
+    ended: float
+    """When the one before ended: Unix time."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,8 @@ class Pod:
     """What its slurmd says of its node."""
     why: str = ""
     """Why it is not ready."""
+    munged: Munged | None = None
+    """None where there is none, or it is the first."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +130,21 @@ def _pod(item: objects.Pod) -> Pod:
         leaves=_time(meta.get("deletionTimestamp")),
         conf=_conf(spec),
         why="" if is_ready else _why(status, conditions),
+        munged=_munged(status),
     )
 
 
 def _conf(spec: objects.PodSpec) -> str:
     variables = (one for each in spec["containers"] for one in each.get("env", ()))
     return next((one.get("value", "") for one in variables if one["name"] == CONF), "")
+
+
+def _munged(status: objects.PodStatus) -> Munged | None:
+    for container in status.get("initContainerStatuses", ()):
+        if container["name"] == MUNGE and container.get("restartCount", 0):
+            ended = container.get("lastState", {}).get("terminated", {}).get("finishedAt")
+            return Munged(container.get("ready", False), _time(ended) or 0.0)
+    return None
 
 
 def _why(status: objects.PodStatus, conditions: Mapping[str, objects.Condition]) -> str:

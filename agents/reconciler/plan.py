@@ -40,6 +40,8 @@ class Plan:
     wanted: int
     """Number of nodes."""
     in_service: int
+    without_munged: int = 0
+    """Number of nodes whose munged ends or hangs, again and again or for good."""
 
 
 def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
@@ -69,6 +71,7 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         tuple(_report(nodes.values(), refused, repairs.doing)),
         len(nodes),
         sum(view.is_in_service for view in nodes.values()),
+        sum(view.is_without_munged(now) for view in nodes.values()),
     )
 
 

@@ -7,14 +7,16 @@ import pytest
 from agents.reconciler.ladder import taken
 from agents.reconciler.memory import Climb, Memory
 from agents.reconciler.metrics import METRICS, Passes, of_nodes
-from agents.reconciler.observed import Observed
+from agents.reconciler.observed import Munged, Observed
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.wanted import Wanted
 from tests.unit.agents.exporter.recordings import Series, series
-from tests.unit.agents.reconciler.things import NOW, drained, machine, observed, wanted
+from tests.unit.agents.reconciler.things import NOW, drained, machine, observed, pod, wanted
 
 FAULTY = observed(drained("cpu-1", "slurmstack:check:gpu-xid: 79"))
 KEY = ("cpu-1", "gpu-xid")
+NONE_OUT: Series = {"slurmstack_nodes_wanted": 3, "slurmstack_nodes_without_munged": 0}
+"""What there is of nodes in every pass, beside how many are in service."""
 LADDER = wanted(ladder=["recheck", "restart", "reboot", "replace"])
 
 
@@ -32,7 +34,7 @@ def of(seen: Observed, asked: Wanted = LADDER, memory: Memory | None = None) -> 
 
 
 def test_nodes_that_are_well_have_no_series_of_their_own() -> None:
-    assert of(observed()) == {"slurmstack_nodes_wanted": 3, "slurmstack_nodes_in_service": 3}
+    assert of(observed()) == {**NONE_OUT, "slurmstack_nodes_in_service": 3}
 
 
 def test_a_node_that_is_out_shows_with_each_of_its_findings() -> None:
@@ -43,7 +45,7 @@ def test_a_node_that_is_out_shows_with_each_of_its_findings() -> None:
     )
 
     assert of(seen) == {
-        "slurmstack_nodes_wanted": 3,
+        **NONE_OUT,
         "slurmstack_nodes_in_service": 1,
         'slurmstack_findings{finding="cordoned"}': 1,
         'slurmstack_findings{finding="drained"}': 1,
@@ -61,7 +63,26 @@ def test_what_is_found_twice_of_a_node_counts_once() -> None:
     assert len(made(seen, asked).out) == 2
     found = of(seen, asked)
     assert found['slurmstack_findings{finding="maintenance"}'] == 1
-    assert len(found) == 4
+    assert len(found) == len(NONE_OUT) + 3
+
+
+@pytest.mark.parametrize(
+    ("munged", "nodes"),
+    [
+        (Munged(is_ready=False, ended=NOW - 10_000), 1),
+        (Munged(is_ready=True, ended=NOW - 10), 1),
+        (Munged(is_ready=True, ended=NOW - 299), 1),
+        (Munged(is_ready=True, ended=NOW - 300), 0),
+        (None, 0),
+    ],
+)
+def test_nodes_whose_munged_ends_or_hangs_are_counted(munged: Munged | None, nodes: int) -> None:
+    """Slurm may not have heard of it yet: the node is in service."""
+    login = pod("login-0", is_worker=False, munged=Munged(is_ready=False, ended=NOW))
+    found = of(observed(pod("cpu-1", munged=munged), login))
+
+    assert found["slurmstack_nodes_without_munged"] == nodes
+    assert found["slurmstack_nodes_in_service"] == 3
 
 
 def test_a_reason_of_any_letters_is_a_label() -> None:
