@@ -149,6 +149,17 @@ class View:
     def evidence(self) -> Evidence | None:
         return Evidence.parse(self.record.extra) if self.record else None
 
+    def is_unchecked(self, now: int, age: int) -> bool:
+        """Whether jobs may come to it, and its checks have said nothing for longer than `age`.
+
+        A node whose pod has not been ready for as long is given the time to look.
+        """
+        pod = self.pod
+        if pod is None or not (self.is_in_service and self.is_up) or now - pod.ready_since <= age:
+            return False
+        evidence = self.evidence
+        return evidence is None or now - evidence.at > age
+
     @property
     def has_passed(self) -> bool:
         """Whether checks that ran after the drain found nothing, its own check among them.

@@ -46,6 +46,11 @@ WITHOUT_MUNGED = Metric(
     "Wanted nodes whose munged does not run, or was started again within the last five minutes.",
     "nodes",
 )
+UNCHECKED = Metric(
+    "slurmstack_nodes_unchecked",
+    "Nodes in service whose checks have not told anything for three intervals, or ever.",
+    "nodes",
+)
 FINDINGS = Metric("slurmstack_findings", "Nodes with a finding.", "nodes", ("finding",))
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
@@ -54,7 +59,7 @@ NODE_FINDING = Metric(
 )
 METRICS = (
     *(PASSES, LAST_PASS, PASS_SECONDS, STEPS),
-    *(WANTED, IN_SERVICE, WITHOUT_MUNGED, FINDINGS, NODE_FINDING),
+    *(WANTED, IN_SERVICE, WITHOUT_MUNGED, UNCHECKED, FINDINGS, NODE_FINDING),
 )
 """All of them; those of nodes begin with those that are wanted."""
 
@@ -69,6 +74,8 @@ def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
     yield WANTED.value(plan.wanted)
     yield IN_SERVICE.value(plan.in_service)
     yield WITHOUT_MUNGED.value(plan.without_munged)
+    if plan.unchecked is not None:
+        yield UNCHECKED.value(plan.unchecked)
     yield FINDINGS.family(sorted(Counter(cause for _, cause in found).items()))
     yield NODE_FINDING.family(
         ((*key, PERSON if needs_person else taken.get(key, NONE)), 1)

@@ -52,6 +52,8 @@ class Pod:
     """Unix time by which it is to be gone, when it is to go."""
     conf: str = ""
     """What its slurmd says of its node."""
+    ready_since: float = 0.0
+    """Unix time; 0 where it is not ready, or nobody says since when."""
     why: str = ""
     """Why it is not ready."""
     munged: Munged | None = None
@@ -119,7 +121,8 @@ def observe(slurm: Client, api: Api, namespace: str) -> Observed:
 def _pod(item: objects.Pod) -> Pod:
     meta, spec, status = item["metadata"], item["spec"], item["status"]
     conditions = {one["type"]: one for one in status.get("conditions", ())}
-    is_ready = "Ready" in conditions and conditions["Ready"]["status"] == "True"
+    ready = conditions.get("Ready")
+    is_ready = ready is not None and ready["status"] == "True"
     return Pod(
         name=meta["name"],
         uid=meta["uid"],
@@ -129,6 +132,7 @@ def _pod(item: objects.Pod) -> Pod:
         started=_time(status.get("startTime")) or 0.0,
         leaves=_time(meta.get("deletionTimestamp")),
         conf=_conf(spec),
+        ready_since=_time(ready.get("lastTransitionTime")) or 0.0 if ready and is_ready else 0.0,
         why="" if is_ready else _why(status, conditions),
         munged=_munged(status),
     )

@@ -398,6 +398,25 @@ def test_what_the_settings_want_is_what_it_reads(tmp_path: Path) -> None:
     assert list(asked.nodes())[:2] == ["gpu-0", "gpu-1"]
 
 
+@pytest.mark.parametrize(
+    ("health", "seconds"),
+    [
+        ({}, 180),
+        ({"interval": 300}, 900),
+        ({"node_states": ["idle", "mixed", "alloc"]}, 180),
+        ({"node_states": ["idle", "mixed"]}, None),
+        ({"enabled": False}, None),
+    ],
+)
+def test_a_node_may_go_without_evidence_for_three_looks(
+    tmp_path: Path, health: dict[str, Any], seconds: int | None
+) -> None:
+    path = tmp_path / "wanted.json"
+    path.write_text(wanted_nodes(settings(lambda values: values.update(health=health))))
+
+    assert read(path).evidence == seconds
+
+
 def test_a_free_parameter_of_a_nodeset_has_the_last_word_on_its_size(tmp_path: Path) -> None:
     path = tmp_path / "wanted.json"
     path.write_text(

@@ -117,7 +117,9 @@ POD: Object = {
     "status": {
         "phase": "Running",
         "startTime": "2026-01-01T00:00:00Z",
-        "conditions": [{"type": "Ready", "status": "True"}],
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:20Z"}
+        ],
     },
 }
 PENDING: Object = {
@@ -177,6 +179,7 @@ def test_pods_machines_and_records_are_read() -> None:
     pod, pending = seen.pods.values()
     assert (pod.machine, pod.is_worker, pod.is_ready, pod.conf) == ("m1", True, True, "CPUs=2")
     assert (pod.started, pod.leaves) == (NEW_YEAR, NEW_YEAR + 60)
+    assert (pod.ready_since, pending.ready_since) == (NEW_YEAR + 20, 0.0)
     assert (pending.machine, pending.is_worker, pending.is_ready) == ("", False, False)
     assert (pending.started, pending.leaves, pending.why) == (0.0, None, "its phase is Pending")
     machine = seen.machines["m1"]

@@ -7,11 +7,21 @@ import pytest
 from agents.reconciler.ladder import taken
 from agents.reconciler.memory import Climb, Memory
 from agents.reconciler.metrics import METRICS, Passes, of_nodes
-from agents.reconciler.observed import Munged, Observed
+from agents.reconciler.observed import Munged, Observed, Pod
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.wanted import Wanted
+from agents.slurm import Node
 from tests.unit.agents.exporter.recordings import Series, series
-from tests.unit.agents.reconciler.things import NOW, drained, machine, observed, pod, wanted
+from tests.unit.agents.reconciler.things import (
+    NOW,
+    drained,
+    evidence,
+    machine,
+    node,
+    observed,
+    pod,
+    wanted,
+)
 
 FAULTY = observed(drained("cpu-1", "slurmstack:check:gpu-xid: 79"))
 KEY = ("cpu-1", "gpu-xid")
@@ -83,6 +93,32 @@ def test_nodes_whose_munged_ends_or_hangs_are_counted(munged: Munged | None, nod
 
     assert found["slurmstack_nodes_without_munged"] == nodes
     assert found["slurmstack_nodes_in_service"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "nodes"),
+    [
+        ([node("cpu-1", extra="")], 1),
+        ([node("cpu-1", extra="the site's own")], 1),
+        ([node("cpu-1", extra=evidence(NOW - 181))], 1),
+        ([node("cpu-1", extra=evidence(NOW - 180, ["disk"]))], 0),
+        ([drained("cpu-1", "mine")], 0),
+        ([node("cpu-1", "IDLE", "NOT_RESPONDING")], 0),
+        ([node("cpu-1", extra=""), pod("cpu-1", ready_since=NOW - 180)], 0),
+        ([node("cpu-1", extra=""), pod("cpu-1", ready_since=NOW - 181)], 1),
+    ],
+)
+def test_nodes_in_service_that_nobody_checks_are_counted(
+    changed: list[Node | Pod], nodes: int
+) -> None:
+    others = [node(name, extra=evidence(NOW - 60)) for name in ("cpu-0", "cpu-2")]
+    found = of(observed(*others, *changed), wanted(evidence=180))
+
+    assert found["slurmstack_nodes_unchecked"] == nodes
+
+
+def test_where_no_checks_are_wanted_none_are_missed() -> None:
+    assert "slurmstack_nodes_unchecked" not in of(observed(), wanted(evidence=None))
 
 
 def test_a_reason_of_any_letters_is_a_label() -> None:
@@ -164,7 +200,7 @@ def test_a_pass_that_failed_takes_what_was_known_of_nodes_and_leaves_what_was_co
 
 def test_the_catalogue_is_what_is_shown() -> None:
     passes = Passes({("cpu-1", "drain"): 1}, lambda: NOW)
-    passes.done(1, made(FAULTY), {})
+    passes.done(1, made(FAULTY, wanted(evidence=180)), {})
 
     shown = [(family.name, family.type) for family in passes.collect()]
     assert shown == [(metric.name.removesuffix("_total"), metric.type) for metric in METRICS]
