@@ -12,6 +12,8 @@ from agents.slurm import Node
 
 DRAINED = frozenset({"DRAIN", "FAIL"})
 SILENT = frozenset({"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_UP", "FUTURE", "UNKNOWN"})
+AWAY = frozenset({"DOWN", "NOT_RESPONDING"})
+"""What nobody wants a node to be; in the other states of silence it waits for its turn."""
 INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
 NOT_IN_SERVICE = DRAINED | SILENT | INVALID
 SLURMS_OWN = "Not responding"
@@ -111,6 +113,12 @@ class View:
         """Whether its munged does not run, or has just been started again."""
         munged = self.pod.munged if self.pod else None
         return munged is not None and (not munged.is_ready or now - munged.ended < UNSTEADY)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether slurmctld does not hear of it any more, though it should."""
+        state = self.record.state if self.record else frozenset()
+        return bool(state & AWAY) and not state & (SILENT - AWAY)
 
     @property
     def is_foreign(self) -> bool:

@@ -1,7 +1,8 @@
 """Metrics of the reconciler: what its last pass found, and what its passes have done so far.
 
-A series of its own has only a node that is not as it should be. docs/metrics.md has all of them as
-a table; a test holds the two together.
+A series of its own has only a node that is not as it should be, or what is counted of nodes, from 0
+on: Prometheus takes what a counter begins with for older than itself. docs/metrics.md has all of
+them as a table; a test holds the two together.
 """
 
 from collections import Counter
@@ -16,6 +17,8 @@ from agents.reconciler.memory import Key
 from agents.reconciler.plan import Plan
 from agents.reconciler.wanted import Step
 
+IN_AND_OUT = ("drain", "lift")
+"""Steps that are counted of every wanted node, also where none was taken."""
 NONE, PERSON = "none", "person"
 """Where no step of the ladder has been taken, and where none is left, or none can be."""
 
@@ -39,6 +42,11 @@ STEPS = Metric(
     "Steps that were taken: `drain`, `lift`, `restart`, `reboot`, `replace`.",
     *("steps", ("node", "step"), "counter"),
 )
+SILENCES = Metric(
+    "slurmstack_node_silences_total",
+    "How often a wanted node fell silent: slurmctld has it as down or not responding.",
+    *("times", ("node",), "counter"),
+)
 WANTED = Metric("slurmstack_nodes_wanted", "Nodes that the settings want.", "nodes")
 IN_SERVICE = Metric("slurmstack_nodes_in_service", "Those of them that are in service.", "nodes")
 WITHOUT_MUNGED = Metric(
@@ -58,7 +66,7 @@ NODE_FINDING = Metric(
     *("", ("node", "finding", "step")),
 )
 METRICS = (
-    *(PASSES, LAST_PASS, PASS_SECONDS, STEPS),
+    *(PASSES, LAST_PASS, PASS_SECONDS, STEPS, SILENCES),
     *(WANTED, IN_SERVICE, WITHOUT_MUNGED, UNCHECKED, FINDINGS, NODE_FINDING),
 )
 """All of them; those of nodes begin with those that are wanted."""
@@ -95,12 +103,24 @@ class Passes(Collector):
     def __post_init__(self) -> None:
         self._results = {"done": 0, "failed": 0}
         self._last: float | None = None
+        self._nodes: tuple[str, ...] = ()
+        self._away: frozenset[str] | None = None
+        self._silences: Counter[str] = Counter()
         self._shown = tuple(self._own())
+
+    def begin(self, nodes: Iterable[str]) -> None:
+        """A pass begins, with these nodes wanted; before the first, nothing is counted of them."""
+        self._nodes = tuple(nodes)
+        if not any(self._results.values()):
+            self._shown = tuple(self._own())
 
     def done(self, seconds: float, plan: Plan, taken: Mapping[Key, Step]) -> None:
         """A pass is over that took so many seconds."""
         self._results["done"] += 1
         self._last = self.clock()
+        if self._away is not None:
+            self._silences.update(plan.away - self._away)
+        self._away = plan.away
         self._shown = (*self._own(seconds), *of_nodes(plan, taken))
 
     def failed(self, seconds: float) -> None:
@@ -117,4 +137,7 @@ class Passes(Collector):
             yield LAST_PASS.value(self._last)
         if seconds is not None:
             yield PASS_SECONDS.value(seconds)
-        yield STEPS.family(sorted(self.steps.items()))
+        none = dict.fromkeys(((node, step) for node in self._nodes for step in IN_AND_OUT), 0)
+        yield STEPS.family(sorted({**none, **self.steps}.items()))
+        never = dict.fromkeys(self._nodes, 0)
+        yield SILENCES.family(sorted({**never, **self._silences}.items()))

@@ -42,6 +42,8 @@ class Plan:
     in_service: int
     without_munged: int = 0
     """Number of nodes whose munged ends or hangs, again and again or for good."""
+    away: frozenset[str] = frozenset()
+    """Names of nodes that slurmctld does not hear of."""
     unchecked: int | None = None
     """Number of nodes in service without recent evidence; None where none is wanted of them."""
 
@@ -74,6 +76,7 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         len(nodes),
         sum(view.is_in_service for view in nodes.values()),
         sum(view.is_without_munged(now) for view in nodes.values()),
+        frozenset(view.name for view in nodes.values() if view.is_away),
         _unchecked(nodes.values(), wanted.evidence, now),
     )
 

@@ -105,9 +105,9 @@ def silent_nodes(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def flapping(cluster: Cluster) -> Iterator[None]:
-    """A node's GPU is broken and well by turns; of a count, Prometheus misses the first."""
+    """A node's GPU is broken and well by turns."""
     node = Node(cluster, "cpu-1")
-    for _ in range(5):
+    for _ in range(4):
         node.prints(BROKEN)
         node.is_drained_for("check:gpu-ecc", 120)
         node.prints(WELL)

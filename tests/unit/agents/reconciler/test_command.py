@@ -255,6 +255,8 @@ def test_what_passes_find_and_do_is_served_as_metrics(at: Setting, port: int) ->
     found = series(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).content)
     assert found['slurmstack_reconciler_passes_total{result="done"}'] == 1
     assert found['slurmstack_steps_total{node="cpu-1",step="drain"}'] == 1
+    assert found['slurmstack_steps_total{node="cpu-0",step="drain"}'] == 0
+    assert found['slurmstack_node_silences_total{node="cpu-0"}'] == 0
     assert found['slurmstack_node_finding{finding="cordoned",node="cpu-1",step="none"}'] == 1
     assert found["slurmstack_nodes_wanted"] == 2
     assert abs(found["slurmstack_reconciler_last_pass_timestamp_seconds"] - time.time()) < 60

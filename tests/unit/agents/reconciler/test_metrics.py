@@ -198,6 +198,84 @@ def test_a_pass_that_failed_takes_what_was_known_of_nodes_and_leaves_what_was_co
     }
 
 
+def test_drains_and_lifts_of_all_wanted_nodes_are_counted_from_nought() -> None:
+    """Prometheus sees no increase in a series that begins with 1."""
+    steps: Counter[tuple[str, str]] = Counter()
+    passes = Passes(steps, lambda: NOW)
+    passes.begin(["cpu-0", "cpu-1"])
+
+    none = {
+        f'slurmstack_steps_total{{node="{node}",step="{step}"}}': 0
+        for node in ("cpu-0", "cpu-1")
+        for step in ("drain", "lift")
+    }
+    before = series(passes.collect())
+    assert none.items() <= before.items()
+    assert before['slurmstack_node_silences_total{node="cpu-1"}'] == 0
+
+    steps["cpu-1", "drain"] += 1
+    passes.begin(["cpu-0", "cpu-1"])
+    passes.failed(1)
+    counted = {'slurmstack_steps_total{node="cpu-1",step="drain"}': 1}
+    assert {**none, **counted}.items() <= series(passes.collect()).items()
+
+
+def test_while_a_pass_goes_on_the_last_one_is_shown() -> None:
+    passes = Passes({}, lambda: NOW)
+    passes.done(1, made(FAULTY), {})
+    before = series(passes.collect())
+
+    passes.begin(["cpu-0"])
+    assert series(passes.collect()) == before
+
+
+def silences(*states: tuple[str, ...] | None) -> float:
+    """How often a node fell silent that was in these states, pass by pass; None for no pass."""
+    passes = Passes({}, lambda: NOW)
+    for state in states:
+        passes.begin(["cpu-0", "cpu-1", "cpu-2"])
+        if state is None:
+            passes.failed(1)
+        else:
+            passes.done(1, made(observed(node("cpu-1", *state))), {})
+    return series(passes.collect())['slurmstack_node_silences_total{node="cpu-1"}']
+
+
+UP, LOST = ("IDLE",), ("IDLE", "NOT_RESPONDING")
+
+
+@pytest.mark.parametrize(
+    ("states", "times"),
+    [
+        ((UP, UP), 0),
+        ((UP, LOST, LOST, ("DOWN", "NOT_RESPONDING"), ("DOWN",)), 1),
+        ((UP, LOST, UP, ("DOWN",), UP, LOST), 3),
+        ((UP, None, LOST), 1),
+        ((UP, LOST, None, LOST), 1),
+        ((UP, ("IDLE", "POWERING_UP", "NOT_RESPONDING"), ("IDLE", "POWERED_DOWN")), 0),
+        ((UP, ("IDLE", "DRAIN")), 0),
+    ],
+)
+def test_a_node_that_slurmctld_loses_again_and_again_is_counted(
+    states: tuple[tuple[str, ...] | None, ...], times: int
+) -> None:
+    assert silences(*states) == times
+
+
+def test_nodes_that_were_silent_before_the_first_pass_are_not_counted() -> None:
+    """Who was there before has counted them."""
+    assert silences(LOST, LOST) == 0
+
+
+def test_a_node_that_is_wanted_no_more_keeps_what_was_counted() -> None:
+    passes = Passes({("cpu-9", "drain"): 2}, lambda: NOW)
+    passes.begin(["cpu-0"])
+
+    found = series(passes.collect())
+    assert found['slurmstack_steps_total{node="cpu-9",step="drain"}'] == 2
+    assert 'slurmstack_steps_total{node="cpu-9",step="lift"}' not in found
+
+
 def test_the_catalogue_is_what_is_shown() -> None:
     passes = Passes({("cpu-1", "drain"): 1}, lambda: NOW)
     passes.done(1, made(FAULTY, wanted(evidence=180)), {})
