@@ -1,5 +1,6 @@
 """How Slurm's daemons and clients prove who they are: by munge, or by Slurm's own plugin."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -134,6 +135,10 @@ class Munge:
 
     def sidecars(self, images: pods.Images, conf: Conf) -> list[pods.Spec]:
         del conf  # munged needs none
+        encode = ("munge", f"--socket={c.MUNGE_SOCKET}", "--no-input")
+        decode = ("unmunge", f"--socket={c.MUNGE_SOCKET}", "--no-output")
+        # One that hangs does not end when it is told to, and its pod may have hours for that.
+        killed = {"terminationGracePeriodSeconds": 5}
         munged = {
             "name": "munge",
             **pods.image("base", images),
@@ -142,9 +147,19 @@ class Munge:
             **pods.security(user=c.MUNGE_ID),
             **pods.requests("10m", "16Mi"),
             "startupProbe": {
-                "exec": {"command": ["munge", f"--socket={c.MUNGE_SOCKET}", "--no-input"]},
+                "exec": {"command": list(encode)},
                 "periodSeconds": 1,
                 "failureThreshold": 60,
+                **killed,
+            },
+            # slurmctld hears nothing of a node whose munged hangs, so that nobody else would mend
+            # it. The others find the new one's socket in the same directory.
+            "livenessProbe": {
+                "exec": {"command": ["sh", "-c", f"{shlex.join(encode)} | {shlex.join(decode)}"]},
+                "periodSeconds": 30,
+                "timeoutSeconds": 10,
+                "failureThreshold": 3,
+                **killed,
             },
             "volumeMounts": [
                 pods.mount("auth-secret", c.AUTH_SECRET_DIR, read_only=True),

@@ -22,7 +22,7 @@ class ReconcilerArgs:
     jwt_secret: pulumi.Input[str]
     rest_url: pulumi.Input[str]
     settings: ReconcilerSettings
-    wanted: str
+    wanted: pulumi.Input[str]
     """What the settings want of nodes, as agents/reconciler reads it."""
     marks: Sequence[pulumi.Input[str]]
     """Digests of what else nodes depend on: with another one, the Job runs again."""

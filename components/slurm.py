@@ -343,7 +343,7 @@ class Slurm(pulumi.ComponentResource):
                 jwt_secret=jwt.secret,
                 rest_url=rest.url,
                 settings=settings.reconciler,
-                wanted=wanted_nodes(settings),
+                wanted=configuration.once_proven(wanted_nodes(settings)),
                 marks=[configuration_mark, *(made.mark for _, made in sorted(nodesets.items()))],
             ),
             child,

@@ -188,7 +188,9 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
     while not stop.is_set():
         begun, interval = time.monotonic(), AGAIN
         try:
-            interval = reconciler.wanted().interval
+            asked = reconciler.wanted()
+            interval = asked.interval
+            passes.begin(asked.nodes())
             done = reconciler.look()
             if done.plan.actions or report.text(done.plan) != said:
                 _say(done, as_json=as_json)

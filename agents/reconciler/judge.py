@@ -12,12 +12,18 @@ from agents.slurm import Node
 
 DRAINED = frozenset({"DRAIN", "FAIL"})
 SILENT = frozenset({"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_UP", "FUTURE", "UNKNOWN"})
+AWAY = frozenset({"DOWN", "NOT_RESPONDING"})
+"""What nobody wants a node to be; in the other states of silence it waits for its turn."""
 INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
 NOT_IN_SERVICE = DRAINED | SILENT | INVALID
 SLURMS_OWN = "Not responding"
 """How the reason begins that slurmctld gives a node that fell silent (ping_nodes.c)."""
 STUCK = 120
 """Seconds past its time after which a pod that was to go is stuck."""
+
+UNSTEADY = 300
+"""Seconds for which a munged that was started again is not trusted: the kubelet waits as long at
+most before it starts one again."""
 
 NOT_READY = "not-ready"
 CORDONED = "cordoned"
@@ -103,6 +109,17 @@ class View:
             and self.pod.leaves is None
         )
 
+    def is_without_munged(self, now: int) -> bool:
+        """Whether its munged does not run, or has just been started again."""
+        munged = self.pod.munged if self.pod else None
+        return munged is not None and (not munged.is_ready or now - munged.ended < UNSTEADY)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether slurmctld does not hear of it any more, though it should."""
+        state = self.record.state if self.record else frozenset()
+        return bool(state & AWAY) and not state & (SILENT - AWAY)
+
     @property
     def is_foreign(self) -> bool:
         """Whether somebody else took it out of service, and it is theirs."""
@@ -139,6 +156,17 @@ class View:
     @property
     def evidence(self) -> Evidence | None:
         return Evidence.parse(self.record.extra) if self.record else None
+
+    def is_unchecked(self, now: int, age: int) -> bool:
+        """Whether jobs may come to it, and its checks have said nothing for longer than `age`.
+
+        A node whose pod has not been ready for as long is given the time to look.
+        """
+        pod = self.pod
+        if pod is None or not (self.is_in_service and self.is_up) or now - pod.ready_since <= age:
+            return False
+        evidence = self.evidence
+        return evidence is None or now - evidence.at > age
 
     @property
     def has_passed(self) -> bool:

@@ -49,13 +49,21 @@ class Waiting(TypedDict):
     message: NotRequired[str]
 
 
+class Terminated(TypedDict):
+    finishedAt: NotRequired[datetime | None]
+
+
 class State(TypedDict):
     waiting: NotRequired[Waiting]
+    terminated: NotRequired[Terminated]
 
 
 class ContainerStatus(TypedDict):
     name: str
+    ready: NotRequired[bool]
+    restartCount: NotRequired[int]
     state: NotRequired[State]
+    lastState: NotRequired[State]
 
 
 class PodStatus(TypedDict):

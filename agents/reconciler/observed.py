@@ -19,12 +19,23 @@ WORKER = "worker"
 """Value of that label on pods that are nodes."""
 CONF = "NODE_CONF"
 """Variable in which slurmd's container has what it says of its node."""
+MUNGE = "munge"
+"""The container of a pod's munged, where Slurm's users are known by munge."""
 REBOOT = f"{DOMAIN}/reboot"
 """Annotation of a machine that asks its rebooter: the boot's id, and Unix time in seconds."""
 UNHEALTHY = f"{DOMAIN}/unhealthy"
 """Key of our taint."""
 CONDITION = "SlurmNodeUnhealthy"
 """Type of our condition."""
+
+
+@dataclass(frozen=True)
+class Munged:
+    """A pod's munged that the kubelet has started again, as it ended or did not answer."""
+
+    is_ready: bool
+    ended: float
+    """When the one before ended: Unix time."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +52,12 @@ class Pod:
     """Unix time by which it is to be gone, when it is to go."""
     conf: str = ""
     """What its slurmd says of its node."""
+    ready_since: float = 0.0
+    """Unix time; 0 where it is not ready, or nobody says since when."""
     why: str = ""
     """Why it is not ready."""
+    munged: Munged | None = None
+    """None where there is none, or it is the first."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +121,8 @@ def observe(slurm: Client, api: Api, namespace: str) -> Observed:
 def _pod(item: objects.Pod) -> Pod:
     meta, spec, status = item["metadata"], item["spec"], item["status"]
     conditions = {one["type"]: one for one in status.get("conditions", ())}
-    is_ready = "Ready" in conditions and conditions["Ready"]["status"] == "True"
+    ready = conditions.get("Ready")
+    is_ready = ready is not None and ready["status"] == "True"
     return Pod(
         name=meta["name"],
         uid=meta["uid"],
@@ -116,13 +132,23 @@ def _pod(item: objects.Pod) -> Pod:
         started=_time(status.get("startTime")) or 0.0,
         leaves=_time(meta.get("deletionTimestamp")),
         conf=_conf(spec),
+        ready_since=_time(ready.get("lastTransitionTime")) or 0.0 if ready and is_ready else 0.0,
         why="" if is_ready else _why(status, conditions),
+        munged=_munged(status),
     )
 
 
 def _conf(spec: objects.PodSpec) -> str:
     variables = (one for each in spec["containers"] for one in each.get("env", ()))
     return next((one.get("value", "") for one in variables if one["name"] == CONF), "")
+
+
+def _munged(status: objects.PodStatus) -> Munged | None:
+    for container in status.get("initContainerStatuses", ()):
+        if container["name"] == MUNGE and container.get("restartCount", 0):
+            ended = container.get("lastState", {}).get("terminated", {}).get("finishedAt")
+            return Munged(container.get("ready", False), _time(ended) or 0.0)
+    return None
 
 
 def _why(status: objects.PodStatus, conditions: Mapping[str, objects.Condition]) -> str:

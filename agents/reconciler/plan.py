@@ -40,6 +40,12 @@ class Plan:
     wanted: int
     """Number of nodes."""
     in_service: int
+    without_munged: int = 0
+    """Number of nodes whose munged ends or hangs, again and again or for good."""
+    away: frozenset[str] = frozenset()
+    """Names of nodes that slurmctld does not hear of."""
+    unchecked: int | None = None
+    """Number of nodes in service without recent evidence; None where none is wanted of them."""
 
 
 def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
@@ -69,7 +75,14 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         tuple(_report(nodes.values(), refused, repairs.doing)),
         len(nodes),
         sum(view.is_in_service for view in nodes.values()),
+        sum(view.is_without_munged(now) for view in nodes.values()),
+        frozenset(view.name for view in nodes.values() if view.is_away),
+        _unchecked(nodes.values(), wanted.evidence, now),
     )
+
+
+def _unchecked(nodes: Iterable[View], age: int | None, now: int) -> int | None:
+    return None if age is None else sum(view.is_unchecked(now, age) for view in nodes)
 
 
 # --- Drains --------------------------------------------------------------------------------------

@@ -35,6 +35,9 @@ class Wanted(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     nodesets: Mapping[str, Nodeset]
+    evidence: int | None
+    """Seconds after which what a node's checks said last is too old; None where the settings do not
+    have every node looked at all the time."""
     interval: int
     """Seconds from the beginning of a pass to that of the next."""
     share: float

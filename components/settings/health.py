@@ -42,6 +42,11 @@ class Health(Model):
             )
         return self
 
+    def is_everywhere(self) -> bool:
+        """Whether every node looks at all times, also while jobs have all of it."""
+        states = set(self.node_states)
+        return self.enabled and ("any" in states or {"alloc", "idle", "mixed"} <= states)
+
     @model_validator(mode="after")
     def _checks_are_known(self) -> Self:
         refuse_choices(self.checks)

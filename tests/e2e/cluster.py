@@ -174,11 +174,11 @@ class Cluster:
         ready = ("--for=jsonpath={.status.readyReplicas}=1", "--timeout=150s")
         self.kubectl("wait", f"deployment/{name}", *ready, timeout=180)
 
-    def signal(self, signal: str, program: str, pod: str, container: str) -> None:
+    def signal(self, signal: str, program: str, pod: str, container: str, **options: Any) -> None:
         """Sends a signal, as STOP, to all processes of a program in a container."""
         each = f"grep -qx {program} $p/comm && kill -{signal} ${{p#/proc/}}"
         script = f"for p in /proc/[0-9]*; do {each}; done; true"
-        self.in_pod(pod, container, "sh", "-c", script)
+        self.in_pod(pod, container, "sh", "-c", script, **options)
 
     @contextlib.contextmanager
     def cordoned(self, node: str) -> Iterator[None]:

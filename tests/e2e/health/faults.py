@@ -93,21 +93,21 @@ def silent_nodes(cluster: Cluster) -> Iterator[None]:
     try:
         with contextlib.ExitStack() as stack:
             for node in nodes:
-                stack.enter_context(_stopped(cluster, "munged", node, "munge"))
+                stack.enter_context(munged_hangs(cluster, node))
             yield
     finally:
         # slurmctld asks no node that is down. The reconciler would restart its pod, which here
         # mends nothing.
         operator(cluster, "scontrol", "update", "nodename=cpu-[0-1]", "state=resume")
         for node in nodes:
-            Node(cluster, node).is_back(120)
+            Node(cluster, node).is_back(400)
 
 
 @contextlib.contextmanager
 def flapping(cluster: Cluster) -> Iterator[None]:
-    """A node's GPU is broken and well by turns; of a count, Prometheus misses the first."""
+    """A node's GPU is broken and well by turns."""
     node = Node(cluster, "cpu-1")
-    for _ in range(5):
+    for _ in range(4):
         node.prints(BROKEN)
         node.is_drained_for("check:gpu-ecc", 120)
         node.prints(WELL)
@@ -372,12 +372,43 @@ def _stopped(cluster: Cluster, program: str, pod: str, container: str) -> Iterat
 
 
 @contextlib.contextmanager
+def munged_hangs(cluster: Cluster, node: str) -> Iterator[None]:
+    """A node's munged gets no time, nor does any that the kubelet starts in its place."""
+    over = Event()
+
+    def tell(signal: str) -> None:
+        # While the kubelet waits before it starts the next, there is nobody to tell.
+        cluster.signal(signal, "munged", node, "munge", check=False)
+
+    def hold() -> None:
+        tell("STOP")
+        while not over.wait(1):
+            tell("STOP")
+
+    holding = Thread(target=hold)
+    holding.start()
+    try:
+        yield
+    finally:
+        over.set()
+        holding.join()
+        tell("CONT")
+
+
+@contextlib.contextmanager
+def hanging_munged(cluster: Cluster) -> Iterator[None]:
+    """A node's munged hangs however often it is started again; Slurm hears nothing of it."""
+    with munged_hangs(cluster, "cpu-1"):
+        yield
+    # The kubelet may wait for five minutes before it starts it once more.
+    Node(cluster, "cpu-1").is_back(400)
+
+
+@contextlib.contextmanager
 def checks_that_cannot_run(cluster: Cluster) -> Iterator[None]:
     """The program of the quick checks is no program any more."""
     nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
     program = "/usr/lib/slurmstack/check-node"
-    for node in nodes:
-        node.looks()
     for node in nodes:
         node.root(f"chmod a-x {program}")
     try:

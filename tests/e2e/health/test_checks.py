@@ -6,6 +6,7 @@ import pytest
 
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.health.conftest import BROKEN, NVIDIA_SMI, WELL, Node, operator
+from tests.e2e.health.faults import munged_hangs
 
 HANGS = "exec sleep 10000"
 
@@ -102,16 +103,29 @@ def test_a_check_that_hangs_holds_up_nothing(node: Node) -> None:
 
 
 @pytest.mark.soak
-def test_a_node_whose_munged_hangs_gets_no_jobs(node: Node) -> None:
+def test_a_node_whose_munged_hangs_again_and_again_gets_no_jobs(node: Node) -> None:
     """It cannot even tell that it should be drained: slurmctld hears nothing of it."""
-    node.cluster.signal("STOP", "munged", node.name, "munge")
-    try:
+    with munged_hangs(node.cluster, node.name):
         # slurmctld asks each node every minute.
-        eventually("Slurm hears of it no more", lambda: node.state.endswith("*"), 180)
+        eventually("Slurm hears of it no more", lambda: node.state.endswith("*"), 300)
         assert node.cluster.run("srun hostname") == "cpu-0"
-    finally:
-        node.cluster.signal("CONT", "munged", node.name, "munge")
-    node.is_back(120)
+    node.is_back(400)
+
+
+@pytest.mark.soak
+def test_a_munged_that_hangs_is_started_again_and_its_pod_stays(node: Node) -> None:
+    of = "jsonpath={.status.initContainerStatuses[?(@.name=='munge')].restartCount}"
+
+    def restarts() -> int:
+        return int(node.cluster.kubectl("get", "pod", node.name, "-o", of))
+
+    pod, before = node.cluster.pod_uid(node.name), restarts()
+    node.cluster.signal("STOP", "munged", node.name, "munge")
+
+    eventually("munged is started again", lambda: restarts() == before + 1, 240)
+    node.is_back(180)
+    assert node.cluster.pod_uid(node.name) == pod
+    assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
 
 
 def test_a_drain_of_somebody_else_stays_as_it_is(node: Node) -> None:

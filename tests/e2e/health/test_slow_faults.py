@@ -55,6 +55,7 @@ FAULTS: dict[str, tuple[Callable[[Cluster], AbstractContextManager[None]], set[s
     ),
     "the schedulers are starved": (faults.starved_scheduler, {"SlurmSchedulerSlow"}),
     "munged answers by turns": (faults.munged_by_turns, {"SlurmMungeTrouble"}),
+    "munged hangs": (faults.hanging_munged, {"SlurmMungeTrouble"}),
     "clocks differ": (faults.wrong_clock, {"SlurmClockTrouble"}),
     "checks cannot run": (faults.checks_that_cannot_run, {"SlurmChecksNotRunning"}),
     "long checks do not begin": (

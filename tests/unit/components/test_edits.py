@@ -91,6 +91,8 @@ CONF = and_conf(NOTHING)
 SCRIPTS = does(updated={"config-scripts"})
 ISOLATION = does(updated={"nodeset-big-isolation"})
 CHECKED = does(updated={"nodeset-big-isolation", "nodeset-cpu-isolation"})
+LOOKED_AT = both(CONF, does(updated={ASKED_FOR}))
+"""Who looks after nodes knows by when they are to have looked themselves."""
 DISK = {"disk": {"max_percent": 80}}
 SUBMOUNT = does(rolled={"login-sshd", EXPORTER, *NODESETS}, replaced={"jail-populate"})
 ASSOCIATIONS = does(updated={"accounts-wanted"}, replaced={"accounts-apply"})
@@ -528,13 +530,13 @@ EDITS = [
         given=slurm(task_prolog=TRUE),
     ),
     Edit("a task epilog is added", slurm(task_epilog=TRUE), and_conf(SCRIPTS)),
-    Edit("nodes are not looked after", top(health={"enabled": False}), both(CONF, CHECKED)),
-    Edit("nodes are looked after less often", top(health={"interval": 600}), CONF),
+    Edit("nodes are not looked after", top(health={"enabled": False}), both(LOOKED_AT, CHECKED)),
+    Edit("nodes are looked after less often", top(health={"interval": 600}), LOOKED_AT),
     Edit("nodes are looked after by a script as well", top(health={"script": TRUE}), SCRIPTS),
     Edit(
         "nodes are looked after by a script alone",
         top(health={"enabled": False, "script": TRUE}),
-        both(and_conf(SCRIPTS), CHECKED),
+        both(both(LOOKED_AT, SCRIPTS), CHECKED),
     ),
     Edit("a check knows another limit", top(health={"checks": DISK}), CHECKED),
     Edit("a check knows another limit on a nodeset", big(checks=DISK), ISOLATION),

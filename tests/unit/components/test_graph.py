@@ -1,6 +1,7 @@
 """What the program asks of the engine: parents, providers, protection, secrecy, order."""
 
 import json
+import shlex
 from typing import Any
 
 import pulumi
@@ -125,6 +126,29 @@ def test_daemons_that_need_no_root_run_without_it(graph: Graph) -> None:
     watch = {"prometheus", "alertmanager", "node-exporter", "exporter"}
     others = {"accounts", "reconciler", "guard", "mariadb", "backup", *watch}
     assert rootless == {"munge", *slurm, *others}
+
+
+def test_a_munged_that_hangs_is_started_again_alone_wherever_there_is_one(graph: Graph) -> None:
+    """Its pod may have jobs, and hours to end in; the reconciler knows it by its name."""
+    found = {
+        name: [one for one in spec.get("initContainers", ()) if one["name"] == observed.MUNGE]
+        for name, spec in pod_specs(graph).items()
+    }
+    assert {"controller-slurmctld", "login-sshd", "nodeset-cpu-slurmd"} <= found.keys()
+    assert len(found["nodeset-cpu-slurmd"]) == 1
+    for name, (munged,) in ((name, ones) for name, ones in found.items() if ones):
+        assert munged["command"][0].endswith("/munged"), name
+        assert "readinessProbe" not in munged, "no pod is taken out of anything for it"
+        probe = munged["livenessProbe"]
+        shell, option, script = probe["exec"]["command"]
+        assert (shell, option) == ("sh", "-c")
+        programs = [shlex.split(part) for part in script.split("|")]
+        assert [words[0] for words in programs] == ["munge", "unmunge"]
+        assert all(f"--socket={c.MUNGE_SOCKET}" in words for words in programs)
+        assert (probe["periodSeconds"], probe["timeoutSeconds"]) == (30, 10)
+        assert probe["failureThreshold"] == 3
+        for one in (probe, munged["startupProbe"]):
+            assert one["terminationGracePeriodSeconds"] == 5, name
 
 
 @pytest.mark.parametrize("protect", [True, False])

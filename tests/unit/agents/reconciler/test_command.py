@@ -255,6 +255,8 @@ def test_what_passes_find_and_do_is_served_as_metrics(at: Setting, port: int) ->
     found = series(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).content)
     assert found['slurmstack_reconciler_passes_total{result="done"}'] == 1
     assert found['slurmstack_steps_total{node="cpu-1",step="drain"}'] == 1
+    assert found['slurmstack_steps_total{node="cpu-0",step="drain"}'] == 0
+    assert found['slurmstack_node_silences_total{node="cpu-0"}'] == 0
     assert found['slurmstack_node_finding{finding="cordoned",node="cpu-1",step="none"}'] == 1
     assert found["slurmstack_nodes_wanted"] == 2
     assert abs(found["slurmstack_reconciler_last_pass_timestamp_seconds"] - time.time()) < 60
@@ -396,6 +398,25 @@ def test_what_the_settings_want_is_what_it_reads(tmp_path: Path) -> None:
     assert asked.ladder_of("gpu-xid") == ("recheck", "reboot", "replace")
     assert asked.ladder_of("disk") == ("recheck", "restart")
     assert list(asked.nodes())[:2] == ["gpu-0", "gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("health", "seconds"),
+    [
+        ({}, 180),
+        ({"interval": 300}, 900),
+        ({"node_states": ["idle", "mixed", "alloc"]}, 180),
+        ({"node_states": ["idle", "mixed"]}, None),
+        ({"enabled": False}, None),
+    ],
+)
+def test_a_node_may_go_without_evidence_for_three_looks(
+    tmp_path: Path, health: dict[str, Any], seconds: int | None
+) -> None:
+    path = tmp_path / "wanted.json"
+    path.write_text(wanted_nodes(settings(lambda values: values.update(health=health))))
+
+    assert read(path).evidence == seconds
 
 
 def test_a_free_parameter_of_a_nodeset_has_the_last_word_on_its_size(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from agents.reconciler import kubernetes, objects, observed
 from agents.reconciler.kubernetes import Api, KubernetesError
-from agents.reconciler.observed import CONDITION, Condition, observe
+from agents.reconciler.observed import CONDITION, Condition, Munged, observe
 from agents.slurm import Client, Node
 from components import conventions as c
 from tests.unit.agents.reconciler.things import node
@@ -117,7 +117,9 @@ POD: Object = {
     "status": {
         "phase": "Running",
         "startTime": "2026-01-01T00:00:00Z",
-        "conditions": [{"type": "Ready", "status": "True"}],
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:20Z"}
+        ],
     },
 }
 PENDING: Object = {
@@ -177,6 +179,7 @@ def test_pods_machines_and_records_are_read() -> None:
     pod, pending = seen.pods.values()
     assert (pod.machine, pod.is_worker, pod.is_ready, pod.conf) == ("m1", True, True, "CPUs=2")
     assert (pod.started, pod.leaves) == (NEW_YEAR, NEW_YEAR + 60)
+    assert (pod.ready_since, pending.ready_since) == (NEW_YEAR + 20, 0.0)
     assert (pending.machine, pending.is_worker, pending.is_ready) == ("", False, False)
     assert (pending.started, pending.leaves, pending.why) == (0.0, None, "its phase is Pending")
     machine = seen.machines["m1"]
@@ -218,6 +221,31 @@ def test_why_a_pod_is_not_ready_is_told(status: Object, why: str) -> None:
     seen, _ = look([{**POD, "status": status}], [MACHINE])
 
     assert seen.pods["cpu-1"].why.startswith(why)
+
+
+AGAIN: Object = {
+    "name": "munge",
+    "ready": True,
+    "restartCount": 1,
+    "lastState": {"terminated": {"exitCode": 137, "finishedAt": "2026-01-01T00:00:00Z"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("munge", "munged"),
+    [
+        ({"name": "munge", "ready": False, "restartCount": 0}, None),
+        ({"name": "join", "ready": False, "restartCount": 7}, None),
+        (AGAIN, Munged(is_ready=True, ended=NEW_YEAR)),
+        ({**AGAIN, "ready": False}, Munged(is_ready=False, ended=NEW_YEAR)),
+        ({**AGAIN, "lastState": {}}, Munged(is_ready=True, ended=0)),
+    ],
+)
+def test_a_munged_that_was_started_again_is_seen(munge: Object, munged: Munged | None) -> None:
+    status = {"initContainerStatuses": [{"name": "guard", "restartCount": 3}, munge]}
+    seen, _ = look([{**POD, "status": status}], [MACHINE])
+
+    assert seen.pods["cpu-1"].munged == munged
 
 
 def test_the_number_of_requests_does_not_grow_with_the_nodes() -> None:

@@ -87,6 +87,7 @@ def wanted(replicas: int = 3, **fields: Any) -> Wanted:
     return Wanted.model_validate(
         {
             "nodesets": {"cpu": nodeset},
+            "evidence": None,
             "interval": 60,
             "share": 1.0,
             "maintenance": ["lab.example/maintenance"],
