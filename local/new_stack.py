@@ -253,22 +253,30 @@ def _problem(field: FieldInfo, value: Any) -> str | None:
 # --- The file ------------------------------------------------------------------------------------
 
 
-def exceptions(document: Document) -> Document:
-    """From which policies such a stack needs exceptions, as the example beside the program has it.
+def allowed(settings: Settings) -> Document:
+    """What such a stack needs of the policy pack, as the example beside the program has it.
 
-    None for what the stack does without: it is told to be idle, or says what is not so.
+    Nothing of what the stack does without: it is told to be idle, or says what is not so.
     """
-    is_local = look_up(document, ("cluster", "kind")) == "local"
-    example = yaml.safe_load((ROOT / f"Pulumi.{'dev' if is_local else 'cpu'}.yaml").read_text())
-    needless: list[str] = []
-    if not is_local and not look_up(document, ("login", "limits")):
-        needless += ["limits"]
-    if look_up(document, ("monitoring", "kind")) not in (None, "bundled"):
-        needless += ["host-namespaces", "host-paths"]
-    if look_up(document, ("protect_data",)) is not False:
-        needless += ["protected-data"]
-    found: Document = example["config"][f"{PROJECT}:policy"]["exceptions"]
-    return {rule: why for rule, why in found.items() if rule not in needless}
+    is_local = settings.cluster.kind == "local"
+    example = yaml.safe_load((ROOT / f"Pulumi.{'dev' if is_local else 'gpu'}.yaml").read_text())
+    found: Document = example["config"][f"{PROJECT}:policy"]
+    bundled = settings.monitoring.kind == "bundled"
+    grafana = settings.monitoring.bundled.grafana
+    needed = {
+        "limits": is_local or settings.login.limits != Limits(),
+        "host-namespaces": bundled,
+        "host-paths": bundled,
+        "protected-data": not settings.protect_data,
+        "images": bundled and grafana.enabled and grafana.image == type(grafana)().image,
+    }
+    mounts = settings.cluster.kind == "nebius" and not settings.jail.is_elsewhere()
+    return {
+        **({"host_paths": found["host_paths"]} if mounts else {}),
+        "exceptions": {
+            rule: why for rule, why in found["exceptions"].items() if needed.get(rule, True)
+        },
+    }
 
 
 def written(document: Document) -> str:
@@ -277,14 +285,18 @@ def written(document: Document) -> str:
     return HEAD + yaml.safe_dump({"config": config}, sort_keys=False, allow_unicode=True, width=100)
 
 
-def check(name: str, text: str, root: Path) -> None:
-    """Raises `SettingsError` where the settings, or a key file that they name, are not right.
+def read(name: str, document: Document) -> Settings:
+    """The settings of a stack with that file. Raises `SettingsError`."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / f"Pulumi.{name}.yaml").write_text(written(document))
+        return read_stack(name, Path(folder))
+
+
+def check_keys(name: str, settings: Settings, root: Path) -> None:
+    """Raises `SettingsError` where a key file that the settings name is not right.
 
     The key of a local stack is made by `make up`.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / f"Pulumi.{name}.yaml").write_text(text)
-        settings = read_stack(name, Path(folder))
     for user in settings.users:
         for file in user.ssh_key_files:
             if file != f".local/{name}/id_ed25519.pub":
@@ -324,16 +336,19 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         if asked:
             Interview(document, input, print).stack(options.name)
         document.setdefault("cluster_name", options.name)
-        document.setdefault("policy", {"exceptions": exceptions(document)})
-        text = written(document)
+        if look_up(document, ("cluster", "kind")) == "metal":
+            # kubeadm brings none, and nothing would ever be ready.
+            document.setdefault("network", {"cilium": {}})
         try:
-            check(options.name, text, root)
+            settings = read(options.name, document)
+            check_keys(options.name, settings, root)
         except SettingsError:
             if asked:  # answers are not to be given twice
-                print(f"\n{text}", file=sys.stderr)
+                print(f"\n{written(document)}", file=sys.stderr)
             raise
+        document.setdefault("policy", allowed(settings))
         with path.open("x") as file:
-            file.write(text)
+            file.write(written(document))
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

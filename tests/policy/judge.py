@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from google.protobuf import json_format, struct_pb2
 from pulumi_policy import (
     PolicyResource,
     PolicyResourceOptions,
@@ -20,6 +21,7 @@ from pulumi_policy.deserialize import deserialize_properties
 from pulumi_policy.policy import PolicyCustomTimeouts
 from pulumi_policy.proxy import UnknownValueError, unknown_checking_proxy
 
+from engine.values import from_struct, to_struct
 from policy.allowed import Allowed
 from policy.pack import policies
 from tests.unit.components.graph import Graph
@@ -68,7 +70,10 @@ def shown(graph: Graph) -> Stack:
         Shown(
             resource.type,
             resource.name,
-            {**deserialize_properties(resource.inputs), **({"result": SECRET} if is_made else {})},
+            {
+                **deserialize_properties(_without_references(resource.inputs)),
+                **({"result": SECRET} if is_made else {}),
+            },
             resource.protect,
             {
                 key: tuple(names[urn] for urn in urns if urn in names)
@@ -78,6 +83,14 @@ def shown(graph: Graph) -> Stack:
         for resource in graph.resources
         for is_made in [resource.urn in made]
     )
+
+
+def _without_references(inputs: Props) -> Props:
+    """Inputs in which a resource is its id or urn, as engines hand it to a pack."""
+    struct = struct_pb2.Struct()
+    struct.update(inputs)
+    plain: Props = json_format.MessageToDict(to_struct(from_struct(struct)))
+    return plain
 
 
 def _options(one: Shown) -> PolicyResourceOptions:

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from components.settings import from_config
 from local import new_stack
 from policy.allowed import Allowed, matches, read
 from policy.catalogue import NAMES
 from tests.policy.conftest import STACKS, StackOf
 from tests.policy.judge import Said, Stack, judge, shown, stack_config
+from tests.unit.components.clouds import CLOUDS
+from tests.unit.components.clouds import METAL as METAL_OF_GPUS
 from tests.unit.components.graph import ROOT, record
+from tests.unit.components.stack import KEY, config
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -68,6 +72,18 @@ ELSEWHERE = (
     *("jail.storage_class=shared", "login.source_ranges=[192.0.2.0/24]"),
 )
 LOCAL = ("cluster.kind=local", "cluster.nodes=2", "login={service: NodePort, node_port: 32222}")
+CLOUD = (
+    *("registry=registry.example.org/hpc", "login.limits.memory=8GiB"),
+    "login.source_ranges=[192.0.2.0/24]",
+)
+NEBIUS = """cluster={kind: nebius, project: project-e00lab, api_from: [192.0.2.0/24],
+    machines: {cpu: {platform: cpu-d3, preset: 4vcpu-16gb}}}"""
+EKS = """cluster={kind: eks, region: eu-central-1, zones: [eu-central-1a, eu-central-1b],
+    api_from: [192.0.2.0/24], machines: {cpu: {type: m7i.xlarge}}}"""
+METAL = f"""cluster={{kind: metal, control_planes: [head], machines: [
+    {{name: head, address: 192.0.2.10, host_key: {KEY}}},
+    {{name: cpu-a, address: 192.0.2.11, host_key: {KEY}, nodeset: cpu}},
+    {{name: cpu-b, address: 192.0.2.12, host_key: {KEY}, nodeset: cpu}}]}}"""
 NEW: dict[str, tuple[tuple[str, ...], Said]] = {
     "new-local": (LOCAL, frozenset()),
     "new-passing": ((*LOCAL, "protect_data=false"), frozenset()),
@@ -75,6 +91,14 @@ NEW: dict[str, tuple[tuple[str, ...], Said]] = {
     # What can be mended is left to whoever made the stack.
     "new-unlimited": (ELSEWHERE, frozenset({("limits", "login-sshd")})),
     "new-dark": ((*LOCAL, "monitoring.kind=none"), frozenset()),
+    "new-nebius": ((*CLOUD, NEBIUS), frozenset()),
+    "new-nebius-csi": ((*CLOUD, NEBIUS, "jail.storage_class=shared"), frozenset()),
+    "new-nebius-grafana": (
+        (*CLOUD, NEBIUS, "monitoring.bundled.grafana.enabled=true"),
+        frozenset(),
+    ),
+    "new-eks": ((*CLOUD, EKS, "jail.size=1200GiB"), frozenset()),
+    "new-metal": ((*CLOUD, METAL, "jail.storage_class=shared"), frozenset()),
 }
 
 
@@ -84,6 +108,7 @@ def test_a_new_stack_names_the_exceptions_that_it_needs(
 ) -> None:
     options, broken = NEW[name]
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    monkeypatch.setenv("PULUMI_CONFIG", '{"metal:ssh_key": "of the operator"}')
     words = [word for option in (*ANYWHERE, *options) for word in ("--set", option)]
 
     assert new_stack.main([name, *words], project) == 0
@@ -91,3 +116,28 @@ def test_a_new_stack_names_the_exceptions_that_it_needs(
     stack, allowed = stack_of(name)
     assert judge(stack, allowed).broken == broken
     assert not idle(stack, allowed)
+
+
+GROUNDS = {**CLOUDS, "metal": METAL_OF_GPUS}
+
+
+@pytest.mark.parametrize("kind", GROUNDS)
+def test_machines_with_gpus_need_no_exceptions_but_those_that_a_new_stack_names(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    values = {
+        **GROUNDS[kind],
+        "login": {"source_ranges": ["192.0.2.0/24"], "limits": {"memory": "8GiB"}},
+        "operators": {"install": True},
+    }
+    given = config(base=values)
+    allowed = new_stack.allowed(from_config(given))
+    monkeypatch.setenv("PULUMI_CONFIG", '{"metal:ssh_key": "of the operator"}')
+    stack = shown(record(monkeypatch, given))
+    needed = config(base={**values, "policy": allowed})
+
+    said = judge(stack, read(needed, "slurmstack", NAMES))
+
+    assert said.broken == frozenset()
+    assert said.unknown == frozenset()
+    assert "gpu-operator" in {one.props.get("chart") for one in stack}

@@ -135,7 +135,7 @@ def test_a_local_stack_is_a_matter_of_a_few_answers(tmp_path: Path) -> None:
     answers = ("", "local", "cpu", "2", "2", "1GiB", "", "no", "", "", "", "", "")
 
     Interview(document, answering(*answers), said.append).stack("mine")
-    new_stack.check("mine", new_stack.written(document), tmp_path)
+    new_stack.check_keys("mine", new_stack.read("mine", document), tmp_path)
 
     (tmp_path / "Pulumi.mine.yaml").write_text(new_stack.written(document))
     settings = read_stack("mine", tmp_path)
