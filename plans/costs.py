@@ -1,7 +1,8 @@
 """What a deploy would make more or less of that is paid for, from the resources' own inputs.
 
 Names of inputs are those of the Kubernetes API, and of the SDKs of Nebius (`Mk8sV1NodeGroup`,
-`ComputeV1Filesystem`) and AWS (`eks.NodeGroup`, `fsx.LustreFileSystem`).
+`ComputeV1Filesystem`) and AWS (`eks.NodeGroup`, alike in the component of EKS' SDK that makes one,
+and `fsx.LustreFileSystem`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -155,6 +156,13 @@ def _aws_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
     yield Cost("Machines", name, _whole(count), each=_bounded(kind, None if fixed else least, most))
 
 
+def _own_machine(name: str, _inputs: Inputs) -> Iterator[Cost]:
+    """What makes a machine one of the cluster's, among all that is done on machines by SSH."""
+    kind, _, machine = name.partition("-member-")
+    if kind != name:
+        yield Cost("Machines", machine, Decimal(1), each="of one's own")
+
+
 def _bounded(kind: str, least: Any, most: Any) -> str:
     return kind if least is None else f"{kind}, {least} to {most} of them"
 
@@ -175,7 +183,9 @@ _READERS: Final[Mapping[str, Callable[[str, Inputs], Iterator[Cost]]]] = {
     "nebius:index/mk8sV1NodeGroup:Mk8sV1NodeGroup": _nebius_machines,
     "nebius:index/computeV1Filesystem:ComputeV1Filesystem": _nebius_files,
     "aws:eks/nodeGroup:NodeGroup": _aws_machines,
+    "eks:index:ManagedNodeGroup": _aws_machines,
     "aws:fsx/lustreFileSystem:LustreFileSystem": _lustre,
+    "command:remote:Command": _own_machine,
 }
 
 

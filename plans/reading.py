@@ -57,7 +57,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Preview:
-    """Steps over real resources, not over components; `unchanged` counts what stays as it is."""
+    """Steps over real resources, and over components whose resources nobody knows yet; `unchanged`
+    counts what stays as it is."""
 
     steps: tuple[Step, ...]
     unchanged: int = 0
@@ -93,6 +94,7 @@ def read(text: str, source: str, status: int = 0) -> Preview:
 
 
 def _steps(entries: list[Mapping[str, Any]], source: str) -> Iterator[Step]:
+    parents = {_types(entry.get("urn")).rpartition("$")[0] for entry in entries}
     for index, entry in enumerate(entries):
         op, urn = entry.get("op"), entry.get("urn")
         if op in _PASSED_OVER:
@@ -106,8 +108,18 @@ def _steps(entries: list[Mapping[str, Any]], source: str) -> Iterator[Step]:
         state = old or new
         if state is None:
             raise PlanError(f"{source}: steps[{index}]: expected oldState or newState")
-        if state.get("custom") and not is_provider(resource_type_of(urn)):
+        if state.get("custom"):
+            is_shown = not is_provider(resource_type_of(urn))
+        else:
+            # A component of another process, of which that process has not told anything.
+            is_shown = bool(state.get("inputs")) and _types(urn) not in parents
+        if is_shown:
             yield _step(_OPS[op], urn, entry, old, new)
+
+
+def _types(urn: Any) -> str:
+    """A resource's type, after those of what it lies in; "" of what is no urn."""
+    return urn.split("::")[2] if isinstance(urn, str) and urn.count("::") > 2 else ""
 
 
 def _step(

@@ -183,6 +183,27 @@ def test_machines_of_clouds_count_at_their_most(
     assert one.after.each == each
 
 
+def test_a_group_counts_where_only_its_component_is_known() -> None:
+    group = step("create", "eks:index:ManagedNodeGroup", "group", None, aws(2, 2, 2))
+
+    (one,) = differences(preview(group))
+
+    assert (one.what, one.name) == ("Machines", "group")
+    assert one.more == 2
+
+
+def test_a_machine_of_ones_own_counts_once_it_joins() -> None:
+    done = {"create": "…"}
+    joins = step("create", "command:remote:Command", "metal-member-cpu-a", None, done)
+    leaves = step("delete", "command:remote:Command", "metal-member-cpu-b", done)
+    label = step("create", "command:remote:Command", "metal-node-cpu-a", None, done)
+
+    assert amounts(preview(joins, leaves, label)) == {
+        ("Machines", "cpu-a"): (None, "1"),
+        ("Machines", "cpu-b"): ("1", None),
+    }
+
+
 @pytest.mark.parametrize(
     ("type_", "inputs"),
     [

@@ -66,6 +66,16 @@ def test_components_and_providers_are_no_resources() -> None:
     assert not preview(component, provider).steps
 
 
+def test_a_component_of_another_process_stands_for_what_only_that_process_knows() -> None:
+    component = step("create", "eks:index:ManagedNodeGroup", "group", new={"diskSize": 20})
+    component["newState"]["custom"] = False
+    within = "eks:index:ManagedNodeGroup$aws:eks/nodeGroup:NodeGroup"
+    group = step("create", within, "group", new={"diskSize": 20})
+
+    assert [one.type for one in preview(component).steps] == ["eks:index:ManagedNodeGroup"]
+    assert [one.type for one in preview(component, group).steps] == ["aws:eks/nodeGroup:NodeGroup"]
+
+
 def test_parts_of_a_replacement_are_not_told_beside_it() -> None:
     parts = [step(op, CLAIM, "a", {}, {}) for op in ("create-replacement", "delete-replaced")]
 
