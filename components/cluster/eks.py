@@ -272,9 +272,14 @@ class Eks(pulumi.ComponentResource):
 
     def _files(
         self, subnets: Subnets, system: pulumi.Resource
-    ) -> tuple[Spec, list[pulumi.Resource]]:
+    ) -> tuple[Spec | None, list[pulumi.Resource]]:
         """The jail's file system as a volume's source, and what drives the cluster's storage."""
+        agent = self._driver("eks-pod-identity-agent", None, [system])
+        disks = self._driver("aws-ebs-csi-driver", "service-role/AmazonEBSCSIDriverPolicy", [agent])
         lustre = self._cluster.file_system == "lustre"
+        # It has no class by which anything but the jail could be on it.
+        if lustre and self._settings.jail.is_elsewhere():
+            return None, [disks]
         first, last = _LUSTRE if lustre else _EFS
         allowed = aws.ec2.SecurityGroup(
             f"{self._name}-files",
@@ -292,15 +297,14 @@ class Eks(pulumi.ComponentResource):
             opts=self._child,
         ).id
         jail = self._lustre(allowed) if lustre else self._efs(subnets, allowed)
-        agent = self._driver("eks-pod-identity-agent", None, [system])
-        return jail, [
-            self._driver("aws-ebs-csi-driver", "service-role/AmazonEBSCSIDriverPolicy", [agent]),
+        files = (
             self._driver("aws-fsx-csi-driver", "AmazonFSxFullAccess", [agent])
             if lustre
             else self._driver(
                 "aws-efs-csi-driver", "service-role/AmazonEFSCSIDriverPolicy", [agent]
-            ),
-        ]
+            )
+        )
+        return jail, [disks, files]
 
     def _lustre(self, allowed: pulumi.Output[str]) -> Spec:
         files = aws.fsx.LustreFileSystem(
@@ -347,7 +351,7 @@ class Eks(pulumi.ComponentResource):
         handle = pulumi.Output.all(*targets).apply(lambda known: str(known[0]))
         return {"csi": {"driver": "efs.csi.aws.com", "volumeHandle": handle}}
 
-    def _classes(self, jail: Spec) -> dict[str, Spec]:
+    def _classes(self, jail: Spec | None) -> dict[str, Spec]:
         """The default class, of disks; and of EFS one that offers ReadWriteMany."""
         disks: Spec = {
             "metadata": {
@@ -359,7 +363,7 @@ class Eks(pulumi.ComponentResource):
             "allow_volume_expansion": True,
             "volume_binding_mode": "WaitForFirstConsumer",
         }
-        if self._cluster.file_system != "efs":
+        if jail is None or self._cluster.file_system != "efs":
             return {_CLASS: disks}
         folders: Spec = {
             "metadata": {"name": _SHARED_CLASS},
