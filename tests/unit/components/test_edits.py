@@ -114,6 +114,13 @@ WATCH = {
     *("monitoring-account", "monitoring-role", "monitoring-rights", MACHINES),
 }
 """Prometheus with all that it has, and node exporters."""
+GRAFANA = ("config", "password", "secret", "server", "service")
+SHOWN = {f"dashboard-{path.stem}" for path in (ROOT / "monitoring/dashboards/built").glob("*.json")}
+ASKED_OF_OPERATOR = {
+    *("monitoring-podmonitor-node", "monitoring-servicemonitor-reconciler"),
+    *("monitoring-prometheusrule-slurmstack-recording", "monitoring-servicemonitor-slurm"),
+    "monitoring-prometheusrule-slurmstack-slurm",
+}
 NEW_IMAGES = does(
     rolled={
         *("controller-slurmctld", "controller-placeholder-pod", "login-sshd", *NODESETS),
@@ -1054,6 +1061,24 @@ EDITS = [
         does(rolled={SERVER}, updated={"monitoring-config", "network-monitoring"}),
     ),
     Edit(
+        "there is to be a Grafana",
+        top(monitoring={"bundled": {"grafana": {"enabled": True}}}),
+        does(created={f"grafana-{part}" for part in GRAFANA} | SHOWN),
+    ),
+    Edit(
+        "a Prometheus Operator is to scrape, and what is on record would go",
+        top(monitoring={"kind": "operator"}),
+        does(created=ASKED_OF_OPERATOR | SHOWN, refused={"monitoring-data"}),
+        moves_data=True,
+    ),
+    Edit(
+        "a Prometheus Operator is to scrape, and what is on record may go",
+        top(monitoring={"kind": "operator"}),
+        does(created=ASKED_OF_OPERATOR | SHOWN, deleted=WATCH - {MACHINES}),
+        given=UNPROTECTED,
+        moves_data=True,
+    ),
+    Edit(
         "a Prometheus of another namespace is to scrape",
         top(monitoring={"scrape_from": ["observability"]}),
         does(updated={f"network-{name}" for name in SCRAPED}),
@@ -1234,7 +1259,8 @@ def test_data_that_is_to_move_stays_where_it_is_protected(effect_of: EffectOf) -
     for edit in (edit for edit in EDITS if edit.moves_data):
         given = as_it_is if edit.given is UNPROTECTED else edit.given
         done = effect_of(replace(edit, given=given))
-        assert done == does(refused=done.refused), f"{edit.sentence}: nothing has begun"
+        stays = does(refused=done.refused, created=done.created)
+        assert done == stays, f"{edit.sentence}: what is there stays as it is"
         assert done.refused, edit.sentence
 
 
