@@ -41,6 +41,9 @@ class Jail(pulumi.ComponentResource):
     Both Jobs do nothing where their work is done, so that replacing one is safe at any time.
     """
 
+    origin: k8s.core.v1.ConfigMap
+    """Where the volume comes from. It is made, or refuses another volume, before all that is done
+    for the jail."""
     claim: pulumi.Output[str]
     """Name of the PersistentVolumeClaim, known once the volume is filled and the homes are there:
     who mounts it by this output comes after both Jobs."""
@@ -49,6 +52,7 @@ class Jail(pulumi.ComponentResource):
         self, name: str, args: JailArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(c.type_token("jail", "Jail"), name, None, opts)
+        self.origin = _origin(name, args, self)
         claim = self._claim(name, args)
         places = sorted(volume.path for volume in args.settings.volumes)
         # The Job for homes needs no others.
@@ -97,28 +101,14 @@ class Jail(pulumi.ComponentResource):
     def _claim(self, name: str, args: JailArgs) -> pulumi.Output[str]:
         """Name of the claim; its volume is ours, of a storage class, or somebody else's."""
         settings = args.settings
-        files = None if settings.is_elsewhere() else args.files
-        origin = settings.origin() or (("cluster",) if files else ())
-        opts = pulumi.ResourceOptions(parent=self, protect=args.protect)
-        # Its name is all that counts: protected as it is, it refuses another kind of volume before
-        # anything is made for that, and before pods move there, away from their users' data. Of our
-        # own claim the engine would only learn in the end that it is to go.
-        mark = k8s.core.v1.ConfigMap(
-            f"{name}-origin",
-            metadata={
-                "name": "-".join((c.JAIL_ORIGIN, *origin)),
-                "namespace": args.namespace,
-            },
-            data={"claim": settings.claim or c.JAIL_CLAIM},
-            opts=opts,
-        )
-        held: pulumi.Output[str] = mark.data["claim"]
+        held: pulumi.Output[str] = self.origin.data["claim"]
         if settings.claim:
             return held
+        files = _files(args)
         source = files or _source(settings, args.namespace)
         if settings.server:
             served = NfsServerArgs(
-                namespace=mark.metadata.namespace,
+                namespace=self.origin.metadata.namespace,
                 settings=settings.server,
                 size=settings.size,
                 images=args.images,
@@ -126,7 +116,7 @@ class Jail(pulumi.ComponentResource):
             )
             child = pulumi.ResourceOptions(parent=self)
             source = files = NfsServer(f"{name}-server", served, child).source
-        opts = pulumi.ResourceOptions(parent=self, protect=args.protect, depends_on=[mark])
+        opts = pulumi.ResourceOptions(parent=self, protect=args.protect, depends_on=[self.origin])
         wanted = pods.Volume("ReadWriteMany", settings.size, settings.storage_class)
         if files:
             # Nobody may resize a volume that Kubernetes has not made. What counts is the size of
@@ -189,6 +179,28 @@ class Jail(pulumi.ComponentResource):
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(depends_on)),
         )
+
+
+def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
+    """Says by its name, which is all that counts, where the jail's volume comes from.
+
+    Protected as it is, it refuses another kind of volume before anything is made for that, and
+    before pods move there, away from their users' data. Of our own claim the engine would only
+    learn in the end that it is to go.
+    """
+    settings = args.settings
+    origin = settings.origin() or (("cluster",) if _files(args) else ())
+    return k8s.core.v1.ConfigMap(
+        f"{name}-origin",
+        metadata={"name": "-".join((c.JAIL_ORIGIN, *origin)), "namespace": args.namespace},
+        data={"claim": settings.claim or c.JAIL_CLAIM},
+        opts=pulumi.ResourceOptions(parent=parent, protect=args.protect),
+    )
+
+
+def _files(args: JailArgs) -> pods.Spec | None:
+    """The cluster's own file system, where the jail is on that."""
+    return None if args.settings.is_elsewhere() else args.files
 
 
 def _source(settings: JailSettings, namespace: pulumi.Input[str]) -> pods.Spec:

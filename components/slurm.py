@@ -127,7 +127,8 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
-        # After the jail, which refuses to be on another volume before anything has begun for that.
+        # A jail refuses to be on another volume before anything has begun for that.
+        agreed = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
         kinds = settings.network.kinds()
         if kinds:
             rules = network.rules(settings)
@@ -138,9 +139,9 @@ class Slurm(pulumi.ComponentResource):
                     network.policies(rules) if "kubernetes" in kinds else {},
                     ciliumpolicies.policies(rules) if "cilium" in kinds else {},
                 ),
-                child,
+                agreed,
             )
-        snapshots.install(settings, self.namespace, images, child)
+        snapshots.install(settings, self.namespace, images, agreed)
         configuration_mark = config_mark(settings, args.root)
         configuration = SlurmConfig(
             "config",

@@ -432,6 +432,16 @@ def test_somebody_elses_claim_is_mounted_and_not_made(monkeypatch: pytest.Monkey
     assert "jail-origin" in before(graph, "jail-populate")
 
 
+def test_a_jail_may_refuse_its_volume_before_anything_is_done_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = {"jail": {"server": {"machines": ["10.0.0.0/16"]}}, "snapshots": {"jail": "snaps"}}
+    graph = record(monkeypatch, config(lambda values: values.update(wanted)))
+
+    for name in ("network", "snapshots", "jail-server-config", "jail-server-volume", "jail-claim"):
+        assert "jail-origin" in before(graph, name), name
+
+
 VOLUMES: list[dict[str, Any]] = [
     {"name": "inner", "path": "/data/inner", "empty": {"size": "1GiB"}, "login": False},
     {"name": "homes", "path": "/home", "nfs": {"server": "nfs", "path": "/homes"}},
