@@ -146,6 +146,20 @@ DASHBOARD = board(
         sort="Steps",
     ),
     graph(
+        "Nodes that say too little",
+        "Nodes in service whose checks told nothing of late, nodes whose munged does not stay up, "
+        "and how often in an hour slurmctld lost each node. The first take jobs that nobody looks "
+        "after; the last come and go, as their network may.",
+        units.Short,
+        Query("max(slurmstack_nodes_unchecked)", "not checked"),
+        Query("max(slurmstack_nodes_without_munged)", "without munged"),
+        Query(
+            "max by (node) (increase(slurmstack_node_silences_total[1h])) > 0",
+            "{{node}} lost in an hour",
+        ),
+        none="no reconciler",
+    ),
+    graph(
         "Passes of the reconciler",
         "Looks at all nodes, one a minute. Those that failed were told nothing or only a part, "
         "and changed nothing: its log says what did not answer.",

@@ -148,7 +148,9 @@ class Graph:
     outputs_registered: frozenset[str]
 
     def of_type(self, type_: str) -> list[Registration]:
-        return [resource for resource in self.resources if resource.type == type_]
+        """By name: in what order resources are registered is chance."""
+        found = [resource for resource in self.resources if resource.type == type_]
+        return sorted(found, key=lambda resource: resource.name)
 
     def one(self, name: str) -> Registration:
         (found,) = [resource for resource in self.resources if resource.name == name]

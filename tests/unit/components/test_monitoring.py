@@ -267,8 +267,11 @@ def test_its_series_are_named_as_those_of_our_own_prometheus(
 
 def test_the_operator_gets_the_same_rules_and_dashboards(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, kind="operator", operator={"dashboard_labels": {"show": "1"}})
-    rules = [one.inputs["spec"] for one in found.resources if one.type.endswith("PrometheusRule")]
-    assert rules == list(monitoringconf.rules().values())
+    rules = {
+        f"{one.name.rpartition('-')[2]}.yaml": one.inputs["spec"]
+        for one in found.of_type("kubernetes:monitoring.coreos.com/v1:PrometheusRule")
+    }
+    assert rules == monitoringconf.rules()
     shown = {
         one.inputs["metadata"]["name"]: one.inputs
         for one in found.resources
