@@ -46,6 +46,11 @@ def test_jobs_that_run_wait_are_held_and_fail_are_counted(cluster: Cluster) -> N
     cluster.submit("--exclusive --array=0-9,15%2 --nodes=2 --mem=100")
     cluster.submit("--hold")
 
+    def requested(seen: Scrape) -> bool:
+        return seen.value("slurm_partition_cpus_requested", partition="main") == 11 * 2
+
+    # To slurmctld an array waits for room from its first look at the queue on, seconds later.
+    cluster.shows("the array waits for room", requested)
     seen = cluster.now(intervals=2)
     assert jobs(seen, "running") == 1
     assert jobs(seen, "failed") == failed + 1
@@ -58,7 +63,7 @@ def test_jobs_that_run_wait_are_held_and_fail_are_counted(cluster: Cluster) -> N
     assert seen.value("slurm_partition_cpus", partition="main") == 4
     assert seen.value("slurm_partition_cpus_allocated", partition="main") == 3
     assert seen.value("slurm_partition_memory_allocated_bytes", partition="main") == 300 << 20
-    assert seen.value("slurm_partition_cpus_requested", partition="main") == 11 * 2
+    assert requested(seen)
     assert 0 <= seen.value("slurm_partition_pending_seconds", partition="main", share="1") < 60
     assert seen.value("slurm_licenses", license="cad") == 10
     allocated = (
