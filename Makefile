@@ -68,8 +68,8 @@ PARTS = $(filter-out tests/unit/ tests/policy/ tests/e2e/,$(dir $(wildcard tests
 containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
 	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes -m 'not soak' $(TIMES) $(AGAIN)
 
-soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes each to come about, before a release (an hour)
-	@$(PY) -m pytest tests/e2e -m soak $(TIMES) $(ARGS)
+soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## What takes minutes each to come about, before a release (an hour and more)
+	@$(PY) -m pytest tests/e2e tests/metal -m soak $(TIMES) $(ARGS)
 
 bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
 	@$(PY) -m tests.bench

@@ -99,6 +99,7 @@ def test_a_resize_up_and_down(cluster: Cluster, folder: str) -> None:
         eventually("load-2 has gone", lambda: "load-2" not in cluster.nodes(), 120)
 
 
+@pytest.mark.soak
 def test_a_new_size_rolls_node_by_node(cluster: Cluster, folder: str) -> None:
     def sizes() -> list[str]:
         return cluster.run("sinfo --noheader --Node --nodes=load-[0-1] --format=%m").split()

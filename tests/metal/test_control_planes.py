@@ -1,9 +1,12 @@
 """Three control planes by kubeadm: one after the other, and away again."""
 
+import pytest
+
 from tests.e2e.cluster import eventually
 from tests.metal.conftest import Lab, is_clean
 
 
+@pytest.mark.soak
 def test_three_control_planes_are_one_cluster_and_leave_their_machines_clean(lab: Lab) -> None:
     before, nodeset = lab.cluster, lab.nodeset
     names = [machine.name for machine in lab.machines]

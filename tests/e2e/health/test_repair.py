@@ -85,6 +85,7 @@ def test_a_frozen_kubelet_takes_the_node_out_of_service(alone: Node, folder: str
     assert alone.cluster.job_state(job) == "RUNNING"
 
 
+@pytest.mark.soak
 def test_the_jobs_of_a_machine_that_stops_run_elsewhere(alone: Node, folder: str) -> None:
     script = "#!/bin/sh\nhostname >>where; [ $(wc -l <where) = 2 ] || sleep 600"
     job = alone.cluster.submit(folder, script, f"--nodelist={alone.name}", "--requeue")

@@ -61,6 +61,7 @@ def test_a_nodes_machine_is_known(watch: Watch, node: Node) -> None:
     eventually("it is the one that the pod is on", told)
 
 
+@pytest.mark.soak
 def test_a_cluster_without_a_fault_has_no_alert(watch: Watch, node: Node) -> None:
     # Of what other tests did just before, these know for a while.
     before = {
@@ -186,6 +187,8 @@ def test_what_goes_wrong_is_on_the_dashboards(watch: Watch, node: Node, folder: 
     cluster, reserved = node.cluster, "reservationname=later"
     when = ("starttime=now+2hours", "duration=60", "nodes=cpu-0", "users=researcher")
     failed = cluster.submit(folder, "#!/bin/sh\nexit 3")
+    # A job without a time limit begins on no node that is reserved for later.
+    cluster.wait_for_job(failed, "FAILED")
     operator(cluster, "scontrol", "create", reserved, *when)
     node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc", 120)
