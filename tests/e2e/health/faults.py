@@ -296,18 +296,20 @@ def starved_scheduler(cluster: Cluster) -> Iterator[None]:
     """
     send = "sbatch --quiet --nodelist=cpu-1 --output=/dev/null --wrap=true"
     submit = f"touch ~/ask; while [ -e ~/ask ]; do {send}; sleep 1; done"
+    # Without a gap: what asks is answered in the first one that there is.
     turns = (
         "for p in /proc/[0-9]*; do grep -qx slurmctld $p/comm && pid=${p#/proc/}; done;"
-        "for _ in $(seq 10); do kill -STOP $pid; sleep 2.5; kill -CONT $pid; sleep 0.002; done"
+        "touch /tmp/starve; for _ in $(seq 360); do [ -e /tmp/starve ] || break;"
+        " kill -STOP $pid; sleep 2.5; kill -CONT $pid; sleep 0.002; done"
     )
-    over = Event()
+    controller = cluster.controller()
+    starve = ("sh", "-c", turns)
 
-    def starve() -> None:
-        while not over.is_set():
-            cluster.in_pod(cluster.controller(), "slurmctld", "sh", "-c", turns, check=False)
-
-    kwargs = {"check": False, "timeout": 900}
-    both = (Thread(target=starve), Thread(target=cluster.ssh, args=(submit,), kwargs=kwargs))
+    kwargs = {"check": False, "timeout": 960}
+    both = (
+        Thread(target=cluster.in_pod, args=(controller, "slurmctld", *starve), kwargs=kwargs),
+        Thread(target=cluster.ssh, args=(submit,), kwargs=kwargs),
+    )
     every_job = {"parameters": {"default_queue_depth": 10_000}}
     with _slurm(cluster, scheduler=every_job), _patient_exporter(cluster):
         cluster.run("sbatch --nodes=2 --exclusive --output=/dev/null --wrap='sleep 3600'")
@@ -317,7 +319,7 @@ def starved_scheduler(cluster: Cluster) -> Iterator[None]:
         try:
             yield
         finally:
-            over.set()
+            cluster.in_pod(controller, "slurmctld", "rm", "/tmp/starve", check=False)
             cluster.run("rm ~/ask", check=False)
             for thread in both:
                 thread.join()
@@ -339,36 +341,6 @@ def _patient_exporter(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         reads_every(before)
-
-
-@contextlib.contextmanager
-def munged_by_turns(cluster: Cluster) -> Iterator[None]:
-    """A node's munged answers for a moment, in which slurmd begins its checks, and not the next."""
-    node, over = Node(cluster, "cpu-1"), Event()
-
-    def turns() -> None:
-        while not over.wait(1):
-            with _stopped(cluster, "munged", node.name, "munge"):
-                over.wait(7)
-
-    turning = Thread(target=turns)
-    turning.start()
-    try:
-        yield
-    finally:
-        over.set()
-        turning.join()
-    node.is_back(120)
-
-
-@contextlib.contextmanager
-def _stopped(cluster: Cluster, program: str, pod: str, container: str) -> Iterator[None]:
-    """What is there and gets no time."""
-    cluster.signal("STOP", program, pod, container)
-    try:
-        yield
-    finally:
-        cluster.signal("CONT", program, pod, container)
 
 
 @contextlib.contextmanager

@@ -54,7 +54,6 @@ FAULTS: dict[str, tuple[Callable[[Cluster], AbstractContextManager[None]], set[s
         {"SlurmRpcsSlow", "SlurmServerThreadsHigh"},
     ),
     "the schedulers are starved": (faults.starved_scheduler, {"SlurmSchedulerSlow"}),
-    "munged answers by turns": (faults.munged_by_turns, {"SlurmMungeTrouble"}),
     "munged hangs": (faults.hanging_munged, {"SlurmMungeTrouble"}),
     "clocks differ": (faults.wrong_clock, {"SlurmClockTrouble"}),
     "checks cannot run": (faults.checks_that_cannot_run, {"SlurmChecksNotRunning"}),
