@@ -194,10 +194,16 @@ def grafana(interval: int) -> dict[str, str]:
 
 
 def service_monitor(job: str, component: str, interval: int) -> Document:
-    """Spec of a ServiceMonitor for the Service of a component."""
+    """Spec of a ServiceMonitor for the Service of a component.
+
+    Its series are the Service's, as where it is scraped by its name: they go on in another pod.
+    """
+    endpoint = {"port": c.METRICS, **_scraped_as(job, interval)}
+    instance = f"{component}:{c.SCRAPED[component]}"
+    endpoint["relabelings"].append({"targetLabel": "instance", "replacement": instance})
     return {
         "selector": {"matchLabels": {c.LABEL_COMPONENT: component}},
-        "endpoints": [{"port": c.METRICS, **_scraped_as(job, interval)}],
+        "endpoints": [endpoint],
     }
 
 

@@ -263,6 +263,12 @@ def test_its_series_are_named_as_those_of_our_own_prometheus(
         "sourceLabels": ["__meta_kubernetes_pod_node_name"],
         "targetLabel": "machine",
     } in endpoint["relabelings"]
+    slurm = found.one("monitoring-servicemonitor-slurm").inputs["spec"]
+    (endpoint,) = slurm["endpoints"]
+    assert {
+        "targetLabel": "instance",
+        "replacement": "exporter:9341",
+    } in endpoint["relabelings"]
 
 
 def test_the_operator_gets_the_same_rules_and_dashboards(monkeypatch: pytest.MonkeyPatch) -> None:
