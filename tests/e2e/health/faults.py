@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 from components import conventions as c
@@ -345,26 +345,25 @@ def _patient_exporter(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def munged_hangs(cluster: Cluster, node: str) -> Iterator[None]:
-    """A node's munged gets no time, nor does any that the kubelet starts in its place."""
-    over = Event()
+    """A node's munged gets no time, nor does any that the kubelet starts in its place.
 
-    def tell(signal: str) -> None:
-        # While the kubelet waits before it starts the next, there is nobody to tell.
-        cluster.signal(signal, "munged", node, "munge", check=False)
+    It is held from the machine, where one that begins is seen before it has answered anybody.
+    """
+    where = cluster.kubectl("get", "pod", node, "-o", "jsonpath={.spec.nodeName}")
+    machine, uid = cluster.computer(where), cluster.pod_uid(node)
+    mark = f"/run/hold-{uid}"
 
-    def hold() -> None:
-        tell("STOP")
-        while not over.wait(1):
-            tell("STOP")
+    def tell(signal: str) -> str:
+        each = f"grep -q {uid} /proc/$p/cgroup && kill -{signal} $p"
+        return f"for p in $(pgrep -x munged); do {each}; done"
 
-    holding = Thread(target=hold)
-    holding.start()
+    hold = f"while [ -e {mark} ]; do {tell('STOP')}; sleep 0.05; done"
+    machine.exec_run(["sh", "-c", f"touch {mark}"])
+    machine.exec_run(["timeout", "900", "sh", "-c", hold], detach=True)
     try:
         yield
     finally:
-        over.set()
-        holding.join()
-        tell("CONT")
+        machine.exec_run(["sh", "-c", f"rm {mark}; sleep 1; {tell('CONT')}; true"])
 
 
 @contextlib.contextmanager
