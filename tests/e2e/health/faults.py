@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -86,21 +87,29 @@ def failing_jobs(cluster: Cluster) -> Iterator[None]:
     yield
 
 
+def _resumed(node: Node) -> bool:
+    """Whether it is in service again.
+
+    slurmctld asks no node that is down. The reconciler would restart its pod, which here mends
+    nothing.
+    """
+    if node.state.startswith("down"):
+        operator(node.cluster, "scontrol", "update", f"nodename={node.name}", "state=resume")
+    return node.state == "idle"
+
+
 @contextlib.contextmanager
 def silent_nodes(cluster: Cluster) -> Iterator[None]:
     """No node answers slurmctld, which asks each of them every minute."""
-    nodes = ("cpu-0", "cpu-1")
+    nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
     try:
         with contextlib.ExitStack() as stack:
             for node in nodes:
-                stack.enter_context(munged_hangs(cluster, node))
+                stack.enter_context(munged_hangs(cluster, node.name))
             yield
     finally:
-        # slurmctld asks no node that is down. The reconciler would restart its pod, which here
-        # mends nothing.
-        operator(cluster, "scontrol", "update", "nodename=cpu-[0-1]", "state=resume")
         for node in nodes:
-            Node(cluster, node).is_back(400)
+            eventually(f"{node.name} is back", partial(_resumed, node), 400)
 
 
 @contextlib.contextmanager
