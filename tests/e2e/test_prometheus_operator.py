@@ -106,9 +106,9 @@ def objects() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def given(cluster: Cluster, objects: list[dict[str, Any]]) -> Iterator[None]:
     """The operator's kinds on the cluster, our objects, and a Prometheus that selects them."""
-    find = ["go", "list", "-m", "-f", "{{.Dir}}", MODULE]
-    module = subprocess.run(find, cwd=FOLDER, check=True, capture_output=True, text=True)
-    definitions = str(Path(module.stdout.strip()) / "example/prometheus-operator-crd")
+    fetch = ["go", "mod", "download", "-json", MODULE]
+    module = subprocess.run(fetch, cwd=FOLDER, check=True, capture_output=True, text=True)
+    definitions = str(Path(json.loads(module.stdout)["Dir"], "example/prometheus-operator-crd"))
     theirs = [one for one in objects if one["kind"] in KINDS]
     others = listed(*(one for one in objects if one["kind"] not in KINDS), *RIGHTS)
     served = ("api-resources", "--api-group=monitoring.coreos.com", "--cached=0")
