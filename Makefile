@@ -55,18 +55,18 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
 	@.venv/bin/mypy
-	@$(PY) -m pytest tests/unit tests/policy -q --numprocesses=auto --dist=worksteal
+	@$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal
 
 # Side by side: both wait more than they compute.
 test: check  ## All tests but those of `make soak`
 	@$(MAKE) --no-print-directory --jobs=2 e2e containers
 
 e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
-	@$(PY) -m pytest tests/e2e tests/engine/kubernetes --ignore tests/e2e/health -m 'not soak' $(TIMES) $(AGAIN) $(ARGS)
+	@$(PY) -m pytest tests/e2e tests/engine/kubernetes --ignore tests/e2e/health -m 'not soak' --lane e2e $(TIMES) $(AGAIN) $(ARGS)
 
 PARTS = $(filter-out tests/unit/ tests/policy/ tests/e2e/,$(dir $(wildcard tests/*/__init__.py)))
 containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
-	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes -m 'not soak' $(TIMES) $(AGAIN)
+	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes -m 'not soak' --lane containers $(TIMES) $(AGAIN)
 
 soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## What takes minutes each to come about, before a release (an hour and more)
 	@$(PY) -m pytest tests/e2e tests/metal -m soak $(TIMES) $(ARGS)

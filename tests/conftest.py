@@ -10,6 +10,8 @@ from local import host
 from local.paths import LOCK, locked
 from tests.e2e.cluster import ROOT, Cluster, local_cluster, write_stack
 
+pytest_plugins = ["tests.support.report"]
+
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
 """A number for this folder: checkouts on one machine test beside each other."""
 _FOUND = pytest.StashKey[bool]()
