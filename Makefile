@@ -62,14 +62,13 @@ test: check  ## All tests but those of `make soak`
 	@$(MAKE) --no-print-directory --jobs=2 e2e containers
 
 e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
-	@$(PY) -m pytest tests/e2e tests/engine/kubernetes --ignore tests/e2e/health -m 'not soak' --lane e2e $(TIMES) $(AGAIN) $(ARGS)
+	@$(PY) -m pytest tests/cluster --ignore tests/cluster/health --ignore tests/cluster/stacks -m 'not soak' --lane e2e $(TIMES) $(AGAIN) $(ARGS)
 
-PARTS = $(filter-out tests/unit/ tests/policy/ tests/e2e/,$(dir $(wildcard tests/*/__init__.py)))
 containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
-	@$(PY) -m pytest $(PARTS) tests/e2e/health --ignore tests/engine/kubernetes -m 'not soak' --lane containers $(TIMES) $(AGAIN)
+	@$(PY) -m pytest tests/container tests/cluster/stacks tests/cluster/health -m 'not soak' --lane containers $(TIMES) $(AGAIN)
 
 soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## What takes minutes each to come about, before a release (an hour and more)
-	@$(PY) -m pytest tests/e2e tests/metal -m soak $(TIMES) $(ARGS)
+	@$(PY) -m pytest tests/cluster tests/container -m soak $(TIMES) $(ARGS)
 
 bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
 	@$(PY) -m tests.bench

@@ -26,17 +26,12 @@ from components.settings import LocalCluster, read_stack
 from images import build, tags
 from local.access import write_access
 from local.configuration import MAX_NODES
+from local.paths import ROOT
 from tests.bench import accounting, exporter, health, jail, load, loss, previews, scale, session
 from tests.bench.figures import Figures, as_json, say, seconds, show
-from tests.e2e.cluster import (
-    NAMESPACE,
-    ROOT,
-    Cluster,
-    eventually,
-    execute,
-    local_cluster,
-    write_stack,
-)
+from tests.support.cluster import NAMESPACE, Cluster, local_cluster, write_stack
+from tests.support.commands import execute
+from tests.support.waiting import eventually
 
 BENCH = Cluster("bench")
 NODESET = {"name": "cpu", "replicas": 2, "cpus": 2, "cpu_request": 0.2, "memory": "1GiB"}

@@ -8,13 +8,13 @@ import pytest
 import yaml
 from docker.models.containers import Container
 
-from tests.accounting.conftest import USERS, Cluster, accounted, one_cluster
+from local.paths import ROOT
 from tests.bench.figures import Figures, say
 from tests.bench.load import ROUNDS, SUBMITTERS, alternate
-from tests.e2e.cluster import ROOT
-from tests.slurmctld.conftest import eventually
-from tests.unit.components.graph import record, templates
-from tests.unit.components.stack import VALID, alone, config
+from tests.support.accounting import USERS, Cluster, accounted, one_cluster
+from tests.support.graph import record, templates
+from tests.support.stack import VALID, alone, config
+from tests.support.waiting import eventually
 
 POOL = 128
 """MiB that the database has for tables, as in the dev stack."""

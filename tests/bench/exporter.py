@@ -25,18 +25,17 @@ from components.slurmconf import config_files
 from tests.bench.accounting import weigh
 from tests.bench.figures import Figures, say, seconds
 from tests.bench.load import alternate
-from tests.slurmctld.conftest import (
+from tests.support.containers import containers, put
+from tests.support.metrics import series
+from tests.support.slurmctld import (
     Slurmctld,
-    containers,
     controller_address,
-    eventually,
     prepare,
-    put,
     start_controller,
     start_worker,
 )
-from tests.unit.agents.exporter.recordings import series
-from tests.unit.components.stack import alone
+from tests.support.stack import alone
+from tests.support.waiting import eventually
 
 NODES, JOBS = 5000, 50_000
 ARRAYS = 10

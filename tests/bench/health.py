@@ -29,19 +29,13 @@ from components.slurmconf import config_files, node_checks, node_conf, wanted_no
 from local.certificates import Authority, Request
 from tests.bench.figures import Figures, say
 from tests.bench.kubernetes import NUMBER, PORT
-from tests.e2e.cluster import eventually
-from tests.rest.conftest import start_rest
-from tests.slurmctld.conftest import (
-    Slurmctld,
-    Start,
-    containers,
-    put,
-    start_controller,
-    start_worker,
-)
-from tests.unit.agents.checks.recordings import recorded
-from tests.unit.components.graph import record, templates
-from tests.unit.components.stack import alone, config
+from tests.support.containers import Start, containers, put
+from tests.support.graph import record, templates
+from tests.support.recordings import recorded
+from tests.support.slurmctld import Slurmctld, start_controller, start_worker
+from tests.support.slurmrestd import start_rest
+from tests.support.stack import alone, config
+from tests.support.waiting import eventually
 
 NODES, FEW = 5000, 500
 NODESET = "gpu"

@@ -12,8 +12,8 @@ from typing import Any
 
 from components import conventions as c
 from tests.bench.figures import Figures, say
-from tests.slurmctld.conftest import containers
-from tests.spank.conftest import Node, one_node
+from tests.support.containers import containers
+from tests.support.spank import Node, one_node
 
 ROUNDS = 20
 STEPS = 5

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from components.settings import read_stack
+from local.paths import ROOT
 from tests.bench import outside
 from tests.bench.figures import Figures, say
-from tests.e2e.cluster import ROOT, Cluster, eventually
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
 
 USER, UID = "researcher", 2000
 JOB = "--quiet --output=/dev/null --chdir=/tmp --wrap=true"

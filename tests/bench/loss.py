@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.bench.figures import Figures, say
-from tests.e2e.cluster import Cluster, eventually, is_ready
+from tests.support.cluster import Cluster, is_ready
+from tests.support.waiting import eventually
 
 LOST, LEFT = "node-1", "node-0"
 """Kubernetes nodes; its API is on the one that is left."""

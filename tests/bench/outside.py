@@ -11,14 +11,12 @@ from components import conventions as c
 from components import users as people
 from components.settings import Nodeset, Settings
 from components.slurmconf import config_files, node_conf, node_options
-from tests.accounting.conftest import start_database, start_dbd, volume
-from tests.slurmctld.conftest import (
+from tests.support.accounting import start_database, start_dbd, volume
+from tests.support.containers import Start, containers, put
+from tests.support.slurmctld import (
     Slurmctld,
-    Start,
-    containers,
     controller_address,
     prepare,
-    put,
     start_controller,
     start_worker,
 )

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import tempfile
 
+from local.paths import ROOT
 from tests.bench.figures import Figures, say, seconds
-from tests.e2e.cluster import ROOT
 
 _ROUNDS = 3
 _STACKS = ("cpu", "gpu")

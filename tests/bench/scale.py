@@ -20,9 +20,10 @@ import yaml
 from components.settings import Settings, read_stack
 from components.slurmconf import config_files, node_conf
 from tests.bench.figures import Figures, say, seconds
-from tests.slurmctld.conftest import Slurmctld, containers, start_controller
-from tests.unit.components.graph import record
-from tests.unit.components.stack import VALID, alone, config
+from tests.support.containers import containers
+from tests.support.graph import record
+from tests.support.slurmctld import Slurmctld, start_controller
+from tests.support.stack import VALID, alone, config
 
 STACK = "bench"
 NODESETS, REPLICAS = 200, 50

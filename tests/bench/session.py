@@ -4,7 +4,7 @@ import statistics
 
 from tests.bench.figures import Figures, say, seconds
 from tests.bench.load import alternate
-from tests.e2e.cluster import Cluster
+from tests.support.cluster import Cluster
 
 LOGINS = 10
 FILES = 20_000

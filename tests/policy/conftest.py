@@ -1,19 +1,17 @@
 """The graphs of the stack files, each recorded once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from local.paths import ROOT
 from policy.allowed import Allowed, read
 from policy.catalogue import NAMES
 from tests.policy.judge import Stack, shown, stack_config
-from tests.unit.components.graph import ROOT, record
-from tests.unit.components.stack import FILES, KEY
-
-STACKS = [path.name.split(".")[1] for path in FILES]
-
-StackOf = Callable[[str], tuple[Stack, Allowed]]
+from tests.policy.stacks import StackOf
+from tests.support.graph import record
+from tests.support.stack import FILES, KEY
 
 
 @pytest.fixture(scope="session")

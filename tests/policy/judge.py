@@ -24,7 +24,7 @@ from pulumi_policy.proxy import UnknownValueError, unknown_checking_proxy
 from engine.values import from_struct, to_struct
 from policy.allowed import Allowed
 from policy.pack import policies
-from tests.unit.components.graph import Graph
+from tests.support.graph import Graph
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """How a text comes that only the update will know."""

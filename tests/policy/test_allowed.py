@@ -8,7 +8,7 @@ import pytest
 from components.settings import Policy
 from policy.allowed import Allowed, ConfigError, matches, read
 from policy.catalogue import NAMES
-from tests.unit.components.stack import FULL, config, settings
+from tests.support.stack import FULL, config, settings
 
 SERVICE = "kubernetes:core/v1:Service"
 

@@ -8,8 +8,8 @@ import pytest
 
 from policy.allowed import Allowed
 from policy.catalogue import NAMES
-from tests.policy.conftest import StackOf
 from tests.policy.judge import SECRET, Props, Shown, Stack, edited, judge
+from tests.policy.stacks import StackOf
 
 Change = Callable[[Stack], Stack]
 

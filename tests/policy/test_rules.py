@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from local.paths import ROOT
 from policy.allowed import Allowed
 from policy.catalogue import ABOUT, NAMES
 from policy.rule import Level
 from tests.policy.judge import MADE, UNKNOWN, Judgement, Props, Shown, judge
-from tests.unit.components.graph import ROOT
 
 ALLOWED = Allowed(registries=("registry.lab/hpc",), host_paths=("/srv",))
 POD = "kubernetes:core/v1:Pod"

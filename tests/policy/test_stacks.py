@@ -8,14 +8,15 @@ import yaml
 
 from components.settings import from_config
 from local import new_stack
+from local.paths import ROOT
 from policy.allowed import Allowed, matches, read
 from policy.catalogue import NAMES
-from tests.policy.conftest import STACKS, StackOf
 from tests.policy.judge import Said, Stack, judge, shown, stack_config
-from tests.unit.components.clouds import CLOUDS
-from tests.unit.components.clouds import METAL as METAL_OF_GPUS
-from tests.unit.components.graph import ROOT, record
-from tests.unit.components.stack import KEY, config
+from tests.policy.stacks import STACKS, StackOf
+from tests.support.clouds import CLOUDS
+from tests.support.clouds import METAL as METAL_OF_GPUS
+from tests.support.graph import record
+from tests.support.stack import KEY, config
 
 
 @pytest.mark.parametrize("name", STACKS)

@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from agents.metrics import Metric, serve
-from tests.unit.agents.exporter.recordings import series
+from tests.support.metrics import series
 
 NODES = Metric("slurm_nodes", "Nodes in a state.", "nodes", ("state",))
 

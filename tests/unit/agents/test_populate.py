@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from agents import populate
 from agents.populate import GENERATIONS, MARKER, Image, Jail, RefusedError
 from components import conventions as c
+from local.paths import ROOT
 
 Tree = Mapping[str, str | None]
 """What is at each path: a file with this text, a link (`-> target`), or with None a directory."""
@@ -484,7 +485,7 @@ def test_workers_wait_for_its_mark_and_its_job_takes_its_refusal_for_final() -> 
     assert f"{c.JAIL}/{MARKER}" == c.JAIL_MARKER
     assert populate.REFUSED == c.JAIL_REFUSED
     for script in ("slurmd", "ready"):
-        text = (Path(__file__).parents[3] / "images/worker" / script).read_text()
+        text = (ROOT / "images/worker" / script).read_text()
         assert f"mark={c.JAIL_MARKER}\n" in text, script
 
 

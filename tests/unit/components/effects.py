@@ -12,7 +12,7 @@ from engine.providers import Diff, Provider, Resource, load
 from engine.state import StoredResource
 from engine.urns import is_provider, name_of, package_of
 from engine.values import UNKNOWN, Properties, from_struct, plain_properties
-from tests.unit.components.graph import Graph, Registration
+from tests.support.graph import Graph, Registration
 
 _WORKLOADS = ("kubernetes:apps/v1:Deployment", "kubernetes:apps/v1:StatefulSet")
 

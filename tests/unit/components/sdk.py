@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 from pulumi import _types as types
 
-from tests.unit.components.graph import SECRET_SIGNATURE, Registration
+from tests.support.graph import SECRET_SIGNATURE, Registration
 
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
 """Key of a value that is no plain one: a secret, or a resource."""

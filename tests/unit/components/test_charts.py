@@ -11,10 +11,10 @@ import yaml
 
 from components import cluster as clusters
 from components.settings import from_config
+from tests.support.clouds import EKS, NEBIUS, Change, Values, both, machines, nodeset, top
+from tests.support.graph import record_program
+from tests.support.stack import config
 from tests.unit.components import charts
-from tests.unit.components.clouds import EKS, NEBIUS, Change, Values, both, machines, nodeset, top
-from tests.unit.components.graph import record_program
-from tests.unit.components.stack import config
 
 AMD = {"type": "mi300x", "count": 8, "resource": "amd.com/gpu"}
 SLICED = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}

@@ -10,10 +10,10 @@ import pytest
 
 from components import cilium
 from components.settings import Cilium, SettingsError, from_config
+from tests.support.graph import Graph, record
+from tests.support.stack import config
 from tests.unit.components import charts
-from tests.unit.components.graph import Graph, record
-from tests.unit.components.stack import config
-from tests.unit.components.test_settings_refused import LOCAL, NETWORKED
+from tests.unit.components.bases import LOCAL, NETWORKED
 
 Values = dict[str, Any]
 RELEASE = "kubernetes:helm.sh/v3:Release"

@@ -18,8 +18,7 @@ from components import cluster as clusters
 from components import conventions as c
 from components.settings import SettingsError, from_config
 from engine.values import changed_paths
-from tests.unit.components import sdk
-from tests.unit.components.clouds import (
+from tests.support.clouds import (
     CLOUDS,
     EKS,
     METAL,
@@ -32,7 +31,7 @@ from tests.unit.components.clouds import (
     nodeset,
     top,
 )
-from tests.unit.components.graph import (
+from tests.support.graph import (
     SECRET_SIGNATURE,
     Graph,
     Registration,
@@ -40,7 +39,8 @@ from tests.unit.components.graph import (
     record,
     record_program,
 )
-from tests.unit.components.stack import FULL, VALID, config
+from tests.support.stack import FULL, VALID, config
+from tests.unit.components import sdk
 
 GraphOf = Callable[..., Graph]
 AMD = {"type": "mi300x", "count": 8, "resource": "amd.com/gpu"}

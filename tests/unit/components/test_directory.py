@@ -9,8 +9,9 @@ import pytest
 
 from components.directory import sssd_conf
 from components.settings import Directory
-from tests.unit.components.graph import ROOT, Graph, record
-from tests.unit.components.stack import config
+from local.paths import ROOT
+from tests.support.graph import Graph, record
+from tests.support.stack import config
 
 ASKED: dict[str, Any] = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
 WITH_SSSD = {

@@ -11,9 +11,10 @@ import pytest
 from components.settings import Settings
 from components.settings.slurm import Slurm
 from engine.values import changed_paths
+from local.paths import ROOT
+from tests.support.graph import Graph, record
+from tests.support.stack import KEY, VALID, config
 from tests.unit.components.effects import Effect, effect
-from tests.unit.components.graph import ROOT, Graph, record
-from tests.unit.components.stack import KEY, VALID, config
 
 Values = dict[str, Any]
 Change = Callable[[Values], object]
@@ -1170,7 +1171,7 @@ EDITS = [
         ),
         given=existing(),
     ),
-    # That slurmctld refuses it is another test's business (tests/e2e).
+    # That slurmctld refuses it is another test's business (tests/cluster).
     Edit(
         "the cluster gets another name",
         top(cluster_name="other"),

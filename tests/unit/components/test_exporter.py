@@ -8,8 +8,8 @@ from agents.exporter.__main__ import INTERVAL, JOBS, PORT, TOP
 from agents.exporter.server import ALIVE, READY
 from components import conventions as c
 from components.settings import Exporter
-from tests.unit.components.graph import CLUSTER_IP, Graph, container, environment, pod, record
-from tests.unit.components.stack import config
+from tests.support.graph import CLUSTER_IP, Graph, container, environment, pod, record
+from tests.support.stack import config
 
 Spec = dict[str, Any]
 POD = "exporter-agent"

@@ -9,15 +9,8 @@ import pytest
 
 from agents.reconciler import observed
 from components import conventions as c
-from tests.unit.components.graph import (
-    CLUSTER_IP,
-    SECRET_SIGNATURE,
-    Graph,
-    before,
-    record,
-    templates,
-)
-from tests.unit.components.stack import config
+from tests.support.graph import CLUSTER_IP, SECRET_SIGNATURE, Graph, before, record, templates
+from tests.support.stack import config
 
 COMPONENT = "slurmstack:"
 WORKLOADS = ("kubernetes:apps/v1:Deployment", "kubernetes:apps/v1:StatefulSet")

@@ -6,8 +6,8 @@ import pytest
 
 from components.loginconf import login_files
 from components.settings import Login
-from tests.unit.components.graph import Graph, record
-from tests.unit.components.stack import config
+from tests.support.graph import Graph, record
+from tests.support.stack import config
 
 
 def files(**fields: Any) -> dict[str, str]:

@@ -9,16 +9,9 @@ import pytest
 from agents.logs.lines import Severity
 from components import conventions as c
 from components.settings import Logs
-from tests.unit.components.graph import (
-    ROOT,
-    Graph,
-    container,
-    environment,
-    pod,
-    record,
-    templates,
-)
-from tests.unit.components.stack import config
+from local.paths import ROOT
+from tests.support.graph import Graph, container, environment, pod, record, templates
+from tests.support.stack import config
 
 Spec = dict[str, Any]
 COLLECTOR = "http://collector.monitoring:4318"

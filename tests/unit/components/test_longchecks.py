@@ -13,9 +13,10 @@ from components import conventions as c
 from components.settings import LongCheck
 from components.settings.longchecks import LEAST_GPUS
 from components.slurmconf import config_files, wanted_accounts, wanted_long_checks
-from tests.unit.components.graph import ROOT, Graph, record, templates
-from tests.unit.components.parsed import options, records
-from tests.unit.components.stack import FULL, VALID, config, settings
+from local.paths import ROOT
+from tests.support.graph import Graph, record, templates
+from tests.support.parsed import options, records
+from tests.support.stack import FULL, VALID, config, settings
 
 ON = {"checks": [{"name": "cpu-memory"}, {"name": "network", "enabled": False}]}
 

@@ -16,8 +16,7 @@ import yaml
 from components import cluster as clusters
 from components import conventions as c
 from components.settings import SettingsError, from_config
-from tests.unit.components import sdk
-from tests.unit.components.clouds import (
+from tests.support.clouds import (
     METAL,
     Change,
     Values,
@@ -28,8 +27,7 @@ from tests.unit.components.clouds import (
     top,
     without_machine,
 )
-from tests.unit.components.effects import Effect, effect
-from tests.unit.components.graph import (
+from tests.support.graph import (
     KUBECONFIG,
     SECRET_SIGNATURE,
     TOKEN,
@@ -39,7 +37,9 @@ from tests.unit.components.graph import (
     record,
     record_program,
 )
-from tests.unit.components.stack import KEY, config
+from tests.support.stack import KEY, config
+from tests.unit.components import sdk
+from tests.unit.components.effects import Effect, effect
 
 COMMAND = "command:remote:Command"
 WORKERS = ("gpu-a", "gpu-b", "cpu-a", "cpu-b", "cpu-c", "cpu-d", "spare")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from components import conventions as c
-from tests.unit.components.graph import Graph, container, environment, record, templates
-from tests.unit.components.stack import config
+from tests.support.graph import Graph, container, environment, record, templates
+from tests.support.stack import config
 
 ON = {
     "long_checks": {"checks": [{"name": "cpu-memory"}]},

@@ -8,8 +8,8 @@ import yaml
 from components import conventions as c
 from components import monitoringconf
 from components.settings import from_config
-from tests.unit.components.graph import SECRET_SIGNATURE, Graph, pod, record, templates
-from tests.unit.components.stack import config
+from tests.support.graph import SECRET_SIGNATURE, Graph, pod, record, templates
+from tests.support.stack import config
 
 Spec = dict[str, Any]
 SERVER, MACHINES, GRAFANA = "monitoring-server", "machines-exporter", "grafana-server"

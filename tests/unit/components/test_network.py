@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from components import network
-from tests.unit.components.graph import Graph, record, templates
-from tests.unit.components.stack import config
+from tests.support.graph import Graph, record, templates
+from tests.support.stack import config
 
 Spec = dict[str, Any]
 

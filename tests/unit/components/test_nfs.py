@@ -8,8 +8,8 @@ import pytest
 
 from components import conventions as c
 from components.nfs import ganesha_conf
-from tests.unit.components.graph import CLUSTER_IP, Graph, before, container, pod, record
-from tests.unit.components.stack import config
+from tests.support.graph import CLUSTER_IP, Graph, before, container, pod, record
+from tests.support.stack import config
 
 GANESHA = "jail-server-ganesha"
 SERVER = {"storage_class": "block", "machines": ["10.0.0.0/16", "2001:db8::/64"]}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from components.nodessh import ssh_config
-from tests.unit.components.graph import record
-from tests.unit.components.stack import config
+from tests.support.graph import record
+from tests.support.stack import config
 
 
 def is_led_by(text: str, host: str) -> bool:

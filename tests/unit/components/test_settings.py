@@ -14,7 +14,7 @@ from components.settings import (
     read_stack,
     stack_schema,
 )
-from tests.unit.components.stack import config, settings
+from tests.support.stack import config, settings
 
 
 @given(number=st.integers(1, 4096), unit=st.sampled_from(["Mi", "MiB", "Gi", "GiB", "Ti"]))

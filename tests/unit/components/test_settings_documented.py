@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import yaml
 
-from components.settings import STACK_SCHEMA
+from local.paths import ROOT
 from tests.unit.components.fields import fields
 
-DOCUMENT = STACK_SCHEMA.parent.parent / "docs" / "settings.md"
+DOCUMENT = ROOT / "docs" / "settings.md"
 _VALUE = re.compile(r"`([^`]+)`")
 
 

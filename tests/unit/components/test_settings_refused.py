@@ -15,12 +15,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from components.settings import SettingsError, from_config, read_stack
+from tests.support.stack import FULL, KEY, VALID, config, settings
+from tests.unit.components.bases import CILIUM, LOCAL, NETWORKED
 from tests.unit.components.fields import drop, fields, pattern, put
-from tests.unit.components.stack import FULL, KEY, VALID, config, settings
 
 Values = dict[str, Any]
 
-LOCAL: Values = {**FULL, "cluster": {"kind": "local", "nodes": 2}}
 _BLOCK = {
     "kind": "block",
     "blocks": [{"name": "one", "nodes": "gpu-[0-1]"}, {"name": "two", "nodes": "gpu-[2-3]"}],
@@ -51,27 +51,6 @@ SNAPPED: Values = {
 BALANCED: Values = {
     **FULL,
     "login": {"service": "LoadBalancer", "source_ranges": ["192.0.2.0/24", "2001:db8::/32"]},
-}
-_CILIUM: Values = {
-    "version": "1.19.6",
-    "pod_cidr": "10.244.0.0/16",
-    "routing": "native",
-    "native_cidr": "10.244.0.0/16",
-    "node_routes": True,
-    "mtu": 9000,
-    "devices": ["bond+"],
-    "kube_proxy_replacement": True,
-    "api_host": "10.0.0.5",
-    "api_port": 443,
-    "bandwidth_manager": True,
-    "bbr": True,
-    "encryption": "wireguard",
-    "host_firewall": True,
-    "hubble": {"enabled": True, "relay": True, "ui": True},
-}
-NETWORKED: Values = {
-    **FULL,
-    "network": {**FULL["network"], "policies": "cilium", "names": ["*.lab"], "cilium": _CILIUM},
 }
 _IPSEC = {"encryption": "ipsec", "ipsec_secret": "cilium-ipsec-keys"}
 
@@ -1389,7 +1368,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("reconciler.share", 0, "reconciler.share", "0", "expected more than 0"),
     ("reconciler.share", 1.5, "reconciler.share", "1.5", "expected at most 1"),
     ("network.policies", "both", "network.names", "not both", "set that"),
-    *(("network.cilium", {**_CILIUM, key: value}, f"network.cilium.{named}", shown, remedy)
+    *(("network.cilium", {**CILIUM, key: value}, f"network.cilium.{named}", shown, remedy)
       for key, value, named, shown, remedy in (
           ("native_cidr", None, "native_cidr", "", "is required with routing: native"),
           ("routing", "tunnel", "native_cidr", "10.244.0.0/16", "counts only with routing: native"),

@@ -4,8 +4,8 @@ import pytest
 
 from components.settings import Nodeset
 from components.slurmconf import config_files, max_node_count, node_conf, real_memory
-from tests.unit.components.parsed import options, records
-from tests.unit.components.stack import settings
+from tests.support.parsed import options, records
+from tests.support.stack import settings
 
 
 def nodeset(memory: int) -> Nodeset:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from components.slurmconf import accounting_files, config_files
-from tests.unit.components.parsed import options
-from tests.unit.components.stack import FULL, settings
+from tests.support.parsed import options
+from tests.support.stack import FULL, settings
 
 GPUS = {"name": "gpu", "replicas": 1, "cpus": 8, "memory": "64GiB"}
 

@@ -8,8 +8,8 @@ import pytest
 from agents.accounts.fields import ACCOUNT, QOS, USER
 from agents.accounts.things import Wanted
 from components.slurmconf import config_files, wanted_accounts
-from tests.unit.components.parsed import options
-from tests.unit.components.stack import FULL, VALID, settings
+from tests.support.parsed import options
+from tests.support.stack import FULL, VALID, settings
 
 
 def wanted(base: dict[str, Any] = VALID, **accounting: Any) -> Wanted:

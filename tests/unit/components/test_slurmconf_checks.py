@@ -13,8 +13,8 @@ from agents.checks.settings import read
 from components import conventions as c
 from components.settings import Settings
 from components.slurmconf import config_files, node_checks, script_files
-from tests.unit.components.parsed import lines, options
-from tests.unit.components.stack import settings
+from tests.support.parsed import lines, options
+from tests.support.stack import settings
 
 H100 = {"type": "h100", "count": 8}
 ON_ALL = {name for name, check in CHECKS.items() if check.nodes is Nodes.ALL}

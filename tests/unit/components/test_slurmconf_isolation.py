@@ -1,15 +1,15 @@
 """What the SPANK plugin is told on the nodes of a nodeset."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from components.slurmconf import config_files, node_options
-from tests.unit.components.stack import VALID, settings
+from local.paths import ROOT
+from tests.support.stack import VALID, settings
 
-SOURCE = Path(__file__).parents[3] / "spank" / "options.c"
+SOURCE = ROOT / "spank" / "options.c"
 
 
 def test_jobs_find_the_commands_of_their_nodes_own_slurm() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from components.settings import Nodeset, Partition, Settings
 from components.slurmconf import config_files, config_mark, node_conf
-from tests.unit.components.parsed import lines, options, records, words
-from tests.unit.components.stack import FULL, settings
+from tests.support.parsed import lines, options, records, words
+from tests.support.stack import FULL, settings
 
 Values = dict[str, Any]
 

@@ -12,8 +12,8 @@ from components.conventions import SCRIPTS
 from components.settings import Settings, SettingsError
 from components.settings.slurm import REPEATABLE, key_of
 from components.slurmconf import config_files, config_mark, script_files
-from tests.unit.components.parsed import lines, options, records, words
-from tests.unit.components.stack import settings
+from tests.support.parsed import lines, options, records, words
+from tests.support.stack import settings
 
 SCRIPT = "#!/bin/sh\nexit 0\n"
 LUA = "function slurm_job_submit() end function slurm_job_modify() end"

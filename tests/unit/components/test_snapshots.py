@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.components.graph import Graph, container, record, templates
-from tests.unit.components.stack import config
+from tests.support.graph import Graph, container, record, templates
+from tests.support.stack import config
 
 SERVER = {"server": {"machines": ["10.0.0.0/16"]}}
 

@@ -15,11 +15,10 @@ from components.hostlist import expand
 from components.settings import STACK_SCHEMA, LocalCluster, NebiusCluster, read_stack, stack_schema
 from components.slurmconf import config_files, node_checks, script_files
 from components.users import authorized_keys
-from tests.unit.components.clouds import EKS, METAL
-from tests.unit.components.parsed import lines, options, records, words
-from tests.unit.components.stack import FILES, KEY
-
-ROOT = STACK_SCHEMA.parent.parent
+from local.paths import ROOT
+from tests.support.clouds import EKS, METAL
+from tests.support.parsed import lines, options, records, words
+from tests.support.stack import FILES, KEY
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

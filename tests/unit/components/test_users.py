@@ -6,7 +6,7 @@ import pytest
 
 from components.settings import SettingsError, User
 from components.users import authorized_keys, group, passwd
-from tests.unit.components.stack import KEY, settings
+from tests.support.stack import KEY, settings
 
 
 def test_passwd_has_each_user_by_id_with_no_password_that_opens_the_account() -> None:

@@ -12,7 +12,7 @@ from requests.exceptions import ConnectionError as NoConnection
 from rich.console import Console
 
 from images import build, tags
-from tests.unit.components.stack import settings
+from tests.support.stack import settings
 
 
 class Recorder:

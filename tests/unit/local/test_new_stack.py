@@ -17,7 +17,7 @@ from components.settings import (
 )
 from local import new_stack
 from local.new_stack import HEAD, Document, Interview, clusters, look_up, main, parse_option, put
-from tests.unit.components.stack import KEY
+from tests.support.stack import KEY
 
 OPTIONS = (
     "cluster.kind=existing",

@@ -11,6 +11,7 @@ import pytest
 
 from agents.exporter import naming
 from agents.longchecks.registry import CHECKS
+from local.paths import ROOT
 from monitoring.dashboards import DASHBOARDS, expressions, rendered, stale, write
 from monitoring.dashboards.__main__ import main
 
@@ -19,7 +20,7 @@ UIDS = [
     *("slurmstack-node", "slurmstack-gpus", "slurmstack-controller", "slurmstack-storage"),
     "slurmstack-checks",
 ]
-DOCS = Path(__file__).resolve().parents[3] / "docs"
+DOCS = ROOT / "docs"
 FROM_ELSEWHERE = {
     # node exporter's
     "node_cpu_seconds_total": "machine cpu mode",

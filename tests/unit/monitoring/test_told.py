@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.health.watching import Watch
+from tests.support.alerts import Alerts
 
 
 @dataclass(frozen=True)
-class World(Watch):
+class World(Alerts):
     """A Prometheus whose alerts the test brings about."""
 
-    cluster: Cluster = field(default_factory=lambda: Cluster("none"))
     came: list[dict[str, Any]] = field(default_factory=list)
 
     def now(self) -> float:

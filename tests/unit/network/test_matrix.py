@@ -11,8 +11,8 @@ import yaml
 
 from components import ciliumpolicies, network, pods
 from components import conventions as c
-from tests.unit.components.graph import Graph, record, templates
-from tests.unit.components.stack import config, settings
+from tests.support.graph import Graph, record, templates
+from tests.support.stack import config, settings
 from tests.unit.network.judge import Ask, End, Judge, machine, outside
 
 Values = dict[str, Any]

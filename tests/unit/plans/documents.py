@@ -1,19 +1,13 @@
-"""Previews to start from: recorded ones, and ones made up step by step."""
+"""Previews made up step by step."""
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from plans.reading import Preview, read
 
-RECORDED = Path(__file__).parent / "recorded"
 STATEFUL_SET = "kubernetes:apps/v1:StatefulSet"
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
-
-
-def recorded(name: str) -> Preview:
-    return read((RECORDED / f"{name}.json").read_text(), name)
 
 
 def urn(type_: str, name: str) -> str:

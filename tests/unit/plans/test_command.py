@@ -7,7 +7,7 @@ import pytest
 
 from plans.__main__ import REFUSED, main
 from plans.markdown import marker
-from tests.unit.plans.documents import RECORDED
+from tests.support.previews import RECORDED
 
 
 def test_a_comment_is_shown_of_a_file_and_of_standard_input(

@@ -8,8 +8,8 @@ from components.conventions import LABEL_NODESET
 from engine.values import UNKNOWN_STRING
 from plans.costs import Difference, differences, number
 from plans.reading import Preview
-from tests.unit.components.graph import Graph, record
-from tests.unit.components.stack import VALID, config
+from tests.support.graph import Graph, record
+from tests.support.stack import VALID, config
 from tests.unit.plans.documents import CLAIM, STATEFUL_SET, claim, preview, stateful_set, step
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plans.markdown import LIMIT, code, marker, render
-from tests.unit.plans.documents import CLAIM, RECORDED, claim, preview, recorded, step
+from tests.support.previews import RECORDED, recorded
+from tests.unit.plans.documents import CLAIM, claim, preview, step
 
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 

@@ -6,7 +6,8 @@ import pytest
 
 from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from plans.protection import refusals
-from tests.unit.plans.documents import CLAIM, STATEFUL_SET, preview, recorded, stateful_set, step
+from tests.support.previews import recorded
+from tests.unit.plans.documents import CLAIM, STATEFUL_SET, preview, stateful_set, step
 
 MOUNTS: dict[str, Any] = {
     "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "jail"}}]

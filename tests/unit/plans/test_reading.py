@@ -6,7 +6,8 @@ import pytest
 
 from engine.planning import Op
 from plans.reading import PlanError, Preview, read, rolls_pods
-from tests.unit.plans.documents import CLAIM, STATEFUL_SET, preview, recorded, step
+from tests.support.previews import recorded
+from tests.unit.plans.documents import CLAIM, STATEFUL_SET, preview, step
 
 
 def told(seen: Preview) -> set[tuple[str, str]]:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from components.settings import STACK_SCHEMA, LocalCluster, read_stack
-from tests.unit.components.stack import FILES
+from components.settings import LocalCluster, read_stack
+from local.paths import ROOT
+from tests.support.stack import FILES
 
-ROOT = STACK_SCHEMA.parent.parent
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 MAKEFILE = (ROOT / "Makefile").read_text()
 GITLAB = ROOT / ".gitlab-ci.yml"

@@ -4,7 +4,9 @@ import re
 import subprocess
 from pathlib import Path
 
-SPANK = Path(__file__).parents[3] / "spank"
+from local.paths import ROOT
+
+SPANK = ROOT / "spank"
 
 
 def test_every_test_of_the_plugin_passes_under_the_sanitizers() -> None:

@@ -16,9 +16,9 @@ from agents.checks.passes import Outcome, Verdict
 from agents.checks.registry import CHECKS, Effect, When
 from agents.checks.settings import Chosen
 from agents.drains import CHECK, Evidence
-from tests.unit.agents.checks.recordings import recorded
+from local.paths import ROOT
+from tests.support.recordings import recorded
 
-ROOT = Path(__file__).resolve().parents[4]
 NODE = "cpu-0"
 
 

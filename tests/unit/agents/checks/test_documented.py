@@ -1,13 +1,13 @@
 """The table of docs/health.md is the registry's."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from agents.checks.registry import CHECKS, Check, When
+from local.paths import ROOT
 
-DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "health.md"
+DOCUMENT = ROOT / "docs" / "health.md"
 
 
 def rows() -> dict[str, list[str]]:

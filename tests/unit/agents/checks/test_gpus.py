@@ -8,7 +8,8 @@ import pytest
 from agents.checks import gpus
 from agents.checks.judging import UnknownError
 from agents.checks.registry import CHECKS, Check, Nodes
-from tests.unit.agents.checks.recordings import BUSY, IDLE, recorded
+from tests.support.recordings import recorded
+from tests.unit.agents.checks.processes import BUSY, IDLE
 
 H100, H200 = "h100-535.183.01", "h200-550.90.12"
 HEALTHY = [H200, "rtx5090-570.124.06"]

@@ -4,7 +4,7 @@ import pytest
 
 from agents.checks import infiniband
 from agents.checks.judging import EARLIER, UnknownError
-from tests.unit.agents.checks.recordings import recorded
+from tests.support.recordings import recorded
 
 PORTS = recorded("infiniband-h100")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.checks import kernel
-from tests.unit.agents.checks.recordings import recorded
+from tests.support.recordings import recorded
 
 REQUIRED = (
     "<3>[ 7.1] NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to "

@@ -11,7 +11,7 @@ from agents.checks.judging import EARLIER, jobs
 from agents.checks.readers import READERS
 from agents.checks.registry import CHECKS
 from components import conventions as c
-from tests.unit.agents.checks.recordings import recorded
+from tests.support.recordings import recorded
 
 
 def files(root: Path, texts: dict[str, str]) -> None:

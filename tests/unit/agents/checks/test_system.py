@@ -4,7 +4,7 @@ import pytest
 
 from agents.checks import system
 from agents.checks.judging import EARLIER, UnknownError
-from tests.unit.agents.checks.recordings import BUSY, IDLE
+from tests.unit.agents.checks.processes import BUSY, IDLE
 
 # --- Disks ---------------------------------------------------------------------------------------
 

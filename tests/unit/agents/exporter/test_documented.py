@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,10 +16,11 @@ from agents.longchecks import metrics as longchecks
 from agents.metrics import Metric
 from agents.reconciler import metrics as reconciler
 from agents.slurm import Statistics
+from local.paths import ROOT
+from tests.unit.agents.exporter.lines import node_line
 from tests.unit.agents.exporter.recordings import RECORDED, tables
-from tests.unit.agents.exporter.test_rows import node_line
 
-DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
+DOCUMENT = ROOT / "docs" / "metrics.md"
 EXPORTED = [(source, metric) for source, metrics in SOURCES.items() for metric in metrics]
 METRICS = [
     *(metric for _, metric in EXPORTED),

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric as Family
 from agents.exporter.exporter import LEAST, OVERDUE, Exporter
 from agents.exporter.sources import ReadError, Source
 from agents.say import Level
-from tests.unit.agents.exporter.recordings import Series, series
+from tests.support.metrics import Series, series
 
 INTERVAL = 30.0
 

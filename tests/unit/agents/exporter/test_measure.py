@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from agents.exporter import measure, naming
 from agents.exporter.rows import Job, Node, Partition, Reservation, Tables
 from agents.slurm import Statistics
-from tests.unit.agents.exporter.recordings import RECORDED, Series, series, tables
+from tests.support.metrics import Series, series
+from tests.unit.agents.exporter.recordings import RECORDED, tables
 
 NOW = 1_800_000_000
 GIB = 1 << 30

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from agents.exporter.exporter import Exporter
 from agents.exporter.server import Server
 from agents.exporter.sources import Source
-from tests.unit.agents.exporter.recordings import series
+from tests.support.metrics import series
 
 
 def exporter() -> Exporter:

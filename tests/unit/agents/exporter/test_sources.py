@@ -12,7 +12,8 @@ import pytest
 
 from agents.exporter.__main__ import main
 from agents.exporter.sources import Jail, ReadError, Slurm, printed, user_name
-from tests.unit.agents.exporter.recordings import RECORDED, Series, series
+from tests.support.metrics import Series, series
+from tests.unit.agents.exporter.recordings import RECORDED
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from agents.logs.lines import Line
 from agents.logs.sent import LOOK_BACK
 from components import conventions as c
 from components import pods
-from tests.unit.agents.logs.world import WITHIN, Kubernetes, Receiver, eventually
+from tests.support.waiting import eventually
+from tests.unit.agents.logs.world import WITHIN, Kubernetes, Receiver
 
 FAR = LOOK_BACK / 1e9 + 60
 """Seconds ago that are further back than an agent looks that knows nothing."""

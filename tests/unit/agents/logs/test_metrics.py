@@ -2,7 +2,7 @@
 
 from agents.exporter.exporter import page
 from agents.logs.metrics import METRICS, Counts
-from tests.unit.agents.exporter.recordings import series
+from tests.support.metrics import series
 
 
 def scraped(counts: Counts) -> dict[str, float]:

@@ -14,17 +14,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from agents.logs.lines import SECOND
+from tests.support.waiting import eventually
 
 WITHIN = 20
 """Seconds in which what is expected happens, on a machine that has other things to do."""
 Object = dict[str, Any]
-
-
-def eventually(what: str, holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + WITHIN
-    while not holds():
-        assert time.monotonic() < end, f"not within {WITHIN} s: {what}"
-        time.sleep(0.01)
 
 
 def stamp(moment: int) -> str:

@@ -15,7 +15,8 @@ import pytest
 from agents.longchecks.__main__ import BAD, DONE, FAILED, NOTHING, UNUSABLE, main
 from agents.longchecks.plan import in_order
 from agents.longchecks.registry import CHECKS, END
-from tests.unit.agents.exporter.recordings import series as found_in
+from local.paths import ROOT
+from tests.support.metrics import series as found_in
 from tests.unit.agents.longchecks.world import World, triad
 
 
@@ -234,7 +235,7 @@ def test_old_outputs_are_removed_and_other_files_are_not(tmp_path: Path) -> None
 
 
 def test_the_program_that_measures_memory_prints_what_is_read(tmp_path: Path) -> None:
-    source = Path(__file__).parents[4] / "images/worker/membw.c"
+    source = ROOT / "images/worker/membw.c"
     program = tmp_path / "membw"
     flags = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O3", "-pthread")
     subprocess.run(["gcc", *flags, "-o", program, source], check=True)

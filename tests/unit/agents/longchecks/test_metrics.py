@@ -8,8 +8,8 @@ from agents.longchecks.judge import Verdict
 from agents.longchecks.metrics import METRICS, Newest, families, newest
 from agents.longchecks.series import TAIL, Record, Series
 from agents.longchecks.wanted import Wanted
-from tests.unit.agents.exporter.recordings import Series as Found
-from tests.unit.agents.exporter.recordings import series as found_in
+from tests.support.metrics import Series as Found
+from tests.support.metrics import series as found_in
 
 NOW = 1_800_000_000
 

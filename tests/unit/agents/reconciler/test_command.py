@@ -22,7 +22,8 @@ from agents.reconciler.rollout import is_coming, nodesets_rolling
 from agents.reconciler.wanted import WantedError, read
 from components import conventions as c
 from components.slurmconf import wanted_nodes
-from tests.unit.agents.exporter.recordings import series
+from tests.support.metrics import series
+from tests.support.stack import FULL, settings
 from tests.unit.agents.reconciler.things import (
     NOW,
     drained,
@@ -33,7 +34,6 @@ from tests.unit.agents.reconciler.things import (
     wanted,
 )
 from tests.unit.agents.reconciler.world import FakeApi, FakeSlurm, World
-from tests.unit.components.stack import FULL, settings
 
 
 class Kubernetes(FakeApi):

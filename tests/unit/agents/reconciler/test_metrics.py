@@ -11,7 +11,7 @@ from agents.reconciler.observed import Munged, Observed, Pod
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.wanted import Wanted
 from agents.slurm import Node
-from tests.unit.agents.exporter.recordings import Series, series
+from tests.support.metrics import Series, series
 from tests.unit.agents.reconciler.things import (
     NOW,
     drained,

@@ -1,0 +1,28 @@
+"""Two users in two accounts, as the settings say."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import Cluster
+
+STUDENT = 2001
+
+
+def two_accounts(values: dict[str, Any]) -> None:
+    researcher = values["users"][0]
+    values["users"].append({**researcher, "name": "student", "uid": STUDENT})
+    values.setdefault("accounting", {})["accounts"] = [
+        {"name": "physics", "users": [{"name": "researcher"}]},
+        {"name": "biology", "users": [{"name": "student"}]},
+    ]
+
+
+@pytest.fixture(scope="package")
+def accounts(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with them; afterwards it is as it was."""
+    with cluster.edited(two_accounts):
+        cluster.deploy("up")
+        yield cluster
+    cluster.deploy("up")

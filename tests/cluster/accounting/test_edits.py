@@ -1,0 +1,114 @@
+"""What an operator's edit of accounts does to users, beside jobs that run."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+LONG = "sbatch --parsable --output=/dev/null --wrap 'sleep 900'"
+TOLD = "sacct -X -n -P -S now-1hour --allusers --format=User"
+
+
+def stricter(values: dict[str, Any]) -> None:
+    """One user may have three jobs, use counts, and users see their own only."""
+    physics, biology = values["accounting"]["accounts"]
+    physics["users"][0]["max_submit_jobs"] = 3
+    physics["fairshare"] = biology["fairshare"] = 1
+    slurm = values.setdefault("slurm", {})
+    slurm["priority"] = {"type": "multifactor", "fairshare": 100_000}
+    slurm["private_data"] = ["jobs", "usage", "users", "accounts"]
+    slurm["extra"] = {"slurm.conf": ["PriorityCalcPeriod=1"]}
+
+
+@dataclass(frozen=True)
+class Edited:
+    cluster: Cluster
+    job: int
+    """Runs since before the edit."""
+    before: str
+    nodes: dict[str, str]
+    """Each node's pod, before."""
+
+
+def submit(cluster: Cluster, options: str = "", user: str = "researcher") -> int:
+    return int(cluster.run(f"{LONG} {options}", user=user))
+
+
+def seen(cluster: Cluster, job: int) -> str:
+    return cluster.run(f"squeue -h -j {job} -o '%T %S %N %a'")
+
+
+def pods(cluster: Cluster) -> dict[str, str]:
+    return {name: cluster.pod_uid(name) for name in ("cpu-0", "cpu-1", "login-0")}
+
+
+@pytest.fixture(scope="module")
+def edited(accounts: Cluster) -> Iterator[Edited]:
+    """After the edit, with a job of before; then as it was."""
+    accounts.run("srun --nodes=2 sleep 5")  # what the researcher used lately
+    job = submit(accounts)
+    accounts.wait_for_job(job, "RUNNING")
+    before = Edited(accounts, job, seen(accounts, job), pods(accounts))
+    with accounts.edited(stricter):
+        accounts.deploy("up")
+        yield before
+    for user in ("researcher", "student"):
+        accounts.run("scancel --me", user=user)
+    accounts.deploy("up")
+
+
+def test_a_job_that_runs_is_left_alone(edited: Edited) -> None:
+    assert edited.before.startswith("RUNNING ")
+    assert seen(edited.cluster, edited.job) == edited.before
+    assert pods(edited.cluster) == edited.nodes
+
+
+def test_users_see_their_own_jobs_accounts_and_use(edited: Edited) -> None:
+    cluster = edited.cluster
+    own = submit(cluster, user="student")
+    eventually("it is on record", lambda: cluster.run(TOLD, user="student"))
+
+    assert set(cluster.run(TOLD, user="student").splitlines()) == {"student"}
+    assert cluster.run("squeue -h -o %u", user="student") == "student"
+    shares = cluster.run("sshare -n -P -a -o user", user="student").split()
+    assert "researcher" not in shares
+    assert "student" in shares
+    cluster.run(f"scancel {own}", user="student")
+
+
+def test_who_used_little_is_ahead_in_the_queue(edited: Edited) -> None:
+    cluster = edited.cluster
+    first = submit(cluster, "--nodes=2 --exclusive")
+    second = submit(cluster, "--nodes=2 --exclusive", "student")
+
+    def priorities() -> list[int]:
+        told = cluster.in_pod(
+            cluster.controller(),
+            "slurmctld",
+            *("squeue", "-h", "-j", f"{first},{second}", "-o", "%Q", "--sort=i"),
+        )
+        return [int(line) for line in told.split()]
+
+    def student_is_ahead() -> bool:
+        of_researcher, of_student = priorities()
+        return of_student > of_researcher
+
+    eventually("the student's is the next", student_is_ahead, timeout=90)
+    cluster.run(f"scancel {first}")
+    cluster.run(f"scancel {second}", user="student")
+
+
+def test_one_job_too_many_is_refused_with_slurms_own_message(edited: Edited) -> None:
+    cluster = edited.cluster
+    for _ in range(2):
+        submit(cluster, "--hold")
+
+    refused = cluster.ssh(LONG, check=False)
+
+    assert refused.returncode != 0
+    assert "AssocMaxSubmitJobLimit" in refused.stderr
+    assert "Job violates accounting/QOS policy" in refused.stderr

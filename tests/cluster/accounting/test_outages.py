@@ -1,0 +1,99 @@
+"""slurmdbd and then its database are away under load: jobs go on, and no record is missing."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.cluster import Cluster, is_ready
+from tests.support.waiting import eventually
+
+AWAY = 60
+"""Seconds; two minutes have been seen to cost no record either."""
+JOB = "echo $SLURM_JOB_ID >>ended"
+
+
+@dataclass(frozen=True)
+class Load:
+    """Jobs that end all the time, each of which notes its number in a file of its own accord."""
+
+    cluster: Cluster
+    folder: str
+
+    def submit(self, count: int) -> None:
+        self.cluster.run(
+            f"cd {self.folder} && for i in $(seq {count}); do"
+            f" sbatch --quiet --output=/dev/null --wrap '{JOB}'; done"
+        )
+
+    def ended(self) -> set[int]:
+        said = self.cluster.run(f"cat {self.folder}/ended 2>/dev/null || true")
+        return {int(line) for line in said.splitlines()}
+
+    def on_record(self) -> set[int]:
+        """Jobs that sacct knows the good end of."""
+        said = self.cluster.run("sacct -X -n -P --starttime=today --format=JobID,State")
+        lines = (line.split("|") for line in said.splitlines())
+        return {int(job) for job, state in lines if state == "COMPLETED"}
+
+    def go_on(self, seconds: float) -> None:
+        """Submits a few jobs again and again."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.submit(5)
+
+
+@pytest.fixture
+def load(cluster: Cluster, folder: str) -> Load:
+    return Load(cluster, folder)
+
+
+def ready(cluster: Cluster, component: str) -> bool:
+    return any(map(is_ready, cluster.pods(component)))
+
+
+@pytest.fixture(params=["deployment/accounting", "statefulset/database"])
+def outage(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Callable[[bool], None]]:
+    """Takes slurmdbd or MariaDB away, and brings it back."""
+    component = request.param.partition("/")[2]
+
+    def switch(there: bool) -> None:
+        cluster.kubectl("scale", request.param, f"--replicas={int(there)}")
+        if there:
+            eventually("it is back", lambda: ready(cluster, component), timeout=120)
+        else:
+            eventually("it is away", lambda: not cluster.pods(component), timeout=150)
+
+    yield switch
+    switch(True)
+
+
+def test_jobs_go_on_while_records_wait_and_none_is_missing_afterwards(
+    load: Load, outage: Callable[[bool], None]
+) -> None:
+    load.submit(5)
+    outage(False)
+
+    before = load.ended()
+    load.go_on(AWAY)
+    during = load.ended() - before
+
+    assert len(during) > 20, "jobs were submitted, started and ended"
+    is_told_so_and_not_left_to_wait(load.cluster)
+    outage(True)
+    load.submit(5)
+    eventually(
+        "no job is left",
+        lambda: load.cluster.run("squeue --me --noheader --states=PD,R,CG") == "",
+        timeout=120,
+    )
+    ended = load.ended()
+    eventually("each has its record", lambda: ended <= load.on_record(), timeout=120)
+
+
+def is_told_so_and_not_left_to_wait(cluster: Cluster) -> None:
+    """Whoever asks while it is away."""
+    asked = cluster.ssh("timeout 60 sacct", check=False)
+    assert asked.returncode not in (0, 124), asked
+    assert "slurmdbd" in asked.stderr or "database" in asked.stderr.lower()

@@ -1,0 +1,111 @@
+"""Two seconds after its end, whatever became of a job is on record."""
+
+import shlex
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+FIELDS = ("JobID", "User", "Account", "State", "ExitCode", "NNodes", "AllocTRES", "Start", "End")
+WITHIN = 2
+"""Seconds."""
+SPAN = 'date +%FT%T >>"$SLURM_JOB_ID.span"'
+"""What a job notes of its own accord when it begins and ends."""
+
+
+@dataclass(frozen=True)
+class Job:
+    script: str
+    state: str
+    code: str = "0:0"
+    user: str = "researcher"
+    options: str = ""
+    nodes: int = 1
+    elements: int = 1
+    meanwhile: str = ""
+    """What the user does once it runs; `$job` is its number."""
+
+
+JOBS = {
+    "one that ends well": Job("true", "COMPLETED"),
+    "one that fails": Job("exit 7", "FAILED", "7:0"),
+    "one of two nodes": Job("srun true", "COMPLETED", options="--nodes=2", nodes=2),
+    "an array": Job("true", "COMPLETED", options="--array=1-3", elements=3),
+    "one of another user": Job("true", "COMPLETED", user="student"),
+    "one that is cancelled": Job("sleep 300", "CANCELLED by 2000", "0:0", meanwhile="scancel $job"),
+    "one that is requeued": Job(
+        "[ $SLURM_RESTART_COUNT ] || sleep 300",
+        "COMPLETED",
+        options="--requeue",
+        meanwhile="scontrol requeue $job",
+    ),
+    "one at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
+}
+# Slurm looks for jobs at their limits twice a minute; one that is requeued waits for two.
+WATCH = """
+job=$(sbatch --parsable --output=/dev/null {options} --wrap {script})
+if [ {meanwhile} ]; then
+  until [ "$(squeue -h -j $job -o %T)" = RUNNING ]; do sleep 0.2; done
+  eval {meanwhile}
+fi
+while [ "$(squeue -h -j $job -t PD,CF,R,CG -o %A)" ]; do sleep 0.1; done
+sleep {within}
+sacct -X -n -P -j $job --format={fields} >{name}.record
+"""
+
+
+def slug(name: str) -> str:
+    return name.replace(" ", "-")
+
+
+@pytest.fixture(scope="module")
+def folder(accounts: Cluster) -> Iterator[str]:
+    """A folder in which all jobs have been run, beside each other, and asked for."""
+    path = f"/home/shared-{uuid.uuid4().hex[:8]}"
+    accounts.in_pod("login-0", "sshd", "mkdir", "-m", "1777", f"/mnt/jail{path}")
+    for name, job in JOBS.items():
+        watch = WATCH.format(
+            options=job.options,
+            script=shlex.quote(f"{SPAN}; {job.script}; code=$?; {SPAN}; exit $code"),
+            meanwhile=shlex.quote(job.meanwhile),
+            within=WITHIN,
+            fields=",".join(FIELDS),
+            name=slug(name),
+        )
+        detached = f"cd {path} && (setsid sh -c {shlex.quote(watch)} >{slug(name)}.log 2>&1 &)"
+        accounts.run(detached, user=job.user)
+    yield path
+    accounts.in_pod("login-0", "sshd", "rm", "-rf", f"/mnt/jail{path}")
+
+
+@pytest.fixture
+def records(accounts: Cluster, folder: str, request: pytest.FixtureRequest) -> list[dict[str, str]]:
+    """What sacct said of one of the jobs, two seconds after its end."""
+    path = f"{folder}/{slug(request.param)}.record"
+    said = eventually(
+        f"{request.param} has ended",
+        lambda: accounts.run(f"cat {path} 2>/dev/null || true"),
+        timeout=240,
+    )
+    return [dict(zip(FIELDS, line.split("|"), strict=True)) for line in said.splitlines()]
+
+
+@pytest.mark.parametrize(("records", "job"), JOBS.items(), ids=JOBS, indirect=["records"])
+def test_it_is_on_record_as_it_ended(
+    accounts: Cluster, folder: str, records: list[dict[str, str]], job: Job
+) -> None:
+    account = {"researcher": "physics", "student": "biology"}[job.user]
+    assert len(records) == job.elements
+    for record in records:
+        assert record["State"] == job.state
+        assert record["ExitCode"] == job.code
+        assert (record["User"], record["Account"]) == (job.user, account)
+        assert record["NNodes"] == str(job.nodes)
+        counted = dict(tres.split("=") for tres in record["AllocTRES"].split(","))
+        assert counted["node"] == counted["cpu"] == str(job.nodes)
+        assert counted["mem"].endswith("M")
+        assert record["Start"] <= record["End"]

@@ -1,0 +1,55 @@
+"""The stack that the tests on a real cluster share: like the dev stack, and beside it."""
+
+import hashlib
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from local.paths import ROOT
+from tests.support.cluster import Cluster, Deployed, local_cluster, write_stack
+
+_CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
+"""A number for this folder: checkouts on one machine test beside each other."""
+
+
+@pytest.fixture(scope="session")
+def deployed(request: pytest.FixtureRequest) -> Deployed:
+    """Brings a stack of two nodes up, and takes it down afterwards unless it is to be kept."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    @contextmanager
+    def up(stack: Cluster) -> Iterator[Cluster]:
+        try:
+            with capture.global_and_fixture_disabled():
+                stack.up()
+            stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
+            yield stack
+        finally:
+            if request.config.getoption("--keep"):
+                with capture.global_and_fixture_disabled():
+                    print(f"\nkept: make down STACK={stack.stack} ends it")
+            else:
+                stack.down()
+
+    return up
+
+
+@pytest.fixture(scope="session")
+def cluster(deployed: Deployed) -> Iterator[Cluster]:
+    """The test stack with its two nodes idle."""
+    port = 20000 + 2 * (_CHECKOUT % 5000)
+    with deployed(
+        write_stack(f"test-{_CHECKOUT:04x}", cluster=local_cluster(2, port, port + 1))
+    ) as stack:
+        yield stack
+
+
+@pytest.fixture
+def folder(cluster: Cluster) -> Iterator[str]:
+    """A folder in the user's home; afterwards it is gone, and so are the user's jobs."""
+    path = f"/home/researcher/test-{uuid.uuid4().hex[:8]}"
+    cluster.run(f"mkdir {path}")
+    yield path
+    cluster.run(f"scancel --user=researcher; rm -rf {path}")

@@ -1,0 +1,73 @@
+"""A real cluster, and a namespace in it for each test session."""
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from engine.providers import Operation, Resource
+from engine.providers.kubernetes import KubernetesProvider
+from engine.providers.kubernetes.api import Api
+from engine.providers.kubernetes.cluster import find_cluster, read_settings
+from engine.providers.kubernetes.manifests import Kind, Ref
+from engine.values import Properties
+from tests.cluster.engine.stack import Stack
+from tests.support.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def config(cluster: Cluster) -> Properties:
+    """Settings of the provider."""
+    return {
+        "kubeconfig": str(cluster.directory / "kubeconfig"),
+        "enableConfigMapMutable": True,
+        "enableSecretMutable": True,
+    }
+
+
+@pytest.fixture(scope="session")
+def api(config: Properties) -> Api:
+    """The cluster's API."""
+    return Api(find_cluster(read_settings(config)))
+
+
+@pytest.fixture(scope="session")
+def image(api: Api) -> str:
+    """An image with a shell that every node has already."""
+    nodes = api.objects(Kind("v1", "Node"), None)
+    names: list[str] = [name for i in nodes[0]["status"]["images"] for name in i["names"]]
+    found = sorted(name for name in names if "slurmstack/base:" in name)
+    assert found, "the local cluster's nodes have the slurmstack/base image"
+    return found[0]
+
+
+@pytest.fixture(scope="session")
+def namespace(api: Api) -> Iterator[str]:
+    """A namespace that is removed with everything in it at the end."""
+    name = f"engine-test-{secrets.token_hex(3)}"
+    ref = Ref(Kind("v1", "Namespace"), None, name)
+    api.apply(
+        ref,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        "test",
+        force=True,
+    )
+    yield name
+    api.delete(ref, "Background")
+
+
+@pytest.fixture
+def stack(config: Properties, api: Api, image: str, namespace: str) -> Iterator[Stack]:
+    """A provider for the cluster; what a test makes is removed after it."""
+    made: list[Resource] = []
+    provider = KubernetesProvider(config, preview=False)
+    yield Stack(provider, api, namespace, image, made)
+    for resource in reversed(made):
+        provider.delete(resource, Operation())
+
+
+@pytest.fixture
+def statuses() -> tuple[list[str], Callable[[str], None]]:
+    """Collects the status lines that an operation shows."""
+    lines: list[str] = []
+    return lines, lines.append

@@ -1,0 +1,86 @@
+"""The resources of one test on a real cluster."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.providers import Operation, Resource
+from engine.providers.kubernetes import KubernetesProvider
+from engine.providers.kubernetes.api import Api
+from engine.providers.kubernetes.manifests import Kind, Ref
+from engine.values import Properties
+
+
+@dataclass
+class Stack:
+    """What the engine does with a resource, without the engine: check, then the operation."""
+
+    provider: KubernetesProvider
+    api: Api
+    namespace: str
+    image: str
+    made: list[Resource]
+
+    def meta(self, name: str, **more: Any) -> Properties:
+        """Metadata of an object with a fixed name."""
+        return {"name": name, "namespace": self.namespace, **more}
+
+    def create(
+        self, token: str, name: str, news: Properties, op: Operation | None = None
+    ) -> Resource:
+        """Check and create; it is removed at the end of the test."""
+        resource_type = f"kubernetes:{token}"
+        urn = f"urn:pulumi:test::engine::{resource_type}::{self.namespace}-{name}"
+        inputs = self.provider.check(resource_type, urn, {}, news)
+        meta = inputs["metadata"]
+        assert isinstance(meta, dict)
+        place = f"{meta['namespace']}/" if "namespace" in meta else ""
+        old = Resource(urn, resource_type, name, f"{place}{meta['name']}", inputs, {})
+        self.made.append(old)
+        made_id, outputs = self.provider.create(resource_type, urn, inputs, op or Operation())
+        assert made_id == old.id
+        return replace(old, outputs=outputs)
+
+    def update(self, old: Resource, news: Properties, op: Operation | None = None) -> Resource:
+        """Check and update."""
+        inputs = self.provider.check(old.type, old.urn, old.inputs, news)
+        assert self.provider.diff(old, inputs).changed, "there is something to update"
+        outputs = self.provider.update(old, inputs, op or Operation())
+        return replace(old, inputs=inputs, outputs=outputs)
+
+    def is_unchanged(self, old: Resource, news: Properties) -> bool:
+        """Whether the same program would change nothing."""
+        inputs = self.provider.check(old.type, old.urn, old.inputs, news)
+        return not self.provider.diff(old, inputs).changed
+
+    def live(self, old: Resource) -> dict[str, Any] | None:
+        """The object as the cluster has it."""
+        namespace, _, name = str(old.id).rpartition("/")
+        kind = Kind(str(old.inputs["apiVersion"]), str(old.inputs["kind"]))
+        return self.api.get(Ref(kind, namespace or None, name))
+
+    def pod_spec(self, command: str, **container: Any) -> dict[str, Any]:
+        """A pod that runs a shell command and ends at once when told to."""
+        return {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": self.image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sh", "-c", command],
+                    **container,
+                }
+            ],
+        }
+
+    def stateful_set(self, name: str, pod: dict[str, Any], replicas: int = 1) -> Properties:
+        """A StatefulSet of such pods."""
+        return {
+            "metadata": self.meta(name),
+            "spec": {
+                "replicas": replicas,
+                "serviceName": name,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
+            },
+        }

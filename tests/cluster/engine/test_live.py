@@ -1,0 +1,320 @@
+"""The Kubernetes provider on a real cluster: objects, roll-outs, and what goes wrong with them."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.errors import CancelledPartway, EngineError, PartialFailure
+from engine.providers import Operation
+from engine.providers.kubernetes import KubernetesProvider
+from engine.providers.kubernetes.manifests import Kind, Ref
+from engine.values import Properties, Value
+from tests.cluster.engine.stack import Stack
+
+Statuses = tuple[list[str], Callable[[str], None]]
+
+
+def test_a_config_map_is_made_changed_and_removed(stack: Stack) -> None:
+    news: Properties = {"metadata": {"namespace": stack.namespace}, "data": {"a": "1", "b": "2"}}
+    made = stack.create("core/v1:ConfigMap", "settings", news)
+    assert stack.is_unchanged(made, news)
+    changed = stack.update(made, {**news, "data": {"a": "3"}})
+    assert changed.id == made.id, "a made-up name is kept"
+    live = stack.live(changed)
+    assert live is not None
+    assert live["data"] == {"a": "3"}, "a key that the program no longer has is gone"
+    stack.provider.delete(changed, Operation())
+    assert stack.live(changed) is None
+
+
+def test_a_secrets_text_reaches_the_cluster(stack: Stack) -> None:
+    news: Properties = {"metadata": stack.meta("key"), "stringData": {"munge": "hush"}}
+    made = stack.create("core/v1:Secret", "key", news)
+    assert made.outputs["data"] == {"munge": "aHVzaA=="}
+    assert stack.is_unchanged(made, news)
+    assert stack.provider.read(made.type, made.urn, str(made.id), made.inputs, made.outputs)
+
+
+def test_roles_and_accounts_are_plain_objects(stack: Stack) -> None:
+    stack.create("core/v1:ServiceAccount", "agent", {"metadata": stack.meta("agent")})
+    rule: Value = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+    role: Properties = {"metadata": stack.meta("agent"), "rules": [rule]}
+    made = stack.create("rbac.authorization.k8s.io/v1:Role", "role", role)
+    binding: Properties = {
+        "metadata": stack.meta("agent"),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "agent"},
+        "subjects": [{"kind": "ServiceAccount", "name": "agent", "namespace": stack.namespace}],
+    }
+    stack.create("rbac.authorization.k8s.io/v1:RoleBinding", "binding", binding)
+    assert stack.is_unchanged(made, role)
+
+
+def test_a_roll_out_is_waited_for(stack: Stack, statuses: Statuses) -> None:
+    lines, show = statuses
+    first = stack.stateful_set("web", stack.pod_spec("sleep 1000"), replicas=2)
+    made = stack.create("apps/v1:StatefulSet", "web", first, Operation(status=show))
+    assert made.outputs["status"]["readyReplicas"] == 2  # type: ignore[index,call-overload]
+    assert any(line.startswith("1 of 2 pods ready") for line in lines)
+    assert lines[-1] == "", "the status line is cleared"
+    service: Properties = {
+        "metadata": stack.meta("web"),
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    }
+    stack.create("core/v1:Service", "web", service)
+    second = stack.stateful_set("web", stack.pod_spec("sleep 2000"), replicas=2)
+    changed = stack.update(made, second)
+    status: Any = changed.outputs["status"]
+    assert status["currentRevision"] == status["updateRevision"]
+    assert stack.is_unchanged(changed, second)
+
+
+def test_a_missing_image_is_told_and_can_be_mended(stack: Stack) -> None:
+    missing = stack.pod_spec("sleep 1000", image="slurmstack/missing:1")
+    with pytest.raises(PartialFailure) as error:
+        stack.create(
+            "apps/v1:StatefulSet",
+            "mended",
+            stack.stateful_set("mended", missing),
+            Operation(timeout=8),
+        )
+    reason = error.value.reason
+    assert f"pod {stack.namespace}/mended-0, container main: " in reason
+    assert "slurmstack/missing:1" in reason
+    assert "\n" not in reason
+    broken = stack.made[-1]
+    mended = stack.stateful_set("mended", stack.pod_spec("sleep 1000"))
+    changed = stack.update(broken, mended, Operation(timeout=60))
+    assert changed.outputs["status"]["readyReplicas"] == 1  # type: ignore[index,call-overload]
+
+
+def test_a_missing_secret_is_told(stack: Stack) -> None:
+    pod = stack.pod_spec("sleep 1000", envFrom=[{"secretRef": {"name": "missing"}}])
+    news: Properties = {"metadata": stack.meta("poor"), "spec": pod}
+    with pytest.raises(PartialFailure, match=r'container main: .*secret "missing" not found'):
+        stack.create("core/v1:Pod", "poor", news, Operation(timeout=6))
+
+
+def test_a_pod_that_fits_no_node_is_told(stack: Stack) -> None:
+    pod = {**stack.pod_spec("sleep 1000"), "nodeSelector": {"no": "way"}}
+    news: Properties = {"metadata": stack.meta("lost"), "spec": pod}
+    with pytest.raises(PartialFailure, match=r"not ready after 2 s: .*Unschedulable: 0/\d+ nodes"):
+        stack.create("core/v1:Pod", "lost", news, Operation(timeout=2))
+
+
+def job(stack: Stack, name: str, command: str) -> Properties:
+    template: dict[str, Any] = {"spec": {**stack.pod_spec(command), "restartPolicy": "Never"}}
+    return {"metadata": stack.meta(name), "spec": {"backoffLimit": 0, "template": template}}
+
+
+def test_a_job_is_waited_for_and_its_edit_replaces_it(stack: Stack) -> None:
+    made = stack.create("batch/v1:Job", "done", job(stack, "done", "true"))
+    assert made.outputs["status"]["succeeded"] == 1  # type: ignore[index,call-overload]
+    checked = stack.provider.check(made.type, made.urn, made.inputs, job(stack, "done", ":"))
+    diff = stack.provider.diff(made, checked)
+    assert diff.replaces
+    assert diff.delete_before_replace
+
+
+def test_a_failed_job_shows_its_last_words(stack: Stack) -> None:
+    with pytest.raises(PartialFailure) as error:
+        stack.create("batch/v1:Job", "fail", job(stack, "fail", "echo disk full >&2; exit 3"))
+    assert "exit code 3; its last line: disk full" in error.value.reason
+
+
+def test_a_job_that_failed_is_run_again_by_the_next_update(stack: Stack) -> None:
+    news = job(stack, "again", 'test "$ANSWER" = 42')
+    source: Value = {"configMapRef": {"name": "answers", "optional": True}}
+    news["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [source]  # type: ignore[index,call-overload]
+    with pytest.raises(PartialFailure):
+        stack.create("batch/v1:Job", "again", news)
+    failed = stack.made[-1]
+    answers: Properties = {"metadata": stack.meta("answers"), "data": {"ANSWER": "42"}}
+    stack.create("core/v1:ConfigMap", "answers", answers)
+    outputs = stack.provider.update(failed, failed.inputs, Operation())
+    assert outputs["status"]["succeeded"] == 1  # type: ignore[index,call-overload]
+
+
+def test_a_claim_is_bound_and_released(stack: Stack) -> None:
+    size: Value = {"requests": {"storage": "1024Mi"}}
+    news: Properties = {
+        "metadata": stack.meta("data"),
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": size},
+    }
+    made = stack.create("core/v1:PersistentVolumeClaim", "data", news)
+    assert made.outputs["status"]["phase"] == "Bound"  # type: ignore[index,call-overload]
+    assert stack.is_unchanged(made, news)
+    stack.provider.delete(made, Operation())
+    assert stack.live(made) is None
+
+
+def test_a_kind_of_ones_own_can_be_defined_and_used(stack: Stack) -> None:
+    group = f"{stack.namespace}.example.org"
+    schema: Value = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version: Value = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    definition: Properties = {
+        "metadata": {"name": f"widgets.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets"},
+            "versions": [version],
+        },
+    }
+    stack.create("apiextensions.k8s.io/v1:CustomResourceDefinition", "definition", definition)
+    widget: Properties = {
+        "apiVersion": f"{group}/v1",
+        "kind": "Widget",
+        # The garbage collector learns of a new kind only after a while: do not wait for it.
+        "metadata": stack.meta(
+            "w", annotations={"pulumi.com/deletionPropagationPolicy": "background"}
+        ),
+        "spec": {"size": 1},
+    }
+    made = stack.create(f"{group}/v1:Widget", "widget", widget)
+    changed = stack.update(made, {**widget, "spec": {"size": 2}})
+    assert changed.outputs["spec"] == {"size": 2}
+
+
+def test_a_namespace_is_removed_with_all_that_is_in_it(stack: Stack) -> None:
+    name = f"{stack.namespace}-more"
+    made = stack.create("core/v1:Namespace", "more", {"metadata": {"name": name}})
+    stack.create("core/v1:ConfigMap", "inside", {"metadata": {"name": "a", "namespace": name}})
+    stack.provider.delete(made, Operation())
+    assert stack.live(made) is None
+
+
+# ------------------------------------------------------------------------------- other owners
+
+
+def by_someone_else(stack: Stack, name: str, data: dict[str, str]) -> None:
+    ref = Ref(Kind("v1", "ConfigMap"), stack.namespace, name)
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": stack.meta(name), "data": data}
+    stack.api.apply(ref, manifest, "someone", force=True)
+
+
+def test_someone_elses_object_is_left_alone(stack: Stack) -> None:
+    by_someone_else(stack, "theirs", {"a": "1"})
+    with pytest.raises(EngineError, match="exists already and was not made by this stack"):
+        stack.create("core/v1:ConfigMap", "theirs", {"metadata": stack.meta("theirs")})
+
+
+def test_a_field_that_someone_took_over_is_a_conflict_unless_forced(stack: Stack) -> None:
+    news: Properties = {"metadata": stack.meta("shared"), "data": {"a": "1"}}
+    made = stack.create("core/v1:ConfigMap", "shared", news)
+    by_someone_else(stack, "shared", {"a": "2"})
+    with pytest.raises(EngineError, match=r'data\.a \(conflict with "someone"') as error:
+        stack.update(made, {**news, "data": {"a": "3"}})
+    assert "\n" not in str(error.value)
+    force = stack.meta("shared", annotations={"pulumi.com/patchForce": "true"})
+    forced = stack.update(made, {"metadata": force, "data": {"a": "3"}})
+    assert forced.outputs["data"] == {"a": "3"}
+
+
+def test_an_object_that_was_made_by_a_plain_create_is_taken_over(
+    stack: Stack, config: Properties
+) -> None:
+    """The real plugin creates by POST under its own name, and applies from then on."""
+    news: Properties = {"metadata": stack.meta("posted"), "data": {"a": "1", "b": "2"}}
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", **news}
+    ref = Ref(Kind("v1", "ConfigMap"), stack.namespace, "posted")
+    stack.api.request(
+        "POST",
+        stack.api.path(ref, name=False),
+        query={"fieldManager": "pulumi-kubernetes"},
+        body=manifest,
+    )
+    checked = stack.provider.check("kubernetes:core/v1:ConfigMap", "urn", {}, news)
+    upsert = KubernetesProvider({**config, "upsertExistingObjects": True}, preview=False)
+    stack.provider = upsert
+    made = stack.create("core/v1:ConfigMap", "posted", checked)
+    changed = stack.update(made, {**news, "data": {"a": "3"}})
+    live = stack.live(changed)
+    assert live is not None
+    assert live["data"] == {"a": "3"}, "the key that was created by POST is removed too"
+    assert len(live["metadata"]["managedFields"]) == 1
+
+
+# -------------------------------------------------------------------------------------- errors
+
+
+def test_a_misspelt_field_is_named(stack: Stack) -> None:
+    news: Properties = {"metadata": stack.meta("typo"), "dta": {"a": "1"}}
+    with pytest.raises(EngineError, match=r"ConfigMap .*/typo: .*\.dta: field not declared"):
+        stack.create("core/v1:ConfigMap", "typo", news)
+
+
+def test_a_missing_namespace_is_named(stack: Stack) -> None:
+    news: Properties = {"metadata": {"name": "a", "namespace": "engine-test-missing"}}
+    with pytest.raises(EngineError, match="namespace 'engine-test-missing' does not exist"):
+        stack.create("core/v1:ConfigMap", "homeless", news)
+
+
+def test_an_unknown_kind_is_named(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.providers.kubernetes.api._DISCOVERY_SECONDS", 0.0)
+    news: Properties = {"metadata": stack.meta("w")}
+    with pytest.raises(EngineError, match=r"the cluster has no example\.org/v1/Widget"):
+        stack.create("example.org/v1:Widget", "w", news)
+
+
+def test_a_wait_can_be_cancelled_at_once(stack: Stack) -> None:
+    cancelled = threading.Event()
+    threading.Timer(1.0, cancelled.set).start()
+    pod = {**stack.pod_spec("sleep 1000"), "nodeSelector": {"no": "way"}}
+    start = time.monotonic()
+    with pytest.raises(CancelledPartway) as error:
+        stack.create(
+            "core/v1:Pod",
+            "stopped",
+            {"metadata": stack.meta("stopped"), "spec": pod},
+            Operation(cancelled=cancelled),
+        )
+    assert time.monotonic() - start < 30, "far sooner than it would have given up"
+    assert error.value.outputs["kind"] == "Pod"
+
+
+# ------------------------------------------------------------------------------------- preview
+
+
+def test_a_preview_writes_nothing_and_says_what_would_be_refused(
+    stack: Stack, config: Properties
+) -> None:
+    preview = KubernetesProvider(config, preview=True)
+    token = "kubernetes:core/v1:Service"
+    ports: Value = [{"port": 80}]
+    news: Properties = {"metadata": stack.meta("planned"), "spec": {"ports": ports}}
+    inputs = preview.check(token, "urn:pulumi:t::p::t::planned", {}, news)
+    outputs = preview.preview_outputs(token, inputs, None)
+    assert outputs["spec"]["type"] == "ClusterIP", "defaults are foreseen"  # type: ignore[index,call-overload]
+    ref = Ref(Kind("v1", "Service"), stack.namespace, "planned")
+    assert stack.api.get(ref) is None
+    bad: Properties = {**inputs, "spec": {"ports": [{"port": 99999}]}}
+    with pytest.raises(EngineError, match=r"spec\.ports\[0\]\.port"):
+        preview.preview_outputs(token, bad, None)
+
+
+def test_several_threads_share_one_provider(stack: Stack) -> None:
+    errors: list[BaseException] = []
+
+    def make(number: int) -> None:
+        try:
+            name = f"many-{number}"
+            data: Value = {"n": json.dumps(number)}
+            stack.create("core/v1:ConfigMap", name, {"metadata": stack.meta(name), "data": data})
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors

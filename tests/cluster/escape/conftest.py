@@ -1,0 +1,194 @@
+"""Another user at work on the same nodes, and the outcomes of attempts on that user."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.escape import attempts, commands, daemons
+from tests.cluster.escape.victim import (
+    NODE,
+    OTHER,
+    OTHER_GROUP,
+    Outcomes,
+    Victim,
+    as_user,
+    changes,
+    in_shell,
+    parsed,
+)
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+_WORK = """#!/bin/sh
+# {secret}
+umask 0
+for place in /tmp /var/tmp /dev/shm; do echo "{secret}" >$place/secret; done
+export SECRET={secret}
+python3 -c 'import ctypes; print(ctypes.CDLL(None).shmget(0, 4096, 0o1600))' \
+  >{folder}/segment.new
+mv {folder}/segment.new {folder}/segment
+exec srun sleep 1000
+"""
+
+
+def pid_of(cluster: Cluster, pod: str, container: str, user: int, command: str) -> int:
+    """The first process of a user's with this command line, as the pod counts."""
+    look = f"pgrep -of -u {user} '^[a-z/]*{command}$' || true"
+    return int(in_shell(cluster, pod, container, look) or 0)
+
+
+@pytest.fixture(scope="package")
+def victim(cluster: Cluster) -> Iterator[Victim]:
+    name = f"other-{uuid.uuid4().hex[:8]}"
+    folder, secret = f"/home/{name}", uuid.uuid4().hex
+    public = f"/srv/{name}"
+    outside = f"/mnt/jail{folder}"
+    in_shell(
+        cluster,
+        "login-0",
+        "sshd",
+        f"mkdir -m 700 {outside}; echo {secret} >{outside}/secret; touch /mnt/jail{public};"
+        f"cat >{outside}/work <<'END'\n{_WORK.format(secret=secret, folder=folder)}\nEND\n"
+        f"chown -R {OTHER}:{OTHER_GROUP} {outside} /mnt/jail{public}; chmod 644 /mnt/jail{public}",
+    )
+    # Whom the settings do not name has no association, and may submit nothing.
+    by_hand = "sacctmgr --immediate add user games account=users"
+    in_shell(cluster, cluster.controller(), "slurmctld", by_hand)
+    job = int(
+        as_user(
+            cluster,
+            OTHER,
+            OTHER_GROUP,
+            f"sbatch --parsable -D / -o /dev/null -w {NODE} --mem=100 {folder}/work",
+        )
+    )
+    seconds = 1000 + job
+    try:
+        as_user(
+            cluster,
+            OTHER,
+            OTHER_GROUP,
+            f"SECRET={secret} setsid sleep {seconds} >/dev/null 2>&1 </dev/null &",
+        )
+        on_worker = eventually(
+            "the other user's step runs",
+            lambda: pid_of(cluster, NODE, "slurmd", OTHER, "sleep 1000"),
+        )
+        on_login = eventually(
+            "the other user's process runs",
+            lambda: pid_of(cluster, "login-0", "sshd", OTHER, f"sleep {seconds}"),
+        )
+        segment = int(in_shell(cluster, "login-0", "sshd", f"cat {outside}/segment"))
+        yield Victim(cluster, folder, public, secret, job, segment, on_worker, on_login)
+    finally:
+        as_user(cluster, 0, 0, f"scancel {job}", check=False)
+        in_shell(
+            cluster,
+            "login-0",
+            "sshd",
+            f"pkill -f '^sleep {seconds}$'; rm -rf {outside} /mnt/jail{public}",
+            check=False,
+        )
+        # What is in System V memory outlives who made it.
+        in_shell(
+            cluster,
+            NODE,
+            "slurmd",
+            "ipcs -m | awk '$3 == \"games\" { print $2 }' | xargs -rn1 ipcrm -m",
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def unharmed(victim: Victim) -> Iterator[None]:
+    """The other user, the nodes and the daemons are after a file's tests as they were before."""
+    before = victim.state()
+    yield
+    assert changes(before, victim.state()) == ""
+
+
+@pytest.fixture(scope="package")
+def forbidden(cluster: Cluster) -> dict[str, tuple[str, int]]:
+    """Addresses of the cluster underneath, by what is there."""
+    machines = [
+        address["address"]
+        for node in cluster.objects("nodes")
+        for address in node["status"]["addresses"]
+        if address["type"] == "InternalIP"
+    ]
+    where = ("get", "--namespace=default")
+    service = cluster.kubectl(*where, "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}")
+    server = cluster.kubectl(
+        *where, "endpoints", "kubernetes", "-o", "jsonpath={.subsets[0].addresses[0].ip}"
+    )
+    return {
+        "metadata": ("169.254.169.254", 80),
+        "api_service": (service, 443),
+        "api_server": (server, 6443),
+        "kubelet": (machines[0], 10250),
+        "kubelet_of_another": (machines[-1], 10250),
+    }
+
+
+@pytest.fixture(scope="package")
+def shared(cluster: Cluster) -> Iterator[str]:
+    """A folder of the attacker's for the whole suite, that everybody may look into."""
+    path = f"/home/researcher/escape-{uuid.uuid4().hex[:8]}"
+    cluster.run(f"mkdir {path}")
+    for file in (attempts.__file__, commands.__file__, daemons.__file__):
+        text = Path(file).read_text()
+        cluster.run(f"cat >{path}/{Path(file).name} <<'THE-END'\n{text}\nTHE-END")
+    yield path
+    cluster.run(f"scancel --user=researcher; rm -rf {path}", check=False)
+
+
+@pytest.fixture(scope="package")
+def outcomes(
+    cluster: Cluster, victim: Victim, shared: str, forbidden: dict[str, tuple[str, int]]
+) -> Callable[[str], Outcomes]:
+    """What came of all attempts from one place, each time that it is asked for tried once."""
+    daemons = {
+        "login": int(in_shell(cluster, "login-0", "sshd", "pgrep -ox sshd")),
+        "job": int(in_shell(cluster, NODE, "slurmd", "pgrep -ox slurmd")),
+    }
+    known: dict[str, Outcomes] = {}
+
+    def facts(place: str) -> attempts.Facts:
+        on_login = place == "login"
+        return {
+            **forbidden,
+            "configuration": "/run/slurm/conf/slurm.conf"
+            if on_login
+            else "/var/spool/slurmd/conf-cache/slurm.conf",
+            "daemon": daemons["login" if on_login else "job"],
+            "folder": shared,
+            "job": victim.job,
+            "node": NODE,
+            "other": OTHER,
+            "others": victim.folder,
+            "program": f"{shared}/attempts.py",
+            "public": victim.public,
+            "segment": victim.segment,
+            "victim": victim.on_login if on_login else victim.on_worker,
+        }
+
+    def attempted(place: str) -> Outcomes:
+        command = f"python3 {shared}/attempts.py {place} '{json.dumps(facts(place))}'"
+        step = f"srun --chdir=/ --nodelist={NODE} --mem=100 {command}"
+        if place == "login":
+            return parsed(cluster.run(command))
+        if place == "root":
+            return parsed(as_user(cluster, 0, 0, step))
+        return parsed(cluster.run(step))
+
+    def ask(place: str) -> Outcomes:
+        if place not in known:
+            before = victim.state()
+            known[place] = attempted(place)
+            known[place]["harm"] = changes(before, victim.state())
+        return known[place]
+
+    return ask

@@ -1,0 +1,65 @@
+"""slurmd and slurmstepd themselves refuse what is not their asker's to ask for."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.escape.daemons import NO_ANSWER, UNASKED, USER_ID_MISSING
+from tests.cluster.escape.victim import NODE, OTHER, Victim, changes
+from tests.support.cluster import Cluster
+
+REFUSED = ("(-1, 1)", "(1,)", "(-1,)")
+"""A failure and EPERM, in the forms that slurmstepd has for them."""
+_VIOLATIONS = ("kill_job({job})", "abort_job({job})", "suspend_job({job})", "shutdown", "reboot")
+
+Answers = dict[str, dict[str, str]]
+
+
+@pytest.fixture(scope="package")
+def answers(cluster: Cluster, victim: Victim, shared: str) -> Callable[[str], Answers]:
+    """By place what each daemon says to each request, and what has changed."""
+    known: dict[str, Answers] = {}
+    prefixes = {
+        "login": "",
+        "another node": "srun --nodelist=cpu-1 --mem=100 ",
+        "the same node": f"srun --nodelist={NODE} --mem=100 ",
+    }
+
+    def ask(place: str) -> Answers:
+        if place not in known:
+            before = victim.state()
+            where = "beside" if place == "the same node" else "elsewhere"
+            command = f"python3 {shared}/daemons.py {NODE} {victim.job} {OTHER} {where}"
+            said: Answers = json.loads(cluster.run(prefixes[place] + command))
+            known[place] = {**said, "harm": {"": changes(before, victim.state())}}
+        return known[place]
+
+    return ask
+
+
+@pytest.mark.parametrize("place", ["login", "another node", "the same node"])
+def test_slurmd_does_nothing_for_who_is_not_slurmctld(
+    cluster: Cluster, victim: Victim, answers: Callable[[str], Answers], place: str
+) -> None:
+    answer = answers(place)
+
+    for request, code in answer["slurmd"].items():
+        assert code == (NO_ANSWER if request in UNASKED else USER_ID_MISSING), request
+    assert answer["harm"] == {"": ""}
+    log = cluster.kubectl("logs", NODE, "-c", "slurmd")
+    for violation in _VIOLATIONS:
+        assert f"Security violation: {violation.format(job=victim.job)}" in log.replace(
+            "violation, ", "violation: "
+        )
+
+
+def test_a_step_does_nothing_for_who_is_not_its_user(answers: Callable[[str], Answers]) -> None:
+    answer = answers("the same node")
+    said = answer["slurmstepd"]
+
+    assert said.pop("its state") == "2", "it runs, and it understands what it is asked"
+    assert said.pop("to be given its namespaces") in ("(0,)", "(-1,)")
+    for request, refusal in said.items():
+        assert refusal in REFUSED, request
+    assert answer["harm"] == {"": ""}

@@ -1,0 +1,48 @@
+"""Where a site lets users be root in the jail, its mount points are theirs to change."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.escape.victim import as_user, in_shell
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+NODE = "cpu-1"
+RUN = f"srun --immediate=20 --nodelist={NODE}"
+"""Soon or not at all: meanwhile no job of anybody's starts."""
+POINTS = ("/var/tmp", "/var/spool/slurmd")
+
+
+@pytest.fixture(params=POINTS)
+def replaced(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A mount point with a link to the node's own files in its place."""
+    point = f"/mnt/jail{request.param}"
+    in_shell(cluster, NODE, "slurmd", f"mv {point} {point}.away && ln -s /etc {point}")
+    yield str(request.param)
+    in_shell(cluster, NODE, "slurmd", f"rm {point} && mv {point}.away {point}")
+    again = f"{RUN} true"
+    eventually("steps start again", lambda: cluster.ssh(again, check=False).returncode == 0)
+
+
+def test_a_link_at_a_mount_point_leads_no_mount_astray(cluster: Cluster, replaced: str) -> None:
+    listing = in_shell(cluster, NODE, "slurmd", "ls -la --time-style=full-iso /etc /mnt/jail/etc")
+
+    for job in (
+        cluster.ssh(f"{RUN} touch {replaced}/through", check=False).stderr,
+        as_user(cluster, 0, 0, f"{RUN} touch {replaced}/through 2>&1 || true"),
+    ):
+        assert "chroot: " in job
+        assert f"{replaced} leads through a symbolic link" in job
+
+    after = in_shell(cluster, NODE, "slurmd", "ls -la --time-style=full-iso /etc /mnt/jail/etc")
+    assert after == listing
+
+
+def test_roots_job_is_in_the_jail_like_any_other(cluster: Cluster) -> None:
+    look = "test -e /usr/sbin/slurmd || echo jail; ps -e -o comm= | sort -u | tr '\\n' ' '; ls /dev"
+    said = as_user(cluster, 0, 0, f'{RUN} sh -c "{look}"')
+
+    assert said.startswith("jail\n")
+    assert "slurmd " not in said
+    assert not {"sda", "vda", "mem", "kmsg"} & set(said.split())

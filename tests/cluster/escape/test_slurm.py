@@ -1,0 +1,58 @@
+"""Slurm serves each user alone: nobody acts on another's job, or on the cluster."""
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.escape.commands import OTHERS_JOB, THE_CLUSTER, THE_SYSTEM
+from tests.cluster.escape.victim import NODE, Outcomes, Victim, changes, parsed
+from tests.support.cluster import Cluster
+
+COMMANDS = {**OTHERS_JOB, **THE_CLUSTER, **THE_SYSTEM}
+PLACES = ("login", "job")
+
+
+@pytest.fixture(scope="package")
+def said(cluster: Cluster, victim: Victim, shared: str) -> Callable[[str], Outcomes]:
+    """What all the commands say in one place, each time that it is asked for run once."""
+    cluster.run(
+        f"cd {shared} && mkdir etc && cp /run/slurm/conf/* etc && echo mine >payload &&"
+        " sed -i 's/^SlurmUser=.*/SlurmUser=researcher/' etc/slurm.conf"
+    )
+    filled = {
+        name: command.text.format(job=victim.job, node=NODE, folder=shared, other="games")
+        for name, command in COMMANDS.items()
+    }
+    known: dict[str, Outcomes] = {}
+
+    def ask(place: str) -> Outcomes:
+        if place not in known:
+            before = victim.state()
+            prefix = "" if place == "login" else f"srun --nodelist={NODE} --mem=100 "
+            quoted = json.dumps(filled).replace("'", "'\\''")
+            known[place] = parsed(cluster.run(f"{prefix}python3 {shared}/commands.py '{quoted}'"))
+            known[place]["harm"] = changes(before, victim.state())
+        return known[place]
+
+    return ask
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_refused(
+    said: Callable[[str], Outcomes], victim: Victim, place: str, name: str
+) -> None:
+    answer = said(place)[name]
+
+    assert re.search(COMMANDS[name].refusal.format(job=victim.job), answer), answer
+    assert "uid=" not in answer
+    assert victim.secret not in answer
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_all_commands_together_have_harmed_nobody(
+    said: Callable[[str], Outcomes], place: str
+) -> None:
+    assert said(place)["harm"] == ""

@@ -1,0 +1,287 @@
+"""Nothing that a user says of a job, and nothing that a job leaves, reaches out of the jail."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.escape.victim import NODE, OTHER, SCRATCH, Victim, in_shell
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+OUTSIDE = "/usr/sbin/slurmd"
+"""What is in the worker's own root and not in the jail."""
+
+
+def on_worker(cluster: Cluster, script: str) -> str:
+    return in_shell(cluster, NODE, "slurmd", script)
+
+
+def slurmd_of(cluster: Cluster) -> int:
+    return int(on_worker(cluster, "pgrep -ox slurmd"))
+
+
+@pytest.fixture
+def mark(cluster: Cluster) -> Iterator[str]:
+    """A name that nothing has yet, and nothing has any more afterwards."""
+    name = f"escaped-{uuid.uuid4().hex[:8]}"
+    yield name
+    on_worker(cluster, f"rm -rf {' '.join(places(name))} /tmp/{name}* /var/tmp/{name}*")
+
+
+def places(mark: str) -> list[str]:
+    """Where an attempt below would leave a file, as the worker sees them."""
+    folders = (
+        "/",
+        "/etc",
+        "/root",
+        "/tmp",
+        "/var/tmp",
+        "/dev/shm",
+        "/var/spool/slurmd",
+        "/usr/bin",
+    )
+    return [f"{root}{folder}/{mark}" for root in ("", "/mnt/jail") for folder in folders]
+
+
+def left(cluster: Cluster, mark: str) -> str:
+    """What is of this name outside of jobs' own directories."""
+    return on_worker(cluster, f"ls -d {' '.join(places(mark))} 2>/dev/null || true").strip()
+
+
+@pytest.mark.usefixtures("unharmed")
+@pytest.mark.parametrize("kind", ["output", "error", "open-mode=append --output"])
+def test_a_batch_jobs_output_goes_nowhere_but_where_its_user_may_write(
+    cluster: Cluster, victim: Victim, folder: str, mark: str, kind: str
+) -> None:
+    """slurmstepd, which opens it, is root, and sees the node's /proc."""
+    slurmd = slurmd_of(cluster)
+    cluster.run(f"ln -s /etc/{mark} {folder}/link; ln -s {victim.folder}/{mark} {folder}/theirs")
+    targets = [
+        f"/etc/{mark}",
+        f"/usr/bin/{mark}",
+        f"/root/{mark}",
+        f"/var/spool/slurmd/{mark}",
+        f"/mnt/jail/tmp/{mark}",
+        f"/proc/1/root/tmp/{mark}",
+        f"/proc/{slurmd}/root/tmp/{mark}",
+        f"/proc/{slurmd}/cwd/{mark}",
+        f"/proc/{slurmd}/fd/1",
+        f"/proc/{victim.on_worker}/root/tmp/secret",
+        "/proc/self/mem",
+        f"{victim.folder}/secret",
+        victim.public,
+        f"{folder}/link",
+        f"{folder}/theirs",
+    ]
+    submit = f"sbatch --parsable --nodelist={NODE} --mem=50 --{kind}={{}} --wrap 'id; pwd'"
+    jobs = cluster.run("; ".join(submit.format(target) for target in targets)).split()
+
+    assert len(jobs) == len(targets)
+    for job in jobs:
+        cluster.wait_for_job(int(job), "FAILED")
+    assert left(cluster, mark) == ""
+    assert victim.run(f"ls {victim.folder}; cat {victim.public}").count("uid=") == 0
+
+
+@pytest.mark.parametrize("place", ["/proc/1/root", "/proc/{slurmd}/root", "/proc/{slurmd}/cwd"])
+def test_a_job_does_not_begin_outside(cluster: Cluster, place: str) -> None:
+    where = place.format(slurmd=slurmd_of(cluster))
+
+    said = cluster.run(
+        f"srun --nodelist={NODE} --chdir={where} sh -c 'pwd; test -e .{OUTSIDE} || echo inside'"
+    )
+
+    assert said.splitlines() == ["/tmp", "inside"]
+
+
+@pytest.mark.parametrize("way", ["sbcast {file} {target}", "srun --bcast={target} {file}"])
+def test_a_file_that_is_sent_to_the_node_arrives_in_the_job_alone(
+    cluster: Cluster, folder: str, mark: str, way: str
+) -> None:
+    cluster.run(f"printf '#!/bin/sh\\ntrue\\n' >{folder}/file; chmod +x {folder}/file")
+    send = way.format(file=f"{folder}/file", target=f"/tmp/{mark}")
+
+    said = cluster.ssh(
+        f"salloc --quiet --nodelist={NODE} sh -c '{send}; srun cat /tmp/{mark}'", check=False
+    )
+
+    assert left(cluster, mark) == ""
+    assert "true" in said.stdout, said.stderr
+
+
+@pytest.mark.usefixtures("unharmed")
+@pytest.mark.parametrize(
+    "target",
+    ["/etc/{mark}", "/var/spool/slurmd/{mark}", "/root/{mark}", "{others}/secret", "{public}"],
+)
+def test_a_file_that_is_sent_replaces_none_of_others(
+    cluster: Cluster, victim: Victim, folder: str, mark: str, target: str
+) -> None:
+    cluster.run(f"echo mine >{folder}/file")
+    where = target.format(mark=mark, others=victim.folder, public=victim.public)
+
+    said = cluster.ssh(
+        f"salloc --quiet --nodelist={NODE} sbcast --force {folder}/file {where}", check=False
+    )
+
+    assert said.returncode != 0
+    assert left(cluster, mark) == ""
+    assert "mine" not in victim.run(f"cat {victim.folder}/secret {victim.public}")
+
+
+def test_no_root_process_takes_up_a_users_environment(
+    cluster: Cluster, folder: str, mark: str
+) -> None:
+    """The dynamic linker leaves a trace of each program that is told to, and so whose it was."""
+    cluster.run(f"printf 'id -u >>{folder}/shells\\n' >{folder}/shell")
+    environment = {
+        "LD_DEBUG": "files",
+        "LD_DEBUG_OUTPUT": f"/tmp/{mark}",
+        "LD_LIBRARY_PATH": folder,
+        # As the worker itself would find it.
+        "BASH_ENV": f"/mnt/jail{folder}/shell",
+        "ENV": f"/mnt/jail{folder}/shell",
+        "SPANK_LD_DEBUG": "files",
+        "SPANK_LD_DEBUG_OUTPUT": f"/tmp/{mark}",
+        "SLURM_SPANK_LD_DEBUG": "files",
+        "SLURM_PROLOG_LD_DEBUG": "files",
+        "SLURMD_LD_DEBUG_OUTPUT": f"/tmp/{mark}",
+    }
+    exported = " ".join(f"{name}={value}" for name, value in environment.items())
+    script = f"srun true; stat -c %u /tmp/{mark}.* | sort -u >{folder}/owners"
+
+    for command in (
+        f"sbatch --wait --nodelist={NODE} --output=/dev/null --wrap '{script}'",
+        f"srun --nodelist={NODE} true",
+    ):
+        cluster.run(f"env {exported} {command}; rm -f /tmp/{mark}*")
+
+    assert cluster.run(f"cat {folder}/owners") == "2000", "the user's own programs took it up"
+    assert on_worker(cluster, f"find / -xdev -name '{mark}*' -user 0") == ""
+    assert on_worker(cluster, f"ls /tmp /var/tmp | grep {mark} || true") == ""
+    assert cluster.run(f"cat {folder}/shells 2>/dev/null || true") == ""
+
+
+def test_what_a_user_adds_to_a_step_runs_as_that_user_and_inside(
+    cluster: Cluster, folder: str
+) -> None:
+    cluster.run(
+        f"printf '#!/bin/sh\\necho $(id -u) $(test -e {OUTSIDE} || echo inside) >>{folder}/who\\n'"
+        f" >{folder}/add; chmod +x {folder}/add"
+    )
+    names = ("prolog", "epilog", "task-prolog", "task-epilog")
+
+    cluster.run(f"srun {' '.join(f'--{name}={folder}/add' for name in names)} true")
+
+    assert cluster.run(f"cat {folder}/who").splitlines() == ["2000 inside"] * 4
+
+
+@pytest.mark.parametrize("place", ["/etc", "/proc/{slurmd}/root/etc", "/proc/1/root/etc"])
+def test_root_makes_no_directory_where_its_user_may_not(
+    cluster: Cluster, folder: str, place: str
+) -> None:
+    """slurmstepd, which is root, makes one for each step's PMIx."""
+    where = place.format(slurmd=slurmd_of(cluster))
+    step = f"env SLURM_PMIX_TMPDIR={where} srun --mpi=pmix sh -c 'touch {folder}/ready; sleep 60'"
+    job = cluster.submit(folder, f"#!/bin/sh\n{step}", f"--nodelist={NODE}")
+    # Or it is refused, which is as well.
+    eventually(
+        "the step has begun, or the job is over",
+        lambda: cluster.run(
+            f"ls {folder}/ready 2>/dev/null; squeue -h -j {job} -o %T | grep -v -e RUN -e PEND",
+            check=False,
+        ),
+    )
+
+    made = on_worker(cluster, f"ls -d /etc/spmix*_{job}.* /mnt/jail/etc/spmix*_{job}.* 2>&1; true")
+
+    cluster.run(f"scancel {job}")
+    assert made.count("No such file") == 2, made
+
+
+def test_a_container_of_a_users_own_making_does_not_run(cluster: Cluster, folder: str) -> None:
+    bundle = '{"ociVersion": "1.0.0", "process": {"args": ["id"]}, "root": {"path": "/"}}'
+    cluster.run(f"echo '{bundle}' >{folder}/config.json")
+
+    answer = cluster.ssh(f"srun --container={folder} id", check=False)
+
+    assert answer.returncode != 0
+    assert "uid=" not in answer.stdout
+
+
+def test_a_set_user_id_program_gives_a_job_nothing(cluster: Cluster, folder: str) -> None:
+    """Whoever laid it into the jail."""
+    laid = f"/mnt/jail{folder}/id"
+    on_worker(cluster, f"cp /mnt/jail/usr/bin/id {laid}; chown root:root {laid}; chmod 6755 {laid}")
+    copy = f"cp {folder}/id /tmp/id; chmod 6755 /tmp/id; /tmp/id -u; /tmp/id -g"
+
+    said = cluster.run(f"srun --nodelist={NODE} sh -c '{folder}/id -u; {folder}/id -g; {copy}'")
+
+    assert said.split() == ["2000"] * 4
+    on_worker(cluster, f"rm {laid}")
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_another_jobs_temporary_files_are_out_of_sight(cluster: Cluster, victim: Victim) -> None:
+    look = "ls -a /tmp /var/tmp /dev/shm; cat /tmp/secret /var/tmp/secret /dev/shm/secret"
+
+    said = cluster.ssh(f"srun --nodelist={NODE} sh -c '{look}' 2>&1; {look} 2>&1", check=False)
+
+    assert said.stdout.count("No such file") == 6
+    assert victim.secret not in said.stdout
+
+
+def test_what_a_job_leaves_leads_the_nodes_cleaning_astray_nowhere(
+    cluster: Cluster, folder: str
+) -> None:
+    cluster.run(f"mkdir {folder}/kept; echo mine >{folder}/kept/file")
+    leave = (
+        "for p in /tmp /var/tmp /dev/shm; do cd $p; ln -s /var/spool/slurmd a; ln -s /etc b;"
+        f" ln -s {folder}/kept c; ln -s .. d; ln -s / e; mkdir -p f/g/h; ln -s /usr f/g/h/i;"
+        " mkfifo j; mkdir k; touch k/l; chmod 0 k f; ln -s /mnt/jail/home m; done; true"
+    )
+    spool = "cat /etc/passwd /var/spool/slurmd/conf-cache/slurm.conf /etc/slurmstack/isolation/*"
+    before = on_worker(cluster, spool)
+
+    job = cluster.submit(folder, f"#!/bin/sh\n{leave}", f"--nodelist={NODE}", "--wait")
+
+    own = f"{SCRATCH}/slurm-jobs/{job}.2000 /dev/shm/slurm-jobs/{job}.2000"
+    eventually(
+        "what it left is gone",
+        lambda: on_worker(cluster, f"ls -d {own} 2>/dev/null || true") == "",
+    )
+    assert on_worker(cluster, spool) == before
+    assert cluster.run(f"cat {folder}/kept/file; ls -a {folder}/kept").split() == [
+        *("mine", ".", "..", "file")
+    ]
+
+
+def test_what_a_job_keeps_in_system_v_memory_is_gone_after_it(cluster: Cluster) -> None:
+    """Else a user fills the node's memory for good, by a job of seconds."""
+    make = "import ctypes; assert ctypes.CDLL(None).shmget(0, 4096, 0o1600) >= 0"
+    owned = "ipcs -m | awk '$3 == 2000 || $3 == \"researcher\"'"
+
+    cluster.run(f"srun --nodelist={NODE} python3 -c '{make}'")
+
+    try:
+        eventually("nothing is left", lambda: on_worker(cluster, owned) == "", 10)
+    finally:
+        on_worker(cluster, f"{owned} | awk '{{ print $2 }}' | xargs -rn1 ipcrm -m")
+
+
+def test_no_file_in_reach_holds_a_credential_of_kubernetes(cluster: Cluster, folder: str) -> None:
+    look = (
+        r"find / -xdev \( -path '*/serviceaccount/*' -o -name 'kubeconfig*' \) -print"
+        " -o -path /home -prune; grep -c serviceaccount /proc/self/mountinfo; env | grep -c KUBE;"
+        " true"
+    )
+    cluster.run(f"cat >{folder}/look <<'END'\n{look}\nEND")
+
+    for where in ("", f"srun --nodelist={NODE} "):
+        assert cluster.run(f"{where}sh {folder}/look 2>/dev/null").split() == ["0", "0"]
+
+
+def test_the_other_users_account_is_another(cluster: Cluster) -> None:
+    """So that the whole suite is about two users."""
+    assert cluster.run("id -u games; id -u").split() == [str(OTHER), "2000"]

@@ -1,0 +1,95 @@
+"""Another user at work on the same nodes, and commands as that user."""
+
+import difflib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.cluster import Cluster
+
+OTHER = 5
+"""`games`, an account that Debian has everywhere: the other user, whom nobody logs in as."""
+OTHER_GROUP = 60
+NODE = "cpu-0"
+SCRATCH = "/var/spool/slurmstack"
+
+
+@dataclass(frozen=True)
+class Victim:
+    """The other user, with a job on a worker, a process on the login node, and files."""
+
+    cluster: Cluster
+    folder: str
+    """In the jail; only the owner may enter."""
+    public: str
+    """A file of theirs that everybody may read."""
+    secret: str
+    job: int
+    segment: int
+    """Number of a System V shared memory segment on the worker."""
+    on_worker: int
+    """Process of the job's step, as the worker counts."""
+    on_login: int
+    """Process on the login node."""
+
+    def run(self, script: str, **options: Any) -> str:
+        """Runs a script as the other user in the jail, from the login node."""
+        return as_user(self.cluster, OTHER, OTHER_GROUP, script, **options)
+
+    def state(self) -> dict[str, str]:
+        """All that an attack may change: the job, its processes and files, the nodes."""
+        job, own = self.job, f"slurm-jobs/{self.job}.{OTHER}"
+        fields = "%i %T %r %u %N %S %l %p"
+        slurm = (
+            f"squeue -h -j {job} -o '{fields}'; scontrol show job {job} | grep -o Restarts=.;"
+            "sinfo -h -N -o '%N %t %E' | sed -E 's/ (idle|mix|alloc|comp|plnd) / up /';"
+            "sinfo -h -o '%P %a'; scontrol show reservations"
+        )
+        # Its number and its start, by which it is known for the same.
+        process = "cut -d' ' -f1,22 /proc/{pid}/stat"
+        worker = (
+            f"{process.format(pid=self.on_worker)}; {process.format(pid='$(pgrep -ox slurmd)')};"
+            f"cat {SCRATCH}/{own}/tmp/secret {SCRATCH}/{own}/var_tmp/secret;"
+            f"cat /dev/shm/{own}/shm/secret; stat -c '%i %a' {SCRATCH}/{own} /dev/shm/{own}"
+        )
+        login = (
+            f"{process.format(pid=self.on_login)}; {process.format(pid='$(pgrep -ox sshd)')};"
+            f"stat -c '%U %a %i %h' /mnt/jail{self.folder}/secret /mnt/jail{self.public};"
+            f"cat /mnt/jail{self.folder}/secret"
+        )
+        return {
+            "slurm": in_shell(self.cluster, self.cluster.controller(), "slurmctld", slurm),
+            "worker": in_shell(self.cluster, NODE, "slurmd", worker),
+            "login": in_shell(self.cluster, "login-0", "sshd", login),
+        }
+
+
+def in_shell(cluster: Cluster, pod: str, container: str, script: str, **options: Any) -> str:
+    """What a script of root's says in a container."""
+    return cluster.in_pod(pod, container, "sh", "-c", script, **options)
+
+
+def as_user(cluster: Cluster, user: int, group: int, script: str, **options: Any) -> str:
+    """Runs a script in the jail on the login node as any user, root included."""
+    who = f"--userspec={user}:{group}"
+    command = ("chroot", who, "--groups=", "/mnt/jail", "sh", "-c", f"cd /; {script}")
+    return cluster.in_pod("login-0", "sshd", *command, **options)
+
+
+def changes(before: dict[str, str], after: dict[str, str]) -> str:
+    """What has become different, for people to read."""
+    return "\n".join(
+        line
+        for where in before
+        for line in difflib.unified_diff(
+            before[where].splitlines(), after[where].splitlines(), lineterm="", n=0
+        )
+    )
+
+
+Outcomes = dict[str, str]
+
+
+def parsed(said: str) -> Outcomes:
+    answer: Outcomes = json.loads(said)
+    return answer

@@ -1,0 +1,118 @@
+"""File systems of the tests' own, mounted where a Kubernetes node has others."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from components import conventions as c
+from tests.support.cluster import Cluster
+from tests.support.commands import execute
+from tests.support.waiting import eventually
+
+# By move_mount(2), which may move a mount to where another mount namespace has its root; mount(8)
+# has no such option. The numbers are those of all architectures.
+_ATTACH = """
+import ctypes, os, sys
+OPEN_TREE, MOVE_MOUNT, HERE, CLONE, FROM_TREE, NEW_MOUNTS = 428, 429, -100, 1, 4, 0x20000
+process, source, target = sys.argv[1:]
+libc = ctypes.CDLL(None, use_errno=True)
+
+def checked(answer):
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
+    return answer
+
+tree = checked(libc.syscall(OPEN_TREE, HERE, source.encode(), CLONE))
+checked(libc.setns(os.open(f"/proc/{process}/ns/mnt", os.O_RDONLY), NEW_MOUNTS))
+os.makedirs(target, exist_ok=True)
+checked(libc.syscall(MOVE_MOUNT, tree, b"", HERE, target.encode(), FROM_TREE))
+"""
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+
+
+@contextlib.contextmanager
+def disk(mebibytes: int, inodes: int = 4096) -> Iterator[Path]:
+    """The folder of an empty disk of its own size, and for so many files."""
+    with _formatted(mebibytes, inodes) as (image, folder):
+        execute(["mount", "-o", "loop", image, folder])
+        try:
+            yield folder
+        finally:
+            execute(["umount", folder])
+
+
+@contextlib.contextmanager
+def storage_server(clock: str = "+0") -> Iterator[tuple[Path, int]]:
+    """The folder of an empty file system, and the process that serves it.
+
+    `clock` is what faketime(1) has: how far the server's is off.
+    """
+    with _formatted(64, 4096) as (image, folder):
+        server = subprocess.Popen(
+            ["fuse2fs", "-f", "-o", "fakeroot,allow_other", image, folder],
+            env={**os.environ, "LD_PRELOAD": FAKETIME, "FAKETIME": clock},
+        )
+        try:
+            eventually("it is served", folder.is_mount)
+            yield folder, server.pid
+        finally:
+            server.send_signal(signal.SIGCONT)
+            execute(["umount", "--lazy", folder])
+            server.wait(30)
+
+
+@contextlib.contextmanager
+def _formatted(mebibytes: int, inodes: int) -> Iterator[tuple[Path, Path]]:
+    with tempfile.TemporaryDirectory() as scratch:
+        image, folder = Path(scratch) / "image", Path(scratch) / "mounted"
+        folder.mkdir()
+        execute(["truncate", f"--size={mebibytes}M", image])
+        options = ["-q", "-O", "^has_journal", "-m", "0", "-N", str(inodes)]
+        execute(["mkfs.ext4", *options, image])
+        yield image, folder
+
+
+@contextlib.contextmanager
+def attached(cluster: Cluster, machine: str, source: Path, target: str) -> Iterator[None]:
+    """What is mounted at `source` is at `target` of a Kubernetes node, too, for pods that begin."""
+    container = cluster.computer(machine)
+    process = str(container.attrs["State"]["Pid"])
+    execute([sys.executable, "-c", _ATTACH, process, source, target])
+    try:
+        yield
+    finally:
+        # Pods that have it keep it until they end.
+        container.exec_run(["umount", "--lazy", target])
+
+
+def volume_path(cluster: Cluster, claim: str) -> str:
+    """Where the Kubernetes nodes have a claim's volume."""
+    volume = cluster.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
+    (found,) = (one for one in cluster.objects("pv") if one["metadata"]["name"] == volume)
+    spec = found["spec"]
+    return str((spec.get("local") or spec["hostPath"])["path"])
+
+
+@contextlib.contextmanager
+def jail_as_the_exporter_sees_it(cluster: Cluster, folder: Path) -> Iterator[None]:
+    """The exporter has another file system for the jail; nobody else has."""
+    with (
+        attached(cluster, "node-0", folder, volume_path(cluster, c.JAIL_CLAIM)),
+        cluster.cordoned("node-1"),
+    ):
+        _restart(cluster, c.EXPORTER)
+    try:
+        yield
+    finally:
+        _restart(cluster, c.EXPORTER)
+
+
+def _restart(cluster: Cluster, component: str) -> None:
+    names = [pod["metadata"]["name"] for pod in cluster.pods(component)]
+    cluster.kubectl("delete", "pod", *names, timeout=120)
+    cluster.wait_for_deployment(component)

@@ -1,0 +1,59 @@
+"""What Kubernetes says of a machine, Slurm hears, and the other way round."""
+
+import json
+from typing import Any
+
+from tests.cluster.health.node import BROKEN, WELL, Node, operator
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+
+def machine(cluster: Cluster, name: str) -> dict[str, Any]:
+    """A Kubernetes node."""
+    found: dict[str, Any] = json.loads(cluster.kubectl("get", "node", name, "-o", "json"))
+    return found
+
+
+def test_a_cordon_drains_and_its_end_brings_back(node: Node, folder: str) -> None:
+    job = node.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={node.name}")
+    node.cluster.wait_for_job(job, "RUNNING")
+    with node.cluster.cordoned(node.machine):
+        node.is_drained_for("kubernetes:cordoned")
+        assert node.cluster.job_state(job) == "RUNNING"
+    eventually("it is lifted", lambda: node.reason == "none")
+    assert node.cluster.job_state(job) == "RUNNING"
+
+
+def test_a_cordon_leaves_the_drain_of_somebody_else(node: Node) -> None:
+    cluster = node.cluster
+    update = ("scontrol", "update", f"nodename={node.name}")
+    operator(cluster, *update, "state=drain", "reason=mine")
+    with cluster.cordoned(node.machine):
+        node.looks()
+        assert node.reason == "mine"
+    node.looks()
+    node.looks()
+    assert (node.state, node.reason) == ("drain", "mine")
+    operator(cluster, *update, "state=resume")
+
+
+def test_broken_hardware_marks_its_machine_until_it_is_well(node: Node) -> None:
+    cluster, name = node.cluster, node.machine
+
+    def marked() -> bool:
+        found = machine(cluster, name)
+        taints = [taint["key"] for taint in found["spec"].get("taints", [])]
+        (status,) = [
+            condition["status"]
+            for condition in found["status"]["conditions"]
+            if condition["type"] == "SlurmNodeUnhealthy"
+        ] or ["False"]
+        return "slurmstack.dev/unhealthy" in taints and status == "True"
+
+    node.prints(BROKEN)
+    eventually("the machine is marked", marked)
+    assert "gpu-ecc" in json.dumps(machine(cluster, name)["status"]["conditions"])
+
+    node.prints(WELL)
+    node.is_back()
+    eventually("the mark is gone", lambda: not marked())

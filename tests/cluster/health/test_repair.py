@@ -1,0 +1,138 @@
+"""Machines that fall silent, and what the reconciler does to mend one."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from components import conventions as c
+from tests.cluster.health.node import WELL, Node
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+API = "node-0"
+"""The machine that the Kubernetes API is on."""
+MACHINE = "node-1"
+ROWS_PENDING = "a10-535.129.03-rows-pending"
+
+
+def pods_on(cluster: Cluster, component: str) -> list[str]:
+    """Pods on the machine that are to stay there; `component` is a requirement on that label."""
+    return [
+        pod["metadata"]["name"]
+        for pod in cluster.objects("pods", f"slurmstack.dev/component{component}")
+        if pod["spec"].get("nodeName") == MACHINE
+        and pod["status"]["phase"] in ("Pending", "Running")
+    ]
+
+
+@pytest.fixture
+def alone(cluster: Cluster) -> Node:
+    """A node in service whose machine has nothing else of Slurm's, so that it can be spared."""
+    stay = f"{c.WORKER}, {c.REBOOTER}, {c.MACHINES}"  # the last two are on every machine
+
+    def others_go() -> bool:
+        others = pods_on(cluster, f" notin ({stay})")
+        if others:
+            cluster.kubectl("delete", "pod", *others, timeout=240)
+        return not others
+
+    with cluster.cordoned(MACHINE):
+        eventually("it has nothing else", others_go, 300)
+    while not pods_on(cluster, "=worker"):
+        with cluster.cordoned(API):
+            cluster.kubectl("delete", "pod", "cpu-1", timeout=240)
+            cluster.kubectl("wait", "--for=create", "pod/cpu-1", "--timeout=60s")
+            cluster.kubectl("wait", "--for=condition=PodScheduled", "pod/cpu-1", "--timeout=60s")
+    eventually("one can log in", lambda: cluster.ssh("true", check=False).returncode == 0)
+    (name,) = pods_on(cluster, "=worker")
+    node = Node(cluster, name)
+    comes_back(node)
+    return node
+
+
+def comes_back(node: Node) -> None:
+    """Waits until it is in service; its pod may be gone, or be about to go, and its GPU is well."""
+
+    def is_back() -> bool:
+        with contextlib.suppress(AssertionError):
+            node.prints(WELL)
+        return node.state == "idle"
+
+    eventually(f"{node.name} is back", is_back, 240)
+
+
+@contextlib.contextmanager
+def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
+    container = cluster.computer(MACHINE)
+    _, output = container.exec_run(["cat", "/run/slurmstack/kubelet.pid"])
+    pid = cast(bytes, output).decode().strip()
+    assert container.exec_run(["kill", "-STOP", pid]).exit_code == 0
+    try:
+        yield
+    finally:
+        container.exec_run(["kill", "-CONT", pid])
+
+
+def test_a_frozen_kubelet_takes_the_node_out_of_service(alone: Node, folder: str) -> None:
+    job = alone.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={alone.name}")
+    alone.cluster.wait_for_job(job, "RUNNING")
+    # Kubernetes waits for 50 s.
+    with frozen_kubelet(alone.cluster):
+        alone.is_drained_for("kubernetes:not-ready", 120)
+        assert alone.cluster.job_state(job) == "RUNNING"
+    eventually("it is lifted", lambda: alone.reason == "none", 120)
+    assert alone.cluster.job_state(job) == "RUNNING"
+
+
+@pytest.mark.soak
+def test_the_jobs_of_a_machine_that_stops_run_elsewhere(alone: Node, folder: str) -> None:
+    script = "#!/bin/sh\nhostname >>where; [ $(wc -l <where) = 2 ] || sleep 600"
+    job = alone.cluster.submit(folder, script, f"--nodelist={alone.name}", "--requeue")
+    where = f"cat {folder}/where || true"
+    eventually("it has begun", lambda: alone.cluster.run(where) == alone.name)
+    alone.cluster.computer(MACHINE).kill()
+    try:
+        eventually(
+            "it is back in the queue", lambda: alone.cluster.job_state(job) == "PENDING", 240
+        )
+        assert alone.reason.startswith("slurmstack:kubernetes:not-ready:")
+        (other,) = {"cpu-0", "cpu-1"} - {alone.name}
+        alone.cluster.run(f"scontrol update jobid={job} reqnodelist={other}")
+    finally:
+        alone.cluster.computer(MACHINE).start()
+    alone.cluster.wait_for_job(job, "COMPLETED", 300)
+    assert alone.cluster.run(where).split() == [alone.name, other]
+    comes_back(alone)
+
+
+def machine_uid(cluster: Cluster) -> str:
+    return cluster.kubectl(
+        "get", "node", MACHINE, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}"
+    )
+
+
+def test_a_fault_that_stays_is_mended_step_by_step(alone: Node) -> None:
+    cluster = alone.cluster
+    pod, machine = cluster.pod_uid(alone.name), machine_uid(cluster)
+
+    def booted() -> str:
+        return str(cluster.computer(MACHINE).attrs["State"]["StartedAt"])
+
+    before = booted()
+    # An entry that is gone begins at the first step.
+    forget = ("--type=merge", '--patch={"data": {"memory": ""}}')
+    cluster.kubectl("patch", "configmap", "reconciler-memory", *forget)
+    # With its pod goes what the tests brought as nvidia-smi; what cannot be asked is not well.
+    alone.prints(ROWS_PENDING)
+    alone.is_drained_for("check:gpu-row-remap")
+    eventually("its pod is restarted", lambda: cluster.pod_uid(alone.name) not in ("", pod), 120)
+    eventually("its machine is rebooted", lambda: booted() != before, 120)
+    assert machine_uid(cluster) == machine
+    eventually("its machine is to be replaced", lambda: machine_uid(cluster) != machine, 120)
+
+    # Who made the machine makes another.
+    cluster.computer(MACHINE).restart()
+    eventually("there is a new machine", lambda: machine_uid(cluster) not in ("", machine), 120)
+    comes_back(alone)

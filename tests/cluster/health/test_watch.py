@@ -1,0 +1,247 @@
+"""What a real Prometheus is asked is answered, and faults are told to whoever must know of them."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from components import monitoringconf
+from monitoring.dashboards import Expression, expressions
+from tests.cluster.health import faults
+from tests.cluster.health.node import BROKEN, Node, operator
+from tests.cluster.health.watching import impatient, watched
+from tests.support.cluster import Cluster
+from tests.support.prometheus import HOOK_NAMESPACE, Watch
+from tests.support.waiting import becomes, eventually
+
+VARIABLES = {
+    "$__rate_interval": "1m",
+    "$__range": "10m",
+    "$__interval": "30s",
+    "$machine": ".+",
+    "$state": ".+",
+    "$node": "cpu-1",
+}
+"""What Grafana would put into expressions, but for the job."""
+
+
+@pytest.fixture(scope="module")
+def watch(cluster: Cluster) -> Iterator[Watch]:
+    """Prometheus with the alerts that it has, each told as soon as it holds."""
+    with watched(cluster, impatient) as found:
+        yield found
+
+
+# --- What is asked -------------------------------------------------------------------------------
+
+
+def test_every_target_answers(watch: Watch) -> None:
+    wanted = {"alertmanager", "logs", "longchecks", "node", "prometheus", "reconciler", "slurm"}
+
+    def all_up() -> bool:
+        targets = watch.get("targets?state=active")["activeTargets"]
+        up = [one["labels"]["job"] for one in targets if one["health"] == "up"]
+        return set(up) == wanted and up.count("node") == 2 and len(up) == len(targets)
+
+    eventually("all are up", all_up)
+    machines = {one["metric"]["machine"] for one in watch.ask("node_uname_info")}
+    assert machines == {"node-0", "node-1"}
+
+
+def test_a_nodes_machine_is_known(watch: Watch, node: Node) -> None:
+    """It is told when slurmd begins, and known from then on."""
+
+    def told() -> bool:
+        found = watch.ask(f'slurm_node_info{{node="{node.name}"}}')
+        return [one["metric"]["machine"] for one in found] == [node.machine]
+
+    eventually("it is the one that the pod is on", told)
+
+
+@pytest.mark.soak
+def test_a_cluster_without_a_fault_has_no_alert(watch: Watch, node: Node) -> None:
+    # Of what other tests did just before, these know for a while.
+    before = {
+        *("SlurmLongCheckBad", "SlurmNodeFlapping", "SlurmJobsFailingOnNode"),
+        *("SlurmExporterStale", "AlertsNotDelivered"),
+        # By what is written just now, and images are, the machine's disk may be full in a day.
+        "SlurmJailFullSoon",
+    }
+    lasting = watch.firing() - before
+
+    def still() -> set[str]:
+        # What is silent for once would have waited anew.
+        nonlocal lasting
+        lasting &= watch.firing()
+        return lasting
+
+    # By then the other tests have left the quarter of an hour that most alerts look at.
+    becomes("what fires all the time", still, set(), 900)
+
+
+def test_prometheus_takes_all_rules(watch: Watch) -> None:
+    groups = watch.get("rules")["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    wanted = [
+        rule
+        for document in monitoringconf.rules().values()
+        for group in document["groups"]
+        for rule in group["rules"]
+    ]
+    assert {rule["name"] for rule in rules} == {
+        rule.get("alert") or rule["record"] for rule in wanted
+    }
+    eventually(
+        "all were evaluated without an error",
+        lambda: all(
+            rule["health"] == "ok"
+            for group in watch.get("rules")["groups"]
+            for rule in group["rules"]
+        ),
+    )
+
+
+NO_GPUS = {
+    "slurmstack-job": {"GPUs", "GPU memory, at most", "GPUs, by node", "GPU memory, by node"},
+    "slurmstack-jobs": {"GPUs in use"},
+    "slurmstack-node": {"GPUs", "GPUs given to jobs", "GPU temperature"},
+    "slurmstack-nodes": {"GPUs in use"},
+}
+"""Panels of what these machines do not have, by dashboard; that of GPUs is not among them."""
+NOTHING_WRONG = {
+    "slurmstack-checks": {"Findings", "Nodes with findings"},
+    "slurmstack-health": {
+        *("Mean time between failures", "Drained, by cause", "Nodes that are out"),
+        *("Drained nodes", "Findings", "Nodes that were mended most", "Repair ladder"),
+    },
+    "slurmstack-job": {"InfiniBand received, by node"},
+    "slurmstack-jobs": {
+        *("Longest wait", "Failed lately", "Why jobs wait", "Wait, by partition", "Licenses"),
+    },
+    "slurmstack-node": {"Drained for", "Findings"},
+    "slurmstack-nodes": {"Jobs that failed, by node", "Reservations"},
+    "slurmstack-storage": {"Jail full in"},
+}
+"""Panels of what need not be there either."""
+LONG_CHECKS = {
+    "slurmstack-checks": {
+        *("Bad", "Measured in a week", "Last measurement", "NCCL, on a node", "Long checks"),
+        *("NCCL, between two nodes", "GPU and host memory", "CPU memory", "Faults of GPUs"),
+        "Network, between two nodes",
+    },
+    "slurmstack-node": {"Long checks"},
+}
+"""Panels of long checks, most of which have no device here, and some have not run yet."""
+
+
+LATE = {"Licenses", "Mean time between failures", "Nodes that were mended most"}
+"""Those of them that take a setting, or longer than a test of theirs waits."""
+
+
+def may_be_empty(dashboard: str, panel: str) -> bool:
+    known = (NO_GPUS, NOTHING_WRONG, LONG_CHECKS)
+    return dashboard == "slurmstack-gpus" or any(panel in one.get(dashboard, ()) for one in known)
+
+
+def unanswered(ask: Callable[[str], list[dict[str, Any]]], job: int) -> set[tuple[str, str]]:
+    """The panels, each after its dashboard, none of whose expressions has data."""
+
+    def asked(expression: Expression) -> list[dict[str, Any]]:
+        text = expression.expr
+        for name, value in sorted({**VARIABLES, "$job_id": str(job)}.items(), reverse=True):
+            text = text.replace(name, value)
+        assert "$" not in text, text
+        return ask(text)
+
+    answered: dict[tuple[str, str], bool] = {}
+    for expression in expressions():
+        panel = (expression.dashboard, expression.panel)
+        answered[panel] = answered.get(panel, False) or bool(asked(expression))
+    return {panel for panel, data in answered.items() if not data}
+
+
+def test_every_panel_is_answered(watch: Watch, cluster: Cluster, folder: str) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodes=2 --ntasks-per-node=1")
+    cluster.wait_for_job(job, "RUNNING")
+    found = f'slurm_job_node{{job_id="{job}"}}'
+    eventually("its nodes are known", lambda: len(watch.ask(found)) == 2)
+
+    def missing(ask: Callable[[str], list[dict[str, Any]]]) -> set[tuple[str, str]]:
+        return {one for one in unanswered(ask, job) if not may_be_empty(*one)}
+
+    try:
+        # Some panels are of minutes.
+        becomes("what has no data", lambda: missing(watch.ask), set(), 120)
+    finally:
+        cluster.run(f"scancel {job}")
+    eventually("it is over", lambda: not watch.ask(found))
+    over = missing(watch.ask_lately)
+    assert {(board, panel) for board, panel in over if board == "slurmstack-job"} == set()
+
+
+def test_what_goes_wrong_is_on_the_dashboards(watch: Watch, node: Node, folder: str) -> None:
+    """A node is ill, a job has failed, one waits, and somebody keeps a node for later."""
+    cluster, reserved = node.cluster, "reservationname=later"
+    when = ("starttime=now+2hours", "duration=60", "nodes=cpu-0", "users=researcher")
+    failed = cluster.submit(folder, "#!/bin/sh\nexit 3")
+    # A job without a time limit begins on no node that is reserved for later.
+    cluster.wait_for_job(failed, "FAILED")
+    operator(cluster, "scontrol", "create", reserved, *when)
+    node.prints(BROKEN)
+    node.is_drained_for("check:gpu-ecc", 120)
+    waiting = cluster.submit(folder, "#!/bin/sh\ntrue", "--nodes=2")
+    wrong = {
+        (dashboard, panel)
+        for dashboard, panels in NOTHING_WRONG.items()
+        for panel in panels - LATE
+        if dashboard not in ("slurmstack-job", "slurmstack-storage")
+    }
+    try:
+        becomes("what has no data", lambda: wrong & unanswered(watch.ask, failed), set(), 120)
+    finally:
+        cluster.run(f"scancel {waiting}")
+        operator(cluster, "scontrol", "delete", reserved)
+
+
+def test_labels_tell_nothing_that_is_secret(watch: Watch) -> None:
+    values = {value for one in watch.ask('{job=~".+"}') for value in one["metric"].values()}
+    assert values
+    assert not [value for value in values if re.search(r"\w@\w+\.\w", value)]
+    assert not [value for value in values if re.search(r"eyJ[A-Za-z0-9_-]{20}", value)]
+
+
+# --- Who is told ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", faults.QUICK)
+def test_a_fault_is_told_to_whoever_must_know(watch: Watch, node: Node, fault: str) -> None:
+    broken, alerts = faults.QUICK[fault]
+    watch.is_told_of(broken(watch.cluster), alerts, 300)
+
+
+def test_the_end_of_a_fault_is_told_as_well(watch: Watch) -> None:
+    eventually("the exporter is back", lambda: watch.is_told("SlurmExporterDown", "resolved"), 120)
+
+
+def test_a_receiver_that_is_gone_is_an_alert_itself(watch: Watch) -> None:
+    there = f"--namespace={HOOK_NAMESPACE}"
+    becomes("that it fires", lambda: "AlertsNotDelivered" in watch.firing(), False, 900)
+    service = watch.cluster.kubectl("get", there, "service", "receiver", "-o", "json")
+    watch.cluster.kubectl("delete", there, "service", "receiver")
+    try:
+        with faults.drained_by_hand(watch.cluster):
+            eventually("it fires", lambda: "AlertsNotDelivered" in watch.firing(), 240)
+    finally:
+        kept = json.loads(service)
+        kept["metadata"] = {"name": "receiver", "namespace": HOOK_NAMESPACE}
+        kept["spec"].pop("clusterIP"), kept["spec"].pop("clusterIPs")
+        watch.cluster.kubectl("apply", there, "--filename=-", stdin=json.dumps(kept))
+
+
+def test_alerts_lead_to_runbooks(watch: Watch) -> None:
+    for one in watch.told():
+        assert one["annotations"]["runbook"].startswith("docs/runbooks/")
+        assert "{{" not in yaml.safe_dump(one["annotations"])

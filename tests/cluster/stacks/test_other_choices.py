@@ -1,0 +1,218 @@
+"""A stack made with the other choices: Slurm's own keys instead of munge, one controller, and a
+Prometheus that somebody else's operator runs."""
+
+import datetime
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components import conventions as c
+from components import monitoringconf
+from tests.support.cluster import Cluster, Deployed, local_cluster, write_stack
+from tests.support.commands import execute
+from tests.support.waiting import eventually
+
+KEYS = "cat /etc/auth-secret/* /run/slurm-keys/*"
+OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.79.2"
+"""Go module with the Prometheus Operator's own kinds, by which the API server judges objects."""
+KINDS = ("podmonitors", "prometheusrules", "servicemonitors")
+FOUND_BY = {"release": "kube-prometheus-stack"}
+
+
+@pytest.fixture(scope="module")
+def second(deployed: Deployed) -> Iterator[Cluster]:
+    stack = write_stack(
+        "test-other",
+        cluster=local_cluster(2, api_port=18443, ssh_port=14222),
+        controller={"state_size": "1GiB"},
+        auth={"type": "slurm"},
+        monitoring={
+            "kind": "operator",
+            "operator": {"labels": FOUND_BY},
+            "exporter": {"interval": 5},
+        },
+    )
+    execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)
+    for file in operator_kinds():
+        stack.kubectl("apply", "--server-side", f"--filename={file}")
+    with deployed(stack):
+        yield stack
+
+
+def operator_kinds() -> list[Path]:
+    """The definitions of the kinds that are made here."""
+    module = json.loads(execute(["go", "mod", "download", "-json", OPERATOR], timeout=300).stdout)
+    folder = Path(module["Dir"]) / "example/prometheus-operator-crd"
+    return [folder / f"monitoring.coreos.com_{kind}.yaml" for kind in KINDS]
+
+
+@pytest.fixture
+def folder_of_second(second: Cluster) -> Iterator[str]:
+    yield second.run("mktemp -d ~/test-XXXXXX")
+    second.run("scancel --user=researcher")
+    # A node whose machine fell silent is out of service until its next checks have passed.
+    second.wait_for_nodes("cpu-0", "cpu-1", timeout=300)
+
+
+def test_jobs_run_without_a_munged_anywhere(second: Cluster) -> None:
+    second.wait_for_nodes("cpu-0", "cpu-1")
+    assert second.run("srun --nodes=2 id -un").split() == ["researcher", "researcher"]
+    # From within a job, too.
+    assert second.run("srun --overlap squeue --noheader --format=%u") == "researcher"
+    assert "munge" not in second.kubectl("get", "pods", "-o", "jsonpath={..name}")
+
+
+def test_the_exporter_reads_slurm_without_munge_as_well(second: Cluster) -> None:
+    second.wait_for_nodes("cpu-0", "cpu-1")
+    once = ("python3", "-m", "agents.exporter", "--once")
+    told = second.in_pod("deploy/exporter", "exporter", *once)
+    assert "\nslurm_up 1.0\n" in told
+    assert '\nslurm_nodes{state="idle"} 2.0\n' in told
+
+
+def test_each_monitor_leads_to_somebody_who_tells_metrics(second: Cluster) -> None:
+    found = second.objects("servicemonitors")
+    assert {one["metadata"]["name"] for one in found} == {"slurm", "reconciler"}
+    for monitor in found:
+        (service,) = second.objects("services", selector(monitor))
+        ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+        (endpoint,) = monitor["spec"]["endpoints"]
+        url = f"http://{service['metadata']['name']}:{ports[endpoint['port']]}/metrics"
+        fetch = f"import urllib.request as r; print(r.urlopen('{url}', timeout=10).status)"
+        exporter = ("deploy/exporter", "exporter")
+        assert second.in_pod(*exporter, "python3", "-c", fetch).strip() == "200"
+
+
+def test_each_machine_is_a_target(second: Cluster) -> None:
+    (monitor,) = second.objects("podmonitors")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    pods = second.objects("pods", selector(monitor))
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"node-0", "node-1"}
+    for pod in pods:
+        (container,) = pod["spec"]["containers"]
+        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+
+
+def test_the_operator_and_its_grafana_find_all_rules_and_dashboards(second: Cluster) -> None:
+    labels = ",".join(f"{key}={value}" for key, value in FOUND_BY.items())
+    rules = second.objects("prometheusrules", labels)
+    assert [one["spec"] for one in rules] == list(monitoringconf.rules().values())
+    assert len(second.objects("servicemonitors", labels)) == 2
+    assert len(second.objects("podmonitors", labels)) == 1
+    dashboards = second.objects("configmaps", "grafana_dashboard=1")
+    assert len(dashboards) == len(monitoringconf.dashboards())
+
+
+def test_nobody_else_gathers_metrics(second: Cluster) -> None:
+    assert second.pods("monitoring") == []
+
+
+def selector(monitor: dict[str, Any]) -> str:
+    """What a monitor selects by, as kubectl takes it."""
+    labels = monitor["spec"]["selector"]["matchLabels"]
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def test_users_reach_no_key_and_replace_no_socket(second: Cluster) -> None:
+    for way in ("", "srun "):
+        reached = second.ssh(f"{way}sh -c '{KEYS}'", check=False)
+        assert reached.stdout == ""
+        replaced = second.ssh(f"{way}sh -c 'rm -f /run/slurm/sack.socket'", check=False)
+        assert replaced.returncode != 0
+    assert second.run("srun hostname")
+
+
+def test_the_controller_of_a_lost_node_comes_back_at_the_place_that_was_kept(
+    second: Cluster, folder_of_second: str
+) -> None:
+    # Not the node that the Kubernetes API is on.
+    second.move_controller("node-1")
+    lost = second.controller()
+    eventually("a place is kept", lambda: place_kept(second) == ["node-0"])
+    spared = f"--nodelist={second.node_on('node-0')}"
+    running = second.submit(folder_of_second, "#!/bin/sh\nsleep 600", spared)
+    second.submit(folder_of_second, "#!/bin/sh\ntrue", "--hold")
+    second.wait_for_job(running, "RUNNING")
+    before = second.queue(lost)
+    # slurmctld writes what it has within five seconds of a change, here as on any machine.
+    time.sleep(6)
+
+    with second.frozen("node-1"):
+        # Where slurmdbd is lost as well, slurmctld waits for it at first.
+        eventually("a controller serves on node-0", lambda: second.serves_on("node-0"), 240)
+        assert second.queue(second.controller()) == before
+
+    eventually(
+        "only the one on node-0 is left",
+        lambda: len(second.controllers()) == 1 and second.serves_on("node-0"),
+        120,
+    )
+    eventually("a place is kept again", lambda: place_kept(second) == ["node-1"])
+    # Login may have been on the node that was lost.
+    eventually("one can log in", lambda: second.ssh("true", check=False).returncode == 0, 120)
+    assert second.job_state(running) == "RUNNING"
+
+
+def place_kept(stack: Cluster) -> list[str]:
+    """Kubernetes nodes where a place is kept for the controller."""
+    return [
+        pod["spec"].get("nodeName", "")
+        for pod in stack.pods("placeholder")
+        if pod["status"]["phase"] == "Running"
+    ]
+
+
+def in_force(stack: Cluster) -> dict[str, Any]:
+    """What those that run may read, and how those that run are made."""
+    kept = {c.SLURM_CONFIG_CANDIDATE, c.MEMORY_CONFIG}
+    found = {one["metadata"]["name"]: one.get("data") for one in stack.objects("configmaps")}
+    for kind in ("deployments", "statefulsets"):
+        found |= {one["metadata"]["name"]: one["spec"] for one in stack.objects(kind)}
+    return {name: data for name, data in found.items() if name not in kept}
+
+
+def test_the_type_stays_for_the_life_of_a_stack(second: Cluster) -> None:
+    before = in_force(second)
+    with second.edited(lambda values: values.update(auth={"type": "munge"})):
+        refused = second.deploy("up", check=False)
+    assert refused.returncode != 0
+    assert "auth.type" in refused.stderr + refused.stdout
+    assert in_force(second) == before
+    assert second.run("srun hostname")
+
+
+def test_a_rotation_costs_no_job(second: Cluster, folder_of_second: str) -> None:
+    moment = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=90)).replace(
+        microsecond=0
+    )
+    running = second.submit(folder_of_second, "#!/bin/sh\nsleep 600", "--nodelist=cpu-0")
+    held = second.submit(folder_of_second, "#!/bin/sh\ntrue", "--hold")
+    second.wait_for_job(running, "RUNNING")
+
+    def rotate(values: dict[str, object]) -> None:
+        values["auth"] = {"type": "slurm", "rotations": [moment.isoformat()]}
+
+    with second.edited(rotate):
+        second.deploy("up")
+        since = int(moment.timestamp())
+        signs = f"the key of {since} signs"
+        for pod in ("cpu-0", "cpu-1", "login-0", second.controller()):
+            eventually(
+                f"{pod} signs by the new key",
+                lambda: signs in second.kubectl("logs", pod, "-c", "sackd"),  # noqa: B023
+                150,
+            )
+        reload = ("logs", second.controller(), "-c", "reload")
+        eventually(
+            "slurmctld was told twice",
+            lambda: second.kubectl(*reload).count("has read its configuration again") >= 2,
+        )
+        assert second.run("srun --nodes=2 --overcommit hostname").split()
+        states = [second.job_state(job) for job in (running, held)]
+        assert states == ["RUNNING", "PENDING"]
+        assert "Restarts=0" in second.run(f"scontrol show job {running}")

@@ -1,0 +1,111 @@
+"""Every job runs in the shared root, with a /tmp of its own, or it does not run."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+
+def test_a_job_sees_the_jail_as_its_root_and_not_the_workers_image(cluster: Cluster) -> None:
+    # tmux is in the jail's image alone, slurmd in the worker's.
+    seen = cluster.run(
+        "srun sh -c 'test -x /usr/bin/tmux && ! test -e /usr/sbin/slurmd && echo jail'"
+    )
+
+    assert seen == "jail"
+    assert cluster.run("srun stat -c %i /etc/passwd") == cluster.run("stat -c %i /etc/passwd")
+
+
+def test_what_a_job_writes_on_one_node_another_reads(cluster: Cluster, folder: str) -> None:
+    cluster.run(f"srun --nodelist=cpu-0 sh -c 'echo from cpu-0 >{folder}/note'")
+
+    assert cluster.run(f"srun --nodelist=cpu-1 cat {folder}/note") == "from cpu-0"
+
+
+def test_two_jobs_on_one_node_share_neither_tmp_nor_shared_memory(
+    cluster: Cluster, folder: str
+) -> None:
+    write = "touch /tmp/mine /var/tmp/mine /dev/shm/mine ready; sleep 300"
+    first = cluster.submit(folder, f"#!/bin/sh\n{write}", "--nodelist=cpu-0")
+    eventually("the first job has written", lambda: cluster.run(f"ls {folder}/ready", check=False))
+
+    seen = cluster.run("srun --nodelist=cpu-0 ls /tmp /var/tmp /dev/shm")
+
+    assert "mine" not in seen
+    assert "mine" not in cluster.run("ls /tmp /var/tmp /dev/shm"), "login sees none of it either"
+    own = cluster.run(f"srun --jobid={first} --overlap ls /tmp /var/tmp /dev/shm")
+    assert own.split().count("mine") == 3, "all steps of one job share them"
+
+
+def test_ended_jobs_leave_no_process_on_the_node(cluster: Cluster) -> None:
+    names = "cat /proc/[0-9]*/comm 2>/dev/null || true"
+    cluster.run("for i in 1 2 3; do srun --nodelist=cpu-0 true; done")
+
+    eventually(
+        "none is left, dead or alive",
+        lambda: "slurmstepd" not in cluster.in_pod("cpu-0", "slurmd", "sh", "-c", names),
+    )
+
+
+def test_what_a_job_left_in_tmp_is_gone_after_it(cluster: Cluster) -> None:
+    cluster.run("srun --nodelist=cpu-0 touch /tmp/left /dev/shm/left")
+
+    def leftovers() -> str:
+        return cluster.in_pod(
+            "cpu-0", "slurmd", "find", "/var/spool/slurmstack", "/dev/shm", "-name", "left"
+        )
+
+    eventually("nothing is left", lambda: not leftovers())
+
+
+@pytest.fixture
+def broken_jail(cluster: Cluster) -> Iterator[None]:
+    """The jail without a place that every step must mount over."""
+    place = "/mnt/jail/var/spool/slurmd"
+    cluster.in_pod("cpu-0", "slurmd", "mv", place, f"{place}.away")
+    yield
+    cluster.in_pod("cpu-0", "slurmd", "mv", f"{place}.away", place)
+    cluster.wait_for_nodes("cpu-0", "cpu-1")
+
+
+@pytest.mark.usefixtures("broken_jail")
+def test_a_step_with_a_broken_jail_fails_clearly_and_never_runs_outside(cluster: Cluster) -> None:
+    answer = cluster.ssh("srun --nodelist=cpu-0 touch /var/tmp/ran-outside", check=False)
+
+    assert answer.returncode != 0
+    assert "chroot: " in answer.stderr, answer.stderr
+    assert "/var/spool/slurmd" in answer.stderr, "the line must name what is broken"
+    found = cluster.in_pod(
+        "cpu-0", "slurmd", "find", "/var/tmp", "/mnt/jail/var/tmp", "-name", "ran*"
+    )
+    assert found == ""
+
+
+def test_a_job_reaches_neither_the_munge_key_nor_kubernetes(cluster: Cluster) -> None:
+    script = "cat /etc/auth-secret/* /run/munged/key/* /run/secrets/*/*/token; env | grep KUBE"
+    answer = cluster.ssh(f"srun sh -c '{script}; true' 2>/dev/null")
+
+    assert answer.stdout.strip() == ""
+
+
+def test_workers_run_without_privilege(cluster: Cluster) -> None:
+    for pod in cluster.objects("pods"):
+        for container in pod["spec"]["containers"] + pod["spec"].get("initContainers", []):
+            assert container["securityContext"]["privileged"] is False, container["name"]
+
+
+def test_a_job_sees_no_process_but_its_own_and_no_device_that_it_needs_not(
+    cluster: Cluster,
+) -> None:
+    seen = cluster.run("srun ps -e -o comm=").split()
+
+    assert "ps" in seen
+    assert "slurmd" not in seen
+    assert "sda" not in cluster.run("srun ls /dev").split()
+    assert "null" in cluster.run("srun ls /dev").split()
+
+
+def test_a_job_gets_no_privileges_that_its_user_has_not(cluster: Cluster) -> None:
+    assert cluster.run("srun grep NoNewPrivs /proc/self/status").split() == ["NoNewPrivs:", "1"]

@@ -1,0 +1,185 @@
+"""What a nodeset may be: static or dynamic, with scripts, volumes and features; and how it goes."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.cluster.errors import error_line
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+SMALL = {"replicas": 1, "cpus": 1, "cpu_request": 0.1, "memory": "256MiB", "drain_grace": 20}
+
+
+@contextlib.contextmanager
+def deployed(cluster: Cluster, **settings: Any) -> Iterator[None]:
+    """The stack with some settings added to, and as it was afterwards."""
+
+    def add(values: dict[str, Any]) -> None:
+        for key, value in settings.items():
+            values[key] = [*values.get(key, []), *value] if isinstance(value, list) else value
+
+    try:
+        with cluster.edited(add):
+            cluster.deploy("up")
+            yield
+    finally:
+        cluster.run("scancel --me")
+        cluster.deploy("up")
+    eventually("the others are gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 120)
+
+
+def is_idle(cluster: Cluster, node: str) -> Callable[[], bool]:
+    return lambda: cluster.nodes().get(node) == "idle"
+
+
+def test_static_nodes_are_listed_and_return_by_themselves(cluster: Cluster, folder: str) -> None:
+    fixed = {**SMALL, "name": "fixed", "kind": "static", "replicas": 2}
+    with deployed(cluster, nodesets=[fixed]):
+        eventually("they are idle", lambda: cluster.nodes().get("fixed-1") == "idle", 90)
+        assert cluster.run("srun --nodelist=fixed-1 hostname") == "fixed-1"
+
+        cluster.kubectl("delete", "pod", "fixed-1", "--grace-period=1")
+        eventually("it left", lambda: cluster.nodes()["fixed-1"] != "idle")
+        eventually("it is back", is_idle(cluster, "fixed-1"), 90)
+        assert cluster.run("srun --nodelist=fixed-1 hostname") == "fixed-1"
+
+        job = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--nodelist=fixed-1")
+        cluster.wait_for_job(job, "RUNNING")
+        with cluster.edited(lambda values: values["nodesets"][-1].update(replicas=1)):
+            refused = cluster.deploy("up", check=False)
+            assert "static nodes are to go, but have jobs (1)" in error_line(refused)
+            assert "nodename=fixed-1" in error_line(refused)
+            assert cluster.job_state(job) == "RUNNING"
+
+            cluster.run(f"scancel {job}")
+            eventually("it is free", is_idle(cluster, "fixed-1"))
+            cluster.deploy("up")
+            eventually("it is gone", lambda: "fixed-1" not in cluster.nodes())
+            assert cluster.nodes()["fixed-0"] == "idle"
+
+
+def test_static_nodes_without_pods_are_down_and_stall_nothing(cluster: Cluster) -> None:
+    nowhere = {**SMALL, "name": "nowhere", "kind": "static", "replicas": 50}
+    nowhere["node_selector"] = {"example.org/pool": "none"}
+    with deployed(cluster, nodesets=[nowhere]):
+        eventually("they are known", lambda: len(cluster.nodes()) == 52)
+        states = {s for name, s in cluster.nodes().items() if name.startswith("nowhere")}
+        assert states == {"down~"}
+        assert cluster.run("srun --nodes=2 hostname").split()
+        latest = cluster.run("time -p scontrol ping 2>&1 | sed -n 's/^real //p'")
+        assert float(latest or 0) < 5, "each name that does not resolve would halt it for ten"
+
+
+def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: str) -> None:
+    mark = "#!/bin/sh\ntouch /tmp/{}\n"
+    slurm = {
+        "prolog": {"text": mark.format("prolog-$SLURM_JOB_ID")},
+        "epilog": {"text": mark.format("epilog-$SLURM_JOB_ID")},
+        "task_prolog": {"text": "#!/bin/sh\necho export GREETING=hello\n"},
+    }
+    health = {"script": {"text": mark.format("healthy")}, "interval": 10, "node_states": ["any"]}
+    equipped = {
+        **SMALL,
+        "name": "equipped",
+        "features": ["fast"],
+        "weight": 5,
+        "ephemeral_storage": "1GiB",
+        "parameters": {"TmpDisk": 100},
+        "tolerations": [{"key": "example.org/reserved"}],
+        "volumes": [{"name": "data", "path": "/mnt/jail/data", "empty": {"size": "10MiB"}}],
+    }
+    with deployed(cluster, nodesets=[equipped], slurm=slurm, health=health):
+        eventually("it is idle", is_idle(cluster, "equipped-0"), 90)
+
+        said = cluster.run(
+            "srun --constraint=fast --chdir=/tmp sh -c "
+            "'echo $SLURM_JOB_ID $GREETING $(hostname) $(stat -c %F /data)'"
+        )
+        job, *rest = said.split(maxsplit=3)
+        assert rest == ["hello", "equipped-0", "directory"]
+        eventually("the epilog ran", lambda: f"epilog-{job}" in files(cluster))
+        assert f"prolog-{job}" in files(cluster)
+        eventually("the health check ran", lambda: "healthy" in files(cluster))
+        shown = cluster.run("scontrol show node equipped-0")
+        assert "Weight=5" in shown
+        assert "TmpDisk=100" in shown
+
+        # An edit of a script reaches nodes that run.
+        slurm["prolog"] = {"text": mark.format("second-$SLURM_JOB_ID")}
+        uid = cluster.pod_uid("equipped-0")
+        with cluster.edited(lambda values: values.update(slurm=slurm)):
+            cluster.deploy("up")
+            job = cluster.run("srun --constraint=fast sh -c 'echo $SLURM_JOB_ID'")
+            assert f"second-{job}" in files(cluster)
+            assert cluster.pod_uid("equipped-0") == uid
+
+
+def files(cluster: Cluster) -> list[str]:
+    return cluster.in_pod("equipped-0", "slurmd", "ls", "/tmp").split()
+
+
+def test_a_group_opens_a_partition_to_its_members(cluster: Cluster) -> None:
+    lab = {"name": "lab", "gid": 5000, "members": ["researcher"]}
+    other = {"name": "other", "gid": 5001}
+    partitions = [
+        {"name": "main", "nodesets": ["cpu"], "default": True},
+        {"name": "ours", "nodesets": ["cpu"], "allow_groups": ["lab"]},
+        {"name": "theirs", "nodesets": ["cpu"], "allow_groups": ["other"]},
+    ]
+    with deployed(cluster, groups=[lab, other], partitions=partitions):
+        eventually("workers know it", lambda: "lab" in cluster.run("srun id -nG").split(), 120)
+        assert cluster.run("srun --partition=ours hostname")
+        job = cluster.run("sbatch --parsable --partition=theirs --wrap=hostname --output=/dev/null")
+        reason = f"squeue --noheader --jobs={job} --format=%r"
+        eventually("it is told why", lambda: "not in group permitted" in cluster.run(reason))
+        assert cluster.job_state(int(job)) == "PENDING"
+
+
+def test_a_nodeset_goes_to_zero_and_back(cluster: Cluster, folder: str) -> None:
+    with deployed(cluster, nodesets=[{**SMALL, "name": "elastic"}]):
+        eventually("it is idle", is_idle(cluster, "elastic-0"), 90)
+        waiting = cluster.submit(folder, "#!/bin/sh\nhostname >host", "--constraint=elastic --hold")
+        with cluster.edited(lambda values: values["nodesets"][-1].update(replicas=0)):
+            cluster.deploy("up")
+            eventually("it is gone", lambda: "elastic-0" not in cluster.nodes(), 90)
+            cluster.run(f"scontrol release {waiting}")
+            assert cluster.job_state(waiting) == "PENDING", "it waits for the nodeset's return"
+        cluster.deploy("up")
+        cluster.wait_for_job(waiting, "COMPLETED", 120)
+        assert cluster.run(f"cat {folder}/host") == "elastic-0"
+
+
+def test_a_whole_nodeset_goes_with_its_jobs_and_slurmctld_stays(
+    cluster: Cluster, folder: str
+) -> None:
+    controller = cluster.controller()
+    restarts = cluster.restarts(controller)
+    with deployed(cluster, nodesets=[{**SMALL, "name": "doomed", "drain_grace": 60}]):
+        eventually("it is idle", is_idle(cluster, "doomed-0"), 90)
+        brief = cluster.submit(
+            folder, "#!/bin/sh\nsleep 40; echo finished >done", "--nodelist=doomed-0 --mem=10"
+        )
+        cluster.wait_for_job(brief, "RUNNING")
+        waiting = cluster.submit(folder, "#!/bin/sh\ntrue", "--constraint=doomed --mem=200")
+
+        with cluster.edited(lambda values: values["nodesets"].pop()):
+            cluster.deploy("up")
+
+            assert cluster.job_state(brief) == "COMPLETED", "it had its grace"
+            assert cluster.run(f"cat {folder}/done") == "finished"
+            assert set(cluster.nodes()) == {"cpu-0", "cpu-1"}
+            assert cluster.job_state(waiting) == "PENDING"
+            assert cluster.run("srun hostname")
+    assert cluster.controller() == controller
+    assert cluster.restarts(controller) == restarts
+
+
+def test_a_node_that_slurm_would_not_take_is_refused_before_its_pods(cluster: Cluster) -> None:
+    odd = {**SMALL, "name": "odd", "parameters": {"NoSuchThing": 1}}
+    with cluster.edited(lambda values: values["nodesets"].append(odd)):
+        refused = cluster.deploy("up", check=False)
+    assert "nodeset odd" in error_line(refused)
+    assert "NoSuchThing" in error_line(refused)
+    assert cluster.kubectl("get", "pod", "odd-0", "--ignore-not-found") == ""
+    cluster.deploy("up")

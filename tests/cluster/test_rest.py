@@ -1,0 +1,101 @@
+"""Slurm over HTTP, as a user and as a stranger meet it."""
+
+import json
+
+import pytest
+
+from agents.slurm import make_token
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+SLURMCTLD, SLURMDBD = "slurm/v0.0.42", "slurmdb/v0.0.42"
+GET_TOKEN = "unset SLURM_JWT; export $(scontrol token lifespan=600)"
+CURL = 'curl --silent --show-error --max-time 20 --header "X-SLURM-USER-TOKEN: $SLURM_JWT"'
+ASK = f"{CURL} http://rest:6820/{SLURMCTLD}"
+
+
+def test_a_user_submits_a_job_by_a_token_of_their_own(cluster: Cluster, folder: str) -> None:
+    job = {
+        "script": "#!/bin/sh\nid -un; pwd\n",
+        "job": {
+            "name": "by-http",
+            "current_working_directory": folder,
+            "environment": ["PATH=/usr/bin:/bin"],
+            "standard_output": f"{folder}/out",
+        },
+    }
+    cluster.run(f"cat >{folder}/job.json <<'EOF'\n{json.dumps(job)}\nEOF")
+    answer = json.loads(
+        cluster.run(
+            f"{GET_TOKEN}; {ASK}/job/submit --json @{folder}/job.json",
+        )
+    )
+
+    assert answer["errors"] == []
+    cluster.wait_for_job(answer["job_id"])
+    assert cluster.run(f"cat {folder}/out").splitlines() == ["researcher", folder]
+
+
+def test_how_a_job_ended_is_asked_of_accounting(cluster: Cluster, folder: str) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\nexit 3", "--job-name=on-record")
+    ask = f"{GET_TOKEN}; {CURL} http://rest:6820/{SLURMDBD}/job/{job}"
+
+    def state() -> list[str]:
+        jobs = json.loads(cluster.run(ask))["jobs"]
+        return [state for found in jobs for state in found["state"]["current"]]
+
+    eventually("it is on record", lambda: state() == ["FAILED"])
+    (found,) = json.loads(cluster.run(ask))["jobs"]
+    assert (found["name"], found["user"]) == ("on-record", "researcher")
+    assert found["exit_code"]["return_code"]["number"] == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused"),
+    # slurmrestd has no connection to slurmdbd then.
+    [(f"{SLURMCTLD}/jobs/", "511"), (f"{SLURMDBD}/jobs/", "502")],
+    ids=["slurmctld", "slurmdbd"],
+)
+@pytest.mark.parametrize(
+    ("kind", "token"),
+    [
+        ("missing", ""),
+        ("garbage", "a.b.c"),
+        ("expired", "$(scontrol token lifespan=1 | cut -d= -f2; sleep 3)"),
+        ("foreign", make_token(b"another key", "researcher", 60)),
+    ],
+    ids=["missing", "garbage", "expired", "foreign"],
+)
+def test_a_token_that_is_not_good_is_refused(
+    cluster: Cluster, kind: str, token: str, asked: str, refused: str
+) -> None:
+    ask = f"SLURM_JWT={token}; {CURL} http://rest:6820/{asked}"
+    code = cluster.run(f"{ask} --output /dev/null --write-out '%{{http_code}}'")
+    assert code == ("401" if kind == "missing" else refused)
+    assert "job_id" not in cluster.run(ask)
+
+
+def test_slurmrestd_holds_no_key_and_no_capability(cluster: Cluster) -> None:
+    (pod,) = cluster.pods("rest")
+    name = pod["metadata"]["name"]
+    assert not [v for v in pod["spec"]["volumes"] if "secret" in v]
+    status = cluster.in_pod(name, "slurmrestd", "cat", "/proc/1/status")
+    assert "CapEff:\t0000000000000000" in status
+    assert "Uid:\t64032" in status
+
+
+def test_an_operator_makes_a_token_for_anybody(cluster: Cluster) -> None:
+    token = cluster.in_pod(
+        *("deploy/reconciler", "reconciler"),
+        *("python3", "-m", "agents.slurm", "token", "--user", "student", "--lifetime", "60"),
+    ).strip()
+    answer = cluster.run(f"SLURM_JWT={token}; {ASK}/jobs/")
+    assert json.loads(answer)["errors"] == []
+
+
+def test_slurmrestd_comes_back(cluster: Cluster) -> None:
+    cluster.kubectl("delete", "pod", "-l", "slurmstack.dev/component=rest")
+    ping = f"{GET_TOKEN}; {ASK}/ping/"
+    eventually(
+        "it answers", lambda: '"UP"' in cluster.ssh(ping, check=False).stdout.replace(" ", "")
+    )

@@ -1,0 +1,52 @@
+"""Keys and passwords are where they must be, and nowhere else."""
+
+import base64
+import json
+
+import pytest
+
+from tests.support.cluster import Cluster
+
+
+@pytest.fixture(scope="module")
+def keys(cluster: Cluster) -> list[str]:
+    """Each of them in every form that could be written somewhere."""
+    forms = []
+    for secret, entry in (
+        *(("auth-key", "0"), ("login-host-key", "host_key"), ("node-ssh", "key")),
+        ("database-password", "password"),
+    ):
+        encoded = cluster.kubectl(
+            "get", "secret", secret, "-o", f"jsonpath={{.data.{entry.replace('.', chr(92) + '.')}}}"
+        )
+        raw = base64.b64decode(encoded)
+        assert len(raw) >= 40, "this is no key"
+        forms += [encoded, raw.hex(), json.dumps(raw.decode("latin-1"))[1:-1]]
+    return forms
+
+
+def test_no_pod_logs_a_key(cluster: Cluster, keys: list[str]) -> None:
+    for pod in cluster.objects("pods"):
+        name = pod["metadata"]["name"]
+        logs = cluster.kubectl("logs", name, "--all-containers")
+        assert not any(key in logs for key in keys), name
+
+
+@pytest.mark.parametrize("kind", ["configmaps", "pods", "statefulsets", "jobs", "events"])
+def test_no_object_but_the_secret_holds_a_key(cluster: Cluster, keys: list[str], kind: str) -> None:
+    text = json.dumps(cluster.objects(kind))
+
+    assert not any(key in text for key in keys)
+
+
+def test_the_state_holds_the_keys_encrypted_only(cluster: Cluster, keys: list[str]) -> None:
+    for path in cluster.state_file.parents[2].rglob("*.json*"):
+        text = path.read_text()
+        assert not any(key in text for key in keys), path.name
+        assert "PRIVATE KEY" not in text, path.name
+    assert '"ciphertext"' in cluster.state_file.read_text()
+
+
+def test_files_with_secrets_are_for_their_owner_alone(cluster: Cluster) -> None:
+    for name in ("kubeconfig", "id_ed25519", "passphrase"):
+        assert (cluster.directory / name).stat().st_mode & 0o077 == 0, name

@@ -1,0 +1,82 @@
+"""A second stack beside the first: restarted, stopped, and gone without a trace."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import docker
+import pytest
+
+from tests.support.cluster import Cluster, local_cluster, write_stack
+from tests.support.commands import execute
+from tests.support.waiting import eventually
+
+STACK = "test-beside"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _afterwards_gone() -> Iterator[None]:
+    yield
+    if Cluster(STACK).stack_file.exists():
+        Cluster(STACK).down()
+
+
+@pytest.fixture
+def second() -> Cluster:
+    """A stack on a cluster of one Kubernetes node; up, whatever the test before did to it."""
+    stack = write_stack(STACK, cluster=local_cluster(1, api_port=17443, ssh_port=13222))
+    stack.up()
+    return stack
+
+
+def docker_things(stack: Cluster) -> dict[str, set[str]]:
+    """What Docker has of a stack."""
+    client, name = docker.from_env(), f"slurmstack-{stack.stack}"
+    containers: Any = client.containers.list(all=True)
+    found = {
+        "containers": {container.name for container in containers},
+        "networks": {network.name for network in client.networks.list()},
+        "volumes": {volume.name for volume in client.volumes.list()},
+    }
+    return {
+        kind: {each for each in names if each == name or each.startswith(f"{name}-")}
+        for kind, names in found.items()
+    }
+
+
+def test_two_stacks_run_their_own_jobs(cluster: Cluster, second: Cluster) -> None:
+    for stack in (cluster, second):
+        assert sorted(stack.run("srun --nodes=2 hostname").split()) == ["cpu-0", "cpu-1"]
+    assert cluster.pod_uid("cpu-0") != second.pod_uid("cpu-0")
+
+
+def test_a_stack_comes_back_when_docker_restarts_its_nodes(second: Cluster) -> None:
+    second.run("echo kept >outlives")
+    for node in docker.from_env().containers.list(filters={"name": f"slurmstack-{STACK}-"}):
+        node.restart()
+
+    job = "timeout --kill-after=1 20 srun --nodes=2 cat outlives"
+    eventually("jobs run again", lambda: second.ssh(job, check=False).stdout == "kept\n" * 2, 180)
+
+
+def test_a_stopped_stack_goes_on_with_its_queue(second: Cluster) -> None:
+    held = second.run("sbatch --hold --parsable --wrap true")
+
+    execute(["make", "stop", f"STACK={STACK}"])
+    assert execute(["make", "status", f"STACK={STACK}"], check=False).returncode != 0
+    second.up()
+
+    assert second.run(f"squeue --noheader --jobs={held} --format=%T") == "PENDING"
+
+
+def test_down_removes_all_of_a_stack_and_only_that(cluster: Cluster, second: Cluster) -> None:
+    first = docker_things(cluster)
+    assert first["containers"]
+    assert docker_things(second)["containers"]
+
+    second.down()
+
+    assert docker_things(cluster) == first
+    assert not any(docker_things(second).values())
+    assert not second.directory.exists()
+    assert not second.state_file.exists()
+    assert cluster.run("srun hostname") in ("cpu-0", "cpu-1")

@@ -1,0 +1,123 @@
+"""Snapshots by a real API, with the rights that the stack gives; a test is the storage."""
+
+import base64
+import json
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agents.reconciler.kubernetes import Api
+from agents.snapshots import OF, REFUSED, Snapshots, main, take
+from tests.support.cluster import NAMESPACE, Cluster
+from tests.support.graph import record
+from tests.support.stack import config
+from tests.support.waiting import eventually
+
+KIND = "volumesnapshots.snapshot.storage.k8s.io"
+ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": KIND,
+        # Kubernetes takes no definition of a group of its own without it.
+        "annotations": {"api-approved.kubernetes.io": "https://kubernetes.io"},
+    },
+    "spec": {
+        "group": "snapshot.storage.k8s.io",
+        "scope": "Namespaced",
+        "names": {
+            "kind": "VolumeSnapshot",
+            "plural": "volumesnapshots",
+            "singular": "volumesnapshot",
+        },
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {"spec": ANYTHING, "status": ANYTHING},
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Cluster) -> Iterator[Api]:
+    """The API, asked as the CronJob's pod asks."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        graph = record(monkeypatch, config(lambda v: v.update(snapshots={"jail": "fast"})))
+    made = [graph.one(f"snapshots-{part}").inputs for part in ("account", "role", "rights")]
+    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    cluster.kubectl("apply", "-f", "-", stdin=items)
+    try:
+        token = cluster.kubectl("create", "token", "snapshots").strip()
+        found = json.loads(cluster.kubectl("config", "view", "--raw", "--output=json"))
+        server = found["clusters"][0]["cluster"]
+        authority = base64.b64decode(server["certificate-authority-data"]).decode()
+        verify = ssl.create_default_context(cadata=authority)
+        yield Api(server["server"], lambda: token, verify)
+    finally:
+        cluster.kubectl("delete", "-f", "-", stdin=items)
+
+
+@pytest.fixture
+def snapshots(cluster: Cluster, api: Api) -> Iterator[Snapshots]:
+    """Those of a cluster that has the kind."""
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(DEFINITION))
+    try:
+        cluster.kubectl("wait", "--for=condition=Established", f"crd/{KIND}")
+        # The API serves it a moment later.
+        eventually("it is served", lambda: look(api) == 0)
+        yield Snapshots(api, NAMESPACE)
+    finally:
+        cluster.kubectl("delete", "crd", KIND)
+
+
+def look(api: Api) -> int:
+    return main(["--check", "jail=fast"], {"NAMESPACE": NAMESPACE}, lambda: api)
+
+
+def is_ready(cluster: Cluster, name: str) -> None:
+    status: dict[str, Any] = {"status": {"readyToUse": True}}
+    cluster.kubectl(
+        *("patch", KIND, name, "--subresource=status", "--type=merge"),
+        f"--patch={json.dumps(status)}",
+    )
+
+
+def test_a_cluster_that_has_none_is_told_from_one_that_refuses(api: Api) -> None:
+    assert look(api) == REFUSED
+
+
+def test_so_many_are_kept_and_those_of_others_stay(cluster: Cluster, snapshots: Snapshots) -> None:
+    foreign = {
+        "apiVersion": "snapshot.storage.k8s.io/v1",
+        "kind": "VolumeSnapshot",
+        "metadata": {"name": "mine"},
+        "spec": {},
+    }
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(foreign))
+    moments = iter(range(1_800_000_000, 1_800_000_100))
+
+    def storage(_seconds: float) -> None:
+        for one in snapshots.of("jail"):
+            is_ready(cluster, one.metadata.name)
+
+    for _ in range(3):
+        take(snapshots, "jail", "fast", 2, 60, lambda: next(moments), storage)
+
+    ours = {one["metadata"]["name"]: one for one in cluster.objects(KIND, OF)}
+    assert len(ours) == 2
+    assert "jail-20270115-080000" not in ours, "the oldest"
+    assert {one["spec"]["source"]["persistentVolumeClaimName"] for one in ours.values()} == {"jail"}
+    assert "mine" in {one["metadata"]["name"] for one in cluster.objects(KIND)}

@@ -1,0 +1,154 @@
+"""Edits of a busy cluster: of 100 short jobs and 5 long ones, none is lost or begun twice."""
+
+import contextlib
+import datetime
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+SHORT, LONG = 100, 5
+
+
+def nodeset(values: dict[str, Any]) -> dict[str, Any]:
+    """The nodeset that carries the load."""
+    (found,) = (model for model in values["nodesets"] if model["name"] == "load")
+    return dict(found)
+
+
+def edit_nodeset(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    def edit(values: dict[str, Any]) -> None:
+        others = [model for model in values["nodesets"] if model["name"] != "load"]
+        values["nodesets"] = [*others, nodeset(values) | changes]
+
+    return edit
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nodes_for_the_load(cluster: Cluster) -> Iterator[None]:
+    def add(values: dict[str, Any]) -> None:
+        model = {"name": "load", "replicas": 2, "cpus": 8, "drain_grace": 300}
+        values["nodesets"].append(values["nodesets"][0] | model)
+
+    with cluster.edited(add):
+        cluster.deploy("up")
+        cluster.wait_for_nodes("cpu-0", "cpu-1", "load-0", "load-1")
+        yield
+    cluster.deploy("up")
+    cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=180)
+
+
+def tasks(cluster: Cluster, *jobs: int) -> Counter[str]:
+    """How many tasks of the arrays are in each state."""
+    listed = ",".join(map(str, jobs))
+    return Counter(
+        cluster.run(f"squeue --noheader --array --states=all --jobs={listed} --format=%T").split()
+    )
+
+
+@contextlib.contextmanager
+def load(cluster: Cluster, folder: str) -> Iterator[Callable[[], None]]:
+    """Runs the jobs; gives out what lets the long ones end. Afterwards all have ended, once."""
+    long = f"#!/bin/sh\necho >>{folder}/long-$SLURM_ARRAY_TASK_ID\n"
+    long += f"until [ -e {folder}/enough ]; do sleep 0.5; done"
+    short = f"#!/bin/sh\necho >>{folder}/short-$SLURM_ARRAY_TASK_ID\nsleep 2"
+    options = ("--constraint=load", "--output=/dev/null")
+    jobs = (
+        cluster.submit(folder, long, f"--array=1-{LONG}", *options),
+        cluster.submit(folder, short, f"--array=1-{SHORT}", *options),
+    )
+    eventually("the long jobs run", lambda: tasks(cluster, jobs[0])["RUNNING"] == LONG)
+
+    def enough() -> None:
+        cluster.run(f"touch {folder}/enough")
+
+    yield enough
+
+    assert tasks(cluster, jobs[0])["RUNNING"] + tasks(cluster, jobs[0])["COMPLETED"] == LONG
+    enough()
+    everything = {"COMPLETED": SHORT + LONG}
+    eventually("all jobs are done", lambda: tasks(cluster, *jobs) == everything, 180)
+    begun = cluster.run(f"cd {folder} && wc -l short-* long-* | grep -v total").split()[::2]
+    assert begun == ["1"] * (SHORT + LONG), "each job began once"
+
+
+def test_a_reconfigure(cluster: Cluster, folder: str) -> None:
+    def more_partitions(values: dict[str, Any]) -> None:
+        values["partitions"] = [
+            {"name": "main", "nodesets": ["cpu", "load"], "default": True},
+            {"name": "second", "nodesets": ["load"]},
+        ]
+
+    with load(cluster, folder):
+        with cluster.edited(more_partitions):
+            cluster.deploy("up")
+            assert "second" in cluster.run("sinfo --noheader --format=%R").split()
+        cluster.deploy("up")
+
+
+def test_a_resize_up_and_down(cluster: Cluster, folder: str) -> None:
+    with load(cluster, folder):
+        with cluster.edited(edit_nodeset(replicas=3)):
+            cluster.deploy("up")
+            eventually("load-2 has come", lambda: "load-2" in cluster.nodes())
+        cluster.deploy("up")
+        eventually("load-2 has gone", lambda: "load-2" not in cluster.nodes(), 120)
+
+
+@pytest.mark.soak
+def test_a_new_size_rolls_node_by_node(cluster: Cluster, folder: str) -> None:
+    def sizes() -> list[str]:
+        return cluster.run("sinfo --noheader --Node --nodes=load-[0-1] --format=%m").split()
+
+    before = sizes()
+    with load(cluster, folder) as enough, cluster.edited(edit_nodeset(memory="1200MiB")):
+        cluster.deploy("up")
+        eventually("a node drains", lambda: "drain" in cluster.run("sinfo -h -o %T"))
+        enough()
+        eventually(
+            "both nodes have the new size",
+            lambda: len(sizes()) == 2 and not set(sizes()) & set(before),
+            240,
+        )
+    cluster.deploy("up")
+    eventually("both nodes are as before", lambda: sizes() == before, 240)
+
+
+def all_changed_over(cluster: Cluster, since: int) -> None:
+    """Waits until every munged works by the key that counts from that moment."""
+    for pod in (cluster.controller(), "login-0", "cpu-0", "cpu-1", "load-0", "load-1"):
+        eventually(
+            f"{pod} has changed over",
+            lambda: last_key(cluster, pod) == str(since),  # noqa: B023  # called at once
+            120,
+        )
+
+
+def last_key(cluster: Cluster, pod: str) -> str:
+    log = cluster.kubectl("logs", pod, "-c", "munge")
+    taken_over = re.findall(r"^the key of (\d+) takes over", log, re.MULTILINE)
+    return str(taken_over[-1]) if taken_over else "0"
+
+
+def test_a_rotation_of_the_munge_key(cluster: Cluster, folder: str) -> None:
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=60)
+    moment = soon.replace(microsecond=0)
+
+    def rotate(values: dict[str, Any]) -> None:
+        values["auth"] = {"rotations": [moment.isoformat()]}
+
+    with load(cluster, folder), cluster.edited(rotate):
+        cluster.deploy("up")
+        assert datetime.datetime.now(datetime.UTC) < moment, "the keys must be there in time"
+        all_changed_over(cluster, int(moment.timestamp()))
+        assert cluster.run("srun --nodes=2 --constraint=cpu hostname").split()
+        assert set(cluster.nodes().values()) <= {"idle", "mix", "alloc"}
+    # Back to the first key, with nothing running: it counts as soon as a pod sees the other gone.
+    cluster.deploy("up")
+    all_changed_over(cluster, 0)
+    cluster.run("srun --nodes=2 --constraint=cpu hostname")

@@ -1,0 +1,392 @@
+"""Jobs: scripts, arrays, dependencies, several nodes, what is done to them, and how they end.
+
+For the seeds' stories of a user (prepare a script, submit, look, read the result; arrays with a
+throttle; training and genome jobs with their resources), for the life of a job as its user sees it,
+and for the rows "job submission" and "state queries" of the comparison.
+"""
+
+import re
+
+import pytest
+
+from tests.cluster.transparency.shown import NODES, show
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+SCRIPT = """#!/bin/bash
+#SBATCH --ntasks=2
+#SBATCH --time=10:00
+#SBATCH --output=job_%j.out
+echo "task $(srun printenv SLURM_PROCID | sort | tr '\\n' ' ')"
+"""
+
+
+def submitted(cluster: Cluster, command: str) -> int:
+    """The id of the job that a command submits."""
+    return int(cluster.run(command).rpartition("\n")[2])
+
+
+def test_a_script_is_written_submitted_looked_at_and_its_result_read(
+    cluster: Cluster, folder: str
+) -> None:
+    cluster.run(f"cd {folder} && cat >my_job.sh <<'EOF'\n{SCRIPT}EOF")
+
+    told = cluster.run(f"cd {folder} && sbatch my_job.sh")
+
+    match = re.fullmatch(r"Submitted batch job (\d+)", told)
+    assert match, told
+    job = int(match[1])
+    assert show(cluster, f"job {job}")["JobName"] == "my_job.sh"
+    cluster.wait_for_job(job)
+    assert cluster.run(f"cat {folder}/job_{job}.out").split() == ["task", "0", "1"]
+
+
+def test_output_is_where_it_is_looked_for(cluster: Cluster, folder: str) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\necho out; echo error >&2", "--wait")
+
+    assert cluster.run(f"cat {folder}/slurm-{job}.out").split() == ["out", "error"]
+
+
+def test_output_is_there_while_the_job_runs(cluster: Cluster, folder: str) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\necho begun; sleep 60; echo done")
+
+    eventually(
+        "the first line is there",
+        lambda: cluster.run(f"cat {folder}/slurm-{job}.out", check=False) == "begun",
+    )
+
+
+def test_errors_go_to_a_file_of_their_own_where_asked(cluster: Cluster, folder: str) -> None:
+    script = "#!/bin/sh\necho out; echo error >&2"
+    cluster.submit(folder, script, "--wait", "--output=%x-%j.out", "--error=%x-%N.err", "-J mine")
+
+    assert cluster.run(f"cd {folder} && cat mine-*.out") == "out"
+    assert cluster.run(f"cd {folder} && cat mine-cpu-[01].err") == "error"
+
+
+def test_a_command_is_submitted_without_a_script(cluster: Cluster, folder: str) -> None:
+    cluster.run(f"cd {folder} && sbatch --wait --output=out --wrap='echo $SLURM_JOB_NAME'")
+
+    assert cluster.run(f"cat {folder}/out") == "wrap"
+
+
+def test_a_script_comes_from_standard_input(cluster: Cluster, folder: str) -> None:
+    cluster.run(f"cd {folder} && sbatch --wait --output=out <<'EOF'\n#!/bin/sh\necho read\nEOF")
+
+    assert cluster.run(f"cat {folder}/out") == "read"
+
+
+def test_what_a_job_asks_for_it_gets(cluster: Cluster, folder: str) -> None:
+    """As the seeds' training job, in this cluster's size."""
+    options = ["--ntasks=2", "--cpus-per-task=1", "--mem=128M", "--time=04:00:00"]
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 60", *options, "--output=training_%j.out")
+    cluster.wait_for_job(job, "RUNNING")
+
+    seen = show(cluster, f"job {job}")
+
+    assert (seen["NumCPUs"], seen["TimeLimit"]) == ("2", "04:00:00")
+    assert f"mem={128 * int(seen['NumNodes'])}M" in seen["AllocTRES"]
+
+
+def test_a_request_that_no_node_can_meet_is_refused_at_once(cluster: Cluster) -> None:
+    answer = cluster.ssh("sbatch --cpus-per-task=8 --mem=16G --wrap=true", check=False)
+
+    assert answer.returncode == 1
+    assert "sbatch: error: " in answer.stderr
+
+
+# --- Arrays ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tasks", "throttle"), [("1-100", 10), ("1-1000", 50)])
+def test_an_array_is_one_line_with_its_throttle(
+    cluster: Cluster, folder: str, tasks: str, throttle: int
+) -> None:
+    array = f"--array={tasks}%{throttle}"
+    job = cluster.submit(folder, "#!/bin/sh\ntrue", array, "--partition=main", "--hold")
+
+    assert (
+        cluster.run(f"squeue --noheader --jobs={job} --format=%i") == f"{job}_[{tasks}%{throttle}]"
+    )
+    assert show(cluster, f"job {job}")["ArrayTaskThrottle"] == str(throttle)
+
+
+def test_the_tasks_of_an_array_run_as_many_at_once_as_it_says(
+    cluster: Cluster, folder: str
+) -> None:
+    script = """#!/bin/sh
+echo $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_COUNT $SLURM_ARRAY_JOB_ID
+squeue --noheader --array --jobs=$SLURM_ARRAY_JOB_ID --states=running | wc --lines >>running"""
+    job = cluster.submit(folder, script, "--array=1-5%2", "--wait")
+
+    told = cluster.run(f"cd {folder} && tail --quiet --lines=1 slurm-{job}_[1-5].out").splitlines()
+    assert told == [f"{task} 5 {job}" for task in range(1, 6)]
+    assert max(map(int, cluster.run(f"cat {folder}/running").split())) <= 2
+
+
+def test_one_task_of_an_array_is_cancelled_and_the_others_go_on(
+    cluster: Cluster, folder: str
+) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\ntrue", "--array=1-3", "--hold")
+
+    left = cluster.run(
+        f"scancel {job}_2; squeue --noheader --array --jobs={job} --states=pending --format=%i"
+    )
+
+    assert sorted(left.split()) == [f"{job}_1", f"{job}_3"]
+
+
+# --- Dependencies ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "state"),
+    [
+        ("afterok", "true", "COMPLETED"),
+        ("afterok", "false", "CANCELLED"),
+        ("afternotok", "false", "COMPLETED"),
+        ("afternotok", "true", "CANCELLED"),
+        ("afterany", "false", "COMPLETED"),
+        ("after", "sleep 60", "COMPLETED"),
+    ],
+)
+def test_a_job_waits_for_another(
+    cluster: Cluster, folder: str, kind: str, first: str, state: str
+) -> None:
+    submit = "sbatch --parsable --output=/dev/null"
+    other, job = cluster.run(
+        f"cd {folder}; first=$({submit} --wrap='{first}'); echo $first;"
+        f" {submit} --dependency={kind}:$first --kill-on-invalid-dep=yes --wrap=true"
+    ).split()
+    if first.startswith("sleep"):
+        cluster.wait_for_job(int(other), "RUNNING")
+
+    cluster.wait_for_job(int(job), state)
+
+
+def test_of_jobs_with_one_name_only_one_runs(cluster: Cluster, folder: str) -> None:
+    submit = f"cd {folder}; sbatch --parsable --job-name=only --dependency=singleton"
+    first, second = cluster.run(f"{submit} --wrap='sleep 60'; {submit} --wrap='sleep 60'").split()
+    cluster.wait_for_job(int(first), "RUNNING")
+
+    assert show(cluster, f"job {second}")["Reason"] == "Dependency"
+
+
+# --- Several nodes --------------------------------------------------------------------------------
+
+
+def test_a_job_on_two_nodes_names_them(cluster: Cluster, folder: str) -> None:
+    script = """#!/bin/sh
+echo $SLURM_JOB_NODELIST
+scontrol show hostnames $SLURM_JOB_NODELIST
+srun hostname | sort"""
+    cluster.submit(folder, script, "--nodes=2", "--wait", "--output=out")
+
+    assert cluster.run(f"cat {folder}/out").split() == ["cpu-[0-1]", *NODES, *NODES]
+
+
+def test_the_parts_of_a_heterogeneous_job_run_together(cluster: Cluster, folder: str) -> None:
+    script = """#!/bin/sh
+#SBATCH --ntasks=1 --mem=64M --nodelist=cpu-0
+#SBATCH hetjob
+#SBATCH --ntasks=1 --mem=32M --nodelist=cpu-1
+echo $SLURM_HET_SIZE $SLURM_JOB_NODELIST_HET_GROUP_0 $SLURM_JOB_NODELIST_HET_GROUP_1
+squeue --noheader --jobs=$SLURM_JOB_ID --format=%i | sort
+srun --het-group=0,1 --label hostname | sort
+echo $SLURM_MEM_PER_NODE_HET_GROUP_0 $SLURM_MEM_PER_NODE_HET_GROUP_1"""
+    job = cluster.submit(folder, script, "--wait", "--output=out")
+
+    assert cluster.run(f"cat {folder}/out").splitlines() == [
+        "2 cpu-0 cpu-1",
+        f"{job}+0",
+        f"{job}+1",
+        "0: cpu-0",
+        "1: cpu-1",
+        "64 32",
+    ]
+
+
+def test_a_heterogeneous_step_runs_a_program_for_each_task(cluster: Cluster, folder: str) -> None:
+    cluster.run(f"printf '0 echo leads %%t\\n1 echo follows %%t\\n' >{folder}/programs")
+
+    said = cluster.run(f"srun --nodes=2 --multi-prog {folder}/programs")
+
+    assert sorted(said.splitlines()) == ["follows 1", "leads 0"]
+
+
+# --- Steps ----------------------------------------------------------------------------------------
+
+
+def test_steps_are_numbered_and_listed(cluster: Cluster, folder: str) -> None:
+    script = """#!/bin/sh
+srun true
+srun --job-name=second squeue --noheader --steps=$SLURM_JOB_ID.1 --format='%i %j'"""
+    job = cluster.submit(folder, script, "--wait", "--output=out")
+
+    assert cluster.run(f"cat {folder}/out") == f"{job}.1 second"
+
+
+def test_two_steps_share_an_allocation_at_one_time(cluster: Cluster, folder: str) -> None:
+    """Each waits for the other, and neither would end if they ran in turn."""
+    script = """#!/bin/sh
+await() { touch $1; timeout 30 sh -c "until [ -e $2 ]; do sleep 0.1; done" && echo met $2; }
+if [ "$1" ]; then await $1 $2; exit; fi
+srun --nodes=1 --ntasks=1 --exact $PWD/job.sh one two &
+srun --nodes=1 --ntasks=1 --exact $PWD/job.sh two one &
+wait"""
+    cluster.run(f"touch {folder}/job.sh && chmod +x {folder}/job.sh")
+    cluster.submit(folder, script, "--nodes=2", "--ntasks=2", "--wait", "--output=out")
+
+    assert sorted(cluster.run(f"cat {folder}/out").splitlines()) == ["met one", "met two"]
+
+
+def test_a_step_that_fails_tells_its_code(cluster: Cluster) -> None:
+    answer = cluster.ssh("srun sh -c 'exit 7'", check=False)
+
+    assert answer.returncode == 7
+    assert "Exited with exit code 7" in answer.stderr
+
+
+def test_sattach_shows_what_a_running_step_prints(cluster: Cluster, folder: str) -> None:
+    step = "until [ -e seen ]; do echo working; sleep 0.2; done"
+    job = cluster.submit(folder, f"#!/bin/sh\nsrun sh -c '{step}'")
+    listed = f"squeue --noheader --steps={job}.0 --format=%i"
+    eventually("the step runs", lambda: cluster.run(listed, check=False) == f"{job}.0")
+
+    attached = cluster.run(
+        f"cd {folder}; timeout 60 sattach {job}.0"
+        " | while read line; do touch seen; echo $line; done"
+    )
+
+    assert set(attached.splitlines()) == {"working"}
+    cluster.wait_for_job(job)
+
+
+def test_sbcast_brings_a_file_to_every_node_of_the_job(cluster: Cluster, folder: str) -> None:
+    script = """#!/bin/sh
+echo brought >file
+sbcast file /tmp/file && srun sh -c 'echo $SLURMD_NODENAME $(cat /tmp/file)' | sort"""
+    cluster.submit(folder, script, "--nodes=2", "--wait", "--output=out")
+
+    assert cluster.run(f"cat {folder}/out").splitlines() == [f"{node} brought" for node in NODES]
+
+
+def test_srun_brings_its_program_along(cluster: Cluster) -> None:
+    said = cluster.run("srun --nodes=2 --bcast=/tmp/program /usr/bin/hostname")
+
+    assert sorted(said.split()) == list(NODES)
+
+
+# --- What is done to jobs -------------------------------------------------------------------------
+
+
+def test_sbatch_waits_where_told_to_and_ends_as_the_job_does(cluster: Cluster, folder: str) -> None:
+    answer = cluster.ssh(f"cd {folder} && sbatch --wait --wrap='exit 3'", check=False)
+
+    assert answer.returncode == 3
+
+
+def test_a_job_is_held_changed_and_released(cluster: Cluster, folder: str) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold")
+
+    change = f"scontrol update JobId={job} JobName=renamed TimeLimit=5"
+    before = show(cluster, f"job {job}")
+    cluster.run(f"{change} && scontrol release {job}")
+
+    assert (before["JobState"], before["Reason"]) == ("PENDING", "JobHeldUser")
+    cluster.wait_for_job(job)
+    after = show(cluster, f"job {job}")
+    assert (after["JobName"], after["TimeLimit"]) == ("renamed", "00:05:00")
+
+
+def test_a_requeued_job_runs_again_and_knows_it(cluster: Cluster, folder: str) -> None:
+    script = """#!/bin/sh
+echo run ${SLURM_RESTART_COUNT:-0} >>runs
+[ "$SLURM_RESTART_COUNT" ] || sleep 60"""
+    job = cluster.submit(folder, script, "--requeue", "--open-mode=append")
+    eventually("it runs", lambda: cluster.run(f"cat {folder}/runs", check=False) == "run 0")
+
+    cluster.run(f"scontrol requeue {job}")
+
+    # Slurm lets two minutes pass, until all that the first run was allowed has expired.
+    eventually(
+        "it waits for its turn",
+        lambda: (
+            not cluster.ssh(f"scontrol update JobId={job} StartTime=now", check=False).returncode
+        ),
+    )
+    cluster.wait_for_job(job)
+    assert cluster.run(f"cat {folder}/runs").splitlines() == ["run 0", "run 1"]
+    assert show(cluster, f"job {job}")["Restarts"] == "1"
+
+
+LISTENS = "trap 'echo told; exit 0' USR1; echo ready; while true; do sleep 0.1; done"
+
+
+@pytest.mark.parametrize(
+    ("script", "option"),
+    [(LISTENS, "--batch"), (f'srun sh -c "{LISTENS}"', "")],
+    ids=["the script", "its steps"],
+)
+def test_a_signal_reaches_whom_it_is_for(
+    cluster: Cluster, folder: str, script: str, option: str
+) -> None:
+    cluster.run(f"cat >{folder}/job.sh <<'END-OF-FILE'\n#!/bin/bash\n{script}\nEND-OF-FILE")
+    job = submitted(cluster, f"cd {folder} && sbatch --parsable --output=out job.sh")
+    eventually("it is ready", lambda: cluster.run(f"cat {folder}/out", check=False) == "ready")
+
+    cluster.run(f"scancel --signal=USR1 {option} {job}")
+
+    cluster.wait_for_job(job)
+    assert "told" in cluster.run(f"cat {folder}/out").split()
+
+
+def test_a_cancelled_job_has_time_to_end_in_order(cluster: Cluster, folder: str) -> None:
+    step = "trap 'echo ordered; exit' TERM; echo ready; while true; do sleep 0.1; done"
+    job = cluster.submit(folder, f'#!/bin/sh\nexec srun sh -c "{step}"', "--output=out")
+    eventually("it is ready", lambda: cluster.run(f"cat {folder}/out", check=False) == "ready")
+
+    cluster.run(f"scancel {job}")
+
+    cluster.wait_for_job(job, "CANCELLED")
+    eventually("it ended in order", lambda: "ordered" in cluster.run(f"cat {folder}/out"))
+
+
+@pytest.mark.parametrize(
+    "how", ["--name=mine", "--user=researcher --name=mine", "--me --name=mine"]
+)
+def test_jobs_are_cancelled_by_what_they_are(cluster: Cluster, folder: str, how: str) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold", "--job-name=mine")
+
+    cluster.run(f"scancel {how}")
+
+    assert cluster.job_state(job) == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "code"),
+    [
+        ("true", "COMPLETED", "0:0"),
+        ("exit 3", "FAILED", "3:0"),
+        ("kill -9 $$", "FAILED", "0:9"),
+        ("no-such-command", "FAILED", "127:0"),
+    ],
+)
+def test_a_job_ends_in_the_state_that_its_script_says(
+    cluster: Cluster, folder: str, script: str, state: str, code: str
+) -> None:
+    job = cluster.submit(folder, f"#!/bin/sh\n{script}")
+
+    cluster.wait_for_job(job, state)
+    assert show(cluster, f"job {job}")["ExitCode"] == code
+
+
+def test_a_job_is_warned_before_its_time_limit_and_ended_at_it(
+    cluster: Cluster, overdue: int, overdue_folder: str
+) -> None:
+    cluster.wait_for_job(overdue, "TIMEOUT", timeout=130)
+
+    said = cluster.run(f"cat {overdue_folder}/overdue")
+    assert "the end is near" in said
+    assert "DUE TO TIME LIMIT" in said
+    assert show(cluster, f"job {overdue}")["Reason"] == "TimeLimit"

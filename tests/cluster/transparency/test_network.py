@@ -1,0 +1,128 @@
+"""The network: the names of nodes, forward and backward, and ports that users' programs open.
+
+For the seeds' table of network transparency (host names of old, standard ports, names that lead to
+addresses), asked from the login node, from workers and from jobs.
+"""
+
+import ipaddress
+
+import pytest
+
+from tests.cluster.transparency.shown import NODES, PLACES, everywhere, write
+from tests.support.cluster import Cluster
+from tests.support.commands import execute
+
+LISTEN = """
+import socket, sys
+server = socket.create_server(("", int(sys.argv[1])))
+server.settimeout(60)
+print("listens", flush=True)
+for _ in range(int(sys.argv[2])):
+    client, _ = server.accept()
+    client.sendall(socket.gethostname().encode() + b"\\n")
+    client.close()
+"""
+ASK = """
+import socket, sys, time
+for attempt in range(150):
+    try:
+        server = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10)
+        print(server.makefile().readline(), end="")
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.2)
+"""
+
+
+@pytest.fixture
+def addresses(cluster: Cluster) -> dict[str, str]:
+    """The address of each node, as Kubernetes has given it."""
+    pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in cluster.objects("pods")}
+    return {place: pods[place] for place in PLACES}
+
+
+@pytest.mark.parametrize("place", [*PLACES, "the worker itself"])
+def test_names_lead_to_addresses_and_back(
+    cluster: Cluster, addresses: dict[str, str], place: str
+) -> None:
+    def ask(name: str) -> list[str]:
+        if place == "the worker itself":
+            return cluster.in_pod("cpu-0", "slurmd", "getent", "hosts", name).split()
+        prefix = "" if place == "login-0" else f"srun --nodelist={place} "
+        return cluster.run(f"{prefix}getent hosts {name}").split()
+
+    for host, address in addresses.items():
+        assert ask(host)[0] == address
+        names = [name.partition(".")[0] for name in ask(address)[1:]]
+        assert set(names) == {host}
+
+
+def test_a_node_calls_itself_what_slurm_calls_it(cluster: Cluster) -> None:
+    ask = """hostname; hostname -s; uname -n; cat /etc/hostname
+python3 -c 'import socket; print(socket.gethostname())'"""
+
+    for place, said in everywhere(cluster, ask).items():
+        assert said.split() == [place] * 5
+
+
+def test_slurm_calls_nodes_by_short_names(cluster: Cluster) -> None:
+    told = cluster.run(
+        "sinfo --noheader --Node --format='%N %n'; srun --nodes=2 printenv SLURMD_NODENAME"
+    )
+
+    assert set(told.split()) == set(NODES)
+
+
+def test_a_node_finds_itself_by_the_address_that_others_see(
+    cluster: Cluster, addresses: dict[str, str]
+) -> None:
+    """Programs tell others where they listen by this one, and a loopback address would mislead."""
+    for place, said in everywhere(cluster, "getent hosts $(hostname)").items():
+        address = said.split()[0]
+        assert address == addresses[place]
+        assert not ipaddress.ip_address(address).is_loopback
+
+
+def test_short_names_need_no_domain(cluster: Cluster) -> None:
+    for said in everywhere(cluster, "grep ^search /etc/resolv.conf").values():
+        assert len(said.split()) > 1
+
+
+@pytest.mark.parametrize(("key", "port"), [("SlurmctldPort", 6817), ("SlurmdPort", 6818)])
+def test_slurm_has_its_standard_ports(cluster: Cluster, key: str, port: int) -> None:
+    told = cluster.run(f"scontrol show config | sed -n 's/^{key} *= //p'")
+
+    assert int(told) == port
+
+
+def test_a_server_in_a_job_is_reached_from_everywhere(cluster: Cluster, folder: str) -> None:
+    """As a notebook or a dashboard: from another job, from login, and by ssh from outside."""
+    port = 8888
+    write(cluster, f"{folder}/listen", LISTEN)
+    write(cluster, f"{folder}/ask", ASK)
+    cluster.submit(folder, f"#!/bin/sh\npython3 listen {port} 3", "--nodelist=cpu-0")
+    ask = f"python3 {folder}/ask cpu-0 {port}"
+
+    assert cluster.run(f"{ask}; srun --nodelist=cpu-1 {ask}").split() == ["cpu-0"] * 2
+    config = str(cluster.directory / "ssh_config")
+    forwarded = execute(["ssh", "-F", config, "-W", f"cpu-0:{port}", "login"], check=False)
+    assert forwarded.stdout == "cpu-0\n", forwarded.stderr
+
+
+def test_the_tasks_of_a_job_meet_at_the_first_of_its_nodes(cluster: Cluster, folder: str) -> None:
+    """As the frameworks of machine learning do, by an address that the script works out."""
+    write(cluster, f"{folder}/listen", LISTEN)
+    write(cluster, f"{folder}/ask", ASK)
+    script = """#!/bin/bash
+export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head --lines=1)
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
+srun bash -c '
+  if [ $SLURM_PROCID = 0 ]; then python3 listen $MASTER_PORT 2 >/dev/null & fi
+  echo $SLURMD_NODENAME met $(python3 ask $MASTER_ADDR $MASTER_PORT); wait'"""
+    write(cluster, f"{folder}/job.sh", script)
+    cluster.run(f"cd {folder} && sbatch --nodes=2 --wait --output=out job.sh")
+
+    assert sorted(cluster.run(f"cat {folder}/out").splitlines()) == [
+        "cpu-0 met cpu-0",
+        "cpu-1 met cpu-0",
+    ]

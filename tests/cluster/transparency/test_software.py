@@ -1,0 +1,265 @@
+"""Software of the field runs unchanged: MPI, Python environments, gdb, tmux, git, rsync."""
+
+import filecmp
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local.paths import ROOT
+from tests.cluster.transparency.shown import NODES, PLACES, everywhere, typed, write
+from tests.support.cluster import Cluster
+from tests.support.commands import execute
+from tests.support.waiting import eventually
+
+MPI = """
+#include <mpi.h>
+#include <stdio.h>
+
+int main(int argc, char **argv) {
+  int rank, size, sum, length;
+  char host[MPI_MAX_PROCESSOR_NAME];
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Get_processor_name(host, &length);
+  int mine = rank + 1;
+  MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  printf("rank %d of %d on %s: %d\\n", rank, size, host, sum);
+  MPI_Finalize();
+  return 0;
+}
+"""
+# Slurm counts nodes in the order in which they first came; SLURM_JOB_NODELIST has the same one.
+RANKS = [
+    [f"rank {rank} of 2 on {node}: 3" for rank, node in enumerate(nodes)]
+    for nodes in (("cpu-0", "cpu-1"), ("cpu-1", "cpu-0"))
+]
+LOOP = """
+#include <unistd.h>
+volatile int answer = 42;
+static void work(void) { for (;;) usleep(1000); }
+int main(void) { work(); }
+"""
+SUM = "import numpy, socket; print(socket.gethostname(), numpy.arange(10).sum(), numpy.__file__)"
+
+
+@pytest.fixture(scope="module")
+def workshop(cluster: Cluster) -> Iterator[str]:
+    """A folder in the user's home that the tests of this module share."""
+    path = "/home/researcher/workshop"
+    cluster.run(f"rm -rf {path}; mkdir {path}")
+    yield path
+    cluster.run(f"rm -rf {path}")
+
+
+# --- MPI ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mpi_program(cluster: Cluster, workshop: str) -> str:
+    """Compiled on the login node, as users do."""
+    write(cluster, f"{workshop}/ranks.c", MPI)
+    cluster.run(f"cd {workshop} && mpicc -o ranks ranks.c")
+    return f"{workshop}/ranks"
+
+
+def test_srun_offers_pmix(cluster: Cluster) -> None:
+    answer = cluster.ssh("srun --mpi=list 2>&1").stdout
+
+    assert "pmix" in answer.split()
+
+
+@pytest.mark.parametrize(
+    "launch",
+    ["srun --mpi=pmix --nodes=2", "srun --nodes=2", "salloc --quiet --nodes=2 mpirun"],
+)
+def test_an_mpi_program_runs_over_two_nodes(
+    cluster: Cluster, mpi_program: str, launch: str
+) -> None:
+    assert sorted(cluster.run(f"{launch} {mpi_program}").splitlines()) in RANKS
+
+
+@pytest.mark.parametrize("launch", ["srun --mpi=pmix", "mpirun"])
+def test_an_mpi_program_runs_in_a_batch_job(
+    cluster: Cluster, folder: str, mpi_program: str, launch: str
+) -> None:
+    script = f"#!/bin/sh\n{launch} {mpi_program}"
+    cluster.submit(folder, script, "--nodes=2", "--ntasks=2", "--wait", "--output=out")
+
+    assert sorted(cluster.run(f"cat {folder}/out").splitlines()) in RANKS
+
+
+def test_an_mpi_program_that_fails_ends_on_all_nodes(cluster: Cluster, mpi_program: str) -> None:
+    end = f"if [ $SLURM_PROCID = 1 ]; then exit 3; else {mpi_program}; fi"
+
+    answer = cluster.ssh(f"srun --mpi=pmix --nodes=2 sh -c '{end}'", check=False, timeout=60)
+
+    assert answer.returncode != 0
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wheels(cluster: Cluster, workshop: str) -> str:
+    """numpy and tqdm from PyPI, for the cluster's Python, brought along: it may have no way out."""
+    here = ROOT / ".local/cache/wheels"
+    version = cluster.run("python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'")
+    platforms = ["manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64"]
+    execute(
+        [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--dest", here),
+            *("--only-binary=:all:", "--no-deps", "--python-version", version),
+            *(f"--platform={platform}" for platform in [*platforms, "any"]),
+            *("numpy", "tqdm"),
+        ],
+        timeout=300,
+    )
+    there = f"{workshop}/wheels"
+    cluster.run(f"mkdir {there}")
+    files = sorted(here.glob("*.whl"))
+    execute(["scp", "-q", "-F", cluster.directory / "ssh_config", *files, f"login:{there}"])
+    return there
+
+
+@pytest.fixture(scope="module")
+def environment(cluster: Cluster, workshop: str, wheels: str) -> str:
+    """A virtual environment made on the login node."""
+    path = f"{workshop}/venv"
+    install = f"{path}/bin/pip install --quiet --no-index --find-links={wheels}"
+    cluster.run(f"python3 -m venv {path} && {install} numpy", timeout=300)
+    return path
+
+
+def test_a_virtual_environment_of_the_login_node_serves_both_nodes(
+    cluster: Cluster, environment: str
+) -> None:
+    said = cluster.run(f"srun --nodes=2 {environment}/bin/python -c '{SUM}'")
+
+    found = sorted(line.split() for line in said.splitlines())
+    assert [(node, total) for node, total, _ in found] == [(node, "45") for node in NODES]
+    assert all(where.startswith(environment) for *_, where in found)
+
+
+def test_what_a_job_installs_by_pip_the_next_job_uses(
+    cluster: Cluster, folder: str, wheels: str
+) -> None:
+    script = f"""#!/bin/bash
+python3 -m venv venv
+source venv/bin/activate
+pip install --quiet --no-index --find-links={wheels} tqdm"""
+    cluster.submit(folder, script, "--nodelist=cpu-0", "--wait")
+
+    said = cluster.run(
+        f"source {folder}/venv/bin/activate; srun --nodelist=cpu-1 tqdm --version; which tqdm"
+    )
+
+    version, where = said.split()
+    assert version[0].isdigit()
+    assert where == f"{folder}/venv/bin/tqdm"
+
+
+# --- Tools ----------------------------------------------------------------------------------------
+
+
+def test_gdb_looks_into_a_job_that_runs(cluster: Cluster, folder: str) -> None:
+    write(cluster, f"{folder}/loop.c", LOOP)
+    cluster.run(f"cd {folder} && gcc -g -o loop loop.c")
+    job = cluster.submit(folder, "#!/bin/sh\nexec ./loop", "--nodelist=cpu-0")
+    cluster.wait_for_job(job, "RUNNING")
+
+    debug = "gdb --batch --pid=$(pgrep loop) --eval-command=backtrace --eval-command='print answer'"
+    shown = cluster.run(f'srun --jobid={job} --overlap bash -c "{debug}"'.replace("$(", "\\$("))
+
+    assert "in work ()" in shown
+    assert "$1 = 42" in shown
+    assert cluster.job_state(job) == "RUNNING"
+
+
+def test_gdb_runs_a_program_in_a_job(cluster: Cluster, folder: str) -> None:
+    write(cluster, f"{folder}/loop.c", LOOP)
+    cluster.run(f"cd {folder} && gcc -g -o loop loop.c")
+
+    shown = cluster.run(f"srun gdb --batch -ex 'break work' -ex run -ex backtrace {folder}/loop")
+
+    assert re.search(r"Breakpoint 1, .*work \(\)", shown), shown
+
+
+def test_what_runs_in_tmux_goes_on_when_the_session_has_ended(
+    cluster: Cluster, folder: str
+) -> None:
+    cluster.run(
+        "tmux new-session -d -s work"
+        f" && tmux send-keys -t work 'cd {folder} && srun hostname >out' Enter"
+    )
+    try:
+        eventually(
+            "its job has run", lambda: cluster.run(f"cat {folder}/out", check=False) in NODES
+        )
+        assert "srun hostname" in cluster.run("tmux capture-pane -p -t work")
+        assert "[detached" in typed(cluster, "", r"TERM=xterm tmux attach \; detach")
+    finally:
+        cluster.run("tmux kill-session -t work")
+
+
+def test_a_repository_is_cloned_worked_on_and_seen_by_jobs(
+    cluster: Cluster, folder: str, tmp_path: Path
+) -> None:
+    name = "-c user.name=Researcher -c user.email=researcher@example.org"
+    cluster.run(
+        f"git init --quiet --initial-branch=main {folder}/code && cd {folder}/code"
+        f" && echo one >file && git add file && git {name} commit --quiet -m First"
+    )
+    ssh = f"ssh -F {cluster.directory / 'ssh_config'}"
+    git = ["git", "-c", f"core.sshCommand={ssh}", *name.split()]
+    execute([*git, "clone", "--quiet", f"login:{folder}/code", tmp_path / "code"])
+    (tmp_path / "code/file").write_text("two\n")
+    execute([*git, "-C", tmp_path / "code", "commit", "--quiet", "--all", "-m", "Second"])
+    execute([*git, "-C", tmp_path / "code", "push", "--quiet", "origin", "main:next"])
+
+    seen = everywhere(cluster, f"cd {folder}/code && git log --format=%s next")
+
+    assert {place: said.split() for place, said in seen.items()} == {
+        place: ["Second", "First"] for place in PLACES
+    }
+
+
+def test_rsync_brings_a_tree_in_and_out_again(
+    cluster: Cluster, folder: str, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "deep/er").mkdir(parents=True)
+    (tree / "deep/er/data").write_bytes(bytes(range(256)) * 64)
+    (tree / "run").write_text("#!/bin/sh\necho $SLURM_PROCID >>ran\n")
+    (tree / "run").chmod(0o755)
+    (tree / "link").symlink_to("deep/er/data")
+    rsync = ["rsync", "--archive", f"--rsh=ssh -F {cluster.directory / 'ssh_config'}"]
+
+    execute([*rsync, f"{tree}/", f"login:{folder}/tree/"])
+    cluster.run(f"cd {folder}/tree && srun ./run")
+    execute([*rsync, f"login:{folder}/tree/", f"{tmp_path}/back/"])
+
+    compared = filecmp.dircmp(tree, tmp_path / "back")
+    assert compared.left_only == []
+    assert compared.right_only == ["ran"]
+    assert compared.diff_files == []
+    assert (tmp_path / "back/link").readlink() == Path("deep/er/data")
+    assert (tmp_path / "back/deep/er/data").read_bytes() == (tree / "deep/er/data").read_bytes()
+    assert (tmp_path / "back/run").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_file_system_of_the_cluster_is_browsed_by_sftp(cluster: Cluster, folder: str) -> None:
+    config = str(cluster.directory / "ssh_config")
+    batch = f"cd {folder}\nput {ROOT / 'LICENSE'}\nls -l\n"
+
+    shown = subprocess.run(
+        ["sftp", "-q", "-b", "-", "-F", config, "login"],
+        input=batch, capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+
+    assert "LICENSE" in shown
+    assert str((ROOT / "LICENSE").stat().st_size) in shown

@@ -1,0 +1,99 @@
+"""Who dumps and restores the database, in a container, by what a stack gives it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from components import conventions as c
+from components.settings import Settings
+from components.slurmconf import backup_environment, backup_files
+from tests.support.accounting import PASSWORD, Database, accounted
+from tests.support.containers import Start, put
+from tests.support.slurmctld import Slurmctld
+
+_OWN = f"uid={c.SLURM_ID},gid={c.SLURM_ID},mode=0700"
+
+
+@dataclass(frozen=True)
+class Dumps:
+    """A container that has the store, and runs one program after the other."""
+
+    container: Slurmctld
+    config: Settings
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        return {**backup_environment(self.config), **changes}
+
+    def run(self, program: str = "backup", **environment: str) -> tuple[int, str]:
+        """Exit code and all that the program printed."""
+        code, output = self.container.container.exec_run(
+            [f"{c.SPANK_DIR}/{program}"], user="slurm", environment=self.environment(**environment)
+        )
+        return cast(int, code), cast(bytes, output).decode().strip()
+
+    def begin(self, program: str = "backup", **environment: str) -> None:
+        """Starts a program and does not wait for it."""
+        self.container.container.exec_run(
+            ["bash", "-c", f"exec {c.SPANK_DIR}/{program} >/tmp/log 2>&1"],
+            user="slurm",
+            environment=self.environment(**environment),
+            detach=True,
+        )
+
+    def kill(self) -> None:
+        """Ends at once whatever runs."""
+        names = ("backup", "restore", "restic", "mariadb-dump", "mariadb", "sleep")
+        kill = "; ".join(f"pkill -KILL -u slurm -x {name}" for name in names)
+        self.container.run(f"{kill}; true", "root")
+
+    def dump(self) -> str:
+        """Name of a new dump."""
+        code, said = self.run()
+        assert code == 0, said
+        return said.split()[2]
+
+    def names(self) -> list[str]:
+        """Names of the dumps in the store, the oldest first."""
+        listed = self.restic("snapshots --compact")
+        rows = [line.split() for line in listed.splitlines()]
+        return [row[0] for row in rows if row and len(row[0]) == 8 and row[-1] != "snapshots"]
+
+    def restic(self, command: str) -> str:
+        environment = self.environment()
+        code, output = self.container.container.exec_run(
+            ["bash", "-c", f"restic --insecure-no-password --no-cache --no-lock {command}"],
+            user="slurm",
+            environment=environment,
+        )
+        text = cast(bytes, output).decode()
+        assert code == 0, text
+        return text
+
+
+def dumping(
+    start: Start,
+    database: Database | str,
+    edit: Callable[[dict[str, Any]], object] = lambda backup: None,
+    password: str = PASSWORD,
+    root: Path = Path(),
+    **options: Any,
+) -> Dumps:
+    """Who dumps a database, which is given by itself or by a host name."""
+    host = database if isinstance(database, str) else database.container.address
+    backup: dict[str, Any] = {}
+    edit(backup)
+    external = {"host": host, "password_secret": "slurmdbd"}
+    config = accounted(
+        lambda values: values.update(accounting={"external": external, "backup": backup})
+    )
+    tmpfs = {c.BACKUP_RUN: _OWN, **options.pop("tmpfs", {c.BACKUP_DATA: _OWN})}
+    container = start("backup", tmpfs=tmpfs, **options)
+    files = {f"{c.ACCOUNTING_ETC}/{k}": v for k, v in backup_files(config, root).items()}
+    put(container, {**files, f"{c.DATABASE_PASSWORD}/password": password})
+    return Dumps(Slurmctld(container), config)
+
+
+def small(mebibytes: int) -> dict[str, str]:
+    """A store of so much room."""
+    return {c.BACKUP_DATA: f"{_OWN},size={mebibytes}m"}

@@ -1,0 +1,33 @@
+"""The Job that makes homes, by its real image, on a volume that fills up."""
+
+from components import conventions as c
+from tests.container.jail.volumes import Volumes
+from tests.support.containers import put
+
+PASSWD = "ada:*:2000:2000:A:/home/ada:/bin/bash\nbob:*:2001:2001:B:/home/bob:/bin/bash\n"
+HOMES = f"python3 -m agents.homes /tmp/passwd {c.JAIL}"
+FILL = f"dd if=/dev/zero of={c.JAIL}/data bs=4k"
+
+
+def test_a_home_that_has_no_room_is_told_in_one_line_and_made_when_there_is(
+    volumes: Volumes,
+) -> None:
+    shell = volumes.shell(volumes.make("4m"), "agents")
+    put(shell.container, {"/tmp/passwd": PASSWD.splitlines()[0] + "\n"})
+    shell.answer(f"mkdir -p {c.JAIL}/home {c.JAIL}/etc/skel && echo hi >{c.JAIL}/etc/skel/.bashrc")
+    shell.answer(HOMES, user="root")
+    put(shell.container, {"/tmp/passwd": PASSWD})
+    shell.run(FILL)
+
+    code, said = shell.run(HOMES, user="root")
+
+    assert code == c.JAIL_REFUSED
+    told = "the jail's volume is full: /home/bob needs 1 MiB, and 0 MiB are free; "
+    # Standard output and error come by two pipes, in either order.
+    assert any(line.startswith(f"error: {told}") for line in said.splitlines())
+    assert shell.answer("cat /dev/termination-log").startswith(told)
+    assert shell.answer(f"ls -A {c.JAIL}/home") == "ada"
+    shell.answer(f"rm {c.JAIL}/data")
+    shell.answer(HOMES, user="root")
+    assert shell.answer(f"stat -c %a {c.JAIL}/home/bob") == "700"
+    assert shell.answer(f"cat {c.JAIL}/home/bob/.bashrc") == "hi"

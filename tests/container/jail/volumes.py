@@ -1,0 +1,80 @@
+"""Containers that do what the Jobs of the jail do, on volumes of any size."""
+
+import contextlib
+import uuid
+from dataclasses import dataclass
+from typing import Any, cast
+
+from docker.models.containers import Container
+
+from components import conventions as c
+from components.jail import ANY_OWNER
+from local import host
+from tests.support.containers import Start
+
+# To look into the jail as its users do is not the Job's right, but the tests'.
+RIGHTS = {"cap_drop": ["ALL"], "cap_add": [*ANY_OWNER, "SYS_CHROOT"]}
+# Half a gigabyte that says nothing here, and every test copies it.
+COMPILERS = (
+    "/usr/lib/gcc /usr/libexec/gcc /usr/include /usr/lib/x86_64-linux-gnu/lib[A-Za-z]*san.so* "
+    "/usr/lib/x86_64-linux-gnu/*.a /usr/lib/x86_64-linux-gnu/perl /usr/share/perl /usr/share/doc "
+    "/usr/bin/gdb /usr/bin/x86_64-linux-gnu-* /usr/lib/git-core /usr/lib/python3/dist-packages"
+)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A container that a Job's command is run in, with the jail where it has it."""
+
+    container: Container
+
+    def run(self, command: str, **options: Any) -> tuple[int, str]:
+        """Exit code and output of a shell command, of root's with the rights of a Job."""
+        code, output = self.container.exec_run(["bash", "-c", command], **options)
+        return cast(int, code), cast(bytes, output).decode()
+
+    def answer(self, command: str, **options: Any) -> str:
+        code, output = self.run(command, **options)
+        assert code == 0, f"{command}: {output}"
+        return output.strip()
+
+    def populate(self, refresh: int, *submounts: str) -> tuple[int, str]:
+        told = {"JAIL_REFRESH": str(refresh), "JAIL_SUBMOUNTS": " ".join(submounts)}
+        return self.run(f"{c.SPANK_DIR}/populate", environment=told)
+
+    def inside(self, command: str) -> str:
+        """What a command in the jail prints."""
+        return self.answer(f"chroot {c.JAIL} {command}")
+
+    def contents(self) -> str:
+        """A digest of all of the jail but what populate keeps for itself: what, whose and which."""
+        return self.answer(
+            f"cd {c.JAIL} && find . -path ./var/lib/slurmstack -prune -o "
+            "-printf '%p %y %m %U %G %l\\n' | sort | sha256sum; "
+            "find . -path ./var/lib/slurmstack -prune -o -type f -print0 | sort -z | "
+            "xargs -0 sha256sum | sha256sum"
+        )
+
+
+class Volumes:
+    """Volumes, some of them in memory and of a fixed size, and containers that mount them."""
+
+    def __init__(self, start: Start, stack: contextlib.ExitStack) -> None:
+        self._start = start
+        self._stack = stack
+
+    def make(self, size: str | None = None) -> str:
+        options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size}"}
+        volume = host.engine(print).volumes.create(
+            f"storage-{uuid.uuid4().hex[:8]}", driver_opts=options if size else {}
+        )
+        self._stack.callback(volume.remove, force=True)
+        return str(volume.name)
+
+    def shell(self, volume: str, image: str = "jail", **options: Any) -> Shell:
+        """A container of an image, of the jail's without compilers, that has a volume."""
+        options = {"entrypoint": "", **RIGHTS, **options}
+        shell = Shell(self._start(image, volumes={volume: {"bind": c.JAIL}}, **options))
+        if image == "jail":
+            shell.answer(f"rm -rf {COMPILERS}")
+        return shell

@@ -1,0 +1,111 @@
+"""A login node in a container, and the clients of its users."""
+
+import subprocess
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from components import conventions as c
+from components import nodessh
+from components.hostkeys import host_key
+from components.loginconf import login_files
+from components.settings import Login
+from tests.support.containers import Start, put
+from tests.support.slurmctld import Slurmctld
+from tests.support.waiting import eventually
+
+FIRST = Login(service="NodePort")
+SEED = "a test's own"
+NODE_SSH = {
+    f"{c.NODE_SSH}/key": host_key(SEED),
+    f"{c.NODE_SSH}/known_hosts": nodessh.known_hosts(SEED),
+    f"{c.NODE_SSH}/ssh_config": nodessh.ssh_config(["cpu"]),
+}
+"""What a `NodeSsh`'s Secret holds."""
+
+
+@dataclass(frozen=True)
+class LoginNode:
+    """A login node, and the folder of those who log in."""
+
+    daemons: Slurmctld
+    """Its container."""
+    slurmctld: Slurmctld
+    client: Slurmctld
+    """A machine beside it, for clients that need not be on this one."""
+    folder: Path
+    start_container: Start
+    jail: str
+    """Volume with the jail."""
+    pipes: str
+    """Volume for sssd's sockets, which slurmctld's container has as well."""
+    secret: str
+    """Key of munge."""
+
+    def install(self, wanted: Login) -> None:
+        """Puts the settings' files there all at once, as the kubelet does."""
+        version = f"{c.LOGIN_SETTINGS}/..{uuid.uuid4().hex}"
+        files = {f"{version}/{name}": text for name, text in login_files(wanted).items()}
+        put(self.daemons.container, files)
+        self.daemons.run(
+            f"cd {c.LOGIN_SETTINGS} && ln -sfn {version} ..new && mv -T ..new ..data"
+            " && for name in sshd_config limits motd state; do ln -sfn ..data/$name $name; done",
+            user="root",
+        )
+
+    def edit(self, wanted: Login) -> None:
+        """Puts other settings there, and waits until sshd has read them and listens again."""
+
+        def read() -> int:
+            return self.log().count("the settings are read again")
+
+        before = read()
+        self.install(wanted)
+        eventually("the settings are read again", lambda: read() > before)
+        eventually("sshd listens again", lambda: "refused" not in self.ssh("true").stderr)
+
+    def start(self) -> None:
+        self.daemons.container.exec_run(
+            ["bash", "-c", f"DRAIN_GRACE=4 exec {c.SPANK_DIR}/sshd >>/tmp/log 2>&1"],
+            user="root",
+            detach=True,
+        )
+        eventually("sshd listens", lambda: self.ssh("true").returncode == 0)
+
+    def log(self) -> str:
+        return self.daemons.run("cat /tmp/log 2>/dev/null || true", user="root")
+
+    def command(self, program: str, *arguments: str, user: str = "researcher") -> list[str]:
+        """The command line of one of OpenSSH's clients, which knows the host `login`."""
+        return [program, "-F", str(self.folder / "config"), "-o", f"User={user}", *arguments]
+
+    def ssh(
+        self, script: str = "", *options: str, user: str = "researcher", **given: Any
+    ) -> subprocess.CompletedProcess[str]:
+        command = self.command("ssh", *options, "login", *([script] if script else []), user=user)
+        return run(command, **given)
+
+    def beside(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command on that machine, which sees this one's temporary files."""
+        code, output = self.client.container.exec_run(list(command))
+        return subprocess.CompletedProcess(command, cast(int, code), cast(bytes, output).decode())
+
+    def answer(self, script: str, *options: str, user: str = "researcher") -> str:
+        """What a script prints that ends well in a user's session."""
+        done = self.ssh(script, *options, user=user)
+        assert done.returncode == 0, f"{script}: {done}"
+        return done.stdout.strip()
+
+
+def run(command: Sequence[str], **given: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a command that reads nothing but what it is given as `input`."""
+    given = {"stdin": subprocess.DEVNULL, **given} if "input" not in given else given
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **given)
+
+
+def make_key(folder: Path, name: str) -> str:
+    """Makes a key pair, and returns the public half."""
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)])
+    return (folder / f"{name}.pub").read_text().strip()

@@ -1,0 +1,190 @@
+"""People of a real LDAP server log in and submit jobs; who must not be a user is none."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from components import conventions as c
+from components.directory import sssd_conf
+from components.settings import Directory
+from tests.container.login import directory
+from tests.container.login.node import LoginNode
+from tests.support.containers import Start, put
+from tests.support.slurmctld import Slurmctld, start_worker
+from tests.support.waiting import eventually
+
+FIRST = Directory(
+    uris=(f"ldaps://{directory.HOST}",),
+    base=directory.BASE,
+    bind_dn=directory.READER,
+    password_secret="reader",
+    ca="ca.pem",
+    user_filter="(title=member)",
+)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A login node beside which sssd asks a directory."""
+
+    login: LoginNode
+    sssd: Slurmctld
+    worker: Slurmctld
+    certificate: str
+
+    def install(self, wanted: Directory, password: str = directory.PASSWORD) -> None:
+        """Puts sssd's configuration there, as the kubelet does."""
+        for folder, files in (
+            (c.DIRECTORY, {"sssd.conf": sssd_conf(wanted), "ca.pem": self.certificate}),
+            (c.DIRECTORY_PASSWORD, {"password": password}),
+        ):
+            swap(self.sssd, folder, files)
+
+    def edit(self, wanted: Directory, knows: str = "lovelace") -> None:
+        """Puts another configuration there, and waits until a person is known by it."""
+        before = self.log().count("runs by its new configuration")
+        self.install(wanted)
+        eventually(
+            "sssd runs by it", lambda: self.log().count("runs by its new configuration") > before
+        )
+        look_up = f"getent passwd {knows} || true"
+        eventually(f"{knows} is known", lambda: knows in self.login.daemons.run(look_up))
+
+    def log(self) -> str:
+        return self.sssd.run("cat /tmp/log", user="root")
+
+
+def swap(container: Slurmctld, folder: str, files: dict[str, str]) -> None:
+    """Exchanges the files of a mounted volume all at once."""
+    version = f"..{abs(hash(frozenset(files.items())))}"
+    put(container.container, {f"{folder}/{version}/{name}": text for name, text in files.items()})
+    links = "; ".join(f"ln -sfn ..data/{name} {name}" for name in files)
+    container.run(
+        f"cd {folder} && ln -sfn {version} ..new && mv -T ..new ..data; {links}", user="root"
+    )
+
+
+@pytest.fixture(scope="module")
+def served(started: LoginNode) -> Iterator[Served]:
+    directory.build_image()
+    key = (started.folder / "key.pub").read_text().strip()
+    with_key = [
+        directory.person("lovelace", 30_001, key),
+        directory.person("babbage", 30_002, key, title="guest"),
+        directory.person("imposter", c.SLURM_ID, key),
+        directory.person("toor", 0, key),
+        directory.group("physics", 30_100, "lovelace"),
+        directory.group("slurmish", c.MUNGE_ID, "lovelace"),
+    ]
+    start: Start = started.start_container
+    slapd = start(directory.IMAGE, ours=False)
+    certificate = directory.serve(slapd, with_key)
+    sssd = Slurmctld(
+        start(
+            "directory",
+            cap_drop=["ALL"],
+            extra_hosts={directory.HOST: Slurmctld(slapd).address},
+            volumes={started.pipes: {"bind": c.DIRECTORY_OWN}},
+        )
+    )
+    # As it is in a pod, where a volume is of the pod's group too.
+    group = f"chgrp {c.MUNGE_ID} {c.DIRECTORY_OWN} && chmod 2777 {c.DIRECTORY_OWN}"
+    started.daemons.run(group, user="root")
+    volumes = {started.pipes: {"bind": c.DIRECTORY_OWN}, started.jail: {"bind": c.JAIL}}
+    node = (start, started.secret, "cpu-0", "CPUs=2 RealMemory=1000 Feature=cpu")
+    worker = start_worker(*node, started.slurmctld, volumes=volumes)
+    eventually("the node is idle", lambda: "idle" in worker.run("sinfo --noheader --format=%T"))
+    running = Served(started, sssd, worker, certificate)
+    running.install(FIRST)
+    sssd.container.exec_run(
+        ["bash", "-c", f"exec {c.SPANK_DIR}/sssd >/tmp/log 2>&1"], user="root", detach=True
+    )
+    eventually("sssd listens", lambda: "nss" in sssd.run(f"ls {c.DIRECTORY_OWN}/pipes || true"))
+    started.daemons.run(
+        f"for root in '' {c.JAIL}; do mkdir -p $root{c.DIRECTORY_PIPES} && "
+        f"mount --bind -o ro {c.DIRECTORY_OWN}/pipes $root{c.DIRECTORY_PIPES}; done",
+        user="root",
+    )
+    worker.run(
+        f"mkdir -p {c.DIRECTORY_PIPES} && "
+        f"mount --bind -o ro {c.DIRECTORY_OWN}/pipes {c.DIRECTORY_PIPES}",
+        user="root",
+    )
+    started.slurmctld.run(
+        f"rm -rf {c.DIRECTORY_PIPES} && ln -s {c.DIRECTORY_OWN}/pipes {c.DIRECTORY_PIPES}",
+        user="root",
+    )
+    yield running
+    # Another module has a node of this name.
+    worker.container.kill()
+    started.slurmctld.run("scancel --nodelist=cpu-0; scontrol delete nodename=cpu-0")
+
+
+def test_a_person_of_the_directory_logs_in_and_finds_a_home(served: Served) -> None:
+    seen = served.login.answer("id -un; id -Gn; pwd; stat -c '%U %a' .", user="lovelace")
+
+    assert seen.splitlines() == ["lovelace", "lovelace physics", "/home/lovelace", "lovelace 700"]
+    assert served.login.answer("ls -a", user="lovelace").split().count(".bashrc") == 1
+
+
+def test_a_person_of_the_directory_submits_jobs_under_their_name(served: Served) -> None:
+    job = served.login.answer("sbatch --hold --parsable --wrap true", user="lovelace")
+
+    listed = served.login.answer("squeue --me --noheader --format='%A %u'", user="lovelace")
+    assert listed == f"{job} lovelace"
+    served.login.answer("scancel --me", user="lovelace")
+
+
+def test_a_job_of_a_person_of_the_directory_knows_who_it_is(served: Served) -> None:
+    served.login.answer(
+        "sbatch --wait --output=out"
+        " --wrap 'id -un; id -Gn; pwd; cat /var/lib/slurmstack/jail-refresh'",
+        user="lovelace",
+    )
+
+    assert served.login.answer("cat out", user="lovelace").splitlines() == [
+        "lovelace",
+        "lovelace physics",
+        "/home/lovelace",
+        "0",
+    ]
+
+
+def test_users_of_the_settings_are_users_still(served: Served) -> None:
+    assert served.login.answer("id -un") == "researcher"
+
+
+@pytest.mark.parametrize("name", ["babbage", "imposter", "toor", "nobody-at-all"])
+def test_who_must_not_be_a_user_is_none(served: Served, name: str) -> None:
+    assert served.login.ssh("true", user=name).returncode == 255
+    assert served.login.answer(f"getent passwd {name} || echo none") == "none"
+
+
+def test_no_group_of_a_daemon_comes_from_the_directory(served: Served) -> None:
+    groups = served.login.answer("id -G", user="lovelace").split()
+
+    assert groups == ["30001", "30100"]
+
+
+def test_another_filter_counts_without_a_restart_of_anything_else(served: Served) -> None:
+    served.edit(FIRST.model_copy(update={"user_filter": "(title=guest)"}), knows="babbage")
+    try:
+        assert served.login.answer("id -u", user="babbage") == "30002"
+    finally:
+        served.edit(FIRST)
+    assert served.login.answer("id -u", user="lovelace") == "30001"
+
+
+def test_starttls_is_begun_where_the_address_is_ldap(served: Served) -> None:
+    served.edit(FIRST.model_copy(update={"uris": (f"ldap://{directory.HOST}",)}))
+    try:
+        assert served.login.answer("id -u", user="lovelace") == "30001"
+    finally:
+        served.edit(FIRST)
+
+
+def test_users_cannot_put_a_socket_in_sssds_place(served: Served) -> None:
+    tries = f"touch {c.DIRECTORY_PIPES}/x || rm -f {c.DIRECTORY_PIPES}/nss; ls {c.DIRECTORY_PIPES}"
+
+    assert "nss" in served.login.answer(tries, user="lovelace").split()

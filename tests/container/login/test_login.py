@@ -1,0 +1,368 @@
+"""What users and operators see of a login node."""
+
+import contextlib
+import hashlib
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from components import conventions as c
+from components.settings import Login
+from tests.container.login.node import FIRST, LoginNode, make_key, run
+from tests.support.waiting import eventually
+
+
+def with_(**fields: object) -> Login:
+    """The first settings, with some of them changed."""
+    return Login.model_validate({"service": FIRST.service, **fields})
+
+
+# --- Who logs in ---------------------------------------------------------------------------------
+
+
+def test_a_key_of_the_settings_logs_in_to_the_jail(login: LoginNode) -> None:
+    seen = login.answer("id -un; pwd; cat /var/lib/slurmstack/jail-refresh")
+
+    assert seen.split() == ["researcher", "/home/researcher", "0"]
+
+
+def test_no_session_may_mount(login: LoginNode) -> None:
+    sys_admin = 1 << 21
+    bounding = login.answer("grep CapBnd /proc/self/status").split()[1]
+
+    assert not int(bounding, 16) & sys_admin
+
+
+def test_a_key_of_the_users_own_logs_in_while_the_settings_let_it(
+    login: LoginNode, tmp_path: Path
+) -> None:
+    key = make_key(tmp_path, "own")
+    own = ("-o", f"IdentityFile={tmp_path / 'own'}", "-F", str(without_key(login, tmp_path)))
+    assert login.ssh("true", *own).returncode == 255
+
+    login.answer(f"mkdir -pm 700 .ssh && echo '{key}' >.ssh/authorized_keys")
+    assert login.ssh("true", *own).returncode == 0
+
+    login.edit(with_(home_keys=False))
+    refused = login.ssh("true", *own)
+    assert refused.returncode == 255
+    assert "Permission denied (publickey)" in refused.stderr
+    assert login.ssh("true").returncode == 0, "the settings' own key still does"
+
+
+def without_key(login: LoginNode, folder: Path) -> Path:
+    """A client's configuration in which no key is named."""
+    lines = (login.folder / "config").read_text().splitlines(keepends=True)
+    path = folder / "config"
+    path.write_text("".join(line for line in lines if "IdentityFile" not in line))
+    return path
+
+
+def test_who_has_a_key_in_the_own_home_goes_from_login_node_to_login_node(login: LoginNode) -> None:
+    login.answer(
+        "mkdir -pm 700 .ssh && ssh-keygen -qt ed25519 -N '' -f .ssh/id_ed25519"
+        " && cat .ssh/id_ed25519.pub >>.ssh/authorized_keys"
+    )
+    try:
+        there = login.answer("ssh -o BatchMode=yes login-0 'id -un; hostname'")
+    finally:
+        login.answer("rm -r .ssh")
+
+    assert there.split() == ["researcher", "login-0"]
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["scp", "scp -O", "sftp", "rsync"])
+def test_files_come_and_go(login: LoginNode, tmp_path: Path, way: str) -> None:
+    here, back = tmp_path / "here", tmp_path / "back"
+    here.write_bytes(bytes(range(256)) * 4096)
+    there = f"there-{hashlib.sha256(way.encode()).hexdigest()[:6]}"
+
+    for source, target, batch in (
+        (here, f"login:{there}", f"put {here} {there}"),
+        (f"login:{there}", back, f"get {there} {back}"),
+    ):
+        if way == "sftp":
+            done = run(login.command("sftp", "-b", "-", "login"), input=f"{batch}\n")
+        elif way == "rsync":
+            shell = " ".join(login.command("ssh"))
+            done = login.beside("rsync", "-e", shell, str(source), str(target))
+        else:
+            done = run(login.command(*way.split(), str(source), str(target)))
+        assert done.returncode == 0, done
+
+    assert back.read_bytes() == here.read_bytes()
+
+
+# --- Forwarding ----------------------------------------------------------------------------------
+
+
+def test_a_port_is_forwarded_while_the_settings_let_it(login: LoginNode) -> None:
+    assert banner_through(login).startswith("SSH-2.0")
+
+    login.edit(with_(forwarding={"tcp": False}))
+
+    assert banner_through(login) == ""
+
+
+def banner_through(login: LoginNode) -> str:
+    """What sshd says at its own port when it is asked by way of a forwarded one."""
+    target = f"127.0.0.1:{c.SSHD_PORT}"
+    return login.ssh("", "-W", target, input="\n").stdout
+
+
+def test_an_agent_is_forwarded_while_the_settings_let_it(login: LoginNode, tmp_path: Path) -> None:
+    lends = "test -S $SSH_AUTH_SOCK && echo yes || echo no"
+    with agent(tmp_path) as sock:
+        env = {"SSH_AUTH_SOCK": str(sock), "PATH": "/usr/bin:/bin"}
+        assert login.ssh(lends, "-A", env=env).stdout.strip() == "yes"
+
+        login.edit(with_(forwarding={"agent": False}))
+
+        assert login.ssh("echo $SSH_AUTH_SOCK", "-A", env=env).stdout.strip() == ""
+
+
+@contextlib.contextmanager
+def agent(folder: Path) -> Iterator[Path]:
+    """A key agent, and where it listens."""
+    sock = folder / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", sock], stdout=subprocess.DEVNULL) as process:
+        eventually("the agent listens", sock.exists)
+        yield sock
+        process.terminate()
+
+
+def test_windows_are_forwarded_while_the_settings_let_it(login: LoginNode) -> None:
+    env = {"DISPLAY": ":77", "PATH": "/usr/bin:/bin"}
+    shown = "echo $DISPLAY; xauth list | wc -l"
+    assert login.ssh(shown, "-Y", env=env).stdout.split()[0] == "localhost:10.0"
+
+    login.edit(with_(forwarding={"x11": False}))
+
+    assert login.ssh("echo $DISPLAY", "-Y", env=env).stdout.strip() == ""
+
+
+# --- Edits ---------------------------------------------------------------------------------------
+
+
+def test_an_edit_ends_no_session(login: LoginNode) -> None:
+    command = login.command("ssh", "login", "cat")
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as session:
+        assert session.stdin is not None
+        assert session.stdout is not None
+        session.stdin.write("before\n")
+        session.stdin.flush()
+        assert session.stdout.readline() == "before\n"
+
+        login.edit(with_(forwarding={"tcp": False}))
+
+        session.stdin.write("after\n")
+        session.stdin.close()
+        assert session.stdout.readline() == "after\n"
+
+
+def test_settings_that_sshd_does_not_take_leave_it_as_it_is(login: LoginNode) -> None:
+    login.install(FIRST)
+    broken = f"echo Nonsense yes >>{c.LOGIN_SETTINGS}/sshd_config"
+    login.daemons.run(f"cd {c.LOGIN_SETTINGS} && cp -r $(readlink ..data) ..broken", user="root")
+    login.daemons.run(f"cd {c.LOGIN_SETTINGS} && ln -sfn ..broken ..data && {broken}", user="root")
+
+    eventually("it complains", lambda: "goes on by the old ones" in login.log())
+
+    assert login.ssh("true").returncode == 0
+
+
+def test_a_node_that_goes_tells_its_sessions_and_lets_them_end(login: LoginNode) -> None:
+    command = login.command("ssh", "-tt", "login")
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as session:
+        assert session.stdin is not None
+        assert session.stdout is not None
+        session.stdin.write("echo b''egun\n")
+        session.stdin.flush()
+        shown = iter(session.stdout.readline, "")
+        assert any("begun" in line for line in shown)
+
+        login.daemons.run("pkill -TERM -f '[s]lurmstack/serve'", user="root")
+
+        assert any("This login node goes in 4 seconds" in line for line in shown)
+        assert login.ssh("true").returncode == 255, "nobody else comes"
+        session.stdin.write("echo s''till here; exit\n")
+        session.stdin.flush()
+        assert any("still here" in line for line in shown)
+    ends = "pgrep -f '[s]lurmstack/serve' || echo none"
+    eventually("it has gone", lambda: "none" in login.daemons.run(ends))
+    login.start()
+
+
+# --- Limits --------------------------------------------------------------------------------------
+
+
+def test_a_user_who_forks_without_end_leaves_room_for_others(login: LoginNode) -> None:
+    login.edit(with_(limits={"processes": 40}))
+    # No bash, which tries again for half a minute.
+    forks = "for _ in $(seq 100); do sleep 60 >/dev/null 2>&1 & done"
+
+    flood = login.ssh(f"sh -c '{forks}'", user="student")
+
+    assert "Cannot fork" in flood.stderr
+    assert int(login.daemons.run("pgrep -cu student", user="root")) <= 40
+    assert login.answer("seq 3 | cat | wc -l") == "3", "another user works on"
+    login.daemons.run("pkill -KILL -u student", user="root")
+
+
+def test_a_user_who_takes_too_much_memory_is_the_one_to_suffer(login: LoginNode) -> None:
+    login.edit(with_(limits={"memory": "128MiB"}))
+    takes = "python3 -c 'b = bytearray({} << 20)' && echo done"
+
+    assert login.answer(takes.format(32), user="student") == "done"
+    assert "done" not in login.ssh(takes.format(300), user="student").stdout
+    assert login.ssh("true").returncode == 0
+
+
+def test_a_limit_counts_for_who_is_there_already(login: LoginNode) -> None:
+    command = login.command("ssh", "login", "cat")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as session:
+        assert session.stdin is not None
+        is_there = "pgrep -cxu researcher cat || true"
+        eventually("it has begun", lambda: login.daemons.run(is_there).strip() == "1")
+
+        login.edit(with_(limits={"cpus": 0.5, "processes": 77}))
+
+        assert cgroup(login, "cpu", "cpu.cfs_quota_us") == "50000"
+        assert cgroup(login, "pids", "pids.max") == "77"
+        session.stdin.close()
+
+
+def cgroup(login: LoginNode, hierarchy: str, file: str) -> str:
+    """A value of the cgroup that the user's `cat` is in."""
+    return login.daemons.run(
+        f"pid=$(pgrep -xu researcher cat) && sed -n 's/.*:{hierarchy}:.*\\(user-.*\\)/\\1/p' "
+        f"/proc/$pid/cgroup | while read group; do cat /sys/fs/cgroup/{hierarchy}/$group/{file}; "
+        "done",
+        user="root",
+    ).strip()
+
+
+def test_a_limit_that_cannot_be_put_in_force_lets_nobody_in(login: LoginNode) -> None:
+    login.edit(with_(limits={"processes": 100}))
+    login.daemons.run("mv /run/sshd/limits /run/sshd/gone", user="root")
+    try:
+        refused = login.ssh("true")
+    finally:
+        login.daemons.run("mv /run/sshd/gone /run/sshd/limits", user="root")
+
+    assert refused.returncode != 0
+    assert "cannot limit what you use" in refused.stderr + refused.stdout
+
+
+ON_CGROUPS_V2 = f"""
+set -e
+mount -t tmpfs files /sys/fs/cgroup
+mount -t tmpfs marker /run/sshd
+cd /sys/fs/cgroup
+touch cgroup.controllers
+sh -c 'echo $$ >cgroup.procs && exec {c.SPANK_DIR}/limits prepare'
+PAM_TYPE=open_session PAM_USER=researcher {c.SPANK_DIR}/limits enter
+echo $$ >self
+grep -H . cgroup.subtree_control cgroup.procs daemons/cgroup.procs self user-2000/*
+"""
+"""Prints what is written where the kernel would have cgroups of version 2."""
+
+
+def test_where_cgroups_are_of_version_2_the_same_limits_hold(login: LoginNode) -> None:
+    login.edit(with_(limits={"cpus": 1.5, "memory": "1GiB", "processes": 100}))
+
+    printed = login.daemons.run(
+        f"unshare --mount bash -c {shlex.quote(ON_CGROUPS_V2)}", user="root"
+    )
+
+    written = dict(line.split(":") for line in printed.splitlines())
+    assert written["daemons/cgroup.procs"] == written["cgroup.procs"], "the daemons make room"
+    assert written["cgroup.subtree_control"] == "+cpu +memory +pids"
+    assert written["user-2000/cpu.max"] == "150000"
+    assert written["user-2000/memory.max"] == str(1 << 30)
+    assert written["user-2000/pids.max"] == "100"
+    assert written["user-2000/cgroup.procs"] == written["self"], "whose session it is"
+
+
+# --- The message of the day ----------------------------------------------------------------------
+
+
+def greeting(login: LoginNode) -> str:
+    """What a user sees between login and logout on a terminal."""
+    return login.ssh("", "-tt", input="exit\n").stdout
+
+
+def greeting_with_state(login: LoginNode) -> str:
+    """The same once Slurm has answered in time, which on a busy machine it may not."""
+    seen: list[str] = []
+
+    def is_told() -> bool:
+        seen.append(greeting(login))
+        return "Slurm does not answer" not in seen[-1]
+
+    eventually("the state is told", is_told)
+    return seen[-1]
+
+
+def test_who_logs_in_on_a_terminal_is_told_how_the_cluster_is(login: LoginNode) -> None:
+    login.answer("sbatch --hold --wrap true")
+    login.edit(with_(motd={"text": "Maintenance on Friday."}))
+
+    shown = greeting_with_state(login)
+
+    assert "Maintenance on Friday." in shown
+    assert "test:" in shown
+    assert "main*" in shown
+    assert "0 running, 1 pending" in shown
+    login.answer("scancel --me")
+
+
+def test_who_does_not_want_it_or_only_runs_a_command_is_told_nothing(login: LoginNode) -> None:
+    assert login.ssh("echo a", "-tt").stdout.strip() == "a"
+    assert login.answer("echo b") == "b"
+
+    login.answer("touch .hushlogin")
+    hushed = greeting(login)
+    login.answer("rm .hushlogin")
+    assert "main*" not in hushed
+    login.edit(with_(motd={"state": False}))
+    assert "main*" not in greeting(login)
+
+
+def test_a_slurm_that_is_silent_keeps_nobody_from_the_prompt(login: LoginNode) -> None:
+    login.slurmctld.container.pause()
+    try:
+        shown = greeting(login)
+    finally:
+        login.slurmctld.container.unpause()
+
+    assert "Slurm does not answer" in shown
+
+
+def test_many_may_log_in_at_once(login: LoginNode) -> None:
+    command = login.command("ssh", "login", "true")
+    sessions = [subprocess.Popen(command, stdin=subprocess.DEVNULL) for _ in range(20)]
+
+    assert [session.wait(60) for session in sessions] == [0] * 20
+
+
+def test_who_fails_does_not_shut_out_others_of_one_address(
+    login: LoginNode, tmp_path: Path
+) -> None:
+    make_key(tmp_path, "wrong")
+    wrong = ("-F", str(without_key(login, tmp_path)), "-o", f"IdentityFile={tmp_path / 'wrong'}")
+
+    for _ in range(6):
+        assert login.ssh("true", *wrong).returncode == 255
+
+    assert login.ssh("true").returncode == 0

@@ -1,0 +1,322 @@
+"""Containers with sshd that stand for machines, and a stack that makes a cluster of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import docker
+import yaml
+from docker.models.containers import Container
+
+from local import binaries, node_image
+from local.configuration import CONFIG, POD_RANGE, Node, kube_proxy, kubelet, node_files
+from local.containers import IMAGES, Engine, NodeContainer
+from local.paths import KUBECTL, ROOT, write
+from tests.support.waiting import eventually
+
+HERE = Path(__file__).parent
+STATE = "/var/lib/slurmstack"
+"""Where our scripts keep their marks."""
+REPOSITORY = "slurmstack.test/kubernetes"
+"""Where kubeadm is told that Kubernetes' images are; nobody could pull any."""
+KUBEADM = replace(
+    binaries.BUILDS[0],
+    binary="kubeadm",
+    module=str(HERE / "go"),
+    package="k8s.io/kubernetes/cmd/kubeadm",
+)
+"""Of the same release as all that the local cluster is built from."""
+RELEASE = binaries.KUBERNETES_VERSION.removeprefix("v")
+PROGRAM = """
+import pulumi
+import pulumi_kubernetes as k8s
+from components import cluster
+from components.settings import from_config
+
+settings = from_config(pulumi.runtime.get_config_env())
+ground = cluster.make(settings, "dev")
+(nodeset,) = settings.nodesets
+if nodeset.replicas:
+    machines = ground.node_classes[nodeset.name]
+    k8s.core.v1.Pod(
+        "pod",
+        metadata={"name": "pod", "namespace": "default"},
+        spec={
+            "nodeSelector": machines.labels,
+            "tolerations": machines.tolerations(),
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "pod",
+                    "image": pulumi.Config("test").require("image"),
+                    "command": ["sleep", "3600"],
+                    "imagePullPolicy": "IfNotPresent",
+                }
+            ],
+        },
+        opts=pulumi.ResourceOptions(
+            provider=cluster.provider(ground), depends_on=[*ground.ready]
+        ),
+    )
+pulumi.export("kubeconfig", ground.kubeconfig)
+"""
+OF_THE_NODES = (
+    *("cgroupDriver", "enforceNodeAllocatable", "evictionHard", "failCgroupV1", "failSwapOn"),
+    *("imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "oomScoreAdj"),
+    *("systemReserved", "volumeStatsAggPeriod"),
+)
+"""What kubelet is told on the local cluster's nodes because they are containers."""
+MACHINES = 3
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A container that somebody can log in to."""
+
+    name: str
+    address: str
+    container: Container
+
+    def run(self, command: str, check: bool = True) -> str:
+        """What a shell command of root's prints there."""
+        code, output = self.container.exec_run(["bash", "-c", command])
+        text = cast(bytes, output).decode(errors="replace")
+        assert code == 0 or not check, f"{self.name}: {command}: {code}: {text}"
+        return text.strip()
+
+    def exists(self, path: str) -> bool:
+        return self.run(f"compgen -G '{path}' || true") != ""
+
+    def settings(self, **more: Any) -> Values:
+        """As it stands in the list of machines."""
+        key = self.run("cat /etc/ssh/ssh_host_ed25519_key.pub")
+        return {"name": self.name, "address": self.address, "host_key": key, **more}
+
+
+@dataclass
+class Lab:
+    """The machines and their stack, deployed by the embedded engine in a process of its own."""
+
+    root: Path
+    machines: tuple[Machine, ...]
+    image: str
+    cluster: Values = field(default_factory=dict)
+    nodeset: Values = field(default_factory=dict)
+
+    @property
+    def head(self) -> Machine:
+        return self.machines[0]
+
+    @property
+    def worker(self) -> Machine:
+        return self.machines[1]
+
+    def write(self) -> None:
+        """Writes the settings for the next deploy."""
+        values = {
+            "slurmstack:cluster_name": "lab",
+            "slurmstack:registry": "registry.example.org/hpc",
+            "slurmstack:protect_data": False,
+            "slurmstack:nodesets": [self.nodeset],
+            "slurmstack:cluster": self.cluster,
+            "test:image": self.image,
+        }
+        (self.root / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": values}))
+
+    def engine(self, *words: str) -> subprocess.Popen[str]:
+        """Begins a command of the engine's."""
+        self.write()
+        return subprocess.Popen(
+            [sys.executable, "-m", "engine", *words, "--stack", "dev", "--cwd", str(self.root)],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "PULUMI_BACKEND_URL": f"file://{self.root}",
+                "PULUMI_CONFIG_PASSPHRASE": "none",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def deploy(self, *words: str, fails: bool = False) -> str:
+        """What the engine prints of a command."""
+        output, _ = (process := self.engine(*words)).communicate(timeout=600)
+        assert (process.returncode != 0) == fails, output
+        return output
+
+    def up(self, fails: bool = False) -> str:
+        return self.deploy("up", "--yes", fails=fails)
+
+    def kubectl(self, *words: str) -> Any:
+        """What the API has, asked by the kubeconfig that is an output of the stack."""
+        kubeconfig = self.root / "kubeconfig"
+        write(kubeconfig, self.deploy("stack", "output", "kubeconfig", "--show-secrets"))
+        done = subprocess.run(
+            [str(KUBECTL), "--kubeconfig", str(kubeconfig), *words, "--output", "json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def nodes(self) -> dict[str, Values]:
+        """The Nodes that are ready, by name."""
+        return {
+            node["metadata"]["name"]: node
+            for node in self.kubectl("get", "nodes")["items"]
+            if {"type": "Ready", "status": "True"}.items()
+            in [
+                {"type": one["type"], "status": one["status"]}.items()
+                for one in node["status"]["conditions"]
+            ]
+        }
+
+
+def is_clean(machine: Machine) -> bool:
+    """Whether a machine has nothing of a cluster any more."""
+    left = [
+        path
+        for path in ("/etc/kubernetes/*", "/var/lib/etcd", "/var/lib/kubelet/pki", f"{STATE}/*")
+        if machine.exists(path)
+    ]
+    running = machine.run("pgrep -x 'kubelet|etcd|kube-apiserver' || true")
+    tasks = machine.run("ctr --namespace k8s.io tasks list --quiet")
+    return not (left or running or tasks)
+
+
+# --- Images --------------------------------------------------------------------------------------
+
+
+def machine_image(client: docker.DockerClient, node: str, pause: str, folder: Path) -> str:
+    """Image of a machine, on that of the local cluster's nodes."""
+    for name in ("Dockerfile", "machine.sh", "systemctl"):
+        shutil.copy(HERE / name, folder / name)
+    shutil.copy(binaries.ensure_further(KUBEADM, print), folder / "kubeadm")
+    containerd = (ROOT / "local/node/containerd.toml").read_text()
+    (folder / "containerd.toml").write_text(
+        containerd.replace("@SYSTEM_IMAGE@", pause).replace(f"{CONFIG}/cni", "/etc/cni/net.d")
+    )
+    image, _ = client.images.build(
+        path=str(folder),
+        tag="slurmstack/machine:test",
+        rm=True,
+        forcerm=True,
+        network_mode="host",
+        buildargs={
+            "NODE": node,
+            **{name: os.environ[name] for name in node_image.PROXIES if os.environ.get(name)},
+        },
+    )
+    return cast(str, image.id)
+
+
+def kubernetes_images(kubeadm: Path) -> list[str]:
+    """What kubeadm asks for, by its own word."""
+    done = subprocess.run(
+        [
+            *(str(kubeadm), "config", "images", "list"),
+            *("--image-repository", REPOSITORY, "--kubernetes-version", f"v{RELEASE}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [name for name in done.stdout.split() if "coredns" not in name]
+
+
+@contextlib.contextmanager
+def saved(
+    client: docker.DockerClient, node: str, system: str, names: list[str], archive: Path
+) -> Iterator[None]:
+    """An archive with our own binaries under the names that kubeadm asks for."""
+    try:
+        for name in names:
+            source = client.images.get(system if "/pause:" in name else node)
+            source.tag(*name.rsplit(":", 1))
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            ["docker", "save", "--output", str(archive), system, *names], check=True, timeout=300
+        )
+        yield
+    finally:
+        for name in names:
+            with contextlib.suppress(docker.errors.ImageNotFound):
+                client.images.remove(name, noprune=True)
+
+
+# --- Machines ------------------------------------------------------------------------------------
+
+
+def prepare(machine: Machine) -> None:
+    """Waits until one can log in, and brings the images that nobody can pull."""
+    up = "pgrep -x sshd && ctr version >&2 && echo up"
+    eventually(
+        f"{machine.name} is up", lambda: machine.run(up, check=False).endswith("up"), timeout=60
+    )
+    machine.run(f"ctr --namespace k8s.io images import {IMAGES}/kubernetes.tar")
+
+
+def start(engine: Engine, image: str, node: Node, directory: Path, public: bytes) -> None:
+    """Starts a machine that knows the way to the other's pods, and its operator's key."""
+    wanted = ("node.env", "routes", "cni/10-pods.conflist")
+    files = {name: text for name, text in node_files(node).items() if name in wanted}
+    for name, text in {**files, "authorized_keys": public.decode()}.items():
+        write(directory / "nodes" / node.name / name, text, 0o644)
+    (directory / "volumes").mkdir(exist_ok=True)
+    engine.ensure_node(NodeContainer(engine.stack, directory, image, node, {}, ()), None)
+
+
+def the_lab(root: Path, machines: list[Machine], key: bytes, system: str, nodes: list[Node]) -> Lab:
+    write(root / "key", key)
+    (root / "Pulumi.yaml").write_text("name: lab\nruntime: python\n")
+    (root / "__main__.py").write_text(PROGRAM)
+    told = kubelet(nodes[0])
+    proxied = kube_proxy(nodes[0])
+    head, worker, _ = machines
+    return Lab(
+        root,
+        tuple(machines),
+        f"docker.io/{system}",
+        cluster={
+            "kind": "metal",
+            "release": RELEASE,
+            "control_planes": [head.name],
+            "key_file": str(root / "key"),
+            "pods": str(POD_RANGE),
+            "machines": [
+                head.settings(),
+                # As on most clouds' machines: nobody logs in as root.
+                worker.settings(user="admin", nodeset="cpu"),
+            ],
+            "kubeadm": {
+                "ClusterConfiguration": {
+                    "imageRepository": REPOSITORY,
+                    "dns": {"disabled": True},
+                    # A throw-away cluster: a power cut may cost it its memory.
+                    "etcd": {
+                        "local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}
+                    },
+                },
+                "KubeletConfiguration": {name: told[name] for name in OF_THE_NODES},
+                "KubeProxyConfiguration": {
+                    name: proxied[name] for name in ("conntrack", "mode", "oomScoreAdj")
+                },
+                "nodeRegistration": {"ignorePreflightErrors": ["SystemVerification"]},
+            },
+        },
+        nodeset={"name": "cpu", "replicas": 1, "cpus": 1, "memory": "1GiB", "drain_grace": 0},
+    )

@@ -1,0 +1,16 @@
+"""promtool in a container, and the alerts that it reads there."""
+
+from typing import cast
+
+from docker.models.containers import Container
+
+from local.paths import ROOT
+
+RULES = ROOT / "monitoring" / "alerts"
+THERE = "/tmp/alerts"
+
+
+def promtool(container: Container, *arguments: str) -> tuple[int | None, str]:
+    """Its exit code, and what it says."""
+    code, output = container.exec_run(["promtool", *arguments], workdir=THERE)
+    return code, cast(bytes, output).decode()

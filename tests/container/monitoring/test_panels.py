@@ -1,0 +1,51 @@
+"""What panels of the dashboards come to, by Prometheus' own evaluation."""
+
+import json
+
+import pytest
+from docker.models.containers import Container
+
+from monitoring.dashboards import expressions
+from tests.container.monitoring.promtool import THERE, promtool
+from tests.support.containers import put
+
+
+def expression(dashboard: str, panel: str) -> str:
+    (found,) = (
+        one.expr for one in expressions() if (one.dashboard, one.panel) == (dashboard, panel)
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("jobs", "share"),
+    [
+        ({"failed": 3, "completed": 1}, 0.75),
+        ({"failed": 1, "cancelled": 9, "running": 9, "pending": 9}, 1),
+        ({"out_of_memory": 1, "timeout": 1, "node_fail": 1, "boot_fail": 1, "completed": 4}, 0.5),
+        ({"completed": 4, "failed": 0}, 0),
+        ({"completed": 0, "failed": 0, "running": 7}, None),
+    ],
+)
+def test_jobs_failed_lately_are_those_on_record_whose_state_says_so(
+    container: Container, jobs: dict[str, int], share: float | None
+) -> None:
+    # slurmctld's counters hold that all is well with jobs whose scripts fail.
+    counters = {"slurm_jobs_failed_total": 0, "slurm_jobs_completed_total": 100}
+    series = counters | {f'slurm_jobs{{state="{state}"}}': count for state, count in jobs.items()}
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": f"{at}x60"} for name, at in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": expression("slurmstack-jobs", "Failed lately"),
+                "eval_time": "30m",
+                "exp_samples": [] if share is None else [{"labels": "{}", "value": share}],
+            }
+        ],
+    }
+    # YAML has all of JSON.
+    put(container, {f"{THERE}/panel.yaml": json.dumps({"tests": [case]})})
+
+    code, said = promtool(container, "test", "rules", "panel.yaml")
+    assert code == 0, said

@@ -1,0 +1,173 @@
+"""Prometheus and Alertmanager, started as a stack does it, and files that change under them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import cast
+
+import httpx
+import pytest
+from docker.models.containers import Container
+
+from components import conventions as c
+from components import monitoringconf
+from tests.support.containers import Start, put
+from tests.support.graph import Graph, pod, record
+from tests.support.stack import config
+from tests.support.waiting import eventually
+
+RUN = '"$@" >/tmp/log 2>&1 & echo $! >/tmp/pid; wait $!; echo $? >/tmp/code'
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """One of them in a container, with its files where the kubelet would put them."""
+
+    container: Container
+    command: list[str]
+    folder: str
+    file: str
+    """The one that is edited here."""
+    port: int
+    shows: str
+    """Where it shows what it has read."""
+    words: tuple[str, str]
+    """Something that stands in that file, and another value for it."""
+    files: dict[str, str]
+    loaded: str
+    """The metric that says whether the last load succeeded."""
+    versions: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def run(self, script: str) -> str:
+        code, output = self.container.exec_run(["sh", "-c", script], user="root")
+        text = cast(bytes, output).decode()
+        assert code == 0, f"{script}: {code}: {text}"
+        return text
+
+    def gets(self, edited: str | None = None) -> None:
+        """Exchanges all files at once, as the kubelet does."""
+        version = f"..{next(self.versions)}"
+        files = {**self.files, **({self.file: edited} if edited else {})}
+        put(self.container, {f"{self.folder}/{version}/{name}": files[name] for name in files})
+        links = "; ".join(f"ln -sfn ..data/{name} {name}" for name in files)
+        self.run(f"cd {self.folder}; {links}; ln -s {version} ..new; mv -T ..new ..data")
+
+    @property
+    def edited(self) -> str:
+        before, after = self.words
+        assert before in self.files[self.file]
+        return self.files[self.file].replace(before, after)
+
+    def start(self) -> None:
+        self.run(f"rm -f /tmp/code; install -d -o {c.MONITORING_ID} /var/lib/monitoring")
+        command = ["sh", "-c", RUN, "sh", *self.command]
+        self.container.exec_run(command, user=str(c.MONITORING_ID), detach=True)
+
+    def ends(self) -> int:
+        """Its exit code, when it has ended."""
+        eventually("it has ended", lambda: bool(self.run("cat /tmp/code 2>/dev/null || :")))
+        return int(self.run("cat /tmp/code"))
+
+    def get(self, path: str) -> str:
+        """What it answers; nothing where it does not."""
+        self.container.reload()
+        (network,) = self.container.attrs["NetworkSettings"]["Networks"].values()
+        url = f"http://{network['IPAddress']}:{self.port}{path}"
+        try:
+            return httpx.get(url, trust_env=False).text
+        except httpx.TransportError:
+            return ""
+
+    def goes_by(self, word: str) -> bool:
+        return word in self.get(self.shows)
+
+    def says_loaded(self, value: int) -> bool:
+        return f"\n{self.loaded} {value}\n" in self.get("/metrics")
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return record(monkeypatch, config(lambda values: None))
+
+
+@pytest.fixture(scope="module")
+def container(start_container: Start) -> Container:
+    return start_container("monitoring")
+
+
+@pytest.fixture(params=["prometheus", "alertmanager"])
+def daemon(request: pytest.FixtureRequest, container: Container, graph: Graph) -> Iterator[Daemon]:
+    commands = {
+        one["name"]: one["command"] for one in pod(graph, "monitoring-server")["containers"]
+    }
+    files = graph.one("monitoring-config").inputs["data"]
+    alertmanager = monitoringconf.ALERTMANAGER_FILE
+    daemon = {
+        "prometheus": Daemon(
+            container,
+            commands["prometheus"],
+            monitoringconf.MONITORING_ETC,
+            monitoringconf.PROMETHEUS_FILE,
+            c.PROMETHEUS_PORT,
+            "/api/v1/status/config",
+            ("cluster: test", "cluster: other"),
+            files,
+            "prometheus_config_last_reload_successful",
+        ),
+        "alertmanager": Daemon(
+            container,
+            commands["alertmanager"],
+            monitoringconf.ALERTMANAGER_ETC,
+            alertmanager,
+            c.ALERTMANAGER_PORT,
+            "/api/v2/status",
+            ("repeat_interval: 12h", "repeat_interval: 13h"),
+            {alertmanager: files[alertmanager]},
+            "alertmanager_config_last_reload_successful",
+        ),
+    }[request.param]
+    yield daemon
+    daemon.run(
+        f"kill $(cat /tmp/pid) 2>/dev/null; while [ ! -e /tmp/code ]; do sleep 0.1; done; "
+        f"rm -rf {daemon.folder} /var/lib/monitoring"
+    )
+
+
+def test_what_is_edited_counts_without_a_restart(daemon: Daemon) -> None:
+    before, after = daemon.words
+    daemon.gets()
+    daemon.start()
+    eventually("it goes by its files", lambda: daemon.goes_by(before))
+
+    daemon.gets(daemon.edited)
+
+    eventually("it goes by the edited ones", lambda: daemon.goes_by(after))
+    assert daemon.says_loaded(1)
+    daemon.run("kill $(cat /tmp/pid)")
+    assert daemon.ends() == 0
+
+
+def test_on_what_it_refuses_it_goes_on_by_the_old_files_until_they_are_mended(
+    daemon: Daemon,
+) -> None:
+    before, after = daemon.words
+    daemon.gets()
+    daemon.start()
+    eventually("it goes by its files", lambda: daemon.goes_by(before))
+
+    daemon.gets("none: [")
+
+    eventually("it says that it refuses them", lambda: daemon.says_loaded(0))
+    assert daemon.goes_by(before)
+    daemon.gets(daemon.edited)
+    eventually("it goes by the mended ones", lambda: daemon.goes_by(after))
+    assert daemon.says_loaded(1)
+
+
+def test_on_what_it_refuses_it_does_not_start_and_says_why(daemon: Daemon) -> None:
+    daemon.gets("none: [")
+    daemon.start()
+
+    assert daemon.ends() != 0
+    assert f"{daemon.folder}/{daemon.file}" in daemon.run("cat /tmp/log")

@@ -1,0 +1,126 @@
+"""A pod with a guard, and servers where a cloud, Kubernetes and anybody else have theirs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from docker.models.containers import Container
+
+from components import conventions as c
+from components import network, pods
+from tests.support.containers import Start
+from tests.support.stack import settings
+
+DNS, API, OPEN, LISTENED = 53, 443, 8080, (53, 80, 443, 6443, 8080, 10250, 10255)
+RESEARCHER = 2000
+
+SERVE = f"""
+import socket, threading
+
+def tcp(server):
+    while True:
+        accepted, _ = server.accept()
+        accepted.sendall(b"!")
+        accepted.close()
+
+def udp(server):
+    while True:
+        _, client = server.recvfrom(1)
+        server.sendto(b"!", client)
+
+for port in {LISTENED}:
+    server = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    threading.Thread(target=tcp, args=[server]).start()
+    server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    server.bind(("", port))
+    threading.Thread(target=udp, args=[server]).start()
+"""
+"""Answers at every port, by TCP and UDP."""
+
+ASK = """
+import errno, os, socket, sys
+
+how, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+family = socket.AF_INET6 if ":" in address else socket.AF_INET
+kind = socket.SOCK_DGRAM if how == "udp" else socket.SOCK_STREAM
+protocol = socket.IPPROTO_MPTCP if how == "mptcp" else 0
+with socket.socket(family, kind, protocol) as asking:
+    if how == "given":
+        os.fchown(asking.fileno(), 0, 0)
+    asking.settimeout(10)
+    try:
+        asking.connect((address, port))
+        if how == "udp":
+            asking.send(b"?")
+        print("answered" if asking.recv(1) else "closed")
+    except OSError as error:
+        print(errno.errorcode.get(error.errno, error))
+"""
+
+
+def run(
+    container: Container,
+    *command: str,
+    user: int | str = 0,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[int, str]:
+    """Exit code and output of a command in a container."""
+    code, output = container.exec_run(
+        list(command), user=str(user), environment=dict(environment or {})
+    )
+    return cast(int, code), cast(bytes, output).decode()
+
+
+@dataclass(frozen=True)
+class World:
+    """Containers that stand for a pod, its guard, and all the rest."""
+
+    start: Start
+    pod: Container
+    rest: Container
+    metadata: str
+    """Address of the rest in 169.254.0.0/16."""
+    refused6: str
+    """An IPv6 address of it that the settings refuse."""
+    api: str
+    """Its address as Kubernetes' API."""
+    anybody: str
+    """An address of it that nobody refuses."""
+
+    @cached_property
+    def guard_spec(self) -> dict[str, Any]:
+        refusing = settings(lambda values: values.update(network={"refuse": [self.refused6]}))
+        (spec,) = network.guard(refusing, pods.Images(None))
+        return spec
+
+    def beside(self, image: str, *capabilities: str, **options: Any) -> Container:
+        """Another container of the pod."""
+        return self.start(
+            image,
+            network_mode=f"container:{self.pod.id}",
+            cap_drop=["ALL"],
+            cap_add=list(capabilities),
+            **options,
+        )
+
+    def run_guard(
+        self, container: Container, *wrapped: str, user: int | None = None, **changed: str
+    ) -> tuple[int, str]:
+        """Runs the guard in a container as its pod does, but for what is changed."""
+        told = {one["name"]: one["value"] for one in self.guard_spec["env"]}
+        return run(
+            container,
+            *(*wrapped, f"{c.SPANK_DIR}/guard"),
+            user=self.guard_spec["securityContext"]["runAsUser"] if user is None else user,
+            environment=told | changed,
+        )
+
+    def ask(self, user: int, address: str, port: int, how: str = "tcp", *wrapped: str) -> str:
+        """What a user of the pod gets to see: `answered`, or the error's name."""
+        code, said = run(
+            self.pod, *(*wrapped, "python3", "/ask", how, address, str(port)), user=user
+        )
+        assert code == 0, said
+        return said.strip()

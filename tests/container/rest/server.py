@@ -1,0 +1,30 @@
+"""slurmrestd as tests ask it."""
+
+from dataclasses import dataclass
+
+from agents.slurm import Client, make_token
+from tests.container.rest.provider import Provider
+from tests.support.containers import Start
+from tests.support.slurmctld import Slurmctld
+
+USER = "researcher"
+NODE_NAMES = ("cpu-0", "cpu-1")
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Where slurmrestd is, the key of slurmctld behind it, and who else's tokens that takes."""
+
+    url: str
+    key: bytes
+    provider: Provider
+    slurmctld: Slurmctld
+    start: Start
+
+    def client(self, user: str = "slurm", token: str | None = None) -> Client:
+        """A client for tests: it asks again without a pause."""
+        return Client(
+            self.url,
+            lambda: make_token(self.key, user, 300) if token is None else token,
+            sleep=lambda _: None,
+        )

@@ -1,0 +1,84 @@
+"""Where a job cannot be isolated as it is to be, it does not run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.spank import Node
+
+
+@contextmanager
+def moved(node: Node, path: str, instead: str) -> Iterator[None]:
+    """The jail with something else at that path for a while."""
+    node.root(f"mv {path} {path}.away; {instead}")
+    try:
+        yield
+    finally:
+        node.root(f"rm -rf {path}; mv {path}.away {path}")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("nonsense\n", "node.conf: unknown option nonsense"),
+        ("pid_namespace=maybe\n", "node.conf: pid_namespace=maybe: expected yes or no"),
+        ("through=/home\n", "through=/home counts only with overlay=yes"),
+        ("bind=/missing\n", "cannot bind /missing of the node"),
+    ],
+)
+def test_a_job_is_refused_with_the_reason(node: Node, options: str, reason: str) -> None:
+    node.configure(options)
+
+    node.refusal("touch /srv/ran")
+
+    log = node.refusal("touch /srv/ran") + node.worker.log()
+    assert reason in log
+    assert node.root("find / -xdev -name ran; find /mnt/jail/srv -name ran") == ""
+
+
+def test_a_file_that_somebody_else_can_write_is_refused(node: Node) -> None:
+    node.root("chmod 0666 /etc/slurmstack/isolation/node.conf")
+
+    assert node.refusal("touch /srv/ran")
+    assert node.root("find /mnt/jail/srv -name ran") == ""
+
+
+@pytest.mark.parametrize("path", ["/tmp", "/proc", "/dev", "/usr/lib/slurmstack"])
+def test_a_link_in_the_jail_redirects_no_mount(node: Node, path: str) -> None:
+    with moved(node, f"/mnt/jail{path}", f"ln -s /etc /mnt/jail{path}"):
+        told = node.refusal("touch /srv/ran")
+
+    assert f"/mnt/jail{path} leads through a symbolic link" in told
+    assert node.root("find /mnt/jail/srv -name ran") == ""
+
+
+@pytest.fixture
+def swapped(node: Node) -> Iterator[str]:
+    """A mount point that turns into a link to /etc and back, many times while a job starts."""
+    node.root("mkdir /srv/x; cd /mnt/jail/srv; mkdir x; ln -s /etc y; chmod 1777 /srv/x x")
+    loop = "cd /mnt/jail/srv; while mv --exchange --no-target-directory x y; do :; done"
+    pid = node.root(f"bash -c '{loop}' >/dev/null 2>&1 & echo $!")
+    yield "/srv/x"
+    node.root(f"kill {pid}; sleep 0.1; rm -r /srv/x /mnt/jail/srv/x /mnt/jail/srv/y")
+
+
+def test_who_swaps_a_mount_point_for_a_link_redirects_no_mount(node: Node, swapped: str) -> None:
+    node.configure(f"bind={swapped}\n")
+    # A job whose /etc is another's is lost, and would wait for ever.
+    ask = "timeout 30 srun --quiet bash -c 'cut --delimiter=\" \" --fields=2 /proc/self/mounts'"
+
+    # Some are refused, and some run, as it happens.
+    seen = [node.user(f"{ask} 2>&1 || true") for _ in range(12)]
+
+    assert not any("/etc" in mounts.splitlines() for mounts in seen)
+    # A mount stays with its directory, by whichever name that goes now.
+    places = {swapped, swapped.replace("x", "y")}
+    assert all("chroot: " in mounts or places & set(mounts.splitlines()) for mounts in seen)
+
+
+def test_after_a_refusal_the_next_job_runs(node: Node) -> None:
+    with moved(node, "/mnt/jail/tmp", "true"):
+        assert "/mnt/jail/tmp is missing" in node.refusal("true")
+
+    assert node.job("echo here") == "here"

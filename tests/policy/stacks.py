@@ -1,0 +1,12 @@
+"""The stack files, by name."""
+
+from collections.abc import Callable
+
+from policy.allowed import Allowed
+from tests.policy.judge import Stack
+from tests.support.stack import FILES
+
+STACKS = [path.name.split(".")[1] for path in FILES]
+
+StackOf = Callable[[str], tuple[Stack, Allowed]]
+"""What the program asks for by a stack file, and what that file allows."""

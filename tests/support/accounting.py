@@ -1,0 +1,256 @@
+"""MariaDB, slurmdbd, slurmctld and one node in containers, by what a stack gets."""
+
+import secrets
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from components import conventions as c
+from components.settings import Settings
+from components.slurmconf import accounting_files, config_files
+from local import host
+from tests.support.containers import Start, containers, put
+from tests.support.slurmctld import (
+    Slurmctld,
+    accounts_of,
+    controller_address,
+    prepare,
+    start_controller,
+    start_worker,
+)
+from tests.support.stack import settings
+from tests.support.waiting import eventually
+
+NODE = "cpu-0"
+PASSWORD = "a-tests-own"
+_PRIVATE = f"""
+set -e
+chown slurm {c.DBD_RUN}
+chmod 0700 {c.DBD_RUN}
+chgrp -R slurm {c.DATABASE_PASSWORD}
+"""
+_START = f"SLURM_CONF={c.DBD_RUN}/slurm.conf exec {c.SPANK_DIR}/slurmdbd >>/tmp/log 2>&1"
+_ANSWERS = (
+    f"SLURM_CONF={c.DBD_RUN}/slurm.conf timeout 10 sacctmgr -n -P show cluster format=cluster"
+)
+_MARIADB = {
+    "DATABASE": "slurm_acct_db",
+    "DATABASE_USER": "slurm",
+}
+_OPTIONS = "--performance-schema=OFF --max-allowed-packet=64M"
+ROOM = "400m"
+"""What a test's database has for its data: little, so that it can be full."""
+POOL = 32
+"""MiB of memory that it has for tables."""
+USERS = {"researcher": 2000, "student": 1500}
+
+
+@dataclass(frozen=True)
+class Database:
+    """MariaDB on a volume of its own."""
+
+    container: Slurmctld
+    pool: int
+    """MiB of memory for tables."""
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        options = f"{_OPTIONS} --innodb-buffer-pool-size={self.pool}M"
+        self.container.container.exec_run(
+            ["bash", "-c", f"exec {c.SPANK_DIR}/mariadbd {options} >>/tmp/log 2>&1"],
+            user="mysql",
+            environment=_MARIADB,
+            detach=True,
+        )
+        eventually("the database answers", lambda: self.sql("SELECT 1", "|| true") == "1")
+
+    def sql(self, statement: str, otherwise: str = "") -> str:
+        """What its administrator is told."""
+        client = f"mariadb --no-defaults --socket={c.DATABASE_RUN}/mysqld.sock -N"
+        return self.container.run(f'{client} -e "{statement}" 2>&1 {otherwise}', "mysql").strip()
+
+    def log(self) -> str:
+        return self.container.run("cat /tmp/log", "root")
+
+    def kill(self, signal: str = "KILL") -> None:
+        """Ends it, and waits until it is gone."""
+        pid = self.container.run(f"cat {c.DATABASE_RUN}/mysqld.pid", "root").strip()
+        self.container.run(f"kill -{signal} {pid}", "root")
+        runs = f"[ -e /proc/{pid} ] && echo yes || true"
+        eventually("it is gone", lambda: not self.container.run(runs, "root"))
+
+    @contextmanager
+    def keeping_nothing(self) -> Iterator[None]:
+        """It takes statements, and commits wait."""
+        hold = "BACKUP STAGE START; BACKUP STAGE BLOCK_COMMIT; SELECT SLEEP(300)"
+        client = f"exec mariadb --no-defaults --socket={c.DATABASE_RUN}/mysqld.sock"
+        self.container.container.exec_run(
+            ["bash", "-c", f'{client} -e "{hold}"'], user="mysql", detach=True
+        )
+        held = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%SLEEP(300%'"
+        eventually("commits wait", lambda: self.sql(held) == "2")
+        yield
+        self.container.run("pkill -x mariadb || true", "root")
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """There is no room on its volume."""
+        fill = f"{c.DATABASE_DATA}/fill"
+        self.container.run(f"cat /dev/zero >{fill} 2>/dev/null || true", "root")
+        try:
+            yield
+        finally:
+            self.container.run(f"rm {fill}", "root")
+
+
+@dataclass(frozen=True)
+class Dbd:
+    """slurmdbd."""
+
+    container: Slurmctld
+
+    def install(self, config: Settings, password: str = PASSWORD) -> None:
+        files = {f"{c.ACCOUNTING_ETC}/{k}": v for k, v in accounting_files(config).items()}
+        put(self.container.container, files)
+        put(self.container.container, {f"{c.DATABASE_PASSWORD}/password": password})
+        self.container.run(f"mkdir -p {c.DBD_RUN}; {_PRIVATE}", "root")
+
+    def begin(self) -> None:
+        """Starts it."""
+        self.container.container.exec_run(["bash", "-c", _START], user="slurm", detach=True)
+
+    def start(self) -> None:
+        """Starts it and waits until the database answers through it."""
+        self.begin()
+        eventually("slurmdbd answers", self.answers)
+
+    def answers(self) -> bool:
+        code, _ = self.container.container.exec_run(["bash", "-c", _ANSWERS], user="slurm")
+        return code == 0
+
+    def stop(self) -> None:
+        self.container.run("pkill -x slurmdbd || true", "root")
+        eventually("it is gone", lambda: not self.container.run("pgrep -x slurmdbd || true"))
+
+    def log(self) -> str:
+        return self.container.run("cat /tmp/log || true", "root")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """All of it, running."""
+
+    database: Database
+    dbd: Dbd
+    slurmctld: Slurmctld
+    worker: Slurmctld
+    join: Callable[[str], Slurmctld]
+    """Starts a container of an image of ours, from which Slurm can be asked."""
+    start: Start
+    """Starts further containers beside it."""
+
+    def user(self, command: str, name: str = "researcher") -> str:
+        """What a user's command prints on the node."""
+        code, output = self.worker.container.exec_run(
+            ["bash", "-c", f"cd /tmp; {command}"], user=f"{USERS[name]}:{USERS[name]}"
+        )
+        text = cast(bytes, output).decode().strip()
+        assert code == 0, f"{command}: {code}: {text}"
+        return text
+
+    def records(self, *fields: str, where: str = "--allusers") -> list[tuple[str, ...]]:
+        """Jobs, without their steps, as sacct tells them to slurm."""
+        told = self.slurmctld.run(f"sacct -X -n -P {where} --format={','.join(fields)}")
+        return [tuple(line.split("|")) for line in told.splitlines()]
+
+
+def start_database(
+    start: Start, volume: str | None = None, pool: int = POOL, **options: Any
+) -> Database:
+    """Where a database is to run, on a volume or on what `options` mount."""
+    volumes = {"volumes": {volume: {"bind": c.DATABASE_DATA}}} if volume else {}
+    container = start("database", entrypoint="", **volumes, **options)
+    put(container, {f"{c.DATABASE_PASSWORD}/password": PASSWORD})
+    database = Database(Slurmctld(container), pool)
+    database.container.run(f"chown mysql {c.DATABASE_DATA}", "root")
+    return database
+
+
+def start_dbd(start: Start, secret: str, database: Database | None = None, **hosts: str) -> Dbd:
+    known = {c.DATABASE: database.container.address} if database else {}
+    return Dbd(prepare(start("accounting", extra_hosts={**known, **hosts}), secret))
+
+
+@contextmanager
+def volume(size: str | None) -> Iterator[str]:
+    """A volume in memory of that size, or on disk."""
+    options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size}"} if size else {}
+    made = host.engine(print).volumes.create(
+        f"slurmstack-accounting-{uuid.uuid4().hex[:8]}", driver_opts=options
+    )
+    try:
+        yield str(made.name)
+    finally:
+        made.remove(force=True)
+
+
+def accounted(edit: Callable[[dict[str, Any]], object] = lambda values: None) -> Settings:
+    """Settings with accounting, which looks at tasks every second.
+
+    Jobs need no association by them: nobody makes any here.
+    """
+
+    def changed(values: dict[str, Any]) -> None:
+        edit(values)
+        own = values.get("accounting", {})
+        values["accounting"] = {"gather_interval": 1, "enforce": [], **own}
+
+    return settings(changed)
+
+
+@contextmanager
+def one_cluster(config: Settings, room: str | None = ROOM, pool: int = POOL) -> Iterator[Cluster]:
+    """A cluster of one node with accounting. `room`, `pool`: of the database, as above."""
+    secret = secrets.token_hex(64)
+    domain = config.cluster.domain
+    accounts = accounts_of(config)
+    with volume(room) as data, containers("slurmstack-accounting") as start:
+        database = start_database(start, data, pool)
+        database.start()
+        dbd = start_dbd(start, secret, database)
+        put(dbd.container.container, accounts)
+        dbd.install(config)
+        dbd.start()
+        known = {c.accounting_address(config.namespace, domain): dbd.container.address}
+        controller = start_controller(start, secret, hosts=known)
+        controller.install(config)
+        files = config_files(config)
+        # Nodes without a jail: their jobs run where slurmd does.
+        del files["plugstack.conf"]
+        put(controller.container, {f"{c.SLURM_ETC}/{k}": v for k, v in files.items()})
+        controller.run(f"rm -f {c.SLURM_ETC}/plugstack.conf", "root")
+        controller.start()
+        worker = start_worker(
+            start,
+            secret,
+            NODE,
+            "CPUs=8 RealMemory=4000 Feature=cpu",
+            controller,
+            hosts=known,
+            before=lambda node: put(node.container, accounts),
+        )
+        idle = "sinfo --noheader --format=%T"
+        eventually("the node is idle", lambda: "idle" in controller.run(idle))
+        address = controller_address()
+
+        def join(image: str) -> Slurmctld:
+            given = {"SLURM_CONF_SERVER": c.conf_server(address)}
+            hosts = {**known, address: controller.address}
+            container = start(image, entrypoint="", extra_hosts=hosts, environment=given)
+            put(container, accounts)
+            return prepare(container, secret)
+
+        yield Cluster(database, dbd, controller, worker, join, start)
+        controller.stop()

@@ -1,0 +1,279 @@
+"""Handles on a running stack: the user's side by SSH, the operator's by kubectl and make."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import docker
+import yaml
+from docker.models.containers import Container
+
+from local.paths import ROOT
+from tests.support.commands import execute
+from tests.support.waiting import becomes, eventually
+
+NAMESPACE = "slurm"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One deployed stack with a local cluster."""
+
+    stack: str
+
+    @property
+    def directory(self) -> Path:
+        return ROOT / ".local" / self.stack
+
+    @property
+    def stack_file(self) -> Path:
+        return ROOT / f"Pulumi.{self.stack}.yaml"
+
+    @property
+    def state_file(self) -> Path:
+        return ROOT / ".local/state/.pulumi/stacks/slurmstack" / f"{self.stack}.json"
+
+    # --- The user ---------------------------------------------------------------------------------
+
+    def ssh(
+        self,
+        script: str,
+        *,
+        check: bool = True,
+        timeout: float = 120,
+        tty: bool = False,
+        user: str = "researcher",
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a script in the user's login shell."""
+        options = ["-l", user, *(["-tt"] if tty else [])]
+        return execute(
+            ["ssh", *options, "-F", self.directory / "ssh_config", "login", script],
+            check=check,
+            timeout=timeout,
+        )
+
+    def run(self, script: str, **options: Any) -> str:
+        return self.ssh(script, **options).stdout.strip()
+
+    def submit(self, folder: str, script: str, *options: str) -> int:
+        """Submits a batch script from `folder`; its job id."""
+        quoted = script.replace("'", "'\\''")
+        command = f"cd {folder} && printf '%s\\n' '{quoted}' >job.sh && sbatch --parsable"
+        return int(self.run(f"{command} {' '.join(options)} job.sh").split(";")[0])
+
+    def job_state(self, job: int) -> str:
+        return self.run(f"squeue --noheader --states=all --jobs={job} --format=%T").splitlines()[0]
+
+    def wait_for_job(self, job: int, state: str = "COMPLETED", timeout: float = 60) -> None:
+        try:
+            becomes(f"the state of job {job}", lambda: self.job_state(job), state, timeout)
+        except AssertionError as error:
+            asked = self.ssh(f"scontrol show job {job}; sinfo -lN; sinfo -R; squeue", check=False)
+            raise AssertionError(f"{error}\n{asked.stdout}{asked.stderr}") from None
+
+    def nodes(self) -> dict[str, str]:
+        """Every node that Slurm knows and its state, as `idle` or `mix*`."""
+        lines = self.run("sinfo --noheader --Node --format='%N %t'").splitlines()
+        return dict(tuple(line.split()) for line in lines)  # type: ignore[misc]  # pairs
+
+    def node_on(self, machine: str) -> str:
+        """A Slurm node on this Kubernetes node."""
+        workers = self.pods("worker")
+        return str(
+            next(pod for pod in workers if pod["spec"]["nodeName"] == machine)["metadata"]["name"]
+        )
+
+    def wait_for_nodes(self, *names: str, timeout: float = 90) -> None:
+        becomes("the nodes", self.nodes, dict.fromkeys(names, "idle"), timeout)
+
+    # --- The operator -----------------------------------------------------------------------------
+
+    def kubectl(self, *arguments: str, **options: Any) -> str:
+        return self.kubectl_said(*arguments, **options).stdout
+
+    def kubectl_said(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """The same, with its exit code and what it says of failures."""
+        kubeconfig = str(self.directory / "kubeconfig")
+        return execute(
+            [ROOT / ".local/bin/kubectl", "--kubeconfig", kubeconfig, "-n", NAMESPACE, *arguments],
+            **options,
+        )
+
+    def objects(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        """The objects of a kind; with a selector, those of such labels."""
+        found = json.loads(self.kubectl("get", kind, "-l", selector, "-o", "json"))
+        items: list[dict[str, Any]] = found["items"]
+        return items
+
+    def pods(self, component: str) -> list[dict[str, Any]]:
+        return self.objects("pods", f"slurmstack.dev/component={component}")
+
+    def in_pod(self, pod: str, container: str, *command: str, **options: Any) -> str:
+        return self.kubectl("exec", pod, "-c", container, "--", *command, **options)
+
+    def replace_pod(self, pod: str) -> None:
+        """Deletes a pod of a fixed name, and waits until the one after it is ready."""
+        before = self.pod_uid(pod)
+        self.kubectl("delete", "pod", pod, timeout=240)
+        eventually(f"{pod} is another", lambda: self.pod_uid(pod) not in ("", before), 60)
+        self.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
+
+    def wait_for_deployment(self, name: str) -> None:
+        """Waits until one of its pods is ready; a second controller, which waits, never is."""
+        ready = ("--for=jsonpath={.status.readyReplicas}=1", "--timeout=150s")
+        self.kubectl("wait", f"deployment/{name}", *ready, timeout=180)
+
+    def signal(self, signal: str, program: str, pod: str, container: str, **options: Any) -> None:
+        """Sends a signal, as STOP, to all processes of a program in a container."""
+        each = f"grep -qx {program} $p/comm && kill -{signal} ${{p#/proc/}}"
+        script = f"for p in /proc/[0-9]*; do {each}; done; true"
+        self.in_pod(pod, container, "sh", "-c", script, **options)
+
+    @contextlib.contextmanager
+    def cordoned(self, node: str) -> Iterator[None]:
+        """A Kubernetes node that takes no further pods, until it is uncordoned."""
+        self.kubectl("cordon", node)
+        try:
+            yield
+        finally:
+            self.kubectl("uncordon", node)
+
+    def controller(self) -> str:
+        """The pod whose slurmctld serves; of two, the other waits."""
+        (name,) = (pod["metadata"]["name"] for pod in self.pods("controller") if is_ready(pod))
+        return str(name)
+
+    def controllers(self) -> dict[str, str]:
+        """The Kubernetes node of each pod of the controller."""
+        return {
+            pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
+            for pod in self.pods("controller")
+        }
+
+    def serves_on(self, node: str) -> bool:
+        """Whether the one controller that serves is on this Kubernetes node."""
+        try:
+            return self.controllers()[self.controller()] == node
+        except ValueError:  # none is ready, or the one that goes still is
+            return False
+
+    def move_controller(self, node: str) -> None:
+        """Lets the controller serve on this one of two Kubernetes nodes."""
+        if not self.serves_on(node):
+            self.kubectl("delete", "pod", self.controller(), timeout=120)
+            eventually(f"the controller serves on {node}", lambda: self.serves_on(node))
+
+    def queue(self, controller: str) -> list[str]:
+        """All jobs with state, nodes and start, as one controller's own slurmctld tells; or []."""
+        ask = ("squeue", "-h", "-o", "%A %T %N %S")
+        return sorted(self.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
+
+    def computer(self, node: str) -> Container:
+        """What a Kubernetes node is made of."""
+        return docker.from_env().containers.get(f"slurmstack-{self.stack}-{node}")
+
+    @contextlib.contextmanager
+    def frozen(self, node: str) -> Iterator[None]:
+        """A Kubernetes node that falls silent, and later goes on as if nothing had happened."""
+        container = self.computer(node)
+        container.pause()
+        try:
+            yield
+        finally:
+            container.unpause()
+
+    def restarts(self, *names: str) -> dict[str, int]:
+        """How often each container of some pods was started again, by `pod/container`."""
+        found = json.loads(self.kubectl("get", "pods", *names, "-o", "json"))
+        return {
+            f"{pod['metadata']['name']}/{status['name']}": status["restartCount"]
+            for pod in found.get("items", [found])
+            for status in pod["status"]["containerStatuses"]
+        }
+
+    def pod_uid(self, pod: str) -> str:
+        return self.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}", check=False)
+
+    def deploy(
+        self, verb: str, *extra: str, check: bool = True, timeout: float = 300, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs the embedded engine, as `make` does."""
+        return execute(
+            [
+                *(sys.executable, "-m", "local.deploy", verb),
+                *("--stack", self.stack, "--engine", "embedded"),
+                *(("--", *extra) if extra else ()),
+            ],
+            check=check,
+            timeout=timeout,
+            **options,
+        )
+
+    def up(self) -> None:
+        """Brings the stack up as an operator does, whose output it is."""
+        command = ["make", "up", f"STACK={self.stack}", "ENGINE=embedded"]
+        subprocess.run(command, cwd=ROOT, check=True, timeout=3000)
+
+    def down(self) -> None:
+        """Removes the stack and its cluster, and then the file that says how to."""
+        execute(["make", "down", f"STACK={self.stack}", "ENGINE=embedded"], timeout=300)
+        self.stack_file.unlink()
+
+    @contextlib.contextmanager
+    def edited(self, edit: Callable[[dict[str, Any]], object]) -> Iterator[None]:
+        """The stack file after an operator's edit of its settings; as it was, afterwards."""
+        original = self.stack_file.read_text()
+        document = yaml.safe_load(original)
+        values = {key.split(":", 1)[1]: value for key, value in document["config"].items()}
+        edit(values)
+        document["config"] = {f"slurmstack:{key}": value for key, value in values.items()}
+        try:
+            self.stack_file.write_text(stack_text(document))
+            yield
+        finally:
+            self.stack_file.write_text(original)
+
+
+Deployed = Callable[[Cluster], AbstractContextManager[Cluster]]
+"""Deploys a stack for as long as the context lasts."""
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Whether a pod is ready and not on its way out."""
+    conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+
+def stack_text(document: dict[str, Any]) -> str:
+    """A stack file, with the schema named at its head as in all of them."""
+    head = (ROOT / "Pulumi.dev.yaml").read_text().splitlines()[0]
+    return f"{head}\n{yaml.safe_dump(document, sort_keys=False)}"
+
+
+def write_stack(
+    stack: str, edit: Callable[[dict[str, Any]], object] = lambda _: None, **settings: Any
+) -> Cluster:
+    """Writes a stack file like the dev stack's, with some settings changed; nothing is deployed.
+
+    `edit` changes what is not changed as a whole.
+    """
+    cluster = Cluster(stack)
+    document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
+    values = {key.split(":", 1)[1]: value for key, value in document["config"].items()}
+    values |= {"cluster_name": stack, **settings}
+    values["users"][0]["ssh_key_files"] = [f".local/{stack}/id_ed25519.pub"]
+    edit(values)
+    document["config"] = {f"slurmstack:{key}": value for key, value in values.items()}
+    cluster.stack_file.write_text(stack_text(document))
+    return cluster
+
+
+def local_cluster(nodes: int, api_port: int, ssh_port: int) -> dict[str, Any]:
+    """The setting of that name, for `write_stack`."""
+    return {"kind": "local", "nodes": nodes, "api_port": api_port, "ssh_port": ssh_port}

@@ -1,0 +1,37 @@
+"""Commands run on this machine."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from local.paths import ROOT
+
+
+def execute(
+    command: Sequence[str | Path],
+    *,
+    check: bool = True,
+    timeout: float = 120,
+    stdin: str | None = None,
+    env: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in the project's folder.
+
+    Raises AssertionError with its output unless its exit code is 0; with `check=False`, never.
+    """
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd=ROOT,
+        input=stdin,
+        env=env,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+    )
+    if check:
+        assert result.returncode == 0, (
+            f"{command}: {result.returncode}\n{result.stdout}{result.stderr}"
+        )
+    return result

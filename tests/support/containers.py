@@ -1,0 +1,64 @@
+"""Containers of our images, on a network of their own."""
+
+import contextlib
+import io
+import tarfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from docker.models.containers import Container
+
+from images import build, tags
+from local import debian, host
+
+Start = Callable[..., Container]
+
+
+@contextlib.contextmanager
+def containers(prefix: str) -> Iterator[Start]:
+    """Starts containers of our images that do nothing, and removes them in the end.
+
+    All are on one network without a way out, where no name but theirs resolves, unless they share
+    the network of another (`network_mode`).
+    """
+    client = host.engine(print)
+    debian.ensure_base_image(client, print)
+    name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+    network = client.networks.create(name, internal=True)
+    started: list[Container] = []
+
+    def start(image: str, ours: bool = True, **options: Any) -> Container:
+        for needed in build.closure([image] if ours else []):
+            build.build(client, needed, None, print)
+        if "network_mode" not in options:
+            options["network"] = name
+        container: Container = client.containers.run(
+            tags.reference(image, None) if ours else image,
+            ["sleep", "infinity"],
+            name=f"{name}-{len(started)}",
+            detach=True,
+            init=True,
+            user="root",
+            **options,
+        )
+        started.append(container)
+        return container
+
+    try:
+        yield start
+    finally:
+        for container in started:
+            container.remove(force=True, v=True)
+        network.remove()
+
+
+def put(container: Container, files: Mapping[str, str]) -> None:
+    """Writes files into a container, readable for all."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, text in files.items():
+            member = tarfile.TarInfo(path.lstrip("/"))
+            member.size, member.mode = len(text.encode()), 0o644
+            archive.addfile(member, io.BytesIO(text.encode()))
+    container.put_archive("/", buffer.getvalue())

@@ -1,0 +1,225 @@
+"""The program run against a recording monitor: what it would ask of any engine."""
+
+import asyncio
+import base64
+import json
+import runpy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from google.protobuf import json_format
+from pulumi.runtime import mocks, stack
+
+from local.paths import ROOT
+from tests.support.stack import config
+
+CLUSTER_IP = "192.0.2.1"
+"""The address that each Service gets."""
+SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
+
+
+_MADE: dict[str, dict[str, Any]] = {
+    "nebius:index/mk8sV1Cluster:Mk8sV1Cluster": {
+        "status": {
+            "controlPlane": {
+                "auth": {"clusterCaCertificate": "-----BEGIN CERTIFICATE-----"},
+                "endpoints": {"publicEndpoint": "https://192.0.2.9:443"},
+            }
+        }
+    },
+    "eks:index:Cluster": {"kubeconfigJson": "{}"},
+    "aws:iam/role:Role": {"arn": "arn:aws:iam::1:role/r", "name": "r"},
+    "aws:fsx/lustreFileSystem:LustreFileSystem": {"dnsName": "fs.lab", "mountName": "m"},
+}
+"""What clouds say of what they made, by type."""
+AUTHORITY = """-----BEGIN CERTIFICATE-----
+MIHWMIGJoAMCAQICAQEwBQYDK2VwMBUxEzARBgNVBAMMCmt1YmVybmV0ZXMwHhcN
+MjYwMTAxMDAwMDAwWhcNMzYwMTAxMDAwMDAwWjAVMRMwEQYDVQQDDAprdWJlcm5l
+dGVzMCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbgw
+BQYDK2VwA0EAPduNnZF88Wk2LVtyI9zpZ68Oo0hDScLp4fAIDMyA+LS5MR/Rcc01
+QmoU34PpFlKqUYVo+qSnJqBTQzRyCMxfDA==
+-----END CERTIFICATE-----
+"""
+"""Of a cluster; the private half is the bytes 0 to 31."""
+TOKEN = "abcdef.0123456789abcdef"
+KUBECONFIG = json.dumps(
+    {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "lab",
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
+        "users": [{"name": "lab", "user": {"token": "no secret"}}],
+        "clusters": [
+            {
+                "name": "lab",
+                "cluster": {
+                    "server": "https://192.0.2.10:6443",
+                    "certificate-authority-data": base64.b64encode(AUTHORITY.encode()).decode(),
+                },
+            }
+        ],
+    }
+)
+"""What the commands print that ask a control plane for a token, and for the way to it."""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One raw RegisterResource request."""
+
+    urn: str
+    type: str
+    name: str
+    parent: str
+    custom: bool
+    protect: bool
+    deleted_first: bool
+    """Where another takes its place, this one goes before that comes."""
+    provider: str
+    providers: dict[str, str]
+    """By package, those that a component hands on."""
+    inputs: dict[str, Any]
+    """As on the wire: secrets are still wrapped."""
+    dependencies: frozenset[str]
+    property_dependencies: dict[str, tuple[str, ...]]
+    """By name of an input, the resources that it comes from, sorted: they come in any order."""
+
+
+class _Echo(mocks.Mocks):
+    """Every resource comes out as it went in; random text and addresses are always the same."""
+
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], None]:
+        return {}, None
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        outputs = dict(args.inputs)
+        if args.typ.startswith("random:"):
+            outputs["result"] = pulumi.Output.secret("always the same")
+        outputs |= _MADE.get(args.typ, {})
+        if args.typ == "command:remote:Command":
+            outputs["stdout"] = KUBECONFIG if args.name.endswith("-kubeconfig") else TOKEN
+        if args.typ == "kubernetes:core/v1:Service":
+            outputs["spec"] = {"clusterIP": CLUSTER_IP} | args.inputs["spec"]
+        return f"{args.name}-id", outputs
+
+
+class _Recorder(mocks.MockMonitor):
+    def __init__(self) -> None:
+        super().__init__(_Echo())
+        self.requests: list[Registration] = []
+        self.outputs_registered: set[str] = set()
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802  # the protocol's name
+        response = super().RegisterResource(request)  # type: ignore[no-untyped-call]
+        self.requests.append(
+            Registration(
+                urn=response.urn,
+                type=request.type,
+                name=request.name,
+                parent=request.parent,
+                custom=request.custom,
+                protect=request.protect,
+                deleted_first=request.deleteBeforeReplace,
+                provider=request.provider,
+                providers=dict(request.providers),
+                inputs=json_format.MessageToDict(request.object),
+                dependencies=frozenset(request.dependencies),
+                property_dependencies={
+                    key: tuple(sorted(found.urns))
+                    for key, found in request.propertyDependencies.items()
+                },
+            )
+        )
+        return response
+
+    def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802
+        self.outputs_registered.add(request.urn)
+        return super().RegisterResourceOutputs(request)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Graph:
+    resources: tuple[Registration, ...]
+    outputs_registered: frozenset[str]
+
+    def of_type(self, type_: str) -> list[Registration]:
+        """By name: in what order resources are registered is chance."""
+        found = [resource for resource in self.resources if resource.type == type_]
+        return sorted(found, key=lambda resource: resource.name)
+
+    def one(self, name: str) -> Registration:
+        (found,) = [resource for resource in self.resources if resource.name == name]
+        return found
+
+
+def templates(graph: Graph) -> dict[str, dict[str, Any]]:
+    """Templates of the pods, by the logical name of what makes them."""
+    specs = {resource.name: resource.inputs.get("spec", {}) for resource in graph.resources}
+    makers = {
+        name: spec["jobTemplate"]["spec"] if "jobTemplate" in spec else spec
+        for name, spec in specs.items()
+    }
+    return {name: maker["template"] for name, maker in makers.items() if "template" in maker}
+
+
+def _program(root: Path) -> None:
+    runpy.run_path(str(root / "__main__.py"))
+
+
+def record(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str] | None = None, root: Path = ROOT
+) -> Graph:
+    """Runs the unmodified program to its end and returns all that it registered.
+
+    Below `root` it finds the files that the settings name.
+    """
+    monkeypatch.setattr(
+        pulumi.runtime, "get_config_env", lambda: config() if values is None else values
+    )
+    return record_program(partial(_program, root))
+
+
+def record_program(program: Callable[[], None]) -> Graph:
+    """Runs a program to its end and returns all that it registered."""
+    monitor = _Recorder()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        mocks.set_mocks(_Echo(), project="slurmstack", stack="test", monitor=monitor)
+        loop.run_until_complete(stack.run_pulumi_func(program))
+    finally:
+        loop.close()
+    return Graph(tuple(monitor.requests), frozenset(monitor.outputs_registered))
+
+
+def pod(graph: Graph, maker: str) -> dict[str, Any]:
+    """Spec of the pods of one maker."""
+    spec: dict[str, Any] = templates(graph)[maker]["spec"]
+    return spec
+
+
+def container(graph: Graph, maker: str) -> dict[str, Any]:
+    """The only one of them."""
+    (only,) = pod(graph, maker)["containers"]
+    return dict(only)
+
+
+def environment(graph: Graph, maker: str) -> dict[str, str]:
+    """What that one is told, all of it in plain text."""
+    return {one["name"]: one["value"] for one in container(graph, maker)["env"]}
+
+
+def before(graph: Graph, name: str) -> set[str]:
+    """Names of all resources that come before one, directly or not."""
+    found: set[str] = set()
+    asked = [name]
+    while asked:
+        direct = {urn.rsplit("::", 1)[1] for urn in graph.one(asked.pop()).dependencies}
+        asked += direct - found
+        found |= direct
+    return found

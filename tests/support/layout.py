@@ -1,0 +1,17 @@
+"""The need of a test, by its folder."""
+
+from pathlib import Path
+from typing import Final
+
+from local.paths import ROOT
+
+TESTS: Final = ROOT / "tests"
+NOTHING: Final = ("unit", "policy")
+"""Folders whose tests need neither a container nor a cluster."""
+NEEDS: Final = ("container", "cluster")
+"""Folders whose tests need what the folder's name says, which is their marker as well."""
+
+
+def need_of(path: Path) -> str | None:
+    """Marker of a file's tests: `container`, `cluster`, or None where they need nothing."""
+    return next((need for need in NEEDS if path.is_relative_to(TESTS / need)), None)

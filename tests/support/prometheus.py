@@ -1,0 +1,54 @@
+"""Prometheus on the cluster, asked by its API."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from components import conventions as c
+from tests.support.alerts import Alerts
+from tests.support.cluster import Cluster
+
+HOOK_NAMESPACE = "hooks"
+HOOK = f"http://receiver.{HOOK_NAMESPACE}.svc.cluster.local:8080/alerts"
+"""Where alerts are posted."""
+
+
+@dataclass(frozen=True)
+class Watch(Alerts):
+    """The stack's Prometheus, as its API answers."""
+
+    cluster: Cluster
+
+    def get(self, path: str) -> Any:
+        service = f"/api/v1/namespaces/slurm/services/{c.MONITORING}:{c.PROMETHEUS_PORT}/proxy"
+        answer = json.loads(self.cluster.kubectl("get", "--raw", f"{service}/api/v1/{path}"))
+        assert answer["status"] == "success"
+        return answer["data"]
+
+    def ask(self, expression: str) -> list[dict[str, Any]]:
+        """The series that an expression has now."""
+        found: list[dict[str, Any]] = self.get(f"query?query={quote(expression)}")["result"]
+        return found
+
+    def ask_lately(self, expression: str) -> list[dict[str, Any]]:
+        """The series that it had in the last ten minutes, as a graph shows them."""
+        end = self.now()
+        range_ = f"start={end - 600}&end={end}&step=30"
+        answer = self.get(f"query_range?query={quote(expression)}&{range_}")
+        found: list[dict[str, Any]] = answer["result"]
+        return found
+
+    def now(self) -> float:
+        """Seconds since 1970, by the clock that alerts are stamped by."""
+        return float(self.get("query?query=time()")["result"][1])
+
+    def firing(self, *others: str) -> set[str]:
+        """Names of the alerts that fire, or are in one of these states."""
+        states, alerts = {"firing", *others}, self.get("alerts")["alerts"]
+        return {one["labels"]["alertname"] for one in alerts if one["state"] in states}
+
+    def told(self) -> list[dict[str, Any]]:
+        """The alerts that came to the receiver."""
+        lines = self.cluster.kubectl("logs", f"--namespace={HOOK_NAMESPACE}", "receiver")
+        return [one for line in lines.split("\n") if line for one in json.loads(line)["alerts"]]

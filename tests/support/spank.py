@@ -1,0 +1,155 @@
+"""slurmctld and one slurmd in containers, and a jail that is a copy of the worker's own files."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from components import conventions as c
+from components.nodeset import SLURMD_CAPABILITIES
+from components.slurmconf import config_files, node_options
+from tests.support.containers import Start, put
+from tests.support.slurmctld import Slurmctld, accounts_of, start_controller, start_worker
+from tests.support.stack import VALID, alone
+from tests.support.waiting import eventually
+
+NODE = "cpu-0"
+# A container's root is an overlay, on which no other one can be put.
+VOLUMES = [c.JAIL, c.WORKER_SCRATCH, c.WORKER_SPOOL]
+USERS = {"researcher": 2000, "student": 1500}
+
+FILL_JAIL = f"""
+set -e
+cp --archive --one-file-system /. {c.JAIL}
+cd {c.JAIL}
+mkdir -p dev proc sys .{c.WORKER_SPOOL} .{c.MUNGE_RUN} .{c.SPANK_DIR}/scripts .{c.CHECKS_LOGS}
+touch etc/hostname etc/hosts etc/resolv.conf
+install -d -m 1777 srv shared
+install -m 4755 usr/bin/id usr/bin/setuid-id
+for user in {" ".join(USERS)}; do install -d -o $user -g $user home/$user; done
+chmod 0700 {c.WORKER_SCRATCH}
+mkdir -p {c.SPANK_DIR}/scripts
+"""
+
+
+LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+# As NVIDIA's container runtime mounts what belongs to the machine's driver: each file by itself.
+GPU = f"""
+set -e
+cp {LIBRARIES}/libmunge.so.2 /tmp/library
+printf '#!/bin/sh\necho a GPU\n' >/tmp/program
+chmod +x /tmp/program
+for path in {LIBRARIES}/libcuda.so.570.0 {LIBRARIES}/libnvidia-ml.so.570.0; do
+  touch $path && mount --bind /tmp/library $path
+done
+touch /usr/bin/nvidia-smi && mount --bind /tmp/program /usr/bin/nvidia-smi
+"""
+
+
+def _ids(name: str) -> str:
+    """User and group as Docker takes them: it does not know our users by name."""
+    return f"{USERS[name]}:{USERS[name]}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node whose jobs are isolated as a test says."""
+
+    worker: Slurmctld
+    controller: Slurmctld
+
+    def isolate(self, **isolation: Any) -> None:
+        """Puts the options there that a nodeset with this isolation gets; the next jobs have it."""
+        nodeset = {**VALID["nodesets"][0], "isolation": isolation}
+        (built,) = alone(lambda values: values.update(nodesets=[nodeset])).nodesets
+        self.configure(node_options(built))
+
+    def configure(self, options: str) -> None:
+        put(self.worker.container, {f"{c.ISOLATION}/{c.NODE_OPTIONS}": options})
+
+    def root(self, command: str) -> str:
+        """What a shell command prints, on the node itself and not in the jail."""
+        return self.worker.run(command, user="root").strip()
+
+    def user(self, command: str, name: str = "researcher") -> str:
+        """The same, of a user."""
+        return self.worker.run(f"cd /tmp; {command}", user=_ids(name)).strip()
+
+    def job(self, script: str, *options: str, name: str = "researcher") -> str:
+        """What a job of one task prints."""
+        return self.user(f"srun --quiet {' '.join(options)} bash -c '{script}'", name)
+
+    def terminal(self, script: str) -> str:
+        """What a job with a terminal shows there."""
+        _, output = self.worker.container.exec_run(
+            ["timeout", "60", "srun", "--quiet", "--pty", "bash", "-c", script],
+            user=_ids("researcher"),
+            workdir="/tmp",
+            tty=True,
+        )
+        return cast(bytes, output).decode()
+
+    def refusal(self, script: str) -> str:
+        """What a user is told of a job that is refused."""
+        code, output = self.worker.container.exec_run(
+            ["timeout", "60", "srun", "bash", "-c", script], user=_ids("researcher"), workdir="/tmp"
+        )
+        assert code != 0, "it ran"
+        return cast(bytes, output).decode()
+
+    def submit(self, script: str, *options: str, name: str = "researcher") -> str:
+        """Id of a batch job."""
+        return self.user(
+            f"sbatch --parsable --output=/home/{name}/%j.txt {' '.join(options)} --wrap '{script}'",
+            name,
+        )
+
+    def output(self, job: str, name: str = "researcher") -> str:
+        """What a batch job has printed so far."""
+        return self.root(f"cat {c.JAIL}/home/{name}/{job}.txt 2>/dev/null || true")
+
+    def is_clean(self) -> bool:
+        """Whether nothing of any job is left: no process, no directory, no mount."""
+        left = self.root(
+            f"find {c.WORKER_SCRATCH}/slurm-jobs /dev/shm/slurm-jobs -mindepth 1 2>/dev/null; "
+            "pgrep --list-full 'slurmstepd|sleep' | grep -v infinity; "
+            f"grep -c {c.WORKER_SCRATCH}/slurm-jobs /proc/mounts | grep -v ^0; true"
+        )
+        return not left
+
+
+@contextmanager
+def one_node(start: Start) -> Iterator[Node]:
+    """A cluster of one node, in containers of their own."""
+    # Two seconds from SIGTERM to SIGKILL, rather than half a minute.
+    config = alone(lambda values: values.update(slurm={"timeouts": {"kill_wait": 2}}))
+    secret = secrets.token_hex(64)
+    accounts = accounts_of(config)
+    controller = start_controller(start, secret)
+    controller.install(config)
+    put(controller.container, {f"{c.SLURM_ETC}/{k}": v for k, v in config_files(config).items()})
+    controller.start()
+
+    def prepare(worker: Slurmctld) -> None:
+        put(worker.container, accounts)
+        worker.run(FILL_JAIL, user="root")
+        worker.run(GPU, user="root")
+        Node(worker, controller).isolate()
+
+    worker = start_worker(
+        start,
+        secret,
+        NODE,
+        "CPUs=8 RealMemory=4000 Feature=cpu",
+        controller,
+        before=prepare,
+        cap_drop=["ALL"],
+        cap_add=list(SLURMD_CAPABILITIES),
+        security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+        volumes=VOLUMES,
+    )
+    node = Node(worker, controller)
+    eventually("the node is idle", lambda: "idle" in controller.run("sinfo --noheader --format=%T"))
+    yield node
+    controller.stop()

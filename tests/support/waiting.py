@@ -1,0 +1,42 @@
+"""Waiting for what a test expects, with a time limit."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+_SHORTEST, _LONGEST = 0.01, 0.3
+"""Seconds between two probes: a tenth of the time since the first one, within these bounds."""
+
+
+def eventually(what: str, probe: Callable[[], T], timeout: float = 60) -> T:
+    """Return the probe's first true answer.
+
+    Raises AssertionError after `timeout` seconds, with `what` and the last answer.
+    """
+    for answer in _answers(probe, timeout):
+        if answer:
+            return answer
+    raise AssertionError(f"after {timeout} s not: {what} (last: {answer!r})")
+
+
+def becomes(what: str, probe: Callable[[], object], wanted: object, timeout: float = 60) -> None:
+    """Wait until the probe answers `wanted`.
+
+    Raises AssertionError after `timeout` seconds, with `what` and the last answer.
+    """
+    for answer in _answers(probe, timeout):
+        if answer == wanted:
+            return
+    raise AssertionError(f"after {timeout} s {what} is {answer!r}, not {wanted!r}")
+
+
+def _answers(probe: Callable[[], T], timeout: float) -> Iterator[T]:
+    """Answers until the time is over, at least one."""
+    begin = time.monotonic()
+    while True:
+        yield probe()
+        elapsed = time.monotonic() - begin
+        if elapsed >= timeout:
+            return
+        time.sleep(min(max(elapsed / 10, _SHORTEST), _LONGEST))

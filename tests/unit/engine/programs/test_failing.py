@@ -1,0 +1,329 @@
+"""What goes wrong, what is said about it, and what the next run finds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.errors import EngineError, WrongPassphrase
+from engine.events import Severity
+from tests.unit.engine.programs.sandbox import PREAMBLE, Sandbox
+
+
+def test_a_failed_resource_is_named_and_what_depends_on_it_is_not_begun(sandbox: Sandbox) -> None:
+    outcome = sandbox.up(
+        'a = Thing("a", fail="create")\nThing("b", value=a.self)\npulumi.export("x", a.self)'
+    )
+    assert outcome.code == 1
+    assert outcome.record.failures == {"a": "the world is full"}
+    assert outcome.errors == ["the world is full"], "and nothing else is said"
+    assert sandbox.world.drain() == []
+    assert "pending_operations" not in sandbox.state
+
+
+def test_what_was_made_before_a_failure_is_kept(sandbox: Sandbox) -> None:
+    program = 'a = Thing("a")\nThing("b", value=a.self{})'
+    assert sandbox.up(program.format(', fail="create"')).code == 1
+    assert "a" in sandbox.stored
+    sandbox.world.drain()
+    assert sandbox.up(program.format("")).code == 0
+    assert sandbox.world.drain() == ["create b"]
+
+
+def test_nothing_is_deleted_when_something_failed(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("old")')
+    sandbox.world.drain()
+    assert sandbox.up('Thing("new", fail="create")').code == 1
+    assert sandbox.world.drain() == []
+    assert "old" in sandbox.stored
+
+
+def test_a_resource_that_never_became_ready_is_kept_and_updated_next_time(
+    sandbox: Sandbox,
+) -> None:
+    assert sandbox.up('Thing("a", fail="half")').code == 1
+    assert sandbox.stored["a"]["initErrors"] == ["it never became ready"]
+    sandbox.world.drain()
+    assert sandbox.preview('Thing("a", fail="half")').steps == [("update", "a")]
+    assert sandbox.up('Thing("a")').code == 0
+    assert sandbox.world.drain() == ["update a"]
+    assert "initErrors" not in sandbox.stored["a"]
+
+
+def test_a_failed_update_leaves_the_state_as_it_was(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", value="1")')
+    outcome = sandbox.up('Thing("a", value="2", fail="update")')
+    assert outcome.errors == ["it does not want to change"]
+    assert sandbox.stored["a"]["inputs"]["value"] == "1"
+
+
+def test_what_cannot_be_deleted_keeps_what_it_needs(sandbox: Sandbox) -> None:
+    sandbox.up('a = Thing("a")\nThing("b", value=a.self, fail="delete")')
+    sandbox.world.drain()
+    outcome = sandbox.destroy()
+    assert outcome.errors == ["it does not want to go"]
+    assert sandbox.world.drain() == []
+    assert {"a", "b", "default", "sandbox-dev"} <= set(sandbox.stored)
+
+
+def test_an_input_that_is_not_accepted_is_named(sandbox: Sandbox) -> None:
+    outcome = sandbox.preview('Thing("a", value="bad")')
+    assert outcome.code == 1
+    assert outcome.errors == ["value: bad is not good; choose another"]
+
+
+def test_a_name_that_occurs_twice_is_refused(sandbox: Sandbox) -> None:
+    outcome = sandbox.up('a = Thing("a")\nThing("a", Options(depends_on=a))')
+    assert outcome.code == 1
+    assert outcome.errors == [
+        "registered twice: a name may occur once among resources of one type and parent; rename one"
+    ]
+
+
+def test_a_program_that_gives_up_says_why_in_a_line(sandbox: Sandbox) -> None:
+    for program in (
+        'raise pulumi.RunError("no such zone")',
+        'import sys; sys.exit("no such zone")',
+    ):
+        outcome = sandbox.up(program)
+        assert outcome.code == 1
+        assert outcome.errors == ["no such zone"]
+
+
+def test_a_program_that_breaks_shows_its_own_lines_only(sandbox: Sandbox) -> None:
+    outcome = sandbox.up('Thing("a")\n1 / 0')
+    (error,) = outcome.errors
+    assert "ZeroDivisionError" in error
+    assert "__main__.py" in error
+    assert "runner.py" not in error
+
+
+def test_a_program_that_breaks_deletes_nothing_and_keeps_the_outputs(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a")\npulumi.export("x", 1)')
+    sandbox.world.drain()
+    assert sandbox.up("raise ValueError").code == 1
+    assert sandbox.world.drain() == []
+    assert sandbox.stored["sandbox-dev"]["outputs"] == {"x": 1}
+
+
+def test_a_program_that_leaves_early_deletes_nothing(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a")')
+    sandbox.world.drain()
+    outcome = sandbox.up("import sys; sys.exit(0)")
+    assert outcome.code == 1
+    assert "ended early" in outcome.errors[0]
+    assert sandbox.world.drain() == []
+
+
+def test_a_program_that_is_killed_is_reported(sandbox: Sandbox) -> None:
+    outcome = sandbox.up("import os; os.kill(os.getpid(), 9)")
+    assert outcome.code == 1
+    assert outcome.errors == ["the program's process was ended by signal 9"]
+
+
+def test_what_the_program_prints_and_logs_is_shown(sandbox: Sandbox) -> None:
+    outcome = sandbox.up('print("to out")\npulumi.warn("careful")\npulumi.info("fyi")')
+    assert (Severity.OUTPUT, "to out") in outcome.record.messages
+    assert (Severity.WARNING, "careful") in outcome.record.messages
+    assert (Severity.INFO, "fyi") in outcome.record.messages
+
+
+def test_a_wrong_passphrase_is_refused_before_anything_is_begun(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.up('Thing("a", value=pulumi.Output.secret("hush"))')
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "open barley")
+    sandbox.world.drain()
+    with pytest.raises(WrongPassphrase):
+        sandbox.up('Thing("b")')
+    assert sandbox.world.drain() == []
+
+
+def test_an_update_without_a_passphrase_is_refused_before_anything_is_begun(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE_FILE", raising=False)
+    with pytest.raises(EngineError, match="PULUMI_CONFIG_PASSPHRASE"):
+        sandbox.up('Thing("a")')
+    assert sandbox.world.drain() == []
+    assert sandbox.preview().code == 0, "a preview of a new stack needs none"
+
+
+def test_what_the_engine_cannot_do_is_refused_by_name(sandbox: Sandbox) -> None:
+    for program, named in (
+        ('Thing("a", Options(import_="x"))', "import"),
+        ('pulumi.runtime.invoke("test:index:find", {})\n', "function test:index:find"),
+    ):
+        outcome = sandbox.up(program)
+        assert outcome.code == 1
+        assert named in outcome.errors[0]
+
+
+def test_an_unknown_stack_layout_is_left_alone(sandbox: Sandbox) -> None:
+    meta = sandbox.root / ".local/state/.pulumi/meta.yaml"
+    meta.parent.mkdir(parents=True)
+    meta.write_text("version: 9\n")
+    with pytest.raises(EngineError, match=r"version 9 of the layout"):
+        sandbox.up("pass")
+
+
+# -- interruptions ---------------------------------------------------------------------------------
+
+
+def _interrupt(_name: str) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_update_stops_in_order_and_can_be_run_again(
+    sandbox: Sandbox, number: signal.Signals
+) -> None:
+    program = 'a = Thing("a")\nb = Thing("b", value=a.self, delay={})\nThing("c", value=b.self)'
+    sandbox.world.on_create = lambda name: os.kill(os.getpid(), number) if name == "b" else None
+    outcome = sandbox.up(program.format(30))
+    assert outcome.code == 130
+    assert outcome.record.failures == {"b": "cancelled"}
+    assert sandbox.world.drain() == ["create a"]
+    assert "pending_operations" not in sandbox.state
+    assert not list((sandbox.root / ".local/state/.pulumi/locks").rglob("*.json"))
+    sandbox.world.on_create = lambda _name: None
+    assert sandbox.up(program.format(0)).code == 0
+    assert sandbox.world.drain() == ["create b", "create c"]
+
+
+def test_an_operation_that_does_not_heed_an_interruption_is_waited_for(sandbox: Sandbox) -> None:
+    def slow(_name: str) -> None:
+        _interrupt(_name)
+        threading.Event().wait(0.5)
+
+    sandbox.world.on_create = slow
+    outcome = sandbox.up('Thing("a")')
+    assert outcome.code == 130
+    assert "a" in sandbox.stored, "it was made, so the state knows it"
+
+
+def _pend(sandbox: Sandbox, kind: str, resource: dict[str, object]) -> None:
+    document = json.loads(sandbox.state_file.read_text())
+    document["checkpoint"]["latest"]["pending_operations"] = [{"resource": resource, "type": kind}]
+    sandbox.state_file.write_text(json.dumps(document))
+
+
+def test_a_create_whose_end_nobody_saw_is_found_and_gone_on_with(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a")\nThing("b")')
+    begun = sandbox.stored["b"]
+    sandbox.up('Thing("a")')
+    sandbox.world.things["b-2"] = dict(begun["inputs"])
+    _pend(sandbox, "creating", {k: v for k, v in begun.items() if k not in ("id", "outputs")})
+    sandbox.world.drain()
+    assert sandbox.preview('Thing("a")\nThing("b")').steps == [("update", "b")]
+    outcome = sandbox.up()
+    assert outcome.code == 0, outcome.errors
+    assert sandbox.world.drain() == ["update b"]
+    assert "pending_operations" not in sandbox.state
+
+
+def test_a_create_whose_end_nobody_saw_and_that_did_not_happen_is_begun_again(
+    sandbox: Sandbox,
+) -> None:
+    sandbox.up('Thing("a")\nThing("b")')
+    begun = sandbox.stored["b"]
+    sandbox.up('Thing("a")')
+    _pend(sandbox, "creating", {k: v for k, v in begun.items() if k not in ("id", "outputs")})
+    sandbox.world.drain()
+    assert sandbox.up('Thing("a")\nThing("b")').code == 0
+    assert sandbox.world.drain() == ["create b"]
+
+
+def test_a_create_of_which_nobody_can_say_more_is_begun_again_under_its_name(
+    sandbox: Sandbox,
+) -> None:
+    sandbox.world.tells_ids = False
+    sandbox.up('Thing("a")\nThing("b")')
+    begun = sandbox.stored["b"]
+    sandbox.up('Thing("a")')
+    sandbox.world.things["b-2"] = dict(begun["inputs"])
+    _pend(sandbox, "creating", {k: v for k, v in begun.items() if k not in ("id", "outputs")})
+    assert sandbox.up('Thing("a")\nThing("b")').code == 0
+    assert sandbox.stored["b"]["inputs"]["label"] == begun["inputs"]["label"]
+    assert "pending_operations" not in sandbox.state
+
+
+def test_a_create_of_which_nobody_can_say_more_is_for_people_where_the_program_has_it_no_more(
+    sandbox: Sandbox,
+) -> None:
+    sandbox.world.tells_ids = False
+    sandbox.up('Thing("a")')
+    begun = sandbox.stored["a"]
+    _pend(sandbox, "creating", {k: v for k, v in begun.items() if k not in ("id", "outputs")})
+    sandbox.write("pass")
+    outcome = sandbox.destroy()
+    assert outcome.code == 0
+    assert any("look for it and delete it" in text for _, text in outcome.record.messages)
+    assert "pending_operations" not in sandbox.state
+
+
+def test_an_orphan_of_an_interrupted_run_is_deleted_with_the_stack(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a")\nThing("b")')
+    begun = sandbox.stored["b"]
+    sandbox.up('Thing("a")')
+    sandbox.world.things["b-2"] = dict(begun["inputs"])
+    _pend(sandbox, "creating", {k: v for k, v in begun.items() if k not in ("id", "outputs")})
+    assert sandbox.destroy().code == 0
+    assert sandbox.world.things == {}
+
+
+def test_an_update_whose_end_nobody_saw_is_made_again(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", value="1")')
+    _pend(sandbox, "updating", sandbox.stored["a"])
+    sandbox.world.drain()
+    assert sandbox.up().steps == [("update", "a")]
+    assert sandbox.up().steps == []
+
+
+def test_a_deletion_that_did_happen_is_made_good(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a")')
+    sandbox.world.things.clear()
+    _pend(sandbox, "deleting", sandbox.stored["a"])
+    sandbox.world.drain()
+    assert sandbox.up().code == 0
+    assert sandbox.world.drain() == ["create a"]
+
+
+def test_a_lock_of_a_process_that_is_gone_is_taken_over(sandbox: Sandbox) -> None:
+    import socket
+
+    locks = sandbox.root / ".local/state/.pulumi/locks/organization/sandbox/dev"
+    locks.mkdir(parents=True)
+    stale = locks / "stale.json"
+    content = {"pid": 2**22 + 1, "username": "researcher", "hostname": socket.gethostname()}
+    stale.write_text(json.dumps({**content, "timestamp": "2026-01-01T00:00:00Z"}))
+    assert sandbox.up("pass").code == 0
+    assert not stale.exists()
+
+
+def test_a_lock_of_a_running_update_is_respected(sandbox: Sandbox) -> None:
+    locks = sandbox.root / ".local/state/.pulumi/locks/organization/sandbox/dev"
+    locks.mkdir(parents=True)
+    held = locks / "held.json"
+    content = {"pid": 1, "username": "researcher", "hostname": "elsewhere", "timestamp": "today"}
+    held.write_text(json.dumps(content))
+    with pytest.raises(EngineError, match=r"researcher@elsewhere \(pid 1\) since today: .*delete"):
+        sandbox.up("pass")
+    assert held.exists()
+    assert sandbox.preview().code == 0, "a preview asks for no lock"
+
+
+def test_the_program_may_live_in_a_directory_of_its_own(sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: sandbox\nruntime: python\nmain: inner\n")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/helper.py").write_text("NAME = 'from-helper'\n")
+    (tmp_path / "inner/__main__.py").write_text(PREAMBLE + "import helper\nThing(helper.NAME)\n")
+    outcome = sandbox.up()
+    assert outcome.code == 0, outcome.errors
+    assert "from-helper" in sandbox.stored

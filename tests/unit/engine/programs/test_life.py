@@ -1,0 +1,193 @@
+"""A stack from its first update to its end."""
+
+from __future__ import annotations
+
+import threading
+
+from engine.values import Secret
+from tests.unit.engine.programs.sandbox import Sandbox
+
+TWO = """
+a = Thing("a", value="1")
+b = Thing("b", value=a.self)
+pulumi.export("b", b.value)
+"""
+
+
+def test_an_update_creates_what_the_program_says_in_order(sandbox: Sandbox) -> None:
+    outcome = sandbox.up(TWO)
+    assert outcome.code == 0, outcome.errors
+    assert sandbox.world.drain() == ["create a", "create b"]
+    assert outcome.counts == {"create": 3}, "default providers are not counted"
+    assert outcome.outputs == {"b": "a-1"}
+
+
+def test_a_second_preview_and_a_second_update_show_nothing(sandbox: Sandbox) -> None:
+    sandbox.up(TWO)
+    sandbox.world.drain()
+    assert sandbox.preview(expect_no_changes=True).code == 0
+    assert sandbox.up().steps == []
+    assert sandbox.world.drain() == []
+
+
+def test_a_preview_changes_nothing_and_writes_nothing(sandbox: Sandbox) -> None:
+    outcome = sandbox.preview(TWO)
+    assert outcome.code == 0, outcome.errors
+    assert [step for step in outcome.steps if step[0] == "create"] == [
+        ("create", "sandbox-dev"),
+        ("create", "a"),
+        ("create", "b"),
+    ]
+    assert sandbox.world.things == {}
+    assert not sandbox.state_file.exists()
+
+
+def test_expecting_no_changes_fails_where_there_are_some(sandbox: Sandbox) -> None:
+    sandbox.up(TWO)
+    assert sandbox.preview(TWO.replace('"1"', '"2"'), expect_no_changes=True).code == 1
+
+
+def test_an_edit_updates_in_place_and_says_what_changes(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", value="1")')
+    sandbox.world.drain()
+    preview = sandbox.preview('Thing("a", value="2")')
+    change = next(step.changes for step in preview.record.seen if step.changes)[0]
+    assert (change.path, change.old, change.new) == ("value", '"1"', '"2"')
+    outcome = sandbox.up()
+    assert outcome.steps == [("update", "a")]
+    assert sandbox.world.drain() == ["update a"]
+    assert sandbox.stored["a"]["inputs"]["value"] == "2"
+
+
+def test_what_the_program_no_longer_has_is_deleted_dependents_first(sandbox: Sandbox) -> None:
+    sandbox.up(
+        'a = Thing("a")\nb = Thing("b", value=a.self)\nc = Thing("c", opts=Options(depends_on=b))'
+    )
+    sandbox.world.drain()
+    outcome = sandbox.up("pass")
+    assert outcome.code == 0, outcome.errors
+    assert sandbox.world.drain() == ["delete c", "delete b", "delete a"]
+    assert set(sandbox.stored) == {"sandbox-dev"}, "nor is their provider kept"
+
+
+def test_children_go_before_their_parents(sandbox: Sandbox) -> None:
+    sandbox.up('g = Group("g")\nt = Thing("t", Options(parent=g))\nThing("u", Options(parent=t))')
+    sandbox.world.drain()
+    outcome = sandbox.destroy()
+    assert [name for op, name in outcome.steps if op == "delete"] == ["u", "t", "g", "sandbox-dev"]
+    assert sandbox.world.things == {}
+    assert sandbox.state.get("resources", []) == []
+
+
+def test_an_empty_stack_can_be_destroyed_and_made_again(sandbox: Sandbox) -> None:
+    sandbox.up(TWO)
+    assert sandbox.destroy().code == 0
+    assert sandbox.destroy().code == 0
+    assert sandbox.up().counts == {"create": 3}
+
+
+def test_independent_resources_are_made_side_by_side(sandbox: Sandbox) -> None:
+    together = threading.Barrier(3, timeout=20)
+
+    def meet(_name: str) -> None:
+        together.wait()
+
+    sandbox.world.on_create = meet
+    assert sandbox.up('for n in "abc":\n    Thing(n)').code == 0
+
+
+def test_no_more_operations_run_at_once_than_allowed(sandbox: Sandbox) -> None:
+    running, most = [0], [0]
+    lock = threading.Lock()
+
+    def count(_name: str) -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        threading.Event().wait(0.05)
+        with lock:
+            running[0] -= 1
+
+    sandbox.world.on_create = count
+    assert sandbox.up('for n in range(6):\n    Thing(f"t{n}")', parallel=2).code == 0
+    assert most[0] == 2
+
+
+def test_secrets_are_encrypted_in_the_state_and_marked_in_the_outputs(sandbox: Sandbox) -> None:
+    outcome = sandbox.up(
+        """
+        a = Thing("a", value=pulumi.Output.secret("hush-input"))
+        b = Thing("b", value="open", opts=Options(additional_secret_outputs=["value"]))
+        pulumi.export("password", a.password)
+        pulumi.export("derived", a.value.apply(lambda v: v + "!"))
+        pulumi.export("marked", b.value)
+        """
+    )
+    assert outcome.code == 0, outcome.errors
+    assert isinstance(outcome.outputs["password"], Secret)
+    assert outcome.outputs["derived"] == Secret("hush-input!")
+    assert outcome.outputs["marked"] == Secret("open")
+    written = [p.read_text() for p in sandbox.root.rglob("*.json*") if p.is_file()]
+    assert written
+    assert not any("hush" in text for text in written), "no secret is in any file in the clear"
+    assert sandbox.preview(expect_no_changes=True).code == 0
+
+
+def test_the_state_is_readable_by_its_owner_alone(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a")')
+    assert sandbox.state_file.stat().st_mode & 0o077 == 0
+
+
+def test_each_update_leaves_an_entry_in_the_history(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a")')
+    sandbox.destroy()
+    history = sandbox.root / ".local/state/.pulumi/history/sandbox/dev"
+    assert len(list(history.glob("*.history.json"))) == 2
+    assert len(list(history.glob("*.checkpoint.json"))) == 2
+
+
+def test_config_reaches_the_program_with_its_secrets(sandbox: Sandbox) -> None:
+    sandbox.config("config:\n  sandbox:size: 3\n  sandbox:shape:\n    sides: 4\n")
+    outcome = sandbox.up(
+        """
+        config = pulumi.Config()
+        pulumi.export("size", config.require_int("size"))
+        pulumi.export("shape", config.require_object("shape"))
+        """
+    )
+    assert outcome.outputs == {"size": 3, "shape": {"sides": 4}}
+
+
+def test_a_missing_config_value_is_named_and_nothing_is_deleted(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a")')
+    sandbox.world.drain()
+    outcome = sandbox.up('pulumi.Config().require("size")')
+    assert outcome.code == 1
+    assert any("sandbox:size" in error for error in outcome.errors)
+    assert sandbox.world.drain() == []
+
+
+def test_a_component_has_the_outputs_it_registers(sandbox: Sandbox) -> None:
+    sandbox.up('g = Group("g")\ng.register_outputs({"answer": 42})')
+    assert sandbox.stored["g"]["outputs"] == {"answer": 42}
+
+
+def test_a_default_provider_takes_its_config_from_the_stack(sandbox: Sandbox) -> None:
+    sandbox.config("config:\n  test:region: north\n")
+    sandbox.up('Thing("a")')
+    assert sandbox.stored["default"]["inputs"]["region"] == "north"
+
+
+def test_a_resource_of_somebody_elses_is_read_and_never_deleted(sandbox: Sandbox) -> None:
+    sandbox.world.things["there-9"] = {"value": "theirs"}
+    outcome = sandbox.up('pulumi.export("v", Thing("there", opts=Options(id="there-9")).value)')
+    assert outcome.code == 0, outcome.errors
+    assert outcome.outputs == {"v": "theirs"}
+    assert sandbox.destroy().code == 0
+    assert "there-9" in sandbox.world.things
+
+
+def test_reading_what_is_not_there_says_so(sandbox: Sandbox) -> None:
+    outcome = sandbox.up('Thing("there", opts=Options(id="there-9"))')
+    assert outcome.code == 1
+    assert "'there-9': there is no such resource" in outcome.errors[0]

@@ -1,0 +1,146 @@
+"""What the options of a resource forbid, keep and rename."""
+
+from __future__ import annotations
+
+from tests.unit.engine.programs.sandbox import Sandbox
+
+
+def test_a_protected_resource_is_not_deleted_and_nothing_else_is(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", Options(protect=True))\nThing("b")')
+    sandbox.world.drain()
+    outcome = sandbox.up("pass")
+    assert outcome.code == 1
+    assert len(outcome.errors) == 1
+    assert "protected, so nothing is deleted: test:index:Thing a;" in outcome.errors[0]
+    assert sandbox.world.drain() == []
+    assert sandbox.destroy().code == 1
+    assert sandbox.world.drain() == []
+
+
+def test_a_protected_resource_is_not_replaced(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", Options(protect=True), key="1")')
+    sandbox.world.drain()
+    for outcome in (sandbox.preview('Thing("a", Options(protect=True), key="2")'), sandbox.up()):
+        assert outcome.code == 1
+        assert "it is protected and this change would replace it" in outcome.errors[0]
+    assert sandbox.world.drain() == []
+
+
+def test_protection_can_be_taken_off_and_the_resource_replaced_at_once(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", Options(protect=True), key="1")')
+    assert sandbox.up('Thing("a", key="2")').counts == {"replace": 1}
+
+
+def test_a_protected_dependent_holds_up_a_replacement_before_anything_goes(
+    sandbox: Sandbox,
+) -> None:
+    program = 'a = Thing("a", key="{}", fixed=True)\nThing("b", Options(protect=True), on=a.self)'
+    sandbox.up(program.format(1))
+    sandbox.world.drain()
+    outcome = sandbox.up(program.format(2))
+    assert outcome.code == 1
+    assert "test:index:Thing b" in outcome.errors[0]
+    assert sandbox.world.drain() == []
+
+
+def test_children_inherit_protection(sandbox: Sandbox) -> None:
+    sandbox.up('g = Group("g", Options(protect=True))\nThing("a", Options(parent=g))')
+    assert sandbox.stored["a"]["protect"] is True
+
+
+def test_children_inherit_retention(sandbox: Sandbox) -> None:
+    sandbox.up('g = Group("g", Options(retain_on_delete=True))\nThing("a", Options(parent=g))')
+    assert sandbox.stored["a"]["retainOnDelete"] is True
+
+
+def test_a_retained_resource_is_forgotten_and_stays(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", Options(retain_on_delete=True))')
+    sandbox.world.drain()
+    assert sandbox.up("pass").counts == {"delete": 1}
+    assert sandbox.world.drain() == []
+    assert list(sandbox.world.things) == ["a-1"]
+
+
+def test_what_is_deleted_with_another_is_not_deleted_itself(sandbox: Sandbox) -> None:
+    sandbox.up('a = Thing("a")\nThing("b", Options(deleted_with=a))')
+    sandbox.world.drain()
+    assert sandbox.destroy().code == 0
+    assert sandbox.world.drain() == ["delete a"]
+
+
+def test_what_is_deleted_with_one_that_stays_is_deleted(sandbox: Sandbox) -> None:
+    sandbox.up('a = Thing("a")\nThing("b", Options(deleted_with=a))')
+    sandbox.world.drain()
+    assert sandbox.up('a = Thing("a")').code == 0
+    assert sandbox.world.drain() == ["delete b"]
+
+
+def test_a_renamed_resource_with_an_alias_is_the_same(sandbox: Sandbox) -> None:
+    sandbox.up('a = Thing("a", value="1")\nThing("b", value=a.self)')
+    sandbox.world.drain()
+    outcome = sandbox.up(
+        'a = Thing("new", Options(aliases=[pulumi.Alias(name="a")]), value="1")\n'
+        'Thing("b", value=a.self)'
+    )
+    assert outcome.code == 0, outcome.errors
+    assert sandbox.world.drain() == []
+    assert set(sandbox.stored) == {"sandbox-dev", "default", "new", "b"}
+    assert sandbox.stored["b"]["dependencies"] == [sandbox.stored["new"]["urn"]]
+
+
+def test_children_of_a_renamed_component_come_along(sandbox: Sandbox) -> None:
+    sandbox.up('g = Group("g")\nThing("g-a", Options(parent=g))')
+    sandbox.world.drain()
+    outcome = sandbox.up(
+        'h = Group("h", Options(aliases=[pulumi.Alias(name="g")]))\nThing("h-a", Options(parent=h))'
+    )
+    assert outcome.code == 0, outcome.errors
+    assert sandbox.world.drain() == []
+    assert "$test:index:Thing::h-a" in sandbox.stored["h-a"]["urn"]
+
+
+def test_a_resource_moved_under_a_parent_is_the_same(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a")')
+    sandbox.world.drain()
+    outcome = sandbox.up(
+        'g = Group("g")\n'
+        'Thing("a", Options(parent=g, aliases=[pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)]))'
+    )
+    assert outcome.code == 0, outcome.errors
+    assert sandbox.world.drain() == []
+
+
+def test_an_alias_of_a_resource_that_is_still_there_is_refused(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a")')
+    aliased = 'Thing("b", Options(aliases=[pulumi.Alias(name="a")]))'
+    for program in (
+        'a = Thing("a")\nThing("b", Options(aliases=[pulumi.Alias(name="a")], depends_on=a))',
+        f'b = {aliased}\nThing("a", Options(depends_on=b))',
+    ):
+        outcome = sandbox.up(program)
+        assert outcome.code == 1
+        assert "alias" in outcome.errors[0]
+        assert len(outcome.errors) == 1
+
+
+def test_a_timeout_reaches_the_provider_in_seconds_and_is_stored(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", Options(custom_timeouts=pulumi.CustomTimeouts(create="1h30m")))')
+    assert sandbox.stored["a"]["customTimeouts"] == {"create": 5400}
+
+
+def test_an_explicit_provider_manages_what_names_it(sandbox: Sandbox) -> None:
+    outcome = sandbox.up(
+        """
+        class Provider(pulumi.ProviderResource):
+            def __init__(self, name, region):
+                super().__init__("test", name, {"region": region})
+        p = Provider("mine", "north")
+        Thing("a", Options(provider=p))
+        """
+    )
+    assert outcome.code == 0, outcome.errors
+    mine = sandbox.stored["mine"]
+    assert sandbox.stored["a"]["provider"] == f"{mine['urn']}::{mine['id']}"
+    assert mine["inputs"]["region"] == "north"
+    assert sandbox.preview(expect_no_changes=True).code == 0
+    assert sandbox.destroy().steps[-2:] == [("delete", "mine"), ("delete", "sandbox-dev")]

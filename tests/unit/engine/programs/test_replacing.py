@@ -1,0 +1,165 @@
+"""What is replaced, in which order, and what goes with it."""
+
+from __future__ import annotations
+
+from tests.unit.engine.programs.sandbox import Sandbox
+
+
+def test_a_replacement_is_made_before_the_original_goes(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", key="1")')
+    sandbox.world.drain()
+    outcome = sandbox.up('Thing("a", key="2")')
+    assert outcome.code == 0, outcome.errors
+    assert sandbox.world.drain() == ["create a", "delete a"]
+    assert outcome.counts == {"replace": 1}
+    assert sandbox.preview(expect_no_changes=True).code == 0
+
+
+def test_dependents_follow_before_the_original_goes(sandbox: Sandbox) -> None:
+    program = 'a = Thing("a", key="{}")\nb = Thing("b", value=a.self)'
+    sandbox.up(program.format(1))
+    sandbox.world.drain()
+    sandbox.up(program.format(2))
+    assert sandbox.world.drain() == ["create a", "update b", "delete a"]
+
+
+def test_a_made_up_name_is_kept_on_update_and_new_on_replacement(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", key="1", value="1")')
+    first = sandbox.stored["a"]["inputs"]["label"]
+    sandbox.up('Thing("a", key="1", value="2")')
+    assert sandbox.stored["a"]["inputs"]["label"] == first
+    sandbox.up('Thing("a", key="2", value="2")')
+    assert sandbox.stored["a"]["inputs"]["label"] != first
+
+
+def test_a_fixed_name_is_deleted_before_it_is_replaced(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", key="1", fixed=True)')
+    sandbox.world.drain()
+    outcome = sandbox.up('Thing("a", key="2", fixed=True)')
+    assert sandbox.world.drain() == ["delete a", "create a"]
+    assert outcome.counts == {"replace": 1}
+
+
+def test_the_program_can_say_which_comes_first(sandbox: Sandbox) -> None:
+    options = "Options(delete_before_replace={})"
+    sandbox.up('Thing("a", Options(delete_before_replace=True), key="1")')
+    sandbox.up('Thing("b", key="1", fixed=True)\nThing("a", key="1")')
+    sandbox.world.drain()
+    sandbox.up(
+        f'a = Thing("a", {options.format(True)}, key="2")\n'
+        f'Thing("b", {options.format(False)}, key="2", fixed=True)'
+    )
+    done = sandbox.world.drain()
+    assert done.index("delete a") < done.index("create a")
+    assert done.index("create b") < done.index("delete b")
+
+
+def test_dependents_that_the_deletion_forces_to_be_replaced_go_first(sandbox: Sandbox) -> None:
+    program = """
+    a = Thing("a", key="{0}", fixed=True)
+    b = Thing("b", on=a.self)
+    c = Thing("c", value=a.self)
+    d = Thing("d", on=b.self)
+    """
+    sandbox.up(program.format(1))
+    sandbox.world.drain()
+    preview = sandbox.preview(program.format(2))
+    outcome = sandbox.up()
+    assert outcome.code == 0, outcome.errors
+    done = sandbox.world.drain()
+    assert done[:3] == ["delete d", "delete b", "delete a"], "dependents of the fixed name first"
+    assert done[3] == "create a"
+    assert sorted(done[4:]) == ["create b", "create d", "update c"], "a mere use is updated"
+    assert outcome.counts == {"replace": 3, "update": 1} == preview.counts
+    assert sandbox.preview(expect_no_changes=True).code == 0
+
+
+def test_what_was_deleted_for_a_replacement_that_failed_is_made_in_the_next_run(
+    sandbox: Sandbox,
+) -> None:
+    program = 'a = Thing("a", key="{}", fixed=True{})\nThing("b", on=a.self)'
+    sandbox.up(program.format(1, ""))
+    sandbox.world.drain()
+    assert sandbox.up(program.format(2, ', fail="create"')).code == 1
+    assert sandbox.world.drain() == ["delete b", "delete a"]
+    assert sandbox.stored["a"]["pendingReplacement"] is True
+    outcome = sandbox.up(program.format(2, ""))
+    assert outcome.code == 0, outcome.errors
+    assert sandbox.world.drain() == ["create a", "create b"]
+    assert "pendingReplacement" not in sandbox.stored["a"]
+
+
+def test_what_was_deleted_for_a_replacement_and_then_left_out_is_forgotten(
+    sandbox: Sandbox,
+) -> None:
+    sandbox.up('Thing("a", key="1", fixed=True)')
+    sandbox.up('Thing("a", key="2", fixed=True, fail="create")')
+    sandbox.world.drain()
+    assert sandbox.up("pass").code == 0
+    assert sandbox.world.drain() == []
+    assert "a" not in sandbox.stored
+
+
+def test_an_original_that_would_not_go_is_deleted_in_the_next_run(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", key="1", fail="delete")')
+    assert sandbox.up('Thing("a", key="2")').code == 1
+    condemned = [r for r in sandbox.state["resources"] if r.get("delete")]
+    assert len(condemned) == 1
+    text = sandbox.state_file.read_text()
+    sandbox.state_file.write_text(text.replace('"fail":"delete"', '"fail":"no"'))
+    sandbox.world.drain()
+    assert sandbox.preview(expect_no_changes=True).code == 1, "a pending deletion is a change"
+    assert sandbox.up().code == 0
+    assert sandbox.world.drain() == ["delete a"]
+
+
+def test_a_replacement_that_is_not_ready_still_condemns_the_original(sandbox: Sandbox) -> None:
+    sandbox.up('Thing("a", key="1")')
+    sandbox.world.drain()
+    assert sandbox.up('Thing("a", key="2", fail="half")').code == 1
+    assert sandbox.world.drain() == ["create a"]
+    assert sandbox.stored["a"]["initErrors"] == ["it never became ready"]
+    assert sandbox.up('Thing("a", key="2", fail="no")').code == 0
+    assert sandbox.world.drain() == ["update a", "delete a"]
+
+
+def test_replace_on_changes_replaces_what_would_be_updated(sandbox: Sandbox) -> None:
+    program = 'Thing("a", Options(replace_on_changes=["value"]), value="{}")'
+    sandbox.up(program.format(1))
+    assert sandbox.up(program.format(2)).counts == {"replace": 1}
+
+
+def test_ignore_changes_keeps_what_there_is(sandbox: Sandbox) -> None:
+    program = (
+        'Thing("a", Options(ignore_changes=["value", "tags.x"]),'
+        ' value="{0}", tags={{"x": "{0}", "y": "1"}})'
+    )
+    sandbox.up(program.format(1))
+    assert sandbox.up(program.format(2)).steps == []
+    assert sandbox.stored["a"]["inputs"]["value"] == "1"
+    changed = sandbox.up(program.format(2).replace('"y": "1"', '"y": "2"'))
+    assert changed.counts == {"update": 1}
+    assert sandbox.stored["a"]["inputs"]["tags"] == {"x": "1", "y": "2"}
+
+
+def test_a_replacement_takes_along_what_is_to_be_replaced_with_it(sandbox: Sandbox) -> None:
+    program = 'a = Thing("a", key="{}")\nThing("b", Options(replace_with=[a]))'
+    sandbox.up(program.format(1))
+    assert sandbox.up(program.format(2)).counts == {"replace": 2}
+
+
+def test_a_trigger_that_changes_replaces(sandbox: Sandbox) -> None:
+    program = 'Thing("a", Options(replacement_trigger="{}"))'
+    sandbox.up(program.format("monday"))
+    assert sandbox.up(program.format("monday")).steps == []
+    assert sandbox.up(program.format("tuesday")).counts == {"replace": 1}
+
+
+def test_a_provider_whose_config_changes_keeps_its_resources(sandbox: Sandbox) -> None:
+    sandbox.config("config:\n  test:region: north\n")
+    sandbox.up('Thing("a")')
+    sandbox.world.drain()
+    sandbox.config("config:\n  test:region: south\n")
+    assert sandbox.up().code == 0
+    assert sandbox.world.drain() == []
+    assert sandbox.stored["default"]["inputs"]["region"] == "south"
