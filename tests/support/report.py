@@ -132,9 +132,12 @@ class Watch:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         # Attributes of a report travel from xdist's workers as JSON.
-        report.spent = asdict(clock() - self._phase.pop(call.when))
-        report.fixtures, self._fixtures = self._fixtures, []
-        report.tier = tier_of(item)
+        vars(report).update(
+            spent=asdict(clock() - self._phase.pop(call.when)),
+            fixtures=self._fixtures,
+            tier=tier_of(item),
+        )
+        self._fixtures = []
         return report
 
     def _begin(self, when: str) -> Generator[None, None, None]:
@@ -180,8 +183,9 @@ class Watch:
 
 
 def tier_of(item: pytest.Item) -> str:
-    """What a test needs."""
-    return next((tier for tier in ("soak", "cluster") if item.get_closest_marker(tier)), "other")
+    """A test's tier by its markers; `unit` needs neither a container nor a cluster."""
+    tiers = ("soak", "cluster", "container")
+    return next((tier for tier in tiers if item.get_closest_marker(tier)), "unit")
 
 
 class Ledger:
