@@ -1,0 +1,129 @@
+"""The layout of the tests: folders say what a test needs, and helpers are plain modules."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.layout import NEEDS, NOTHING, TESTS, need_of
+
+FILES: Final = sorted(TESTS.rglob("*.py"))
+FORBIDDEN: Final = (
+    *("docker", "tests.bench", "tests.support.containers", "tests.support.cluster"),
+    *(f"tests.{need}" for need in NEEDS),
+)
+"""Modules that a test without needs must not reach; all that is below them as well."""
+ALLOWED: Final[Mapping[tuple[str, str], str]] = {
+    ("unit/images/test_build.py", "docker.errors"): "raises Docker's errors from a fake client",
+    ("unit/local/test_containers.py", "docker.errors"): "raises Docker's errors from a fake client",
+    ("unit/monitoring/test_alerts.py", "tests.cluster.health.faults"): (
+        "reads which alerts each fault causes, and causes none"
+    ),
+}
+"""Exceptions by file and module, each with its reason."""
+
+
+def source(name: str) -> Path | None:
+    """File of a module of the tests; None for any other module, and for what is no module."""
+    if not name.startswith("tests."):
+        return None
+    path = TESTS.parent / name.replace(".", "/")
+    files = (path.with_name(f"{path.name}.py"), path / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
+
+
+def folder(helper: Path) -> Path:
+    """Folder that a module is in; a package is in the folder above it."""
+    return helper.parents[helper.name == "__init__.py"]
+
+
+@cache
+def imports(file: Path) -> frozenset[str]:
+    """Modules that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module, f"{file}: use absolute imports"
+            taken = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if source(name) else node.module for name in taken}
+    return frozenset(found)
+
+
+def is_forbidden(module: str) -> bool:
+    return any(f"{module}.".startswith(f"{name}.") for name in FORBIDDEN)
+
+
+def forbidden(file: Path) -> Iterator[str]:
+    """Forbidden modules that a file imports, itself or through modules of the tests."""
+    seen, left = {file}, [file]
+    while left:
+        for module in imports(left.pop()):
+            if is_forbidden(module):
+                yield module
+            elif (further := source(module)) and further not in seen:
+                seen.add(further)
+                left.append(further)
+
+
+def test_no_module_imports_a_conftest() -> None:
+    found = {file: [m for m in imports(file) if "conftest" in m.split(".")] for file in FILES}
+    assert not {file: modules for file, modules in found.items() if modules}
+
+
+def test_no_module_imports_a_test_module() -> None:
+    found = {
+        file: [m for m in imports(file) if source(m) and m.rpartition(".")[2].startswith("test_")]
+        for file in FILES
+    }
+    assert not {file: modules for file, modules in found.items() if modules}
+
+
+@pytest.mark.parametrize("name", ["eventually", "execute"])
+def test_a_shared_helper_is_defined_once(name: str) -> None:
+    """Methods and functions inside functions are no helpers."""
+    homes = [
+        file
+        for file in FILES
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
+    assert [file.parent for file in homes] == [TESTS / "support"]
+
+
+def test_tests_without_needs_reach_no_container_and_no_cluster() -> None:
+    reached = {
+        (str(file.relative_to(TESTS)), module)
+        for file in FILES
+        if file.relative_to(TESTS).parts[0] in (*NOTHING, "conftest.py")
+        for module in forbidden(file)
+    }
+    assert reached == set(ALLOWED)
+
+
+def test_helpers_outside_of_support_are_used_in_their_folder_alone() -> None:
+    found = {
+        (str(file.relative_to(TESTS)), module)
+        for file in FILES
+        for module in imports(file)
+        if (helper := source(module))
+        and TESTS / "support" not in helper.parents
+        and folder(helper) not in file.parents
+    }
+    assert found - ALLOWED.keys() == set()
+
+
+def test_every_test_module_is_in_a_folder_that_says_its_needs() -> None:
+    folders = {file.relative_to(TESTS).parts[0] for file in FILES if file.name.startswith("test_")}
+    assert folders == {*NOTHING, *NEEDS}
+
+
+def test_tests_are_marked_by_their_folder(request: pytest.FixtureRequest) -> None:
+    assert need_of(TESTS / "container/nfs/test_nfs.py") == "container"
+    assert need_of(TESTS / "cluster/health/test_watch.py") == "cluster"
+    assert need_of(Path(__file__)) is None
+    assert not {mark.name for mark in request.node.iter_markers()} & set(NEEDS)
