@@ -140,11 +140,7 @@ def _slurmdbd(args: AccountingArgs) -> pods.Spec:
             *args.auth.daemon_environment(),
         ],
         "ports": [{"name": "slurmdbd", "containerPort": c.SLURMDBD_PORT}],
-        "readinessProbe": {
-            "exec": {"command": list(_ANSWERS)},
-            "periodSeconds": 2,
-            "timeoutSeconds": 10,
-        },
+        **pods.answers(*_ANSWERS),
         "volumeMounts": [
             *args.auth.daemon_mounts(),
             *args.people.mounts(""),

@@ -119,16 +119,10 @@ def _mariadb(args: DatabaseArgs) -> pods.Spec:
         **pods.security(user=c.MYSQL_ID),
         **pods.requests("50m", f"{pool + 128}Mi"),
         "ports": [{"name": "mariadb", "containerPort": c.MARIADB_PORT}],
-        "readinessProbe": {
-            "exec": {
-                "command": [
-                    *("mariadb", "--no-defaults", f"--socket={c.DATABASE_RUN}/mysqld.sock"),
-                    "--execute=SELECT 1",
-                ]
-            },
-            "periodSeconds": 2,
-            "timeoutSeconds": 10,
-        },
+        **pods.answers(
+            *("mariadb", "--no-defaults", f"--socket={c.DATABASE_RUN}/mysqld.sock"),
+            "--execute=SELECT 1",
+        ),
         "volumeMounts": [
             pods.mount("data", c.DATABASE_DATA),
             pods.mount("run", c.DATABASE_RUN),

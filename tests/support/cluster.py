@@ -1,7 +1,6 @@
 """Handles on a running stack: the user's side by SSH, the operator's by kubectl and make."""
 
 import contextlib
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,8 @@ import yaml
 from docker.models.containers import Container
 
 from local.paths import ROOT
-from tests.support.commands import execute
+from tests.support import kube, shell
+from tests.support.commands import checked, execute
 from tests.support.waiting import becomes, eventually
 
 NAMESPACE = "slurm"
@@ -30,6 +30,10 @@ class Cluster:
     @property
     def directory(self) -> Path:
         return ROOT / ".local" / self.stack
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.directory / "kubeconfig"
 
     @property
     def stack_file(self) -> Path:
@@ -49,14 +53,25 @@ class Cluster:
         timeout: float = 120,
         tty: bool = False,
         user: str = "researcher",
+        alone: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a script in the user's login shell."""
-        options = ["-l", user, *(["-tt"] if tty else [])]
-        return execute(
-            ["ssh", *options, "-F", self.directory / "ssh_config", "login", script],
-            check=check,
-            timeout=timeout,
-        )
+        """Runs a script in the user's login shell; `alone`, by a connection of its own."""
+        config = self.directory / "ssh_config"
+        options = ["-tt"] if tty else []
+        shared = not (alone or tty)
+        ask = shell.command(config, user, *options, shared=shared)
+        answer = execute([*ask, script], check=False, timeout=timeout)
+        if shared and shell.is_lost(answer):
+            ask = shell.command(config, user, shared=False)
+            answer = execute([*ask, script], check=False, timeout=timeout)
+        return checked(answer) if check else answer
+
+    def log_out(self) -> None:
+        """Ends the shared connection, which a login node that goes would wait for.
+
+        Also, a user has the groups of the time when they logged in.
+        """
+        shell.forget(self.directory / "ssh_config")
 
     def run(self, script: str, **options: Any) -> str:
         return self.ssh(script, **options).stdout.strip()
@@ -99,23 +114,27 @@ class Cluster:
 
     def kubectl_said(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """The same, with its exit code and what it says of failures."""
-        kubeconfig = str(self.directory / "kubeconfig")
-        return execute(
-            [ROOT / ".local/bin/kubectl", "--kubeconfig", kubeconfig, "-n", NAMESPACE, *arguments],
-            **options,
-        )
+        if "delete" in arguments:
+            self.log_out()
+        kubectl = (ROOT / ".local/bin/kubectl", "--kubeconfig", self.kubeconfig, "-n", NAMESPACE)
+        return execute([*kubectl, *arguments], **options)
 
     def objects(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         """The objects of a kind; with a selector, those of such labels."""
-        found = json.loads(self.kubectl("get", kind, "-l", selector, "-o", "json"))
-        items: list[dict[str, Any]] = found["items"]
-        return items
+        return kube.objects(self.kubeconfig, kind, NAMESPACE, selector)
 
     def pods(self, component: str) -> list[dict[str, Any]]:
         return self.objects("pods", f"slurmstack.dev/component={component}")
 
-    def in_pod(self, pod: str, container: str, *command: str, **options: Any) -> str:
-        return self.kubectl("exec", pod, "-c", container, "--", *command, **options)
+    def in_pod(
+        self, pod: str, container: str, *command: str, check: bool = True, timeout: float = 120
+    ) -> str:
+        """What a command prints in a container of a pod, or of a Deployment's by `deploy/name`."""
+        if "/" in pod:
+            words = ("exec", pod, "-c", container, "--", *command)
+            return self.kubectl(*words, check=check, timeout=timeout)
+        answer = kube.execute(self.kubeconfig, NAMESPACE, pod, container, command, timeout)
+        return (checked(answer) if check else answer).stdout
 
     def replace_pod(self, pod: str) -> None:
         """Deletes a pod of a fixed name, and waits until the one after it is ready."""
@@ -181,29 +200,38 @@ class Cluster:
     @contextlib.contextmanager
     def frozen(self, node: str) -> Iterator[None]:
         """A Kubernetes node that falls silent, and later goes on as if nothing had happened."""
+        self.log_out()
         container = self.computer(node)
         container.pause()
         try:
             yield
         finally:
             container.unpause()
+            self.log_out()
 
     def restarts(self, *names: str) -> dict[str, int]:
         """How often each container of some pods was started again, by `pod/container`."""
-        found = json.loads(self.kubectl("get", "pods", *names, "-o", "json"))
         return {
             f"{pod['metadata']['name']}/{status['name']}": status["restartCount"]
-            for pod in found.get("items", [found])
+            for pod in self.objects("pods")
+            if not names or pod["metadata"]["name"] in names
             for status in pod["status"]["containerStatuses"]
         }
 
-    def pod_uid(self, pod: str) -> str:
-        return self.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}", check=False)
+    def pod(self, name: str) -> dict[str, Any] | None:
+        """A pod as Kubernetes has it, None where it has none."""
+        return kube.find(self.kubeconfig, "pods", NAMESPACE, name)
+
+    def pod_uid(self, name: str) -> str:
+        """The uid of a pod, "" where there is none."""
+        pod = self.pod(name)
+        return str(pod["metadata"]["uid"]) if pod else ""
 
     def deploy(
         self, verb: str, *extra: str, check: bool = True, timeout: float = 300, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Runs the embedded engine, as `make` does."""
+        self.log_out()
         return execute(
             [
                 *(sys.executable, "-m", "local.deploy", verb),
@@ -222,6 +250,7 @@ class Cluster:
 
     def down(self) -> None:
         """Removes the stack and its cluster, and then the file that says how to."""
+        self.log_out()
         execute(["make", "down", f"STACK={self.stack}", "ENGINE=embedded"], timeout=300)
         self.stack_file.unlink()
 

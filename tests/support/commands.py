@@ -30,8 +30,12 @@ def execute(
         env=env,
         stdin=subprocess.DEVNULL if stdin is None else None,
     )
-    if check:
-        assert result.returncode == 0, (
-            f"{command}: {result.returncode}\n{result.stdout}{result.stderr}"
-        )
+    return checked(result) if check else result
+
+
+def checked(result: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """Return a command's result. Raises AssertionError unless its exit code is 0."""
+    assert result.returncode == 0, (
+        f"{result.args}: {result.returncode}\n{result.stdout}{result.stderr}"
+    )
     return result

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from components import conventions as c
+from tests.support import kube
 from tests.support.alerts import Alerts
 from tests.support.cluster import Cluster
 
@@ -22,7 +23,7 @@ class Watch(Alerts):
 
     def get(self, path: str) -> Any:
         service = f"/api/v1/namespaces/slurm/services/{c.MONITORING}:{c.PROMETHEUS_PORT}/proxy"
-        answer = json.loads(self.cluster.kubectl("get", "--raw", f"{service}/api/v1/{path}"))
+        answer = kube.get(self.cluster.kubeconfig, f"{service}/api/v1/{path}")
         assert answer["status"] == "success"
         return answer["data"]
 

@@ -1,0 +1,129 @@
+"""Questions to a cluster within this process: a `kubectl` for each costs ten times as much."""
+
+import functools
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.stream import stream
+from kubernetes.stream.ws_client import ERROR_CHANNEL
+
+from engine.providers.kubernetes.api import Api
+from engine.providers.kubernetes.cluster import find_cluster, read_settings
+from engine.providers.kubernetes.manifests import Kind, Ref
+
+KINDS = {
+    "configmaps": Kind("v1", "ConfigMap"),
+    "cronjobs": Kind("batch/v1", "CronJob"),
+    "deployments": Kind("apps/v1", "Deployment"),
+    "jobs": Kind("batch/v1", "Job"),
+    "nodes": Kind("v1", "Node"),
+    "persistentvolumeclaims": Kind("v1", "PersistentVolumeClaim"),
+    "pods": Kind("v1", "Pod"),
+    "podmonitors": Kind("monitoring.coreos.com/v1", "PodMonitor"),
+    "prometheusrules": Kind("monitoring.coreos.com/v1", "PrometheusRule"),
+    "pv": Kind("v1", "PersistentVolume"),
+    "secrets": Kind("v1", "Secret"),
+    "servicemonitors": Kind("monitoring.coreos.com/v1", "ServiceMonitor"),
+    "services": Kind("v1", "Service"),
+    "statefulsets": Kind("apps/v1", "StatefulSet"),
+}
+"""By the names that kubectl has for them."""
+_CLUSTER_WIDE = {"nodes", "pv"}
+_opening = threading.Lock()
+"""`stream` puts something else in the place of its client's method for a moment."""
+
+
+def objects(kubeconfig: Path, kinds: str, namespace: str, selector: str) -> list[dict[str, Any]]:
+    """The objects of some kinds, named as for `kubectl get`, and of all labels that are selected.
+
+    Raises ApiError and Unreachable.
+    """
+    api = _api(kubeconfig, kubeconfig.read_text())
+    return [
+        {"apiVersion": KINDS[kind].api_version, "kind": KINDS[kind].kind, **found}
+        for kind in kinds.split(",")
+        for found in api.objects(
+            KINDS[kind],
+            None if kind in _CLUSTER_WIDE else namespace,
+            labelSelector=selector,
+        )
+    ]
+
+
+def find(kubeconfig: Path, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+    """One object, None where there is none. Raises ApiError and Unreachable."""
+    place = None if kind in _CLUSTER_WIDE else namespace
+    return _api(kubeconfig, kubeconfig.read_text()).get(Ref(KINDS[kind], place, name))
+
+
+def get(kubeconfig: Path, path: str) -> Any:
+    """What the API server answers at a path, as `kubectl get --raw`.
+
+    Raises ApiError and Unreachable.
+    """
+    _, answer = _api(kubeconfig, kubeconfig.read_text()).request("GET", path)
+    return answer
+
+
+@functools.cache
+def _api(kubeconfig: Path, _content: str) -> Api:
+    """Of a cluster that is made anew, the kubeconfig's content is another."""
+    return Api(find_cluster(read_settings({"kubeconfig": str(kubeconfig)})))
+
+
+def execute(
+    kubeconfig: Path,
+    namespace: str,
+    pod: str,
+    container: str,
+    command: Sequence[str],
+    timeout: float,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a container; code 1 and the reason as its errors where it cannot begin.
+
+    Raises TimeoutExpired after so many seconds.
+    """
+    try:
+        with _opening:
+            session = stream(
+                _core(kubeconfig, kubeconfig.read_text()).connect_get_namespaced_pod_exec,
+                pod,
+                namespace,
+                container=container,
+                command=list(command),
+                stdout=True,
+                stderr=True,
+                _preload_content=False,
+            )
+    except ApiException as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))
+    session.run_forever(timeout=timeout)
+    if session.is_open():
+        session.close()
+        raise subprocess.TimeoutExpired(command, timeout)
+    status = yaml.safe_load(session.read_channel(ERROR_CHANNEL)) or {}
+    out, errors = session.read_stdout(), session.read_stderr()
+    if status.get("status") == "Success":
+        return subprocess.CompletedProcess(command, 0, out, errors)
+    causes = {
+        c.get("reason"): c.get("message") for c in status.get("details", {}).get("causes", [])
+    }
+    code = int(causes.get("ExitCode", 1))
+    return subprocess.CompletedProcess(command, code, out, errors or str(status.get("message")))
+
+
+@functools.cache
+def _core(kubeconfig: Path, _content: str) -> client.CoreV1Api:
+    """A client of its own: `stream` leaves it unfit for other requests."""
+    settings = client.Configuration()
+    config.load_kube_config(  # type: ignore[no-untyped-call]
+        config_file=str(kubeconfig), client_configuration=settings
+    )
+    settings.proxy = None
+    return client.CoreV1Api(client.ApiClient(settings))
