@@ -16,7 +16,7 @@ APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-reco
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview new-stack images check test e2e containers soak bench lock schema dashboards clean
+.PHONY: help up stop down status ssh preview new-stack images check test container cluster stacks soak bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,18 +57,22 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/mypy
 	@$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal
 
-# Side by side: both wait more than they compute.
-test: check  ## All tests but those of `make soak`
-	@$(MAKE) --no-print-directory --jobs=2 e2e containers
+# Side by side: all wait more than they compute.
+LANES  := container cluster stacks
+test: check  ## All that a change must not break: half an hour on two cores
+	@$(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
-e2e: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
-	@$(PY) -m pytest tests/cluster --ignore tests/cluster/health --ignore tests/cluster/stacks -m 'not soak' --lane e2e $(TIMES) $(AGAIN) $(ARGS)
+container: .venv/ready  ## The parts one by one, in containers
+	@$(PY) -m pytest tests/container -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
-containers: .venv/ready  ## The parts one by one in containers, and stacks that differ from the dev stack
-	@$(PY) -m pytest tests/container tests/cluster/stacks tests/cluster/health -m 'not soak' --lane containers $(TIMES) $(AGAIN)
+cluster: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
+	@$(PY) -m pytest tests/cluster --ignore tests/cluster/stacks -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
-soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## What takes minutes each to come about, before a release (an hour and more)
-	@$(PY) -m pytest tests/cluster tests/container -m soak $(TIMES) $(ARGS)
+stacks: .venv/ready  ## On clusters of their own: nodes and machines that break, other choices than the dev stack's
+	@$(PY) -m pytest tests/cluster/stacks -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+
+soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes to develop, before a release (an hour and more)
+	@$(PY) -m pytest tests/cluster tests/container -m soak --lane $@ $(TIMES) $(ARGS)
 
 bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
 	@$(PY) -m tests.bench

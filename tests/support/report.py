@@ -193,12 +193,15 @@ class Ledger:
 
     def __init__(self, lane: str) -> None:
         self._lane = lane
+        self._path = FOLDER / f"{lane}.json"
         self._tests: dict[str, TestCost] = {}
         self._fixtures: dict[str, FixtureCost] = {}
         self._begun = clock()
         self._memory = _Memory()
 
     def pytest_sessionstart(self) -> None:
+        # A run that is killed leaves no report, rather than that of the run before it.
+        self._path.unlink(missing_ok=True)
         self._memory.start()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -231,9 +234,8 @@ class Ledger:
             return
         document = self.document()
         FOLDER.mkdir(parents=True, exist_ok=True)
-        path = FOLDER / f"{self._lane}.json"
-        path.write_text(json.dumps(document, indent=1) + "\n")
-        terminalreporter.section(f"costs ({path.relative_to(Path.cwd())})")
+        self._path.write_text(json.dumps(document, indent=1) + "\n")
+        terminalreporter.section(f"costs (.local/reports/{self._path.name})")
         for line in table([document]):
             terminalreporter.write_line(line)
 
