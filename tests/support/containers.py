@@ -13,6 +13,24 @@ from images import build, tags
 from local import debian, host
 
 Start = Callable[..., Container]
+_running: dict[str, Container] = {}
+"""All that were started here and are not removed yet, by id."""
+
+
+@contextlib.contextmanager
+def none_left() -> Iterator[None]:
+    """Removes what was started meanwhile: daemons in it would go on to need the processor."""
+    before = set(_running)
+    try:
+        yield
+    finally:
+        for id_ in set(_running) - before:
+            _remove(id_)
+
+
+def _remove(id_: str) -> None:
+    if container := _running.pop(id_, None):
+        container.remove(force=True, v=True)
 
 
 @contextlib.contextmanager
@@ -26,7 +44,7 @@ def containers(prefix: str) -> Iterator[Start]:
     debian.ensure_base_image(client, print)
     name = f"{prefix}-{uuid.uuid4().hex[:8]}"
     network = client.networks.create(name, internal=True)
-    started: list[Container] = []
+    started: list[str] = []
 
     def start(image: str, ours: bool = True, **options: Any) -> Container:
         for needed in build.closure([image] if ours else []):
@@ -42,14 +60,15 @@ def containers(prefix: str) -> Iterator[Start]:
             user="root",
             **options,
         )
-        started.append(container)
+        started.append(str(container.id))
+        _running[started[-1]] = container
         return container
 
     try:
         yield start
     finally:
-        for container in started:
-            container.remove(force=True, v=True)
+        for id_ in started:
+            _remove(id_)
         network.remove()
 
 
