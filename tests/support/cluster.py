@@ -1,9 +1,10 @@
 """Handles on a running stack: the user's side by SSH, the operator's by kubectl and make."""
 
 import contextlib
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import docker
 import yaml
 from docker.models.containers import Container
 
+from local import deploy
 from local.paths import ROOT
 from tests.support import kube, shell
 from tests.support.commands import checked, execute
@@ -228,20 +230,18 @@ class Cluster:
         return str(pod["metadata"]["uid"]) if pod else ""
 
     def deploy(
-        self, verb: str, *extra: str, check: bool = True, timeout: float = 300, **options: Any
+        self,
+        verb: str,
+        *extra: str,
+        check: bool = True,
+        timeout: float = 300,
+        env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Runs the embedded engine, as `make` does."""
         self.log_out()
-        return execute(
-            [
-                *(sys.executable, "-m", "local.deploy", verb),
-                *("--stack", self.stack, "--engine", "embedded"),
-                *(("--", *extra) if extra else ()),
-            ],
-            check=check,
-            timeout=timeout,
-            **options,
-        )
+        (command,) = deploy.commands(verb, self.stack, "embedded", extra, sys.executable)
+        env = deploy.environment(self.stack, ROOT, env or os.environ)
+        return execute(command, check=check, timeout=timeout, env=env)
 
     def up(self) -> None:
         """Brings the stack up as an operator does, whose output it is."""
