@@ -58,12 +58,14 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal
 
 # Side by side: all wait more than they compute.
+# Each worker takes a file at a time, with fixtures of its own.
+SPREAD := --numprocesses=3 --dist=loadfile
 LANES  := container cluster stacks
 test: check  ## All that a change must not break: half an hour on two cores
 	@$(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready  ## The parts one by one, in containers
-	@$(PY) -m pytest tests/container -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+	@$(PY) -m pytest tests/container -m 'not soak' $(SPREAD) --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 cluster: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
 	@$(PY) -m pytest tests/cluster --ignore tests/cluster/stacks -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)

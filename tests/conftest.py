@@ -1,17 +1,22 @@
 """Options, markers and Docker for all tests."""
 
+import fcntl
 from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
 
 import pytest
 
 from local import host
-from local.paths import LOCK, locked
+from local.paths import ENGINE, LOCK, locked
 from tests.support.layout import need_of
 
 pytest_plugins = ["tests.support.report"]
 
 _FOUND = pytest.StashKey[bool]()
 """Whether Docker answered before the tests."""
+_USERS = pytest.StashKey[IO[str]]()
+"""A lock that all runs share while their tests may need Docker."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,13 +34,35 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    session.config.stash[_FOUND] = host.connect() is not None
+    if not _is_worker(session):
+        session.config.stash[_FOUND] = host.connect() is not None
+        session.config.stash[_USERS] = _share(ENGINE / "tests.lock")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Stops a Docker that the tests have started."""
+    """Stop a Docker that the tests have started, after the last of the lanes."""
+    if _is_worker(session) or session.config.stash[_FOUND]:
+        return
     client = host.connect()
-    if client is not None and not session.config.stash[_FOUND]:
-        # Others may just be making a cluster.
-        with locked(LOCK, print):
-            host.stop_own_engine(client, print)
+    if client is None:
+        return
+    try:
+        fcntl.flock(session.config.stash[_USERS], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    # A `make up` may just be making a cluster.
+    with locked(LOCK, print):
+        host.stop_own_engine(client, print)
+
+
+def _is_worker(session: pytest.Session) -> bool:
+    """Whether this is one of pytest-xdist's processes, which end before the others."""
+    return hasattr(session.config, "workerinput")
+
+
+def _share(path: Path) -> IO[str]:
+    """Hold a lock together with other runs, until the file is closed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("w")
+    fcntl.flock(file, fcntl.LOCK_SH)
+    return file
