@@ -1,6 +1,7 @@
 """The stack that the tests on a real cluster share: like the dev stack, and beside it."""
 
 import hashlib
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,10 +40,11 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
 @pytest.fixture(scope="session")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
     """The test stack with its two nodes idle."""
-    port = 20000 + 2 * (_CHECKOUT % 5000)
-    with deployed(
-        write_stack(f"test-{_CHECKOUT:04x}", cluster=local_cluster(2, port, port + 1))
-    ) as stack:
+    # Each of pytest-xdist's workers has a stack of its own.
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    name = f"test-{_CHECKOUT:04x}" + (f"-{worker}" if worker else "")
+    port = 20000 + 2 * ((_CHECKOUT + 1000 * worker) % 5000)
+    with deployed(write_stack(name, cluster=local_cluster(2, port, port + 1))) as stack:
         yield stack
 
 

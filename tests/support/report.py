@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -28,6 +29,8 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / ".local/reports"
 LONGEST = 12
 """Rows of a table."""
+_GROUP = re.compile(r"@(container|cluster)/[^@]*$")
+"""What pytest-xdist appends to the name of a test."""
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -207,7 +210,8 @@ class Ledger:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not hasattr(report, "spent"):
             return
-        test = self._tests.setdefault(report.nodeid, TestCost(report.nodeid, report.tier))
+        name = _GROUP.sub("", report.nodeid)
+        test = self._tests.setdefault(name, TestCost(name, report.tier))
         phase = test.phases.get(report.when or "", Cost())
         test.phases[report.when or ""] = phase + Cost(**report.spent)
         if report.outcome == "rerun":  # type: ignore[comparison-overlap]  # of pytest-rerunfailures
