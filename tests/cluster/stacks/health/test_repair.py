@@ -35,7 +35,8 @@ def alone(cluster: Cluster) -> Node:
     def others_go() -> bool:
         others = pods_on(cluster, f" notin ({stay})")
         if others:
-            cluster.kubectl("delete", "pod", *others, timeout=240)
+            # One that was already leaving may be gone by now.
+            cluster.kubectl("delete", "pod", "--ignore-not-found", *others, timeout=240)
         return not others
 
     with cluster.cordoned(MACHINE):
