@@ -1,12 +1,14 @@
 """Options, markers and Docker for all tests."""
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 import pytest
 
 from local import host
 from local.paths import LOCK, locked
 from tests.support.layout import need_of
+from tests.support.once import shared
 
 pytest_plugins = ["tests.support.report"]
 
@@ -18,6 +20,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--keep", action="store_true", help="leave the test stack running, for the next time"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what is recorded once for all workers as long as the run lasts."""
+    if not hasattr(config, "workerinput"):
+        stack = ExitStack()
+        stack.enter_context(shared())
+        config.add_cleanup(stack.close)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import gc
+import hashlib
 import json
+import os
 import runpy
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,12 +25,14 @@ from pulumi.runtime.settings import SETTINGS
 
 from engine.values import SIGNATURE
 from local.paths import ROOT
+from tests.support.once import once
 from tests.support.stack import config
 
 CLUSTER_IP = "192.0.2.1"
 """The address that each Service gets."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
-
+_LONGEST_NAME = 255
+"""Bytes in the name of a file, by Linux; a longer text names none."""
 
 _MADE: dict[str, dict[str, Any]] = {
     "nebius:index/mk8sV1Cluster:Mk8sV1Cluster": {
@@ -198,30 +202,71 @@ def _program(root: Path) -> None:
 
 
 def record(
-    monkeypatch: pytest.MonkeyPatch, values: dict[str, str] | None = None, root: Path = ROOT
+    monkeypatch: pytest.MonkeyPatch,
+    values: dict[str, str] | None = None,
+    root: Path = ROOT,
+    *,
+    anew: bool = False,
 ) -> Graph:
     """Runs the unmodified program to its end and returns all that it registered.
 
-    Below `root` it finds the files that the settings name.
+    Below `root` it finds the files that the settings name. Equal settings are recorded once in a
+    run. `anew` records them again, and answers requests from threads, in any order.
     """
-    monkeypatch.setattr(
-        pulumi.runtime, "get_config_env", lambda: config() if values is None else values
-    )
-    return record_program(partial(_program, root))
+    given = config() if values is None else values
+
+    def recorded() -> Graph:
+        monkeypatch.setattr(pulumi.runtime, "get_config_env", lambda: given)
+        return record_program(partial(_program, root), threads=anew)
+
+    return recorded() if anew else once(_key(given, root), recorded)
 
 
-def record_program(program: Callable[[], None]) -> Graph:
-    """Runs a program to its end and returns all that it registered."""
+def _key(values: dict[str, str], root: Path) -> str:
+    """All that a recording depends on: settings, the files that they name, the environment."""
+    files = {
+        text: hashlib.sha256((root / text).read_bytes()).hexdigest()
+        for value in values.values()
+        for text in _texts(value)
+        if len(text) < _LONGEST_NAME and (root / text).is_file()
+    }
+    environment = {
+        name: text
+        for name, text in os.environ.items()
+        if name == "KUBECONFIG" or name.startswith("PULUMI_")
+    }
+    return json.dumps([values, files, environment], sort_keys=True)
+
+
+def _texts(value: str) -> Iterator[str]:
+    """All texts in a value of the configuration, which is a text or JSON."""
+    yield value
+    try:
+        found = [json.loads(value)]
+    except ValueError:
+        return
+    for one in found:
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict | list):
+            found += one.values() if isinstance(one, dict) else one
+
+
+def record_program(program: Callable[[], None], *, threads: bool = False) -> Graph:
+    """Runs a program to its end and returns all that it registered.
+
+    Requests are answered at once, in the program's order, or, with `threads`, in any order.
+    """
     # In a thread with a context of its own, no recording sees another's stack, and Pulumi finds
     # few frames to describe: it sends the whole call stack with each resource.
     with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(Context().run, _recorded, program).result()
+        return thread.submit(Context().run, _recorded, program, threads).result()
 
 
-def _recorded(program: Callable[[], None]) -> Graph:
+def _recorded(program: Callable[[], None], threads: bool) -> Graph:
     monitor = _Recorder()
     loop = asyncio.new_event_loop()
-    loop.set_default_executor(_AtOnce())
+    loop.set_default_executor(ThreadPoolExecutor() if threads else _AtOnce())
     asyncio.set_event_loop(loop)
     SETTINGS.outputs = set()
     try:
