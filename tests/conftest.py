@@ -1,6 +1,7 @@
 """Options, markers and Docker for all tests."""
 
-from collections.abc import Iterable
+import gc
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack
 
 import pytest
@@ -28,6 +29,17 @@ def pytest_configure(config: pytest.Config) -> None:
         stack = ExitStack()
         stack.enter_context(shared())
         config.add_cleanup(stack.close)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector modules and tests: they stay for as long as the run lasts."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
