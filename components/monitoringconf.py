@@ -1,5 +1,7 @@
 """What Prometheus, Alertmanager and Grafana read; pure functions of the settings."""
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,8 @@ def text(document: Document) -> str:
 # --- What is the same for everybody --------------------------------------------------------------
 
 
-def rules() -> dict[str, Document]:
+@cache
+def rules() -> Mapping[str, Document]:
     """The files with alerts and recording rules, by name; see monitoring/alerts."""
     return {
         path.name: yaml.safe_load(path.read_text())
@@ -75,10 +78,16 @@ def scrape_interval(settings: Settings) -> int:
 def files(settings: Settings) -> dict[str, str]:
     """What Prometheus and Alertmanager read, by file name, but for what is the operator's own."""
     bundled = settings.monitoring.bundled
-    documents = {**rules(), PROMETHEUS_FILE: prometheus(settings)}
+    documents = {PROMETHEUS_FILE: prometheus(settings)}
     if not bundled.alertmanager_secret:
         documents[ALERTMANAGER_FILE] = alertmanager(bundled)
-    return {name: text(document) for name, document in documents.items()}
+    return {**_rule_files(), **{name: text(document) for name, document in documents.items()}}
+
+
+@cache
+def _rule_files() -> Mapping[str, str]:
+    """The rules as Prometheus reads them, without comments."""
+    return {name: text(document) for name, document in rules().items()}
 
 
 def prometheus(settings: Settings) -> Document:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import pulumi
@@ -45,7 +46,13 @@ class Images:
 
 def image(name: str, images: Images) -> Spec:
     """The image of a container. Its tag names its content, so that no pull need ask twice."""
-    return {"image": tags.reference(name, images.registry), "imagePullPolicy": "IfNotPresent"}
+    return {"image": _reference(name, images.registry), "imagePullPolicy": "IfNotPresent"}
+
+
+@cache
+def _reference(name: str, registry: str | None) -> str:
+    """The image's reference. Many containers share an image, whose files are read once."""
+    return tags.reference(name, registry)
 
 
 def security(*capabilities: str, user: int, unconfined: bool = False) -> Spec:

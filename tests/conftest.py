@@ -1,7 +1,9 @@
 """Options, markers and Docker for all tests."""
 
 import fcntl
-from collections.abc import Iterable
+import gc
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -10,6 +12,7 @@ import pytest
 from local import host
 from local.paths import ENGINE, LOCK, locked
 from tests.support.layout import group_of, need_of
+from tests.support.once import shared
 
 pytest_plugins = ["tests.support.report"]
 
@@ -23,6 +26,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--keep", action="store_true", help="leave the test stack running, for the next time"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what is recorded once for all workers as long as the run lasts."""
+    if not hasattr(config, "workerinput"):
+        stack = ExitStack()
+        stack.enter_context(shared())
+        config.add_cleanup(stack.close)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector modules and tests: they stay for as long as the run lasts."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,9 +2,15 @@
 
 import asyncio
 import base64
+import gc
+import hashlib
 import json
+import os
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,16 +18,21 @@ from typing import Any
 
 import pulumi
 import pytest
-from google.protobuf import json_format
+from google.protobuf import json_format, struct_pb2
 from pulumi.runtime import mocks, stack
+from pulumi.runtime.proto import resource_pb2
+from pulumi.runtime.settings import SETTINGS
 
+from engine.values import SIGNATURE
 from local.paths import ROOT
+from tests.support.once import once
 from tests.support.stack import config
 
 CLUSTER_IP = "192.0.2.1"
 """The address that each Service gets."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
-
+_LONGEST_NAME = 255
+"""Bytes in the name of a file, by Linux; a longer text names none."""
 
 _MADE: dict[str, dict[str, Any]] = {
     "nebius:index/mk8sV1Cluster:Mk8sV1Cluster": {
@@ -90,35 +101,42 @@ class Registration:
     """By name of an input, the resources that it comes from, sorted: they come in any order."""
 
 
-class _Echo(mocks.Mocks):
-    """Every resource comes out as it went in; random text and addresses are always the same."""
+class _Unasked(mocks.Mocks):
+    """What set_mocks requires; the recorder answers by itself."""
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], None]:
-        return {}, None
+        raise NotImplementedError(args.token)
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
-        outputs = dict(args.inputs)
-        if args.typ.startswith("random:"):
-            outputs["result"] = pulumi.Output.secret("always the same")
-        outputs |= _MADE.get(args.typ, {})
-        if args.typ == "command:remote:Command":
-            outputs["stdout"] = KUBECONFIG if args.name.endswith("-kubeconfig") else TOKEN
-        if args.typ == "kubernetes:core/v1:Service":
-            outputs["spec"] = {"clusterIP": CLUSTER_IP} | args.inputs["spec"]
-        return f"{args.name}-id", outputs
+        raise NotImplementedError(args.typ)
+
+
+def _outputs(request: Any) -> struct_pb2.Struct:
+    """A resource comes out as it went in; random text and addresses are always the same."""
+    outputs = struct_pb2.Struct()
+    outputs.CopyFrom(request.object)
+    if request.type.startswith("random:"):
+        outputs["result"] = {SIGNATURE: SECRET_SIGNATURE, "value": "always the same"}
+    outputs.update(_MADE.get(request.type, {}))
+    if request.type == "command:remote:Command":
+        outputs["stdout"] = KUBECONFIG if request.name.endswith("-kubeconfig") else TOKEN
+    if request.type == "kubernetes:core/v1:Service" and "clusterIP" not in outputs["spec"]:
+        outputs["spec"]["clusterIP"] = CLUSTER_IP
+    return outputs
 
 
 class _Recorder(mocks.MockMonitor):
     def __init__(self) -> None:
-        super().__init__(_Echo())
+        super().__init__(_Unasked())
         self.requests: list[Registration] = []
         self.outputs_registered: set[str] = set()
+        self._made: dict[str, Any] = {}
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802  # the protocol's name
-        response = super().RegisterResource(request)  # type: ignore[no-untyped-call]
+        urn = self.make_urn(request.parent, request.type, request.name)
         self.requests.append(
             Registration(
-                urn=response.urn,
+                urn=urn,
                 type=request.type,
                 name=request.name,
                 parent=request.parent,
@@ -135,7 +153,19 @@ class _Recorder(mocks.MockMonitor):
                 },
             )
         )
-        return response
+        self._made[urn] = resource_pb2.RegisterResourceResponse(
+            urn=urn, id=f"{request.name}-id", object=_outputs(request)
+        )
+        return self._made[urn]
+
+    def Invoke(self, request: Any) -> Any:  # noqa: N802
+        """Find a resource that an output refers to. The program calls no function of a provider."""
+        assert request.tok == "pulumi:pulumi:getResource", request.tok
+        made = self._made[request.args["urn"]]
+        found = struct_pb2.Struct()
+        found.update({"urn": made.urn, "id": made.id, "state": {}})
+        found["state"].MergeFrom(made.object)
+        return resource_pb2.ResourceInvokeResponse(**{"return": found})
 
     def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802
         self.outputs_registered.add(request.urn)
@@ -172,29 +202,102 @@ def _program(root: Path) -> None:
 
 
 def record(
-    monkeypatch: pytest.MonkeyPatch, values: dict[str, str] | None = None, root: Path = ROOT
+    monkeypatch: pytest.MonkeyPatch,
+    values: dict[str, str] | None = None,
+    root: Path = ROOT,
+    *,
+    anew: bool = False,
 ) -> Graph:
     """Runs the unmodified program to its end and returns all that it registered.
 
-    Below `root` it finds the files that the settings name.
+    Below `root` it finds the files that the settings name. Equal settings are recorded once in a
+    run. `anew` records them again, and answers requests from threads, in any order.
     """
-    monkeypatch.setattr(
-        pulumi.runtime, "get_config_env", lambda: config() if values is None else values
-    )
-    return record_program(partial(_program, root))
+    given = config() if values is None else values
+
+    def recorded() -> Graph:
+        monkeypatch.setattr(pulumi.runtime, "get_config_env", lambda: given)
+        return record_program(partial(_program, root), threads=anew)
+
+    return recorded() if anew else once(_key(given, root), recorded)
 
 
-def record_program(program: Callable[[], None]) -> Graph:
-    """Runs a program to its end and returns all that it registered."""
+def _key(values: dict[str, str], root: Path) -> str:
+    """All that a recording depends on: settings, the files that they name, the environment."""
+    files = {
+        text: hashlib.sha256((root / text).read_bytes()).hexdigest()
+        for value in values.values()
+        for text in _texts(value)
+        if len(text) < _LONGEST_NAME and (root / text).is_file()
+    }
+    environment = {
+        name: text
+        for name, text in os.environ.items()
+        if name == "KUBECONFIG" or name.startswith("PULUMI_")
+    }
+    return json.dumps([values, files, environment], sort_keys=True)
+
+
+def _texts(value: str) -> Iterator[str]:
+    """All texts in a value of the configuration, which is a text or JSON."""
+    yield value
+    try:
+        found = [json.loads(value)]
+    except ValueError:
+        return
+    for one in found:
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict | list):
+            found += one.values() if isinstance(one, dict) else one
+
+
+def record_program(program: Callable[[], None], *, threads: bool = False) -> Graph:
+    """Runs a program to its end and returns all that it registered.
+
+    Requests are answered at once, in the program's order, or, with `threads`, in any order.
+    """
+    # In a thread with a context of its own, no recording sees another's stack, and Pulumi finds
+    # few frames to describe: it sends the whole call stack with each resource.
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(Context().run, _recorded, program, threads).result()
+
+
+def _recorded(program: Callable[[], None], threads: bool) -> Graph:
     monitor = _Recorder()
     loop = asyncio.new_event_loop()
+    loop.set_default_executor(ThreadPoolExecutor() if threads else _AtOnce())
     asyncio.set_event_loop(loop)
+    SETTINGS.outputs = set()
     try:
-        mocks.set_mocks(_Echo(), project="slurmstack", stack="test", monitor=monitor)
-        loop.run_until_complete(stack.run_pulumi_func(program))
+        mocks.set_mocks(_Unasked(), project="slurmstack", stack="test", monitor=monitor)
+        with _no_collection():
+            loop.run_until_complete(stack.run_pulumi_func(program))
     finally:
         loop.close()
     return Graph(tuple(monitor.requests), frozenset(monitor.outputs_registered))
+
+
+class _AtOnce(ThreadPoolExecutor):
+    """Answers requests without a thread: the recorder never waits."""
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(call(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Spare the garbage collector a third of the time: a recording drops little while it runs."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def pod(graph: Graph, maker: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The need of a test, by its folder."""
 
+import functools
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ NEEDS: Final = ("container", "cluster")
 """Folders whose tests need what the folder's name says, which is their marker as well."""
 
 
+@functools.cache
 def need_of(path: Path) -> str | None:
     """Marker of a file's tests: `container`, `cluster`, or None where they need nothing."""
     return next((need for need in NEEDS if path.is_relative_to(TESTS / need)), None)

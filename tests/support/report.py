@@ -13,6 +13,7 @@ Costs have three parts, all in seconds:
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -32,6 +33,8 @@ LONGEST = 12
 _GROUP = re.compile(r"@(container|cluster)/[^@]*$")
 """What pytest-xdist appends to the name of a test."""
 _TICK = os.sysconf("SC_CLK_TCK")
+_FIRST_LINE = 256
+"""Bytes that hold the line of all processors in /proc/stat."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,16 @@ class FixtureCost:
 def clock() -> Cost:
     """What has been spent until now; differences count."""
     spent = os.times()
-    return Cost(time.monotonic(), sum(spent[:4]), busy(Path("/proc/stat").read_text()))
+    return Cost(time.monotonic(), sum(spent[:4]), busy(os.pread(_stat(), _FIRST_LINE, 0)))
 
 
-def busy(stat: str) -> float:
+@functools.cache
+def _stat() -> int:
+    """The file's descriptor, opened once: there are several looks at it in each test."""
+    return os.open("/proc/stat", os.O_RDONLY)
+
+
+def busy(stat: bytes) -> float:
     """Seconds that all processors have worked, from the text of /proc/stat."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.split()[1:9])
     return (user + nice + system + irq + softirq + steal) / _TICK

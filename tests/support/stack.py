@@ -391,15 +391,17 @@ where."""
 
 
 def config(
-    edit: Callable[[dict[str, Any]], object] = lambda values: None,
+    edit: Callable[[dict[str, Any]], object] | None = None,
     base: Mapping[str, Any] = VALID,
 ) -> dict[str, str]:
     """Configuration as Pulumi hands it to the program, after `edit` of its values.
 
     Scalars come as their text, everything else as JSON.
     """
-    values = copy.deepcopy(dict(base))
-    edit(values)
+    values = dict(base)
+    if edit:
+        values = copy.deepcopy(values)
+        edit(values)
     return {
         f"slurmstack:{key}": value if isinstance(value, str) else json.dumps(value)
         for key, value in values.items()
@@ -407,14 +409,14 @@ def config(
 
 
 def settings(
-    edit: Callable[[dict[str, Any]], object] = lambda values: None,
+    edit: Callable[[dict[str, Any]], object] | None = None,
     base: Mapping[str, Any] = VALID,
 ) -> Settings:
     return from_config(config(edit, base))
 
 
 def alone(
-    edit: Callable[[dict[str, Any]], object] = lambda values: None,
+    edit: Callable[[dict[str, Any]], object] | None = None,
     base: Mapping[str, Any] = VALID,
 ) -> Settings:
     """The same without accounting, which slurmctld would not start without a slurmdbd for."""

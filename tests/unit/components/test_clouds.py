@@ -903,4 +903,4 @@ def test_no_other_stack_imports_an_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("pulumi_aws", "pulumi_command", "pulumi_eks", "pulumi_nebius"):
         monkeypatch.setitem(sys.modules, package, None)
 
-    assert "controller-slurmctld" in names(record(monkeypatch))
+    assert "controller-slurmctld" in names(record(monkeypatch, anew=True))

@@ -1,9 +1,9 @@
 """What each edit of the settings does to the graph: the whole of it, and nothing else."""
 
 import copy
-import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -1200,39 +1200,23 @@ EDITS = [
 
 
 GraphOf = Callable[[Values], Graph]
-EffectOf = Callable[[Edit], Effect]
 
 
-@pytest.fixture(scope="module")
-def graph_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphOf]:
-    """What the program asks for by some settings, asked once."""
-    root = tmp_path_factory.mktemp("project")
-    (root / "__main__.py").symlink_to(ROOT / "__main__.py")
+@pytest.fixture
+def graph_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphOf:
+    """What the program asks for by some settings."""
+    (tmp_path / "__main__.py").symlink_to(ROOT / "__main__.py")
     for name, text in FILES.items():
-        (root / name).write_text(text)
-    graphs: dict[str, Graph] = {}
-    with pytest.MonkeyPatch.context() as monkeypatch:
-
-        def graph_of(values: Values) -> Graph:
-            key = repr(values)
-            if key not in graphs:
-                graphs[key] = record(monkeypatch, config(base=values), root)
-            return graphs[key]
-
-        yield graph_of
-
-
-@pytest.fixture(scope="module")
-def effect_of(graph_of: GraphOf) -> EffectOf:
-    return functools.cache(lambda edit: effect(graph_of(edit.before()), graph_of(edit.after())))
+        (tmp_path / name).write_text(text)
+    return lambda values: record(monkeypatch, config(base=values), tmp_path)
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.sentence)
-def test_an_edit_does_this_and_nothing_else(effect_of: EffectOf, edit: Edit) -> None:
-    assert effect_of(edit) == edit.expected
+def test_an_edit_does_this_and_nothing_else(graph_of: GraphOf, edit: Edit) -> None:
+    assert effect(graph_of(edit.before()), graph_of(edit.after())) == edit.expected
 
 
-# --- What is true of all of them -----------------------------------------------------------------
+# --- What is true of all of them, since each does what its row expects ---------------------------
 
 
 def touched(edit: Edit) -> tuple[tuple[str | int, ...], ...]:
@@ -1246,32 +1230,33 @@ def test_the_table_has_something_to_say_of_every_setting() -> None:
     assert sections == set(Settings.model_fields)
 
 
-def test_no_edit_takes_a_cluster_its_data_unless_it_says_so(
-    graph_of: GraphOf, effect_of: EffectOf
-) -> None:
+def test_no_edit_takes_a_cluster_its_data_unless_it_says_so(graph_of: GraphOf) -> None:
     assert {resource.name for resource in graph_of(VALID).resources} >= DATA
     for edit in EDITS:
         if not edit.moves_data:
-            done = effect_of(edit)
-            assert not DATA & (done.deleted | done.replaced), edit.sentence
+            assert not DATA & (edit.expected.deleted | edit.expected.replaced), edit.sentence
 
 
-def test_data_that_is_to_move_stays_where_it_is_protected(effect_of: EffectOf) -> None:
-    for edit in (edit for edit in EDITS if edit.moves_data):
-        given = as_it_is if edit.given is UNPROTECTED else edit.given
-        done = effect_of(replace(edit, given=given))
-        stays = does(refused=done.refused, created=done.created)
-        assert done == stays, f"{edit.sentence}: what is there stays as it is"
-        assert done.refused, edit.sentence
+@pytest.mark.parametrize(
+    "edit", [edit for edit in EDITS if edit.moves_data], ids=lambda edit: edit.sentence
+)
+def test_data_that_is_to_move_stays_where_it_is_protected(graph_of: GraphOf, edit: Edit) -> None:
+    protected = replace(edit, given=as_it_is if edit.given is UNPROTECTED else edit.given)
+
+    done = effect(graph_of(protected.before()), graph_of(protected.after()))
+
+    stays = does(refused=done.refused, created=done.created)
+    assert done == stays, "what is there stays as it is"
+    assert done.refused
 
 
-def test_no_edit_of_slurms_own_settings_replaces_a_pod(effect_of: EffectOf) -> None:
+def test_no_edit_of_slurms_own_settings_replaces_a_pod() -> None:
     own = [edit for edit in EDITS if {path[0] for path in touched(edit)} & {"slurm", "partitions"}]
 
     settings = {key for edit in own for key in edit.after().get("slurm", ())}
     assert settings == set(Slurm.model_fields), "there is a row for each"
     for edit in own:
-        done = effect_of(edit)
+        done = edit.expected
         # slurmdbd and the exporter are not in anybody's way while they start again.
         rolled = done.rolled - SLURMDBD.rolled - {EXPORTER}
         assert not rolled | done.created | done.deleted, edit.sentence

@@ -489,7 +489,7 @@ def test_the_jail_has_a_place_for_each_of_its_volumes(submounted: Graph) -> None
 
 
 def test_registering_twice_gives_the_same_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = record(monkeypatch), record(monkeypatch)
+    first, second = record(monkeypatch), record(monkeypatch, anew=True)
 
     assert sorted(first.resources, key=lambda r: (r.type, r.name)) == sorted(
         second.resources, key=lambda r: (r.type, r.name)

@@ -1481,7 +1481,7 @@ def unknown_and_missing_keys() -> Iterator[Case]:
     for key, remedy in UNKNOWN.items():
         yield Case(f"{key} is unknown", changed(key, 1), key, "unknown key", remedy)
     for key in REQUIRED:
-        values = copy.deepcopy(base(key))
+        values = apart(key)
         drop(values, key)
         yield Case(f"{key} is missing", values, key, "is required", "add it")
 
@@ -1496,8 +1496,17 @@ def wrong(key: str, remedy: str, *values: object) -> Iterator[Case]:
 
 
 def changed(key: str, value: object) -> Values:
-    values = copy.deepcopy(base(key))
+    values = apart(key)
     put(values, key, value)
+    return values
+
+
+def apart(key: str) -> Values:
+    """A stack in which what is below the key's first part may be edited."""
+    values = dict(base(key))
+    first = re.split(r"[.\[{]", key)[0]
+    if first in values:
+        values[first] = copy.deepcopy(values[first])
     return values
 
 

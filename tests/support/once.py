@@ -1,0 +1,47 @@
+"""Values that all workers of one run share: each is made once, whoever asks first.
+
+The folder that holds them belongs to one run of pytest and goes with it.
+"""
+
+import hashlib
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+from local.paths import locked
+
+_FOLDER = "SLURMSTACK_SHARED_BY_WORKERS"
+"""Environment variable, which workers inherit: path of the folder."""
+
+Made = TypeVar("Made")
+
+
+@contextmanager
+def shared() -> Iterator[None]:
+    """Share values between this process and the workers that it starts meanwhile."""
+    with TemporaryDirectory(prefix="slurmstack-tests-") as folder:
+        os.environ[_FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[_FOLDER]
+
+
+def once(key: str, make: Callable[[], Made]) -> Made:
+    """Make a value, or read what another made under this key. Each caller gets a copy of its own.
+
+    The key names everything that the value depends on. Errors are not kept.
+    """
+    folder = os.environ.get(_FOLDER)
+    if folder is None:
+        return make()
+    path = Path(folder, hashlib.sha256(key.encode()).hexdigest())
+    with locked(path.with_suffix(".lock"), lambda _text: None):
+        if not path.exists():
+            path.write_bytes(pickle.dumps(make()))
+        found: Made = pickle.loads(path.read_bytes())  # noqa: S301  # written by this run
+        return found
