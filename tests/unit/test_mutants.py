@@ -116,6 +116,9 @@ def test_a_fault_is_gone_afterwards_with_what_was_compiled(tmp_path: Path) -> No
     assert not cache.exists()
 
 
+@pytest.mark.skipif(
+    not ((ROOT / ".git").exists() and shutil.which("git")), reason="needs a checkout and git"
+)
 def test_a_copy_has_the_tracked_files_and_the_environment(tmp_path: Path) -> None:
     copy = Scratch.made(tmp_path / "copy").root
 
