@@ -25,6 +25,8 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
         try:
             with capture.global_and_fixture_disabled():
                 stack.up()
+            # A stack that was kept may have pods from before an edit.
+            stack.wait_for_rollouts()
             stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
             yield stack
         finally:

@@ -27,7 +27,8 @@ def test_a_node_comes_and_goes_and_no_job_is_lost(cluster: Cluster, folder: str)
     cluster.wait_for_job(leaving, "RUNNING")
     cluster.deploy("up")
 
-    eventually("cpu-2 is gone", lambda: "cpu-2" not in cluster.nodes())
+    eventually("the pod of cpu-2 is gone", lambda: cluster.pod_uid("cpu-2") == "")
+    assert "cpu-2" not in cluster.nodes(), "the pod deletes its record before it ends"
     assert cluster.job_state(leaving) == "COMPLETED", "it had its grace"
     assert cluster.run(f"cat {folder}/done") == "finished"
     assert set(cluster.nodes()) == {"cpu-0", "cpu-1"}, "no ghost"

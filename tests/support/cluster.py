@@ -150,6 +150,11 @@ class Cluster:
         ready = ("--for=jsonpath={.status.readyReplicas}=1", "--timeout=150s")
         self.kubectl("wait", f"deployment/{name}", *ready, timeout=180)
 
+    def wait_for_rollouts(self) -> None:
+        """Waits until every StatefulSet has only pods of its last template, and all are ready."""
+        for name in self.kubectl("get", "statefulsets", "-o", "name").split():
+            self.kubectl("rollout", "status", name, "--timeout=300s", timeout=330)
+
     def signal(self, signal: str, program: str, pod: str, container: str, **options: Any) -> None:
         """Sends a signal, as STOP, to all processes of a program in a container."""
         each = f"grep -qx {program} $p/comm && kill -{signal} ${{p#/proc/}}"

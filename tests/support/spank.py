@@ -151,5 +151,7 @@ def one_node(start: Start) -> Iterator[Node]:
     )
     node = Node(worker, controller)
     eventually("the node is idle", lambda: "idle" in controller.run("sinfo --noheader --format=%T"))
+    # It registers before it has read plugstack.conf, by which a test may have spoilt its options.
+    eventually("slurmd has started", lambda: "slurmd started on" in worker.log())
     yield node
     controller.stop()

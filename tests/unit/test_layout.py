@@ -12,7 +12,8 @@ from tests.support.layout import NEEDS, NOTHING, TESTS, need_of
 
 FILES: Final = sorted(TESTS.rglob("*.py"))
 FORBIDDEN: Final = (
-    *("docker", "tests.bench", "tests.support.containers", "tests.support.cluster"),
+    *("docker", "tests.bench", "tests.mutants"),
+    *("tests.support.containers", "tests.support.cluster"),
     *(f"tests.{need}" for need in NEEDS),
 )
 """Modules that a test without needs must not reach; all that is below them as well."""
@@ -22,6 +23,10 @@ ALLOWED: Final[Mapping[tuple[str, str], str]] = {
     ("unit/monitoring/test_alerts.py", "tests.cluster.stacks.health.faults"): (
         "reads which alerts each fault causes, and causes none"
     ),
+    **{
+        ("unit/test_mutants.py", f"tests.mutants.{name}"): "tests the table and how it is judged"
+        for name in ("apply", "commands", "fault", "judge", "table")
+    },
 }
 """Exceptions by file and module, each with its reason."""
 

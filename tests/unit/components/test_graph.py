@@ -87,6 +87,20 @@ def test_a_rotation_adds_a_key_and_changes_no_other(monkeypatch: pytest.MonkeyPa
     assert {r.name for r in before.resources} <= names, "the key in use stays"
 
 
+def test_only_root_and_the_pods_group_read_files_of_secrets(graph: Graph) -> None:
+    """But for the key of the nodes' sshd, which proves nothing (images/base/node_sshd_config)."""
+    secrets = [
+        (name, volume["secret"])
+        for name, spec in pod_specs(graph).items()
+        for volume in spec.get("volumes", ())
+        if "secret" in volume and volume["secret"]["secretName"] != c.NODE_SSH_SECRET
+    ]
+
+    assert len(secrets) > 10
+    for name, secret in secrets:
+        assert not int(secret["defaultMode"]) & 0o037, (name, secret["secretName"])
+
+
 def test_no_secret_comes_from_a_resource_whose_id_would_give_it_away(graph: Graph) -> None:
     assert graph.of_type("random:index/randomBytes:RandomBytes") == []
     assert len(graph.of_type("random:index/randomPassword:RandomPassword")) == 5
@@ -144,11 +158,14 @@ def test_a_munged_that_hangs_is_started_again_alone_wherever_there_is_one(graph:
             assert one["terminationGracePeriodSeconds"] == 5, name
 
 
-@pytest.mark.parametrize("protect", [True, False])
+@pytest.mark.parametrize(
+    ("said", "protect"),
+    [({}, True), ({"protect_data": True}, True), ({"protect_data": False}, False)],
+)
 def test_data_is_protected_unless_the_stack_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch, protect: bool
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, bool], protect: bool
 ) -> None:
-    graph = record(monkeypatch, config(lambda values: values.update(protect_data=protect)))
+    graph = record(monkeypatch, config(lambda values: values.update(said)))
 
     claims = graph.of_type("kubernetes:core/v1:PersistentVolumeClaim")
     expected = {"backup-volume", "controller-state", "database-data", "jail-claim"}
@@ -171,6 +188,13 @@ def test_the_daemons_come_up_one_after_the_other_from_the_database_on(graph: Gra
     slurmdbd = {"accounting-slurmdbd", "accounting-service"}
     assert database <= before(graph, "accounting-slurmdbd")
     assert database | slurmdbd <= before(graph, "controller-slurmctld")
+
+
+@pytest.mark.parametrize("name", ["accounting-slurmdbd", "controller-slurmctld"])
+def test_daemons_with_a_state_never_run_twice(graph: Graph, name: str) -> None:
+    spec = graph.one(name).inputs["spec"]
+
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
 def test_accounts_come_once_slurmctld_answers_and_nobody_but_the_deploy_waits_for_them(

@@ -43,6 +43,8 @@ def test_only_what_is_named_is_wanted() -> None:
     ("given", "expected"),
     [
         ({"max_wall": "2-0"}, {"maxwall": "172800"}),
+        ({"max_wall": "1-02:30"}, {"maxwall": "95400"}),
+        ({"max_wall": "04:00:00"}, {"maxwall": "14400"}),
         ({"max_wall": "90"}, {"maxwall": "5400"}),
         ({"max_wall": "00:00:30"}, {"maxwall": "60"}),
         ({"max_wall": "UNLIMITED"}, {"maxwall": ""}),

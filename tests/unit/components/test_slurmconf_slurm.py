@@ -326,7 +326,7 @@ def test_cgroups_constrain_jobs_where_slurm_makes_them(
     found = files(cgroups=cgroups)
     cgroup, slurm = options(found["cgroup.conf"]), options(found["slurm.conf"])
 
-    constrained = {key for key in cgroup if key.startswith("Constrain")}
+    constrained = {key for key, value in cgroup.items() if (key[:9], value) == ("Constrain", "yes")}
     assert cgroup["CgroupPlugin"] == plugin
     assert slurm["ProctrackType"] == tracking
     assert constrained == (

@@ -309,6 +309,13 @@ def test_trouble_that_passes_is_waited_out(fake: FakeApi, provider: Make, troubl
     assert fake.objects == {}
 
 
+def test_a_missing_object_is_asked_for_once(fake: FakeApi, provider: Make) -> None:
+    assert provider().read(TOKEN, URN, "slurm/settings", inputs(), {}) is None
+
+    asked = [path for method, path, _ in fake.requests if method == "GET"]
+    assert asked.count(PATH) == 1
+
+
 def test_trouble_that_does_not_pass_is_told(fake: FakeApi, provider: Make) -> None:
     fake.script.append(lambda *_: (503, status(503, "ServiceUnavailable", "is shutting down")))
     with pytest.raises(EngineError, match="is shutting down"):

@@ -1,0 +1,1 @@
+"""Small faults in the product, each with the test that must fail."""

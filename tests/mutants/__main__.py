@@ -1,0 +1,107 @@
+"""`make mutants`: applies small faults to copies of the code, and sees each caught by its test.
+
+Each named test first runs without a fault. The checkout stays as it is: all happens in scratch
+copies of its tracked files. Rows that need a cluster share one, which goes at the end.
+
+The exit code is 0 where every fault is caught, 1 where one is not, 2 where the table cannot be used
+and 130 after an interruption.
+"""
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from local.paths import ROOT
+from tests.mutants.commands import InterruptedRunError
+from tests.mutants.fault import AREAS, TIERS, Fault, StaleError
+from tests.mutants.judge import Verdict
+from tests.mutants.run import ClusterLeftError, Result, Runner
+from tests.mutants.show import as_json, line, say, show
+from tests.mutants.table import FAULTS
+
+
+def chosen(only: Sequence[str], tier: str | None) -> list[Fault]:
+    """The rows of these areas or with such words in their names, of one tier or of all."""
+    return [
+        fault
+        for fault in FAULTS
+        if (not tier or fault.tier == tier)
+        and (not only or any(word == fault.area or word in fault.name for word in only))
+    ]
+
+
+def stale(faults: Sequence[Fault]) -> list[str]:
+    """What is wrong with rows that do not fit the code."""
+    problems = []
+    for fault in faults:
+        try:
+            fault.applied((ROOT / fault.file).read_text(encoding="utf-8"))
+        except (OSError, StaleError) as error:
+            problems.append(str(error))
+    return problems
+
+
+def run(faults: Sequence[Fault], folder: Path) -> list[Result]:
+    """All rows, tier by tier. Raises KeyboardInterrupt and ClusterLeftError."""
+    results: list[Result] = []
+    for tier in TIERS:
+        rows = [fault for fault in faults if fault.tier == tier]
+        if not rows:
+            continue
+        runner = Runner(tier, folder, say)
+        try:
+            results += runner.results(rows, lambda result: say(line(result)))
+        finally:
+            # A second interruption must not leave the cluster there.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            runner.down()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.default_int_handler)
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=(),
+        metavar="AREA|NAME",
+        help=f"rows of these areas ({', '.join(AREAS)}), or with these words in their names",
+    )
+    parser.add_argument("--tier", choices=TIERS, help="rows with such tests (default: all)")
+    parser.add_argument("--json", action="store_true", help="the results as JSON")
+    options = parser.parse_args()
+    faults = chosen(options.only, options.tier)
+    if not faults:
+        parser.error(f"--only {' '.join(options.only)}: no such row; see tests/mutants/table/")
+    if problems := stale(faults):
+        say("\n".join(f"error: {problem}" for problem in problems))
+        return 2
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    folder = Path(tempfile.mkdtemp(prefix="slurmstack-mutants-")).resolve()
+    keep = False
+    try:
+        results = run(faults, folder)
+    except (KeyboardInterrupt, InterruptedRunError):
+        say("interrupted")
+        return 130
+    except ClusterLeftError as error:
+        say(f"error: {error}")
+        keep = True  # the cluster's keys are in the folder
+        return 1
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(as_json(results)) if options.json else show(results)
+    return 0 if all(result.verdict is Verdict.CAUGHT for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

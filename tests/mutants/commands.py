@@ -1,0 +1,91 @@
+"""Commands that an interruption ends in order."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ORDERLY: Final = 60
+"""Seconds in which pytest removes its containers once it is interrupted."""
+TAIL: Final = 20
+"""Lines of output that explain an error."""
+
+
+class InterruptedRunError(Exception):
+    """The user has interrupted the run; nothing further starts."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a command."""
+
+    code: int | None
+    """Exit code; None where it ran past its time limit."""
+    log: Path
+
+    @property
+    def tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL:])
+
+
+class Commands:
+    """Runs commands from several threads, each command in a session of its own.
+
+    So Ctrl-C reaches none of them by itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._interrupted = False
+
+    def run(self, command: Sequence[str], folder: Path, log: Path, seconds: float) -> Ended:
+        """Run a command to its end or its time limit. Raises InterruptedRunError."""
+        with log.open("wb") as output, self._lock:
+            if self._interrupted:
+                raise InterruptedRunError
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._running.add(process)
+        try:
+            code: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            code = None
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        if self._interrupted:
+            raise InterruptedRunError
+        return Ended(code, log)
+
+    def interrupt(self) -> None:
+        """End all commands that run, and start none further."""
+        with self._lock:
+            self._interrupted = True
+            running = tuple(self._running)
+        for process in running:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command and its children, first as Ctrl-C does."""
+    for number, seconds in ((signal.SIGINT, ORDERLY), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(seconds)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue

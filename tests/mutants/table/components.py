@@ -1,0 +1,115 @@
+"""Faults in the components: rights, protection, secrecy and order of objects in Kubernetes."""
+
+from typing import Final
+
+from tests.mutants.fault import Fault
+
+_UNIT: Final = "tests/unit/components"
+_GRAPH: Final = f"{_UNIT}/test_graph.py"
+
+FAULTS: Final = (
+    Fault(
+        "the queue's volume is not protected",
+        "components",
+        "components/controller.py",
+        "pulumi.ResourceOptions(parent=self, protect=args.protect),",
+        "pulumi.ResourceOptions(parent=self),",
+        f"{_GRAPH}::test_data_is_protected_unless_the_stack_says_otherwise",
+    ),
+    Fault(
+        "slurmd may change the packet filter",
+        "components",
+        "components/nodeset.py",
+        '    "SYSLOG",\n)',
+        '    "SYSLOG",\n    "NET_ADMIN",\n)',
+        f"{_UNIT}/test_network.py::test_nobody_but_the_guard_has_a_right_to_the_packet_filter",
+    ),
+    Fault(
+        "every user of a pod may read mounted keys",
+        "components",
+        "components/pods.py",
+        "def secret_volume(name: str, secret: pulumi.Input[str], mode: int = 0o440) -> Spec:",
+        "def secret_volume(name: str, secret: pulumi.Input[str], mode: int = 0o444) -> Spec:",
+        f"{_GRAPH}::test_only_root_and_the_pods_group_read_files_of_secrets",
+    ),
+    Fault(
+        "pods that no flow names have a network",
+        "components",
+        "components/network.py",
+        '        "default": _spec(pods.selector(), [], []),\n',
+        "",
+        "tests/unit/network/test_matrix.py::test_only_who_must_talks_to_a_pod",
+    ),
+    Fault(
+        "users reach the metadata of a cloud",
+        "components",
+        "components/network.py",
+        "but = sorted(cidr for cidr in {*METADATA, *refuse} if",
+        "but = sorted(cidr for cidr in refuse if",
+        "tests/unit/network/test_matrix.py::test_others_are_asked_by_who_must_alone",
+    ),
+    Fault(
+        "pods get a credential of Kubernetes",
+        "components",
+        "components/pods.py",
+        '"automountServiceAccountToken": False,',
+        '"automountServiceAccountToken": True,',
+        f"{_GRAPH}::test_no_container_is_privileged_and_all_drop_what_they_are_not_given",
+    ),
+    Fault(
+        "the munge key is also in a ConfigMap",
+        "components",
+        "components/auth.py",
+        "        self.secret = secret.metadata.name\n",
+        "        self.secret = secret.metadata.name\n"
+        "        k8s.core.v1.ConfigMap(\n"
+        '            f"{name}-copy",\n'
+        '            metadata={"namespace": args.namespace},\n'
+        "            data=secret.string_data,\n"
+        "            opts=child,\n"
+        "        )\n",
+        f"{_GRAPH}::test_the_munge_key_and_the_host_key_are_secret_wherever_they_go",
+    ),
+    Fault(
+        "a worker is killed before its jobs have had their grace",
+        "components",
+        "components/nodeset.py",
+        '"terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,',
+        '"terminationGracePeriodSeconds": _STOP_MARGIN,',
+        f"{_GRAPH}::test_a_worker_may_take_its_drain_grace_to_leave",
+    ),
+    Fault(
+        "other containers of a worker start before its guard",
+        "components",
+        "components/nodeset.py",
+        "                    *args.guard,\n"
+        "                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),\n",
+        "                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),\n"
+        "                    *args.guard,\n",
+        f"{_UNIT}/test_network.py::test_the_guard_comes_before_all_else_where_users_are",
+    ),
+    Fault(
+        "nodes start before the jail is filled",
+        "components",
+        "components/jail.py",
+        "self.claim = pulumi.Output.all(claim, homes.metadata.namespace).apply(",
+        "self.claim = pulumi.Output.all(claim, args.namespace).apply(",
+        f"{_GRAPH}::test_workers_and_login_come_after_the_controller_and_the_filled_jail",
+    ),
+    Fault(
+        "a configuration comes into force before it is checked",
+        "components",
+        "components/configuration.py",
+        "        self.proven = self.once_proven(files)\n",
+        "        self.proven = pulumi.Output.from_input(files)\n",
+        f"{_GRAPH}::test_no_configuration_comes_into_force_that_was_not_checked",
+    ),
+    Fault(
+        "two slurmdbd run at once while one is replaced",
+        "components",
+        "components/accounting.py",
+        '"strategy": {"type": "Recreate"},',
+        '"strategy": {"type": "RollingUpdate"},',
+        f"{_GRAPH}::test_daemons_with_a_state_never_run_twice",
+    ),
+)

@@ -1,0 +1,86 @@
+"""Faults in engine/: the state, its secrets and its lock, and the order in which things go."""
+
+from typing import Final
+
+from tests.mutants.fault import Fault
+
+_UNIT: Final = "tests/unit/engine"
+
+FAULTS: Final = (
+    Fault(
+        "a resource goes before those that depend on it",
+        "engine",
+        "engine/planning.py",
+        "                before[target].add(resource)\n",
+        "                before[resource].add(target)\n",
+        f"{_UNIT}/test_planning.py"
+        "::test_dependents_children_and_managed_resources_are_deleted_first",
+    ),
+    Fault(
+        "a secret stands in the state as plain text",
+        "engine",
+        "engine/secrets.py",
+        'return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(text)}',
+        'return {SIGNATURE: SECRET, "plaintext": text}',
+        f"{_UNIT}/programs/test_life.py"
+        "::test_secrets_are_encrypted_in_the_state_and_marked_in_the_outputs",
+    ),
+    Fault(
+        "a replacement is made while the old object has its name",
+        "engine",
+        "engine/providers/kubernetes/provider.py",
+        "            bool(replaces) and self._keeps_its_name(old, news),\n",
+        "            bool(replaces) and not self._keeps_its_name(old, news),\n",
+        f"{_UNIT}/providers/test_kubernetes_manifests.py"
+        "::test_an_edit_is_made_in_place_unless_the_api_forbids_it",
+    ),
+    Fault(
+        "a key that the program no longer has shows no change",
+        "engine",
+        "engine/values.py",
+        "for key in sorted(old.keys() | new.keys()):",
+        "for key in sorted(new.keys()):",
+        f"{_UNIT}/test_values.py::test_differences_are_named_by_their_paths",
+    ),
+    Fault(
+        "an object that is not there is asked for again and again",
+        "engine",
+        "engine/providers/kubernetes/api.py",
+        "_TRANSIENT: Final = frozenset({429, 502, 503, 504})",
+        "_TRANSIENT: Final = frozenset({404, 429, 502, 503, 504})",
+        f"{_UNIT}/providers/test_kubernetes_provider.py::test_a_missing_object_is_asked_for_once",
+    ),
+    Fault(
+        "a failed update keeps the stack locked",
+        "engine",
+        "engine/lock.py",
+        "        own.unlink(missing_ok=True)\n",
+        "        own.touch()\n",
+        f"{_UNIT}/test_lock.py::test_a_lock_is_given_back_when_the_update_fails",
+    ),
+    Fault(
+        "a protected resource is deleted",
+        "engine",
+        "engine/planning.py",
+        "held = [resource for resource in condemned if resource.protect and not resource.delete]",
+        "held = [resource for resource in condemned if resource.protect and resource.delete]",
+        f"{_UNIT}/programs/test_options.py"
+        "::test_a_protected_resource_is_not_deleted_and_nothing_else_is",
+    ),
+    Fault(
+        "the engine takes over an object of somebody else",
+        "engine",
+        "engine/providers/kubernetes/provider.py",
+        "        if self._settings.upsert or is_managed_by(existing, target.manager):\n",
+        "        if self._settings.upsert or not is_managed_by(existing, target.manager):\n",
+        f"{_UNIT}/providers/test_kubernetes_provider.py::test_someone_elses_object_is_not_touched",
+    ),
+    Fault(
+        "other users may read the state",
+        "engine",
+        "engine/backend.py",
+        '        with os.fdopen(handle, "w") as stream:\n',
+        '        os.fchmod(handle, 0o644)\n        with os.fdopen(handle, "w") as stream:\n',
+        f"{_UNIT}/programs/test_life.py::test_the_state_is_readable_by_its_owner_alone",
+    ),
+)

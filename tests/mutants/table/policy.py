@@ -1,0 +1,59 @@
+"""Faults in policy/: what no stack may contain, and passes all the same."""
+
+from typing import Final
+
+from tests.mutants.fault import Fault
+
+_RULES: Final = "tests/policy/test_rules.py"
+_MISTAKES: Final = "tests/policy/test_mutations.py"
+
+FAULTS: Final = (
+    Fault(
+        "policies do not look at init containers",
+        "policy",
+        "policy/manifests.py",
+        'for key in ("initContainers", "containers", "ephemeralContainers")',
+        'for key in ("containers", "ephemeralContainers")',
+        f"{_MISTAKES}::test_a_mistake_is_caught_by_the_policies_meant_for_it",
+    ),
+    Fault(
+        "a rule does not look at the pods of a CronJob",
+        "policy",
+        "policy/manifests.py",
+        'elif found == "CronJob":',
+        'elif found == "CronJobs":',
+        f"{_MISTAKES}::test_a_mistake_is_caught_by_the_policies_meant_for_it",
+    ),
+    Fault(
+        "a load balancer may answer the whole world in two halves",
+        "policy",
+        "policy/access.py",
+        "fours = collapse_addresses(one for one in known if isinstance(one, IPv4Network))",
+        "fours = iter(one for one in known if isinstance(one, IPv4Network))",
+        f"{_MISTAKES}::test_a_mistake_is_caught_by_the_policies_meant_for_it",
+    ),
+    Fault(
+        "a volume leaves an allowed folder by two dots",
+        "policy",
+        "policy/pods.py",
+        'return ".." not in parts.parts and any(',
+        "return any(",
+        f"{_RULES}::test_a_rule_passes_what_keeps_it_and_tells_what_breaks_it",
+    ),
+    Fault(
+        "an unknown value hides a violation beside it",
+        "policy",
+        "policy/rule.py",
+        "            unknown = unknown or error\n",
+        "            raise error\n",
+        f"{_RULES}::test_what_is_unknown_hides_no_violation_beside_it",
+    ),
+    Fault(
+        "a policy for one direction counts for both",
+        "policy",
+        "policy/access.py",
+        '    if told := tuple(spec.get("policyTypes") or ()):\n        return told\n',
+        '    if tuple(spec.get("policyTypes") or ()):\n        return ("Ingress", "Egress")\n',
+        f"{_MISTAKES}::test_a_mistake_is_caught_by_the_policies_meant_for_it",
+    ),
+)

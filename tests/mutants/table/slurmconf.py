@@ -1,0 +1,88 @@
+"""Faults in components/slurmconf: files that Slurm reads otherwise than meant."""
+
+from typing import Final
+
+from tests.mutants.fault import Fault
+
+_UNIT: Final = "tests/unit/components"
+_NODES: Final = "components/slurmconf/nodes.py"
+
+FAULTS: Final = (
+    Fault(
+        "a step runs outside of the jail when the plugin fails",
+        "slurmconf",
+        "components/slurmconf/plugstack.conf.j2",
+        "required {{ plugin }}",
+        "optional {{ plugin }}",
+        f"{_UNIT}/test_slurmconf.py"
+        "::test_the_jail_plugin_is_required_and_every_path_it_binds_is_absolute",
+    ),
+    Fault(
+        "the last node of a static nodeset is not listed",
+        "slurmconf",
+        _NODES,
+        "names = compress(c.node_names(nodeset.name, nodeset.replicas))",
+        "names = compress(c.node_names(nodeset.name, nodeset.replicas - 1))",
+        f"{_UNIT}/test_slurmconf_nodes.py"
+        "::test_static_nodes_are_listed_with_what_they_say_and_dynamic_ones_are_not",
+    ),
+    Fault(
+        "gres.conf names one GPU too many",
+        "slurmconf",
+        _NODES,
+        "last = first + gpus.count - 1",
+        "last = first + gpus.count",
+        f"{_UNIT}/test_slurmconf_nodes.py"
+        "::test_gpus_are_found_by_device_and_nothing_else_is_looked_for",
+    ),
+    Fault(
+        "jobs may take all memory of a node's pod",
+        "slurmconf",
+        _NODES,
+        "return nodeset.memory - min(nodeset.memory // 8, 4096)",
+        "return nodeset.memory",
+        f"{_UNIT}/test_slurmconf.py::test_slurm_offers_less_memory_than_the_pod_may_use",
+    ),
+    Fault(
+        "a partition for some groups is open to all",
+        "slurmconf",
+        _NODES,
+        '"AllowGroups": ",".join(partition.allow_groups) or None,',
+        '"AllowGroup": ",".join(partition.allow_groups) or None,',
+        f"{_UNIT}/test_slurmconf_nodes.py::test_a_field_of_a_partition_says_one_thing",
+    ),
+    Fault(
+        "users' jobs make way for long checks",
+        "slurmconf",
+        "components/slurmconf/longchecks.py",
+        '"PriorityTier": 0,',
+        '"PriorityTier": 2,',
+        f"{_UNIT}/test_longchecks.py"
+        "::test_the_partition_is_hidden_below_all_others_and_for_nobody_else",
+    ),
+    Fault(
+        "a job sees all devices of its node",
+        "slurmconf",
+        "components/slurmconf/isolation.py",
+        'yield "private_dev", _switch(isolation.private_devices)',
+        'yield "private_dev", _switch(isolation.overlay)',
+        f"{_UNIT}/test_slurmconf_isolation.py"
+        "::test_all_that_keeps_jobs_apart_is_on_but_the_overlay",
+    ),
+    Fault(
+        "limits of accounts are not enforced",
+        "slurmconf",
+        "components/slurmconf/accounting.py",
+        "enforced = accounting.enforce if chosen or not settings.directory else ()",
+        "enforced = accounting.enforce if chosen and not settings.directory else ()",
+        f"{_UNIT}/test_slurmconf_accounts.py::test_limits_hold_unless_somebody_would_be_locked_out",
+    ),
+    Fault(
+        "cgroups leave the memory of jobs unbounded",
+        "slurmconf",
+        "components/slurmconf/cgroup.conf.j2",
+        "ConstrainRAMSpace=yes",
+        "ConstrainRAMSpace=no",
+        f"{_UNIT}/test_slurmconf_slurm.py::test_cgroups_constrain_jobs_where_slurm_makes_them",
+    ),
+)

@@ -1,0 +1,60 @@
+"""Faults in spank/: steps that run outside of the jail, or see what is not theirs."""
+
+from typing import Final
+
+from tests.mutants.fault import Fault
+
+_TESTS: Final = (
+    "tests/unit/spank/test_spank.py::test_every_test_of_the_plugin_passes_under_the_sanitizers"
+)
+
+FAULTS: Final = (
+    Fault(
+        "Slurm takes a refusal of the plugin for success",
+        "spank",
+        "spank/report.h",
+        "#define REFUSED (-1)",
+        "#define REFUSED (1)",
+        _TESTS,
+    ),
+    Fault(
+        "jobs share the /tmp of the jail",
+        "spank",
+        "spank/mounts.c",
+        '\t\t{job_fd, config->scratch, "tmp", "/tmp", config->tmp_size},\n',
+        "",
+        _TESTS,
+    ),
+    Fault(
+        "a step starts although the node's root stays mounted",
+        "spank",
+        "spank/mounts.c",
+        '\tif (umount2(".", MNT_DETACH) < 0)\n',
+        '\tif (umount2(".", MNT_DETACH) > 0)\n',
+        _TESTS,
+    ),
+    Fault(
+        "a mount point may be a link that a user made",
+        "spank",
+        "spank/mounts.c",
+        ".resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS,",
+        ".resolve = RESOLVE_IN_ROOT,",
+        _TESTS,
+    ),
+    Fault(
+        "a job takes over a directory that a user made for it",
+        "spank",
+        "spank/files.c",
+        "\telse if (status.st_uid != 0)\n",
+        "\telse if (status.st_uid == (uid_t)-1)\n",
+        _TESTS,
+    ),
+    Fault(
+        "a step that was refused starts its tasks",
+        "spank",
+        "spank/chroot.c",
+        "\tif (spank_remote(spank) == 0 || inside)\n",
+        "\tif (spank_remote(spank) == 0 || !inside)\n",
+        _TESTS,
+    ),
+)
