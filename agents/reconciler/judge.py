@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from agents.drains import CHECK, KUBERNETES, OWN, Evidence, is_own
 from agents.reconciler.observed import Condition, Machine, Observed, Pod
@@ -153,7 +154,7 @@ class View:
         evidence, since = self.evidence, self.record.reason_time if self.record else None
         return evidence is not None and since is not None and evidence.at > since.timestamp()
 
-    @property
+    @cached_property
     def evidence(self) -> Evidence | None:
         return Evidence.parse(self.record.extra) if self.record else None
 

@@ -8,7 +8,7 @@ is not remembered; and afterwards, so that a step that was not carried out is ta
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 Key = tuple[str, str]
 """A node and the cause of its trouble."""
@@ -39,7 +39,7 @@ class MemoryUnknownError(Exception):
 
 def dumps(memory: Memory) -> str:
     content = [
-        {"node": node, "cause": cause, **asdict(climb)}
+        {"node": node, "cause": cause, **vars(climb)}
         for (node, cause), climb in sorted(memory.items())
     ]
     return "\n".join(json.dumps(line, separators=(",", ":")) for line in content)

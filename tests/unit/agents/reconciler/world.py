@@ -3,6 +3,7 @@
 Everything that the project promises of its drains is asserted here, where it would be broken.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -313,7 +314,12 @@ def is_marked(box: Box) -> bool:
 
 def _selects(selector: str, metadata: Object) -> bool:
     """Whether an object has all labels that a selector names, and none that it excludes."""
-    labels = metadata.get("labels", {})
+    return _selects_labels(selector, tuple(metadata.get("labels", {}).items()))
+
+
+@functools.cache
+def _selects_labels(selector: str, given: tuple[tuple[str, str], ...]) -> bool:
+    labels = dict(given)
     for term in filter(None, selector.split(",")):
         key, _, value = term.partition("=")
         if (labels.get(key.removesuffix("!")) == value) is key.endswith("!"):
@@ -323,19 +329,20 @@ def _selects(selector: str, metadata: Object) -> bool:
 
 def _pods(box: Box) -> list[Object]:
     """Each machine has what every one has, and its node's pod where that is there."""
-    everywhere = [_everywhere(box, component) for component in ("machines", "rebooter")]
+    everywhere = [_everywhere(box.name, component) for component in ("machines", "rebooter")]
     return everywhere if box.pod is None else [*everywhere, _worker(box)]
 
 
-def _everywhere(box: Box, component: str) -> Object:
+@functools.cache
+def _everywhere(node: str, component: str) -> Object:
     return {
         "metadata": {
-            "name": f"{component}-{box.name}",
+            "name": f"{component}-{node}",
             "uid": component,
             "labels": _labels(component),
             **BEGAN,
         },
-        "spec": {"nodeName": box.name.replace("cpu", "machine"), "containers": []},
+        "spec": {"nodeName": node.replace("cpu", "machine"), "containers": []},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
 
