@@ -135,7 +135,7 @@ class Cluster:
         if "/" in pod:
             words = ("exec", pod, "-c", container, "--", *command)
             return self.kubectl(*words, check=check, timeout=timeout)
-        answer = kube.execute(self.kubeconfig, NAMESPACE, pod, container, command, timeout)
+        answer = kube.run(self.kubeconfig, NAMESPACE, pod, container, command, timeout)
         return (checked(answer) if check else answer).stdout
 
     def replace_pod(self, pod: str) -> None:

@@ -77,7 +77,7 @@ def _api(kubeconfig: Path, _content: str) -> Api:
     return Api(find_cluster(read_settings({"kubeconfig": str(kubeconfig)})))
 
 
-def execute(
+def run(
     kubeconfig: Path,
     namespace: str,
     pod: str,
