@@ -158,6 +158,18 @@ def test_a_munged_that_hangs_is_started_again_alone_wherever_there_is_one(graph:
             assert one["terminationGracePeriodSeconds"] == 5, name
 
 
+@pytest.mark.parametrize("maker", ["accounting-slurmdbd", "database-mariadb"])
+def test_a_slow_start_of_accounting_is_waited_for(graph: Graph, maker: str) -> None:
+    """A restart would only begin a recovery or an upgrade of the tables anew."""
+    (one,) = pod_specs(graph)[maker]["containers"]
+    begins, goes_on = one["startupProbe"], one["readinessProbe"]
+
+    assert begins["failureThreshold"] * begins["periodSeconds"] > 30 * 24 * 3600
+    assert begins["exec"] == goes_on["exec"]
+    assert begins["periodSeconds"] < goes_on["periodSeconds"], "each look starts processes"
+    assert "livenessProbe" not in one
+
+
 @pytest.mark.parametrize(
     ("said", "protect"),
     [({}, True), ({"protect_data": True}, True), ({"protect_data": False}, False)],
