@@ -57,22 +57,21 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/mypy
 	@$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal
 
-# Side by side: all wait more than they compute.
-# Each worker takes a file or a folder at a time, with fixtures of its own.
-SPREAD  = --dist=loadgroup --numprocesses
-WORKERS ?= 2
+# Each worker takes a file at a time, with fixtures of its own.
+SPREAD := --dist=loadfile --numprocesses
+# Side by side: all wait more than they compute. A third cluster would cost more than it gains.
 LANES  := container cluster stacks
 test: check  ## All that a change must not break: half an hour on two cores
 	@$(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready  ## The parts one by one, in containers
-	@$(PY) -m pytest tests/container -m 'not soak' $(SPREAD) 3 --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+	@$(PY) -m pytest tests/container -m 'not soak' $(SPREAD) 2 --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 cluster: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
-	@$(PY) -m pytest tests/cluster --ignore tests/cluster/stacks -m 'not soak' $(SPREAD) $(WORKERS) --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+	@$(PY) -m pytest tests/cluster --ignore tests/cluster/stacks -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 stacks: .venv/ready  ## On clusters of their own: nodes and machines that break, other choices than the dev stack's
-	@$(PY) -m pytest tests/cluster/stacks -m 'not soak' $(SPREAD) 2 --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+	@$(PY) -m pytest tests/cluster/stacks -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes to develop, before a release (an hour and more)
 	@$(PY) -m pytest tests/cluster tests/container -m soak --lane $@ $(TIMES) $(ARGS)

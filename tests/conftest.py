@@ -11,7 +11,7 @@ import pytest
 
 from local import host
 from local.paths import ENGINE, LOCK, locked
-from tests.support.layout import group_of, need_of
+from tests.support.layout import need_of
 from tests.support.once import shared
 
 pytest_plugins = ["tests.support.report"]
@@ -49,11 +49,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
-    """Mark each test by its folder, before `-m` selects and xdist groups."""
+    """Mark each test by its folder, before `-m` selects."""
     for item in items:
         if need := need_of(item.path):
             item.add_marker(need)
-            item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

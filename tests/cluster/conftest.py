@@ -1,7 +1,6 @@
 """The stack that the tests on a real cluster share: like the dev stack, and beside it."""
 
 import hashlib
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,11 +41,10 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
 @pytest.fixture(scope="session")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
     """The test stack with its two nodes idle."""
-    # Each of pytest-xdist's workers has a stack of its own.
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    name = f"test-{_CHECKOUT:04x}" + (f"-{worker}" if worker else "")
-    port = 20000 + 2 * ((_CHECKOUT + 1000 * worker) % 5000)
-    with deployed(write_stack(name, cluster=local_cluster(2, port, port + 1))) as stack:
+    port = 20000 + 2 * (_CHECKOUT % 5000)
+    with deployed(
+        write_stack(f"test-{_CHECKOUT:04x}", cluster=local_cluster(2, port, port + 1))
+    ) as stack:
         yield stack
 
 

@@ -17,13 +17,3 @@ NEEDS: Final = ("container", "cluster")
 def need_of(path: Path) -> str | None:
     """Marker of a file's tests: `container`, `cluster`, or None where they need nothing."""
     return next((need for need in NEEDS if path.is_relative_to(TESTS / need)), None)
-
-
-def group_of(path: Path) -> str:
-    """Name of the tests that one worker runs: a file, or a folder of the tests on a cluster.
-
-    The tests of such a folder share fixtures that cost more than a worker more would gain.
-    """
-    cluster = TESTS / "cluster"
-    shared = path.parent.is_relative_to(cluster) and path.parent != cluster
-    return str((path.parent if shared else path).relative_to(TESTS))
