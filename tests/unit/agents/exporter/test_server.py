@@ -23,7 +23,7 @@ class Running:
         self.alive = True
         self.exporter = exporter()
         self.server = Server(self.exporter, 0, lambda: self.alive)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def get(self, path: str, **headers: str) -> httpx.Response:

@@ -28,9 +28,9 @@ FAR = LOOK_BACK / 1e9 + 60
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (follow, send):
-        monkeypatch.setattr(module, "PAUSE", 0.05)
-        monkeypatch.setattr(module, "LONGEST_PAUSE", 0.2)
-    monkeypatch.setattr(send, "GATHER", 0.05)
+        monkeypatch.setattr(module, "PAUSE", 0.02)
+        monkeypatch.setattr(module, "LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(send, "GATHER", 0.02)
     monkeypatch.setattr(send, "LAST", 1)
 
 
@@ -512,13 +512,13 @@ def test_a_header_that_cannot_be_one_waits_and_is_not_repeated(
 def test_who_is_told_to_end_sends_what_is_held_and_ends_within_seconds(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send, "GATHER", 2)
+    monkeypatch.setattr(send, "GATHER", 1)
     monkeypatch.setattr(send, "LAST", 10)
 
     def scenario() -> None:
         eventually("it is followed", lambda: len(kubernetes.asked) >= 2)
         kubernetes.write("controller-1", "slurmctld", *numbered(0, 10))
-        time.sleep(0.5)
+        time.sleep(0.3)
         assert receiver.texts() == []
 
     took = stack.during(scenario)
@@ -530,6 +530,7 @@ def test_who_is_told_to_end_sends_what_is_held_and_ends_within_seconds(
 def test_who_is_told_to_end_does_not_wait_for_a_receiver_that_is_away(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(send, "LAST", 0.3)
     receiver.status = 503
     kubernetes.write("controller-1", "slurmctld", "slurmctld: a")
 
@@ -556,11 +557,13 @@ def test_a_container_that_starts_again_goes_on_where_it_was(
 
 
 def test_while_the_receiver_was_away_a_container_that_starts_again_has_lost_nothing(
-    stack: Stack, kubernetes: Kubernetes, receiver: Receiver
+    stack: Stack, kubernetes: Kubernetes, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubernetes.write("controller-1", "slurmctld", *numbered(0, 10))
     receiver.status = 503
-    stack.during(lambda: eventually("it is tried", lambda: receiver.requests >= 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(send, "LAST", 0.3)
+        stack.during(lambda: eventually("it is tried", lambda: receiver.requests >= 2))
     receiver.status = 200
     stack.during(lambda: receiver.has("slurmctld: line 9"))
 
