@@ -85,15 +85,22 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
 
     # This shows in a preview too, where nobody knows the secrets yet.
     yield from over(open_, takes)
-    for secret, name in over(resources, _secrets_of):
+    secrets: list[tuple[str, str]] = []
 
-        def holds(
-            one: Resource, secret: str = secret, name: str = name
-        ) -> Iterator[tuple[Resource, str]]:
-            if any(secret in text for text in _texts(one)):
+    def makes(one: Resource) -> Iterator[tuple[Resource, str]]:
+        for secret in _secrets_of(one):
+            secrets.append(secret)
+        yield from ()
+
+    def holds(one: Resource) -> Iterator[tuple[Resource, str]]:
+        left = set(secrets)
+        for text in _texts(one):
+            for secret, name in sorted(known for known in left if known[0] in text):
+                left.remove((secret, name))
                 yield one, f"it holds the secret of {name}"
 
-        yield from over(open_, holds)
+    passes = ((resources, makes), (open_, holds))
+    yield from over(passes, lambda one: over(*one))
 
 
 def _secrets_of(resource: Resource) -> Iterator[tuple[str, str]]:

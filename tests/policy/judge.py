@@ -101,14 +101,13 @@ def judge(stack: Sequence[Shown], allowed: Allowed, of: Iterable[str] | None = N
     """What all policies say; those of single resources only of some, where `of` names these."""
     broken: set[tuple[str, str]] = set()
     unknown: set[tuple[str, str]] = set()
-    looked_at = [one for one in stack if of is None or one.name in of]
+    resources = _resources(stack)
+    looked_at = [one for one in resources if of is None or one.name in of]
     for policy in policies(allowed):
         if isinstance(policy, ResourceValidationPolicy):
             for one in looked_at:
                 args = ResourceValidationArgs(
-                    *(one.type, unknown_checking_proxy(one.props), one.urn, one.name),
-                    _options(one),
-                    None,
+                    one.resource_type, one.props, one.urn, one.name, one.opts, None
                 )
                 try:
                     policy.validate(args, _keep(broken, policy.name, one.name))
@@ -116,7 +115,7 @@ def judge(stack: Sequence[Shown], allowed: Allowed, of: Iterable[str] | None = N
                     unknown.add((policy.name, one.name))
         elif isinstance(policy, StackValidationPolicy):
             try:
-                policy.validate(StackValidationArgs(_resources(stack)), _keep(broken, policy.name))
+                policy.validate(StackValidationArgs(resources), _keep(broken, policy.name))
             except UnknownValueError:
                 unknown.add((policy.name, ""))
     return Judgement(frozenset(broken), frozenset(unknown))
@@ -133,8 +132,8 @@ def _keep(
 
 
 def _resources(stack: Sequence[Shown]) -> list[PolicyResource]:
-    found = {
-        one.name: PolicyResource(
+    found = [
+        PolicyResource(
             one.type,
             unknown_checking_proxy(one.props),
             one.urn,
@@ -146,12 +145,13 @@ def _resources(stack: Sequence[Shown]) -> list[PolicyResource]:
             {},
         )
         for one in stack
-    }
-    for one in stack:
-        found[one.name].property_dependencies = {
-            key: [found[name] for name in names] for key, names in one.sources.items()
+    ]
+    by_name = {one.name: one for one in found}
+    for one, resource in zip(stack, found, strict=True):
+        resource.property_dependencies = {
+            key: [by_name[name] for name in names] for key, names in one.sources.items()
         }
-    return list(found.values())
+    return found
 
 
 def edited(stack: Stack, name: str, edit: Callable[[Props], object], **fields: Any) -> Stack:

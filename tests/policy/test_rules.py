@@ -219,6 +219,21 @@ def test_what_is_unknown_hides_no_violation_beside_it() -> None:
     assert judgement.unknown == {("images", "it")}
 
 
+def test_an_unknown_text_hides_no_secret_of_another_resource() -> None:
+    judgement = said(
+        "made-secrets",
+        (
+            Shown(CONFIG, "unknown", {"data": {"file": UNKNOWN}}),
+            Shown(CONFIG, "open", {"data": {"file": "password=the second one"}}),
+            Shown(MADE, "first", {"result": "the first one"}),
+            Shown(MADE, "second", {"result": "the second one"}),
+        ),
+    )
+
+    assert judgement.broken == {("made-secrets", "open")}
+    assert judgement.unknown == {("made-secrets", "")}
+
+
 def test_a_workload_of_which_the_server_was_not_asked_may_be_there_after_all() -> None:
     workload = set_with_data()
     workload.props["spec"]["template"]["metadata"]["annotations"] = {"checksum": UNKNOWN}
