@@ -109,6 +109,12 @@ class Node:
         """What a batch job has printed so far."""
         return self.root(f"cat {c.JAIL}/home/{name}/{job}.txt 2>/dev/null || true")
 
+    def resume(self) -> None:
+        """Put the node into service again where slurmstepd drained it for a job that had ended."""
+        reason = self.controller.run(f"sinfo --noheader --nodes={NODE} --format=%E").strip()
+        if reason == "Kill task failed":
+            self.controller.run(f"scontrol update nodename={NODE} state=resume", user="root")
+
     def is_clean(self) -> bool:
         """Whether nothing of any job is left: no process, no directory, no mount."""
         left = self.root(
@@ -123,7 +129,11 @@ class Node:
 def one_node(start: Start) -> Iterator[Node]:
     """A cluster of one node, in containers of their own."""
     # Two seconds from SIGTERM to SIGKILL, rather than half a minute.
-    config = alone(lambda values: values.update(slurm={"timeouts": {"kill_wait": 2}}))
+    #
+    # On a busy machine slurmstepd 24.11 may wait for a signal that has come already (SchedMD's ticket
+    # 22864, mended in 25.05): the job stays for UnkillableStepTimeout, and the node is drained.
+    timeouts = {"kill_wait": 2, "message": 8, "unkillable_step": 40}
+    config = alone(lambda values: values.update(slurm={"timeouts": timeouts}))
     secret = secrets.token_hex(64)
     accounts = accounts_of(config)
     controller = start_controller(start, secret)

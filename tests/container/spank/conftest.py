@@ -29,3 +29,4 @@ def node(running: Node) -> Iterator[Node]:
     running.controller.run("scancel --state=RUNNING --quiet", user="root")
     running.controller.run("scancel --user=researcher --quiet; scancel --user=student --quiet")
     eventually("nothing of a job is left", running.is_clean)
+    running.resume()
