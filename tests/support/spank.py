@@ -130,8 +130,9 @@ def one_node(start: Start) -> Iterator[Node]:
     """A cluster of one node, in containers of their own."""
     # Two seconds from SIGTERM to SIGKILL, rather than half a minute.
     #
-    # On a busy machine slurmstepd 24.11 may wait for a signal that has come already (SchedMD's ticket
-    # 22864, mended in 25.05): the job stays for UnkillableStepTimeout, and the node is drained.
+    # On a busy machine slurmstepd 24.11 may wait for a signal that has come already (SchedMD's
+    # ticket 22864, mended in 25.05). The job then stays for UnkillableStepTimeout, and slurmd
+    # drains the node.
     timeouts = {"kill_wait": 2, "message": 8, "unkillable_step": 40}
     config = alone(lambda values: values.update(slurm={"timeouts": timeouts}))
     secret = secrets.token_hex(64)
