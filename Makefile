@@ -16,7 +16,7 @@ APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-reco
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview new-stack images check test container cluster stacks soak mutants bench lock schema dashboards clean
+.PHONY: help up stop down status ssh preview new-stack images check test container cluster health soak mutants bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,7 +60,7 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 # Each worker takes a file at a time, with fixtures of its own.
 SPREAD := --dist=loadfile --numprocesses
 # Side by side: all wait more than they compute. A third cluster would cost more than it gains.
-LANES  := container cluster stacks
+LANES  := container cluster health
 test: check  ## All that a change must not break: half an hour on two cores
 	@$(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
@@ -68,10 +68,10 @@ container: .venv/ready  ## The parts one by one, in containers
 	@$(PY) -m pytest tests/container -m 'not soak' $(SPREAD) 2 --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 cluster: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
-	@$(PY) -m pytest tests/cluster --ignore tests/cluster/stacks -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+	@$(PY) -m pytest tests/cluster --ignore tests/cluster/health -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
-stacks: .venv/ready  ## On clusters of their own: nodes and machines that break, other choices than the dev stack's
-	@$(PY) -m pytest tests/cluster/stacks -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+health: .venv/ready  ## Nodes and machines that break, on a cluster of their own
+	@$(PY) -m pytest tests/cluster/health -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes to develop, before a release (an hour and more)
 	@$(PY) -m pytest tests/cluster tests/container -m soak --lane $@ $(TIMES) $(ARGS)

@@ -20,7 +20,7 @@ FORBIDDEN: Final = (
 ALLOWED: Final[Mapping[tuple[str, str], str]] = {
     ("unit/images/test_build.py", "docker.errors"): "raises Docker's errors from a fake client",
     ("unit/local/test_containers.py", "docker.errors"): "raises Docker's errors from a fake client",
-    ("unit/monitoring/test_alerts.py", "tests.cluster.stacks.health.faults"): (
+    ("unit/monitoring/test_alerts.py", "tests.cluster.health.faults"): (
         "reads which alerts each fault causes, and causes none"
     ),
     **{

@@ -10,7 +10,7 @@ import yaml
 from agents.checks.registry import CHECKS
 from components.settings import Reconciler
 from local.paths import ROOT
-from tests.cluster.stacks.health import faults
+from tests.cluster.health import faults
 
 RULES = ROOT / "monitoring" / "alerts"
 RUNBOOKS = ROOT / "docs" / "runbooks"

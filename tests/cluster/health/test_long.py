@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from components import conventions as c
-from tests.cluster.stacks.health.node import Node, operator, runs_now, scraped
+from tests.cluster.health.node import Node, operator, runs_now, scraped
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 

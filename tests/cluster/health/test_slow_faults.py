@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.stacks.health import faults
-from tests.cluster.stacks.health.node import Node
-from tests.cluster.stacks.health.watching import impatient, watched
+from tests.cluster.health import faults
+from tests.cluster.health.node import Node
+from tests.cluster.health.watching import impatient, watched
 from tests.support.cluster import Cluster
 from tests.support.prometheus import Watch
 

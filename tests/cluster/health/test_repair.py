@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from components import conventions as c
-from tests.cluster.stacks.health.node import WELL, Node
+from tests.cluster.health.node import WELL, Node
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 

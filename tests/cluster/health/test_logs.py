@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from components import conventions as c
-from tests.cluster.stacks.health.faults import away_collector
-from tests.cluster.stacks.health.receiving import COLLECTOR_NAMESPACE
+from tests.cluster.health.faults import away_collector
+from tests.cluster.health.receiving import COLLECTOR_NAMESPACE
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.cluster.stacks.health.node import BROKEN, WELL, Node, operator
+from tests.cluster.health.node import BROKEN, WELL, Node, operator
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 

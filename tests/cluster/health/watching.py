@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from components import conventions as c
-from tests.cluster.stacks.health.receiving import receive
+from tests.cluster.health.receiving import receive
 from tests.support.cluster import Cluster
 from tests.support.prometheus import HOOK_NAMESPACE, Watch
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster.stacks.health.faults import munged_hangs
-from tests.cluster.stacks.health.node import BROKEN, NVIDIA_SMI, WELL, Node, operator
+from tests.cluster.health.faults import munged_hangs
+from tests.cluster.health.node import BROKEN, NVIDIA_SMI, WELL, Node, operator
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 

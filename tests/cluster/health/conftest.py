@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.stacks.health.node import WELL, Node
-from tests.cluster.stacks.health.receiving import (
+from tests.cluster.health.node import WELL, Node
+from tests.cluster.health.receiving import (
     COLLECTOR,
     COLLECTOR_NAMESPACE,
     COLLECTOR_PROGRAM,

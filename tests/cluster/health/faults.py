@@ -15,9 +15,9 @@ from typing import Any
 from components import conventions as c
 from components import monitoringconf
 from images import tags
-from tests.cluster.stacks.health.node import BROKEN, WELL, Node, operator, runs_now
-from tests.cluster.stacks.health.receiving import AWAY, COLLECTOR_NAMESPACE
-from tests.cluster.stacks.health.storage import (
+from tests.cluster.health.node import BROKEN, WELL, Node, operator, runs_now
+from tests.cluster.health.receiving import AWAY, COLLECTOR_NAMESPACE
+from tests.cluster.health.storage import (
     attached,
     disk,
     jail_as_the_exporter_sees_it,

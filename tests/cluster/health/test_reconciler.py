@@ -5,8 +5,8 @@ import json
 import pytest
 
 from components import conventions as c
-from tests.cluster.stacks.health.faults import without
-from tests.cluster.stacks.health.node import BROKEN, WELL, Node, scraped
+from tests.cluster.health.faults import without
+from tests.cluster.health.node import BROKEN, WELL, Node, scraped
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 

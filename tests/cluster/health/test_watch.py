@@ -10,9 +10,9 @@ import yaml
 
 from components import monitoringconf
 from monitoring.dashboards import Expression, expressions
-from tests.cluster.stacks.health import faults
-from tests.cluster.stacks.health.node import BROKEN, Node, operator
-from tests.cluster.stacks.health.watching import impatient, watched
+from tests.cluster.health import faults
+from tests.cluster.health.node import BROKEN, Node, operator
+from tests.cluster.health.watching import impatient, watched
 from tests.support.cluster import Cluster
 from tests.support.prometheus import HOOK_NAMESPACE, Watch
 from tests.support.waiting import becomes, eventually
