@@ -57,8 +57,8 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/mypy
 	@$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal
 
-# Each worker takes a file at a time, with fixtures of its own.
-SPREAD := --dist=loadfile --numprocesses
+# Each worker takes a folder at a time, with fixtures of its own.
+SPREAD := --dist=loadgroup --numprocesses
 # Side by side: all wait more than they compute. A third cluster would cost more than it gains.
 LANES  := container cluster health
 test: check  ## All that a change must not break: half an hour on two cores

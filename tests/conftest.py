@@ -53,6 +53,8 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if need := need_of(item.path):
             item.add_marker(need)
+            # One worker runs a folder, in order: later tests find what earlier ones have left.
+            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
