@@ -50,7 +50,7 @@ ssh: .venv/ready  ## Log in to the cluster
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
 	@$(PY) -m images.build --stack $(STACK)
 
-check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (six minutes)
+check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (four minutes)
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
@@ -61,7 +61,7 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 SPREAD := --dist=loadgroup --numprocesses
 # Side by side: all wait more than they compute. A third cluster would cost more than it gains.
 LANES  := container cluster health
-test: check  ## All that a change must not break: half an hour on two cores
+test: check  ## All that a change must not break, but not faults that take minutes to develop
 	@$(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready  ## The parts one by one, in containers
