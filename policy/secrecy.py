@@ -87,10 +87,9 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
     yield from over(open_, takes)
     secrets: list[tuple[str, str]] = []
 
-    def makes(one: Resource) -> Iterator[tuple[Resource, str]]:
-        for secret in _secrets_of(one):
-            secrets.append(secret)
-        yield from ()
+    def gathers(one: Resource) -> Iterable[tuple[Resource, str]]:
+        secrets.extend(_secrets_of(one))
+        return ()
 
     def holds(one: Resource) -> Iterator[tuple[Resource, str]]:
         left = set(secrets)
@@ -99,8 +98,11 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
                 left.remove((secret, name))
                 yield one, f"it holds the secret of {name}"
 
-    passes = ((resources, makes), (open_, holds))
-    yield from over(passes, lambda one: over(*one))
+    # An unknown text in one resource must not end the search in the others.
+    yield from over(
+        (over(resources, gathers), over(open_, holds)),
+        lambda found: found,
+    )
 
 
 def _secrets_of(resource: Resource) -> Iterator[tuple[str, str]]:
