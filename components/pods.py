@@ -83,10 +83,10 @@ def requests(cpu: str, memory: str) -> Spec:
 
 
 def answers(*command: str) -> Spec:
-    """Probes of a daemon that is ready while a command ends well.
+    """Probes of a daemon that is ready while a command succeeds.
 
-    Each run starts processes on the node, so a daemon that has once answered is asked less often.
-    There is no limit to how long a start may take: nothing is won by another one.
+    Each probe starts processes on the node, so a daemon that has answered once is asked less often.
+    A start has no time limit, because a restart would only begin the same work again.
     """
     asked: Spec = {"exec": {"command": list(command)}, "timeoutSeconds": 10}
     return {

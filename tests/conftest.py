@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if need := need_of(item.path):
             item.add_marker(need)
-            # One worker runs a folder, in order: later tests find what earlier ones have left.
+            # One worker runs a folder in order: some tests depend on the ones before them.
             item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
 
 

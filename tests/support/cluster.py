@@ -69,9 +69,9 @@ class Cluster:
         return checked(answer) if check else answer
 
     def log_out(self) -> None:
-        """Ends the shared connection, which a login node that goes would wait for.
+        """End the shared connection.
 
-        Also, a user has the groups of the time when they logged in.
+        A login node that shuts down waits for open connections, and groups are read at login.
         """
         shell.forget(self.directory / "ssh_config")
 
@@ -226,11 +226,11 @@ class Cluster:
         }
 
     def pod(self, name: str) -> dict[str, Any] | None:
-        """A pod as Kubernetes has it, None where it has none."""
+        """Return a pod, or None if it does not exist."""
         return kube.find(self.kubeconfig, "pods", NAMESPACE, name)
 
     def pod_uid(self, name: str) -> str:
-        """The uid of a pod, "" where there is none."""
+        """Return the uid of a pod, or "" if the pod does not exist."""
         pod = self.pod(name)
         return str(pod["metadata"]["uid"]) if pod else ""
 

@@ -14,12 +14,12 @@ from local import debian, host
 
 Start = Callable[..., Container]
 _running: dict[str, Container] = {}
-"""All that were started here and are not removed yet, by id."""
+"""Containers that were started here and not removed yet, by id."""
 
 
 @contextlib.contextmanager
 def none_left() -> Iterator[None]:
-    """Removes what was started meanwhile: daemons in it would go on to need the processor."""
+    """Remove the containers that were started meanwhile: their daemons would keep using the CPU."""
     before = set(_running)
     try:
         yield

@@ -40,7 +40,7 @@ _opening = threading.Lock()
 
 
 def objects(kubeconfig: Path, kinds: str, namespace: str, selector: str) -> list[dict[str, Any]]:
-    """The objects of some kinds, named as for `kubectl get`, and of all labels that are selected.
+    """Return the objects of some kinds, named as for `kubectl get`, that match a label selector.
 
     Raises ApiError and Unreachable.
     """
@@ -57,7 +57,7 @@ def objects(kubeconfig: Path, kinds: str, namespace: str, selector: str) -> list
 
 
 def find(kubeconfig: Path, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-    """One object, None where there is none. Raises ApiError and Unreachable."""
+    """Return one object, or None if it does not exist. Raises ApiError and Unreachable."""
     place = None if kind in _CLUSTER_WIDE else namespace
     return _api(kubeconfig, kubeconfig.read_text()).get(Ref(KINDS[kind], place, name))
 
@@ -73,7 +73,7 @@ def get(kubeconfig: Path, path: str) -> Any:
 
 @functools.cache
 def _api(kubeconfig: Path, _content: str) -> Api:
-    """Of a cluster that is made anew, the kubeconfig's content is another."""
+    """Cached by the content too: a cluster of the same name may be a new one."""
     return Api(find_cluster(read_settings({"kubeconfig": str(kubeconfig)})))
 
 
@@ -85,7 +85,7 @@ def run(
     command: Sequence[str],
     timeout: float,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command in a container; code 1 and the reason as its errors where it cannot begin.
+    """Run a command in a container. If it cannot start, the code is 1 and stderr has the reason.
 
     Raises TimeoutExpired after so many seconds.
     """

@@ -1,4 +1,4 @@
-"""Values that all workers of one run share: each is made once, whoever asks first.
+"""Values that all workers of one run share: the first worker that asks makes the value.
 
 The folder that holds them belongs to one run of pytest and goes with it.
 """

@@ -1,7 +1,7 @@
 """One SSH connection to each stack's login node, which all commands of the tests share.
 
-A connection of its own costs a quarter of a second of processor time for each command, a session
-in one that is there a tenth of it; see ControlMaster in ssh_config(5).
+A new connection for each command costs a quarter of a second of processor time. A session in an
+open connection costs a tenth of that; see ControlMaster in ssh_config(5).
 """
 
 import atexit
@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 _START = 15
-"""Seconds until a connection that does not come is done without."""
+"""Seconds to wait for the shared connection. After that, ssh makes its own."""
 _ALIVE = ("-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=5")
-"""A login node that falls silent is given up after a quarter of a minute."""
+"""ssh gives up a silent login node after 15 seconds."""
 _masters: dict[tuple[Path, str], subprocess.Popen[bytes]] = {}
 _lock = threading.Lock()
 _sockets = tempfile.TemporaryDirectory(prefix="ssh-")
@@ -38,7 +38,7 @@ def is_lost(answer: subprocess.CompletedProcess[str]) -> bool:
 
 
 def forget(config: Path) -> None:
-    """Ends the connections to a stack: what it knows of users is read when they log in."""
+    """End the connections to a stack."""
     with _lock:
         for key in [key for key in _masters if key[0] == config]:
             _end(_masters.pop(key))
