@@ -92,8 +92,9 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
         return ()
 
     def holds(one: Resource) -> Iterator[tuple[Resource, str]]:
-        left = set(secrets)
-        for text in _texts(one):
+        left, texts = set(secrets), _texts(one)
+        # Without a secret to look for, an unknown text is no reason for doubt.
+        while left and (text := next(texts, None)) is not None:
             for secret, name in sorted(known for known in left if known[0] in text):
                 left.remove((secret, name))
                 yield one, f"it holds the secret of {name}"
