@@ -147,7 +147,7 @@ def test_a_rotation_of_the_munge_key(cluster: Cluster, folder: str) -> None:
         assert datetime.datetime.now(datetime.UTC) < moment, "the keys must be there in time"
         all_changed_over(cluster, int(moment.timestamp()))
         assert cluster.run("srun --nodes=2 --constraint=cpu hostname").split()
-        assert set(cluster.nodes().values()) <= {"idle", "mix", "alloc"}
+        assert set(cluster.nodes().values()) <= {"idle", "mix", "alloc", "comp"}
     # Back to the first key, with nothing running: it counts as soon as a pod sees the other gone.
     cluster.deploy("up")
     all_changed_over(cluster, 0)

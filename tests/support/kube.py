@@ -21,6 +21,7 @@ KINDS = {
     "configmaps": Kind("v1", "ConfigMap"),
     "cronjobs": Kind("batch/v1", "CronJob"),
     "deployments": Kind("apps/v1", "Deployment"),
+    "events": Kind("v1", "Event"),
     "jobs": Kind("batch/v1", "Job"),
     "nodes": Kind("v1", "Node"),
     "persistentvolumeclaims": Kind("v1", "PersistentVolumeClaim"),
@@ -32,6 +33,9 @@ KINDS = {
     "servicemonitors": Kind("monitoring.coreos.com/v1", "ServiceMonitor"),
     "services": Kind("v1", "Service"),
     "statefulsets": Kind("apps/v1", "StatefulSet"),
+    "volumesnapshots.snapshot.storage.k8s.io": Kind(
+        "snapshot.storage.k8s.io/v1", "VolumeSnapshot"
+    ),
 }
 """By the names that kubectl has for them."""
 _CLUSTER_WIDE = {"nodes", "pv"}
