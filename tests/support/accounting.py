@@ -5,12 +5,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from components import conventions as c
 from components.settings import Settings
 from components.slurmconf import accounting_files, config_files
 from local import host
+from tests.support import open_shells
 from tests.support.containers import Start, containers, put
 from tests.support.slurmctld import (
     Slurmctld,
@@ -127,7 +128,7 @@ class Dbd:
         eventually("slurmdbd answers", self.answers)
 
     def answers(self) -> bool:
-        code, _ = self.container.container.exec_run(["bash", "-c", _ANSWERS], user="slurm")
+        code, _ = open_shells.run(self.container.container, _ANSWERS, "slurm")
         return code == 0
 
     def stop(self) -> None:
@@ -153,12 +154,10 @@ class Cluster:
 
     def user(self, command: str, name: str = "researcher") -> str:
         """What a user's command prints on the node."""
-        code, output = self.worker.container.exec_run(
-            ["bash", "-c", f"cd /tmp; {command}"], user=f"{USERS[name]}:{USERS[name]}"
-        )
-        text = cast(bytes, output).decode().strip()
+        ids = f"{USERS[name]}:{USERS[name]}"
+        code, text = open_shells.run(self.worker.container, command, ids, workdir="/tmp")
         assert code == 0, f"{command}: {code}: {text}"
-        return text
+        return text.strip()
 
     def records(self, *fields: str, where: str = "--allusers") -> list[tuple[str, ...]]:
         """Jobs, without their steps, as sacct tells them to slurm."""

@@ -11,6 +11,7 @@ from docker.models.containers import Container
 
 from images import build, tags
 from local import debian, host
+from tests.support import open_shells
 
 Start = Callable[..., Container]
 _running: dict[str, Container] = {}
@@ -29,6 +30,7 @@ def none_left() -> Iterator[None]:
 
 
 def _remove(id_: str) -> None:
+    open_shells.close(id_)
     if container := _running.pop(id_, None):
         container.remove(force=True, v=True)
 

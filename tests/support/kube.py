@@ -33,9 +33,7 @@ KINDS = {
     "servicemonitors": Kind("monitoring.coreos.com/v1", "ServiceMonitor"),
     "services": Kind("v1", "Service"),
     "statefulsets": Kind("apps/v1", "StatefulSet"),
-    "volumesnapshots.snapshot.storage.k8s.io": Kind(
-        "snapshot.storage.k8s.io/v1", "VolumeSnapshot"
-    ),
+    "volumesnapshots.snapshot.storage.k8s.io": Kind("snapshot.storage.k8s.io/v1", "VolumeSnapshot"),
 }
 """By the names that kubectl has for them."""
 _CLUSTER_WIDE = {"nodes", "pv"}

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from docker.models.containers import Container
 
@@ -11,6 +11,7 @@ from components import conventions as c
 from components import users as people
 from components.settings import Settings
 from components.slurmconf import config_files
+from tests.support import open_shells
 from tests.support.containers import Start, put
 from tests.support.stack import alone
 
@@ -82,9 +83,7 @@ class Slurmctld:
 
     def run(self, command: str, user: str = "slurm") -> str:
         """What a shell command prints. Raises AssertionError where it fails."""
-        code, output = self.container.exec_run(["bash", "-c", command], user=user)
-        # Logs hold what clients say, whatever that is.
-        text = cast(bytes, output).decode(errors="replace")
+        code, text = open_shells.run(self.container, command, user)
         assert code == 0, f"{command}: {code}: {text}"
         return text
 
@@ -98,12 +97,12 @@ class Slurmctld:
 
     def start(self) -> None:
         """Starts it and waits until it answers."""
-        code, _ = self.container.exec_run(["bash", "-c", START], user="slurm")
+        code, _ = open_shells.run(self.container, START, "slurm")
         assert code == 0, f"slurmctld does not start:\n{self.log()}"
 
     def stop(self) -> None:
         """Ends it, if it runs, and waits until it is gone."""
-        code, output = self.container.exec_run(["bash", "-c", STOP], user="root")
+        code, output = open_shells.run(self.container, STOP)
         assert code == 0, f"slurmctld does not end: {code}: {output!r}\n{self.log()}"
 
     def log(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from components import conventions as c
 from components.nodeset import SLURMD_CAPABILITIES
 from components.slurmconf import config_files, node_options
+from tests.support import open_shells
 from tests.support.containers import Start, put
 from tests.support.slurmctld import Slurmctld, accounts_of, start_controller, start_worker
 from tests.support.stack import VALID, alone
@@ -92,11 +93,12 @@ class Node:
 
     def refusal(self, script: str) -> str:
         """What a user is told of a job that is refused."""
-        code, output = self.worker.container.exec_run(
-            ["timeout", "60", "srun", "bash", "-c", script], user=_ids("researcher"), workdir="/tmp"
+        command = ("timeout", "60", "srun", "bash", "-c", script)
+        code, output = open_shells.run(
+            self.worker.container, command, _ids("researcher"), workdir="/tmp"
         )
         assert code != 0, "it ran"
-        return cast(bytes, output).decode()
+        return output
 
     def submit(self, script: str, *options: str, name: str = "researcher") -> str:
         """Id of a batch job."""

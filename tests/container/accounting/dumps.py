@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from components import conventions as c
 from components.settings import Settings
 from components.slurmconf import backup_environment, backup_files
+from tests.support import open_shells
 from tests.support.accounting import PASSWORD, Database, accounted
 from tests.support.containers import Start, put
 from tests.support.slurmctld import Slurmctld
@@ -27,10 +28,11 @@ class Dumps:
 
     def run(self, program: str = "backup", **environment: str) -> tuple[int, str]:
         """Exit code and all that the program printed."""
-        code, output = self.container.container.exec_run(
-            [f"{c.SPANK_DIR}/{program}"], user="slurm", environment=self.environment(**environment)
+        told = self.environment(**environment)
+        code, output = open_shells.run(
+            self.container.container, f"{c.SPANK_DIR}/{program}", "slurm", environment=told
         )
-        return cast(int, code), cast(bytes, output).decode().strip()
+        return code, output.strip()
 
     def begin(self, program: str = "backup", **environment: str) -> None:
         """Starts a program and does not wait for it."""
@@ -60,13 +62,10 @@ class Dumps:
         return [row[0] for row in rows if row and len(row[0]) == 8 and row[-1] != "snapshots"]
 
     def restic(self, command: str) -> str:
-        environment = self.environment()
-        code, output = self.container.container.exec_run(
-            ["bash", "-c", f"restic --insecure-no-password --no-cache --no-lock {command}"],
-            user="slurm",
-            environment=environment,
+        asked = f"restic --insecure-no-password --no-cache --no-lock {command}"
+        code, text = open_shells.run(
+            self.container.container, asked, "slurm", environment=self.environment()
         )
-        text = cast(bytes, output).decode()
         assert code == 0, text
         return text
 

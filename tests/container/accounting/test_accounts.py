@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from components.slurmconf import wanted_accounts
+from tests.support import open_shells
 from tests.support.accounting import USERS, Cluster, one_cluster
 from tests.support.containers import put
 from tests.support.slurmctld import Slurmctld
@@ -45,8 +46,8 @@ class Accounts:
         text = wanted_accounts(settings(config(**accounting)))
         put(self.agents.container, {WANTED: text})
         command = ["python3", "-m", "agents.accounts", f"--wanted={WANTED}", *options]
-        code, output = self.agents.container.exec_run(command, user="slurm")
-        return int(code or 0), cast(bytes, output).decode().strip()
+        code, output = open_shells.run(self.agents.container, command, "slurm")
+        return code, output.strip()
 
     def to(self, **accounting: Any) -> list[str]:
         """The plan's lines; what it led to is as the settings say."""
@@ -73,11 +74,10 @@ class Accounts:
 
     def refused(self, command: str, user: str = "researcher") -> str:
         """What a user is told whose command fails."""
-        code, output = self.cluster.worker.container.exec_run(
-            ["bash", "-c", f"cd /tmp; {command}"], user=f"{USERS[user]}:{USERS[user]}"
-        )
+        ids = f"{USERS[user]}:{USERS[user]}"
+        code, output = open_shells.run(self.cluster.worker.container, command, ids, workdir="/tmp")
         assert code != 0, output
-        return cast(bytes, output).decode().strip()
+        return output.strip()
 
     def submit(self, options: str, user: str = "researcher") -> str:
         return self.cluster.user(f"sbatch --parsable {options} {LONG}", user)

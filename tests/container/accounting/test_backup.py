@@ -138,6 +138,7 @@ def ended_is_missing(cluster: Cluster) -> bool:
 
 
 def test_nothing_is_loaded_over_what_is_there(cluster: Cluster, dumps: Dumps) -> None:
+    eventually("nothing is under way", lambda: not ended_is_missing(cluster))
     dumps.dump()
     expected = told(cluster.dbd)
 

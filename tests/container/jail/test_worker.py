@@ -8,6 +8,7 @@ import pytest
 
 from components import conventions as c
 from components.slurmconf import config_files
+from tests.support import open_shells
 from tests.support.containers import containers, put
 from tests.support.slurmctld import Slurmctld, accounts_of, start_controller, start_worker
 from tests.support.spank import FILL_JAIL, VOLUMES
@@ -60,23 +61,23 @@ def test_a_node_registers_when_it_has_the_jail_and_drains_while_it_has_not(
         "it says what it waits for", lambda: "waiting for the jail" in worker.run("cat /tmp/log")
     )
     assert worker.run("pgrep -f ^/usr/sbin/slurmd || echo none").strip() == "none"
-    code, _ = worker.container.exec_run([READY])
+    code, _ = open_shells.run(worker.container, READY)
     assert code != 0
     assert state(controller) == ""
 
     worker.run(FILL_JAIL, user="root")
     put(worker.container, {c.JAIL_MARKER: "0\n"})
     eventually("the node is idle", lambda: state(controller).startswith("idle"))
-    eventually("it is ready", lambda: worker.container.exec_run([READY])[0] == 0)
+    eventually("it is ready", lambda: open_shells.run(worker.container, READY)[0] == 0)
 
     worker.run(f"mv {c.JAIL_MARKER} /tmp/away", user="root")
-    code, said = worker.container.exec_run([READY])
+    code, said = open_shells.run(worker.container, READY)
     assert code == 1
     assert c.JAIL_MARKER.encode() in cast(bytes, said)
     assert state(controller) == "drained slurmstack:jail"
 
     worker.run(f"mv /tmp/away {c.JAIL_MARKER}", user="root")
-    assert worker.container.exec_run([READY])[0] == 0
+    assert open_shells.run(worker.container, READY)[0] == 0
     assert state(controller).startswith("idle")
 
 
@@ -89,9 +90,9 @@ def test_a_drain_of_somebody_else_stays(node: tuple[Slurmctld, Slurmctld]) -> No
     controller.run(f"scontrol update nodename={NODE} state=drain reason='new disk'", user="root")
 
     worker.run(f"mv {c.JAIL_MARKER} /tmp/away", user="root")
-    assert worker.container.exec_run([READY])[0] == 1
+    assert open_shells.run(worker.container, READY)[0] == 1
     assert state(controller) in DRAINED
     worker.run(f"mv /tmp/away {c.JAIL_MARKER}", user="root")
-    assert worker.container.exec_run([READY])[0] == 0
+    assert open_shells.run(worker.container, READY)[0] == 0
 
     assert state(controller) in DRAINED

@@ -3,13 +3,14 @@
 import contextlib
 import uuid
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from docker.models.containers import Container
 
 from components import conventions as c
 from components.jail import ANY_OWNER
 from local import host
+from tests.support import open_shells
 from tests.support.containers import Start
 
 # To look into the jail as its users do is not the Job's right, but the tests'.
@@ -30,8 +31,7 @@ class Shell:
 
     def run(self, command: str, **options: Any) -> tuple[int, str]:
         """Exit code and output of a shell command, of root's with the rights of a Job."""
-        code, output = self.container.exec_run(["bash", "-c", command], **options)
-        return cast(int, code), cast(bytes, output).decode()
+        return open_shells.run(self.container, command, **options)
 
     def answer(self, command: str, **options: Any) -> str:
         code, output = self.run(command, **options)

@@ -5,13 +5,14 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from components import conventions as c
 from components import nodessh
 from components.hostkeys import host_key
 from components.loginconf import login_files
 from components.settings import Login
+from tests.support import open_shells
 from tests.support.containers import Start, put
 from tests.support.slurmctld import Slurmctld
 from tests.support.waiting import eventually
@@ -89,8 +90,8 @@ class LoginNode:
 
     def beside(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Runs a command on that machine, which sees this one's temporary files."""
-        code, output = self.client.container.exec_run(list(command))
-        return subprocess.CompletedProcess(command, cast(int, code), cast(bytes, output).decode())
+        code, output = open_shells.run(self.client.container, command)
+        return subprocess.CompletedProcess(command, code, output)
 
     def answer(self, script: str, *options: str, user: str = "researcher") -> str:
         """What a script prints that ends well in a user's session."""

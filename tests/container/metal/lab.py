@@ -21,6 +21,7 @@ from local import binaries, node_image
 from local.configuration import CONFIG, POD_RANGE, Node, kube_proxy, kubelet, node_files
 from local.containers import IMAGES, Engine, NodeContainer
 from local.paths import KUBECTL, ROOT, write
+from tests.support import open_shells
 from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
@@ -89,8 +90,7 @@ class Machine:
 
     def run(self, command: str, check: bool = True) -> str:
         """What a shell command of root's prints there."""
-        code, output = self.container.exec_run(["bash", "-c", command])
-        text = cast(bytes, output).decode(errors="replace")
+        code, text = open_shells.run(self.container, command)
         assert code == 0 or not check, f"{self.name}: {command}: {code}: {text}"
         return text.strip()
 

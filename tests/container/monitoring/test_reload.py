@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import cast
 
 import httpx
 import pytest
@@ -11,6 +10,7 @@ from docker.models.containers import Container
 
 from components import conventions as c
 from components import monitoringconf
+from tests.support import open_shells
 from tests.support.containers import Start, put
 from tests.support.graph import Graph, pod, record
 from tests.support.stack import config
@@ -39,8 +39,7 @@ class Daemon:
     versions: Iterator[int] = field(default_factory=lambda: count(1))
 
     def run(self, script: str) -> str:
-        code, output = self.container.exec_run(["sh", "-c", script], user="root")
-        text = cast(bytes, output).decode()
+        code, text = open_shells.run(self.container, script)
         assert code == 0, f"{script}: {code}: {text}"
         return text
 

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from docker.models.containers import Container
 
 from components import conventions as c
 from components import network, pods
+from tests.support import open_shells
 from tests.support.containers import Start
 from tests.support.stack import settings
 
@@ -67,10 +68,7 @@ def run(
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, str]:
     """Exit code and output of a command in a container."""
-    code, output = container.exec_run(
-        list(command), user=str(user), environment=dict(environment or {})
-    )
-    return cast(int, code), cast(bytes, output).decode()
+    return open_shells.run(container, command, str(user), environment=environment)
 
 
 @dataclass(frozen=True)
