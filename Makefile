@@ -16,7 +16,7 @@ APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-reco
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview new-stack images check test container cluster health soak mutants bench lock schema dashboards clean
+.PHONY: help up stop down status ssh preview new-stack images check test container cluster edits health soak mutants bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,8 +59,10 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 
 # Each worker takes a folder at a time, with fixtures of its own.
 SPREAD := --dist=loadgroup --numprocesses
-# Side by side: all wait more than they compute. A third cluster would cost more than it gains.
-LANES  := container cluster health
+# Three at a time, the longest first: all wait more than they compute, up to what two cores can do.
+# Each of these has a cluster of its own, and a lane.
+APART  := tests/cluster/edits tests/cluster/health
+LANES  := cluster edits container health
 test: check  ## All that a change must not break, but not faults that take minutes to develop
 	@$(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
@@ -68,7 +70,10 @@ container: .venv/ready  ## The parts one by one, in containers
 	@$(PY) -m pytest tests/container -m 'not soak' $(SPREAD) 2 --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 cluster: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
-	@$(PY) -m pytest tests/cluster --ignore tests/cluster/health -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+	@$(PY) -m pytest tests/cluster $(APART:%=--ignore %) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+
+edits: .venv/ready  ## What an edit of the settings does to a running stack, on a cluster of its own
+	@$(PY) -m pytest tests/cluster/edits -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 health: .venv/ready  ## Nodes and machines that break, on a cluster of their own
 	@$(PY) -m pytest tests/cluster/health -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)

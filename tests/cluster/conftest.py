@@ -51,7 +51,8 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
 @pytest.fixture
 def folder(cluster: Cluster) -> Iterator[str]:
     """A folder in the user's home; afterwards it is gone, and so are the user's jobs."""
+    gone = 'timeout 60 sh -c "while squeue --noheader --me | grep -q .; do sleep 0.1; done"'
     path = f"/home/researcher/test-{uuid.uuid4().hex[:8]}"
     cluster.run(f"mkdir {path}")
     yield path
-    cluster.run(f"scancel --user=researcher; rm -rf {path}")
+    cluster.run(f"scancel --me; {gone}; rm -rf {path}")

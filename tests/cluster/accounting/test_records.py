@@ -41,11 +41,13 @@ JOBS = {
         "[ $SLURM_RESTART_COUNT ] || sleep 300",
         "COMPLETED",
         options="--requeue",
-        meanwhile="scontrol requeue $job",
+        meanwhile="scontrol requeue $job; "
+        'until [ "$(squeue -h -j $job -o %T)" = PENDING ]; do sleep 0.2; done; '
+        "scontrol update JobId=$job StartTime=now",
     ),
     "one at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
 }
-# Slurm looks for jobs at their limits twice a minute; one that is requeued waits for two.
+# Slurm looks for jobs at their limits twice a minute; one that is requeued would wait for two.
 WATCH = """
 job=$(sbatch --parsable --output=/dev/null {options} --wrap {script})
 if [ {meanwhile} ]; then

@@ -172,14 +172,18 @@ def test_every_panel_is_answered(watch: Watch, cluster: Cluster, folder: str) ->
     def missing(ask: Callable[[str], list[dict[str, Any]]]) -> set[tuple[str, str]]:
         return {one for one in unanswered(ask, job) if not may_be_empty(*one)}
 
+    def of_the_job() -> set[tuple[str, str]]:
+        return {panel for panel in missing(watch.ask_lately) if panel[0] == "slurmstack-job"}
+
     try:
         # Some panels are of minutes.
         becomes("what has no data", lambda: missing(watch.ask), set(), 120)
+        # A graph has a point every half minute, and knows no job that came and went in between.
+        becomes("what no graph shows", of_the_job, set())
     finally:
         cluster.run(f"scancel {job}")
     eventually("it is over", lambda: not watch.ask(found))
-    over = missing(watch.ask_lately)
-    assert {(board, panel) for board, panel in over if board == "slurmstack-job"} == set()
+    assert of_the_job() == set()
 
 
 def test_what_goes_wrong_is_on_the_dashboards(watch: Watch, node: Node, folder: str) -> None:

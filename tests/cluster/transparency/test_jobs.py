@@ -308,13 +308,12 @@ echo run ${SLURM_RESTART_COUNT:-0} >>runs
 
     cluster.run(f"scontrol requeue {job}")
 
-    # Slurm lets two minutes pass, until all that the first run was allowed has expired.
+    # When its first run has ended, Slurm lets two minutes pass, until all that it was allowed has
+    # expired.
     eventually(
-        "it waits for its turn",
-        lambda: (
-            not cluster.ssh(f"scontrol update JobId={job} StartTime=now", check=False).returncode
-        ),
+        "it waits for its turn", lambda: show(cluster, f"job {job}")["JobState"] == "PENDING"
     )
+    cluster.run(f"scontrol update JobId={job} StartTime=now")
     cluster.wait_for_job(job)
     assert cluster.run(f"cat {folder}/runs").splitlines() == ["run 0", "run 1"]
     assert show(cluster, f"job {job}")["Restarts"] == "1"

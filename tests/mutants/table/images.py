@@ -99,7 +99,7 @@ FAULTS: Final = (
         "images/worker/leave",
         '  scontrol delete nodename="$NODE_NAME" && { say "gone"; exit 0; }\n',
         '  true && { say "gone"; exit 0; }\n',
-        f"{_CLUSTER}/test_resize.py::test_a_node_comes_and_goes_and_no_job_is_lost",
+        f"{_CLUSTER}/edits/test_resize.py::test_a_node_comes_and_goes_and_no_job_is_lost",
         "cluster",
     ),
     Fault(
@@ -108,7 +108,7 @@ FAULTS: Final = (
         "images/worker/leave",
         "  if [ $SECONDS -ge $deadline ]; then\n",
         "  if [ $SECONDS -ge $((deadline + 600)) ]; then\n",
-        f"{_CLUSTER}/test_resize.py::test_a_job_that_outlives_the_grace_is_requeued",
+        f"{_CLUSTER}/edits/test_resize.py::test_a_job_that_outlives_the_grace_is_requeued",
         "cluster",
     ),
     Fault(
@@ -136,7 +136,7 @@ FAULTS: Final = (
         "images/controller/check",
         '      refuse "partition $partition is to go, but has jobs ($(wc -l <<<"$jobs"));',
         '      echo "partition $partition is to go, but has jobs ($(wc -l <<<"$jobs"));',
-        f"{_CLUSTER}/test_reconfigure.py::test_a_partition_with_jobs_is_not_removed",
+        f"{_CLUSTER}/edits/test_reconfigure.py::test_a_partition_with_jobs_is_not_removed",
         "cluster",
     ),
 )
