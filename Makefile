@@ -57,8 +57,8 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/mypy
 	@$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal
 
-# Each worker takes a folder at a time, with fixtures of its own.
-SPREAD := --dist=loadgroup --numprocesses
+# Each worker takes a folder at a time, in the order of their names: the longest is the first.
+SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 # Three at a time, the longest first: all wait more than they compute, up to what two cores can do.
 # Each of these has a cluster of its own, and a lane.
 APART  := tests/cluster/edits tests/cluster/health

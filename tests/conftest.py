@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from local import host
 from local.paths import ENGINE, LOCK, locked
@@ -53,8 +55,17 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if need := need_of(item.path):
             item.add_marker(need)
-            # One worker runs a folder in order: some tests depend on the ones before them.
-            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+
+
+class _ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # of a package without types
+    """One worker runs a folder in order: its tests share fixtures, and some need those before."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return str(Path(nodeid.partition("::")[0]).parent)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFolder | None:
+    return _ByFolder(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

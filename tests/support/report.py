@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -30,8 +29,6 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / ".local/reports"
 LONGEST = 12
 """Rows of a table."""
-_GROUP = re.compile(r"@\w+$")
-"""What pytest-xdist appends to the name of a test that belongs to a group."""
 _TICK = os.sysconf("SC_CLK_TCK")
 _FIRST_LINE = 256
 """Bytes that hold the line of all processors in /proc/stat."""
@@ -219,8 +216,7 @@ class Ledger:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not hasattr(report, "spent"):
             return
-        name = _GROUP.sub("", report.nodeid)
-        test = self._tests.setdefault(name, TestCost(name, report.tier))
+        test = self._tests.setdefault(report.nodeid, TestCost(report.nodeid, report.tier))
         phase = test.phases.get(report.when or "", Cost())
         test.phases[report.when or ""] = phase + Cost(**report.spent)
         if report.outcome == "rerun":  # type: ignore[comparison-overlap]  # of pytest-rerunfailures
