@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -328,6 +329,9 @@ def test_who_used_little_is_ahead_in_the_queue(accounts: Accounts) -> None:
 
 def test_a_partition_finds_the_qos_that_it_names(accounts: Accounts) -> None:
     """On a partition of an unknown QOS slurmctld does not start."""
+    # The test before had slurmctld begin anew. One that does so again within a moment may not hear
+    # of a QOS in between.
+    time.sleep(3)
     accounts.cluster.slurmctld.run(
         "sed -i 's/^PartitionName=.*/& QOS=gate/' /etc/slurm/slurm.conf", "root"
     )
