@@ -56,7 +56,9 @@ class Server:
         eventually("it listens", lambda: "yes" in self.run(listens))
 
     def kill(self) -> None:
-        self.run("kill -KILL $(cat /run/ganesha/pid); rm /run/ganesha/pid")
+        """Kills it, and waits until it is gone."""
+        gone = "while kill -0 $pid 2>/dev/null; do sleep 0.05; done"
+        self.run(f"pid=$(cat /run/ganesha/pid); kill -KILL $pid; {gone}; rm /run/ganesha/pid")
 
 
 def profile(*refused: str) -> str:
