@@ -50,7 +50,7 @@ ssh: .venv/ready  ## Log in to the cluster
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
 	@$(PY) -m images.build --stack $(STACK)
 
-check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (four minutes)
+check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (three minutes)
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
@@ -69,7 +69,7 @@ test: check  ## All that a change must not break, but not faults that take minut
 container: .venv/ready  ## The parts one by one, in containers
 	@$(PY) -m pytest tests/container -m 'not soak' $(SPREAD) 2 --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
-cluster: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k resize")
+cluster: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k login")
 	@$(PY) -m pytest tests/cluster $(APART:%=--ignore %) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 edits: .venv/ready  ## What an edit of the settings does to a running stack, on a cluster of its own

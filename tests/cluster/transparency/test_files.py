@@ -92,9 +92,10 @@ def test_what_a_user_installs_on_one_node_runs_on_all(cluster: Cluster, folder: 
 
 @pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "/dev/shm"])
 def test_temporary_files_are_each_nodes_own(cluster: Cluster, folder: str, place: str) -> None:
+    # Quiet, since a step that waits for the end of the one before says so.
     script = f"""#!/bin/sh
-srun sh -c 'touch {place}/from-$SLURMD_NODENAME'
-srun sh -c 'echo $SLURMD_NODENAME: {place}/from-*'"""
+srun --quiet sh -c 'touch {place}/from-$SLURMD_NODENAME'
+srun --quiet sh -c 'echo $SLURMD_NODENAME: {place}/from-*'"""
     cluster.submit(folder, script, "--nodes=2", "--wait", "--output=out")
 
     assert sorted(cluster.run(f"cat {folder}/out").splitlines()) == [
