@@ -59,9 +59,9 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 
 # Each worker takes a folder at a time, in the order of their names: the longest is the first.
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
-# Three at a time, the longest first: all wait more than they compute, up to what two cores can do.
-# Each of these has a cluster of its own, and a lane.
+# Folders with a cluster and a lane of their own.
 APART  := tests/cluster/edits tests/cluster/health
+# Three at a time, the longest first: three keep two cores 90 % busy.
 LANES  := cluster edits container health
 test: check  ## All that a change must not break, but not faults that take minutes to develop
 	@$(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status

@@ -57,8 +57,11 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
             item.add_marker(need)
 
 
-class _ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # of a package without types
-    """One worker runs a folder in order: its tests share fixtures, and some need those before."""
+class _ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Give each folder to one worker: its tests share fixtures, and some depend on their order.
+
+    xdist's own `loadgroup` has no effect with pytest 9.2, which keeps no `_nodeid`.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return str(Path(nodeid.partition("::")[0]).parent)

@@ -1,6 +1,6 @@
 """Commands in containers through shells that stay open.
 
-Docker starts a dozen processes for each `exec`, which cost more than most commands do.
+Starting a `docker exec` costs more processor time than most commands that tests run.
 """
 
 import shlex
@@ -13,9 +13,9 @@ from typing import Any, cast
 from docker.models.containers import Container
 
 _MARK = b"\0the command has ended with "
-"""Nothing that a test runs prints a byte 0 and these words."""
-# Commands come one after the other, each with a byte 0 at its end. Each has a process group of its
-# own, so that signals to that leave the shell alone.
+"""Marks the end of a command's output; no test prints a NUL byte and these words."""
+# A NUL byte ends each command. Job control gives each command a process group of its own, so that
+# signals to the group spare the shell.
 _LOOP = r"""
 set -m
 while IFS= read -r -d '' command; do
@@ -25,11 +25,7 @@ while IFS= read -r -d '' command; do
 done
 """
 _HEADER = struct.Struct(">BxxxL")
-"""Of each piece that Docker sends: its stream, and the length in bytes."""
-
-
-class ShellEnded(AssertionError):  # noqa: N818  # said of a test, as other failures
-    """The shell of a container ended before the command did."""
+"""Header of each frame of Docker's attach protocol: stream, and length of the payload in bytes."""
 
 
 class _Shell:
@@ -38,7 +34,7 @@ class _Shell:
     def __init__(self, container: Container, user: str) -> None:
         assert container.client
         api = container.client.api
-        # What the shell itself says, as that a command was killed, is not for the test.
+        # Drop the shell's own stderr: it reports commands that a signal killed.
         loop = ["bash", "-c", _LOOP]
         exec_id = api.exec_create(container.id, loop, stdin=True, stderr=False, user=user)["Id"]
         self._stream = cast(Any, api.exec_start(exec_id, socket=True))
@@ -47,9 +43,9 @@ class _Shell:
         self._pieces = self._received()
 
     def run(self, command: str) -> tuple[int, str] | None:
-        """Exit code and output; None where the shell had ended before.
+        """Exit code and output; None if the shell had ended before.
 
-        Raises ShellEnded where it ends meanwhile.
+        Raises AssertionError if it ends before the command does.
         """
         try:
             self._socket.sendall(command.encode() + b"\0")
@@ -63,7 +59,7 @@ class _Shell:
                 return int(code), head.removeprefix(b"\0").decode(errors="replace")
         if not output:
             return None
-        raise ShellEnded(f"{command}: the shell ended, after {output!r}")
+        raise AssertionError(f"{command}: the shell ended, after {output!r}")
 
     def close(self) -> None:
         self._stream.close()
@@ -88,7 +84,7 @@ class _Shell:
 
 
 _idle: dict[tuple[str, str], list[_Shell]] = defaultdict(list)
-"""By container and user. While a thread uses a shell, another opens one of its own."""
+"""Idle shells by container and user; a concurrent caller opens a further one."""
 
 
 def run(
@@ -102,7 +98,7 @@ def run(
     """Run a shell command, or a program with its arguments, as `docker exec` would.
 
     Returns exit code and output, errors among it. What runs in the background keeps running.
-    Raises ShellEnded where the test ends the shell with it.
+    Raises AssertionError if the command ends the shell.
     """
     script = command if isinstance(command, str) else shlex.join(command)
     prefix = [f"export {name}={shlex.quote(text)}; " for name, text in (environment or {}).items()]
@@ -110,7 +106,7 @@ def run(
     shells = _idle[str(container.id), user]
     text = "".join(prefix) + script
     while shells:
-        # One that is idle may have ended with what a test has killed.
+        # A test may have killed an idle shell together with other processes.
         shell = shells.pop()
         if (answer := shell.run(text)) is not None:
             shells.append(shell)
@@ -118,7 +114,7 @@ def run(
     shell = _Shell(container, user)
     answer = shell.run(text)
     if answer is None:
-        raise ShellEnded(f"{container.name}: no shell for {user}")
+        raise AssertionError(f"{container.name}: no shell for {user}")
     shells.append(shell)
     return answer
 

@@ -329,8 +329,8 @@ def test_who_used_little_is_ahead_in_the_queue(accounts: Accounts) -> None:
 
 def test_a_partition_finds_the_qos_that_it_names(accounts: Accounts) -> None:
     """On a partition of an unknown QOS slurmctld does not start."""
-    # The test before had slurmctld begin anew. One that does so again within a moment may not hear
-    # of a QOS in between.
+    # slurmctld sometimes died here of "invalid qos" soon after the test before reconfigured it. The
+    # cause is unknown; with this pause it has not been seen.
     time.sleep(3)
     accounts.cluster.slurmctld.run(
         "sed -i 's/^PartitionName=.*/& QOS=gate/' /etc/slurm/slurm.conf", "root"
