@@ -140,7 +140,7 @@ def _slurmdbd(args: AccountingArgs) -> pods.Spec:
             *args.auth.daemon_environment(),
         ],
         "ports": [{"name": "slurmdbd", "containerPort": c.SLURMDBD_PORT}],
-        **pods.answers(*_ANSWERS),
+        **pods.answers(pods.command(*_ANSWERS)),
         "volumeMounts": [
             *args.auth.daemon_mounts(),
             *args.people.mounts(""),

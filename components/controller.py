@@ -229,14 +229,13 @@ def _slurmctld(args: ControllerArgs) -> pods.Spec:
             *args.auth.daemon_environment(),
         ],
         "ports": [{"name": "slurmctld", "containerPort": c.SLURMCTLD_PORT}],
-        "readinessProbe": {
-            "exec": {"command": ["scontrol", "ping"]},
-            "periodSeconds": 2,
-            "timeoutSeconds": 10,
-        },
-        # `scontrol ping` is answered by a slurmctld that is locked in itself, too.
+        # A controller that waits beside another has no open port, and is asked nothing else.
+        **pods.answers(pods.command("scontrol", "ping"), pods.open_port(c.SLURMCTLD_PORT)),
+        # `scontrol ping` is answered by a slurmctld that is locked in itself, too. (24.11.5 without
+        # accounting locks itself up for good when a user cancels another's job by
+        # `scancel --ctld` or by HTTP.)
         "livenessProbe": {
-            "exec": {"command": [f"{c.SPANK_DIR}/alive"]},
+            **pods.command("sinfo", "--noheader", "--format=%n"),
             "periodSeconds": 30,
             "timeoutSeconds": 30,
             "failureThreshold": 3,

@@ -120,8 +120,10 @@ def _mariadb(args: DatabaseArgs) -> pods.Spec:
         **pods.requests("50m", f"{pool + 128}Mi"),
         "ports": [{"name": "mariadb", "containerPort": c.MARIADB_PORT}],
         **pods.answers(
-            *("mariadb", "--no-defaults", f"--socket={c.DATABASE_RUN}/mysqld.sock"),
-            "--execute=SELECT 1",
+            pods.command(
+                *("mariadb", "--no-defaults", f"--socket={c.DATABASE_RUN}/mysqld.sock"),
+                "--execute=SELECT 1",
+            )
         ),
         "volumeMounts": [
             pods.mount("data", c.DATABASE_DATA),

@@ -209,7 +209,7 @@ def _sshd(args: LoginArgs) -> pods.Spec:
         **pods.requests("100m", "64Mi"),
         "env": [{"name": "DRAIN_GRACE", "value": str(args.settings.drain_grace)}],
         "ports": [{"name": "ssh", "containerPort": c.SSHD_PORT}],
-        "readinessProbe": {"tcpSocket": {"port": c.SSHD_PORT}, "periodSeconds": 2},
+        **pods.answers(pods.open_port(c.SSHD_PORT)),
         "volumeMounts": [
             pods.mount("jail", c.JAIL),
             pods.mount("tmp", f"{c.JAIL}/tmp"),

@@ -178,11 +178,7 @@ def _server(name: str, command: list[str], port: int, images: pods.Images) -> po
         "command": command,
         **pods.security(user=c.MONITORING_ID),
         "ports": [{"name": name, "containerPort": port}],
-        "readinessProbe": {
-            "httpGet": {"path": "/-/ready", "port": port},
-            "periodSeconds": 5,
-            "timeoutSeconds": 5,
-        },
+        **pods.answers(pods.page("/-/ready", port)),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 

@@ -233,11 +233,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         ],
         **_resources(settings, args.machines),
         "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
-        "readinessProbe": {
-            "exec": {"command": [f"{c.SPANK_DIR}/ready"]},
-            "periodSeconds": 5,
-            "timeoutSeconds": 10,
-        },
+        **pods.answers(pods.command(f"{c.SPANK_DIR}/ready")),
         "lifecycle": {"preStop": {"exec": {"command": [f"{c.SPANK_DIR}/leave"]}}},
         "volumeMounts": [
             *args.auth.daemon_mounts(),

@@ -82,17 +82,33 @@ def requests(cpu: str, memory: str) -> Spec:
     return {"resources": {"requests": {"cpu": cpu, "memory": memory}}}
 
 
-def answers(*command: str) -> Spec:
-    """Probes of a daemon that is ready while a command succeeds.
+def answers(asked: Spec, at_start: Spec | None = None) -> Spec:
+    """Probes of a daemon that is ready while it answers; `at_start` asks it before it is ready.
 
-    Each probe starts processes on the node, so a daemon that has answered once is asked less often.
+    Probes start processes on the node. So a daemon that has answered once is asked less often.
     A start has no time limit, because a restart would only begin the same work again.
     """
-    asked: Spec = {"exec": {"command": list(command)}, "timeoutSeconds": 10}
+    limit = {"timeoutSeconds": 10}
+    begins = {"periodSeconds": 1, "failureThreshold": 2**31 - 1}
     return {
-        "startupProbe": {**asked, "periodSeconds": 1, "failureThreshold": 2**31 - 1},
-        "readinessProbe": {**asked, "periodSeconds": 5},
+        "startupProbe": {**(at_start or asked), **limit, **begins},
+        "readinessProbe": {**asked, **limit, "periodSeconds": 10},
     }
+
+
+def command(*words: str) -> Spec:
+    """For `answers`: a command that succeeds in the container."""
+    return {"exec": {"command": list(words)}}
+
+
+def open_port(port: int) -> Spec:
+    """For `answers`: a TCP port that takes connections."""
+    return {"tcpSocket": {"port": port}}
+
+
+def page(path: str, port: int) -> Spec:
+    """For `answers`: a page that is there."""
+    return {"httpGet": {"path": path, "port": port}}
 
 
 def gives_up(container: str, *codes: int) -> Spec:

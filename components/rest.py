@@ -97,7 +97,7 @@ def _slurmrestd(args: RestArgs) -> pods.Spec:
         **pods.requests("20m", "32Mi"),
         **_parts(args.accounting),
         "ports": [{"name": "http", "containerPort": c.REST_PORT}],
-        "readinessProbe": {"tcpSocket": {"port": c.REST_PORT}, "periodSeconds": 2},
+        **pods.answers(pods.open_port(c.REST_PORT)),
         "volumeMounts": [
             # It reads here where slurmctld is. What else an edit changes is no concern of its own.
             pods.mount("config", c.SLURM_ETC, read_only=True),

@@ -170,6 +170,15 @@ def test_a_slow_start_of_accounting_is_waited_for(graph: Graph, maker: str) -> N
     assert "livenessProbe" not in one
 
 
+def test_a_controller_that_waits_is_asked_without_a_process(graph: Graph) -> None:
+    containers = pod_specs(graph)["controller-slurmctld"]["containers"]
+    (slurmctld,) = (one for one in containers if one["name"] == "slurmctld")
+
+    assert slurmctld["startupProbe"]["tcpSocket"] == {"port": c.SLURMCTLD_PORT}
+    assert slurmctld["readinessProbe"]["exec"]["command"][0] == "scontrol"
+    assert slurmctld["livenessProbe"]["exec"]["command"][0] == "sinfo"
+
+
 @pytest.mark.parametrize(
     ("said", "protect"),
     [({}, True), ({"protect_data": True}, True), ({"protect_data": False}, False)],
