@@ -55,7 +55,7 @@ IMAGES: Mapping[str, Image] = {
         Image("directory", parent="base"),
         Image("accounting", parent="base"),
         Image("backup"),
-        Image("monitoring"),
+        Image("monitoring", extra=("images/base/watch",)),
         Image("nfs"),
         Image("database"),
         Image("rest", parent="base"),

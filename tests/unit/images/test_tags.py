@@ -20,6 +20,7 @@ def checkout(tmp_path: Path) -> Path:
         write(root / "images" / name / "Dockerfile", "FROM scratch\n")
     write(root / "images/worker/slurmd", "#!/bin/sh\n").chmod(0o755)
     write(root / "images/login/etc/sshd_config", "UsePAM no\n")
+    write(root / "images/base/watch", "pause() { read -rt 1; }\n")
     write(root / "spank/chroot.c", "int plugin;\n")
     write(root / "spank/Makefile", "all:\n")
     write(root / "agents/__init__.py", "")
@@ -137,7 +138,7 @@ def test_another_checkout_has_the_same_tags(checkout: Path, tmp_path: Path) -> N
 
 def test_the_context_is_sorted_and_names_extra_files_by_their_path(checkout: Path) -> None:
     names = list(tags.context_files("base", checkout))
-    assert names == ["Dockerfile", "spank/Makefile", "spank/chroot.c"]
+    assert names == ["Dockerfile", "spank/Makefile", "spank/chroot.c", "watch"]
     assert list(tags.context_files("login", checkout)) == ["Dockerfile", "etc/sshd_config"]
 
 
