@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+from docker.errors import ImageNotFound
 from docker.models.containers import Container
 
 from components.settings import LocalCluster, Settings
@@ -21,7 +22,7 @@ from local.api import Api, ApiError
 from local.configuration import API_PORT, MAX_NODES, Node, node_name
 from local.containers import IMAGES, LABEL_DIRECTORY, Engine, NodeContainer, Port
 from local.errors import LocalError as LocalError  # what callers of `load_images` catch
-from local.paths import KUBECTL
+from local.paths import CACHE, KUBECTL, locked
 from local.progress import Progress
 from local.state import State
 
@@ -390,9 +391,9 @@ def load_images(
         if not Path(f"/proc/{leftover.stem}").exists():
             leftover.unlink(missing_ok=True)
     archive = directory / f"{os.getpid()}.tar"
-    say(f"save {len(needed)} images")
+    with locked(CACHE / "archive.lock", say):
+        _share(_archive(client, needed, say), archive)
     try:
-        _save(client, needed, archive.open("wb"))
         say(f"load {len(needed)} images into {len(nodes)} nodes")
         behind = [node for node, absent in missing.items() if absent]
         with ThreadPoolExecutor(len(behind)) as pool:
@@ -416,8 +417,29 @@ def _loaded(node: Container) -> set[str]:
     return set(_ctr(node, "images", "list", "--quiet").split())
 
 
+def _archive(
+    client: docker.DockerClient, references: Sequence[str], say: Callable[[str], None]
+) -> Path:
+    """All images in one file, so that what they share is in it once.
+
+    The last one is kept: the next stack of this checkout wants the same images. Raises LocalError.
+    """
+    try:
+        parts = [f"{name} {client.images.get(name).id}" for name in references]
+    except ImageNotFound as error:
+        raise LocalError(f"Docker cannot save images: {error.explanation}") from None
+    archive = CACHE / f"archive-{node_image.content_digest(parts, ())}.tar"
+    if archive.exists():
+        return archive
+    for other in CACHE.glob("archive-*"):
+        other.unlink()
+    say(f"save {len(references)} images")
+    begun = archive.with_suffix(".new")
+    _save(client, references, begun.open("wb"))
+    return begun.rename(archive)
+
+
 def _save(client: docker.DockerClient, references: Sequence[str], file: Any) -> None:
-    """All images in one archive, so that what they share is in it once."""
     url = f"{client.api.base_url}/v{client.api.api_version}/images/get"
     with (
         file,
@@ -430,8 +452,17 @@ def _save(client: docker.DockerClient, references: Sequence[str], file: Any) -> 
             file.write(chunk)
 
 
+def _share(file: Path, name: Path) -> None:
+    """Gives a file another name, by a copy where the cache is on another file system."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)
+
+
 def _import(node: Container, archive: str) -> None:
-    _ctr(node, "images", "import", f"{IMAGES}/{archive}")
+    # Otherwise every byte goes through containerd's socket as well.
+    _ctr(node, "images", "import", "--local", f"{IMAGES}/{archive}")
 
 
 def _ctr(node: Container, *arguments: str) -> str:
