@@ -13,6 +13,7 @@
 #include "report.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,6 +49,25 @@ static bool in_slurmd = false;
 
 /* ---- joining the job ---- */
 
+/*
+ * Slurm begins a job's first step on each node when it allocates them (PrologFlags=Contain). The
+ * batch script of another node may be quicker than that. In milliseconds: the first step is waited
+ * for by this process alone, and for less time than Slurm waits for an answer.
+ */
+enum { FIRST_STEP_TIMEOUT = 7000, FIRST_STEP_POLL = 50 };
+
+static int await_keeper(int job_fd, int *keeper)
+{
+	int rc = find_keeper(job_fd, keeper);
+
+	for (int waited = 0; rc == ACCEPTED && *keeper < 0 && waited < FIRST_STEP_TIMEOUT;
+	     waited += FIRST_STEP_POLL) {
+		(void)poll(NULL, 0, FIRST_STEP_POLL);
+		rc = find_keeper(job_fd, keeper);
+	}
+	return rc;
+}
+
 /* Sets *keeper to a pidfd of the job's keeper; a job that has none has begun no step. */
 static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 {
@@ -63,7 +83,7 @@ static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 	job_fd = open_job(scratch, job_name);
 	if (job_fd < 0)
 		return REFUSED;
-	rc = find_keeper(job_fd, keeper);
+	rc = await_keeper(job_fd, keeper);
 	close_fd(&job_fd);
 	if (rc == ACCEPTED && *keeper < 0)
 		rc = refuse("job %s is not inside the jail here: no file is written for it",

@@ -33,7 +33,7 @@
 
 #include <slurm/spank.h>
 
-#define MAX_CALLS 512
+#define MAX_CALLS 1024
 #define MAX_FDS 256
 #define FIRST_FD 1000
 #define KEEPER 4711
@@ -68,6 +68,8 @@ static struct {
 	pid_t holders[4];
 	size_t n_holders;
 	bool lock_file_exists;
+	/* How often somebody has waited for a moment, and when the lock file comes of that. */
+	size_t n_waits, lock_file_after;
 	/* What is in /dev beside the usual. */
 	const char *devices[8];
 	size_t next_device;
@@ -563,7 +565,11 @@ static int fake_kill(pid_t pid, int number)
 
 static int fake_poll(struct pollfd *fds, nfds_t n, int timeout)
 {
-	CHECK(n == 1 && timeout > 0);
+	CHECK(n <= 1 && timeout > 0);
+	if (n == 0) {
+		node.lock_file_exists |= ++node.n_waits == node.lock_file_after;
+		return 0;
+	}
 	if (node.real_files)
 		return poll(fds, n, timeout);
 	if (called("", "poll %s", name_of(fds[0].fd)))
@@ -1773,6 +1779,16 @@ static void a_file_is_opened_where_the_job_is(void)
 	CHECK(open_descriptors() == 0);
 }
 
+static void the_first_step_of_a_job_is_waited_for(void)
+{
+	node.lock_file_after = 3;
+	node.holders[0] = node.holders[1] = KEEPER;
+	CHECK(join_for_a_file() == SLURM_SUCCESS);
+	CHECK(node.n_waits == 3 && node.n_errors == 0);
+	CHECK(strcmp(node.calls[node.n_calls - 1], "setns process keeper mounts") == 0);
+	CHECK(open_descriptors() == 0);
+}
+
 static void whichever_call_fails_no_file_is_written_for_a_job(void)
 {
 	size_t total;
@@ -1793,6 +1809,7 @@ static void no_file_is_written_for_a_job_that_is_not_in_the_jail(void)
 {
 	CHECK(join_for_a_file() == SLURM_ERROR);
 	CHECK(said("job 123.2000 is not inside the jail here"));
+	CHECK(node.n_waits == 140);
 	CHECK(open_descriptors() == 0);
 }
 
@@ -2105,6 +2122,7 @@ static const struct {
 	TEST(slurmd_does_not_start_with_a_wrong_option),
 	TEST(clients_load_the_plugin_whatever_the_options),
 	TEST(a_file_is_opened_where_the_job_is),
+	TEST(the_first_step_of_a_job_is_waited_for),
 	TEST(whichever_call_fails_no_file_is_written_for_a_job),
 	TEST(no_file_is_written_for_a_job_that_is_not_in_the_jail),
 	TEST(without_its_directory_slurmd_writes_no_file_for_a_job),
