@@ -53,7 +53,9 @@ def operator_kinds() -> list[Path]:
 
 @pytest.fixture
 def folder_of_second(second: Cluster) -> Iterator[str]:
+    wait_for_login(second)
     yield second.run("mktemp -d ~/test-XXXXXX")
+    wait_for_login(second)
     second.run("scancel --user=researcher")
     # A node whose machine fell silent is out of service until its next checks have passed.
     second.wait_for_nodes("cpu-0", "cpu-1", timeout=300)
@@ -153,9 +155,13 @@ def test_the_controller_of_a_lost_node_comes_back_at_the_place_that_was_kept(
         120,
     )
     eventually("a place is kept again", lambda: place_kept(second) == ["node-1"])
-    # Login may have been on the node that was lost.
-    eventually("one can log in", lambda: second.ssh("true", check=False).returncode == 0, 120)
+    wait_for_login(second)
     assert second.job_state(running) == "RUNNING"
+
+
+def wait_for_login(stack: Cluster) -> None:
+    """Waits for the login node, which may have been on a node that was lost."""
+    eventually("one can log in", lambda: stack.ssh("true", check=False).returncode == 0, 300)
 
 
 def place_kept(stack: Cluster) -> list[str]:
