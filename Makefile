@@ -67,16 +67,19 @@ test: check  ## All that a change must not break, but not faults that take minut
 	@$(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready  ## The parts one by one, in containers
-	@$(PY) -m pytest tests/container -m 'not soak' $(SPREAD) 2 --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+container: TESTS := tests/container $(SPREAD) 2
 
 cluster: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k login")
-	@$(PY) -m pytest tests/cluster $(APART:%=--ignore %) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+cluster: TESTS := tests/cluster $(APART:%=--ignore %)
 
 edits: .venv/ready  ## What an edit of the settings does to a running stack, on a cluster of its own
-	@$(PY) -m pytest tests/cluster/edits -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+edits: TESTS := tests/cluster/edits
 
 health: .venv/ready  ## Nodes and machines that break, on a cluster of their own
-	@$(PY) -m pytest tests/cluster/health -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
+health: TESTS := tests/cluster/health
+
+$(LANES):
+	@$(PY) -m pytest $(TESTS) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes to develop, before a release (an hour and more)
 	@$(PY) -m pytest tests/cluster tests/container -m soak --lane $@ $(TIMES) $(ARGS)

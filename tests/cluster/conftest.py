@@ -1,17 +1,12 @@
 """The stack that the tests on a real cluster share: like the dev stack, and beside it."""
 
-import hashlib
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from local.paths import ROOT
-from tests.support.cluster import Cluster, Deployed, local_cluster, write_stack
-
-_CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
-"""A number for this folder: checkouts on one machine test beside each other."""
+from tests.support.cluster import Cluster, Deployed, write_test_stack
 
 
 @pytest.fixture(scope="session")
@@ -41,10 +36,7 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
 @pytest.fixture(scope="session")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
     """The test stack with its two nodes idle."""
-    port = 20000 + 2 * (_CHECKOUT % 5000)
-    with deployed(
-        write_stack(f"test-{_CHECKOUT:04x}", cluster=local_cluster(2, port, port + 1))
-    ) as stack:
+    with deployed(write_test_stack("shared")) as stack:
         yield stack
 
 

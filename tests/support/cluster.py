@@ -1,6 +1,7 @@
 """Handles on a running stack: the user's side by SSH, the operator's by kubectl and make."""
 
 import contextlib
+import hashlib
 import os
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from tests.support.commands import checked, execute
 from tests.support.waiting import becomes, eventually
 
 NAMESPACE = "slurm"
+_CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
+"""A number for this folder: checkouts on one machine test beside each other."""
+_CLUSTERS = ("shared", "edits", "health", "other", "beside")
 
 
 @dataclass(frozen=True)
@@ -306,6 +310,18 @@ def write_stack(
     document["config"] = {f"slurmstack:{key}": value for key, value in values.items()}
     cluster.stack_file.write_text(stack_text(document))
     return cluster
+
+
+def write_test_stack(
+    purpose: str,
+    nodes: int = 2,
+    edit: Callable[[dict[str, Any]], object] = lambda _: None,
+    **settings: Any,
+) -> Cluster:
+    """The same for a local cluster, whose name and ports no other test and checkout has."""
+    port = 20000 + 2 * (_CHECKOUT % 800 * len(_CLUSTERS) + _CLUSTERS.index(purpose))
+    cluster = local_cluster(nodes, port, port + 1)
+    return write_stack(f"test-{purpose}-{_CHECKOUT:04x}", edit, cluster=cluster, **settings)
 
 
 def local_cluster(nodes: int, api_port: int, ssh_port: int) -> dict[str, Any]:

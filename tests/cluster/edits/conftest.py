@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cluster import Cluster, Deployed, local_cluster, write_stack
+from tests.support.cluster import Cluster, Deployed, write_test_stack
 
 
 @pytest.fixture(scope="package")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    ports = local_cluster(2, api_port=19443, ssh_port=15222)
-    with deployed(write_stack("test-edits", cluster=ports)) as stack:
+    with deployed(write_test_stack("edits")) as stack:
         yield stack

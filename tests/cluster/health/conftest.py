@@ -12,7 +12,7 @@ from tests.cluster.health.receiving import (
     COLLECTOR_PROGRAM,
     receive,
 )
-from tests.support.cluster import Cluster, Deployed, local_cluster, write_stack
+from tests.support.cluster import Cluster, Deployed, write_test_stack
 from tests.support.prometheus import HOOK
 
 INTERVAL = 10
@@ -48,8 +48,7 @@ def watchful(values: dict[str, Any]) -> None:
 @pytest.fixture(scope="package")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
     """A stack of its own, which looks at its nodes often, and whose machines may be broken."""
-    ports = local_cluster(2, api_port=18445, ssh_port=14224)
-    with deployed(write_stack("test-health", watchful, cluster=ports)) as stack:
+    with deployed(write_test_stack("health", edit=watchful)) as stack:
         # One that a run left behind goes first.
         stack.kubectl("delete", "namespace", COLLECTOR_NAMESPACE, "--ignore-not-found")
         receive(stack, COLLECTOR_NAMESPACE, 4318, COLLECTOR_PROGRAM)

@@ -13,7 +13,7 @@ import pytest
 
 from components import conventions as c
 from components import monitoringconf
-from tests.support.cluster import Cluster, Deployed, local_cluster, write_stack
+from tests.support.cluster import Cluster, Deployed, write_test_stack
 from tests.support.commands import execute
 from tests.support.waiting import eventually
 
@@ -26,9 +26,8 @@ FOUND_BY = {"release": "kube-prometheus-stack"}
 
 @pytest.fixture(scope="module")
 def second(deployed: Deployed) -> Iterator[Cluster]:
-    stack = write_stack(
-        "test-other",
-        cluster=local_cluster(2, api_port=18443, ssh_port=14222),
+    stack = write_test_stack(
+        "other",
         controller={"state_size": "1GiB"},
         auth={"type": "slurm"},
         monitoring={

@@ -6,24 +6,23 @@ from typing import Any
 import docker
 import pytest
 
-from tests.support.cluster import Cluster, local_cluster, write_stack
+from tests.support.cluster import Cluster, write_test_stack
 from tests.support.commands import execute
 from tests.support.waiting import eventually
-
-STACK = "test-beside"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _afterwards_gone() -> Iterator[None]:
+    second = write_test_stack("beside", nodes=1)
     yield
-    if Cluster(STACK).stack_file.exists():
-        Cluster(STACK).down()
+    if second.stack_file.exists():
+        second.down()
 
 
 @pytest.fixture
 def second() -> Cluster:
     """A stack on a cluster of one Kubernetes node; up, whatever the test before did to it."""
-    stack = write_stack(STACK, cluster=local_cluster(1, api_port=17443, ssh_port=13222))
+    stack = write_test_stack("beside", nodes=1)
     stack.up()
     return stack
 
@@ -51,7 +50,8 @@ def test_two_stacks_run_their_own_jobs(cluster: Cluster, second: Cluster) -> Non
 
 def test_a_stack_comes_back_when_docker_restarts_its_nodes(second: Cluster) -> None:
     second.run("echo kept >outlives")
-    for node in docker.from_env().containers.list(filters={"name": f"slurmstack-{STACK}-"}):
+    found = {"name": f"slurmstack-{second.stack}-"}
+    for node in docker.from_env().containers.list(filters=found):
         node.restart()
 
     job = "timeout --kill-after=1 20 srun --nodes=2 cat outlives"
@@ -61,8 +61,8 @@ def test_a_stack_comes_back_when_docker_restarts_its_nodes(second: Cluster) -> N
 def test_a_stopped_stack_goes_on_with_its_queue(second: Cluster) -> None:
     held = second.run("sbatch --hold --parsable --wrap true")
 
-    execute(["make", "stop", f"STACK={STACK}"])
-    assert execute(["make", "status", f"STACK={STACK}"], check=False).returncode != 0
+    execute(["make", "stop", f"STACK={second.stack}"])
+    assert execute(["make", "status", f"STACK={second.stack}"], check=False).returncode != 0
     second.up()
 
     assert second.run(f"squeue --noheader --jobs={held} --format=%T") == "PENDING"
