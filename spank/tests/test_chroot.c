@@ -68,7 +68,7 @@ static struct {
 	pid_t holders[4];
 	size_t n_holders;
 	bool lock_file_exists;
-	/* How often somebody has waited for a moment, and when the lock file comes of that. */
+	/* How often there was a wait, and the wait after which the lock file is there. */
 	size_t n_waits, lock_file_after;
 	/* What is in /dev beside the usual. */
 	const char *devices[8];

@@ -198,7 +198,7 @@ def volume(size: str | None) -> Iterator[str]:
 def accounted(edit: Callable[[dict[str, Any]], object] = lambda values: None) -> Settings:
     """Settings with accounting, which looks at tasks every second.
 
-    Jobs need no association by them: nobody makes any here.
+    Jobs need no association by them, because none is made here.
     """
 
     def changed(values: dict[str, Any]) -> None:

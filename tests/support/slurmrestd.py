@@ -15,7 +15,7 @@ def start_rest(start: Start, controller: Slurmctld, files: Mapping[str, str]) ->
     hosts = {controller_address(): controller.address}
     slurmrestd = start("rest", extra_hosts=hosts, cap_drop=["ALL"])
     put(slurmrestd, files)
-    # It asks for the name of every client's address; here nobody could tell, which takes its time.
+    # It asks for the name of every client's address. No server here knows it, and that takes time.
     Slurmctld(slurmrestd).run("echo nameserver 127.0.0.1 >/etc/resolv.conf", user="root")
     image = host.engine(print).images.get(tags.reference("rest")).attrs["Config"]
     slurmrestd.exec_run(image["Cmd"], user=image["User"], detach=True)

@@ -27,7 +27,7 @@ def watchful(values: dict[str, Any]) -> None:
         "gpu-ecc": {},
         "gpu-row-remap": {},
     }
-    # Of the memory nobody has that much.
+    # No memory is that fast.
     values["long_checks"] = {
         "checks": [{"name": "network"}, {"name": "cpu-memory", "threshold": 1_000_000_000}]
     }

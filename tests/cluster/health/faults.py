@@ -269,7 +269,7 @@ def _anew(cluster: Cluster, component: str, machine: str) -> None:
 
 @contextlib.contextmanager
 def slow_submit_script(cluster: Cluster) -> Iterator[None]:
-    """The site's job_submit.lua asks somebody slow, and as many submit as find a thread."""
+    """The site's job_submit.lua asks a slow server, and as many users submit as find a thread."""
     lua = """
 function slurm_job_submit(job, partitions, uid)
   os.execute("sleep 0.3")
@@ -351,7 +351,7 @@ def _patient_exporter(cluster: Cluster) -> Iterator[None]:
 def munged_hangs(cluster: Cluster, node: str) -> Iterator[None]:
     """A node's munged gets no time, nor does any that the kubelet starts in its place.
 
-    It is held from the machine, where one that begins is seen before it has answered anybody.
+    It is held from the machine, where a new munged is seen before its first answer.
     """
     where = cluster.kubectl("get", "pod", node, "-o", "jsonpath={.spec.nodeName}")
     machine, uid = cluster.computer(where), cluster.pod_uid(node)

@@ -100,7 +100,7 @@ def volume_path(cluster: Cluster, claim: str) -> str:
 
 @contextlib.contextmanager
 def jail_as_the_exporter_sees_it(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """The exporter has another file system for the jail; nobody else has."""
+    """Only the exporter has another file system for the jail."""
     with (
         attached(cluster, "node-0", folder, volume_path(cluster, c.JAIL_CLAIM)),
         cluster.cordoned("node-1"),

@@ -1,4 +1,4 @@
-"""Long checks: Slurm jobs that nobody waits for, by the CronJobs that would begin them at night."""
+"""Long checks: Slurm jobs that no user waits for, by the CronJobs that begin them at night."""
 
 import json
 from typing import Any

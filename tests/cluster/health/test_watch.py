@@ -187,7 +187,7 @@ def test_every_panel_is_answered(watch: Watch, cluster: Cluster, folder: str) ->
 
 
 def test_what_goes_wrong_is_on_the_dashboards(watch: Watch, node: Node, folder: str) -> None:
-    """A node is ill, a job has failed, one waits, and somebody keeps a node for later."""
+    """A node is ill, a job has failed, one waits, and an operator keeps a node for later."""
     cluster, reserved = node.cluster, "reservationname=later"
     when = ("starttime=now+2hours", "duration=60", "nodes=cpu-0", "users=researcher")
     failed = cluster.submit(folder, "#!/bin/sh\nexit 3")

@@ -133,7 +133,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_snapshots.py::test_so_many_that_are_ready_are_kept",
     ),
     Fault(
-        "a resize leaves the record of a node that somebody drained",
+        "a resize leaves the record of a node that an operator drained",
         "agents",
         "agents/reconciler/carry.py",
         "                self._slurm.forget(action.node)\n",

@@ -68,7 +68,7 @@ FAULTS: Final = (
         "::test_a_protected_resource_is_not_deleted_and_nothing_else_is",
     ),
     Fault(
-        "the engine takes over an object of somebody else",
+        "the engine takes over an object that it did not make",
         "engine",
         "engine/providers/kubernetes/provider.py",
         "        if self._settings.upsert or is_managed_by(existing, target.manager):\n",
