@@ -183,7 +183,8 @@ def test_every_panel_is_answered(watch: Watch, cluster: Cluster, folder: str) ->
     finally:
         cluster.run(f"scancel {job}")
     eventually("it is over", lambda: not watch.ask(found))
-    assert of_the_job() == set()
+    # The points move with the time at which it is asked, and may lie before and after a short job.
+    becomes("what no graph shows afterwards", of_the_job, set())
 
 
 def test_what_goes_wrong_is_on_the_dashboards(watch: Watch, node: Node, folder: str) -> None:
