@@ -208,6 +208,11 @@ class Cluster:
         """What a Kubernetes node is made of."""
         return docker.from_env().containers.get(f"slurmstack-{self.stack}-{node}")
 
+    def computers(self) -> list[Container]:
+        """What all its Kubernetes nodes are made of."""
+        name = f"slurmstack-{self.stack}-"
+        return docker.from_env().containers.list(filters={"name": name})
+
     @contextlib.contextmanager
     def frozen(self, node: str) -> Iterator[None]:
         """A Kubernetes node that falls silent, and later goes on as if nothing had happened."""

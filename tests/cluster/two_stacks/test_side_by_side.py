@@ -50,8 +50,7 @@ def test_two_stacks_run_their_own_jobs(cluster: Cluster, second: Cluster) -> Non
 
 def test_a_stack_comes_back_when_docker_restarts_its_nodes(second: Cluster) -> None:
     second.run("echo kept >outlives")
-    found = {"name": f"slurmstack-{second.stack}-"}
-    for node in docker.from_env().containers.list(filters=found):
+    for node in second.computers():
         node.restart()
 
     job = "timeout --kill-after=1 20 srun --nodes=2 cat outlives"
