@@ -136,7 +136,7 @@ class Dbd:
         eventually("it is gone", lambda: not self.container.run("pgrep -x slurmdbd || true"))
 
     def log(self) -> str:
-        return self.container.run("cat /tmp/log || true", "root")
+        return self.container.run("cat /tmp/log 2>/dev/null || true", "root")
 
 
 @dataclass(frozen=True)
