@@ -204,6 +204,15 @@ class Cluster:
         ask = ("squeue", "-h", "-o", "%A %T %N %S")
         return sorted(self.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
 
+    def settled_queue(self, controller: str) -> list[str]:
+        """The same once no job is just ending, which need not outlast a controller."""
+
+        def settled() -> list[str]:
+            jobs = self.queue(controller)
+            return [] if any(" COMPLETING " in job for job in jobs) else jobs
+
+        return eventually("no job is just ending", settled, 120)
+
     def computer(self, node: str) -> Container:
         """What a Kubernetes node is made of."""
         return docker.from_env().containers.get(f"slurmstack-{self.stack}-{node}")

@@ -139,7 +139,7 @@ def test_the_controller_of_a_lost_node_comes_back_at_the_place_that_was_kept(
     running = second.submit(folder_of_second, "#!/bin/sh\nsleep 600", spared)
     second.submit(folder_of_second, "#!/bin/sh\ntrue", "--hold")
     second.wait_for_job(running, "RUNNING")
-    before = second.queue(lost)
+    before = second.settled_queue(lost)
     # slurmctld writes what it has within five seconds of a change, here as on any machine.
     time.sleep(6)
 
