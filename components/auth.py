@@ -147,7 +147,7 @@ class Munge:
             **pods.security(user=c.MUNGE_ID),
             **pods.requests("10m", "16Mi"),
             "startupProbe": {
-                "exec": {"command": list(encode)},
+                **pods.command(*encode),
                 "periodSeconds": 1,
                 "failureThreshold": 60,
                 **killed,
@@ -155,7 +155,7 @@ class Munge:
             # slurmctld hears nothing of a node whose munged hangs, so that nobody else would mend
             # it. The others find the new one's socket in the same directory.
             "livenessProbe": {
-                "exec": {"command": ["sh", "-c", f"{shlex.join(encode)} | {shlex.join(decode)}"]},
+                **pods.command("sh", "-c", f"{shlex.join(encode)} | {shlex.join(decode)}"),
                 "periodSeconds": 30,
                 "timeoutSeconds": 10,
                 "failureThreshold": 3,
@@ -207,7 +207,7 @@ class SlurmKey:
             **pods.security(user=c.SLURM_ID),
             **pods.requests("10m", "16Mi"),
             "startupProbe": {
-                "exec": {"command": ["test", "-e", f"{c.SLURM_RUN}/ready"]},
+                **pods.command("test", "-e", f"{c.SLURM_RUN}/ready"),
                 "periodSeconds": 1,
                 "failureThreshold": 300,
             },

@@ -118,7 +118,7 @@ class People:
             **pods.security(user=0),
             **pods.requests("10m", "64Mi"),
             "startupProbe": {
-                "exec": {"command": ["test", "-S", f"{c.DIRECTORY_PIPES}/nss"]},
+                **pods.command("test", "-S", f"{c.DIRECTORY_PIPES}/nss"),
                 "periodSeconds": 1,
                 "failureThreshold": 60,
             },

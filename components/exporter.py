@@ -149,7 +149,7 @@ def _volume(one: Submount) -> pods.Spec:
 
 def _probe(path: str) -> pods.Spec:
     return {
-        "httpGet": {"path": path, "port": c.EXPORTER_PORT},
+        **pods.page(path, c.EXPORTER_PORT),
         "timeoutSeconds": 5,
         "failureThreshold": _ATTEMPTS,
     }

@@ -192,7 +192,7 @@ def _sackd(args: LoginArgs) -> pods.Spec:
         **pods.security(user=c.SLURM_ID),
         **pods.requests("10m", "16Mi"),
         "startupProbe": {
-            "exec": {"command": ["test", "-e", f"{c.SLURM_RUN}/conf/slurm.conf"]},
+            **pods.command("test", "-e", f"{c.SLURM_RUN}/conf/slurm.conf"),
             "periodSeconds": 1,
             "failureThreshold": 300,
         },

@@ -234,7 +234,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         **_resources(settings, args.machines),
         "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
         **pods.answers(pods.command(f"{c.SPANK_DIR}/ready")),
-        "lifecycle": {"preStop": {"exec": {"command": [f"{c.SPANK_DIR}/leave"]}}},
+        "lifecycle": {"preStop": pods.command(f"{c.SPANK_DIR}/leave")},
         "volumeMounts": [
             *args.auth.daemon_mounts(),
             *args.people.mounts(""),

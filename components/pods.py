@@ -97,17 +97,17 @@ def answers(asked: Spec, at_start: Spec | None = None) -> Spec:
 
 
 def command(*words: str) -> Spec:
-    """For `answers`: a command that succeeds in the container."""
+    """What a probe or a hook runs in the container."""
     return {"exec": {"command": list(words)}}
 
 
 def open_port(port: int) -> Spec:
-    """For `answers`: a TCP port that takes connections."""
+    """What a probe connects to, by TCP."""
     return {"tcpSocket": {"port": port}}
 
 
 def page(path: str, port: int) -> Spec:
-    """For `answers`: a page that is there."""
+    """What a probe gets, by HTTP."""
     return {"httpGet": {"path": path, "port": port}}
 
 
