@@ -127,7 +127,7 @@ def test_login_comes_back_as_the_same_host(cluster: Cluster, folder: str) -> Non
     cluster.replace_pod("login-0")
 
     # ssh checks the host key strictly: a new one would be refused.
-    eventually("one can log in", lambda: cluster.ssh("true", check=False).returncode == 0)
+    cluster.wait_for_login()
     assert cluster.job_state(job) == "RUNNING"
     assert cluster.run(f"ls -d {folder}") == folder
 

@@ -25,6 +25,7 @@ NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
 """A number for this folder: checkouts on one machine test beside each other."""
 _CLUSTERS = ("shared", "edits", "health", "other", "beside")
+"""The tests' own clusters; each has two ports of its own, by its place here."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ class Cluster:
             ask = shell.command(config, user, shared=False)
             answer = execute([*ask, script], check=False, timeout=timeout)
         return checked(answer) if check else answer
+
+    def wait_for_login(self, timeout: float = 60) -> None:
+        """Waits until the user can log in."""
+        eventually("one can log in", lambda: self.ssh("true", check=False).returncode == 0, timeout)
 
     def log_out(self) -> None:
         """End the shared connection.
@@ -216,11 +221,6 @@ class Cluster:
     def computer(self, node: str) -> Container:
         """What a Kubernetes node is made of."""
         return docker.from_env().containers.get(f"slurmstack-{self.stack}-{node}")
-
-    def computers(self) -> list[Container]:
-        """What all its Kubernetes nodes are made of."""
-        name = f"slurmstack-{self.stack}-"
-        return docker.from_env().containers.list(filters={"name": name})
 
     @contextlib.contextmanager
     def frozen(self, node: str) -> Iterator[None]:

@@ -46,7 +46,7 @@ def alone(cluster: Cluster) -> Node:
             cluster.kubectl("delete", "pod", "cpu-1", timeout=240)
             cluster.kubectl("wait", "--for=create", "pod/cpu-1", "--timeout=60s")
             cluster.kubectl("wait", "--for=condition=PodScheduled", "pod/cpu-1", "--timeout=60s")
-    eventually("one can log in", lambda: cluster.ssh("true", check=False).returncode == 0)
+    cluster.wait_for_login()
     (name,) = pods_on(cluster, "=worker")
     node = Node(cluster, name)
     comes_back(node)

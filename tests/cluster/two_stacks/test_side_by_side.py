@@ -6,6 +6,7 @@ from typing import Any
 import docker
 import pytest
 
+from local.containers import Engine
 from tests.support.cluster import Cluster, write_test_stack
 from tests.support.commands import execute
 from tests.support.waiting import eventually
@@ -50,7 +51,7 @@ def test_two_stacks_run_their_own_jobs(cluster: Cluster, second: Cluster) -> Non
 
 def test_a_stack_comes_back_when_docker_restarts_its_nodes(second: Cluster) -> None:
     second.run("echo kept >outlives")
-    for node in second.computers():
+    for node in Engine(docker.from_env(), second.stack).nodes().values():
         node.restart()
 
     job = "timeout --kill-after=1 20 srun --nodes=2 cat outlives"
