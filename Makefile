@@ -61,7 +61,7 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 # Folders with a cluster and a lane of their own.
 APART  := tests/cluster/edits tests/cluster/health
-# Three at a time, the longest first: three keep two cores 90 % busy.
+# Three at a time, the longest first: three keep two cores 80 % busy.
 LANES  := cluster edits container health
 test: check  ## All that a change must not break, but not faults that take minutes to develop
 	@$(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
