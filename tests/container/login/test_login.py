@@ -302,29 +302,29 @@ def greeting(login: LoginNode) -> str:
     return login.ssh("", "-tt", input="exit\n").stdout
 
 
-def greeting_with_state(login: LoginNode) -> str:
-    """The same once Slurm has answered in time, which on a busy machine it may not."""
-    seen: list[str] = []
+def greeting_with_jobs(login: LoginNode) -> str:
+    """The same once Slurm has answered all in time, which on a busy machine it may not."""
 
-    def is_told() -> bool:
-        seen.append(greeting(login))
-        return "Slurm does not answer" not in seen[-1]
+    def told() -> str:
+        shown = greeting(login)
+        return shown if "your jobs:" in shown else ""
 
-    eventually("the state is told", is_told)
-    return seen[-1]
+    return eventually("the user's jobs are told", told)
 
 
 def test_who_logs_in_on_a_terminal_is_told_how_the_cluster_is(login: LoginNode) -> None:
     login.answer("sbatch --hold --wrap true")
     login.edit(with_(motd={"text": "Maintenance on Friday."}))
 
-    shown = greeting_with_state(login)
+    try:
+        shown = greeting_with_jobs(login)
+    finally:
+        login.answer("scancel --me")
 
     assert "Maintenance on Friday." in shown
     assert "test:" in shown
     assert "main*" in shown
     assert "0 running, 1 pending" in shown
-    login.answer("scancel --me")
 
 
 def test_who_does_not_want_it_or_only_runs_a_command_is_told_nothing(login: LoginNode) -> None:
