@@ -85,6 +85,8 @@ def test_jobs_go_on_while_records_wait_and_none_is_missing_afterwards(
 
     assert len(during) > 20, "jobs were submitted, started and ended"
     is_told_so_and_not_left_to_wait(load.cluster)
+    # A look that began without the database would tell otherwise only after the database is back.
+    eventually("slurmdbd is not ready", lambda: not ready(load.cluster, "accounting"), 120)
     outage(True)
     load.submit(5)
     eventually(
