@@ -22,8 +22,8 @@ help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: .venv/ready  ## Bring the stack up: cluster, images, Slurm (STACK=dev, ENGINE=pulumi|embedded, POLICY=policy)
-	@$(PY) -m local up --stack $(STACK)
 	@$(PY) -m images.build --stack $(STACK)
+	@$(PY) -m local up --stack $(STACK)
 	@$(PY) -m local.deploy up --stack $(STACK) $(CHOSEN)
 	@$(PY) -m local.access --stack $(STACK)
 

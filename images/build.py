@@ -32,10 +32,12 @@ from rich.text import Text
 from components.conventions import DOMAIN
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
 from images import tags
-from local.cluster import load_images
+from local import host
+from local import images as local_images
+from local.containers import Engine
 from local.debian import BASE_IMAGE, ensure_base_image
 from local.errors import LocalError
-from local.paths import CACHE, locked
+from local.paths import CACHE, LOCK, locked
 
 LABEL = f"{DOMAIN}/image"
 """On each image: its name, by which ours are told from others."""
@@ -167,23 +169,20 @@ def closure(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(member for name in names for member in tags.lineage(name)))
 
 
+def references(settings: Settings) -> list[str]:
+    """The images that the stack's nodes need, with all ancestors, as its pods name them."""
+    return [tags.reference(name, settings.registry) for name in closure(needed(settings))]
+
+
 # --- Docker --------------------------------------------------------------------------------------
 
 
-def connect() -> docker.DockerClient:
-    """A client of a Docker that answers. Raises BuildError with the remedy."""
-    where = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    try:
-        client = docker.from_env(timeout=20)
-        client.ping()
-    except (DockerException, RequestException) as error:
-        cause = reason(error)
-        remedy = (
-            "join the group `docker`, or run as root"
-            if "permission denied" in cause.lower()
-            else "`make up` installs and starts it; another one can be named in DOCKER_HOST"
-        )
-        raise BuildError(f"Docker does not answer at {where} ({cause}): {remedy}") from error
+def connect(say: Say) -> docker.DockerClient:
+    """A client of a Docker that answers, started if need be. Raises LocalError with the remedy."""
+    client = host.connect()
+    if client is None:
+        with locked(LOCK, say):
+            client = host.engine(say)
     client.api.timeout = SILENCE
     return client
 
@@ -349,8 +348,10 @@ def hand_on(
                     push(client, result.reference, say)
         return f"in {settings.registry}"
     if isinstance(settings.cluster, LocalCluster):
+        if not Engine(client, stack).runs():
+            return f"nodes of {stack} have them when they start"
         with report.doing("load") as say:
-            load_images(client, stack, [result.reference for result in results], say)
+            local_images.load(client, stack, [result.reference for result in results], say)
         return f"in the nodes of {stack}"
     raise BuildError(
         f"stack {stack!r}: its cluster is not local and registry is not set, so that its nodes "
@@ -394,8 +395,9 @@ def _run(options: argparse.Namespace, report: Report) -> list[Result]:
     names = closure(options.image or needed(settings))
     for name in names:  # what is wrong with the files is said before anything is begun
         tags.context_files(name)
-    client = connect()
     with report:
+        with report.doing("Docker") as say:
+            client = connect(say)
         results = build_missing(client, names, settings.registry, report)
         built = sum(result.built for result in results)
         summary = f"images: {built} built, {len(results) - built} already there"

@@ -11,8 +11,9 @@ from docker.errors import DockerException
 from requests.exceptions import RequestException
 
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
-from local import binaries, host
-from local.cluster import Cluster, load_images
+from images import build
+from local import binaries, host, images
+from local.cluster import Cluster
 from local.containers import Engine, stacks
 from local.errors import LocalError
 from local.paths import KUBECTL, LOCK, ROOT, locked
@@ -93,12 +94,15 @@ def _take_stack(words: list[str], default: str) -> tuple[str, list[str]]:
 
 
 def up(stack: str, settings: Settings, progress: Progress) -> int:
-    """Starts the cluster, or, for one that is not local, only what builds images."""
+    """Starts the cluster, with the images that are built already in its nodes."""
+    if not isinstance(settings.cluster, LocalCluster):
+        progress.note(f"stack '{stack}' has no local cluster: nothing to start")
+        return 0
     with locked(LOCK, progress.note):
         with progress.phase("Docker"):
             client = host.engine(progress.note)
-        if isinstance(settings.cluster, LocalCluster):
-            Cluster.of(client, stack, settings).up(progress)
+        loaded = () if settings.registry else build.references(settings)
+        Cluster.of(client, stack, settings, loaded).up(progress)
     progress.summary()
     return 0
 
@@ -152,13 +156,13 @@ def status(stack: str, settings: Settings) -> int:
     return 0 if all(node.ready for node in nodes) else 1
 
 
-def load(stack: str, images: Sequence[str], progress: Progress) -> int:
+def load(stack: str, references: Sequence[str], progress: Progress) -> int:
     """Loads images into the nodes."""
     client = host.connect()
     if client is None:
         raise LocalError(f"no Docker engine answers: run `python -m local up --stack {stack}`")
     with progress.phase("images loaded"):
-        load_images(client, stack, images, progress.note)
+        images.load(client, stack, references, progress.note)
     return 0
 
 

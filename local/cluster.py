@@ -1,28 +1,24 @@
-"""A stack's local cluster: up, down, status, and images into its nodes."""
+"""A stack's local cluster: up, down and status."""
 
 import datetime
 import json
-import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import docker
-from docker.errors import ImageNotFound
-from docker.models.containers import Container
 
 from components.settings import LocalCluster, Settings
-from local import addons, binaries, debian, node_image
+from local import addons, binaries, debian, images, node_image
 from local.api import Api, ApiError
 from local.configuration import API_PORT, MAX_NODES, Node, node_name
-from local.containers import IMAGES, LABEL_DIRECTORY, Engine, NodeContainer, Port
-from local.errors import LocalError as LocalError  # what callers of `load_images` catch
-from local.paths import CACHE, KUBECTL, locked
+from local.containers import LABEL_DIRECTORY, Engine, NodeContainer, Port
+from local.errors import LocalError
+from local.paths import KUBECTL
 from local.progress import Progress
 from local.state import State
 
@@ -55,13 +51,21 @@ class Cluster:
     stack: str
     spec: LocalCluster
     login_node_port: int
+    images: Sequence[str] = ()
+    """References of the images that nodes are to have, as far as Docker has them all."""
 
     @classmethod
-    def of(cls, client: docker.DockerClient, stack: str, settings: Settings) -> "Cluster":
+    def of(
+        cls,
+        client: docker.DockerClient,
+        stack: str,
+        settings: Settings,
+        images: Sequence[str] = (),
+    ) -> "Cluster":
         """The cluster that the settings ask for. Raises LocalError if they ask for another kind."""
         if not isinstance(settings.cluster, LocalCluster) or settings.login.node_port is None:
             raise LocalError(f"stack '{stack}': slurmstack:cluster is of another kind than local")
-        return cls(client, stack, settings.cluster, settings.login.node_port)
+        return cls(client, stack, settings.cluster, settings.login.node_port, images)
 
     @property
     def state(self) -> State:
@@ -95,7 +99,7 @@ class Cluster:
         self.state.write_user_files()
         self.state.write_cluster_files(self.spec.api_port)
         with progress.phase("node containers"):
-            self._ensure_nodes(image)
+            self._ensure_nodes(image, progress)
         started = self.engine.started()
         with progress.phase("Kubernetes API"):
             self._wait("the Kubernetes API", API_TIMEOUT, self.api.is_ready)
@@ -106,6 +110,9 @@ class Cluster:
         self._mark_control_plane()
         with progress.phase("DNS and volumes"):
             self._wait("DNS and volumes", ADDONS_TIMEOUT, lambda: self._addons_run(started))
+        if images.are_here(self.client, self.images):
+            with progress.phase("images"):
+                images.load(self.client, self.stack, self.images, progress.note)
 
     def _refuse_foreign(self) -> None:
         for container in self.engine.nodes().values():
@@ -125,18 +132,28 @@ class Cluster:
             image = node_image.ensure(self.client, directory, progress.note)
         return image, node_image.system_image(directory)
 
-    def _ensure_nodes(self, image: str) -> None:
+    def _ensure_nodes(self, image: str, progress: Progress) -> None:
         network = self.engine.ensure_network()
         existing = self.engine.nodes()
+        volumes = self.engine.volumes()
         wanted = [
             self._container(Node(ordinal, network), image) for ordinal in range(self.spec.nodes)
         ]
+        all_are_old = all(node.name in volumes for node in wanted)
+        unpacked = "" if all_are_old else self._unpacked(image, progress)
+        wanted = [replace(node, unpacked=volumes.get(node.name, unpacked)) for node in wanted]
         with ThreadPoolExecutor(len(wanted)) as pool:
             for _ in pool.map(
                 lambda node: self.engine.ensure_node(node, existing.get(node.node.ordinal)),
                 wanted,
             ):
                 pass
+
+    def _unpacked(self, image: str, progress: Progress) -> str:
+        """The volume of unpacked images that new nodes begin with, if there is anything for it."""
+        if not images.are_here(self.client, self.images):
+            return ""
+        return images.unpacked(self.client, image, self.images, progress.note)
 
     def _container(self, node: Node, image: str) -> NodeContainer:
         ports = (
@@ -359,117 +376,3 @@ def _started_by_name(
     started: Mapping[int, datetime.datetime],
 ) -> dict[str, datetime.datetime]:
     return {node_name(ordinal): when for ordinal, when in started.items()}
-
-
-# --- Images --------------------------------------------------------------------------------------
-
-
-def load_images(
-    client: docker.DockerClient,
-    stack: str,
-    references: Iterable[str],
-    say: Callable[[str], None],
-) -> None:
-    """Loads images from Docker into all nodes of the stack; what a node has already is left out.
-
-    Raises LocalError.
-    """
-    nodes = [node for node in Engine(client, stack).nodes().values() if node.status == "running"]
-    if not nodes:
-        raise LocalError(
-            f"stack '{stack}' has no running node: start it with "
-            f"`python -m local up --stack {stack}`"
-        )
-    wanted = list(dict.fromkeys(references))
-    missing = {node: [r for r in wanted if canonical(r) not in _loaded(node)] for node in nodes}
-    needed = [reference for reference in wanted if any(reference in m for m in missing.values())]
-    if not needed:
-        return
-    directory = State(stack).images
-    directory.mkdir(parents=True, exist_ok=True)
-    for leftover in directory.glob("*.tar"):
-        if not Path(f"/proc/{leftover.stem}").exists():
-            leftover.unlink(missing_ok=True)
-    archive = directory / f"{os.getpid()}.tar"
-    with locked(CACHE / "archive.lock", say):
-        _share(_archive(client, needed, say), archive)
-    try:
-        say(f"load {len(needed)} images into {len(nodes)} nodes")
-        behind = [node for node, absent in missing.items() if absent]
-        with ThreadPoolExecutor(len(behind)) as pool:
-            for _ in pool.map(lambda node: _import(node, archive.name), behind):
-                pass
-    finally:
-        archive.unlink(missing_ok=True)
-
-
-def canonical(reference: str) -> str:
-    """The image's name as containerd keeps it, with its registry and tag."""
-    first, _, rest = reference.partition("/")
-    if not rest:
-        reference = f"docker.io/library/{reference}"
-    elif not ("." in first or ":" in first or first == "localhost"):
-        reference = f"docker.io/{reference}"
-    return reference if ":" in reference.rpartition("/")[2] else f"{reference}:latest"
-
-
-def _loaded(node: Container) -> set[str]:
-    return set(_ctr(node, "images", "list", "--quiet").split())
-
-
-def _archive(
-    client: docker.DockerClient, references: Sequence[str], say: Callable[[str], None]
-) -> Path:
-    """All images in one file, so that what they share is in it once.
-
-    The last one is kept: the next stack of this checkout wants the same images. Raises LocalError.
-    """
-    try:
-        parts = [f"{name} {client.images.get(name).id}" for name in references]
-    except ImageNotFound as error:
-        raise LocalError(f"Docker cannot save images: {error.explanation}") from None
-    archive = CACHE / f"archive-{node_image.content_digest(parts, ())}.tar"
-    if archive.exists():
-        return archive
-    for other in CACHE.glob("archive-*"):
-        other.unlink()
-    say(f"save {len(references)} images")
-    begun = archive.with_suffix(".new")
-    _save(client, references, begun.open("wb"))
-    return begun.rename(archive)
-
-
-def _save(client: docker.DockerClient, references: Sequence[str], file: Any) -> None:
-    url = f"{client.api.base_url}/v{client.api.api_version}/images/get"
-    with (
-        file,
-        client.api.get(url, params={"names": list(references)}, stream=True) as response,
-    ):
-        if response.status_code != 200:
-            message = response.json().get("message", response.reason)
-            raise LocalError(f"Docker cannot save {', '.join(references)}: {message}")
-        for chunk in response.iter_content(1 << 20):
-            file.write(chunk)
-
-
-def _share(file: Path, name: Path) -> None:
-    """Gives a file another name, by a copy where the cache is on another file system."""
-    try:
-        os.link(file, name)
-    except OSError:
-        shutil.copyfile(file, name)
-
-
-def _import(node: Container, archive: str) -> None:
-    # Otherwise every byte goes through containerd's socket as well.
-    _ctr(node, "images", "import", "--local", f"{IMAGES}/{archive}")
-
-
-def _ctr(node: Container, *arguments: str) -> str:
-    """Output of containerd's client in a node. Raises LocalError."""
-    code, content = node.exec_run(["ctr", "--namespace", "k8s.io", *arguments])
-    output = content.decode(errors="replace") if isinstance(content, bytes) else ""
-    if code != 0:
-        lines = output.strip().splitlines()
-        raise LocalError(f"{node.name}: ctr {' '.join(arguments)} failed: {''.join(lines[-1:])}")
-    return output

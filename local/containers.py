@@ -5,7 +5,7 @@ import errno
 import hashlib
 import ipaddress
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,12 @@ LABEL_CONTENT = f"{DOMAIN}/content"
 """Digest of everything that a node container was made from."""
 LABEL_DIRECTORY = f"{DOMAIN}/directory"
 """The stack's working directory."""
+LABEL_UNPACKED = f"{DOMAIN}/unpacked"
+"""The volume of unpacked images that a node's volume relies on; on such a volume, its own name."""
 IMAGES = "/srv/images"
 """Where a node finds images to load."""
+UNPACKED = "/srv/unpacked"
+"""Where it finds those that are unpacked already."""
 LOOPBACK = "127.0.0.1"
 ROUTES = Path("/proc/net/route")
 
@@ -100,6 +104,8 @@ class NodeContainer:
     node: Node
     files: Mapping[str, bytes]
     ports: tuple[Port, ...]
+    unpacked: str = ""
+    """The volume of unpacked images that the node begins with, if any."""
 
     @property
     def name(self) -> str:
@@ -108,7 +114,10 @@ class NodeContainer:
 
     @property
     def content(self) -> str:
-        """A digest that changes with whatever makes another container necessary."""
+        """A digest that changes with whatever makes another container necessary.
+
+        A node stays with the unpacked images that it began with.
+        """
         digest = hashlib.sha256()
         for part in (
             self.image,
@@ -163,6 +172,12 @@ class NodeContainer:
 
     def _mounts(self) -> list[dict[str, Any]]:
         labels = {LABEL_STACK: self.stack}
+        shared = []
+        if self.unpacked:
+            labels[LABEL_UNPACKED] = self.unpacked
+            shared = [
+                {"Type": "volume", "Source": self.unpacked, "Target": UNPACKED, "ReadOnly": True}
+            ]
         bound = {
             f"{self.directory}/nodes/{self.node.name}": (CONFIG, True),
             f"{self.directory}/volumes": (VOLUMES, False),
@@ -177,6 +192,7 @@ class NodeContainer:
                 "Target": "/var",
                 "VolumeOptions": {"Labels": labels},
             },
+            *shared,
             *(
                 {
                     "Type": "bind",
@@ -264,6 +280,10 @@ class Engine:
         found = self.client.containers.list(all=True, filters=self._ours())
         return {int(container.labels[LABEL_NODE]): container for container in found}
 
+    def runs(self) -> bool:
+        """Whether any node does."""
+        return any(node.status == "running" for node in self.nodes().values())
+
     def started(self) -> dict[int, datetime.datetime]:
         """When each running node began, in whole seconds, as Kubernetes counts."""
         times = {}
@@ -272,6 +292,11 @@ class Engine:
                 text = container.attrs["State"]["StartedAt"]
                 times[ordinal] = datetime.datetime.fromisoformat(f"{text[:19]}+00:00")
         return times
+
+    def volumes(self) -> dict[str, str]:
+        """The nodes' volumes, each with that of unpacked images which it relies on, if any."""
+        found = self.client.volumes.list(filters=self._ours())
+        return {one.name: one.attrs["Labels"].get(LABEL_UNPACKED, "") for one in found}
 
     def ensure_network(self) -> ipaddress.IPv4Network:
         """The stack's network, made if need be, on addresses that nothing else uses."""
@@ -314,28 +339,11 @@ class Engine:
             if existing is not None and current:
                 existing.start()
             else:
-                self._create(wanted)
+                start(self.client, wanted.configuration, wanted.name)
         except APIError as error:
             reason = " ".join((error.explanation or str(error)).split())
             raise LocalError(f"{wanted.name} does not start: {reason}") from error
         return True
-
-    def _create(self, wanted: NodeContainer) -> None:
-        try:
-            self._create_with(wanted, all_rights())
-        except APIError as error:
-            if not _lacks_capability(error):
-                raise
-            self._create_with(wanted, named_rights(bounding_set()))
-
-    def _create_with(self, wanted: NodeContainer, rights: Mapping[str, Any]) -> None:
-        api: Any = self.client.api  # whose types lack the call that takes a whole configuration
-        identity = api.create_container_from_config(wanted.configuration(rights), wanted.name)["Id"]
-        try:
-            api.start(identity)
-        except APIError:
-            api.remove_container(identity, force=True)
-            raise
 
     def stop_all(self) -> None:
         """Stops the stack's containers; their volumes stay."""
@@ -366,6 +374,31 @@ class Engine:
 
     def _ours(self) -> dict[str, str | list[str] | bool]:
         return {"label": f"{LABEL_STACK}={self.stack}"}
+
+
+def start(
+    client: docker.DockerClient,
+    configuration: Callable[[Mapping[str, Any]], dict[str, Any]],
+    name: str | None = None,
+) -> str:
+    """Starts a container with all rights that this machine can give; its id. Raises APIError."""
+    try:
+        return _start(client, configuration(all_rights()), name)
+    except APIError as error:
+        if not _lacks_capability(error):
+            raise
+        return _start(client, configuration(named_rights(bounding_set())), name)
+
+
+def _start(client: docker.DockerClient, configuration: dict[str, Any], name: str | None) -> str:
+    api: Any = client.api  # whose types lack the call that takes a whole configuration
+    identity = str(api.create_container_from_config(configuration, name)["Id"])
+    try:
+        api.start(identity)
+    except APIError:
+        api.remove_container(identity, force=True)
+        raise
+    return identity
 
 
 def _published(container: Container) -> set[int]:

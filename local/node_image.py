@@ -18,7 +18,7 @@ from local.paths import CACHE, ROOT
 
 SOURCES = ROOT / "local" / "node"
 SYSTEM_FILES = ("system.Dockerfile", "pause.c")
-NODE_FILES = ("Dockerfile", "containerd.toml", "entrypoint.sh")
+NODE_FILES = ("Dockerfile", "containerd.toml", "entrypoint.sh", "unpack.sh")
 SYSTEM_BINARIES = ("coredns", "local-path-provisioner")
 CONTEXT = "image-"
 LABEL = f"{DOMAIN}/image"

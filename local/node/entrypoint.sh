@@ -82,6 +82,23 @@ supervise_all() {
     done
 }
 
+share_images() {
+    # Images that were unpacked for all nodes are there already: a node needs records of its own,
+    # and the files only read. What it unpacks or deletes later is its own as well.
+    local from=/srv/unpacked to=/var/lib/containerd new=/var/lib/containerd.new
+    local snapshots=io.containerd.snapshotter.v1.overlayfs
+    local blobs=io.containerd.content.v1.content/blobs/sha256
+    [[ -e $from/complete && ! -e $to ]] || return 0
+    rm -rf "$new"
+    umask 077
+    mkdir -p "$new/$snapshots/snapshots" "$new/$blobs"
+    cp -a "$from/io.containerd.metadata.v1.bolt" "$new/"
+    cp -a "$from/$snapshots/metadata.db" "$new/$snapshots/"
+    ln -s "$from/$snapshots/snapshots"/* "$new/$snapshots/snapshots/"
+    ln -s "$from/$blobs"/* "$new/$blobs/"
+    mv "$new" "$to"
+}
+
 start_containerd() {
     supervise containerd containerd &
     until ctr version >/dev/null 2>&1; do sleep 0.1; done
@@ -114,6 +131,7 @@ prepare_cgroups
 prepare_system
 prepare_network
 supervise_all early
+(share_images)
 start_containerd
 until (: >"/dev/tcp/$API_ADDRESS/$API_PORT") 2>/dev/null; do sleep 0.2; done
 supervise_all late

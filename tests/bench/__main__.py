@@ -162,7 +162,7 @@ def build_binaries() -> None:
 
 def build_images() -> None:
     """Builds all images as `make images` does, but without Docker's cache."""
-    client = build.connect()
+    client = build.connect(say)
     client.api.build = functools.partial(  # type: ignore[method-assign]  # of this client only
         client.api.build, nocache=True
     )
@@ -180,16 +180,14 @@ def start(figures: Figures, cold: bool) -> None:
     if cold:
         say("building Kubernetes with an empty cache")
         figures.add("Go programs, cold", seconds(build_binaries))
-    say("starting the cluster")
-    figures.add("cluster from nothing", seconds(lambda: module("local", "up", timeout=1800)))
     if cold:
         say("building the images without a cache")
         figures.add("images, cold", seconds(build_images))
-    say("loading the images, and building what is not there")
-    figures.add(
-        "images, built already, into the nodes",
-        seconds(lambda: module("images.build", timeout=1800)),
-    )
+    say("building the images that are not there")
+    module("images.build", timeout=1800)
+    say("starting the cluster")
+    up = seconds(lambda: module("local", "up", timeout=1800))
+    figures.add("cluster from nothing, with images built already", up)
 
 
 def deploys(figures: Figures, rounds: int) -> None:

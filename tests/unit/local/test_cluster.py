@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from local.cluster import belongs_to, canonical, is_rolled_out, node_is_ready, pod_runs
+from local.cluster import belongs_to, is_rolled_out, node_is_ready, pod_runs
 
 START = datetime.datetime(2030, 1, 1, 12, 0, 0, tzinfo=datetime.UTC)
 STARTED = {0: START}
@@ -86,19 +86,3 @@ def test_a_deployment_is_rolled_out_when_only_its_latest_pods_are_left(
     }
     deployment = {"metadata": {"generation": 2}, "spec": {"replicas": 1}, "status": status}
     assert is_rolled_out(deployment) is expected
-
-
-@pytest.mark.parametrize(
-    ("reference", "known_as"),
-    [
-        ("debian", "docker.io/library/debian:latest"),
-        ("debian:trixie-slim", "docker.io/library/debian:trixie-slim"),
-        ("slurmstack/login:1a", "docker.io/slurmstack/login:1a"),
-        ("registry.example/slurmstack/login:1a", "registry.example/slurmstack/login:1a"),
-        ("localhost:5000/slurmstack/login", "localhost:5000/slurmstack/login:latest"),
-    ],
-)
-def test_an_image_is_found_under_the_name_that_containerd_gives_it(
-    reference: str, known_as: str
-) -> None:
-    assert canonical(reference) == known_as

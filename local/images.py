@@ -1,0 +1,189 @@
+"""Images in the nodes: unpacked once for all that are new, loaded into those that run."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import APIError, ContainerError, ImageNotFound
+from docker.models.containers import Container
+
+from components.conventions import PROJECT
+from local import node_image
+from local.containers import IMAGES, LABEL_UNPACKED, Engine, start
+from local.errors import LocalError
+from local.paths import CACHE
+from local.state import State
+
+CONTAINERD = "/var/lib/containerd"
+
+Say = Callable[[str], None]
+
+
+def are_here(client: docker.DockerClient, references: Sequence[str]) -> bool:
+    """Whether there are any, and Docker has them all."""
+    try:
+        _digest(client, references)
+    except ImageNotFound:
+        return False
+    return bool(references)
+
+
+def load(client: docker.DockerClient, stack: str, references: Iterable[str], say: Say) -> None:
+    """Loads images from Docker into all nodes of the stack; what a node has already is left out.
+
+    Raises LocalError.
+    """
+    nodes = [node for node in Engine(client, stack).nodes().values() if node.status == "running"]
+    if not nodes:
+        raise LocalError(
+            f"stack '{stack}' has no running node: start it with "
+            f"`python -m local up --stack {stack}`"
+        )
+    wanted = list(dict.fromkeys(references))
+    loaded = {node: _loaded(node) for node in nodes}
+    needed = [one for one in wanted if any(canonical(one) not in has for has in loaded.values())]
+    if not needed:
+        return
+    behind = [node for node, has in loaded.items() if not has.issuperset(map(canonical, wanted))]
+    with _saved(client, needed, State(stack).images, say) as archive:
+        say(f"load {len(needed)} images into {len(behind)} nodes")
+        with ThreadPoolExecutor(len(behind)) as pool:
+            for _ in pool.map(lambda node: _import(node, archive.name), behind):
+                pass
+
+
+def canonical(reference: str) -> str:
+    """The image's name as containerd keeps it, with its registry and tag."""
+    first, _, rest = reference.partition("/")
+    if not rest:
+        reference = f"docker.io/library/{reference}"
+    elif not ("." in first or ":" in first or first == "localhost"):
+        reference = f"docker.io/{reference}"
+    return reference if ":" in reference.rpartition("/")[2] else f"{reference}:latest"
+
+
+def _loaded(node: Container) -> set[str]:
+    return set(_ctr(node, "images", "list", "--quiet").split())
+
+
+def _import(node: Container, archive: str) -> None:
+    # Otherwise every byte goes through containerd's socket as well.
+    _ctr(node, "images", "import", "--local", f"{IMAGES}/{archive}")
+
+
+def _ctr(node: Container, *arguments: str) -> str:
+    """Output of containerd's client in a node. Raises LocalError."""
+    code, content = node.exec_run(["ctr", "--namespace", "k8s.io", *arguments])
+    output = content.decode(errors="replace") if isinstance(content, bytes) else ""
+    if code != 0:
+        lines = output.strip().splitlines()
+        raise LocalError(f"{node.name}: ctr {' '.join(arguments)} failed: {''.join(lines[-1:])}")
+    return output
+
+
+# --- Unpacked once -------------------------------------------------------------------------------
+
+
+def unpacked(client: docker.DockerClient, node: str, references: Sequence[str], say: Say) -> str:
+    """Name of a Docker volume with the images unpacked, which is made if need be.
+
+    New nodes begin with what is in it, instead of unpacking gigabytes each. `node` is the node
+    image. Docker has to have them all. Raises LocalError.
+    """
+    name = f"{PROJECT}-unpacked-{_digest(client, [node, *references])}"
+    client.volumes.create(name, labels={LABEL_UNPACKED: name})
+    if not _is_complete(client, node, name):
+        with _saved(client, references, CACHE, say) as archive:
+            say(f"unpack {len(references)} images, for all nodes")
+            _unpack(client, node, name, archive)
+        _remove_others(client, name)
+    return name
+
+
+def _is_complete(client: docker.DockerClient, node: str, volume: str) -> bool:
+    look = ["test", "-e", f"{CONTAINERD}/complete"]
+    where = {volume: {"bind": CONTAINERD, "mode": "ro"}}
+    try:
+        client.containers.run(
+            node, entrypoint=look, volumes=where, network_mode="none", remove=True
+        )
+    except ContainerError:
+        return False
+    return True
+
+
+def _unpack(client: docker.DockerClient, node: str, volume: str, archive: Path) -> None:
+    def configuration(rights: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "Image": node,
+            "Entrypoint": ["/usr/local/bin/unpack", f"{IMAGES}/{archive.name}"],
+            "HostConfig": {
+                "NetworkMode": "none",
+                "Binds": [f"{volume}:{CONTAINERD}", f"{archive}:{IMAGES}/{archive.name}:ro"],
+                "Tmpfs": {"/run": "", "/tmp": ""},  # noqa: S108  # the container's own
+                **rights,
+            },
+        }
+
+    container = client.containers.get(start(client, configuration))
+    try:
+        if container.wait()["StatusCode"] != 0:
+            lines = container.logs(tail=1).decode(errors="replace").strip()
+            raise LocalError(f"the images cannot be unpacked for the nodes: {lines}")
+    finally:
+        container.remove(force=True)
+
+
+def _remove_others(client: docker.DockerClient, name: str) -> None:
+    """Removes what was unpacked before, unless a node relies on it."""
+    for volume in client.volumes.list(filters={"label": LABEL_UNPACKED}):
+        if volume.name != name:
+            try:
+                volume.remove()
+            except APIError as error:
+                if error.status_code != 409:
+                    raise
+
+
+# --- Saved from Docker ---------------------------------------------------------------------------
+
+
+def _digest(client: docker.DockerClient, references: Iterable[str]) -> str:
+    """Changes with what is behind any of the names. Raises ImageNotFound."""
+    parts = [f"{name} {client.images.get(name).id}" for name in references]
+    return node_image.content_digest(parts, ())
+
+
+@contextmanager
+def _saved(
+    client: docker.DockerClient, references: Sequence[str], directory: Path, say: Say
+) -> Iterator[Path]:
+    """All images in one file, so that what they share is in it once; afterwards it is gone."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for leftover in directory.glob("images-*.tar"):
+        if not Path(f"/proc/{leftover.stem.removeprefix('images-')}").exists():
+            leftover.unlink(missing_ok=True)
+    archive = directory / f"images-{os.getpid()}.tar"
+    say(f"save {len(references)} images")
+    try:
+        _save(client, references, archive.open("wb"))
+        yield archive
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def _save(client: docker.DockerClient, references: Sequence[str], file: Any) -> None:
+    url = f"{client.api.base_url}/v{client.api.api_version}/images/get"
+    with (
+        file,
+        client.api.get(url, params={"names": list(references)}, stream=True) as response,
+    ):
+        if response.status_code != 200:
+            message = response.json().get("message", response.reason)
+            raise LocalError(f"Docker cannot save {', '.join(references)}: {message}")
+        for chunk in response.iter_content(1 << 20):
+            file.write(chunk)
