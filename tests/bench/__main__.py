@@ -180,7 +180,6 @@ def start(figures: Figures, cold: bool) -> None:
     if cold:
         say("building Kubernetes with an empty cache")
         figures.add("Go programs, cold", seconds(build_binaries))
-    if cold:
         say("building the images without a cache")
         figures.add("images, cold", seconds(build_images))
     say("building the images that are not there")
