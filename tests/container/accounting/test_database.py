@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from components.conventions import DATABASE_RUN
 from tests.support.accounting import PASSWORD, Cluster, accounted, start_dbd
 from tests.support.waiting import eventually
 
@@ -107,6 +108,26 @@ def test_a_full_volume_holds_records_back_until_there_is_room(cluster: Cluster) 
 
     eventually("it is told", lambda: "the volume has room again" in cluster.database.log())
     eventually("all are on record", lambda: jobs <= on_record(cluster))
+
+
+def test_what_another_transaction_changed_meanwhile_can_be_written(cluster: Cluster) -> None:
+    """MariaDB refuses that by default, and slurmdbd never tries a second time."""
+    client = f"mariadb --no-defaults --socket={DATABASE_RUN}/mysqld.sock -N slurm_acct_db"
+    change = "UPDATE meanwhile SET number = number + 1"
+    cluster.database.container.run(
+        f"""{client} <<'END'
+CREATE TABLE meanwhile (number INT) ENGINE=InnoDB;
+INSERT INTO meanwhile VALUES (0);
+BEGIN;
+SELECT number FROM meanwhile;
+system {client} -e '{change}'
+{change};
+COMMIT;
+END""",
+        "mysql",
+    )
+    assert cluster.database.sql("SELECT number FROM slurm_acct_db.meanwhile") == "2"
+    cluster.database.sql("DROP TABLE slurm_acct_db.meanwhile")
 
 
 def test_what_ends_while_slurmdbd_is_away_is_told_when_it_is_back(cluster: Cluster) -> None:
