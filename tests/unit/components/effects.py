@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from google.protobuf import json_format, struct_pb2
@@ -40,57 +40,67 @@ class Effect:
 
 def effect(before: Graph, after: Graph) -> Effect:
     """What a deploy of `after` does to a stack that is as `before` says."""
-    managers = _managers(before)
-    stored = {old.urn: old for old in _stored(before, managers, {})}
-    wanted = list(_stored(after, managers, {urn: old.inputs for urn, old in stored.items()}))
+    (provider,) = (_wire(one) for one in before.of_type("pulumi:providers:kubernetes"))
+    olds, news = _wires(before), _wires(after)
+    stored = {one.urn: _stored(one, provider, olds[one.urn]) for one in _custom(before)}
     found: dict[str, set[str]] = {}
     forced: set[str] = set()
     """URNs of what a replacement takes along."""
-    for new in wanted:
-        old = stored.get(new.urn)
+    for one in _custom(after):
+        old = stored.get(one.urn)
         if old is None:
-            found.setdefault("created", set()).add(name_of(new.urn))
+            found.setdefault("created", set()).add(name_of(one.urn))
             continue
-        old = replace(old, pending_replacement=new.urn in forced)
-        planned = planning.plan(_goal(new), old, _diff(managers, old, new.inputs))
-        if planned.op is Op.REPLACE and old.protect and new.protect:
-            found.setdefault("refused", set()).add(name_of(new.urn))
+        old = replace(old, pending_replacement=one.urn in forced)
+        diff = _diff(provider, one.type, one.urn, olds[one.urn], news[one.urn])
+        planned = planning.plan(_goal(one), old, diff)
+        if planned.op is Op.REPLACE and old.protect and one.protect:
+            found.setdefault("refused", set()).add(name_of(one.urn))
             break
         if planned.op is not Op.SAME:
-            found.setdefault(_kind(planned, new), set()).add(name_of(new.urn))
+            found.setdefault(_kind(planned, one), set()).add(name_of(one.urn))
         if planned.op is Op.REPLACE and planned.delete_first:
-            forced |= _lost_with(new.urn, stored.values(), managers)
+            forced |= _lost_with(one.urn, stored.values(), provider)
     else:
-        condemned = stored.keys() - {new.urn for new in wanted}
+        condemned = stored.keys() - news.keys()
         kept = {name_of(urn) for urn in condemned if stored[urn].protect}
         # Of one that must stay, nothing goes.
         found["refused" if kept else "deleted"] = kept or {name_of(urn) for urn in condemned}
     return Effect(**{kind: frozenset(names) for kind, names in found.items()})
 
 
-def _kind(planned: Plan, new: StoredResource) -> str:
+def _kind(planned: Plan, new: Registration) -> str:
     if planned.op is Op.REPLACE:
         return "replaced"
     template = any(path.startswith("spec.template") for path in planned.changed)
     return "rolled" if template and new.type in _WORKLOADS else "updated"
 
 
-def _lost_with(
-    urn: str, stored: Iterable[StoredResource], managers: dict[str, Provider]
-) -> set[str]:
+def _lost_with(urn: str, stored: Iterable[StoredResource], provider: str) -> set[str]:
     """Dependents that a replacement forces to be replaced, since its object goes first."""
     lost = {urn}
     for old in stored:
         inputs = planning.inputs_without(old, lost)
-        if inputs and planning.plan(_goal(old), old, _diff(managers, old, inputs)).op is Op.REPLACE:
+        if not inputs:
+            continue
+        diff = _manager(provider, old.type).diff(_seen(old.urn, old.type, old.inputs), inputs)
+        if planning.plan(_goal(old), old, diff).op is Op.REPLACE:
             lost.add(old.urn)
     return lost - {urn}
 
 
-def _managers(graph: Graph) -> dict[str, Provider]:
+# What follows is cached, because most resources of all graphs are alike. Nothing changes what it
+# returns. `provider` is the configuration of the Kubernetes provider as JSON.
+
+
+def _manager(provider: str, type_: str) -> Provider:
+    return _managers(provider)[package_of(type_)]
+
+
+@functools.cache
+def _managers(provider: str) -> dict[str, Provider]:
     """The engine's providers by package; that of Kubernetes knows of no cluster to ask."""
-    (kubernetes,) = graph.of_type("pulumi:providers:kubernetes")
-    config = {**provider_config(_inputs(kubernetes)), "kubeconfig": UNKNOWN}
+    config = {**provider_config(_properties(provider)), "kubeconfig": UNKNOWN}
     return {
         "pulumi": ProviderResources(),
         "command": load("command", {}, preview=True),
@@ -99,44 +109,57 @@ def _managers(graph: Graph) -> dict[str, Provider]:
     }
 
 
-def _stored(
-    graph: Graph, managers: dict[str, Provider], olds: dict[str, Properties]
-) -> Iterator[StoredResource]:
-    """The graph's resources as a state holds them; `olds` lend the names that were made up."""
-    for one in graph.resources:
-        if not one.custom:
-            continue
-        inputs = _inputs(one)
-        if not is_provider(one.type):
-            manager = managers[package_of(one.type)]
-            inputs = manager.check(one.type, one.urn, olds.get(one.urn, {}), inputs)
-        yield StoredResource(
-            urn=one.urn,
-            type=one.type,
-            custom=True,
-            id=one.urn,
-            inputs=inputs,
-            parent=one.parent,
-            protect=one.protect,
-            property_dependencies=one.property_dependencies,
-        )
-
-
-def _inputs(one: Registration) -> Properties:
-    return _properties(json.dumps(one.inputs))
-
-
 @functools.cache
 def _properties(wire: str) -> Properties:
-    """What the engine reads. Cached, because most resources of two graphs are alike."""
+    """What the engine reads."""
     return plain_properties(from_struct(json_format.Parse(wire, struct_pb2.Struct())))
 
 
-def _goal(resource: StoredResource) -> Goal:
+@functools.cache
+def _checked(provider: str, type_: str, urn: str, old: str | None, new: str) -> Properties:
+    """Inputs as a state holds them; the old ones lend the names that were made up."""
+    if is_provider(type_):
+        return _properties(new)
+    olds = {} if old is None else _checked(provider, type_, urn, None, old)
+    return _manager(provider, type_).check(type_, urn, olds, _properties(new))
+
+
+@functools.cache
+def _diff(provider: str, type_: str, urn: str, old: str, new: str) -> Diff:
+    olds = _checked(provider, type_, urn, None, old)
+    news = _checked(provider, type_, urn, old, new)
+    return _manager(provider, type_).diff(_seen(urn, type_, olds), news)
+
+
+def _custom(graph: Graph) -> list[Registration]:
+    return [one for one in graph.resources if one.custom]
+
+
+def _wires(graph: Graph) -> dict[str, str]:
+    """The inputs of each resource by its URN, as JSON."""
+    return {one.urn: _wire(one) for one in _custom(graph)}
+
+
+def _wire(one: Registration) -> str:
+    return json.dumps(one.inputs)
+
+
+def _stored(one: Registration, provider: str, wire: str) -> StoredResource:
+    return StoredResource(
+        urn=one.urn,
+        type=one.type,
+        custom=True,
+        id=one.urn,
+        inputs=_checked(provider, one.type, one.urn, None, wire),
+        parent=one.parent,
+        protect=one.protect,
+        property_dependencies=one.property_dependencies,
+    )
+
+
+def _seen(urn: str, type_: str, inputs: Properties) -> Resource:
+    return Resource(urn, type_, name_of(urn), urn, inputs, {})
+
+
+def _goal(resource: Registration | StoredResource) -> Goal:
     return Goal(resource.type, name_of(resource.urn), custom=True)
-
-
-def _diff(managers: dict[str, Provider], old: StoredResource, news: Properties) -> Diff:
-    name = name_of(old.urn)
-    seen = Resource(old.urn, old.type, name, old.id, old.inputs, old.outputs)
-    return managers[package_of(old.type)].diff(seen, news)
