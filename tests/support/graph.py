@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import functools
 import gc
 import hashlib
 import json
@@ -9,7 +10,7 @@ import os
 import runpy
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +20,10 @@ from typing import Any
 import pulumi
 import pytest
 from google.protobuf import json_format, struct_pb2
-from pulumi.runtime import mocks, stack
-from pulumi.runtime.proto import resource_pb2
+from pulumi import _types as sdk_types
+from pulumi.runtime import known_types, mocks, rpc, stack
+from pulumi.runtime import resource as sdk_resource
+from pulumi.runtime.proto import resource_pb2, source_pb2
 from pulumi.runtime.settings import SETTINGS
 
 from engine.values import SIGNATURE
@@ -255,7 +258,8 @@ def _texts(value: str) -> Iterator[str]:
 def record_program(program: Callable[[], None], *, threads: bool = False) -> Graph:
     """Runs a program to its end and returns all that it registered.
 
-    Requests are answered at once, in the program's order, or, with `threads`, in any order.
+    Requests are answered at once, in the program's order, by a leaner SDK, or, with `threads`, in
+    any order by the whole of it.
     """
     # In a thread with a context of its own, no recording sees another's stack, and Pulumi finds
     # few frames to describe: it sends the whole call stack with each resource.
@@ -271,7 +275,7 @@ def _recorded(program: Callable[[], None], threads: bool) -> Graph:
     SETTINGS.outputs = set()
     try:
         mocks.set_mocks(_Unasked(), project="slurmstack", stack="test", monitor=monitor)
-        with _no_collection():
+        with _no_collection(), nullcontext() if threads else _lean_sdk():
             loop.run_until_complete(stack.run_pulumi_func(program))
     finally:
         loop.close()
@@ -298,6 +302,31 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@contextmanager
+def _lean_sdk() -> Iterator[None]:
+    """Spare Pulumi's SDK a third of its work, none of which shows in a recording.
+
+    It describes the call stack of each resource, which the recorder ignores. It asks what the same
+    types wrap again and again. Its search for unknown values leaves a cycle of objects each time.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sdk_resource, "_get_stack_trace", source_pb2.StackTrace)
+        patch.setattr(sdk_types, "unwrap_type", _unwrap_type)
+        patch.setattr(rpc, "contains_unknowns", _contains_unknowns)
+        yield
+
+
+_unwrap_type = functools.cache(sdk_types.unwrap_type)
+
+
+def _contains_unknowns(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_contains_unknowns(value[key]) for key in value)
+    if isinstance(value, list):
+        return any(map(_contains_unknowns, value))
+    return known_types.is_unknown(value)
 
 
 def pod(graph: Graph, maker: str) -> dict[str, Any]:
