@@ -11,6 +11,7 @@ import sys
 sys.path.pop(0)
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -118,6 +119,8 @@ def _run(pulumi: Any, settings: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
+    # Collect garbage rarely: the process ends soon, and imports and resources stay until it ends.
+    gc.set_threshold(500_000)
     sdk = _imported_sdk()
     code = _run(sdk, _told())
     sys.stdout.flush()
