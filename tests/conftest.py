@@ -40,12 +40,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the garbage collector modules and tests: they stay for as long as the run lasts."""
+    """Spare the garbage collector modules and tests: they stay for as long as the run lasts.
+
+    Tests drop few cycles, so it searches for them rarely afterwards.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(100_000, 10, 50)
         gc.enable()
 
 
