@@ -277,16 +277,20 @@ class Cluster:
         execute(["make", "down", f"STACK={self.stack}", "ENGINE=embedded"], timeout=300)
         self.stack_file.unlink()
 
+    def edit(self, edit: Callable[[dict[str, Any]], object]) -> None:
+        """Write the stack file as an operator's edit of its settings leaves it."""
+        document = yaml.safe_load(self.stack_file.read_text())
+        values = {key.split(":", 1)[1]: value for key, value in document["config"].items()}
+        edit(values)
+        document["config"] = {f"slurmstack:{key}": value for key, value in values.items()}
+        self.stack_file.write_text(stack_text(document))
+
     @contextlib.contextmanager
     def edited(self, edit: Callable[[dict[str, Any]], object]) -> Iterator[None]:
         """The stack file after an operator's edit of its settings; as it was, afterwards."""
         original = self.stack_file.read_text()
-        document = yaml.safe_load(original)
-        values = {key.split(":", 1)[1]: value for key, value in document["config"].items()}
-        edit(values)
-        document["config"] = {f"slurmstack:{key}": value for key, value in values.items()}
         try:
-            self.stack_file.write_text(stack_text(document))
+            self.edit(edit)
             yield
         finally:
             self.stack_file.write_text(original)

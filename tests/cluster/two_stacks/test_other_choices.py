@@ -195,25 +195,26 @@ def test_a_rotation_costs_no_job(second: Cluster, folder_of_second: str) -> None
     held = second.submit(folder_of_second, "#!/bin/sh\ntrue", "--hold")
     second.wait_for_job(running, "RUNNING")
 
-    def rotate(values: dict[str, object]) -> None:
-        values["auth"] = {"type": "slurm", "rotations": [moment.isoformat()]}
+    def rotate(values: dict[str, Any]) -> None:
+        values["auth"].setdefault("rotations", []).append(moment.isoformat())
 
-    with second.edited(rotate):
-        second.deploy("up")
-        since = int(moment.timestamp())
-        signs = f"the key of {since} signs"
-        for pod in ("cpu-0", "cpu-1", "login-0", second.controller()):
-            eventually(
-                f"{pod} signs by the new key",
-                lambda: signs in second.kubectl("logs", pod, "-c", "sackd"),  # noqa: B023
-                150,
-            )
-        reload = ("logs", second.controller(), "-c", "reload")
+    # The entry stays when the test is over: its key is the one in use.
+    second.edit(rotate)
+    second.deploy("up")
+    since = int(moment.timestamp())
+    signs = f"the key of {since} signs"
+    for pod in ("cpu-0", "cpu-1", "login-0", second.controller()):
         eventually(
-            "slurmctld was told twice",
-            lambda: second.kubectl(*reload).count("has read its configuration again") >= 2,
+            f"{pod} signs by the new key",
+            lambda: signs in second.kubectl("logs", pod, "-c", "sackd"),  # noqa: B023
+            150,
         )
-        assert second.run("srun --nodes=2 --overcommit hostname").split()
-        states = [second.job_state(job) for job in (running, held)]
-        assert states == ["RUNNING", "PENDING"]
-        assert "Restarts=0" in second.run(f"scontrol show job {running}")
+    reload = ("logs", second.controller(), "-c", "reload")
+    eventually(
+        "slurmctld was told twice",
+        lambda: second.kubectl(*reload).count("has read its configuration again") >= 2,
+    )
+    assert second.run("srun --nodes=2 --overcommit hostname").split()
+    states = [second.job_state(job) for job in (running, held)]
+    assert states == ["RUNNING", "PENDING"]
+    assert "Restarts=0" in second.run(f"scontrol show job {running}")
