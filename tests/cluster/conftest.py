@@ -11,7 +11,7 @@ from tests.support.cluster import Cluster, Deployed, write_test_stack
 
 @pytest.fixture(scope="session")
 def deployed(request: pytest.FixtureRequest) -> Deployed:
-    """Brings a stack of two nodes up, and takes it down afterwards unless it is to be kept."""
+    """Brings a stack of two Slurm nodes up; takes it down afterwards unless it is to be kept."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
     @contextmanager
@@ -24,7 +24,9 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
             stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
             yield stack
         finally:
-            if request.config.getoption("--keep"):
+            if not stack.stack_file.exists():
+                pass  # a test took it down
+            elif request.config.getoption("--keep"):
                 with capture.global_and_fixture_disabled():
                     print(f"\nkept: make down STACK={stack.stack} ends it")
             else:

@@ -2,52 +2,24 @@
 Prometheus that somebody else's operator runs."""
 
 import datetime
-import json
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from components import conventions as c
 from components import monitoringconf
-from tests.support.cluster import Cluster, Deployed, write_test_stack
-from tests.support.commands import execute
+from tests.cluster.two_stacks.choices import FOUND_BY, SecondOn
+from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 KEYS = "cat /etc/auth-secret/* /run/slurm-keys/*"
-OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.79.2"
-"""Go module with the Prometheus Operator's own kinds, by which the API server judges objects."""
-KINDS = ("podmonitors", "prometheusrules", "servicemonitors")
-FOUND_BY = {"release": "kube-prometheus-stack"}
 
 
 @pytest.fixture(scope="module")
-def second(deployed: Deployed) -> Iterator[Cluster]:
-    stack = write_test_stack(
-        "other",
-        controller={"state_size": "1GiB"},
-        auth={"type": "slurm"},
-        monitoring={
-            "kind": "operator",
-            "operator": {"labels": FOUND_BY},
-            "exporter": {"interval": 5},
-        },
-    )
-    execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)
-    for file in operator_kinds():
-        stack.kubectl("apply", "--server-side", f"--filename={file}")
-    with deployed(stack):
-        yield stack
-
-
-def operator_kinds() -> list[Path]:
-    """The definitions of the kinds that are made here."""
-    module = json.loads(execute(["go", "mod", "download", "-json", OPERATOR], timeout=300).stdout)
-    folder = Path(module["Dir"]) / "example/prometheus-operator-crd"
-    return [folder / f"monitoring.coreos.com_{kind}.yaml" for kind in KINDS]
+def second(second_on: SecondOn) -> Cluster:
+    return second_on(2)
 
 
 @pytest.fixture

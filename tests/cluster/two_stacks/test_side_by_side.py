@@ -1,31 +1,36 @@
-"""A second stack beside the first: restarted, stopped, and gone without a trace."""
+"""A second stack on one Kubernetes node, beside the first: restarted, stopped, and gone."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import docker
 import pytest
 
 from local.containers import Engine
-from tests.support.cluster import Cluster, write_test_stack
+from tests.cluster.two_stacks.choices import SecondOn
+from tests.support.cluster import Cluster
 from tests.support.commands import execute
 from tests.support.waiting import eventually
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _afterwards_gone() -> Iterator[None]:
-    second = write_test_stack("beside", nodes=1)
-    yield
-    if second.stack_file.exists():
-        second.down()
+@pytest.fixture(scope="module")
+def on_one_node(second_on: SecondOn) -> Cluster:
+    """The second stack on one Kubernetes node; a node that it had beside that one is removed."""
+    return second_on(1)
 
 
 @pytest.fixture
-def second() -> Cluster:
-    """A stack on a cluster of one Kubernetes node; up, whatever the test before did to it."""
-    stack = write_test_stack("beside", nodes=1)
-    stack.up()
-    return stack
+def second(second_on: SecondOn, on_one_node: Cluster) -> Cluster:
+    """The same, up whatever the test before did to it."""
+    if not runs(on_one_node):
+        second_on(1)
+    on_one_node.wait_for_login(300)
+    return on_one_node
+
+
+def runs(stack: Cluster) -> bool:
+    """Whether Docker runs a stack's Kubernetes nodes."""
+    nodes = Engine(docker.from_env(), stack.stack).nodes().values()
+    return bool(nodes) and all(node.status == "running" for node in nodes)
 
 
 def docker_things(stack: Cluster) -> dict[str, set[str]]:
@@ -41,6 +46,11 @@ def docker_things(stack: Cluster) -> dict[str, set[str]]:
         kind: {each for each in names if each == name or each.startswith(f"{name}-")}
         for kind, names in found.items()
     }
+
+
+def test_one_kubernetes_node_carries_both_slurm_nodes(second: Cluster) -> None:
+    assert docker_things(second)["containers"] == {f"slurmstack-{second.stack}-node-0"}
+    assert [pod["spec"]["nodeName"] for pod in second.pods("worker")] == ["node-0", "node-0"]
 
 
 def test_two_stacks_run_their_own_jobs(cluster: Cluster, second: Cluster) -> None:

@@ -1,0 +1,33 @@
+"""A second stack beside the shared one, which the tests of this folder share."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.cluster.two_stacks.choices import SecondOn, operator_kinds, write_second_stack
+from tests.support.cluster import Cluster, Deployed
+from tests.support.commands import execute
+
+
+@pytest.fixture(scope="package")
+def second_on(deployed: Deployed) -> Iterator[SecondOn]:
+    """Bring the second stack up on a number of Kubernetes nodes, from whatever there is of it."""
+    stack = write_second_stack()
+    with ExitStack() as stacks:
+
+        def on(nodes: int) -> Cluster:
+            if not stack.stack_file.exists():
+                write_second_stack()
+            stack.edit(lambda values: values["cluster"].update(nodes=nodes))
+            # A login node that moves waits for open connections.
+            stack.log_out()
+            # The Prometheus Operator's kinds come first, as on its users' clusters.
+            execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)
+            files = [f"--filename={file}" for file in operator_kinds()]
+            stack.kubectl("apply", "--server-side", *files)
+            stacks.enter_context(deployed(stack))
+            return stack
+
+        yield on
