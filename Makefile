@@ -50,7 +50,7 @@ ssh: .venv/ready  ## Log in to the cluster
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
 	@$(PY) -m images.build --stack $(STACK)
 
-check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (three minutes)
+check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (two minutes)
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
@@ -61,10 +61,10 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 # Folders with a cluster and a lane of their own.
 APART  := tests/cluster/edits tests/cluster/health
-# Three at a time, the longest first: three keep two cores 80 % busy.
+# All at once, the longest first.
 LANES  := cluster edits container health
 test: check  ## All that a change must not break, but not faults that take minutes to develop
-	@$(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
+	@$(MAKE) --no-print-directory --jobs=4 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready  ## The parts one by one, in containers
 container: TESTS := tests/container $(SPREAD) 2
