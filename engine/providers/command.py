@@ -13,7 +13,8 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -213,14 +214,13 @@ def _run(
         )
     except OSError as error:
         raise EngineError(f"ssh: cannot be run: {error.strerror}; install OpenSSH") from error
-    given: str | None = stdin
-    with process:
+    # In a thread: `communicate` with a time limit forgets what of the input it could not write yet.
+    with process, ThreadPoolExecutor(1) as pool:
+        told = pool.submit(process.communicate, stdin)
         while True:
-            try:
-                stdout, stderr = process.communicate(given, timeout=_POLL)
+            with suppress(TimeoutError):
+                stdout, stderr = told.result(_POLL)
                 return _Result(process.returncode, stdout, stderr)
-            except subprocess.TimeoutExpired:
-                given = None  # it has been taken on
             late = deadline is not None and time.monotonic() > deadline
             if late or op.cancelled.is_set():
                 _end(process)

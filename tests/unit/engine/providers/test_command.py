@@ -69,6 +69,13 @@ def test_a_command_is_run_with_its_input_and_what_it_prints_is_kept() -> None:
     assert (outputs["stdout"], outputs["stderr"]) == ("a secret", "told")
 
 
+def test_input_arrives_whole_where_it_is_read_late() -> None:
+    """A pipe holds 64 KiB; the rest can be written only later."""
+    outputs = created(Operation(timeout=30), create="sleep 0.5; wc -c", stdin="x" * 200_000)
+
+    assert outputs["stdout"] == "200000"
+
+
 def test_ssh_speaks_to_the_one_host_whose_key_is_given(told: Path) -> None:
     created(create="true")
     arguments = (told / "arguments").read_text().splitlines()
