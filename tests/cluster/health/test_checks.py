@@ -65,10 +65,11 @@ def test_a_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None
 
 
 def test_running_jobs_end_in_peace(node: Node, folder: str) -> None:
-    job = node.cluster.submit(
-        folder, "#!/bin/sh\nuntil [ -e go ]; do sleep 0.2; done", f"--nodelist={node.name}"
-    )
-    node.cluster.wait_for_job(job, "RUNNING")
+    wait = "#!/bin/sh\ntouch begun; until [ -e go ]; do sleep 0.2; done"
+    job = node.cluster.submit(folder, wait, f"--nodelist={node.name}")
+    # Slurm calls it running while the prolog, which looks for faults as well, is still at work.
+    begun = f"test -e {folder}/begun"
+    eventually("it has begun", lambda: node.cluster.ssh(begun, check=False).returncode == 0)
     node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc")
     assert node.cluster.job_state(job) == "RUNNING"
