@@ -16,7 +16,7 @@ APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-reco
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview new-stack images check test container cluster edits health soak mutants bench lock schema dashboards clean
+.PHONY: help up stop down status ssh preview new-stack images check test container cluster edits health stacks soak mutants bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,9 +60,9 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 # Each worker takes a folder at a time, in the order of their names: the longest is the first.
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 # Folders with a cluster and a lane of their own.
-APART  := tests/cluster/edits tests/cluster/health
-# All at once, the longest first.
-LANES  := cluster edits container health
+APART  := tests/cluster/edits tests/cluster/health tests/cluster/two_stacks
+# Four at a time, the longest first: they keep two cores busy, and the fifth begins when one ends.
+LANES  := cluster edits health container stacks
 test: check  ## All that a change must not break, but not faults that take minutes to develop
 	@$(MAKE) --no-print-directory --jobs=4 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
@@ -77,6 +77,9 @@ edits: TESTS := tests/cluster/edits
 
 health: .venv/ready  ## Nodes and machines that break, on a cluster of their own
 health: TESTS := tests/cluster/health
+
+stacks: .venv/ready  ## Two stacks beside each other, of other settings, each on a cluster of its own
+stacks: TESTS := tests/cluster/two_stacks
 
 $(LANES):
 	@$(PY) -m pytest $(TESTS) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)

@@ -24,7 +24,7 @@ from tests.support.waiting import becomes, eventually
 NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
 """A number for this folder: checkouts on one machine test beside each other."""
-_CLUSTERS = ("shared", "edits", "health", "other")
+_CLUSTERS = ("shared", "edits", "health", "single", "other")
 """The tests' own clusters; each has two ports of its own, by its place here."""
 
 

@@ -1,4 +1,4 @@
-"""The settings of the second stack, which the shared one does not have."""
+"""The settings of the second stack, which the dev stack does not have."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A second stack beside the shared one, which the tests of this folder share."""
+"""Two stacks beside each other, which the tests of this folder share."""
 
 import sys
 from collections.abc import Iterator
@@ -7,8 +7,15 @@ from contextlib import ExitStack
 import pytest
 
 from tests.cluster.two_stacks.choices import SecondOn, operator_kinds, write_second_stack
-from tests.support.cluster import Cluster, Deployed
+from tests.support.cluster import Cluster, Deployed, write_test_stack
 from tests.support.commands import execute
+
+
+@pytest.fixture(scope="package")
+def cluster(deployed: Deployed) -> Iterator[Cluster]:
+    """The first stack: all of it on one Kubernetes node, both controllers as well."""
+    with deployed(write_test_stack("single", nodes=1)) as stack:
+        yield stack
 
 
 @pytest.fixture(scope="package")

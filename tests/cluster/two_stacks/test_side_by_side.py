@@ -53,6 +53,11 @@ def test_one_kubernetes_node_carries_both_slurm_nodes(second: Cluster) -> None:
     assert [pod["spec"]["nodeName"] for pod in second.pods("worker")] == ["node-0", "node-0"]
 
 
+def test_one_kubernetes_node_carries_both_controllers(cluster: Cluster) -> None:
+    assert [*cluster.controllers().values()] == ["node-0", "node-0"]
+    assert cluster.controller() in cluster.controllers(), "one of them serves"
+
+
 def test_two_stacks_run_their_own_jobs(cluster: Cluster, second: Cluster) -> None:
     for stack in (cluster, second):
         assert sorted(stack.run("srun --nodes=2 hostname").split()) == ["cpu-0", "cpu-1"]
