@@ -13,7 +13,7 @@ from tests.support.commands import execute
 
 @pytest.fixture(scope="package")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    """The first stack: all of it on one Kubernetes node, both controllers as well."""
+    """The first stack, on one Kubernetes node: its second controller finds no place."""
     with deployed(write_test_stack("single", nodes=1)) as stack:
         yield stack
 

@@ -53,9 +53,9 @@ def test_one_kubernetes_node_carries_both_slurm_nodes(second: Cluster) -> None:
     assert [pod["spec"]["nodeName"] for pod in second.pods("worker")] == ["node-0", "node-0"]
 
 
-def test_one_kubernetes_node_carries_both_controllers(cluster: Cluster) -> None:
-    assert [*cluster.controllers().values()] == ["node-0", "node-0"]
-    assert cluster.controller() in cluster.controllers(), "one of them serves"
+def test_a_second_controller_that_finds_no_node_holds_up_nothing(cluster: Cluster) -> None:
+    assert sorted(cluster.controllers().values()) == ["", "node-0"]
+    assert cluster.serves_on("node-0")
 
 
 def test_two_stacks_run_their_own_jobs(cluster: Cluster, second: Cluster) -> None:
