@@ -11,7 +11,7 @@ from docker.errors import DockerException
 from requests.exceptions import RequestException
 
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
-from images import build
+from images import build, tags
 from local import binaries, host, images
 from local.cluster import Cluster
 from local.containers import Engine, stacks
@@ -200,7 +200,7 @@ def main(arguments: Sequence[str]) -> int:
     """The exit code; problems are told in one line."""
     try:
         return run(parse(arguments))
-    except (LocalError, SettingsError) as error:
+    except (LocalError, SettingsError, tags.ContextError) as error:
         message = str(error)
     except (DockerException, RequestException) as error:
         message = f"Docker: {' '.join(str(error).split())}"
