@@ -21,7 +21,7 @@ apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: .venv/ready  ## Bring the stack up: cluster, images, Slurm (STACK=dev, ENGINE=pulumi|embedded, POLICY=policy)
+up: .venv/ready  ## Bring the stack up: images, cluster, Slurm (STACK=dev, ENGINE=pulumi|embedded, POLICY=policy)
 	@$(PY) -m images.build --stack $(STACK)
 	@$(PY) -m local up --stack $(STACK)
 	@$(PY) -m local.deploy up --stack $(STACK) $(CHOSEN)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -196,15 +196,6 @@ def reason(error: BaseException) -> str:
     return shorten(getattr(error, "strerror", None) or str(error), 300)
 
 
-def is_here(client: docker.DockerClient, reference: str) -> bool:
-    """Whether this machine's Docker has the image."""
-    try:
-        client.images.get(reference)
-    except ImageNotFound:
-        return False
-    return True
-
-
 def is_published(client: docker.DockerClient, reference: str) -> bool:
     """Whether the registry has the image; False also where it will not tell."""
     try:
@@ -221,7 +212,7 @@ def build(client: docker.DockerClient, name: str, registry: str | None, say: Say
     """
     reference = tags.reference(name, registry)
     with locked(CACHE / f"build-{name}.lock", say):
-        if not is_here(client, reference):
+        if not host.has_image(client, reference):
             _build(client, name, registry, reference, say)
 
 
@@ -296,7 +287,8 @@ def build_missing(
     missing = [
         name
         for name, reference in references.items()
-        if not is_here(client, reference) and not (registry and is_published(client, reference))
+        if not host.has_image(client, reference)
+        and not (registry and is_published(client, reference))
     ]
     if any(tags.find(name).parent is None for name in missing):
         with report.doing(BASE_IMAGE) as say:
@@ -343,12 +335,14 @@ def hand_on(
     """Puts the images where the stack's nodes find them, and says where that is."""
     if settings.registry:
         for result in results:
-            if is_here(client, result.reference) and not is_published(client, result.reference):
+            if host.has_image(client, result.reference) and not is_published(
+                client, result.reference
+            ):
                 with report.doing(result.name) as say:
                     push(client, result.reference, say)
         return f"in {settings.registry}"
     if isinstance(settings.cluster, LocalCluster):
-        if not Engine(client, stack).runs():
+        if not Engine(client, stack).running():
             return f"nodes of {stack} have them when they start"
         with report.doing("load") as say:
             local_images.load(client, stack, [result.reference for result in results], say)

@@ -101,8 +101,9 @@ def up(stack: str, settings: Settings, progress: Progress) -> int:
     with locked(LOCK, progress.note):
         with progress.phase("Docker"):
             client = host.engine(progress.note)
-        loaded = () if settings.registry else build.references(settings)
-        Cluster.of(client, stack, settings, loaded).up(progress)
+        wanted = () if settings.registry else build.references(settings)
+        ready = wanted if images.are_here(client, wanted) else ()
+        Cluster.of(client, stack, settings, ready).up(progress)
     progress.summary()
     return 0
 

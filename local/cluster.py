@@ -52,7 +52,7 @@ class Cluster:
     spec: LocalCluster
     login_node_port: int
     images: Sequence[str] = ()
-    """References of the images that nodes are to have, as far as Docker has them all."""
+    """References of images that nodes are to have; Docker has them all."""
 
     @classmethod
     def of(
@@ -110,7 +110,7 @@ class Cluster:
         self._mark_control_plane()
         with progress.phase("DNS and volumes"):
             self._wait("DNS and volumes", ADDONS_TIMEOUT, lambda: self._addons_run(started))
-        if images.are_here(self.client, self.images):
+        if self.images:
             with progress.phase("images"):
                 images.load(self.client, self.stack, self.images, progress.note)
 
@@ -151,7 +151,7 @@ class Cluster:
 
     def _unpacked(self, image: str, progress: Progress) -> str:
         """The volume of unpacked images that new nodes begin with, if there is anything for it."""
-        if not images.are_here(self.client, self.images):
+        if not self.images:
             return ""
         return images.unpacked(self.client, image, self.images, progress.note)
 

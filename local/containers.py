@@ -31,6 +31,8 @@ IMAGES = "/srv/images"
 """Where a node finds images to load."""
 UNPACKED = "/srv/unpacked"
 """Where it finds those that are unpacked already."""
+IN_MEMORY = {"/run": "", "/tmp": ""}  # noqa: S108  # the container's own
+"""What a container forgets when it ends, as Docker's API wants it."""
 LOOPBACK = "127.0.0.1"
 ROUTES = Path("/proc/net/route")
 
@@ -157,7 +159,7 @@ class NodeContainer:
                 # Reboots come back; what fails again and again is left for its log to be read.
                 "RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3},
                 "PortBindings": published,
-                "Tmpfs": {"/run": "", "/tmp": ""},  # noqa: S108  # the container's own
+                "Tmpfs": IN_MEMORY,
                 "Mounts": self._mounts(),
                 "LogConfig": {
                     "Type": "json-file",
@@ -280,17 +282,16 @@ class Engine:
         found = self.client.containers.list(all=True, filters=self._ours())
         return {int(container.labels[LABEL_NODE]): container for container in found}
 
-    def runs(self) -> bool:
-        """Whether any node does."""
-        return any(node.status == "running" for node in self.nodes().values())
+    def running(self) -> dict[int, Container]:
+        """Those of them that run."""
+        return {k: node for k, node in self.nodes().items() if node.status == "running"}
 
     def started(self) -> dict[int, datetime.datetime]:
         """When each running node began, in whole seconds, as Kubernetes counts."""
         times = {}
-        for ordinal, container in self.nodes().items():
-            if container.status == "running":
-                text = container.attrs["State"]["StartedAt"]
-                times[ordinal] = datetime.datetime.fromisoformat(f"{text[:19]}+00:00")
+        for ordinal, container in self.running().items():
+            text = container.attrs["State"]["StartedAt"]
+            times[ordinal] = datetime.datetime.fromisoformat(f"{text[:19]}+00:00")
         return times
 
     def volumes(self) -> dict[str, str]:

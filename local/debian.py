@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from local import host
@@ -38,19 +38,11 @@ def ensure_base_image(client: docker.DockerClient, progress: Callable[[str], Non
 
     `progress` is told each step, a line each. Raises LocalError.
     """
-    if _is_here(client):
+    if host.has_image(client, BASE_IMAGE):
         return
     with locked(CACHE / "debian.lock", progress):
-        if not (_is_here(client) or _pull(progress)):
+        if not (host.has_image(client, BASE_IMAGE) or _pull(progress)):
             _bootstrap(client, progress)
-
-
-def _is_here(client: docker.DockerClient) -> bool:
-    try:
-        client.images.get(BASE_IMAGE)
-    except ImageNotFound:
-        return False
-    return True
 
 
 def _pull(progress: Callable[[str], None]) -> bool:

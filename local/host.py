@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import docker
-from docker.errors import DockerException
+from docker.errors import DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
 from local.errors import LocalError
@@ -129,6 +129,15 @@ def _start_engine(say: Say) -> docker.DockerClient:
     if process.poll() is None:
         process.terminate()
     raise LocalError(f"dockerd does not start: see the end of {log}")
+
+
+def has_image(client: docker.DockerClient, reference: str) -> bool:
+    """Whether the Docker engine has the image."""
+    try:
+        client.images.get(reference)
+    except ImageNotFound:
+        return False
+    return True
 
 
 def stop_own_engine(client: docker.DockerClient, say: Say) -> None:

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import docker
-from docker.errors import APIError, ContainerError, ImageNotFound
+from docker.errors import APIError, ContainerError
 from docker.models.containers import Container
 
 from components.conventions import PROJECT
-from local import node_image
-from local.containers import IMAGES, LABEL_UNPACKED, Engine, start
+from local import host, node_image
+from local.containers import IMAGES, IN_MEMORY, LABEL_UNPACKED, Engine, start
 from local.errors import LocalError
 from local.paths import CACHE
 from local.state import State
@@ -25,11 +25,7 @@ Say = Callable[[str], None]
 
 def are_here(client: docker.DockerClient, references: Sequence[str]) -> bool:
     """Whether there are any, and Docker has them all."""
-    try:
-        _digest(client, references)
-    except ImageNotFound:
-        return False
-    return bool(references)
+    return bool(references) and all(host.has_image(client, one) for one in references)
 
 
 def load(client: docker.DockerClient, stack: str, references: Iterable[str], say: Say) -> None:
@@ -37,7 +33,7 @@ def load(client: docker.DockerClient, stack: str, references: Iterable[str], say
 
     Raises LocalError.
     """
-    nodes = [node for node in Engine(client, stack).nodes().values() if node.status == "running"]
+    nodes = Engine(client, stack).running().values()
     if not nodes:
         raise LocalError(
             f"stack '{stack}' has no running node: start it with "
@@ -124,7 +120,7 @@ def _unpack(client: docker.DockerClient, node: str, volume: str, archive: Path) 
             "HostConfig": {
                 "NetworkMode": "none",
                 "Binds": [f"{volume}:{CONTAINERD}", f"{archive}:{IMAGES}/{archive.name}:ro"],
-                "Tmpfs": {"/run": "", "/tmp": ""},  # noqa: S108  # the container's own
+                "Tmpfs": IN_MEMORY,
                 **rights,
             },
         }
@@ -170,18 +166,16 @@ def _saved(
     archive = directory / f"images-{os.getpid()}.tar"
     say(f"save {len(references)} images")
     try:
-        _save(client, references, archive.open("wb"))
+        with archive.open("wb") as file:
+            _save(client, references, file)
         yield archive
     finally:
         archive.unlink(missing_ok=True)
 
 
-def _save(client: docker.DockerClient, references: Sequence[str], file: Any) -> None:
+def _save(client: docker.DockerClient, references: Sequence[str], file: BinaryIO) -> None:
     url = f"{client.api.base_url}/v{client.api.api_version}/images/get"
-    with (
-        file,
-        client.api.get(url, params={"names": list(references)}, stream=True) as response,
-    ):
+    with client.api.get(url, params={"names": list(references)}, stream=True) as response:
         if response.status_code != 200:
             message = response.json().get("message", response.reason)
             raise LocalError(f"Docker cannot save {', '.join(references)}: {message}")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import ImageNotFound
 
 from components.conventions import DOMAIN, PROJECT
+from local import host
 from local.binaries import KUBERNETES
 from local.errors import LocalError
 from local.paths import CACHE, ROOT
@@ -60,14 +60,14 @@ def ensure(client: docker.DockerClient, binaries: Path, say: Callable[[str], Non
     Needs the base image. Raises LocalError.
     """
     node = node_image(binaries)
-    if _is_here(client, node):
+    if host.has_image(client, node):
         return node
     system = system_image(binaries)
     CACHE.mkdir(parents=True, exist_ok=True)
     for leftover in CACHE.glob(f"{CONTEXT}*"):
         shutil.rmtree(leftover)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix=CONTEXT) as directory:
-        if not _is_here(client, system):
+        if not host.has_image(client, system):
             context = Path(directory) / "system"
             _fill(context, SYSTEM_FILES, [binaries / name for name in SYSTEM_BINARIES])
             _build(client, context, "system.Dockerfile", system, say)
@@ -80,14 +80,6 @@ def ensure(client: docker.DockerClient, binaries: Path, say: Callable[[str], Non
         containerd.write_text(containerd.read_text().replace("@SYSTEM_IMAGE@", known_as))
         _build(client, context, "Dockerfile", node, say)
     return node
-
-
-def _is_here(client: docker.DockerClient, reference: str) -> bool:
-    try:
-        client.images.get(reference)
-    except ImageNotFound:
-        return False
-    return True
 
 
 def _fill(context: Path, sources: Iterable[str], binaries: Iterable[Path]) -> None:

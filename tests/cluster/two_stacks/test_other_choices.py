@@ -178,7 +178,7 @@ def test_a_rotation_costs_no_job(second: Cluster, folder_of_second: str) -> None
     for pod in ("cpu-0", "cpu-1", "login-0", second.controller()):
         eventually(
             f"{pod} signs by the new key",
-            lambda: signs in second.kubectl("logs", pod, "-c", "sackd"),  # noqa: B023
+            lambda: signs in second.kubectl("logs", pod, "-c", "sackd"),  # noqa: B023  # called at once
             150,
         )
     reload = ("logs", second.controller(), "-c", "reload")
