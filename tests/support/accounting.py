@@ -127,6 +127,12 @@ class Dbd:
         self.begin()
         eventually("slurmdbd answers", self.answers)
 
+    def answers_again(self) -> bool:
+        """Whether the database answers through it; it is started where it ended, as in a pod."""
+        if not self.container.run("pgrep -x slurmdbd || true"):
+            self.begin()
+        return self.answers()
+
     def answers(self) -> bool:
         code, _ = open_shells.run(self.container.container, _ANSWERS, "slurm")
         return code == 0
