@@ -6,13 +6,19 @@
  * and kept by a process of its own (keeper.c); the later steps join it. Nothing of it is ever
  * seen in the namespaces of slurmd, so that there is nothing to undo when a step fails half-way.
  *
- * slurmstepd moves in slurm_spank_init_post_opt, not in the task: it opens the output files of
- * a job itself, and they have to land where the user looks for them. It moves with one
- * exception: it keeps the node's /proc and its process ids, by which it signals the tasks and
- * counts what they use. Only what it forks once tasks are due, be it a task or a script of the
- * user, is put into the pid namespace and sees the job's /proc: a process cannot change its
- * own pid namespace, only that of its children, and cannot start threads while it differs
- * (pid_namespaces(7)). That is why it is done around fork() itself.
+ * slurmstepd moves in slurm_spank_init_post_opt, not in the task: it opens the files of a job's
+ * standard streams itself, and they have to be those that the user means. Other threads of it stay
+ * where they are, and so do its open files and its process id. All of these are in the node's
+ * /proc, and a path through that would lead out of the jail: "/proc/self/task/<thread>/root". So
+ * for its main thread, which alone opens paths that a user chose, /proc is empty for as long. As
+ * long, too, it has no more capabilities than the job.
+ *
+ * Once tasks are due, in slurm_spank_user_init, it opens no more of these paths, and sees the
+ * node's /proc again, by which it signals the tasks and counts what they use. What it forks from
+ * then on, be it a task or a script of the user, is put into the job's pid namespace and sees the
+ * job's mounts: a process cannot change its own pid namespace, only that of its children, and
+ * cannot start threads while it differs (pid_namespaces(7)). That is why it is done around fork()
+ * itself.
  *
  * The jail is written by users, root among them where a site allows that. So no path
  * below it is ever resolved by name from outside: each mount point is opened with
@@ -23,6 +29,7 @@
  * Every failure ends in a negative code. Slurm takes a positive one for success, and
  * the step would run outside the jail.
  */
+#include "capabilities.h"
 #include "files.h"
 #include "keeper.h"
 #include "mounts.h"
@@ -32,7 +39,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/capability.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -58,6 +64,7 @@ static bool inside_jail = false;
 /* The job's keeper, and this process itself, as pidfds. */
 static int keeper_fd = -1;
 static int own_fd = -1;
+static struct own_trees own_trees = {-1, -1, -1};
 
 /* ---- entering the job ---- */
 
@@ -78,7 +85,7 @@ static int make_job(int job_fd, const char *job_name, uid_t uid)
 
 	rc = make_root(&config, job_name, &proc_fd);
 	if (rc == ACCEPTED)
-		rc = start_keeper(&config, job_fd, proc_fd, uid, &keeper_fd);
+		rc = start_keeper(job_fd, proc_fd, uid, &keeper_fd);
 	close_fd(&proc_fd);
 	return rc;
 }
@@ -100,9 +107,35 @@ static int share_job(int job_fd, const char *job_name, uid_t uid)
 	return rc;
 }
 
+/* Before Slurm opens paths that the user chose. */
+static int prepare_for_paths(uid_t uid)
+{
+	if (enter_own_view(&config, &own_trees) < 0)
+		return REFUSED;
+	/* Slurm itself takes those of other users away, with their effective id. */
+	if (uid == 0 && lower_capabilities() < 0)
+		return refuse("cannot lower capabilities: %s", strerror(errno));
+	return ACCEPTED;
+}
+
+/* After that, or where it fails. */
+static int return_from_paths(void)
+{
+	struct capabilities old;
+	int rc;
+
+	if (take_up_capabilities(&old) < 0)
+		return refuse("cannot take up capabilities: %s", strerror(errno));
+	rc = return_to_node(&config, &own_trees);
+	/* In a job of root's nothing else gives back what was lowered. */
+	if (geteuid() != 0 && lay_down_capabilities(&old) < 0)
+		return refuse("cannot lay down capabilities: %s", strerror(errno));
+	return rc;
+}
+
 static int enter_job(const char *job_name, uid_t uid)
 {
-	int proc_fd = -1, rc = REFUSED;
+	int rc = REFUSED;
 	int job_fd = open_job(config.scratch, job_name);
 
 	if (job_fd < 0)
@@ -112,14 +145,14 @@ static int enter_job(const char *job_name, uid_t uid)
 		(void)refuse("cannot open this process: %s", strerror(errno));
 		goto out;
 	}
-	proc_fd = copy_node_proc();
-	if (proc_fd < 0 || share_job(job_fd, job_name, uid) < 0)
+	if (copy_own_trees(&config, job_fd, uid, &own_trees) < 0 ||
+	    share_job(job_fd, job_name, uid) < 0)
 		goto out;
-	rc = return_to_node_proc(proc_fd);
+	rc = prepare_for_paths(uid);
 out:
-	close_fd(&proc_fd);
 	close_fd(&job_fd);
 	if (rc < 0) {
+		close_own_trees(&own_trees);
 		close_fd(&keeper_fd);
 		close_fd(&own_fd);
 	}
@@ -134,56 +167,6 @@ static _Thread_local bool forks_into_job = false;
 static _Thread_local bool fork_is_inside = false;
 /* True in a process that was put into the job: below slurmstepd, nothing else runs. */
 static bool in_job = false;
-
-struct capabilities {
-	struct __user_cap_header_struct header;
-	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
-};
-
-/*
- * slurmstepd forks tasks with the user's effective id, and so without effective capabilities.
- * It still owns them, and this thread takes them up for a moment.
- */
-static int take_up_capabilities(struct capabilities *old)
-{
-	struct capabilities all;
-
-	old->header = (struct __user_cap_header_struct){.version = _LINUX_CAPABILITY_VERSION_3};
-	if (syscall(SYS_capget, &old->header, old->data) < 0)
-		return -1;
-	all = *old;
-	for (size_t i = 0; i < ARRAY_SIZE(all.data); i++)
-		all.data[i].effective = all.data[i].permitted;
-	return (int)syscall(SYS_capset, &all.header, all.data);
-}
-
-static int lay_down_capabilities(struct capabilities *old)
-{
-	return (int)syscall(SYS_capset, &old->header, old->data);
-}
-
-/*
- * For good: no_new_privs keeps a program from getting back what is given up before it starts.
- * It is root's jobs that would have it all, for the kernel takes it from everybody else. What
- * is left rules files and takes on users, which slurmstepd needs yet.
- */
-static int give_up_capabilities(void)
-{
-	const uint32_t kept = 1U << CAP_CHOWN | 1U << CAP_DAC_OVERRIDE | 1U << CAP_FOWNER |
-			      1U << CAP_FSETID | 1U << CAP_KILL | 1U << CAP_SETGID |
-			      1U << CAP_SETUID | 1U << CAP_SYS_CHROOT;
-	struct capabilities left;
-
-	left.header = (struct __user_cap_header_struct){.version = _LINUX_CAPABILITY_VERSION_3};
-	if (syscall(SYS_capget, &left.header, left.data) < 0)
-		return -1;
-	for (size_t i = 0; i < ARRAY_SIZE(left.data); i++) {
-		left.data[i].permitted &= i == 0 ? kept : 0;
-		left.data[i].effective &= left.data[i].permitted;
-		left.data[i].inheritable &= left.data[i].permitted;
-	}
-	return (int)syscall(SYS_capset, &left.header, left.data);
-}
 
 /* Joins namespaces of another process, whatever the effective user. Sets errno. */
 static int join_namespaces(int process_fd, int kinds)
@@ -262,24 +245,19 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
 	(void)spank;
 	if (spank_context() != S_CTX_SLURMD)
 		return ACCEPTED;
+	name_slurmd();
 	if (parse_options(&config, ac, av) < 0)
 		return REFUSED;
 	return check_jail(&config);
 }
 
-/*
- * Whether the refusal of a step can wait for slurm_spank_user_init, which comes before any of
- * the user's code and after srun's connection: only from there does the reason reach the
- * user. A refusal here would be "Something is wrong with the boot of the nodes" to srun. It
- * is given nevertheless where nobody listens or Slurm does not tell what kind of step this
- * is: a batch script's output file would be opened on the node, outside the jail.
- */
-static bool refusal_can_wait(spank_t spank)
+/* Whether this is the step that Slurm itself begins with a job, and that runs nothing of it. */
+static bool is_external(spank_t spank)
 {
 	uint32_t step_id;
 
 	return spank_get_item(spank, S_JOB_STEPID, &step_id) == ESPANK_SUCCESS &&
-	       step_id != SLURM_BATCH_SCRIPT;
+	       step_id == SLURM_EXTERN_CONT;
 }
 
 static int enter(spank_t spank, int ac, char **av)
@@ -297,6 +275,9 @@ static int enter(spank_t spank, int ac, char **av)
 	format_job_name(job_name, job_id, uid);
 	if (enter_job(job_name, uid) < 0)
 		return REFUSED;
+	/* It opens no path that the user chose, and is not called again. */
+	if (is_external(spank) && return_from_paths() < 0)
+		return REFUSED;
 	if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0)
 		return refuse("cannot be called at forks: no memory");
 	return ACCEPTED;
@@ -310,8 +291,14 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 		return ACCEPTED;
 	if (remote < 0)
 		return refuse("Slurm does not say whether this is a step");
+	open_log_of_slurmd();
 	inside_jail = enter(spank, ac, av) == ACCEPTED;
-	return inside_jail || refusal_can_wait(spank) ? ACCEPTED : REFUSED;
+	close_log_of_slurmd();
+	/*
+	 * At once, before Slurm opens paths of the user's outside the jail. Where the external step
+	 * fails, the others do as well; and were it refused, Slurm would take the node for broken.
+	 */
+	return inside_jail || is_external(spank) ? ACCEPTED : REFUSED;
 }
 
 /* No task starts in a step that was refused, whether or not Slurm was told so before. */
@@ -328,9 +315,9 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
 {
 	(void)ac;
 	(void)av;
-	if (spank_remote(spank) != 0)
-		forks_into_job = inside_jail;
-	return check(spank, inside_jail);
+	if (spank_remote(spank) != 0 && inside_jail)
+		forks_into_job = return_from_paths() == ACCEPTED;
+	return check(spank, forks_into_job);
 }
 
 int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
@@ -345,6 +332,15 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
 	(void)ac;
 	(void)av;
 	return check(spank, in_job);
+}
+
+/* A step whose files could not be opened starts no task, and Slurm removes what it made for it. */
+int slurm_spank_exit(spank_t spank, int ac, char **av)
+{
+	(void)spank;
+	(void)ac;
+	(void)av;
+	return own_trees.node_proc < 0 ? ACCEPTED : return_from_paths();
 }
 
 /*

@@ -8,6 +8,7 @@
  *
  * SLURMSTACK_SCRATCH in slurmd's environment is the SPANK plugin's scratch=.
  */
+#include "capabilities.h"
 #include "files.h"
 #include "keeper.h"
 #include "report.h"
@@ -101,6 +102,9 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 	/* To join moves the root and the working directory as well (setns(2)). */
 	if (rc == ACCEPTED && setns(keeper, CLONE_NEWNS) < 0)
 		rc = refuse("cannot join the mount namespace of the job: %s", strerror(errno));
+	/* Others lose them when slurmd takes on the user. */
+	if (rc == ACCEPTED && uid == 0 && give_up_capabilities() < 0)
+		rc = refuse("cannot give up capabilities: %s", strerror(errno));
 	close_fd(&keeper);
 	return rc == ACCEPTED ? SLURM_SUCCESS : SLURM_ERROR;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -84,18 +85,16 @@ enum { LOCK = 0, REPORT = 1, PROC = 2, FIRST_OTHER = 3 };
 /* Moves the files that it needs to where they stay, and closes the rest. */
 static int keep_files(int lock_fd, int report_fd, int proc_fd)
 {
-	if (lock_fd < FIRST_OTHER || report_fd < FIRST_OTHER ||
-	    (proc_fd >= 0 && proc_fd < FIRST_OTHER)) {
+	if (lock_fd < FIRST_OTHER || report_fd < FIRST_OTHER || proc_fd < FIRST_OTHER) {
 		errno = EBADF;
 		return -1;
 	}
-	if (dup2(lock_fd, LOCK) < 0 || dup2(report_fd, REPORT) < 0 ||
-	    (proc_fd >= 0 && dup2(proc_fd, PROC) < 0))
+	if (dup2(lock_fd, LOCK) < 0 || dup2(report_fd, REPORT) < 0 || dup2(proc_fd, PROC) < 0)
 		return -1;
 	return close_range(FIRST_OTHER, ~0U, 0);
 }
 
-static int become_keeper(const struct config *config, uid_t uid)
+static int become_keeper(uid_t uid)
 {
 	const struct sigaction ignore = {.sa_handler = SIG_IGN};
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -107,7 +106,10 @@ static int become_keeper(const struct config *config, uid_t uid)
 		return refuse("the job's keeper cannot block its signals: %s", strerror(errno));
 	if (setsid() < 0)
 		return refuse("the job's keeper cannot have a session: %s", strerror(errno));
-	if (config->pid_namespace && mount_proc(PROC, uid) < 0)
+	/* Its program, its memory and its lock are the node's, and root in the job sees it. */
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return refuse("the job's keeper cannot be closed to others: %s", strerror(errno));
+	if (mount_proc(PROC, uid) < 0)
 		return REFUSED;
 	/* Last: who finds the lock may join. */
 	if (fcntl(LOCK, F_SETLK, &lock) < 0)
@@ -119,8 +121,7 @@ static int become_keeper(const struct config *config, uid_t uid)
  * Runs in a copy of slurmstepd that shares nothing with it but open files, made while its
  * other threads went on: only system calls, no memory from malloc, no line to the log.
  */
-__attribute__((noreturn)) static void keep(const struct config *config, int lock_fd,
-					   int report_fd, int proc_fd, uid_t uid)
+__attribute__((noreturn)) static void keep(int lock_fd, int report_fd, int proc_fd, uid_t uid)
 {
 	int rc;
 
@@ -130,7 +131,7 @@ __attribute__((noreturn)) static void keep(const struct config *config, int lock
 		rc = refuse("the job's keeper cannot close files: %s", strerror(errno));
 	} else {
 		report_fd = REPORT;
-		rc = become_keeper(config, uid);
+		rc = become_keeper(uid);
 	}
 	/* Up to the NUL, which says that it was all. */
 	if (write(report_fd, refusal, strlen(refusal) + 1) < 0 || rc < 0)
@@ -165,10 +166,8 @@ static int hear_keeper(int report_fd)
 	return ACCEPTED;
 }
 
-int start_keeper(const struct config *config, int job_fd, int proc_fd, uid_t uid,
-		 int *keeper_fd)
+int start_keeper(int job_fd, int proc_fd, uid_t uid, int *keeper_fd)
 {
-	unsigned long flags = SIGCHLD | (config->pid_namespace ? CLONE_NEWPID : 0);
 	int report[2] = {-1, -1};
 	int lock_fd, rc = REFUSED;
 	pid_t pid;
@@ -182,9 +181,9 @@ int start_keeper(const struct config *config, int job_fd, int proc_fd, uid_t uid
 		goto out;
 	}
 	/* Not by fork(): that would run the handlers that other code has for its children. */
-	pid = (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, 0);
+	pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, 0);
 	if (pid == 0)
-		keep(config, lock_fd, report[1], proc_fd, uid);
+		keep(lock_fd, report[1], proc_fd, uid);
 	if (pid < 0) {
 		(void)refuse("cannot start the job's keeper: %s", strerror(errno));
 		goto out;

@@ -2,16 +2,14 @@
  * The process that keeps a job's namespaces on a node while steps come and go.
  *
  * The first step makes it; the later ones find it and join its namespaces; the epilog ends
- * it. With pid_namespace=yes it is process 1 in there: orphans become its children, and when
- * it ends, the kernel ends all that is left of the job.
+ * it. It is process 1 of the job: orphans become its children, and when it ends, the kernel ends
+ * all that is left of the job.
  */
 #ifndef SLURMSTACK_KEEPER_H
 #define SLURMSTACK_KEEPER_H
 
 #include <stdbool.h>
 #include <sys/types.h>
-
-#include "options.h"
 
 /*
  * Sets *keeper_fd to a pidfd of the job's keeper, or to -1 where there is none. `job_fd` is
@@ -23,8 +21,7 @@ int find_keeper(int job_fd, int *keeper_fd);
  * Makes the keeper of the namespaces that this process is in, and sets *keeper_fd to its
  * pidfd. It mounts the /proc of its pid namespace on `proc_fd`, for a job of `uid`.
  */
-int start_keeper(const struct config *config, int job_fd, int proc_fd, uid_t uid,
-		 int *keeper_fd);
+int start_keeper(int job_fd, int proc_fd, uid_t uid, int *keeper_fd);
 
 /* Ends the keeper, if there is one, and waits until all processes of its namespace are gone. */
 void end_keeper(int job_fd);

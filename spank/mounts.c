@@ -21,6 +21,8 @@
 #define HARMLESS (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 /* Of a uint64_t in decimal, with its final NUL. */
 #define NUMBER_SIZE 21
+/* In a job's /tmp; mpi.conf names it as SLURM_PMIX_TMPDIR. */
+#define PMIX_DIRECTORY ".pmix"
 
 /* ---- mount points in the jail ---- */
 
@@ -327,22 +329,44 @@ struct private_mount {
 	const char *target;
 	/* Bytes of a tmpfs instead of the directory; or 0. */
 	uint64_t size;
+	bool for_pmix;
 };
 
-static int mount_private(const struct jail *jail, const struct private_mount *private_mount)
+static int private_tree(const struct private_mount *private_mount)
 {
 	int directory_fd, tree_fd;
 
-	if (private_mount->size > 0) {
-		tree_fd = new_tmpfs(private_mount->size, private_mount->target);
-		return attach_and_close(jail, tree_fd, private_mount->target);
-	}
+	if (private_mount->size > 0)
+		return new_tmpfs(private_mount->size, private_mount->target);
 	directory_fd = open_own_directory(private_mount->job_fd, private_mount->name,
 					  private_mount->base, TMP_MODE);
 	if (directory_fd < 0)
 		return REFUSED;
 	tree_fd = copy_tree(directory_fd, "", AT_EMPTY_PATH, private_mount->target, HARMLESS);
 	close_fd(&directory_fd);
+	return tree_fd;
+}
+
+/*
+ * slurmstepd, as root, makes a directory for each step with MPI and gives it to the user. It is to
+ * stand where the user cannot put something else in its place.
+ */
+static int make_pmix_directory(int tmp_fd)
+{
+	int fd = open_own_directory(tmp_fd, PMIX_DIRECTORY, "/tmp", ROOT_MODE);
+
+	if (fd < 0)
+		return REFUSED;
+	close_fd(&fd);
+	return ACCEPTED;
+}
+
+static int mount_private(const struct jail *jail, const struct private_mount *private_mount)
+{
+	int tree_fd = private_tree(private_mount);
+
+	if (tree_fd >= 0 && private_mount->for_pmix && make_pmix_directory(tree_fd) < 0)
+		close_fd(&tree_fd);
 	return attach_and_close(jail, tree_fd, private_mount->target);
 }
 
@@ -352,9 +376,9 @@ static int mount_privates(const struct jail *jail, const struct config *config, 
 	/* A tmpfs needs no directory on the node. */
 	int shm_fd = config->shm_size > 0 ? -1 : open_job(config->shm, job_name);
 	const struct private_mount private_mounts[] = {
-		{job_fd, config->scratch, "tmp", "/tmp", config->tmp_size},
-		{job_fd, config->scratch, "var_tmp", "/var/tmp", config->var_tmp_size},
-		{shm_fd, config->shm, "shm", "/dev/shm", config->shm_size},
+		{job_fd, config->scratch, "tmp", "/tmp", config->tmp_size, true},
+		{job_fd, config->scratch, "var_tmp", "/var/tmp", config->var_tmp_size, false},
+		{shm_fd, config->shm, "shm", "/dev/shm", config->shm_size, false},
 	};
 	int rc = shm_fd < 0 && config->shm_size == 0 ? REFUSED : ACCEPTED;
 
@@ -430,10 +454,7 @@ static int fill_jail(const struct jail *jail, const struct config *config,
 	for (size_t i = 0; i < config->through.n; i++)
 		if (show_through(jail, lower, config->through.values[i]) < 0)
 			return REFUSED;
-	/* As they are on the node: where a fresh one is not needed, the node's carry the masks
-	 * of its container. */
-	if (!config->pid_namespace && show(jail, "/proc", 0) < 0)
-		return REFUSED;
+	/* With the masks of the node's container. */
 	if (show(jail, "/sys", 0) < 0)
 		return REFUSED;
 	if ((config->private_dev ? make_dev(jail, config) : show(jail, "/dev", 0)) <
@@ -446,6 +467,9 @@ static int fill_jail(const struct jail *jail, const struct config *config,
 		if (show(jail, bind->path, attributes) < 0)
 			return REFUSED;
 	}
+	/* The batch script and Slurm's configuration are in there. */
+	if (show(jail, config->spool, HARMLESS | MOUNT_ATTR_RDONLY) < 0)
+		return REFUSED;
 	/* Last, so that no bind= can uncover what belongs to another job. */
 	return mount_privates(jail, config, job_fd, job_name);
 }
@@ -487,7 +511,7 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd)
 		jail.fd = mount_root(config, lower.fd, job_fd);
 	if (jail.fd >= 0)
 		rc = fill_jail(&jail, config, &lower, job_fd, job_name);
-	if (rc == ACCEPTED && config->pid_namespace) {
+	if (rc == ACCEPTED) {
 		*proc_fd = open_mount_point(&jail, "/proc", true);
 		rc = *proc_fd < 0 ? REFUSED : ACCEPTED;
 	}
@@ -543,26 +567,86 @@ int mount_proc(int point_fd, uid_t uid)
 	return rc;
 }
 
-int copy_node_proc(void)
+/* ---- what slurmstepd itself sees ---- */
+
+/* A directory of the job's own, which stands for slurmd's spool directory. */
+static int copy_spool_of_job(const struct config *config, int job_fd)
 {
-	return copy_tree(AT_FDCWD, "/proc", AT_RECURSIVE, "/proc", 0);
+	int tree_fd;
+	int fd = open_own_directory(job_fd, "spool", config->scratch, ROOT_MODE);
+
+	if (fd < 0)
+		return REFUSED;
+	tree_fd = copy_tree(fd, "", AT_EMPTY_PATH, config->spool, HARMLESS);
+	close_fd(&fd);
+	return tree_fd;
 }
 
-int return_to_node_proc(int proc_tree_fd)
+static int copy_spool_of_node(const struct config *config)
 {
-	/* The jail is the root by now. */
-	struct jail root = {-1, ""};
+	return copy_tree(AT_FDCWD, config->spool, AT_RECURSIVE, config->spool, HARMLESS);
+}
+
+int copy_own_trees(const struct config *config, int job_fd, uid_t uid, struct own_trees *trees)
+{
+	trees->node_spool = trees->node_proc = -1;
+	trees->spool = uid == 0 ? copy_spool_of_job(config, job_fd) : copy_spool_of_node(config);
+	if (trees->spool >= 0)
+		trees->node_spool = copy_spool_of_node(config);
+	if (trees->node_spool >= 0)
+		trees->node_proc = copy_tree(AT_FDCWD, "/proc", AT_RECURSIVE, "/proc", 0);
+	if (trees->node_proc >= 0)
+		return ACCEPTED;
+	close_own_trees(trees);
+	return REFUSED;
+}
+
+void close_own_trees(struct own_trees *trees)
+{
+	close_fd(&trees->spool);
+	close_fd(&trees->node_spool);
+	close_fd(&trees->node_proc);
+}
+
+/* Attaches a detached tree at a path of the root, which is the jail's by now; closes it. */
+static int attach_in_root(int *tree_fd, const char *path)
+{
+	struct jail root = {open("/", O_PATH | O_DIRECTORY | O_CLOEXEC), ""};
 	int rc;
 
+	if (root.fd < 0)
+		rc = refuse("cannot open the root of the job: %s", strerror(errno));
+	else
+		rc = attach(&root, *tree_fd, path);
+	close_fd(&root.fd);
+	close_fd(tree_fd);
+	return rc;
+}
+
+static int hide_proc(void)
+{
+	static const struct parameter parameters[] = {{"mode", "0555"}, {"size", "4K"}};
+	int fd = new_filesystem("tmpfs", parameters, ARRAY_SIZE(parameters), "/proc",
+				HARMLESS | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY);
+
+	return fd < 0 ? REFUSED : attach_in_root(&fd, "/proc");
+}
+
+int enter_own_view(const struct config *config, struct own_trees *trees)
+{
 	if (unshare(CLONE_NEWNS) < 0)
 		return refuse("cannot unshare the mount namespace of the job: %s",
 			      strerror(errno));
-	root.fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (root.fd < 0)
-		return refuse("cannot open the root of the job: %s", strerror(errno));
-	rc = attach(&root, proc_tree_fd, "/proc");
-	close_fd(&root.fd);
-	return rc;
+	if (attach_in_root(&trees->spool, config->spool) < 0)
+		return REFUSED;
+	return hide_proc();
+}
+
+int return_to_node(const struct config *config, struct own_trees *trees)
+{
+	if (attach_in_root(&trees->node_spool, config->spool) < 0)
+		return REFUSED;
+	return attach_in_root(&trees->node_proc, "/proc");
 }
 
 /* ---- when slurmd starts ---- */
@@ -608,6 +692,8 @@ int check_jail(const struct config *config)
 		rc = check_directory(&jail, config->through.values[i]);
 	for (size_t i = 0; rc == ACCEPTED && i < config->n_binds; i++)
 		rc = check_mount_point(&jail, config->binds[i].path);
+	if (rc == ACCEPTED)
+		rc = check_mount_point(&jail, config->spool);
 	close_fd(&jail.fd);
 	return rc;
 }

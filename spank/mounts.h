@@ -18,8 +18,8 @@ int check_jail(const struct config *config);
 
 /*
  * Makes the root of a job, in namespaces of its own, and moves this process there;
- * nothing of the node's root stays mounted. With pid_namespace=yes, /proc stays empty: only a
- * process of that namespace can mount it, on the descriptor that *proc_fd is then set to.
+ * nothing of the node's root stays mounted. /proc stays empty: only a process of the job's pid
+ * namespace can mount it, on the descriptor that *proc_fd is set to.
  */
 int make_root(const struct config *config, const char *job_name, int *proc_fd);
 
@@ -31,13 +31,35 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd);
  */
 int mount_proc(int point_fd, uid_t uid);
 
-/* A detached copy of the node's own /proc; or REFUSED. */
-int copy_node_proc(void);
+/*
+ * What slurmstepd needs beside what the job sees: trees that are mounted nowhere yet, each -1
+ * where there is none.
+ */
+struct own_trees {
+	/*
+	 * slurmd's spool directory, where libraries for MPI put their sockets before any path of
+	 * the user's is opened. A job of root's has a directory of its own there, for root may
+	 * write whatever it can name.
+	 */
+	int spool;
+	/* That of the node, and the node's /proc, by which slurmstepd finds what it has to signal. */
+	int node_spool;
+	int node_proc;
+};
+
+/* Makes them, on the node. `job_fd` is the job's directory below scratch=. */
+int copy_own_trees(const struct config *config, int job_fd, uid_t uid, struct own_trees *trees);
+
+void close_own_trees(struct own_trees *trees);
 
 /*
- * Gives this process a copy of the job's mount namespace, in which /proc is the node's.
- * slurmstepd counts in the node's process ids: it finds by them what it has to signal.
+ * Gives this process a copy of the job's mount namespace, in which slurmd's spool directory can be
+ * written, and /proc is empty. Not the job's: its processes have other numbers on the node, by
+ * which Slurm would signal them.
  */
-int return_to_node_proc(int proc_tree_fd);
+int enter_own_view(const struct config *config, struct own_trees *trees);
+
+/* Mounts what is the node's there. From now on, slurmstepd may open no path of the user's. */
+int return_to_node(const struct config *config, struct own_trees *trees);
 
 #endif

@@ -26,12 +26,12 @@ static const struct option {
 	{"scratch", PATH, offsetof(struct config, scratch)},
 	{"shm", PATH, offsetof(struct config, shm)},
 	{"node", PATH, offsetof(struct config, node)},
+	{"spool", PATH, offsetof(struct config, spool)},
 	{"bind", BIND, 0},
 	{"bind_ro", BIND_RO, 0},
 	{"tmp_size", SIZE, offsetof(struct config, tmp_size)},
 	{"var_tmp_size", SIZE, offsetof(struct config, var_tmp_size)},
 	{"shm_size", SIZE, offsetof(struct config, shm_size)},
-	{"pid_namespace", SWITCH, offsetof(struct config, pid_namespace)},
 	{"no_new_privs", SWITCH, offsetof(struct config, no_new_privs)},
 	{"private_dev", SWITCH, offsetof(struct config, private_dev)},
 	{"device", DEVICE, 0},
@@ -258,6 +258,8 @@ static int check_together(const struct config *config)
 		return refuse("plugstack.conf: jail= is missing");
 	if (config->scratch == NULL)
 		return refuse("plugstack.conf: scratch= is missing");
+	if (config->spool == NULL)
+		return refuse("plugstack.conf: spool= is missing");
 	if (config->through.n > 0 && !config->overlay)
 		return refuse("plugstack.conf: through=%s counts only with overlay=yes",
 			      config->through.values[0]);

@@ -26,6 +26,8 @@ struct config {
 	const char *scratch;
 	const char *shm;
 	const char *node;
+	/* slurmd's SlurmdSpoolDir. */
+	const char *spool;
 	struct bind binds[MAX_LISTED];
 	size_t n_binds;
 	struct list devices;
@@ -34,7 +36,6 @@ struct config {
 	uint64_t tmp_size;
 	uint64_t var_tmp_size;
 	uint64_t shm_size;
-	bool pid_namespace;
 	bool no_new_privs;
 	bool private_dev;
 	bool overlay;

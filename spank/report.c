@@ -1,7 +1,9 @@
 #include "report.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +14,35 @@
 
 char refusal[2 * PATH_MAX + 256] = "";
 bool refuse_silently = false;
+
+/* In the environment that slurmd hands on. */
+#define SLURMD "SLURMSTACK_SLURMD"
+static int log_fd = -1;
+
+void name_slurmd(void)
+{
+	char number[16];
+
+	(void)snprintf(number, sizeof(number), "%d", (int)getpid());
+	if (setenv(SLURMD, number, 1) < 0)
+		slurm_error("chroot: no memory: reasons of slurmstepd will not be in this log");
+}
+
+void open_log_of_slurmd(void)
+{
+	char path[64];
+	const char *number = getenv(SLURMD);
+
+	if (number == NULL)
+		return;
+	(void)snprintf(path, sizeof(path), "/proc/%.16s/fd/2", number);
+	log_fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+}
+
+void close_log_of_slurmd(void)
+{
+	close_fd(&log_fd);
+}
 
 int refuse(const char *format, ...)
 {
@@ -24,8 +55,11 @@ int refuse(const char *format, ...)
 
 	if (refusal[0] == '\0')
 		memcpy(refusal, line, sizeof(refusal));
-	if (!refuse_silently)
+	if (!refuse_silently) {
 		slurm_error("chroot: %s", line);
+		if (log_fd >= 0)
+			(void)dprintf(log_fd, "slurmstepd: error: chroot: %s\n", line);
+	}
 	return REFUSED;
 }
 

@@ -10,11 +10,10 @@ from components.settings.types import DeviceName, MemoryMiB, Model, Path, cross_
 class Isolation(Model):
     """What the SPANK plugin gives each job of a nodeset; see slurmstack-chroot(8).
 
-    /tmp, /var/tmp and /dev/shm are always the job's own, and gone after it.
+    A job always has its own /tmp, /var/tmp and /dev/shm, which are gone after it, and sees no
+    process but its own.
     """
 
-    pid_namespace: bool = True
-    """Jobs see and signal no process but their own."""
     no_new_privileges: bool = True
     """sudo, su, newgrp and the like are without effect in jobs, and root's have few rights."""
     private_devices: bool = True

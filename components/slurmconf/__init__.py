@@ -205,12 +205,7 @@ def _plugstack(settings: Settings) -> dict[str, object]:
         "jail": c.JAIL,
         "scratch": c.WORKER_SCRATCH,
         "node": f"{c.ISOLATION}/{c.NODE_OPTIONS}",
-        # The batch script and the fetched configuration are in the spool directory. Sockets are
-        # mounted read-only already.
-        "writable": (
-            c.WORKER_SPOOL,
-            c.MUNGE_RUN if settings.auth.type == "munge" else c.SLURM_RUN,
-        ),
+        "spool": c.WORKER_SPOOL,
         # What slurmstepd and the clients inside a job still open after the change of root.
         "readable": (
             c.SPANK_DIR,
@@ -218,7 +213,8 @@ def _plugstack(settings: Settings) -> dict[str, object]:
             c.EXTRAUSERS,
             *((c.DIRECTORY_PIPES,) if settings.directory else ()),
             # It leads to the configuration: so does /etc/slurm in the jail.
-            *((c.SLURM_RUN,) if settings.auth.type == "munge" else ()),
+            c.SLURM_RUN,
+            *((c.MUNGE_RUN,) if settings.auth.type == "munge" else ()),
             "/etc/hostname",
             "/etc/hosts",
             "/etc/resolv.conf",

@@ -16,7 +16,6 @@ def node_options(nodeset: Nodeset, submounts: Iterable[Submount] = ()) -> str:
 
 def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[str, str]]:
     isolation = nodeset.isolation
-    yield "pid_namespace", _switch(isolation.pid_namespace)
     yield "no_new_privs", _switch(isolation.no_new_privileges)
     yield "private_dev", _switch(isolation.private_devices)
     if isolation.private_devices:

@@ -123,8 +123,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 static const char *const words[] = {
 	"jail=/mnt/jail\n", "scratch=/scratch\n", "node=/etc/node.conf\n", "shm=/dev/shm\n",
 	"overlay=yes\n", "through=/home\n", "private_dev=yes\n", "device=nvidia*\n",
-	"pid_namespace=no\n", "shm_size=64M\n", "bind_ro=/etc/hosts\n", "bind=/run/munge\n",
-	"overlay=", "private_dev=", "pid_namespace=", "no_new_privs=", "through=", "device=",
+	"no_new_privs=no\n", "spool=/spool\n", "shm_size=64M\n", "bind_ro=/etc/hosts\n",
+	"bind=/run/munge\n",
+	"overlay=", "private_dev=", "spool=", "no_new_privs=", "through=", "device=",
 	"tmp_size=", "var_tmp_size=", "shm_size=", "bind=", "bind_ro=", "jail=", "node=", "yes",
 	"no", "\n", "/", "/home", ".", "..", "nvidia*", "9", "18446744073709551616", "1K", "64M",
 	"T", "#", " ", "=", "\r", "\xff",

@@ -104,6 +104,7 @@ static struct {
 	bool is_open[MAX_FDS];
 	int n_fds;
 	char errors[8 * PATH_MAX];
+	char logged[8 * PATH_MAX];
 	unsigned int n_errors;
 } node;
 
@@ -518,6 +519,18 @@ static ssize_t fake_write(int fd, const void *buffer, size_t size)
 	return called("", "write %d", fd) ? -1 : (ssize_t)size;
 }
 
+__attribute__((format(printf, 2, 3))) static int fake_dprintf(int fd, const char *format, ...)
+{
+	size_t used = strlen(node.logged);
+	va_list args;
+
+	CHECK(strcmp(name_of(fd), "/proc/4711/fd/2") == 0);
+	va_start(args, format);
+	(void)vsnprintf(node.logged + used, sizeof(node.logged) - used, format, args);
+	va_end(args);
+	return 0;
+}
+
 static int fake_dup2(int from, int to)
 {
 	return called("", "dup2 %s %d", name_of(from), to) ? -1 : to;
@@ -579,6 +592,8 @@ static int fake_poll(struct pollfd *fds, nfds_t n, int timeout)
 
 static int fake_prctl(int option, unsigned long value)
 {
+	if (option == PR_SET_DUMPABLE && value == 0)
+		return called("", "not dumpable") ? -1 : 0;
 	CHECK(option == PR_SET_NO_NEW_PRIVS && value == 1);
 	return called("", "no new privileges") ? -1 : 0;
 }
@@ -754,9 +769,11 @@ void slurm_error(const char *format, ...)
 #define getcwd(buffer, size) fake_getcwd(buffer, size)
 #define flock(fd, operation) fake_flock(fd, operation)
 #define fcntl(fd, command, lock) fake_fcntl(fd, command, lock)
+#define geteuid() node.uid
 #define pipe2(ends, flags) fake_pipe2(ends, flags)
 #define read(fd, buffer, size) fake_read(fd, buffer, size)
 #define write(fd, buffer, size) fake_write(fd, buffer, size)
+#define dprintf(...) fake_dprintf(__VA_ARGS__)
 #define dup2(from, to) fake_dup2(from, to)
 #define close_range(first, last, flags) fake_close_range(first, last, flags)
 #define sigprocmask(how, set, old) fake_sigprocmask(how, set, old)
@@ -773,6 +790,7 @@ void slurm_error(const char *format, ...)
 #define unlinkat(parent, name, flags) fake_unlinkat(parent, name, flags)
 
 #include "report.c"
+#include "capabilities.c"
 #include "options.c"
 #include "files.c"
 #include "mounts.c"
@@ -814,9 +832,11 @@ void slurm_error(const char *format, ...)
 #undef getcwd
 #undef flock
 #undef fcntl
+#undef geteuid
 #undef pipe2
 #undef read
 #undef write
+#undef dprintf
 #undef dup2
 #undef close_range
 #undef sigprocmask
@@ -835,13 +855,14 @@ void slurm_error(const char *format, ...)
 /* ---- helpers ---- */
 
 static char *usual_options[] = {
-	"jail=/mnt/jail", "scratch=/scratch", "bind=/run/munge", "bind_ro=/etc/hosts",
+	"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", "bind=/run/munge",
+	"bind_ro=/etc/hosts",
 };
 #define USUAL (int)ARRAY_SIZE(usual_options), usual_options
 
 static char *isolating_options[] = {
-	"jail=/mnt/jail", "scratch=/scratch", "bind=/run/munge", "bind_ro=/etc/hosts",
-	"pid_namespace=yes", "no_new_privs=yes", "private_dev=yes", "device=nvidia*",
+	"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", "bind=/run/munge",
+	"bind_ro=/etc/hosts", "no_new_privs=yes", "private_dev=yes", "device=nvidia*",
 	"overlay=yes", "through=/home", "tmp_size=1G", "var_tmp_size=512M", "shm_size=64K",
 };
 #define ISOLATING (int)ARRAY_SIZE(isolating_options), isolating_options
@@ -854,6 +875,8 @@ static void restart(void)
 	node.permitted = 1U << CAP_SYS_ADMIN | 1U << CAP_SYS_PTRACE | 1U << CAP_SETUID;
 	in_slurmd = inside_jail = forks_into_job = fork_is_inside = in_job = refuse_silently = false;
 	keeper_fd = own_fd = -1;
+	own_trees = (struct own_trees){-1, -1, -1};
+	(void)unsetenv("SLURMSTACK_SLURMD");
 	refusal[0] = '\0';
 }
 
@@ -954,10 +977,10 @@ static bool called_with(const char *call)
 
 static void check_option_refused(char *option, const char *reason)
 {
-	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", option};
+	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", option};
 
 	restart();
-	check_refused(slurm_spank_init_post_opt(NULL, 3, options), reason);
+	check_refused(slurm_spank_init_post_opt(NULL, 4, options), reason);
 	CHECK(node.n_calls == 0);
 }
 
@@ -966,21 +989,31 @@ static void check_option_refused(char *option, const char *reason)
 #define OWN_DIRECTORY(parent, name)                                                        \
 	"mkdirat " parent "/" name " 0700", "openat " parent "/" name, "fstat " parent "/" name
 #define JOB "/scratch/slurm-jobs/123.2000"
+#define JOB_OF_ROOT "/scratch/slurm-jobs/123.0"
 #define OPEN_JOB                                                                           \
 	"open /scratch", OWN_DIRECTORY("/scratch", "slurm-jobs"),                           \
 		OWN_DIRECTORY("/scratch/slurm-jobs", "123.2000")
 #define SHOW(path)                                                                         \
 	"open_tree " path " recursive", "fstat " path, "openat2 /mnt/jail" path,            \
 		"move_mount " path " on /mnt/jail" path
-#define RETURN_TO_NODE_PROC                                                                \
-	"unshare mounts", "open /", "fstat /proc", "openat2 //proc", "move_mount /proc on //proc"
+#define COPY(path) "open_tree " path " recursive", "mount_setattr " path " nosuid nodev"
+#define MOUNT_IN_ROOT(path)                                                                \
+	"open /", "fstat " path, "openat2 /" path, "move_mount " path " on /" path
+/* What slurmstepd takes along, and what it sees when it is in the job. */
+#define OWN_TREES COPY("/spool"), COPY("/spool"), "open_tree /proc recursive"
+#define HIDE_PROC                                                                          \
+	"fsopen tmpfs", "fsconfig tmpfs mode=0555", "fsconfig tmpfs size=4K",               \
+		"create tmpfs", "fsmount tmpfs", "open /", "fstat new tmpfs",               \
+		"openat2 //proc", "move_mount new tmpfs on //proc"
+#define OWN_VIEW "unshare mounts", MOUNT_IN_ROOT("/spool"), HIDE_PROC
+#define RETURN_TO_NODE MOUNT_IN_ROOT("/spool"), MOUNT_IN_ROOT("/proc")
 
 static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 {
 	static const char *const expected[] = {
 		OPEN_JOB,
 		"pidfd_open process itself",
-		"open_tree /proc recursive",
+		OWN_TREES,
 		"flock " JOB,
 		"openat " JOB "/keeper",
 		"unshare mounts and ipc",
@@ -989,7 +1022,6 @@ static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 		OPEN_JOB,
 		"open_tree /mnt/jail recursive",
 		"move_mount /mnt/jail on /mnt/jail",
-		SHOW("/proc"),
 		SHOW("/sys"),
 		SHOW("/dev"),
 		"open_tree /run/munge recursive",
@@ -1003,6 +1035,11 @@ static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 		"openat2 /mnt/jail/etc/hosts",
 		"fstat /mnt/jail/etc/hosts",
 		"move_mount /etc/hosts on /mnt/jail/etc/hosts",
+		"open_tree /spool recursive",
+		"mount_setattr /spool ro nosuid nodev",
+		"fstat /spool",
+		"openat2 /mnt/jail/spool",
+		"move_mount /spool on /mnt/jail/spool",
 		"open /dev/shm",
 		OWN_DIRECTORY("/dev/shm", "slurm-jobs"),
 		OWN_DIRECTORY("/dev/shm/slurm-jobs", "123.2000"),
@@ -1010,6 +1047,8 @@ static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 		"fchmod " JOB "/tmp 1777",
 		"open_tree " JOB "/tmp",
 		"mount_setattr " JOB "/tmp nosuid nodev",
+		OWN_DIRECTORY(JOB "/tmp", ".pmix"),
+		"fchmod " JOB "/tmp/.pmix 0755",
 		"fstat " JOB "/tmp",
 		"openat2 /mnt/jail/tmp",
 		"move_mount " JOB "/tmp on /mnt/jail/tmp",
@@ -1027,33 +1066,35 @@ static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 		"fstat /dev/shm/slurm-jobs/123.2000/shm",
 		"openat2 /mnt/jail/dev/shm",
 		"move_mount /dev/shm/slurm-jobs/123.2000/shm on /mnt/jail/dev/shm",
+		"openat2 /mnt/jail/proc",
 		"fchdir /mnt/jail",
 		"pivot_root . .",
 		"umount2 . detach",
 		"chdir /",
 		"openat " JOB "/keeper new",
 		"pipe2",
-		"clone",
+		"clone pids",
 		"read pipe",
 		"pidfd_open process keeper",
-		RETURN_TO_NODE_PROC,
+		OWN_VIEW,
 	};
 
 	CHECK(start_step() == 0);
 	CHECK(node.n_calls == ARRAY_SIZE(expected));
 	check_calls(expected[0], expected, ARRAY_SIZE(expected));
 	CHECK(node.n_errors == 0);
-	/* The keeper, and slurmstepd itself. */
-	CHECK(open_descriptors() == 2);
+	/* The keeper, slurmstepd itself, and what it will see of the node again. */
+	CHECK(open_descriptors() == 4);
 	CHECK(tasks_start());
+	CHECK(open_descriptors() == 2);
 }
 
-static void a_later_step_joins_and_mounts_nothing_but_its_proc(void)
+static void a_later_step_joins_and_mounts_nothing_but_its_own_view(void)
 {
 	static const char *const expected[] = {
 		OPEN_JOB,
 		"pidfd_open process itself",
-		"open_tree /proc recursive",
+		OWN_TREES,
 		"flock " JOB,
 		"openat " JOB "/keeper",
 		"holder of " JOB "/keeper",
@@ -1061,14 +1102,79 @@ static void a_later_step_joins_and_mounts_nothing_but_its_proc(void)
 		"holder of " JOB "/keeper",
 		"unshare root",
 		"setns process keeper mounts and ipc",
-		RETURN_TO_NODE_PROC,
+		OWN_VIEW,
 	};
 
 	CHECK(join() == 0);
 	CHECK(node.n_calls == ARRAY_SIZE(expected));
 	check_calls(expected[0], expected, ARRAY_SIZE(expected));
-	CHECK(open_descriptors() == 2);
+	CHECK(open_descriptors() == 4);
 	CHECK(tasks_start());
+}
+
+static void while_paths_of_the_user_are_opened_proc_is_empty(void)
+{
+	static const char *const expected[] = {
+		"capget", "capset up", RETURN_TO_NODE, "capset down",
+	};
+
+	CHECK(join() == 0);
+	CHECK(!called_with("move_mount /proc on //proc"));
+	node.n_calls = 0;
+	node.effective = 0;
+	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
+	CHECK(node.n_calls == ARRAY_SIZE(expected));
+	check_calls(expected[0], expected, ARRAY_SIZE(expected));
+	CHECK(node.effective == 0);
+}
+
+static void a_step_whose_files_cannot_be_opened_is_back_at_its_end(void)
+{
+	CHECK(join() == 0);
+	CHECK(slurm_spank_exit(NULL, USUAL) == 0);
+	CHECK(called_with("move_mount /proc on //proc"));
+	CHECK(open_descriptors() == 2);
+	node.n_calls = 0;
+	CHECK(slurm_spank_exit(NULL, USUAL) == 0);
+	CHECK(node.n_calls == 0);
+}
+
+static void a_step_that_opens_no_path_of_the_user_is_back_at_once(void)
+{
+	node.has_step_id = true;
+	node.step_id = SLURM_EXTERN_CONT;
+	CHECK(join() == 0);
+	CHECK(called_with("move_mount /proc on //proc"));
+	CHECK(open_descriptors() == 2);
+}
+
+/* Root may write what it can name, and kernel and keeper know it by its capabilities alone. */
+static void a_step_of_roots_sees_no_spool_of_the_node_and_has_few_capabilities(void)
+{
+	static const char *const expected[] = {
+		OPEN_JOB,
+		"pidfd_open process itself",
+		OWN_DIRECTORY(JOB_OF_ROOT, "spool"),
+		"fchmod " JOB_OF_ROOT "/spool 0755",
+		"open_tree " JOB_OF_ROOT "/spool",
+		"mount_setattr " JOB_OF_ROOT "/spool nosuid nodev",
+		COPY("/spool"),
+		"open_tree /proc recursive",
+	};
+	static const char *const in_view[] = {
+		"unshare mounts", "open /", "fstat " JOB_OF_ROOT "/spool", "openat2 //spool",
+		"move_mount " JOB_OF_ROOT "/spool on //spool", HIDE_PROC,
+		"capget", "capset down",
+	};
+
+	node.uid = 0;
+	CHECK(join() == 0);
+	check_calls(expected[7], expected + 7, ARRAY_SIZE(expected) - 7);
+	check_calls(in_view[0], in_view, ARRAY_SIZE(in_view));
+	CHECK(node.effective == 0);
+	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
+	CHECK(called_with("move_mount /spool on //spool"));
+	CHECK(node.effective == node.permitted);
 }
 
 static void a_keeper_that_ended_before_it_was_opened_is_asked_for_again(void)
@@ -1085,8 +1191,8 @@ static void a_keeper_that_has_ended_is_replaced(void)
 {
 	node.lock_file_exists = true;
 	CHECK(start_step() == 0);
-	CHECK(called_with("clone"));
-	CHECK(open_descriptors() == 2);
+	CHECK(called_with("clone pids"));
+	CHECK(open_descriptors() == 4);
 }
 
 static void the_overlay_leaves_the_jail_as_it_is_but_for_what_goes_through(void)
@@ -1159,10 +1265,9 @@ static void directories_with_a_size_are_in_memory_and_not_on_the_node(void)
 	CHECK(!called_with("openat " JOB "/tmp"));
 }
 
-static void a_job_with_pids_of_its_own_never_has_the_nodes_proc(void)
+static void a_job_never_has_the_nodes_proc(void)
 {
 	CHECK(enter_isolated() == 0);
-	CHECK(called_with("clone pids"));
 	CHECK(!called_with("move_mount /proc on new overlay/proc"));
 	CHECK(called_with("openat2 new overlay/proc"));
 }
@@ -1187,6 +1292,12 @@ static void check_each_failure(int (*start)(void))
 	}
 }
 
+static int start_roots_step(void)
+{
+	node.uid = 0;
+	return start_step();
+}
+
 static void whichever_call_fails_the_step_is_refused_and_nothing_is_called_after_it(void)
 {
 	check_each_failure(start_step);
@@ -1194,6 +1305,8 @@ static void whichever_call_fails_the_step_is_refused_and_nothing_is_called_after
 	check_each_failure(enter_isolated);
 	restart();
 	check_each_failure(join);
+	restart();
+	check_each_failure(start_roots_step);
 }
 
 /* ---- the keeper ---- */
@@ -1216,6 +1329,7 @@ static void the_keeper_closes_all_files_mounts_proc_and_says_when_it_is_ready(vo
 		"block signals",
 		"ignore children",
 		"setsid",
+		"not dumpable",
 		"fsopen proc", "create proc", "fsmount proc",
 		"move_mount new proc on a descriptor that is not open",
 		"lock 0",
@@ -1225,12 +1339,6 @@ static void the_keeper_closes_all_files_mounts_proc_and_says_when_it_is_ready(vo
 	be_keeper(isolating_options, (int)ARRAY_SIZE(isolating_options));
 	check_calls(expected[0], expected, ARRAY_SIZE(expected));
 	CHECK(node.exit_code == -1 && strcmp(node.said_to_parent, "") == 0);
-}
-
-static void without_a_pid_namespace_the_keeper_mounts_nothing(void)
-{
-	be_keeper(usual_options, (int)ARRAY_SIZE(usual_options));
-	CHECK(called_with("lock 0") && !called_with("fsopen proc"));
 }
 
 static void root_cannot_write_what_is_the_machines_in_proc(void)
@@ -1305,6 +1413,7 @@ static void a_keeper_that_ends_at_once_refuses_the_step(void)
 static void a_task_is_forked_into_the_pids_of_the_job_and_sees_its_mounts(void)
 {
 	static const char *const expected[] = {
+		"capget", "capset up", RETURN_TO_NODE, "capset down",
 		"capget", "capset up", "setns process keeper pids", "capset down",
 		"getcwd",
 		"capget", "capset up", "setns process keeper mounts and ipc", "capset down",
@@ -1314,6 +1423,7 @@ static void a_task_is_forked_into_the_pids_of_the_job_and_sees_its_mounts(void)
 
 	CHECK(enter_isolated() == 0);
 	node.n_calls = 0;
+	node.effective = 0;
 	CHECK(tasks_start());
 	CHECK(node.n_calls == ARRAY_SIZE(expected));
 	check_calls(expected[0], expected, ARRAY_SIZE(expected));
@@ -1373,7 +1483,8 @@ static void a_task_that_cannot_be_put_into_the_job_ends_before_it_does_anything(
 			CHECK(started);
 			continue;
 		}
-		CHECK(!started && node.exit_code == 1 && !in_job);
+		/* The fork, or before it the step. */
+		CHECK(!started && !in_job && (node.exit_code == 1 || !forks_into_job));
 		CHECK(said(strerror(EIO)));
 	}
 }
@@ -1398,45 +1509,49 @@ static void a_failed_step_gives_its_first_reason_again_in_the_later_callbacks(vo
 	CHECK(said("mount point /mnt/jail/sys is missing"));
 }
 
-/* srun shows what comes from slurm_spank_user_init on, and nothing of what comes before. */
-static void a_step_that_somebody_watches_is_refused_where_the_reason_is_seen(void)
+static void a_step_is_refused_before_any_path_of_the_user_is_opened(void)
 {
-	static const uint32_t watched[] = {0, 7, SLURM_INTERACTIVE_STEP, SLURM_EXTERN_CONT};
+	static const uint32_t steps[] = {0, 7, SLURM_INTERACTIVE_STEP, SLURM_BATCH_SCRIPT};
 
-	for (size_t i = 0; i < ARRAY_SIZE(watched); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
 		restart();
 		node.has_step_id = true;
-		node.step_id = watched[i];
+		node.step_id = steps[i];
 		node.missing_point = "/sys";
-		CHECK(start_step() == 0);
-		CHECK(!inside_jail);
-		CHECK(open_descriptors() == 0);
-		node.errors[0] = '\0';
-		CHECK(slurm_spank_user_init(NULL, USUAL) < 0);
-		CHECK(said("mount point /mnt/jail/sys is missing"));
-		CHECK(every_later_callback_refuses());
+		check_refused(start_step(), "mount point /mnt/jail/sys is missing");
 	}
 }
 
-static void wrong_options_are_told_where_the_reason_is_seen(void)
+/* It runs nothing of the user's, and Slurm would drain the node. */
+static void the_external_step_goes_on_where_the_others_are_refused(void)
 {
-	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "nonsense"};
-
 	node.has_step_id = true;
-	node.step_id = 0;
-	CHECK(slurm_spank_init_post_opt(NULL, 3, options) == 0);
-	CHECK(node.n_calls == 0);
-	node.errors[0] = '\0';
-	CHECK(every_later_callback_refuses());
-	CHECK(said("unknown option nonsense"));
+	node.step_id = SLURM_EXTERN_CONT;
+	node.missing_point = "/sys";
+	CHECK(start_step() == 0);
+	CHECK(said("mount point /mnt/jail/sys is missing"));
+	CHECK(!inside_jail && open_descriptors() == 0);
 }
 
-static void a_batch_script_is_refused_before_its_output_is_opened(void)
+static void the_reason_is_in_the_log_that_slurmd_writes(void)
 {
-	node.has_step_id = true;
-	node.step_id = SLURM_BATCH_SCRIPT;
+	CHECK(setenv("SLURMSTACK_SLURMD", "4711", 1) == 0);
 	node.missing_point = "/sys";
-	check_refused(start_step(), "mount point /mnt/jail/sys is missing");
+	CHECK(start_step() < 0);
+	CHECK(strcmp(node.calls[0], "open /proc/4711/fd/2") == 0);
+	CHECK(strstr(node.logged, "chroot: mount point /mnt/jail/sys is missing") != NULL);
+	CHECK(open_descriptors() == 0);
+}
+
+static void slurmd_names_itself_to_its_steps(void)
+{
+	char number[16];
+
+	node.context = S_CTX_SLURMD;
+	node.remote = 0;
+	CHECK(slurm_spank_init(NULL, USUAL) == 0);
+	(void)snprintf(number, sizeof(number), "%d", (int)getpid());
+	CHECK(strcmp(getenv("SLURMSTACK_SLURMD"), number) == 0);
 }
 
 static void a_task_is_refused_when_the_jail_was_never_entered(void)
@@ -1549,7 +1664,7 @@ static void an_option_that_is_wrong_is_refused_before_anything_is_done(void)
 	check_option_refused("device=..", "device=..: expected a name in /dev");
 	check_option_refused("device=dri/card0", "device=dri/card0: expected a name in /dev");
 	check_option_refused("overlay=true", "overlay=true: expected yes or no");
-	check_option_refused("pid_namespace=", "pid_namespace=: expected yes or no");
+	check_option_refused("no_new_privs=", "no_new_privs=: expected yes or no");
 	check_option_refused("tmp_size=", "tmp_size=: expected a size");
 	check_option_refused("tmp_size=0M", "tmp_size=0M: expected a size");
 	check_option_refused("tmp_size=12", "tmp_size=12: expected a size");
@@ -1564,20 +1679,23 @@ static void an_option_that_is_wrong_is_refused_before_anything_is_done(void)
 
 static void names_with_dots_are_paths_like_any(void)
 {
-	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "bind=/run/..x/.y/z.."};
+	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/run/..x/.y/z.."};
 
 	CHECK(slurm_spank_init_post_opt(NULL, 3, options) == 0);
 	CHECK(called_with("openat2 /mnt/jail/run/..x/.y/z.."));
 }
 
-static void jail_and_scratch_are_required(void)
+static void jail_scratch_and_spool_are_required(void)
 {
 	char *no_jail[] = {"scratch=/scratch"};
 	char *no_scratch[] = {"jail=/mnt/jail"};
+	char *no_spool[] = {"jail=/mnt/jail", "scratch=/scratch"};
 
 	check_refused(slurm_spank_init_post_opt(NULL, 1, no_jail), "jail= is missing");
 	restart();
 	check_refused(slurm_spank_init_post_opt(NULL, 1, no_scratch), "scratch= is missing");
+	restart();
+	check_refused(slurm_spank_init_post_opt(NULL, 2, no_spool), "spool= is missing");
 	restart();
 	check_refused(slurm_spank_init_post_opt(NULL, 0, NULL), "jail= is missing");
 	CHECK(node.n_calls == 0);
@@ -1585,9 +1703,9 @@ static void jail_and_scratch_are_required(void)
 
 static void shm_can_be_elsewhere(void)
 {
-	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "shm=/memory"};
+	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", "shm=/memory"};
 
-	CHECK(slurm_spank_init_post_opt(NULL, 3, options) == 0);
+	CHECK(slurm_spank_init_post_opt(NULL, 4, options) == 0);
 	CHECK(called_with("move_mount /memory/slurm-jobs/123.2000/shm on /mnt/jail/dev/shm"));
 }
 
@@ -1603,16 +1721,17 @@ static void what_has_one_value_is_given_once(void)
 
 static int enter_with_file(const char *text)
 {
-	static char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "node=/etc/node.conf"};
+	static char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/spool",
+				  "node=/etc/node.conf"};
 
 	node.node_file = text;
-	return slurm_spank_init_post_opt(NULL, 3, options);
+	return slurm_spank_init_post_opt(NULL, 4, options);
 }
 
 static void lines_of_the_nodes_file_are_options(void)
 {
-	CHECK(enter_with_file("# of this node\n\npid_namespace=yes\nbind=/run/munge") == 0);
-	CHECK(called_with("clone pids"));
+	CHECK(enter_with_file("# of this node\n\nno_new_privs=yes\nbind=/run/munge") == 0);
+	CHECK(config.no_new_privs);
 	CHECK(called_with("move_mount /run/munge on /mnt/jail/run/munge"));
 	CHECK(!config.overlay);
 }
@@ -1683,19 +1802,19 @@ static void more_binds_than_fit_are_refused(void)
 static void a_path_as_long_as_the_system_takes_is_used_whole_and_a_longer_one_refused(void)
 {
 	static char option[PATH_MAX + 16];
-	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", option};
+	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", option};
 
 	memset(option, 'x', sizeof(option));
 	memcpy(option, "bind=/", 6);
 	option[5 + PATH_MAX - 1] = '\0';
 	node.missing_point = option + 5;
-	check_refused(slurm_spank_init_post_opt(NULL, 3, options), option + 5);
+	check_refused(slurm_spank_init_post_opt(NULL, 4, options), option + 5);
 	CHECK(said(strerror(ENOENT)));
 
 	restart();
 	option[5 + PATH_MAX - 1] = 'x';
 	option[5 + PATH_MAX] = '\0';
-	check_refused(slurm_spank_init_post_opt(NULL, 3, options), "expected an absolute path");
+	check_refused(slurm_spank_init_post_opt(NULL, 4, options), "expected an absolute path");
 	CHECK(node.n_calls == 0);
 }
 
@@ -1761,7 +1880,7 @@ static int join_for_a_file(void)
 
 	CHECK(setenv("SLURMSTACK_SCRATCH", "/scratch", 1) == 0);
 	CHECK(container_p_restore("/var/spool/slurmd", true) == SLURM_SUCCESS);
-	return container_p_join(&step, 2000, false);
+	return container_p_join(&step, node.uid, false);
 }
 
 static int join_a_keeper_for_a_file(void)
@@ -1779,6 +1898,15 @@ static void a_file_is_opened_where_the_job_is(void)
 	CHECK(open_descriptors() == 0);
 }
 
+static void a_file_of_roots_is_written_with_few_capabilities(void)
+{
+	node.uid = 0;
+	CHECK(join_a_keeper_for_a_file() == SLURM_SUCCESS);
+	CHECK(called_with("setns process keeper mounts"));
+	CHECK(strcmp(node.calls[node.n_calls - 1], "capset for good") == 0);
+	CHECK(node.permitted == 1U << CAP_SETUID);
+}
+
 static void the_first_step_of_a_job_is_waited_for(void)
 {
 	node.lock_file_after = 3;
@@ -1793,10 +1921,12 @@ static void whichever_call_fails_no_file_is_written_for_a_job(void)
 {
 	size_t total;
 
+	node.uid = 0;
 	CHECK(join_a_keeper_for_a_file() == SLURM_SUCCESS);
 	total = node.n_calls;
 	for (size_t i = 1; i <= total; i++) {
 		restart();
+		node.uid = 0;
 		node.fail_at = i;
 		CHECK(join_a_keeper_for_a_file() == SLURM_ERROR);
 		CHECK(said(strerror(EIO)));
@@ -1838,8 +1968,8 @@ static void slurmstepd_and_who_starts_it_are_left_where_they_are(void)
 
 static char root[] = "/tmp/test-chroot-XXXXXX";
 static char scratch_option[64], shm_option[64];
-static char *real_options[] = {"jail=/mnt/jail", scratch_option, shm_option};
-#define REAL 3, real_options
+static char *real_options[] = {"jail=/mnt/jail", "spool=/spool", scratch_option, shm_option};
+#define REAL 4, real_options
 
 __attribute__((format(printf, 1, 2))) static const char *below_root(const char *format, ...)
 {
@@ -2070,16 +2200,19 @@ static const struct {
 	void (*run)(void);
 } tests[] = {
 	TEST(the_first_step_makes_the_jobs_root_and_its_keeper),
-	TEST(a_later_step_joins_and_mounts_nothing_but_its_proc),
+	TEST(a_later_step_joins_and_mounts_nothing_but_its_own_view),
+	TEST(while_paths_of_the_user_are_opened_proc_is_empty),
+	TEST(a_step_whose_files_cannot_be_opened_is_back_at_its_end),
+	TEST(a_step_that_opens_no_path_of_the_user_is_back_at_once),
+	TEST(a_step_of_roots_sees_no_spool_of_the_node_and_has_few_capabilities),
 	TEST(a_keeper_that_ended_before_it_was_opened_is_asked_for_again),
 	TEST(a_keeper_that_has_ended_is_replaced),
 	TEST(the_overlay_leaves_the_jail_as_it_is_but_for_what_goes_through),
 	TEST(a_private_dev_has_the_usual_and_the_devices_that_were_named),
 	TEST(directories_with_a_size_are_in_memory_and_not_on_the_node),
-	TEST(a_job_with_pids_of_its_own_never_has_the_nodes_proc),
+	TEST(a_job_never_has_the_nodes_proc),
 	TEST(whichever_call_fails_the_step_is_refused_and_nothing_is_called_after_it),
 	TEST(the_keeper_closes_all_files_mounts_proc_and_says_when_it_is_ready),
-	TEST(without_a_pid_namespace_the_keeper_mounts_nothing),
 	TEST(root_cannot_write_what_is_the_machines_in_proc),
 	TEST(a_keeper_that_fails_says_why_logs_nothing_and_ends),
 	TEST(what_the_keeper_says_is_why_the_step_is_refused),
@@ -2091,9 +2224,10 @@ static const struct {
 	TEST(a_task_that_cannot_be_put_into_the_job_ends_before_it_does_anything),
 	TEST(a_task_that_was_not_forked_into_the_job_is_refused),
 	TEST(a_failed_step_gives_its_first_reason_again_in_the_later_callbacks),
-	TEST(a_step_that_somebody_watches_is_refused_where_the_reason_is_seen),
-	TEST(wrong_options_are_told_where_the_reason_is_seen),
-	TEST(a_batch_script_is_refused_before_its_output_is_opened),
+	TEST(a_step_is_refused_before_any_path_of_the_user_is_opened),
+	TEST(the_external_step_goes_on_where_the_others_are_refused),
+	TEST(the_reason_is_in_the_log_that_slurmd_writes),
+	TEST(slurmd_names_itself_to_its_steps),
 	TEST(a_task_is_refused_when_the_jail_was_never_entered),
 	TEST(outside_a_step_nothing_happens),
 	TEST(an_unknown_context_is_refused),
@@ -2107,7 +2241,7 @@ static const struct {
 	TEST(the_largest_numbers_of_job_and_user_fit),
 	TEST(an_option_that_is_wrong_is_refused_before_anything_is_done),
 	TEST(names_with_dots_are_paths_like_any),
-	TEST(jail_and_scratch_are_required),
+	TEST(jail_scratch_and_spool_are_required),
 	TEST(shm_can_be_elsewhere),
 	TEST(what_has_one_value_is_given_once),
 	TEST(lines_of_the_nodes_file_are_options),
@@ -2122,6 +2256,7 @@ static const struct {
 	TEST(slurmd_does_not_start_with_a_wrong_option),
 	TEST(clients_load_the_plugin_whatever_the_options),
 	TEST(a_file_is_opened_where_the_job_is),
+	TEST(a_file_of_roots_is_written_with_few_capabilities),
 	TEST(the_first_step_of_a_job_is_waited_for),
 	TEST(whichever_call_fails_no_file_is_written_for_a_job),
 	TEST(no_file_is_written_for_a_job_that_is_not_in_the_jail),

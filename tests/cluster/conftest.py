@@ -37,8 +37,9 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
 
 @pytest.fixture(scope="session")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    """The test stack with its two nodes idle."""
-    with deployed(write_test_stack("shared")) as stack:
+    """The test stack with its two nodes idle. Root may have jobs, to be held in the jail too."""
+    slurm = {"extra": {"slurm.conf": ["DisableRootJobs=NO"]}}
+    with deployed(write_test_stack("shared", slurm=slurm)) as stack:
         yield stack
 
 

@@ -91,14 +91,20 @@ class Node:
         )
         return cast(bytes, output).decode()
 
-    def refusal(self, script: str) -> str:
-        """What a user is told of a job that is refused."""
-        command = ("timeout", "60", "srun", "bash", "-c", script)
-        code, output = open_shells.run(
+    def refusal(self, script: str, *options: str) -> str:
+        """What slurmd logs of a user's job that is refused."""
+        before = len(self.worker.log())
+        command = ("timeout", "60", "srun", *options, "bash", "-c", script)
+        code, _ = open_shells.run(
             self.worker.container, command, _ids("researcher"), workdir="/tmp"
         )
         assert code != 0, "it ran"
-        return output
+
+        def said() -> str:
+            text = self.worker.log()[before:]
+            return text if "chroot: " in text else ""
+
+        return eventually("slurmd says why", said)
 
     def submit(self, script: str, *options: str, name: str = "researcher") -> str:
         """Id of a batch job."""
@@ -136,7 +142,8 @@ def one_node(start: Start) -> Iterator[Node]:
     # ticket 22864, mended in 25.05). The job then stays for UnkillableStepTimeout, and slurmd
     # drains the node.
     timeouts = {"kill_wait": 2, "message": 8, "unkillable_step": 40}
-    config = alone(lambda values: values.update(slurm={"timeouts": timeouts}))
+    extra = {"slurm.conf": ["DisableRootJobs=NO"]}
+    config = alone(lambda values: values.update(slurm={"timeouts": timeouts, "extra": extra}))
     secret = secrets.token_hex(64)
     accounts = accounts_of(config)
     controller = start_controller(start, secret)

@@ -117,7 +117,6 @@ FULL: dict[str, Any] = {
                 {"name": "old", "path": "/old", "nfs": {"server": "192.0.2.7", "path": "/old"}},
             ],
             "isolation": {
-                "pid_namespace": True,
                 "no_new_privileges": True,
                 "private_devices": True,
                 "devices": ["vfio"],

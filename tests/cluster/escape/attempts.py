@@ -620,14 +620,24 @@ def _replace_munge(_: Facts) -> None:
     Path("/run/munge/munge.socket.2").unlink()
 
 
-@attempt("to put a socket in a step's place", job="EACCES")
+@attempt("to put a socket in a step's place", job="EROFS")
 def _replace_step(facts: Facts) -> None:
     Path(f"/var/spool/slurmd/{facts['node']}_{facts['job']}.4294967291").unlink()
 
 
-@attempt("to leave a file where slurmd keeps its own", job="EACCES")
+@attempt("to leave a file where slurmd keeps its own", job="EROFS", root="EROFS")
 def _leave_in_spool(_: Facts) -> object:
     return os.open(f"/var/spool/slurmd/left-{os.getpid()}", os.O_CREAT | os.O_WRONLY)
+
+
+@attempt("to change what slurmd loads the plugin by", job="EACCES", root="EROFS")
+def _write_plugstack(_: Facts) -> object:
+    return os.open("/var/spool/slurmd/conf-cache/plugstack.conf", os.O_APPEND | os.O_WRONLY)
+
+
+@attempt("to open the lock of the job's keeper", job="EACCES", root="EACCES")
+def _open_keepers_lock(_: Facts) -> object:
+    return os.open("/proc/1/fd/0", os.O_RDWR)
 
 
 @attempt("to remove another user's files", job="EACCES EPERM", login="EACCES EPERM")

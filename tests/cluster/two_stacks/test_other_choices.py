@@ -40,6 +40,15 @@ def test_jobs_run_without_a_munged_anywhere(second: Cluster) -> None:
     assert "munge" not in second.kubectl("get", "pods", "-o", "jsonpath={..name}")
 
 
+def test_root_has_no_job(second: Cluster) -> None:
+    as_root = ("chroot", "--userspec=0:0", "/mnt/jail", "sh", "-c")
+
+    said = second.in_pod("login-0", "sshd", *as_root, "cd /; srun --immediate=20 id 2>&1 || true")
+
+    assert "uid=0" not in said
+    assert "Root" in said or "denied" in said, said
+
+
 def test_the_exporter_reads_slurm_without_munge_as_well(second: Cluster) -> None:
     second.wait_for_nodes("cpu-0", "cpu-1")
     once = ("python3", "-m", "agents.exporter", "--once")

@@ -247,7 +247,7 @@ def test_a_users_own_machine_gets_there_with_any_of_its_keys(
     assert done.stdout.split() == [NODE, "researcher"], done
 
 
-OPEN = {"pid_namespace": False, "no_new_privileges": False, "private_devices": False}
+OPEN = {"no_new_privileges": False, "private_devices": False}
 
 
 @pytest.mark.parametrize("isolation", [OPEN, {"overlay": True, "tmp": "64MiB"}])

@@ -27,12 +27,6 @@ def test_a_job_sees_no_process_but_its_own_and_the_one_that_keeps_it(node: Node)
     assert processes(node) == ["bash", KEEPER] or processes(node) == ["cat", KEEPER]
 
 
-def test_without_a_pid_namespace_a_job_sees_those_of_the_node(node: Node) -> None:
-    node.isolate(pid_namespace=False)
-
-    assert "slurmd" in processes(node)
-
-
 def test_the_steps_of_a_job_see_each_other_and_no_other_job_does(node: Node) -> None:
     job = node.submit("sleep 1000")
     eventually("it runs", lambda: bool(node.root("pgrep --full ^sleep.1000 || true")))
@@ -135,11 +129,7 @@ def test_roots_job_keeps_the_capabilities_that_rule_files_and_no_others(node: No
     assert int(node.root(look).split()[1], 16) & ~FEW
 
 
-@pytest.mark.parametrize("isolation", [{}, {"pid_namespace": False}])
-def test_root_in_a_job_cannot_write_what_is_the_machines_in_proc(
-    node: Node, isolation: dict[str, bool]
-) -> None:
-    node.isolate(**isolation)
+def test_root_in_a_job_cannot_write_what_is_the_machines_in_proc(node: Node) -> None:
     write = "(exec 3>>/proc/sys/kernel/core_pattern) 2>&1; mount -o remount,rw /proc/sys 2>&1"
 
     said = node.root(f"srun --quiet bash -c '{write}; true'")
@@ -197,7 +187,7 @@ def test_what_a_job_keeps_in_system_v_memory_is_gone_after_it(node: Node) -> Non
     assert "0x" not in node.root("ipcs --shmems")
 
 
-@pytest.mark.parametrize("isolation", [{}, {"pid_namespace": False}, {"tmp": "64MiB"}], ids=str)
+@pytest.mark.parametrize("isolation", [{}, {"tmp": "64MiB"}], ids=str)
 def test_sbcast_brings_a_file_to_where_the_job_looks_for_it(
     node: Node, isolation: dict[str, Any]
 ) -> None:

@@ -21,7 +21,7 @@ FAULTS: Final = (
         "jobs share the /tmp of the jail",
         "spank",
         "spank/mounts.c",
-        '\t\t{job_fd, config->scratch, "tmp", "/tmp", config->tmp_size},\n',
+        '\t\t{job_fd, config->scratch, "tmp", "/tmp", config->tmp_size, true},\n',
         "",
         _TESTS,
     ),
@@ -31,6 +31,14 @@ FAULTS: Final = (
         "spank/mounts.c",
         '\tif (umount2(".", MNT_DETACH) < 0)\n',
         '\tif (umount2(".", MNT_DETACH) > 0)\n',
+        _TESTS,
+    ),
+    Fault(
+        "slurmstepd sees the node's /proc while it opens paths of the user's",
+        "spank",
+        "spank/chroot.c",
+        "\tif (is_external(spank) && return_from_paths() < 0)\n",
+        "\tif (return_from_paths() < 0)\n",
         _TESTS,
     ),
     Fault(

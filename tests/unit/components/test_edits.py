@@ -423,7 +423,7 @@ EDITS = [
     Edit("pods have an affinity", big(affinity=AFFINITY), does(rolled={BIG})),
     Edit("pods get a priority", big(priority_class="high"), does(rolled={BIG})),
     Edit("pods get a further volume", big(volumes=[SCRATCH]), does(rolled={BIG})),
-    Edit("jobs see each other", big(isolation={"pid_namespace": False}), ISOLATION),
+    Edit("jobs see all devices", big(isolation={"private_devices": False}), ISOLATION),
     Edit("jobs get a bound on their /tmp", big(isolation={"tmp": "1GiB"}), ISOLATION),
     Edit("jobs write to a layer of their own", big(isolation={"overlay": True}), ISOLATION),
     Edit(

@@ -334,7 +334,6 @@ SWITCHES = (
     "jail.volumes[0].read_only",
     "jail.volumes[0].login",
     "nodesets[0].volumes[0].read_only",
-    "nodesets[0].isolation.pid_namespace",
     "nodesets[0].isolation.no_new_privileges",
     "nodesets[0].isolation.private_devices",
     "nodesets[0].isolation.overlay",

@@ -31,7 +31,6 @@ def options(**fields: Any) -> list[tuple[str, str]]:
 def test_all_that_keeps_jobs_apart_is_on_but_the_overlay() -> None:
     switches = dict(options())
 
-    assert switches["pid_namespace"] == "yes"
     assert switches["no_new_privs"] == "yes"
     assert switches["private_dev"] == "yes"
     assert switches["overlay"] == "no"
@@ -41,7 +40,6 @@ def test_all_that_keeps_jobs_apart_is_on_but_the_overlay() -> None:
 @pytest.mark.parametrize(
     ("isolation", "option"),
     [
-        ({"pid_namespace": False}, ("pid_namespace", "no")),
         ({"no_new_privileges": False}, ("no_new_privs", "no")),
         ({"private_devices": False}, ("private_dev", "no")),
         ({"devices": ["vfio"]}, ("device", "vfio")),
