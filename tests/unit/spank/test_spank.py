@@ -56,6 +56,7 @@ def test_the_plugin_shows_slurm_its_callbacks_and_nothing_else(tmp_path: Path) -
         "plugin_version",
         "spank_plugin_version",
         "slurm_spank_init",
+        "slurm_spank_exit",
         "slurm_spank_init_post_opt",
         "slurm_spank_user_init",
         "slurm_spank_task_init_privileged",
