@@ -9,16 +9,15 @@
  * slurmstepd moves in slurm_spank_init_post_opt, not in the task: it opens the files of a job's
  * standard streams itself, and they have to be those that the user means. Other threads of it stay
  * where they are, and so do its open files and its process id. All of these are in the node's
- * /proc, and a path through that would lead out of the jail: "/proc/self/task/<thread>/root". So
- * for its main thread, which alone opens paths that a user chose, /proc is empty for as long. As
- * long, too, it has no more capabilities than the job.
+ * /proc, and a path through that would lead out of the jail: "/proc/self/task/<thread>/root". The
+ * main thread alone opens paths that a user chose. So /proc is empty for it until the tasks are
+ * due. Until then, it also has no more capabilities than the job.
  *
- * Once tasks are due, in slurm_spank_user_init, it opens no more of these paths, and sees the
- * node's /proc again, by which it signals the tasks and counts what they use. What it forks from
- * then on, be it a task or a script of the user, is put into the job's pid namespace and sees the
- * job's mounts: a process cannot change its own pid namespace, only that of its children, and
- * cannot start threads while it differs (pid_namespaces(7)). That is why it is done around fork()
- * itself.
+ * From slurm_spank_user_init on, it opens no more of these paths, and sees the node's /proc again,
+ * by which it signals the tasks and counts what they use. What it forks from then on, be it a task
+ * or a script of the user, is put into the job's pid namespace and sees the job's mounts: a
+ * process cannot change its own pid namespace, only that of its children, and cannot start threads
+ * while it differs (pid_namespaces(7)). That is why it is done around fork() itself.
  *
  * The jail is written by users, root among them where a site allows that. So no path
  * below it is ever resolved by name from outside: each mount point is opened with

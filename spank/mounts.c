@@ -332,19 +332,26 @@ struct private_mount {
 	bool for_pmix;
 };
 
+/* A detached copy of a directory of the job, to be at `target`; or REFUSED. */
+static int copy_own_directory(int parent, const char *name, const char *base, mode_t mode,
+			      const char *target)
+{
+	int tree_fd;
+	int fd = open_own_directory(parent, name, base, mode);
+
+	if (fd < 0)
+		return REFUSED;
+	tree_fd = copy_tree(fd, "", AT_EMPTY_PATH, target, HARMLESS);
+	close_fd(&fd);
+	return tree_fd;
+}
+
 static int private_tree(const struct private_mount *private_mount)
 {
-	int directory_fd, tree_fd;
-
 	if (private_mount->size > 0)
 		return new_tmpfs(private_mount->size, private_mount->target);
-	directory_fd = open_own_directory(private_mount->job_fd, private_mount->name,
-					  private_mount->base, TMP_MODE);
-	if (directory_fd < 0)
-		return REFUSED;
-	tree_fd = copy_tree(directory_fd, "", AT_EMPTY_PATH, private_mount->target, HARMLESS);
-	close_fd(&directory_fd);
-	return tree_fd;
+	return copy_own_directory(private_mount->job_fd, private_mount->name,
+				  private_mount->base, TMP_MODE, private_mount->target);
 }
 
 /*
@@ -569,19 +576,6 @@ int mount_proc(int point_fd, uid_t uid)
 
 /* ---- what slurmstepd itself sees ---- */
 
-/* A directory of the job's own, which stands for slurmd's spool directory. */
-static int copy_spool_of_job(const struct config *config, int job_fd)
-{
-	int tree_fd;
-	int fd = open_own_directory(job_fd, "spool", config->scratch, ROOT_MODE);
-
-	if (fd < 0)
-		return REFUSED;
-	tree_fd = copy_tree(fd, "", AT_EMPTY_PATH, config->spool, HARMLESS);
-	close_fd(&fd);
-	return tree_fd;
-}
-
 static int copy_spool_of_node(const struct config *config)
 {
 	return copy_tree(AT_FDCWD, config->spool, AT_RECURSIVE, config->spool, HARMLESS);
@@ -590,7 +584,9 @@ static int copy_spool_of_node(const struct config *config)
 int copy_own_trees(const struct config *config, int job_fd, uid_t uid, struct own_trees *trees)
 {
 	trees->node_spool = trees->node_proc = -1;
-	trees->spool = uid == 0 ? copy_spool_of_job(config, job_fd) : copy_spool_of_node(config);
+	trees->spool = uid == 0 ? copy_own_directory(job_fd, "spool", config->scratch, ROOT_MODE,
+						     config->spool)
+				: copy_spool_of_node(config);
 	if (trees->spool >= 0)
 		trees->node_spool = copy_spool_of_node(config);
 	if (trees->node_spool >= 0)

@@ -32,8 +32,8 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd);
 int mount_proc(int point_fd, uid_t uid);
 
 /*
- * What slurmstepd needs beside what the job sees: trees that are mounted nowhere yet, each -1
- * where there is none.
+ * What slurmstepd needs beside what the job sees: trees that are mounted nowhere yet. -1 means
+ * none.
  */
 struct own_trees {
 	/*
@@ -54,8 +54,8 @@ void close_own_trees(struct own_trees *trees);
 
 /*
  * Gives this process a copy of the job's mount namespace, in which slurmd's spool directory can be
- * written, and /proc is empty. Not the job's: its processes have other numbers on the node, by
- * which Slurm would signal them.
+ * written, and /proc is empty. The job's own /proc will not do: Slurm signals by the numbers that
+ * it finds there, and on the node these are other processes.
  */
 int enter_own_view(const struct config *config, struct own_trees *trees);
 

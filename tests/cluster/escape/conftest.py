@@ -14,7 +14,6 @@ from tests.cluster.escape.victim import (
     OTHER_GROUP,
     Outcomes,
     Victim,
-    as_user,
     changes,
     in_shell,
     parsed,
@@ -55,11 +54,12 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
         f"chown -R {OTHER}:{OTHER_GROUP} {outside} /mnt/jail{public}; chmod 644 /mnt/jail{public}",
     )
     # Whom the settings do not name has no association, and may submit nothing.
-    by_hand = "sacctmgr --immediate add user games account=users"
-    in_shell(cluster, cluster.controller(), "slurmctld", by_hand, check=False)
+    # A stack that was kept knows the user already.
+    known = "sacctmgr --noheader show user games | grep -q games"
+    by_hand = f"{known} || sacctmgr --immediate add user games account=users"
+    in_shell(cluster, cluster.controller(), "slurmctld", by_hand)
     job = int(
-        as_user(
-            cluster,
+        cluster.as_user(
             OTHER,
             OTHER_GROUP,
             f"sbatch --parsable -D / -o /dev/null -w {NODE} --mem=100 {folder}/work",
@@ -67,8 +67,7 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
     )
     seconds = 1000 + job
     try:
-        as_user(
-            cluster,
+        cluster.as_user(
             OTHER,
             OTHER_GROUP,
             f"SECRET={secret} setsid sleep {seconds} >/dev/null 2>&1 </dev/null &",
@@ -84,7 +83,7 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
         segment = int(in_shell(cluster, "login-0", "sshd", f"cat {outside}/segment"))
         yield Victim(cluster, folder, public, secret, job, segment, on_worker, on_login)
     finally:
-        as_user(cluster, 0, 0, f"scancel {job}", check=False)
+        cluster.as_user(0, 0, f"scancel {job}", check=False)
         in_shell(
             cluster,
             "login-0",
@@ -181,7 +180,7 @@ def outcomes(
         if place == "login":
             return parsed(cluster.run(command))
         if place == "root":
-            return parsed(as_user(cluster, 0, 0, step))
+            return parsed(cluster.as_user(0, 0, step))
         return parsed(cluster.run(step))
 
     def ask(place: str) -> Outcomes:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.escape.victim import as_user, in_shell
+from tests.cluster.escape.victim import in_shell
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
@@ -30,7 +30,7 @@ def test_a_link_at_a_mount_point_leads_no_mount_astray(cluster: Cluster, replace
 
     for job in (
         cluster.ssh(f"{RUN} touch {replaced}/through", check=False).stderr,
-        as_user(cluster, 0, 0, f"{RUN} touch {replaced}/through 2>&1 || true"),
+        cluster.as_user(0, 0, f"{RUN} touch {replaced}/through 2>&1 || true"),
     ):
         assert "launch failed" in job
     reason = f"chroot: mount point /mnt/jail{replaced} leads through a symbolic link"
@@ -42,7 +42,7 @@ def test_a_link_at_a_mount_point_leads_no_mount_astray(cluster: Cluster, replace
 
 def test_roots_job_is_in_the_jail_like_any_other(cluster: Cluster) -> None:
     look = "test -e /usr/sbin/slurmd || echo jail; ps -e -o comm= | sort -u | tr '\\n' ' '; ls /dev"
-    said = as_user(cluster, 0, 0, f'{RUN} sh -c "{look}"')
+    said = cluster.as_user(0, 0, f'{RUN} sh -c "{look}"')
 
     assert said.startswith("jail\n")
     assert "slurmd " not in said

@@ -34,7 +34,7 @@ class Victim:
 
     def run(self, script: str, **options: Any) -> str:
         """Runs a script as the other user in the jail, from the login node."""
-        return as_user(self.cluster, OTHER, OTHER_GROUP, script, **options)
+        return self.cluster.as_user(OTHER, OTHER_GROUP, script, **options)
 
     def state(self) -> dict[str, str]:
         """All that an attack may change: the job, its processes and files, the nodes."""
@@ -67,13 +67,6 @@ class Victim:
 def in_shell(cluster: Cluster, pod: str, container: str, script: str, **options: Any) -> str:
     """What a script of root's says in a container."""
     return cluster.in_pod(pod, container, "sh", "-c", script, **options)
-
-
-def as_user(cluster: Cluster, user: int, group: int, script: str, **options: Any) -> str:
-    """Runs a script in the jail on the login node as any user, root included."""
-    who = f"--userspec={user}:{group}"
-    command = ("chroot", who, "--groups=", "/mnt/jail", "sh", "-c", f"cd /; {script}")
-    return cluster.in_pod("login-0", "sshd", *command, **options)
 
 
 def changes(before: dict[str, str], after: dict[str, str]) -> str:
