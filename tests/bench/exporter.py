@@ -21,7 +21,6 @@ from agents.exporter.sources import ENVIRONMENT, SNAPSHOT
 from components import conventions as c
 from components.settings import Settings
 from components.settings.monitoring import Exporter
-from components.slurmconf import config_files
 from tests.bench.accounting import weigh
 from tests.bench.figures import Figures, say, seconds
 from tests.bench.load import alternate
@@ -33,6 +32,7 @@ from tests.support.slurmctld import (
     prepare,
     start_controller,
     start_worker,
+    without_jail,
 )
 from tests.support.stack import alone
 from tests.support.waiting import eventually
@@ -197,8 +197,7 @@ def large() -> Iterator[Large]:
     with containers("slurmstack-bench") as start:
         controller = start_controller(start, secret)
         files = _files(config)
-        controller.install(config, **files)
-        controller.run(f"rm {c.SLURM_ETC}/plugstack.conf", user="root")
+        controller.install(config, files)
         controller.start()
         size = "CPUs=8 RealMemory=8000 Feature=cpu"
         worker = start_worker(start, secret, "cpu-0", size, controller)
@@ -219,8 +218,7 @@ def large() -> Iterator[Large]:
 
 
 def _files(config: Settings) -> dict[str, str]:
-    files = dict(config_files(config))
-    del files["plugstack.conf"]
+    files = without_jail(config)
     conf = re.sub(r"^MaxNodeCount=.*$", "", files["slurm.conf"], flags=re.MULTILINE)
     return files | {"slurm.conf": conf + MORE}
 

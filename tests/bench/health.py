@@ -25,14 +25,14 @@ from agents.checks.readers import STATE
 from agents.drains import CHECK, KUBERNETES, Evidence
 from components import conventions as c
 from components.settings import Settings
-from components.slurmconf import config_files, node_checks, node_conf, wanted_nodes
+from components.slurmconf import node_checks, node_conf, wanted_nodes
 from local.certificates import Authority, Request
 from tests.bench.figures import Figures, say
 from tests.bench.kubernetes import NUMBER, PORT
 from tests.support.containers import Start, containers, put
 from tests.support.graph import record, templates
 from tests.support.recordings import recorded
-from tests.support.slurmctld import Slurmctld, start_controller, start_worker
+from tests.support.slurmctld import Slurmctld, start_controller, start_worker, without_jail
 from tests.support.slurmrestd import start_rest
 from tests.support.stack import alone, config
 from tests.support.waiting import eventually
@@ -298,10 +298,9 @@ def cluster(count: int) -> Iterator[Cluster]:
 
         def serve(front: Slurmctld) -> None:
             listed = f"NodeName={names} {node_conf(nodeset)} NodeAddr={front.address}\n"
-            conf = config_files(stack)
-            # Nothing is run in a jail here.
-            files.update({**conf, "slurm.conf": conf["slurm.conf"] + listed, "plugstack.conf": ""})
-            controller.install(stack, **files)
+            conf = without_jail(stack)
+            files.update({**conf, "slurm.conf": conf["slurm.conf"] + listed})
+            controller.install(stack, files)
             controller.start()
 
         front = start_worker(

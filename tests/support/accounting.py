@@ -9,7 +9,7 @@ from typing import Any
 
 from components import conventions as c
 from components.settings import Settings
-from components.slurmconf import accounting_files, config_files
+from components.slurmconf import accounting_files
 from local import host
 from tests.support import open_shells
 from tests.support.containers import Start, containers, put
@@ -20,6 +20,7 @@ from tests.support.slurmctld import (
     prepare,
     start_controller,
     start_worker,
+    without_jail,
 )
 from tests.support.stack import settings
 from tests.support.waiting import eventually
@@ -230,12 +231,7 @@ def one_cluster(config: Settings, room: str | None = ROOM, pool: int = POOL) -> 
         dbd.start()
         known = {c.accounting_address(config.namespace, domain): dbd.container.address}
         controller = start_controller(start, secret, hosts=known)
-        controller.install(config)
-        files = config_files(config)
-        # Nodes without a jail: their jobs run where slurmd does.
-        del files["plugstack.conf"]
-        put(controller.container, {f"{c.SLURM_ETC}/{k}": v for k, v in files.items()})
-        controller.run(f"rm -f {c.SLURM_ETC}/plugstack.conf", "root")
+        controller.install(config, without_jail(config))
         controller.start()
         worker = start_worker(
             start,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from docker.models.containers import Container
@@ -67,6 +68,8 @@ HARMLESS = (
     r"High latency for 1000 calls to gettimeofday",
 )
 
+_OF_THE_JAIL = ("mpi.conf", "plugstack.conf")
+
 
 @dataclass(frozen=True)
 class Slurmctld:
@@ -87,9 +90,9 @@ class Slurmctld:
         assert code == 0, f"{command}: {code}: {text}"
         return text
 
-    def install(self, config: Settings, **changes: str) -> None:
-        """Puts the files of these settings where slurmctld reads them, and an empty state."""
-        files = {**config_files(config), **changes}
+    def install(self, config: Settings, files: Mapping[str, str] | None = None) -> None:
+        """Puts `files`, or those of the settings, where slurmctld reads them; no state is left."""
+        files = files or config_files(config)
         self.run(f"rm -rf {c.SLURM_ETC}/* {c.CONTROLLER_SPOOL}/state", user="root")
         put(self.container, {f"{c.SLURM_ETC}/{name}": text for name, text in files.items()})
         put(self.container, accounts_of(config))
@@ -116,6 +119,15 @@ class Slurmctld:
             for line in self.log().splitlines()
             if re.search(r"\b(error|fatal):", line) and not known.search(line)
         ]
+
+
+def without_jail(config: Settings, root: Path = Path()) -> dict[str, str]:
+    """Slurm's files of nodes without a jail: their jobs run where slurmd does.
+
+    Without the plugin, no job has the directory that mpi.conf names.
+    """
+    files = config_files(config, root)
+    return {name: text for name, text in files.items() if name not in _OF_THE_JAIL}
 
 
 def accounts_of(config: Settings) -> dict[str, str]:

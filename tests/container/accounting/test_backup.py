@@ -115,7 +115,7 @@ def test_a_dump_under_load_loads_as_the_same_records(
 def test_what_slurm_tells_of_the_past_is_the_same_after_a_restore(
     cluster: Cluster, dumps: Dumps, empty: Database
 ) -> None:
-    cluster.slurmctld.run("sacctmgr -i add account physics description=d organization=o")
+    cluster.slurmctld.run("sacctmgr -i add account physics description=d organization=o || true")
     cluster.slurmctld.run("sacctmgr -i add user researcher account=physics fairshare=7 || true")
     cluster.user("sbatch --parsable --wait -o /dev/null -J 'ünï code' --wrap 'srun hostname'")
     cluster.user("sbatch --parsable --wait -o /dev/null --wrap 'exit 3' || true", "student")

@@ -9,10 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from components import conventions as c
 from components.settings import Settings
-from components.slurmconf import config_files
-from tests.support.slurmctld import (
-    Slurmctld,
-)
+from tests.support.slurmctld import Slurmctld, without_jail
 from tests.support.waiting import eventually
 
 USER, UID = "researcher", "2000:2000"
@@ -111,7 +108,5 @@ class Cluster:
 
 
 def etc(config: Settings) -> dict[str, str]:
-    """Slurm's files of nodes without a jail: their jobs run where slurmd does."""
-    files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config).items()}
-    del files[f"{c.SLURM_ETC}/plugstack.conf"]
-    return files
+    """Slurm's files of nodes without a jail, by their paths."""
+    return {f"{c.SLURM_ETC}/{file}": text for file, text in without_jail(config).items()}

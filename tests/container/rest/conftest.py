@@ -7,11 +7,10 @@ import pytest
 
 from agents.slurm import Fault, SlurmError
 from components import conventions as c
-from components.slurmconf import config_files
 from tests.container.rest.provider import USER_CLAIM, Provider
 from tests.container.rest.server import NODE_NAMES, Rest
 from tests.support.containers import Start, containers, put
-from tests.support.slurmctld import accounts_of, start_controller, start_worker
+from tests.support.slurmctld import accounts_of, start_controller, start_worker, without_jail
 from tests.support.slurmrestd import start_rest
 from tests.support.stack import alone
 from tests.support.waiting import becomes, eventually
@@ -39,9 +38,7 @@ def rest(start_container: Start, tmp_path_factory: pytest.TempPathFactory) -> It
     tokens = {"jwks": "keys.json", "user_claim": USER_CLAIM}
     config = alone(lambda values: values.update(rest=tokens))
     secret = secrets.token_hex(64)
-    files = {f"{c.SLURM_ETC}/{file}": text for file, text in config_files(config, project).items()}
-    # Nodes without a jail: their jobs run where slurmd does.
-    del files[f"{c.SLURM_ETC}/plugstack.conf"]
+    files = {f"{c.SLURM_ETC}/{file}": text for file, text in without_jail(config, project).items()}
     accounts = accounts_of(config)
 
     controller = start_controller(start_container, secret)

@@ -6,9 +6,8 @@ from functools import partial
 
 import pytest
 
-from components import conventions as c
 from tests.support.containers import Start, containers
-from tests.support.slurmctld import Slurmctld, start_controller, start_worker
+from tests.support.slurmctld import Slurmctld, start_controller, start_worker, without_jail
 from tests.support.stack import alone
 from tests.support.waiting import eventually
 
@@ -20,9 +19,7 @@ class Cluster:
         self._start = start
         self._secret = secrets.token_hex(64)
         self.controller = start_controller(start, self._secret)
-        self.controller.install(alone())
-        # Without a jail.
-        self.controller.run(f"rm {c.SLURM_ETC}/plugstack.conf", user="root")
+        self.controller.install(alone(), without_jail(alone()))
         self.controller.start()
 
     def start(self, name: str, size: str) -> Slurmctld:
