@@ -116,6 +116,8 @@ class Image:
         done = subprocess.run(
             [
                 *("rsync", "--archive", "--hard-links", "--one-file-system", "--numeric-ids"),
+                # Else a process that fails says why by way of another, which may be gone by then.
+                "--stderr=all",
                 *("--no-devices", "--no-specials", *(f"--exclude={path}" for path in excluded)),
                 *(f"{str(self.root).rstrip('/')}/", f"{target}/"),
             ],

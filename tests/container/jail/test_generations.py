@@ -122,7 +122,7 @@ def test_a_jail_that_does_not_fit_is_refused_and_begins_to_exist_when_it_does(
 
     code, said = shell.populate(0)
 
-    assert code == c.JAIL_REFUSED
+    assert code == c.JAIL_REFUSED, said
     assert "the jail's volume is full: generation 0 needs " in said
     assert " MiB are free; make room or raise jail.size" in said
     assert said.strip() == f"error: {shell.answer('cat /dev/termination-log')}"
@@ -144,7 +144,7 @@ def test_a_refresh_of_a_full_volume_leaves_the_jail_as_it_was(volumes: Volumes) 
 
     code, said = shell.populate(2)
 
-    assert code == c.JAIL_REFUSED
+    assert code == c.JAIL_REFUSED, said
     assert said.startswith("error: the jail's volume is full: generation 2 needs")
     shell.answer(f"rm {c.JAIL}/home/data")
     assert shell.contents() == before
