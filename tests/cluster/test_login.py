@@ -94,8 +94,12 @@ def test_who_logs_in_on_a_terminal_is_told_how_the_cluster_is(cluster: Cluster) 
     config = str(cluster.directory / "ssh_config")
 
     def told() -> str:
-        """What is told once Slurm has answered in time, which on a busy machine it may not."""
-        terminal = execute(["ssh", "-tt", "-F", config, "login"], stdin="exit\n").stdout
+        """What is told once Slurm has answered in time, which on a busy machine it may not.
+
+        sshd may just read its settings again, and closes what it has not accepted yet.
+        """
+        ssh = ["ssh", "-tt", "-F", config, "login"]
+        terminal = execute(ssh, stdin="exit\n", check=False).stdout
         return terminal if "of 2 nodes idle" in terminal else ""
 
     greeting = eventually("the state is told", told, timeout=240)
