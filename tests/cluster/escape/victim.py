@@ -42,7 +42,7 @@ class Victim:
         fields = "%i %T %r %u %N %S %l %p"
         slurm = (
             f"squeue -h -j {job} -o '{fields}'; scontrol show job {job} | grep -o Restarts=.;"
-            "sinfo -h -N -o '%N %t %E' | sed -E 's/ (idle|mix|alloc|comp|plnd) / up /';"
+            "sinfo -h -N -o '%N %t %E' | sed -E 's/ (idle|mix|alloc|comp|plnd)-? / up /';"
             "sinfo -h -o '%P %a'; scontrol show reservations"
         )
         # Its number and its start, by which it is known for the same.
