@@ -45,8 +45,12 @@ def _policy(rules: Rules) -> pods.Spec:
         "egress": list(_egress(rules)),
     }
     if rules.world:
-        # Where the API is outside of the cluster, it is a part of the world.
-        spec["egressDeny"] = [_to("toEntities", ["kube-apiserver"], _tcp(network.API_PORTS))]
+        storage = _ports(network.STORAGE_PORTS, "TCP", "UDP")
+        spec["egressDeny"] = [
+            # Where the API is outside of the cluster, it is a part of the world.
+            _to("toEntities", ["kube-apiserver"], _tcp(network.API_PORTS)),
+            _to("toEntities", ["world"], [storage]),
+        ]
     return {section: found for section, found in spec.items() if found}
 
 

@@ -37,7 +37,15 @@ _GUARDED_PORTS = (
     c.ALERTMANAGER_PORT,
     c.GRAFANA_PORT,
 )
-"""TCP ports that users reach nowhere: whose addresses are not known beforehand."""
+"""Ports that users reach nowhere: whose addresses are not known beforehand."""
+STORAGE_PORTS = (
+    111,  # rpcbind, by which NFSv3 finds its servers
+    988,  # Lustre
+    *range(1018, 1024),  # Lustre (Amazon FSx, security groups)
+    c.NFS_PORT,
+    20048,  # mountd of NFSv3
+)
+"""Ports of file systems that trust the uid that a client sends. Machines mount them, not users."""
 API_PORTS = (443, 6443)
 """TCP ports of Kubernetes' API: of its Service, and of the machines behind that, by which some
 network plugins judge."""
@@ -319,12 +327,10 @@ def guard(settings: Settings, images: pods.Images) -> list[pods.Spec]:
     """
     if not settings.network.guard:
         return []
-    # Its server believes everybody who he says he is. It is the machine that mounts the jail.
-    jail = (c.NFS_PORT,) if settings.jail.server else ()
     environment = {
         "API_SERVER": f"kubernetes.default.svc.{settings.cluster.domain}",
         "REFUSED_ADDRESSES": " ".join((*METADATA, *settings.network.refuse)),
-        "REFUSED_PORTS": " ".join(map(str, (*_GUARDED_PORTS, *jail))),
+        "REFUSED_PORTS": " ".join(map(str, (*_GUARDED_PORTS, *STORAGE_PORTS))),
     }
     container = {
         "name": "guard",

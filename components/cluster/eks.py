@@ -34,9 +34,15 @@ _NODE_POLICIES: Final = (
 """What machines may do (EKS, node IAM role)."""
 _CLASS: Final = "slurmstack"
 _SHARED_CLASS: Final = "slurmstack-shared"
-_EFS: Final = (2049, 2049)
-_LUSTRE: Final = (988, 1023)
-"""TCP ports of the file systems (EFS and FSx for Lustre, security groups)."""
+_EFS: Final = ((2049, 2049),)
+_LUSTRE: Final = ((988, 988), (1018, 1023))
+"""Ranges of TCP ports of the file systems (EFS and FSx for Lustre, security groups)."""
+_EFS_CLIENT: Final = tuple(
+    f"elasticfilesystem:Client{right}" for right in ("Mount", "RootAccess", "Write")
+)
+"""What machines do with the file system; the jail's system files are root's."""
+_EFS_OPTIONS: Final = ("tls", "iam")
+"""A machine mounts with the credentials of its role, encrypted on the way (EFS, mount helper)."""
 _SUBNET_BITS: Final = 4
 """A subnet has a sixteenth of the network: there are two for each of the zones a to h, whichever of
 these a stack is in."""
@@ -94,6 +100,8 @@ class Eks(pulumi.ComponentResource):
             endpoint_private_access=True,
             public_access_cidrs=sorted(cluster.api_from),
             skip_default_node_group=True,
+            # EKS makes one group of its own for the control plane and all machines.
+            skip_default_security_groups=True,
             create_instance_role=False,
             # Amazon's network enforces no policy unless it is told to; a Cilium beside it does.
             vpc_cni_options={"enable_network_policy": settings.network.cilium is None},
@@ -280,23 +288,7 @@ class Eks(pulumi.ComponentResource):
         # It has no class by which anything but the jail could be on it.
         if lustre and self._settings.jail.is_elsewhere():
             return None, [disks]
-        first, last = _LUSTRE if lustre else _EFS
-        allowed = aws.ec2.SecurityGroup(
-            f"{self._name}-files",
-            vpc_id=self._vpc,
-            description="The jail's file system, from the machines",
-            ingress=[
-                {
-                    "protocol": "tcp",
-                    "from_port": first,
-                    "to_port": last,
-                    "cidr_blocks": [self._cluster.network],
-                }
-            ],
-            tags=self._tags,
-            opts=self._child,
-        ).id
-        jail = self._lustre(allowed) if lustre else self._efs(subnets, allowed)
+        jail = self._lustre() if lustre else self._efs(subnets)
         files = (
             self._driver("aws-fsx-csi-driver", "AmazonFSxFullAccess", [agent])
             if lustre
@@ -306,7 +298,42 @@ class Eks(pulumi.ComponentResource):
         )
         return jail, [disks, files]
 
-    def _lustre(self, allowed: pulumi.Output[str]) -> Spec:
+    def _admitted(
+        self, ports: Sequence[tuple[int, int]], *, themselves: bool
+    ) -> pulumi.Output[str]:
+        """A security group that admits the machines, and its own members on request."""
+        return aws.ec2.SecurityGroup(
+            f"{self._name}-files",
+            vpc_id=self._vpc,
+            description="The jail's file system, from the machines",
+            ingress=[
+                {
+                    "protocol": "tcp",
+                    "from_port": first,
+                    "to_port": last,
+                    "security_groups": [self._kubernetes.cluster_security_group_id],
+                    "self": themselves,
+                }
+                for first, last in ports
+            ],
+            tags=self._tags,
+            opts=self._child,
+        ).id
+
+    def _lustre(self) -> Spec:
+        # Its servers speak to each other, and connect to clients as well.
+        allowed = self._admitted(_LUSTRE, themselves=True)
+        for first, last in _LUSTRE:
+            aws.vpc.SecurityGroupIngressRule(
+                f"{self._name}-lustre-to-machines-{first}",
+                security_group_id=self._kubernetes.cluster_security_group_id,
+                referenced_security_group_id=allowed,
+                ip_protocol="tcp",
+                from_port=first,
+                to_port=last,
+                tags=self._tags,
+                opts=self._child,
+            )
         files = aws.fsx.LustreFileSystem(
             f"{self._name}-lustre",
             subnet_ids=self._workers_in,
@@ -329,7 +356,8 @@ class Eks(pulumi.ComponentResource):
             "mountOptions": ["flock"],
         }
 
-    def _efs(self, subnets: Subnets, allowed: pulumi.Output[str]) -> Spec:
+    def _efs(self, subnets: Subnets) -> Spec:
+        allowed = self._admitted(_EFS, themselves=False)
         files: pulumi.Output[str] = aws.efs.FileSystem(
             f"{self._name}-efs",
             encrypted=True,
@@ -337,6 +365,13 @@ class Eks(pulumi.ComponentResource):
             tags=self._tags,
             opts=self._kept,
         ).id
+        # Pods share the machines' security group, but have no credentials of the machines' role.
+        guarded = aws.efs.FileSystemPolicy(
+            f"{self._name}-efs-policy",
+            file_system_id=files,
+            policy=self._machines_role.apply(_efs_policy),
+            opts=self._child,
+        ).file_system_id
         targets = [
             aws.efs.MountTarget(
                 f"{self._name}-efs-{zone}",
@@ -347,9 +382,12 @@ class Eks(pulumi.ComponentResource):
             ).file_system_id
             for zone, subnet in subnets.items()
         ]
-        # Of the targets, without which nobody can mount it.
-        handle = pulumi.Output.all(*targets).apply(lambda known: str(known[0]))
-        return {"csi": {"driver": "efs.csi.aws.com", "volumeHandle": handle}}
+        # The handle is known once the policy holds and machines can mount the file system.
+        handle = pulumi.Output.all(guarded, *targets).apply(lambda known: str(known[0]))
+        return {
+            "csi": {"driver": "efs.csi.aws.com", "volumeHandle": handle},
+            "mountOptions": list(_EFS_OPTIONS),
+        }
 
     def _classes(self, jail: Spec | None) -> dict[str, Spec]:
         """The default class, of disks; and of EFS one that offers ReadWriteMany."""
@@ -373,6 +411,7 @@ class Eks(pulumi.ComponentResource):
                 "fileSystemId": jail["csi"]["volumeHandle"],
                 "directoryPerms": "700",
             },
+            "mount_options": list(_EFS_OPTIONS),
         }
         return {_CLASS: disks, _SHARED_CLASS: folders}
 
@@ -400,6 +439,29 @@ class Eks(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*after]),
         )
         return made
+
+
+def _efs_policy(machines: str) -> str:
+    """A file-system policy: only the role of the machines mounts, and only encrypted.
+
+    With a policy, EFS refuses every client that no statement allows, anonymous ones included
+    (EFS, using IAM to control file system data access).
+    """
+    statements = [
+        {
+            "Effect": "Allow",
+            "Principal": {"AWS": machines},
+            "Action": list(_EFS_CLIENT),
+            "Condition": {"Bool": {"elasticfilesystem:AccessedViaMountTarget": "true"}},
+        },
+        {
+            "Effect": "Deny",
+            "Principal": {"AWS": "*"},
+            "Action": list(_EFS_CLIENT),
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+        },
+    ]
+    return json.dumps({"Version": "2012-10-17", "Statement": statements})
 
 
 def _sizes(desired: int, least: int, most: int) -> Spec:

@@ -231,7 +231,7 @@ class Network(Model):
     cilium; by default all of it."""
     guard: bool = True
     """A packet filter in login and worker pods, whatever the plugin does: users reach neither the
-    cloud's metadata nor Kubernetes' API nor a kubelet."""
+    cloud's metadata, Kubernetes' API, a kubelet nor servers of NFS and Lustre."""
     refuse: tuple[Cidr, ...] = ()
     """Further addresses that users are not to reach, as '10.0.0.0/16'; none that pods have."""
     cilium: Cilium | None = None

@@ -46,7 +46,7 @@ _MADE: dict[str, dict[str, Any]] = {
             }
         }
     },
-    "eks:index:Cluster": {"kubeconfigJson": "{}"},
+    "eks:index:Cluster": {"kubeconfigJson": "{}", "clusterSecurityGroupId": "sg-machines"},
     "aws:iam/role:Role": {"arn": "arn:aws:iam::1:role/r", "name": "r"},
     "aws:fsx/lustreFileSystem:LustreFileSystem": {"dnsName": "fs.lab", "mountName": "m"},
 }

@@ -803,7 +803,7 @@ def _connecting(what: str) -> Callable[[Facts], object]:
     return lambda facts: _connect((facts[what][0], facts[what][1]))
 
 
-for what in ("metadata", "api_service", "api_server", "kubelet", "kubelet_of_another"):
+for what in ("metadata", "api_service", "api_server", "kubelet", "kubelet_of_another", "storage"):
     attempt(f"to reach the cluster underneath: {what}", job=REFUSED, login=REFUSED)(
         _connecting(what)
     )

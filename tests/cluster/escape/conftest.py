@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from components import conventions as c
 from tests.cluster.escape import attempts, commands, daemons
 from tests.cluster.escape.victim import (
     NODE,
@@ -132,6 +133,29 @@ def forbidden(cluster: Cluster) -> dict[str, tuple[str, int]]:
     }
 
 
+_SERVE = f"""python3 -c "
+import socket
+server = socket.create_server((str(), {c.NFS_PORT}))
+while True:
+    server.accept()[0].close()
+" """
+
+
+@pytest.fixture(scope="package")
+def storage(cluster: Cluster, victim: Victim) -> Iterator[tuple[str, int]]:
+    """A program at the port of NFS on another node: the port is refused, whatever answers there."""
+    sbatch = "sbatch --parsable -D / -o /dev/null -w cpu-1 --mem=100"
+    job = int(victim.run(f"{sbatch} --wrap '{_SERVE}'"))
+    ask = f"timeout 5 bash -c ': </dev/tcp/cpu-1/{c.NFS_PORT}' && echo answers || true"
+    try:
+        eventually(
+            "it answers root of a pod", lambda: in_shell(cluster, "login-0", "sshd", ask).strip()
+        )
+        yield "cpu-1", c.NFS_PORT
+    finally:
+        cluster.as_user(0, 0, f"scancel {job}", check=False)
+
+
 @pytest.fixture(scope="package")
 def shared(cluster: Cluster) -> Iterator[str]:
     """A folder of the attacker's for the whole suite, that everybody may look into."""
@@ -146,7 +170,11 @@ def shared(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="package")
 def outcomes(
-    cluster: Cluster, victim: Victim, shared: str, forbidden: dict[str, tuple[str, int]]
+    cluster: Cluster,
+    victim: Victim,
+    shared: str,
+    forbidden: dict[str, tuple[str, int]],
+    storage: tuple[str, int],
 ) -> Callable[[str], Outcomes]:
     """What came of all attempts from one place, each time that it is asked for tried once."""
     daemons = {
@@ -159,6 +187,7 @@ def outcomes(
         on_login = place == "login"
         return {
             **forbidden,
+            "storage": storage,
             "configuration": "/run/slurm/conf/slurm.conf"
             if on_login
             else "/var/spool/slurmd/conf-cache/slurm.conf",

@@ -24,6 +24,8 @@ TARGETS = {
     "an API server": ("anybody", 6443),
     "a kubelet": ("anybody", 10250),
     "a kubelet's port for reading": ("anybody", 10255),
+    "NFS": ("anybody", 2049),
+    "Lustre": ("anybody", 988),
 }
 
 
@@ -54,7 +56,7 @@ def test_all_else_is_reached(world: World, how: str) -> None:
     assert world.ask(RESEARCHER, world.anybody, OPEN, how) == "answered"
 
 
-@pytest.mark.parametrize(("name", "port"), [("metadata", 80), ("api", API)])
+@pytest.mark.parametrize(("name", "port"), [("metadata", 80), ("api", API), ("anybody", 2049)])
 def test_another_protocol_is_refused_alike(world: World, name: str, port: int) -> None:
     address = getattr(world, name)
 

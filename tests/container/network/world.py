@@ -13,7 +13,7 @@ from tests.support import open_shells
 from tests.support.containers import Start
 from tests.support.stack import settings
 
-DNS, API, OPEN, LISTENED = 53, 443, 8080, (53, 80, 443, 6443, 8080, 10250, 10255)
+DNS, API, OPEN, LISTENED = 53, 443, 8080, (53, 80, 443, 988, 2049, 6443, 8080, 10250, 10255)
 RESEARCHER = 2000
 
 SERVE = f"""

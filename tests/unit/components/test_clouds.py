@@ -472,6 +472,9 @@ ORDER = (REPLACED, ROLLED, RESIZED, NEW_ONES, UPDATED)
 NOTHING: dict[str, str] = {}
 BIGGER = {"platform": "gpu-h200-sxm", "fabric": None}
 FOLLOW = {"min": 0, "max": 8}
+TO_MACHINES = dict.fromkeys(
+    ("eks-lustre-to-machines-988", "eks-lustre-to-machines-1018"), "deleted"
+)
 ELSEWHERE = {"size": "1TiB", "storage_class": "shared"}
 OF_THE_PROJECT = {
     f"nebius-{name}" for name in ("fabric-6", "files", "kubernetes", "login", "network", "subnet")
@@ -575,15 +578,16 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("another first zone", EKS, zones("ba"), {"cpu": REPLACED, "gpu": REPLACED},
      {"eks-nat": REPLACED, "eks-lustre": REPLACED}),
     ("another network", EKS, cluster(network="10.1.0.0/16"), NOTHING,
-     {"eks-vpc": REPLACED, "eks-files": "changed",
+     {"eks-vpc": REPLACED,
       **dict.fromkeys(subnets_in("a") | subnets_in("b"), REPLACED)}),
     ("the other file system", EKS, cluster(file_system="efs"), NOTHING,
-     {"eks-lustre": "deleted", "eks-efs": "created", "eks-files": "changed",
+     {"eks-lustre": "deleted", **TO_MACHINES, "eks-files": "changed",
+      "eks-efs": "created", "eks-efs-policy": "created",
       "eks-efs-eu-central-1a": "created", "eks-efs-eu-central-1b": "created",
       **driver("fsx", "AmazonFSxFullAccess", "deleted"),
       **driver("efs", "AmazonEFSCSIDriverPolicy", "created")}),
     ("a jail elsewhere", EKS, top(jail=ELSEWHERE), NOTHING,
-     {"eks-lustre": "deleted", "eks-files": "deleted",
+     {"eks-lustre": "deleted", **TO_MACHINES, "eks-files": "deleted",
       **driver("fsx", "AmazonFSxFullAccess", "deleted")}),
     ("another project", NEBIUS, cluster(project="project-e00other"), NOTHING,
      dict.fromkeys(OF_THE_PROJECT, "changed")),
@@ -718,20 +722,49 @@ def test_the_jail_on_nebius_is_the_shared_file_system_of_all_machines(graph_of: 
 
 
 def test_the_jail_on_eks_is_a_volume_of_lustre_or_efs(graph_of: GraphOf) -> None:
-    def source(edit: Change) -> dict[str, Any]:
-        found: dict[str, Any] = graph_of(EKS, edit).one("jail-volume").inputs["spec"]["csi"]
+    def volume(edit: Change) -> dict[str, Any]:
+        found: dict[str, Any] = graph_of(EKS, edit).one("jail-volume").inputs["spec"]
         return found
 
-    lustre, efs = source(as_it_is), source(cluster(file_system="efs"))
-    assert lustre == {
+    lustre, efs = volume(as_it_is), volume(cluster(file_system="efs"))
+    assert lustre["csi"] == {
         "driver": "fsx.csi.aws.com",
         "volumeHandle": "eks-lustre-id",
         "volumeAttributes": {"dnsname": "fs.lab", "mountname": "m"},
     }
-    assert efs == {"driver": "efs.csi.aws.com", "volumeHandle": "eks-efs-id"}
-    assert {"eks-efs-eu-central-1a", "eks-efs-eu-central-1b"} <= before(
+    assert efs["csi"] == {"driver": "efs.csi.aws.com", "volumeHandle": "eks-efs-id"}
+    assert efs["mountOptions"] == ["tls", "iam"]
+    assert {"eks-efs-eu-central-1a", "eks-efs-eu-central-1b", "eks-efs-policy"} <= before(
         graph_of(EKS, cluster(file_system="efs")), "jail-volume"
     ), "nobody mounts it without"
+
+
+@pytest.mark.parametrize("file_system", ["efs", "lustre"])
+def test_the_file_system_on_eks_admits_the_machines_security_group_only(
+    ground_of: GraphOf, file_system: str
+) -> None:
+    rules = ground_of(EKS, cluster(file_system=file_system)).one("eks-files").inputs["ingress"]
+
+    sources = {"cidrBlocks", "ipv6CidrBlocks", "prefixListIds", "securityGroups"}
+    for rule in rules:
+        assert sources & rule.keys() == {"securityGroups"}
+        assert rule["securityGroups"] == ["sg-machines"]
+        assert rule["self"] is (file_system == "lustre"), "Lustre's servers ask each other"
+
+
+def test_efs_admits_the_role_of_the_machines_only_and_only_encrypted(ground_of: GraphOf) -> None:
+    graph = ground_of(EKS, cluster(file_system="efs"))
+    policy = json.loads(graph.one("eks-efs-policy").inputs["policy"])
+
+    by_effect = {statement["Effect"]: statement for statement in policy["Statement"]}
+    assert by_effect.keys() == {"Allow", "Deny"}
+    allowed, denied = by_effect["Allow"], by_effect["Deny"]
+    assert allowed["Principal"] == {"AWS": "arn:aws:iam::1:role/r"}
+    assert denied["Principal"] == {"AWS": "*"}
+    assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert set(allowed["Action"]) == set(denied["Action"])
+    shared = graph.one("equipment-class-slurmstack-shared").inputs
+    assert shared["mountOptions"] == ["tls", "iam"]
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)

@@ -64,5 +64,5 @@ def test_the_guard_is_told_what_the_settings_refuse(graph: Graph) -> None:
 
     assert {*network.METADATA, "10.9.0.0/16"} == set(told["REFUSED_ADDRESSES"])
     assert told["API_SERVER"] == ["kubernetes.default.svc.cluster.local"]
-    ports = {"9341", "9343", "9344", "9348", "10250", "10255"}
+    ports = {"988", "2049", "9341", "9343", "9344", "9348", "10250", "10255"}
     assert ports <= set(told["REFUSED_PORTS"])

@@ -89,6 +89,8 @@ OTHERS: Mapping[str, tuple[End, ...]] = {
     "package": (outside("203.0.113.61", "files.pypi.org"),),
 }
 """Whom pods of ours may ask elsewhere, by what they are."""
+OUTSIDE = {name for name, ends in OTHERS.items() if all(end.kind == "outside" for end in ends)}
+STORAGE = {f"{port}/{protocol}" for port in network.STORAGE_PORTS for protocol in ("TCP", "UDP")}
 SOME_PORTS = (
     "1/TCP",
     "22/TCP",
@@ -97,6 +99,8 @@ SOME_PORTS = (
     "10250/TCP",
     "40000/TCP",
     "40000/UDP",
+    "988/TCP",
+    "2049/UDP",
     "0/ICMP",
 )
 """Beside those that the intentions name."""
@@ -229,11 +233,15 @@ def test_where_cilium_reads_both_kinds_they_add_up_and_metadata_stays_denied(
 
     together = to_others(Judge(objects(graph, *kinds), cilium=True), ours)
 
-    denied = {one for one in each[0] | each[1] if one[1] == "metadata"} | {
-        (source, "managed-api", port)
-        for source in members(["users"])
-        for port in ("443/TCP", "6443/TCP")
-    }
+    denied = (
+        {one for one in each[0] | each[1] if one[1] == "metadata"}
+        | {
+            (source, "managed-api", port)
+            for source in members(["users"])
+            for port in ("443/TCP", "6443/TCP")
+        }
+        | {one for one in each[0] if one[1] in OUTSIDE and one[2] in STORAGE}
+    )
     assert together == (each[0] | each[1]) - denied
 
 
