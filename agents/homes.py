@@ -1,16 +1,22 @@
-"""Gives every configured user a home directory in the jail.
+"""Gives users a home directory in the jail.
 
-Runs as `python3 -m agents.homes PASSWD JAIL` in a Job after each change of the users. Homes that
-are there stay as they are, whoever owns them; nothing is ever removed.
+Runs as `python3 -m agents.homes USERS JAIL` in a Job after each change of the users. USERS is a
+passwd(5) file, or `-` for the entry of one user on standard input: a user of a directory at the
+first login. Homes that are there stay as they are, whoever owns them; nothing is ever removed.
 """
 
+import errno
 import os
+import secrets
 import shutil
+import stat
 import sys
 from pathlib import Path
 
-from agents.populate import alone, job, room_for
+from agents.populate import RefusedError, alone, job, room_for
+from agents.tree import FOLDER, Tree
 
+_SKELETON = "etc/skel"
 _ROOM = 64 * 1024
 """Bytes that a new home takes, about."""
 
@@ -21,40 +27,128 @@ def homes(passwd: str) -> list[tuple[str, int, int]]:
     return [(home, int(uid), int(gid)) for _, _, uid, gid, _, home, _ in entries]
 
 
-def make_home(jail: Path, home: str, uid: int, gid: int) -> bool:
+def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> bool:
     """Makes one home from the jail's /etc/skel, private to its user; False where it was there.
 
-    The home appears under its name only when it is complete, so that an interrupted run leaves
-    nothing half-made behind.
+    The home appears under its name only when it is complete; until then its name ends in `mark`.
+    What an interrupted run has left under that mark is removed first. Symbolic links on the way to
+    it are followed within the jail: a site may have /home elsewhere.
     """
-    target = jail / home.lstrip("/")
-    if target.exists():
-        return False
-    unfinished = target.with_name(f".{target.name}.new")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    skeleton = jail / "etc/skel"
-    try:
-        with room_for(home, target.parent, _ROOM, "the homes that are there are as they were"):
-            if skeleton.is_dir():
-                shutil.copytree(skeleton, unfinished, symlinks=True)
-            else:
-                unfinished.mkdir()
-            for path in (unfinished, *unfinished.rglob("*")):
-                os.chown(path, uid, gid, follow_symlinks=False)
-            unfinished.chmod(0o700)
-            unfinished.rename(target)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
+    if not jail.exists(home):
+        _make_above(jail, home)
+    with jail.parent(home, links=True) as (folder, name):
+        if _exists(folder, name):
+            return False
+        unfinished = f".{name}.{mark}"
+        _remove(folder, unfinished)
+        try:
+            with room_for(home, folder, _ROOM, "the homes that are there are as they were"):
+                _make(jail, folder, unfinished, uid, gid)
+                os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException as error:
+            _remove(folder, unfinished)
+            if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                return False  # made meanwhile, from another login node
+            raise
     return True
 
 
+def _make_above(jail: Tree, home: str) -> None:
+    """Makes the folders above a home where they are missing."""
+    try:
+        with jail.parent(home, links=True):
+            pass
+    except FileNotFoundError:
+        jail.make_folder(home.rpartition("/")[0])
+
+
+def _exists(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove(folder: int, name: str) -> None:
+    """Removes a folder, or what somebody has laid there in its stead."""
+    if not _exists(folder, name):
+        return
+    try:
+        os.unlink(name, dir_fd=folder)
+    except IsADirectoryError:
+        shutil.rmtree(name, dir_fd=folder)
+
+
+def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
+    """Makes a home in an open folder, which may be a user's."""
+    os.mkdir(name, 0o700, dir_fd=folder)
+    home = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        made = os.fstat(home)
+        # Who owns the folder may have put another directory there since. Nobody but root enters
+        # ours before it is given away.
+        if made.st_uid != os.geteuid() or made.st_mode & 0o077:
+            raise RefusedError(f"{name}: another directory was put in its place; run this again")
+        if jail.is_folder(_SKELETON):
+            with jail.opened(_SKELETON, FOLDER) as skeleton:
+                _copy(skeleton, home, uid, gid)
+        os.chown(home, uid, gid)
+    finally:
+        os.close(home)
+
+
+def _copy(source: int, target: int, uid: int, gid: int) -> None:
+    """Copies what is in one open folder into another, and gives it to a user."""
+    for entry in os.scandir(source):
+        name, mode = entry.name, stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
+        if entry.is_symlink():
+            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+            os.chown(name, uid, gid, dir_fd=target, follow_symlinks=False)
+        elif entry.is_dir():
+            os.mkdir(name, mode, dir_fd=target)
+            given = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=source)
+            made = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=target)
+            try:
+                _copy(given, made, uid, gid)
+                os.chown(made, uid, gid)
+                os.fchmod(made, mode)
+            finally:
+                os.close(given)
+                os.close(made)
+        elif entry.is_file():
+            created = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            given = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=source)
+            with (
+                os.fdopen(given, "rb") as old,
+                os.fdopen(os.open(name, created, mode, dir_fd=target), "wb") as new,
+            ):
+                shutil.copyfileobj(old, new)
+                os.chown(new.fileno(), uid, gid)
+                os.fchmod(new.fileno(), mode)
+
+
+def first_login(jail: Tree, entry: str) -> int:
+    """Makes the home of one user, to whom it says why it cannot: an exit code."""
+    ((home, uid, gid),) = homes(entry)
+    try:
+        # Two login nodes may do this at once, and none waits for a Job.
+        make_home(jail, home, uid, gid, secrets.token_hex(4))
+    except (RefusedError, OSError) as error:
+        print(f"Your home directory cannot be made; tell the operator: {error}")
+        return 1
+    return 0
+
+
 def main(arguments: list[str]) -> int:
-    passwd, jail = map(Path, arguments)
+    users, root = arguments
+    jail = Tree(Path(root))
+    if users == "-":
+        return first_login(jail, sys.stdin.read())
 
     def work() -> str:
         with alone(jail):
-            for home, uid, gid in homes(passwd.read_text()):
+            for home, uid, gid in homes(Path(users).read_text()):
                 made = make_home(jail, home, uid, gid)
                 print(f"{home}: {'made' if made else 'there already'}")
         return "every user has a home"

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Brings the system files of the jail to a generation, and keeps the one before.
 
 Runs as root in a Job of the jail's image, which is what a new generation is unpacked from. All that
@@ -11,7 +11,8 @@ link in the generation before; so over NFS a program of another machine goes on 
 what was begun when it was cut short, the next run finishes what was laid out whole, and throws away
 what was not.
 
-It stands alone: the jail's image has this one file of the project.
+Users write to the jail, and some may be root there: all work goes through `agents.tree`. The jail's
+image has these two files of the project.
 """
 
 import errno
@@ -28,10 +29,13 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Final
 
+from agents.tree import FOLDER, Tree, by_descriptor
+
 STATE: Final = "var/lib/slurmstack"
 MARKER: Final = f"{STATE}/jail-refresh"
 """Holds the number of the generation, once the jail has one: workers wait for it."""
 GENERATIONS: Final = f"{STATE}/generations"
+_SYSTEM: Final = f"{GENERATIONS}/system"
 LOGS: Final = "var/log/slurmstack-checks"
 """Where the jobs of long checks have their output."""
 CHECKS_ID: Final = 64034
@@ -51,19 +55,19 @@ class RefusedError(Exception):
     """It cannot be done; one line for the operator."""
 
 
-def free(path: Path) -> int:
-    """Bytes that are free on the volume of a path, as far as it knows."""
-    volume = os.statvfs(path)
+def free(fd: int) -> int:
+    """Bytes that are free on the volume of an open directory, as far as it knows."""
+    volume = os.statvfs(fd)
     return volume.f_bavail * volume.f_frsize
 
 
 @contextmanager
-def room_for(what: str, root: Path, needed: int, state: str) -> Iterator[None]:
+def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
     """Refuses where `needed` bytes are not free, or turn out not to be.
 
-    `state` says how things are then.
+    `folder` is an open directory of the volume; `state` says how things are then.
     """
-    found = free(root)
+    found = free(folder)
 
     def full() -> RefusedError:
         return RefusedError(
@@ -107,8 +111,8 @@ class Image:
                     size += max(_BLOCK, -(-status.st_size // _BLOCK) * _BLOCK)
         return size
 
-    def unpack(self, target: Path) -> None:
-        """Copies them to an empty folder. Raises OSError."""
+    def unpack(self, target: int) -> None:
+        """Copies them to an empty folder, an open one. Raises OSError."""
         excluded = (
             *("/mnt/jail", "/proc/*", "/sys/*", "/dev/*", "/run/secrets", "/tmp/*"),  # noqa: S108
             *("/.dockerenv", *(f"/{path}" for path in MOUNTED_FILES)),
@@ -119,8 +123,9 @@ class Image:
                 # Else a process that fails says why by way of another, which may be gone by then.
                 "--stderr=all",
                 *("--no-devices", "--no-specials", *(f"--exclude={path}" for path in excluded)),
-                *(f"{str(self.root).rstrip('/')}/", f"{target}/"),
+                *(f"{str(self.root).rstrip('/')}/", f"{by_descriptor(target)}/"),
             ],
+            pass_fds=[target],
             stderr=subprocess.PIPE,
             text=True,
             check=False,
@@ -138,49 +143,49 @@ class Image:
 class Generation:
     """System files that are, or were, to be in the jail."""
 
-    path: Path
+    tree: Tree
+    """The jail's."""
+    path: str
 
     @property
-    def root(self) -> Path:
+    def root(self) -> str:
         """Its files, each at its place below the jail."""
-        return self.path / "root"
+        return f"{self.path}/root"
 
     def number(self) -> int | None:
-        return _read_number(self.path / "number")
+        return _read_number(self.tree, f"{self.path}/number")
 
     def paths(self) -> set[str]:
         """Of its files and folders; some of a generation before may be what a user had there."""
-        return _read_paths(self.path / "paths")
+        return _read_paths(self.tree, f"{self.path}/paths")
 
     def system(self) -> set[str]:
         """Those of them that are system files."""
-        return _read_paths(self.path / "system")
+        return _read_paths(self.tree, f"{self.path}/system")
 
     def describe(self, number: int, paths: Iterable[str], system: Iterable[str]) -> None:
-        _write_paths(self.path / "paths", paths)
-        _write_paths(self.path / "system", system)
-        _write(self.path / "number", f"{number}\n")
+        _write_paths(self.tree, f"{self.path}/paths", paths)
+        _write_paths(self.tree, f"{self.path}/system", system)
+        self.tree.write(f"{self.path}/number", f"{number}\n")
 
 
 class Jail:
     """The jail's volume."""
 
     def __init__(self, root: Path, submounts: Iterable[str] = ()) -> None:
-        self.root = root
+        self.tree = Tree(root)
         self.submounts = tuple(submounts)
         """Paths in the jail where nodes mount other volumes."""
-        self.generations = root / GENERATIONS
-        self.incoming = Generation(self.generations / "incoming")
+        self.incoming = Generation(self.tree, f"{GENERATIONS}/incoming")
         """Laid out whole, and on its way into its places."""
-        self.before = Generation(self.generations / "before")
-        self._system = self.generations / "system"
+        self.before = Generation(self.tree, f"{GENERATIONS}/before")
 
     def number(self) -> int | None:
-        return _read_number(self.root / MARKER)
+        return _read_number(self.tree, MARKER)
 
     def system(self) -> set[str]:
         """Paths of the system files of its generation; of an older jail nobody knows them."""
-        return _read_paths(self._system)
+        return _read_paths(self.tree, _SYSTEM)
 
     def reach(self, wanted: int, image: Image) -> str:
         """Brings the jail to a generation, and says so in a line.
@@ -204,55 +209,77 @@ class Jail:
         """Makes what nodes mount over. A root for ChrootDirectory must be root's, whatever the
         volume's maker thought."""
         for path in (*MOUNT_POINTS, *self.submounts):
-            place = self.root
-            for part in Path(path.lstrip("/")).parts:
-                place /= part
-                if not _is_folder(place):
-                    if os.path.lexists(place):
-                        raise RefusedError(
-                            f"{place.relative_to(self.root)} in the jail is no directory, and /"
-                            f"{path.lstrip('/')} is to be mounted there; move it away"
-                        )
-                    place.mkdir(mode=0o755)
-        (self.root / "etc").mkdir(mode=0o755, exist_ok=True)
-        # A file that took the place of one of these would take the mount off it, wherever somebody
-        # is logged in.
+            self._furnish_folder(path.lstrip("/"))
         for path in MOUNTED_FILES:
-            (self.root / path).touch()
-        os.chown(self.root, 0, 0)
-        self.root.chmod(0o755)
+            self._furnish_file(path)
+        with self.tree.opened("", FOLDER) as root:
+            os.chown(root, 0, 0)
+            os.fchmod(root, 0o755)
         self._make_logs()
+
+    def _furnish_folder(self, path: str) -> None:
+        parts = Path(path).parts
+        for n in range(1, len(parts) + 1):
+            place = "/".join(parts[:n])
+            if self.tree.exists(place) and not self.tree.is_folder(place):
+                raise RefusedError(
+                    f"{place} in the jail is no directory, and /{path} is to be mounted there; "
+                    "move it away"
+                )
+        self.tree.make_folder(path)
+
+    def _furnish_file(self, path: str) -> None:
+        """Makes an empty file. One that took its place would take the mount off it, wherever
+        somebody is logged in."""
+        self._furnish_folder(str(Path(path).parent))
+        status = self.tree.status(path)
+        if status is None:
+            os.close(self.tree.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
+        elif not stat.S_ISREG(status.st_mode):
+            raise RefusedError(
+                f"{path} in the jail is no file, and one is to be mounted there; move it away"
+            )
 
     def _make_logs(self) -> None:
         """Makes the folder for the output of long checks, which their user alone writes to, and
         slurm's group reads."""
-        logs = self.root / LOGS
-        if self._is_reached(LOGS):
-            logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        above = str(Path(LOGS).parent)
+        in_the_way = self.tree.exists(LOGS) and not self.tree.is_folder(LOGS)
+        if in_the_way or not self.tree.is_folder(above):
+            return
+        self.tree.make_folder(LOGS, 0o700)
+        with self.tree.opened(LOGS, FOLDER) as logs:
             os.chown(logs, CHECKS_ID, SLURM_ID)
-            logs.chmod(0o2750)
+            os.fchmod(logs, 0o2750)
 
     def _prepare(self) -> None:
-        (self.root / STATE).mkdir(mode=0o755, parents=True, exist_ok=True)
-        self.generations.mkdir(mode=0o700, exist_ok=True)
+        self.tree.make_folder(STATE)
+        self.tree.make_folder(GENERATIONS, 0o700)
         for unfinished in ("incoming.new", "before.new", "trash"):
-            _remove_tree(self.generations / unfinished)
+            self.tree.remove_tree(f"{GENERATIONS}/{unfinished}")
+
+    @contextmanager
+    def _room_for(
+        self, what: str, needed: int, state: str = "the jail is as it was"
+    ) -> Iterator[None]:
+        with self.tree.opened("", FOLDER) as root, room_for(what, root, needed, state):
+            yield
 
     def _stage(self, number: int, image: Image) -> None:
         """Lays out the image."""
-        new = Generation(self.generations / "incoming.new")
-        unchanged = "the jail is as it was"
+        new = Generation(self.tree, f"{GENERATIONS}/incoming.new")
         try:
-            with room_for(f"generation {number}", self.root, image.size(), unchanged):
-                new.root.mkdir(parents=True)
-                image.unpack(new.root)
-                paths = set(_listing(new.root))
+            with self._room_for(f"generation {number}", image.size()):
+                self.tree.make_folder(new.root)
+                with self.tree.opened(new.root, FOLDER) as root:
+                    image.unpack(root)
+                paths = set(self.tree.listing(new.root))
                 new.describe(number, paths, paths)
         except BaseException:
-            _remove_tree(new.path)
+            self.tree.remove_tree(new.path)
             raise
         self._check(new)
-        new.path.rename(self.incoming.path)
+        self.tree.rename(new.path, self.incoming.path)
 
     def _recall(self, number: int, current: int) -> None:
         """Takes the generation before for the next."""
@@ -265,20 +292,15 @@ class Jail:
                 f"{current + 1} to unpack the image again"
             )
         self._check(self.before)
-        self.before.path.rename(self.incoming.path)
+        self.tree.rename(self.before.path, self.incoming.path)
 
     def _check(self, coming: Generation) -> None:
         """Refuses files that would take the place of a folder in which users have something."""
         system = self.system()
-        for path in sorted(_listing(coming.root)):
-            place = self.root / path
-            if (
-                _is_folder(coming.root / path)
-                or not self._is_reached(path)
-                or not _is_folder(place)
-            ):
+        for path in sorted(self.tree.listing(coming.root)):
+            if self.tree.is_folder(f"{coming.root}/{path}") or not self.tree.is_folder(path):
                 continue
-            foreign = [name for name in _listing(place) if f"{path}/{name}" not in system]
+            foreign = [name for name in self.tree.listing(path) if f"{path}/{name}" not in system]
             if foreign:
                 raise RefusedError(
                     f"/{path} is to be a file, and the jail has a directory there with "
@@ -295,149 +317,136 @@ class Jail:
         if current != number:
             if current is not None and self.before.number() != current:
                 self._keep(current, coming.paths())
-            with room_for(f"generation {number}", self.root, 0, "the next run goes on from here"):
-                self._move(coming.root, self.root, self.system())
+            with self._room_for(f"generation {number}", 0, "the next run goes on from here"):
+                self._move(coming.root, "", self.system())
                 self._clear(self.system() - coming.paths())
                 self.furnish()
-                _write_paths(self._system, coming.system())
-                _write(self.root / MARKER, f"{number}\n")
-        coming.path.rename(self.generations / "trash")
-        _remove_tree(self.generations / "trash")
+                _write_paths(self.tree, _SYSTEM, coming.system())
+                self.tree.write(MARKER, f"{number}\n")
+        self._throw_away(coming)
+
+    def _throw_away(self, generation: Generation) -> None:
+        """Removes it; what is left of it when that is cut short is no generation."""
+        self.tree.rename(generation.path, f"{GENERATIONS}/trash")
+        self.tree.remove_tree(f"{GENERATIONS}/trash")
 
     def _keep(self, number: int, coming: set[str]) -> None:
         """Makes the generation before of all that is to be replaced or removed."""
-        new = Generation(self.generations / "before.new")
+        new = Generation(self.tree, f"{GENERATIONS}/before.new")
         system = self.system()
-        present = [path for path in sorted(system | coming) if self._is_here(path)]
+        present = [path for path in sorted(system | coming) if self.tree.exists(path)]
         # Links to files take next to nothing, folders do.
-        folders = sum(_is_folder(self.root / path) for path in present)
+        folders = sum(map(self.tree.is_folder, present))
         needed = folders * _BLOCK + sum(map(len, present)) * 4
-        with room_for("the generation before", self.root, needed, "the jail is as it was"):
-            new.root.mkdir(parents=True)
+        with self._room_for("the generation before", needed):
+            self.tree.make_folder(new.root)
             for path in present:
-                _preserve(self.root / path, new.root / path)
+                _preserve(self.tree, path, f"{new.root}/{path}")
             new.describe(number, present, system)
-        if self.before.path.exists():
-            self.before.path.rename(self.generations / "trash")
-            _remove_tree(self.generations / "trash")
-        new.path.rename(self.before.path)
+        if self.tree.exists(self.before.path):
+            self._throw_away(self.before)
+        self.tree.rename(new.path, self.before.path)
 
-    def _move(self, source: Path, target: Path, system: set[str]) -> None:
-        for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
-            place = target / entry.name
-            if not entry.is_dir(follow_symlinks=False):
-                if _is_folder(place):
+    def _move(self, source: str, target: str, system: set[str]) -> None:
+        with self.tree.opened(source, FOLDER) as coming:
+            entries = sorted(
+                (entry.name, entry.is_dir(follow_symlinks=False)) for entry in os.scandir(coming)
+            )
+        for name, is_folder in entries:
+            path, place = f"{source}/{name}", f"{target}/{name}".lstrip("/")
+            if not is_folder:
+                if self.tree.is_folder(place):
                     self._vacate(place, system)
-                Path(entry.path).rename(place)
+                self.tree.rename(path, place)
                 continue
-            if not _is_folder(place):
-                place.unlink(missing_ok=True)
-                place.mkdir(mode=0o700)
-            _copy_attributes(Path(entry.path), place)
-            self._move(Path(entry.path), place, system)
+            if not self.tree.is_folder(place):
+                if self.tree.exists(place):
+                    self.tree.unlink(place)
+                self.tree.make_folder(place, 0o700)
+            _copy_attributes(self.tree, path, place)
+            self._move(path, place, system)
 
-    def _vacate(self, folder: Path, system: set[str]) -> None:
+    def _vacate(self, folder: str, system: set[str]) -> None:
         """Removes a folder that held system files, for a file that is to be there instead."""
-        path = str(folder.relative_to(self.root))
-        self._clear({path} | {name for name in system if name.startswith(f"{path}/")})
-        if _is_folder(folder):
-            raise RefusedError(f"/{path} is to be a file, and is a directory in use; move it away")
+        self._clear({folder} | {name for name in system if name.startswith(f"{folder}/")})
+        if self.tree.is_folder(folder):
+            raise RefusedError(
+                f"/{folder} is to be a file, and is a directory in use; move it away"
+            )
 
     def _clear(self, paths: Iterable[str]) -> None:
         """Removes files, and folders in which nothing else is."""
         for path in sorted(paths, reverse=True):
-            if not self._is_here(path):
+            if not self.tree.exists(path):
                 continue
-            place = self.root / path
-            if not _is_folder(place):
-                place.unlink()
+            if not self.tree.is_folder(path):
+                self.tree.unlink(path)
                 continue
             try:
-                place.rmdir()
+                self.tree.rmdir(path)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
                     raise
-
-    def _is_here(self, path: str) -> bool:
-        return self._is_reached(path) and os.path.lexists(self.root / path)
-
-    def _is_reached(self, path: str) -> bool:
-        """Whether no symbolic link leads to it: by one it could be anything, anywhere."""
-        parents = [parent for parent in Path(path).parents if parent != Path()]
-        return all(_is_folder(self.root / parent) for parent in parents)
 
 
 # --- Files ---------------------------------------------------------------------------------------
 
 
-def _is_folder(path: Path) -> bool:
-    """Whether it is a directory, and no link to one."""
-    try:
-        return stat.S_ISDIR(path.lstat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+def _copy_attributes(tree: Tree, source: str, target: str) -> None:
+    """Gives one folder the owner and mode of another."""
+    with tree.opened(source, FOLDER) as given, tree.opened(target, FOLDER) as folder:
+        status = os.fstat(given)
+        os.chown(folder, status.st_uid, status.st_gid)
+        os.fchmod(folder, stat.S_IMODE(status.st_mode))
 
 
-def _listing(root: Path, prefix: str = "") -> Iterator[str]:
-    """Paths of all that is below a folder, relative to it."""
-    for entry in os.scandir(root):
-        yield f"{prefix}{entry.name}"
-        if entry.is_dir(follow_symlinks=False):
-            yield from _listing(Path(entry.path), f"{prefix}{entry.name}/")
-
-
-def _copy_attributes(source: Path, target: Path) -> None:
-    status = source.lstat()
-    os.chown(target, status.st_uid, status.st_gid, follow_symlinks=False)
-    if not stat.S_ISLNK(status.st_mode):
-        target.chmod(stat.S_IMODE(status.st_mode))
-
-
-def _preserve(source: Path, target: Path) -> None:
+def _preserve(tree: Tree, source: str, target: str) -> None:
     """Another link to a file, or a copy where the volume has none."""
-    mode = source.lstat().st_mode
-    if stat.S_ISDIR(mode):
-        target.mkdir(mode=0o700)
-        _copy_attributes(source, target)
-    elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+    status = tree.status(source)
+    if status is None:
+        return
+    if stat.S_ISDIR(status.st_mode):
+        tree.make_folder(target, 0o700)
+        _copy_attributes(tree, source, target)
+    elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
         try:
-            os.link(source, target, follow_symlinks=False)
+            tree.link(source, target)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            shutil.copy2(source, target, follow_symlinks=False)
-            _copy_attributes(source, target)
+            _copy(tree, source, target, status)
 
 
-def _remove_tree(path: Path) -> None:
-    if path.exists():
-        shutil.rmtree(path)
+def _copy(tree: Tree, source: str, target: str, status: os.stat_result) -> None:
+    """A copy of a file or of a symbolic link, with its owner."""
+    with tree.parent(source) as (folder, name), tree.parent(target) as (new_folder, new_name):
+        if stat.S_ISLNK(status.st_mode):
+            os.symlink(os.readlink(name, dir_fd=folder), new_name, dir_fd=new_folder)
+            os.chown(
+                new_name, status.st_uid, status.st_gid, dir_fd=new_folder, follow_symlinks=False
+            )
+            return
+    created = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with tree.opened(source) as given, tree.opened(target, created, 0o600) as made:
+        # The owner first: to change it clears the set-user-ID bit.
+        os.chown(made, status.st_uid, status.st_gid)
+        shutil.copy2(by_descriptor(given), by_descriptor(made))
 
 
-def _write(path: Path, text: str) -> None:
-    """Writes a file, which appears when it is whole."""
-    new = path.with_name(f"{path.name}.new")
-    with new.open("w", errors="surrogateescape") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
-
-
-def _read_number(path: Path) -> int | None:
+def _read_number(tree: Tree, path: str) -> int | None:
     try:
-        return int(path.read_text())
+        return int(tree.read(path))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
 
-def _write_paths(path: Path, paths: Iterable[str]) -> None:
-    _write(path, "\0".join(sorted(paths)))
+def _write_paths(tree: Tree, path: str, paths: Iterable[str]) -> None:
+    tree.write(path, "\0".join(sorted(paths)))
 
 
-def _read_paths(path: Path) -> set[str]:
+def _read_paths(tree: Tree, path: str) -> set[str]:
     try:
-        return set(path.read_text(errors="surrogateescape").split("\0")) - {""}
+        return set(tree.read(path).split("\0")) - {""}
     except FileNotFoundError:
         return set()
 
@@ -446,12 +455,11 @@ def _read_paths(path: Path) -> set[str]:
 
 
 @contextmanager
-def alone(root: Path) -> Iterator[None]:
+def alone(tree: Tree) -> Iterator[None]:
     """Waits for the Job of the deploy before, which may be about to end: ten minutes at most."""
-    folder = root / GENERATIONS
-    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    tree.make_folder(STATE)
+    tree.make_folder(GENERATIONS, 0o700)
+    with tree.opened(f"{GENERATIONS}/lock", os.O_WRONLY | os.O_CREAT, 0o600) as lock:
         deadline = time.monotonic() + 600
         while True:
             try:
@@ -491,8 +499,9 @@ def main() -> int:
     submounts = os.environ.get("JAIL_SUBMOUNTS", "").split()
 
     def work() -> str:
-        with alone(root):
-            return Jail(root, submounts).reach(wanted, Image())
+        jail = Jail(root, submounts)
+        with alone(jail.tree):
+            return jail.reach(wanted, Image())
 
     return job("the jail cannot be populated", work)
 

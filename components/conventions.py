@@ -181,7 +181,9 @@ JAIL: Final = "/mnt/jail"
 JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
 """File in it that holds its generation, once it has one."""
 JAIL_VOLUMES: Final = "/mnt/volumes"
-"""Where the exporter mounts volumes that are in the jail elsewhere, each at its name."""
+"""Where pods mount volumes that users find in the jail, each at its name."""
+LOGIN_TMP: Final = f"{JAIL_VOLUMES}/tmp"
+"""What a login node shows as /tmp in the jail."""
 JAIL_SERVED: Final = "/srv/jail"
 """Where the jail's server mounts its volume: `files` is the jail, `recovery` who had it mounted."""
 JAIL_SERVER_ETC: Final = "/etc/slurmstack/jail-server"
@@ -289,7 +291,7 @@ WORKER_VOLUMES: Final = frozenset(
 )
 """Names of the volumes that every worker has: a further one called so would collide with them."""
 WORKER_PATHS: Final = (
-    *(JAIL, SLURM_ETC, SLURM_RUN, MUNGE_RUN, AUTH_KEYS, EXTRAUSERS, DIRECTORY_PIPES),
+    *(JAIL, JAIL_VOLUMES, SLURM_ETC, SLURM_RUN, MUNGE_RUN, AUTH_KEYS, EXTRAUSERS, DIRECTORY_PIPES),
     *(ISOLATION, WORKER_SPOOL, WORKER_SCRATCH),
     *(SPANK_DIR, SLURM_PLUGIN_DIR, "/dev", "/proc", "/sys"),
 )

@@ -11,7 +11,7 @@ from components import pods
 from components.nfs import NfsServer, NfsServerArgs
 from components.settings import Csi
 from components.settings import Jail as JailSettings
-from components.volumes import submount_mounts, submount_volumes
+from components.volumes import submount_volumes
 
 ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 """What root needs to lay out files of every owner, and no more."""
@@ -83,7 +83,11 @@ class Jail(pulumi.ComponentResource):
                 "args": ["agents.homes", f"{c.EXTRAUSERS}/passwd", c.JAIL],
                 "volumeMounts": [
                     pods.mount("jail", c.JAIL),
-                    *submount_mounts(homes_own),
+                    # In the jail: this pod has nothing else to which a link could lead.
+                    *(
+                        pods.mount(f"jail-{v.name}", f"{c.JAIL}{v.path}", read_only=v.read_only)
+                        for v in sorted(homes_own, key=lambda v: v.path)
+                    ),
                     pods.users_mount(),
                 ],
                 **pods.requests("10m", "32Mi"),

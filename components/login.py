@@ -15,7 +15,7 @@ from components.hostkeys import host_key, public_host_key
 from components.loginconf import login_files
 from components.settings import Login as LoginSettings
 from components.settings import Submount
-from components.volumes import submount_mounts, submount_volumes
+from components.volumes import shown, shows, submount_mounts, submount_volumes
 
 SSHD_CAPABILITIES = (
     # sshd takes on the user, owns the terminal it gives out, and signals the session.
@@ -201,27 +201,32 @@ def _sackd(args: LoginArgs) -> pods.Spec:
 
 
 def _sshd(args: LoginArgs) -> pods.Spec:
-    run = pods.mount("slurm-run", f"{c.JAIL}{c.SLURM_RUN}", read_only=True)
+    run = pods.mount("slurm-run", c.SLURM_RUN, read_only=True)
+    in_jail = [
+        *args.auth.client_mounts(),
+        *args.people.mounts(""),
+        *([] if args.auth.brings_conf else [run]),
+        pods.users_mount(),
+    ]
     return {
         "name": "sshd",
         **pods.image("login", args.images),
         **pods.security(*SSHD_CAPABILITIES, user=0, unconfined=True),
         **pods.requests("100m", "64Mi"),
-        "env": [{"name": "DRAIN_GRACE", "value": str(args.settings.drain_grace)}],
+        "env": [
+            {"name": "DRAIN_GRACE", "value": str(args.settings.drain_grace)},
+            *shows([*(one["mountPath"] for one in in_jail), *shown(args.submounts)]),
+        ],
         "ports": [{"name": "ssh", "containerPort": c.SSHD_PORT}],
         **pods.answers(pods.open_port(c.SSHD_PORT)),
         "volumeMounts": [
             pods.mount("jail", c.JAIL),
-            pods.mount("tmp", f"{c.JAIL}/tmp"),
-            *args.auth.client_mounts(c.JAIL),
-            *args.people.mounts("", c.JAIL),
-            *([] if args.auth.brings_conf else [run]),
+            pods.mount("tmp", c.LOGIN_TMP),
+            *in_jail,
             pods.mount("keys", c.AUTHORIZED_KEYS, read_only=True),
             pods.mount("settings", c.LOGIN_SETTINGS, read_only=True),
             nodessh.mount(),
             pods.mount("host-key", c.HOST_KEY, read_only=True),
-            pods.users_mount(),
-            pods.users_mount(c.JAIL),
             *submount_mounts(args.submounts),
         ],
     }

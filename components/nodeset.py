@@ -14,7 +14,14 @@ from components.directory import People
 from components.settings import Nodeset as NodesetSettings
 from components.settings import Submount
 from components.slurmconf import node_conf, node_options
-from components.volumes import submount_mounts, submount_volumes, volume
+from components.volumes import (
+    shown,
+    shows,
+    submount_mounts,
+    submount_volumes,
+    volume,
+    volume_mounts,
+)
 
 SLURMD_CAPABILITIES = (
     # slurmstepd takes on the job's user, owns its files and signals its processes.
@@ -230,6 +237,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
             {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
             {"name": "SLURMSTACK_SCRATCH", "value": c.WORKER_SCRATCH},
+            *shows(shown(args.submounts, settings.volumes)),
         ],
         **_resources(settings, args.machines),
         "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
@@ -247,9 +255,6 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
             pods.mount("isolation", c.ISOLATION, read_only=True),
             nodessh.mount(),
             *submount_mounts(args.submounts),
-            *(
-                pods.mount(further.name, further.path, read_only=further.read_only)
-                for further in settings.volumes
-            ),
+            *volume_mounts(settings.volumes),
         ],
     }

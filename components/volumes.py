@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from components import conventions as c
 from components.pods import Spec, mount
-from components.settings import Empty, Source, Submount
+from components.settings import Empty, Source, Submount, Volume
 
 
 def volume(name: str, source: Source) -> Spec:
@@ -37,11 +37,35 @@ def submount_volumes(given: Iterable[Submount]) -> list[Spec]:
 
 
 def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
-    """Where in the jail they are mounted."""
+    """Where a pod has them: outside the jail, where no link of a user's can lead elsewhere."""
     return [
-        mount(f"jail-{one.name}", f"{c.JAIL}{one.path}", read_only=one.read_only)
+        mount(f"jail-{one.name}", _place(f"jail-{one.name}"), read_only=one.read_only)
         for one in _ordered(given)
     ]
+
+
+def volume_mounts(given: Iterable[Volume]) -> list[Spec]:
+    """Where a worker has its further volumes; those for jobs are outside the jail alike."""
+    return [
+        mount(one.name, _place(one.name) if one.in_jail() else one.path, read_only=one.read_only)
+        for one in given
+    ]
+
+
+def shown(submounts: Iterable[Submount], further: Iterable[Volume] = ()) -> list[str]:
+    """What `agents.mounts` is to show of all these in the jail, as `source=target`."""
+    places = [(one.path, f"jail-{one.name}") for one in submounts]
+    places += [(path, one.name) for one in further if (path := one.in_jail())]
+    return [f"{_place(name)}={path}" for path, name in sorted(places)]
+
+
+def shows(shown: Iterable[str]) -> list[Spec]:
+    """Environment of a container whose start script calls `agents.mounts`."""
+    return [{"name": "JAIL_MOUNTS", "value": " ".join(shown)}]
+
+
+def _place(name: str) -> str:
+    return f"{c.JAIL_VOLUMES}/{name}"
 
 
 def _ordered(given: Iterable[Submount]) -> list[Submount]:

@@ -42,16 +42,22 @@ class Image:
 
 
 PLUGIN = ("spank/*.[ch8]", "spank/Makefile")
-CHECKS = ("agents/__init__.py", "agents/checks", "agents/drains.py", "agents/say.py")
+NODE = (
+    *("agents/__init__.py", "agents/checks", "agents/drains.py", "agents/say.py"),
+    *("agents/mounts.py", "agents/tree.py"),
+)
+SESSIONS = tuple(
+    f"agents/{name}.py" for name in ("__init__", "homes", "mounts", "populate", "tree")
+)
 IMAGES: Mapping[str, Image] = {
     image.name: image
     for image in (
         Image("base", extra=PLUGIN),
         # Takes longest, so it is begun first.
-        Image("jail", parent="base", extra=("agents/populate.py",)),
+        Image("jail", parent="base", extra=("agents/populate.py", "agents/tree.py")),
         Image("controller", parent="base"),
-        Image("worker", parent="base", extra=CHECKS),
-        Image("login", parent="base"),
+        Image("worker", parent="base", extra=NODE),
+        Image("login", parent="base", extra=SESSIONS),
         Image("directory", parent="base"),
         Image("accounting", parent="base"),
         Image("backup"),

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from agents.checks import infiniband
 from agents.checks.judging import EARLIER
+from agents.tree import Tree
 
 JAIL: Final = Path("/mnt/jail")
 MARKER: Final = "var/lib/slurmstack/jail-refresh"
@@ -138,30 +139,31 @@ def jail(
 
     `ahead` is how far the clock of its storage is ahead of this node's, in seconds.
     """
-    marker = root / MARKER
-    try:
-        generation = marker.read_text().strip()
-    except FileNotFoundError:
+    tree = Tree(root)
+    marker = tree.status(MARKER)
+    if marker is None:
         return ""
     found = {
-        "generation": generation,
-        "generation_age": f"{clock() - marker.stat().st_mtime:.0f}",
+        "generation": tree.read(MARKER).strip(),
+        "generation_age": f"{clock() - marker.st_mtime:.0f}",
         "settings_age": f"{clock() - settings.stat().st_mtime:.0f}",
     }
     try:
-        found |= {"ahead": f"{_write(root / NODES, clock):.3f}", "written": "yes"}
+        found |= {"ahead": f"{_write(tree, clock):.3f}", "written": "yes"}
     except OSError as error:
         found["written"] = error.strerror or str(error)
     return "".join(f"{name} {value}\n" for name, value in found.items())
 
 
-def _write(folder: Path, clock: Callable[[], float]) -> float:
+def _write(tree: Tree, clock: Callable[[], float]) -> float:
     """Writes this node's file, and returns how far its time is ahead then, in seconds."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / node_name()
+    tree.make_folder(NODES, 0o700)
     before = clock()
-    path.write_text("seen\n")
-    written = path.stat().st_mtime
+    path = f"{NODES}/{node_name()}"
+    with tree.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600) as file:
+        os.write(file, b"seen\n")
+    with tree.opened(path) as file:
+        written = os.fstat(file).st_mtime
     # The kernel stamps files by a clock that moves in steps of at most 10 ms.
     return min(written - before + 0.01, 0) + max(written - clock(), 0)
 

@@ -141,6 +141,10 @@ class Volume(Source):
                 raise cross_field("path", f"'{self.path}': would hide {path}; choose another")
         return self
 
+    def in_jail(self) -> str | None:
+        """The path at which jobs see it, if they do."""
+        return self.path.removeprefix(JAIL) if self.path.startswith(f"{JAIL}/") else None
+
 
 class Submount(Source):
     """A further volume in the jail, of all nodes, from one source."""

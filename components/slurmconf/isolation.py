@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from components.conventions import CHECKS_LOGS, JAIL
+from components.conventions import CHECKS_LOGS
 from components.settings import Nodeset, Submount
 
 _DEVICES = ("dri", "fuse", "gdrdrv", "infiniband", "kfd", "nvidia*")
@@ -25,9 +25,9 @@ def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[
     yield "overlay", _switch(isolation.overlay)
     if isolation.overlay:
         # An overlay has nothing of the volumes that are mounted in what lies below it.
-        mounted = (volume.path for volume in nodeset.volumes if volume.path.startswith(f"{JAIL}/"))
+        mounted = (path for volume in nodeset.volumes if (path := volume.in_jail()))
         further = (submount.path for submount in submounts)
-        ours = {CHECKS_LOGS, *(path.removeprefix(JAIL) for path in mounted), *further}
+        ours = {CHECKS_LOGS, *mounted, *further}
         shared = {*isolation.shared, *ours}
         yield from (("through", path) for path in sorted(shared))
 

@@ -15,7 +15,7 @@ from components.login import SSHD_CAPABILITIES
 from components.loginconf import login_files
 from components.settings import Settings
 from local import host
-from tests.container.login.node import FIRST, NODE_SSH, SEED, LoginNode, make_key
+from tests.container.login.node import FIRST, NODE_SSH, SEED, SHOWN, LoginNode, make_key
 from tests.support.containers import Start, containers, put
 from tests.support.slurmctld import Slurmctld, prepare, start_controller
 from tests.support.stack import alone
@@ -24,14 +24,10 @@ from tests.support.waiting import eventually
 POPULATE = f"JAIL_REFRESH=0 {c.SPANK_DIR}/populate"
 PREPARE = f"""
 set -e
-jail={c.JAIL}
-for path in {c.MUNGE_RUN} {c.SLURM_RUN} {c.EXTRAUSERS}; do
-  mkdir -p $path $jail$path
-  mount --bind $path $jail$path
-done
-mount -t tmpfs tmp $jail/tmp
+mkdir -p {" ".join(SHOWN)}
+mount -t tmpfs tmp {c.LOGIN_TMP}
 while IFS=: read -r name _ uid gid _ home _; do
-  install -d -o $uid -g $gid -m 0700 $jail$home
+  install -d -o $uid -g $gid -m 0700 {c.JAIL}$home
 done <{c.EXTRAUSERS}/passwd
 """
 

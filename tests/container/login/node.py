@@ -19,6 +19,8 @@ from tests.support.waiting import eventually
 
 FIRST = Login(service="NodePort")
 SEED = "a test's own"
+SHOWN = (c.MUNGE_RUN, c.SLURM_RUN, c.EXTRAUSERS)
+"""What a pod has from others and shows in the jail."""
 NODE_SSH = {
     f"{c.NODE_SSH}/key": host_key(SEED),
     f"{c.NODE_SSH}/known_hosts": nodessh.known_hosts(SEED),
@@ -69,8 +71,9 @@ class LoginNode:
 
     def start(self) -> None:
         self.daemons.container.exec_run(
-            ["bash", "-c", f"DRAIN_GRACE=4 exec {c.SPANK_DIR}/sshd >>/tmp/log 2>&1"],
+            ["bash", "-c", f"exec {c.SPANK_DIR}/sshd >>/tmp/log 2>&1"],
             user="root",
+            environment={"DRAIN_GRACE": "4", "JAIL_MOUNTS": " ".join(SHOWN)},
             detach=True,
         )
         eventually("sshd listens", lambda: self.ssh("true").returncode == 0)

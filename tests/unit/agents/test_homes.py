@@ -3,12 +3,16 @@
 import errno
 import os
 import shutil
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agents import populate
 from agents.homes import homes, main, make_home
+from agents.populate import RefusedError
+from agents.tree import Tree
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def test_homes_are_read_from_passwd() -> None:
 
 
 def test_a_home_is_private_and_has_the_skeleton(jail: Path) -> None:
-    assert make_home(jail, "/home/a", os.getuid(), os.getgid())
+    assert make_home(Tree(jail), "/home/a", os.getuid(), os.getgid())
 
     home = jail / "home/a"
     assert home.stat().st_mode & 0o777 == 0o700
@@ -40,7 +44,7 @@ def test_a_home_that_is_there_stays_as_it_is(jail: Path) -> None:
     home.mkdir(mode=0o755)
     (home / "thesis").write_text("years of work")
 
-    assert not make_home(jail, "/home/a", os.getuid(), os.getgid())
+    assert not make_home(Tree(jail), "/home/a", os.getuid(), os.getgid())
 
     assert (home / "thesis").read_text() == "years of work"
     assert home.stat().st_mode & 0o777 == 0o755
@@ -50,7 +54,7 @@ def test_a_run_that_was_cut_short_is_completed(jail: Path) -> None:
     (jail / "home/.a.new").mkdir()
     (jail / "home/.a.new/half").write_text("")
 
-    assert make_home(jail, "/home/a", os.getuid(), os.getgid())
+    assert make_home(Tree(jail), "/home/a", os.getuid(), os.getgid())
 
     assert [path.name for path in (jail / "home/a").iterdir()] == [".bashrc"]
 
@@ -76,7 +80,7 @@ def test_a_full_volume_is_told_in_one_line_and_leaves_no_half_made_home(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfile", full)
+        patch.setattr(shutil, "copyfileobj", full)
         assert run(jail) == populate.REFUSED
 
     assert log.read_text().startswith("the jail's volume is full: /home/a needs 1 MiB, and ")
@@ -94,3 +98,107 @@ def test_homes_that_are_there_need_no_room(
 
     assert run(jail) == 0
     assert not log.exists()
+
+
+# --- Where others write --------------------------------------------------------------------------
+
+
+def outside(jail: Path) -> Path:
+    """A folder that no link may lead to."""
+    found = jail / "outside"
+    found.mkdir()
+    (found / "own").write_text("somebody's")
+    return found
+
+
+def test_a_home_is_made_where_a_link_within_the_jail_leads(jail: Path) -> None:
+    (jail / "data/home").mkdir(parents=True)
+    (jail / "home").rmdir()
+    (jail / "home").symlink_to("/data/home")
+
+    assert make_home(Tree(jail), "/home/a", os.getuid(), os.getgid())
+
+    assert (jail / "data/home/a/.bashrc").exists()
+
+
+def test_no_home_is_made_out_of_the_jail(tmp_path: Path) -> None:
+    jail, elsewhere = tmp_path / "jail", tmp_path / "elsewhere"
+    jail.mkdir()
+    elsewhere.mkdir()
+    (jail / "home").symlink_to(elsewhere)
+
+    with pytest.raises(OSError, match="File exists"):
+        make_home(Tree(jail), "/home/a", os.getuid(), os.getgid())
+
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_link_in_the_place_of_an_unfinished_home_is_removed(jail: Path) -> None:
+    target = outside(jail)
+    (jail / "home/.a.new").symlink_to(target)
+
+    assert make_home(Tree(jail), "/home/a", os.getuid(), os.getgid())
+
+    assert [path.name for path in target.iterdir()] == ["own"]
+    assert (jail / "home/a/.bashrc").exists()
+
+
+def test_another_folder_in_the_place_of_a_new_home_is_given_to_nobody(
+    jail: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the owner of the folder above may do at any moment."""
+    (jail / "theirs").mkdir(mode=0o755)
+    (jail / "theirs/own").write_text("somebody's")
+    mkdir = os.mkdir
+
+    def swapped(name: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        mkdir(name, mode, dir_fd=dir_fd)
+        if name == ".a.new":
+            (jail / "home/.a.new").rename(jail / "home/.away")
+            (jail / "theirs").rename(jail / "home/.a.new")
+
+    given: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "mkdir", swapped)
+        patch.setattr(os, "chown", lambda *what, **_: given.append(what))
+        with pytest.raises(RefusedError, match="another directory was put in its place"):
+            make_home(Tree(jail), "/home/a", 2000, 2000)
+
+    assert given == []
+    assert not (jail / "home/a").exists()
+
+
+def test_a_skeletons_folders_and_links_are_the_users(
+    jail: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (jail / "etc/skel/.config").mkdir(mode=0o750)
+    (jail / "etc/skel/.config/app").write_text("settings")
+    (jail / "etc/skel/link").symlink_to("/etc/hosts")
+    given: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "chown", lambda what, *_, **__: given.append(what))
+        assert make_home(Tree(jail), "/home/a", 2000, 2000)
+
+    home = jail / "home/a"
+    assert (home / ".config/app").read_text() == "settings"
+    assert stat.S_IMODE((home / ".config").stat().st_mode) == 0o750
+    assert str((home / "link").readlink()) == "/etc/hosts"
+    assert len(given) == 5, "the home, and all four in it"
+
+
+def test_of_two_who_make_one_home_one_has_made_it(
+    jail: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.rename
+
+    def late(*given: Any, **named: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", rename)
+            assert make_home(Tree(jail), "/home/a", os.getuid(), os.getgid(), "other")
+        rename(*given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", late)
+        assert not make_home(Tree(jail), "/home/a", os.getuid(), os.getgid(), "one")
+
+    assert [path.name for path in (jail / "home").iterdir()] == ["a"]

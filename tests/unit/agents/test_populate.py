@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from agents import populate
 from agents.populate import GENERATIONS, MARKER, Image, Jail, RefusedError
+from agents.tree import Tree, by_descriptor
 from components import conventions as c
 from local.paths import ROOT
 
-Tree = Mapping[str, str | None]
+Content = Mapping[str, str | None]
 """What is at each path: a file with this text, a link (`-> target`), or with None a directory."""
 
-OLD: Tree = {
+OLD: Content = {
     "etc/motd": "old",
     "home": None,
     "usr/bin/tmux": "old tmux",
@@ -32,7 +33,7 @@ OLD: Tree = {
     "usr/lib/libc.so.1": "libc 1",
     "usr/lib/turns/file": "in a folder",
 }
-NEW: Tree = {
+NEW: Content = {
     "etc/motd": "new",
     "home": None,
     "usr/bin/tmux": "new tmux",
@@ -42,7 +43,7 @@ NEW: Tree = {
     "usr/lib/turns": "-> libc.so.2",
     "usr/share/fresh/data": "new data",
 }
-USERS: Tree = {
+USERS: Content = {
     "home/ada/thesis": "years of work",
     "usr/lib/old/own": "somebody's own",
     "usr/bin/fresh": "somebody's own program",
@@ -59,7 +60,7 @@ def _as_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "chown", lambda *_, **__: None)
 
 
-def write(root: Path, tree: Tree) -> None:
+def write(root: Path, tree: Content) -> None:
     for path, content in tree.items():
         place = root / path
         if content is None:
@@ -90,13 +91,13 @@ def read(root: Path) -> dict[str, tuple[str | None, int]]:
 class Files(Image):
     """An image that is a folder."""
 
-    def unpack(self, target: Path) -> None:
-        shutil.copytree(self.root, target, symlinks=True, dirs_exist_ok=True)
+    def unpack(self, target: int) -> None:
+        shutil.copytree(self.root, by_descriptor(target), symlinks=True, dirs_exist_ok=True)
 
 
 @pytest.fixture
-def image(tmp_path: Path) -> Callable[[Tree], Image]:
-    def image(tree: Tree) -> Image:
+def image(tmp_path: Path) -> Callable[[Content], Image]:
+    def image(tree: Content) -> Image:
         root = tmp_path / f"image-{hash(tuple(tree.items()))}"
         if not root.exists():
             write(root, tree)
@@ -105,7 +106,7 @@ def image(tmp_path: Path) -> Callable[[Tree], Image]:
     return image
 
 
-Images = Callable[[Tree], Image]
+Images = Callable[[Content], Image]
 
 
 @pytest.fixture
@@ -312,8 +313,8 @@ def test_a_volume_that_turns_out_to_be_full_leaves_the_jail_as_it_was(
     before = read(lived_in)
     new = image(NEW)
 
-    def half(_: Image, target: Path) -> None:
-        (target / "usr").mkdir()
+    def half(_: Image, target: int) -> None:
+        os.mkdir("usr", dir_fd=target)
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as full:
@@ -346,7 +347,7 @@ def test_a_generation_comes_back_where_there_is_no_room_for_another(
 
 # --- Cut short -----------------------------------------------------------------------------------
 
-CALLS = ("chown", "chmod", "link", "mkdir", "rename", "rmdir", "unlink")
+CALLS = ("chown", "fchmod", "link", "mkdir", "rename", "rmdir", "unlink")
 """What changes something."""
 
 
@@ -490,11 +491,12 @@ def test_workers_wait_for_its_mark_and_its_job_takes_its_refusal_for_final() -> 
 
 
 def test_of_two_jobs_one_waits(jail: Path) -> None:
-    with populate.alone(jail), pytest.MonkeyPatch.context() as patch:
+    tree = Tree(jail)
+    with populate.alone(tree), pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", iter([0, 1, 601]).__next__)
         patch.setattr(time, "sleep", lambda _: None)
         with (
             pytest.raises(RefusedError, match="another Job works on the jail"),
-            populate.alone(jail),
+            populate.alone(tree),
         ):
             pytest.fail("both are at work")

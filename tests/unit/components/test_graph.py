@@ -493,23 +493,40 @@ def submounted(monkeypatch: pytest.MonkeyPatch) -> Graph:
 
 
 def jail_mounts(spec: dict[str, Any]) -> list[tuple[str, bool]]:
-    """Where a pod has further volumes in the jail, in this order, and whether it can write."""
+    """Where in the jail a pod has further volumes, in this order, and whether it can write."""
     (container,) = spec["containers"]
     known = {volume["name"] for volume in spec["volumes"]}
-    found = [mount for mount in container["volumeMounts"] if mount["name"].startswith("jail-")]
-    assert {mount["name"] for mount in found} <= known
-    return [(mount["mountPath"], "readOnly" not in mount) for mount in found]
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    environment = {one["name"]: one.get("value", "") for one in container.get("env", ())}
+    shown = [one.partition("=") for one in environment.get("JAIL_MOUNTS", "").split()]
+    places = [(source, target or source) for source, _, target in shown]
+    places += [(path, path.removeprefix("/mnt/jail")) for path in mounts if "/mnt/jail/" in path]
+    found = [(mounts[source], target) for source, target in places]
+    assert {mount["name"] for mount, _ in found} <= known
+    return [
+        (target, "readOnly" not in mount)
+        for mount, target in found
+        if mount["name"].startswith("jail-")
+    ]
 
 
 def test_further_volumes_are_in_the_jail_of_every_node_outer_ones_first(submounted: Graph) -> None:
     specs = pod_specs(submounted)
-    outer, inner = [("/mnt/jail/data", False)], [("/mnt/jail/data/inner", True)]
-    homes = [("/mnt/jail/home", True)]
+    outer, inner, homes = [("/data", False)], [("/data/inner", True)], [("/home", True)]
 
     assert jail_mounts(specs["nodeset-cpu-slurmd"]) == outer + inner + homes
     assert jail_mounts(specs["login-sshd"]) == outer + homes
     assert jail_mounts(specs["jail-homes"]) == homes, "where homes are to be made"
     assert jail_mounts(specs["jail-populate"]) == [], "what is on them is nobody's but users'"
+
+
+def test_no_pod_of_users_has_a_mount_at_a_path_that_users_can_change(submounted: Graph) -> None:
+    """The container runtime follows links in it, in the pod's own root."""
+    specs = pod_specs(submounted)
+    for name in ("nodeset-cpu-slurmd", "nodeset-big-slurmd", "login-sshd"):
+        (container,) = specs[name]["containers"]
+        paths = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert [path for path in paths if path.startswith("/mnt/jail/")] == [], name
 
 
 @pytest.mark.parametrize("name", ["jail-populate", "jail-homes"])

@@ -1,0 +1,174 @@
+"""Work as root in a directory that users write to, without being led out of it.
+
+A name that was a directory a moment ago can be a symbolic link now. openat2(2), of Linux 5.6 and
+later, opens a path without following links, or with links that cannot leave the tree. All further
+work goes by names in directories that were opened so.
+"""
+
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
+_OPENAT2: Final = 437
+"""Number of the system call on every architecture."""
+_NO_SYMLINKS: Final = 0x04
+_IN_ROOT: Final = 0x10
+_ATTEMPTS: Final = 100
+"""The kernel gives up (EAGAIN) where directories on the way are renamed meanwhile."""
+_NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def system_call(number: int, *arguments: object) -> int:
+    """What a system call without a function of its own returns. Raises OSError."""
+    # As wide as registers: what is left of a narrow one would be anything.
+    wide = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
+    found: int = _libc.syscall(ctypes.c_long(number), *wide)
+    if found < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return found
+
+
+class _OpenHow(ctypes.Structure):
+    """`struct open_how` of linux/openat2.h."""
+
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+class Tree:
+    """A directory, held open. Paths are relative to it, with or without a leading slash.
+
+    All methods raise OSError, with ELOOP where a symbolic link is on the way.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Open a directory whose own path only root can change."""
+        self._root = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._root)
+
+    def open(
+        self, path: str, flags: int = os.O_RDONLY, mode: int = 0, *, links: bool = False
+    ) -> int:
+        """A descriptor of a path.
+
+        With `links`, symbolic links are followed as in a process whose root is the tree.
+        """
+        how = _OpenHow(flags | os.O_CLOEXEC, mode, _IN_ROOT | (0 if links else _NO_SYMLINKS))
+        name = os.fsencode(path.lstrip("/") or ".")
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return system_call(
+                    _OPENAT2, self._root, name, ctypes.byref(how), ctypes.sizeof(how)
+                )
+            except OSError as error:
+                if error.errno != errno.EAGAIN or not left:
+                    raise OSError(error.errno, error.strerror, path) from None
+        raise AssertionError
+
+    @contextmanager
+    def opened(
+        self, path: str, flags: int = os.O_RDONLY, mode: int = 0, *, links: bool = False
+    ) -> Iterator[int]:
+        """The same for a while."""
+        fd = self.open(path, flags, mode, links=links)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def parent(self, path: str, *, links: bool = False) -> Iterator[tuple[int, str]]:
+        """A descriptor of the directory that a path is in, and the path's name in it."""
+        folder, _, name = path.rstrip("/").rpartition("/")
+        with self.opened(folder, FOLDER, links=links) as fd:
+            yield fd, name
+
+    def status(self, path: str) -> os.stat_result | None:
+        """What is there, be it a link; None where nothing is, or a link leads there."""
+        try:
+            with self.parent(path) as (folder, name):
+                return os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return None
+            raise
+
+    def exists(self, path: str) -> bool:
+        return self.status(path) is not None
+
+    def is_folder(self, path: str) -> bool:
+        status = self.status(path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
+
+    def listing(self, path: str) -> Iterator[str]:
+        """Paths of all that is below a folder, relative to it."""
+        with self.opened(path, FOLDER) as top:
+            for folder, folders, files, _ in os.fwalk(".", dir_fd=top):
+                prefix = folder.removeprefix(".").removeprefix("/")
+                for name in (*folders, *files):
+                    yield f"{prefix}/{name}" if prefix else name
+
+    def make_folder(self, path: str, mode: int = 0o755) -> None:
+        """Make a folder where none is; those above it get the mode 0755."""
+        parts = Path(path.lstrip("/")).parts
+        for n in range(1, len(parts) + 1):
+            above = "/".join(parts[:n])
+            if not self.is_folder(above):
+                with self.parent(above) as (folder, name):
+                    os.mkdir(name, mode if n == len(parts) else 0o755, dir_fd=folder)
+
+    def rename(self, path: str, new: str) -> None:
+        with self.parent(path) as (folder, name), self.parent(new) as (new_folder, new_name):
+            os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
+
+    def link(self, path: str, new: str) -> None:
+        """Give a file another name; a symbolic link is such a file."""
+        with self.parent(path) as (folder, name), self.parent(new) as (new_folder, new_name):
+            os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder, follow_symlinks=False)
+
+    def unlink(self, path: str) -> None:
+        with self.parent(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+
+    def rmdir(self, path: str) -> None:
+        with self.parent(path) as (folder, name):
+            os.rmdir(name, dir_fd=folder)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder and all that is in it, where it is there."""
+        if self.exists(path):
+            with self.parent(path) as (folder, name):
+                shutil.rmtree(name, dir_fd=folder)
+
+    def read(self, path: str) -> str:
+        with os.fdopen(self.open(path), errors="surrogateescape") as file:
+            return file.read()
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file, which appears when it is whole and on the disk."""
+        new = f"{path}.new"
+        fd = self.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        with os.fdopen(fd, "w", errors="surrogateescape") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        self.rename(new, path)
+
+
+def by_descriptor(fd: int) -> str:
+    """A path of what is open already, for functions that take paths alone (proc_pid_fd(5))."""
+    return f"/proc/self/fd/{fd}"
