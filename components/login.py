@@ -211,7 +211,7 @@ def _sshd(args: LoginArgs) -> pods.Spec:
     return {
         "name": "sshd",
         **pods.image("login", args.images),
-        **pods.security(*SSHD_CAPABILITIES, user=0, unconfined=True),
+        **pods.security(*SSHD_CAPABILITIES, user=0, apparmor=False),
         **pods.requests("100m", "64Mi"),
         "env": [
             {"name": "DRAIN_GRACE", "value": str(args.settings.drain_grace)},

@@ -229,7 +229,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
     return {
         "name": "slurmd",
         **pods.image("worker", args.images),
-        **pods.security(*SLURMD_CAPABILITIES, user=0, unconfined=True),
+        **pods.security(*SLURMD_CAPABILITIES, user=0, apparmor=False, seccomp=False),
         "env": [
             *_environment(args),
             *args.auth.daemon_environment(),

@@ -55,10 +55,12 @@ def _reference(name: str, registry: str | None) -> str:
     return tags.reference(name, registry)
 
 
-def security(*capabilities: str, user: int, unconfined: bool = False) -> Spec:
+def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool = True) -> Spec:
     """A container's rights: never privileged, no capability but those named.
 
-    `unconfined` lifts the runtime's seccomp and AppArmor profiles, for containers that mount.
+    The runtime's profile for AppArmor refuses all mounts, that for seccomp pivot_root(2); a
+    container that needs these does without. For seccomp it has a filter of its own then
+    (agents/confine.py).
     """
     context: Spec = {
         "allowPrivilegeEscalation": bool(capabilities),
@@ -70,9 +72,9 @@ def security(*capabilities: str, user: int, unconfined: bool = False) -> Spec:
         "runAsGroup": user,
         "runAsNonRoot": user != 0,
         "runAsUser": user,
-        "seccompProfile": {"type": "Unconfined" if unconfined else "RuntimeDefault"},
+        "seccompProfile": {"type": "RuntimeDefault" if seccomp else "Unconfined"},
     }
-    if unconfined:
+    if not apparmor:
         context["appArmorProfile"] = {"type": "Unconfined"}
     return {"securityContext": context}
 

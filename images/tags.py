@@ -44,10 +44,10 @@ class Image:
 PLUGIN = ("spank/*.[ch8]", "spank/Makefile")
 NODE = (
     *("agents/__init__.py", "agents/checks", "agents/drains.py", "agents/say.py"),
-    *("agents/mounts.py", "agents/tree.py"),
+    *("agents/confine.py", "agents/mounts.py", "agents/tree.py"),
 )
 SESSIONS = tuple(
-    f"agents/{name}.py" for name in ("__init__", "homes", "mounts", "populate", "tree")
+    f"agents/{name}.py" for name in ("__init__", "confine", "homes", "mounts", "populate", "tree")
 )
 IMAGES: Mapping[str, Image] = {
     image.name: image

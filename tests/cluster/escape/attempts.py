@@ -63,6 +63,9 @@ _SYSCALLS = {
     "quotactl": 179,
     "clock_settime": 227,
     "kexec_load": 246,
+    "add_key": 248,
+    "request_key": 249,
+    "keyctl": 250,
     "perf_event_open": 298,
     "fanotify_init": 300,
     "open_by_handle_at": 304,
@@ -70,7 +73,9 @@ _SYSCALLS = {
     "process_vm_readv": 310,
     "kcmp": 312,
     "bpf": 321,
+    "userfaultfd": 323,
     "pidfd_send_signal": 424,
+    "io_uring_setup": 425,
     "pidfd_open": 434,
     "pidfd_getfd": 438,
 }
@@ -420,6 +425,51 @@ def _perf(_: Facts) -> object:
 )
 def _fanotify(_: Facts) -> object:
     return _call("fanotify_init", 4, 0)  # FAN_CLASS_CONTENT
+
+
+@attempt("to call the kernel past all filters", job="EPERM", login="EPERM", root="EPERM")
+def _io_uring(_: Facts) -> object:
+    # 120 bytes: struct io_uring_params.
+    return _call("io_uring_setup", 4, ctypes.create_string_buffer(120))
+
+
+@attempt("to handle page faults of the kernel", job="EPERM", login="EPERM", root="EPERM")
+def _userfaultfd(_: Facts) -> object:
+    return _call("userfaultfd", 0)
+
+
+# --- Keyrings: all pods of a machine have the same ------------------------------------------------
+
+KEYCTL_GET_KEYRING_ID = 0
+KEYCTL_JOIN_SESSION_KEYRING = 1
+KEYCTL_GET_PERSISTENT = 22
+SESSION_KEYRING, USER_KEYRING, PROCESS_KEYRING = -3, -4, -2
+"""Names that the kernel has for keyrings (keyctl(2))."""
+
+for what, ring in {"session": SESSION_KEYRING, "user": USER_KEYRING}.items():
+
+    @attempt(f"to leave a key in the {what}'s keyring", job="EPERM", login="EPERM", root="EPERM")
+    def _leave_key(_: Facts, ring: int = ring) -> object:
+        return _call("add_key", b"user", b"escape", b"secret", 6, ring)
+
+    @attempt(f"to see the {what}'s keyring", job="EPERM", login="EPERM", root="EPERM")
+    def _see_keyring(_: Facts, ring: int = ring) -> object:
+        return _call("keyctl", KEYCTL_GET_KEYRING_ID, ring, 1)
+
+
+@attempt("to join a keyring by its name", job="EPERM", login="EPERM", root="EPERM")
+def _join_keyring(_: Facts) -> object:
+    return _call("keyctl", KEYCTL_JOIN_SESSION_KEYRING, b"escape")
+
+
+@attempt("to have a keyring that outlives the job", job="EPERM", login="EPERM", root="EPERM")
+def _persistent_keyring(_: Facts) -> object:
+    return _call("keyctl", KEYCTL_GET_PERSISTENT, -1, PROCESS_KEYRING)
+
+
+@attempt("to ask for another's key", job="EPERM", login="EPERM", root="EPERM")
+def _request_key(_: Facts) -> object:
+    return _call("request_key", b"user", b"escape", None, 0)
 
 
 @attempt("to run before all others in real time", job="EPERM", login="EPERM", root="EPERM")

@@ -1,0 +1,62 @@
+"""Which system calls a daemon leaves to what it starts (agents/confine.py)."""
+
+import json
+
+import pytest
+
+from components import conventions as c
+from tests.support.spank import Node
+
+ASK = """
+import ctypes, errno, json, os, sys
+sys.path.insert(0, sys.argv[1])
+import confine, seccomp
+
+names = [name for names in confine.REFUSED.values() for name in names]
+numbers = {name: seccomp.resolve_syscall(seccomp.Arch(), name) for name in names}
+confine.confine()
+libc = ctypes.CDLL(None, use_errno=True)
+
+def ask(number):
+    made = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(-1)] * 6)
+    return errno.errorcode[ctypes.get_errno()] if made < 0 else "allowed"
+
+answers = {name: ask(number) for name, number in numbers.items() if number >= 0}
+print(json.dumps({**answers, "none of them": ask(1000), "getpid": ask(39)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(running: Node) -> dict[str, str]:
+    """What each refused system call answers root with a daemon's capabilities."""
+    agents = f"{c.SPANK_DIR}/agents"
+    found: dict[str, str] = json.loads(
+        running.root(f"python3 -I - {agents} <<'END'\n{ASK}\nEND").splitlines()[-1]
+    )
+    return found
+
+
+def test_what_nobody_needs_is_refused_to_root_as_well(answers: dict[str, str]) -> None:
+    refused = {name for name, answer in answers.items() if answer == "EPERM"}
+
+    assert {"add_key", "keyctl", "request_key", "io_uring_setup", "bpf", "kexec_load"} <= refused
+    assert answers.keys() - refused == {"none of them", "getpid"}
+
+
+def test_a_call_that_is_newer_than_the_filter_is_not_there(answers: dict[str, str]) -> None:
+    assert answers["none of them"] == "ENOSYS"
+    assert answers["getpid"] == "allowed"
+
+
+def test_slurmd_and_jobs_are_under_the_filter(node: Node) -> None:
+    filtered = "grep -c ^Seccomp:[[:space:]]2 /proc/{pid}/status"
+
+    assert node.root(filtered.format(pid="$(pgrep --exact slurmd)")) == "1"
+    assert node.job(filtered.format(pid="self")) == "1"
+
+
+def test_users_namespaces_and_debuggers_work_under_the_filter(node: Node) -> None:
+    inside = "unshare --user --map-root-user --mount --pid --fork sh -c"
+    made = node.job(f'{inside} "mount -t tmpfs none /mnt && pivot_root --version && echo made"')
+
+    assert made.splitlines()[-1] == "made"
