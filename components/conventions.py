@@ -165,6 +165,8 @@ EXPORTER_ID: Final = 64035
 """User and group id of the exporter, which no image has a name for."""
 MONITORING_ID: Final = 64036
 """User and group id of Prometheus, Alertmanager and Grafana, which no image has a name for."""
+DAEMON_IDS: Final = range(SLURM_ID, MONITORING_ID + 1)
+"""Ids that no user may have, wherever users come from."""
 CHECKS_USER: Final = "slurmstack-checks"
 """Whose the jobs of long checks are: a user, the group and the account of that one alone."""
 CHECKS_PARTITION: Final = "slurmstack-checks"

@@ -12,7 +12,7 @@ from components import pods
 from components.settings import Directory as DirectorySettings
 from components.slurmconf.scripts import read_text
 
-_OURS = (c.SLURM_ID, c.MUNGE_ID, c.REST_ID)
+_OURS = c.DAEMON_IDS
 
 
 def sssd_conf(settings: DirectorySettings) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -100,7 +99,8 @@ class Backend:
         }
         text = json.dumps({"version": VERSION, "checkpoint": checkpoint}, separators=(",", ":"))
         if self.file.exists():
-            shutil.copyfile(self.file, self.file.with_name(self.file.name + ".bak"))
+            backup = self.file.with_name(self.file.name + ".bak")
+            write_atomically(backup, self.file.read_text())
         write_atomically(self.file, text)
 
     def add_history(
@@ -122,7 +122,7 @@ class Backend:
         }
         write_atomically(directory / f"{prefix}.history.json", json.dumps(entry))
         if self.file.exists():
-            shutil.copyfile(self.file, directory / f"{prefix}.checkpoint.json")
+            write_atomically(directory / f"{prefix}.checkpoint.json", self.file.read_text())
 
 
 def write_atomically(path: Path, text: str) -> None:

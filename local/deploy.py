@@ -192,6 +192,8 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     state = ROOT / ".local" / "state"
     state.mkdir(parents=True, exist_ok=True)
+    # Pulumi's command leaves backups in it that everybody could read.
+    state.chmod(0o700)
     inner = environment(options.stack, ROOT, os.environ)
     packs = options.policy_pack
     asked = commands(options.verb, options.stack, engine, extra, sys.executable, packs)

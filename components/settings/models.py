@@ -49,6 +49,7 @@ from components.settings.types import (
     Path,
     ProjectFile,
     Registry,
+    SlurmTime,
     SshKey,
     UserName,
     Word,
@@ -199,6 +200,8 @@ class Rest(Model):
     beside Slurm's own, relative to the project; read at deploy time."""
     user_claim: Word | None = None
     """Claim of such a token that holds the user's name; by default `sun`, as in Slurm's own."""
+    token_lifetime: SlurmTime = "30-00:00:00"
+    """Longest lifetime of a token that a user gets by `scontrol token`; UNLIMITED for any."""
 
     @model_validator(mode="after")
     def _claim_is_of_somebody(self) -> Self:

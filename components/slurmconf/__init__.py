@@ -33,7 +33,7 @@ from components.slurmconf.nodes import (
 )
 from components.slurmconf.scripts import SHIPPED, read_text, script_files, script_paths, text_of
 from components.slurmconf.templates import render
-from components.slurmconf.tokens import JWKS, token_parameters
+from components.slurmconf.tokens import JWKS, lifetime_parameter, token_parameters
 from components.slurmconf.wanted import wanted_nodes
 
 __all__ = [
@@ -121,7 +121,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "slurmd_port": c.SLURMD_PORT,
         "slurmctld_parameters": _flags(slurm.slurmctld_parameters),
         "auth": settings.auth.type,
-        "token_parameters": token_parameters(settings, c.SLURM_ETC),
+        "token_parameters": token_parameters(settings, c.SLURM_ETC) + lifetime_parameter(settings),
         "max_node_count": max_node_count(settings),
         "node_lines": node_lines,
         "absent_program": c.ABSENT_PROGRAM if node_lines else None,

@@ -1,10 +1,19 @@
-"""Whose tokens Slurm's daemons take."""
+"""Whose tokens Slurm's daemons take, and how long those are good that they give."""
+
+import math
 
 from components import conventions as c
 from components.settings import Settings
+from components.settings.types import parse_time
 
 JWKS = "jwks.json"
 """File with the public keys of an identity provider."""
+
+
+def lifetime_parameter(settings: Settings) -> str:
+    """The longest lifetime of a token that slurmctld gives to a user, with a comma before it."""
+    minutes = parse_time(settings.rest.token_lifetime)
+    return "" if math.isinf(minutes) else f",max_token_lifespan={math.ceil(minutes * 60)}"
 
 
 def token_parameters(settings: Settings, folder: str) -> str:

@@ -90,6 +90,7 @@ MS_RDONLY = 1
 MS_REMOUNT = 32
 MS_BIND = 4096
 MNT_DETACH = 2
+NETLINK_NETFILTER = 12
 DISK = os.makedev(8, 0)
 """What machines have as /dev/sda."""
 
@@ -506,7 +507,7 @@ def _filter(_: Facts) -> object:
 
 def _delete_filter() -> object:
     """Deletes the table of the guard, as `nft delete table inet slurmstack` does (nfnetlink)."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12) as netlink:  # NETLINK_NETFILTER
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as netlink:
         netlink.bind((0, 0))
 
         def message(kind: int, flags: int, family: int, subsystem: int, body: bytes = b"") -> bytes:
@@ -796,6 +797,22 @@ def _setns_inside(_: Facts) -> object:
 def _filter_inside(_: Facts) -> object:
     _become_root_of_namespaces()
     return _delete_filter()
+
+
+@attempt("to make a packet filter, as root of a network of one's own", job="EPERM")
+def _own_filter(_: Facts) -> object:
+    _become_root_of_namespaces(CLONE_NEWNET)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as nfnetlink:
+        nfnetlink.bind((0, 0))
+        return "nf_tables answers"
+
+
+@attempt("to replace a table of iptables, as root of a network of one's own", job="EPERM")
+def _own_table(_: Facts) -> object:
+    _become_root_of_namespaces(CLONE_NEWNET)
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+        # 64: IPT_SO_SET_REPLACE (linux/netfilter_ipv4/ip_tables.h).
+        return raw.setsockopt(socket.IPPROTO_IP, 64, bytes(96))
 
 
 @attempt("to climb out of a second root, as root of a user namespace", job=NO_FILE)

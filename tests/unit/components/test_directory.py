@@ -47,7 +47,9 @@ def told(**fields: Any) -> dict[str, str]:
             {"user_filter": "(a=b)"},
             {
                 "ldap_user_search_base": "dc=example,dc=org?subtree?"
-                "(&(a=b)(!(|(uidNumber=64030)(uidNumber=64031)(uidNumber=64032))))"
+                "(&(a=b)(!(|"
+                + "".join(f"(uidNumber={number})" for number in range(64030, 64037))
+                + ")))"
             },
         ),
     ],

@@ -779,6 +779,7 @@ EDITS = [
         does(deleted={"auth-password-1764558000"}, updated={"auth-secret"}),
         given=top(auth={"rotations": ["2025-12-01T03:00:00Z", "2026-12-01T03:00:00Z"]}),
     ),
+    Edit("tokens are good for less long", top(rest={"token_lifetime": "12:00:00"}), CONF),
     Edit("another's tokens are taken", top(rest={"jwks": "keys.json"}), and_conf(SLURMDBD)),
     Edit(
         "another's tokens name the user otherwise",

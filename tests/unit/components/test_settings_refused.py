@@ -724,6 +724,7 @@ WORDS: dict[str, dict[Any, str]] = {
         True: _MOMENT,
     },
     "rest.jwks": {"/etc/keys.json": _INSIDE, "../keys.json": _INSIDE, "": _INSIDE},
+    "rest.token_lifetime": {3600: _TIME, "a week": _TIME},
     "rest.user_claim": {"a b": _WORD},
     "snapshots.jail": {"A class": _DOMAIN, 5: _TEXT},
     "snapshots.state": {"A class": _DOMAIN, 5: _TEXT},
