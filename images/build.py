@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import docker
@@ -44,6 +45,8 @@ LABEL = f"{DOMAIN}/image"
 BUILDS_AT_ONCE = 2
 SILENCE = 1800
 """Seconds that Docker may be silent for during a step before it counts as gone."""
+OLD = 30
+"""Days after which Debian's packages are to be newer."""
 KEPT_LINES = 40
 """How much of a failing step's output is shown."""
 STEP = re.compile(r"Step (\d+/\d+) : (.*)", re.DOTALL)
@@ -172,6 +175,15 @@ def closure(names: Iterable[str]) -> list[str]:
 def references(settings: Settings) -> list[str]:
     """The images that the stack's nodes need, with all ancestors, as its pods name them."""
     return [tags.reference(name, settings.registry) for name in closure(needed(settings))]
+
+
+def age(snapshot: datetime, now: datetime) -> tuple[str, str]:
+    """How old Debian's packages in the images are, and the style to say it in."""
+    days = (now - snapshot).days
+    said = f"Debian's packages are those of {snapshot:%Y-%m-%d}, {days} days ago"
+    if days <= OLD:
+        return said, ""
+    return f"{said}: `make snapshot` takes today's, with their security updates", "yellow"
 
 
 # --- Docker --------------------------------------------------------------------------------------
@@ -393,6 +405,7 @@ def _run(options: argparse.Namespace, report: Report) -> list[Result]:
         with report.doing("Docker") as say:
             client = connect(say)
         results = build_missing(client, names, settings.registry, report)
+        report.line(*age(tags.snapshot(), datetime.now(UTC)))
         built = sum(result.built for result in results)
         summary = f"images: {built} built, {len(results) - built} already there"
         if not options.build_only:

@@ -7,6 +7,7 @@ something else. Nothing here needs Docker: the Pulumi program calls `reference` 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REPOSITORY = "slurmstack"
 TAG_LENGTH = 12
+_MOMENT = "%Y%m%dT%H%M%SZ"
+"""As snapshot.debian.org names what it keeps."""
 
 # What editors, interpreters, compilers and linters leave in a folder.
 JUNK_FOLDERS = ("__pycache__", ".*_cache", "*.egg-info")
@@ -52,7 +55,8 @@ SESSIONS = tuple(
 IMAGES: Mapping[str, Image] = {
     image.name: image
     for image in (
-        Image("base", extra=PLUGIN),
+        Image("debian"),
+        Image("base", parent="debian", extra=PLUGIN),
         # Takes longest, so it is begun first.
         Image("jail", parent="base", extra=("agents/populate.py", "agents/tree.py")),
         Image("controller", parent="base"),
@@ -60,10 +64,10 @@ IMAGES: Mapping[str, Image] = {
         Image("login", parent="base", extra=SESSIONS),
         Image("directory", parent="base"),
         Image("accounting", parent="base"),
-        Image("backup"),
-        Image("monitoring", extra=("images/base/watch",)),
-        Image("nfs"),
-        Image("database"),
+        Image("backup", parent="debian"),
+        Image("monitoring", parent="debian", extra=("images/base/watch",)),
+        Image("nfs", parent="debian"),
+        Image("database", parent="debian"),
         Image("rest", parent="base"),
         Image("guard", parent="base"),
         Image("agents", parent="base", extra=("agents",)),
@@ -113,6 +117,17 @@ def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
 def is_executable(path: Path) -> bool:
     """Whether the owner may execute the file: the one permission bit that counts (git's rule)."""
     return bool(path.stat().st_mode & 0o100)
+
+
+def snapshot(root: Path = ROOT) -> datetime:
+    """The moment as of which all images have Debian's packages. Raises ContextError."""
+    path = root / "images/debian/snapshot"
+    try:
+        return datetime.strptime(path.read_text().strip(), _MOMENT).replace(tzinfo=UTC)
+    except (OSError, ValueError) as error:
+        raise ContextError(
+            f"images/debian/snapshot: {error}; `make snapshot` writes it anew"
+        ) from None
 
 
 def tag(name: str, root: Path = ROOT) -> str:

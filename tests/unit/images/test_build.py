@@ -3,6 +3,7 @@
 import io
 import tarfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,25 @@ def test_a_build_is_told_its_parent_and_the_proxies_of_the_machine() -> None:
         "BASE": tags.reference("base", "registry.example.com"),
         "HTTP_PROXY": "http://proxy:3128",
     }
-    assert build.build_arguments("base", None, {}) == {}
+    assert build.build_arguments("debian", None, {}) == {}
 
 
 def test_ancestors_are_built_once_and_first() -> None:
-    assert build.closure(["worker", "login", "worker"]) == ["base", "worker", "login"]
+    assert build.closure(["worker", "login", "worker"]) == [
+        *("debian", "base", "worker", "login"),
+    ]
+
+
+def test_the_age_of_debians_packages_is_told_and_stands_out_when_it_is_high() -> None:
+    now = datetime(2026, 11, 25, 12, tzinfo=UTC)
+
+    assert build.age(now - timedelta(days=5), now) == (
+        "Debian's packages are those of 2026-11-20, 5 days ago",
+        "",
+    )
+    said, style = build.age(now - timedelta(days=31), now)
+    assert "31 days ago: `make snapshot` takes today's" in said
+    assert style == "yellow"
 
 
 def test_each_step_is_shown() -> None:

@@ -25,10 +25,9 @@ def checkout(tmp_path: Path) -> Path:
     write(root / "spank/Makefile", "all:\n")
     write(root / "agents/__init__.py", "")
     write(root / "agents/checks/__init__.py", "")
-    write(root / "agents/drains.py", "pass\n")
-    write(root / "agents/homes.py", "pass\n")
-    write(root / "agents/populate.py", "pass\n")
-    write(root / "agents/say.py", "pass\n")
+    for module in ("confine", "drains", "homes", "mounts", "populate", "say", "tree"):
+        write(root / f"agents/{module}.py", "pass\n")
+    write(root / "images/debian/snapshot", "20261120T000000Z\n")
     return root
 
 
@@ -139,7 +138,10 @@ def test_another_checkout_has_the_same_tags(checkout: Path, tmp_path: Path) -> N
 def test_the_context_is_sorted_and_names_extra_files_by_their_path(checkout: Path) -> None:
     names = list(tags.context_files("base", checkout))
     assert names == ["Dockerfile", "spank/Makefile", "spank/chroot.c", "watch"]
-    assert list(tags.context_files("login", checkout)) == ["Dockerfile", "etc/sshd_config"]
+    modules = ("__init__", "confine", "homes", "mounts", "populate", "tree")
+    assert list(tags.context_files("login", checkout)) == [
+        *("Dockerfile", *(f"agents/{module}.py" for module in modules), "etc/sshd_config"),
+    ]
 
 
 def test_a_reference_names_the_registry_where_there_is_one(checkout: Path) -> None:
@@ -184,3 +186,21 @@ def test_a_dockerfile_builds_on_the_parent_that_the_table_names(name: str) -> No
     assert ("FROM ${BASE}" in dockerfile) == (tags.IMAGES[name].parent is not None), (
         f"images/{name}/Dockerfile and its parent in images/tags.py disagree"
     )
+
+
+def test_another_moment_of_debian_is_another_tag_of_every_image(checkout: Path) -> None:
+    snapshot = checkout / "images/debian/snapshot"
+    before = tags.snapshot(checkout)
+
+    moved = changed(checkout, lambda: snapshot.write_text("20990101T000000Z\n"))
+
+    assert moved == set(tags.IMAGES)
+    assert tags.snapshot(checkout) > before
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-11-20"])
+def test_a_moment_that_is_none_is_refused_in_one_line(checkout: Path, text: str) -> None:
+    (checkout / "images/debian/snapshot").write_text(text)
+
+    with pytest.raises(tags.ContextError, match=r"images/debian/snapshot: .*`make snapshot`"):
+        tags.snapshot(checkout)

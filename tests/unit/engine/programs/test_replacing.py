@@ -157,7 +157,8 @@ def test_a_trigger_that_changes_replaces(sandbox: Sandbox) -> None:
 
 def test_a_provider_whose_config_changes_keeps_its_resources(sandbox: Sandbox) -> None:
     sandbox.config("config:\n  test:region: north\n")
-    sandbox.up('Thing("a")')
+    first = sandbox.up('Thing("a")')
+    assert first.code == 0, first
     sandbox.world.drain()
     sandbox.config("config:\n  test:region: south\n")
     assert sandbox.up().code == 0
