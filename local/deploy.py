@@ -1,7 +1,7 @@
 """Runs the program with Pulumi's command or with the embedded engine.
 
 `python -m local.deploy up|preview|destroy|down [--stack dev] [--engine pulumi|embedded]
-[--policy-pack policy] [-- …]`
+[--policy-pack policy] [--program FOLDER] [-- …]`
 `python -m local.deploy preview --json|--markdown`: for programs, or as a comment on a pull request
 
 The command is taken where it is on PATH, the embedded engine where it is not. A stack that `make
@@ -9,6 +9,9 @@ up` made keeps its state and its passphrase below `.local/`; for any other stack
 operator's environment says.
 
 `down` is `destroy`, but for a stack whose cluster goes with it: there only the state is forgotten.
+
+With `--program`, program and stack files come from another checkout, while engine, policy pack and
+this module stay those of this one: a pipeline judges a pull request by code that it cannot edit.
 """
 
 import argparse
@@ -43,21 +46,25 @@ def commands(
     extra: Sequence[str],
     python: str,
     packs: Sequence[str] = (),
+    program: Path | None = None,
 ) -> list[list[str]]:
     """The commands to run, one after the other.
 
     `packs` are folders of policy packs. With any, both engines look before they change anything.
+    `program` is the program's folder, where it is not the working directory.
     """
     judged = () if verb == "destroy" else packs
     policies = [word for pack in judged for word in ("--policy-pack", pack)]
     answer = [] if verb == "preview" else ["--yes"]
+    place = [] if program is None else ["--cwd", str(program)]
+    named = ["--stack", stack, *place]
     if engine == "embedded":
-        return [[python, "-m", "engine", verb, "--stack", stack, *answer, *policies, *extra]]
+        return [[python, "-m", "engine", verb, *named, *answer, *policies, *extra]]
     if answer and not policies:
         answer.append("--skip-preview")
     return [
-        ["pulumi", "stack", "select", "--create", stack],
-        ["pulumi", verb, "--stack", stack, *answer, *policies, *extra],
+        ["pulumi", "stack", "select", "--create", stack, *place],
+        ["pulumi", verb, *named, *answer, *policies, *extra],
     ]
 
 
@@ -168,16 +175,19 @@ def main(arguments: Sequence[str]) -> int:
     told.add_argument("--json", action="store_true", help="of a preview, for programs")
     told.add_argument("--markdown", action="store_true", help="the same as a comment")
     parser.add_argument("--policy-pack", action="append", default=[], metavar="FOLDER")
+    parser.add_argument("--program", type=Path, metavar="FOLDER", help="by default this checkout")
     own, extra = split_at_dashes(arguments)
     options = parser.parse_args(own)
     if options.json or options.markdown:
         if options.verb != "preview":
             parser.error("--json and --markdown are for preview")
         extra = ["--json", *extra]
+    program: Path | None = options.program and options.program.resolve()
+    root = program or ROOT
     if options.verb == "down":
         try:
-            if goes_with_its_cluster(options.stack, ROOT):
-                forget(options.stack, ROOT)
+            if goes_with_its_cluster(options.stack, root):
+                forget(options.stack, root)
                 return 0
         except SettingsError as error:
             print(f"error: {error}", file=sys.stderr)
@@ -190,15 +200,18 @@ def main(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    state = ROOT / ".local" / "state"
+    state = root / ".local" / "state"
     state.mkdir(parents=True, exist_ok=True)
     # Pulumi's command leaves backups in it that everybody could read.
     state.chmod(0o700)
-    inner = environment(options.stack, ROOT, os.environ)
+    inner = environment(options.stack, root, os.environ)
     packs = options.policy_pack
-    asked = commands(options.verb, options.stack, engine, extra, sys.executable, packs)
+    if program:
+        # The `pulumi` command would look for them in the program's folder.
+        packs = [str(ROOT / pack) for pack in packs]
+    asked = commands(options.verb, options.stack, engine, extra, sys.executable, packs, program)
     reader = [sys.executable, "-m", "plans", "show", "-", "--stack", options.stack]
-    with committed_file_kept(options.stack, ROOT):
+    with committed_file_kept(options.stack, root):
         return run(asked, ROOT, inner, reader if options.markdown else ())
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from local.deploy import commands, committed_file_kept, environment, forget, main, run
+from local.paths import ROOT
 
 STACK_FILE = """config:
   slurmstack:cluster_name: dev
@@ -63,6 +64,32 @@ def test_with_a_policy_pack_pulumi_looks_before_it_leaps(engine: str) -> None:
         assert "--skip-preview" not in last
     destroy = commands("destroy", "dev", engine, [], "python", packs)[-1]
     assert "--policy-pack" not in destroy, "what goes breaks no policy"
+
+
+def test_another_checkouts_program_is_judged_by_this_ones_pack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulumi = tmp_path / "pulumi"
+    pulumi.write_text(f'#!/bin/sh\necho "$PWD $*" >>{tmp_path}/asked\n')
+    pulumi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    change = tmp_path / "change"
+
+    words = ["--stack", "gpu", "--engine", "pulumi", "--policy-pack", "policy"]
+    assert main(["preview", *words, "--program", str(change)]) == 0
+
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        f"{ROOT} stack select --create gpu --cwd {change}",
+        f"{ROOT} preview --stack gpu --cwd {change} --policy-pack {ROOT / 'policy'}",
+    ]
+
+
+def test_the_embedded_engine_takes_another_checkouts_program(tmp_path: Path) -> None:
+    (asked,) = commands("preview", "gpu", "embedded", [], "python", ["/base/policy"], tmp_path)
+
+    assert asked[:4] == ["python", "-m", "engine", "preview"]
+    assert asked[4:8] == ["--stack", "gpu", "--cwd", str(tmp_path)]
+    assert asked[8:] == ["--policy-pack", "/base/policy"]
 
 
 def test_what_pulumi_writes_into_the_committed_file_does_not_stay(project: Path) -> None:
