@@ -1,6 +1,6 @@
 """Where pull requests are: GitHub, or GitLab. Each by its HTTP API, with what a job of it is told.
 
-GitHub: REST API of 2022-11-28 (issue comments, pull requests of a commit, artifacts).
+GitHub: REST API of 2022-11-28 (issue comments, pull requests of a commit, artifacts, runs).
 GitLab: REST API v4 (notes of merge requests, merge requests of a commit, jobs' artifacts).
 """
 
@@ -17,6 +17,12 @@ from plans.reading import PlanError
 
 PLAN: Final = "plan.json"
 """What the saved plan is called in an artifact."""
+WORKFLOW: Final = ".github/workflows/preview.yml"
+"""The workflow on GitHub whose plans are deployed."""
+EVENT: Final = "pull_request_target"
+"""Its event. GitHub then takes the workflow from the default branch, never from a pull request."""
+JUDGE: Final = "judge"
+"""The job that refuses plans; a plan counts only where it succeeded, for that plan's stack."""
 _SECONDS: Final = 30.0
 _PAGE: Final = 100
 _MOST_PAGES: Final = 50
@@ -124,11 +130,29 @@ class GitHub:
         for artifact in listed["artifacts"]:
             run = artifact["workflow_run"]
             # A fork may give its artifacts any name.
-            ours = run["head_repository_id"] == run["repository_id"] and run["head_sha"] == head
-            if ours and not artifact["expired"]:
+            ours = run["head_repository_id"] == run["repository_id"]
+            if ours and not artifact["expired"] and self._passed(run["id"], stack, head):
                 path = f"{self._repository}/actions/artifacts/{artifact['id']}/zip"
                 return _unzipped(self._api.ask("GET", path).content)
         raise _no_plan(stack, commit)
+
+    def _passed(self, run: int, stack: str, head: str) -> bool:
+        """Whether the run is our workflow's, for this commit, and its judge let the plan pass.
+
+        Any branch may bring a workflow that gives its artifacts any name, so the name proves
+        nothing. The run's title names the commit: the `head_sha` of such a run is the base
+        branch's.
+        """
+        path = f"{self._repository}/actions/runs/{run}"
+        found = self._api.json("GET", path)
+        # GitHub may add the branch: `.github/workflows/preview.yml@main`.
+        workflow = found["path"].partition("@")[0]
+        if (found["event"], workflow, found["display_title"]) != (EVENT, WORKFLOW, title(head)):
+            return False
+        jobs = self._api.json("GET", f"{path}/jobs", params={"per_page": _PAGE})["jobs"]
+        return (f"{JUDGE} ({stack})", "success") in {
+            (job["name"], job["conclusion"]) for job in jobs
+        }
 
 
 class GitLab:
@@ -164,10 +188,15 @@ class GitLab:
         whole = self._api.json("GET", f"{self._project}/merge_requests/{merged[0]['iid']}")
         pipeline = whole["head_pipeline"]["id"]
         for job in self._api.pages(f"{self._project}/pipelines/{pipeline}/jobs"):
-            if job["name"] == f"preview: [{stack}]" and job["status"] == "success":
+            if job["name"] == f"{JUDGE}: [{stack}]" and job["status"] == "success":
                 path = f"{self._project}/jobs/{job['id']}/artifacts/{PLAN}"
                 return self._api.ask("GET", path).content
         raise _no_plan(stack, commit)
+
+
+def title(head: str) -> str:
+    """The title of the workflow's run that previews a commit (`run-name`)."""
+    return f"preview of {head}"
 
 
 def _needed(environment: Mapping[str, str], name: str) -> str:

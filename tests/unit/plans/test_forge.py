@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from plans.forge import PLAN, forge
+from plans.forge import EVENT, PLAN, WORKFLOW, forge, title
 from plans.markdown import marker
 from plans.reading import PlanError
 
@@ -160,9 +160,21 @@ def zipped(**files: bytes) -> bytes:
 
 
 def artifact(number: int, **changed: Any) -> dict[str, Any]:
-    run = {"head_sha": HEAD, "repository_id": 1, "head_repository_id": 1} | changed
-    expired = run.pop("expired", False)
-    return {"id": number, "expired": expired, "workflow_run": run}
+    run = {"id": 60 + number, "head_sha": "d" * 40, "repository_id": 1, "head_repository_id": 1}
+    expired = changed.pop("expired", False)
+    return {"id": number, "expired": expired, "workflow_run": run | changed}
+
+
+def ran(number: int, conclusion: str = "success", **changed: Any) -> dict[tuple[str, str], Any]:
+    """The run that made an artifact; its `head_sha` is the base branch's, as on GitHub."""
+    path = f"/repos/org/lab/actions/runs/{60 + number}"
+    run = {"event": EVENT, "path": WORKFLOW, "display_title": title(HEAD), "head_sha": "d" * 40}
+    jobs = [
+        {"name": "preview (lab)", "conclusion": "success"},
+        {"name": "judge (gpu)", "conclusion": "success"},
+        {"name": "judge (lab)", "conclusion": conclusion},
+    ]
+    return {("GET", path): run | changed, ("GET", f"{path}/jobs"): {"jobs": jobs}}
 
 
 def saved(*artifacts: dict[str, Any], content: bytes | None = None) -> dict[tuple[str, str], Any]:
@@ -171,6 +183,7 @@ def saved(*artifacts: dict[str, Any], content: bytes | None = None) -> dict[tupl
         ("GET", f"/repos/org/lab/commits/{MERGED}/pulls"): [{"merged_at": None}, pull],
         ("GET", "/repos/org/lab/actions/artifacts"): {"artifacts": list(artifacts)},
         ("GET", "/repos/org/lab/actions/artifacts/4/zip"): content or zipped(plan=b'{"a": 1}'),
+        **ran(4),
     }
 
 
@@ -193,9 +206,8 @@ def test_the_plan_is_that_of_the_pull_request_which_was_merged(
         (),
         (artifact(4, expired=True),),
         (artifact(4, head_repository_id=666),),
-        (artifact(4, head_sha="c" * 40),),
     ],
-    ids=["none", "expired", "of a fork", "of another commit"],
+    ids=["none", "expired", "of a fork"],
 )
 def test_a_plan_that_nobody_agreed_to_is_not_taken(
     server: Server, github: dict[str, str], artifacts: tuple[dict[str, Any], ...]
@@ -204,6 +216,39 @@ def test_a_plan_that_nobody_agreed_to_is_not_taken(
 
     with pytest.raises(PlanError, match="no plan was saved for what commit aaaaaaaaaaaa"):
         forge(github).plan("lab")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        ran(4, path=".github/workflows/mine.yml"),
+        ran(4, event="push"),
+        ran(4, event="pull_request"),
+        ran(4, display_title=title("c" * 40)),
+        ran(4, conclusion="failure"),
+        ran(4, conclusion="skipped"),
+    ],
+    ids=["workflow", "push", "pull request's own", "commit", "refused", "not judged"],
+)
+def test_a_plan_that_no_judge_let_pass_is_not_taken(
+    server: Server, github: dict[str, str], run: dict[tuple[str, str], Any]
+) -> None:
+    server.answers = saved(artifact(4)) | run
+
+    with pytest.raises(PlanError, match="no plan was saved for what commit aaaaaaaaaaaa"):
+        forge(github).plan("lab")
+
+
+def test_a_forged_artifact_does_not_hide_the_plan(server: Server, github: dict[str, str]) -> None:
+    server.answers = saved(artifact(9), artifact(4)) | ran(9, event="push")
+
+    assert forge(github).plan("lab") == b'{"a": 1}'
+
+
+def test_the_path_of_a_workflow_may_name_its_branch(server: Server, github: dict[str, str]) -> None:
+    server.answers = saved(artifact(4)) | ran(4, path=f"{WORKFLOW}@main")
+
+    assert forge(github).plan("lab") == b'{"a": 1}'
 
 
 def test_a_commit_of_no_pull_request_has_no_plan(server: Server, github: dict[str, str]) -> None:
@@ -253,8 +298,9 @@ def test_the_plan_is_that_of_the_merge_requests_last_pipeline(
 ) -> None:
     commit = f"/projects/77/repository/commits/{MERGED}/merge_requests"
     jobs = [
-        {"id": 30, "name": "preview: [gpu]", "status": "success"},
-        {"id": 31, "name": "preview: [lab]", "status": "success"},
+        {"id": 29, "name": "preview: [lab]", "status": "success"},
+        {"id": 30, "name": "judge: [gpu]", "status": "success"},
+        {"id": 31, "name": "judge: [lab]", "status": "success"},
     ]
     server.answers = {
         ("GET", commit): [{"iid": 4, "state": "opened"}, {"iid": 5, "state": "merged"}],
@@ -265,7 +311,7 @@ def test_the_plan_is_that_of_the_merge_requests_last_pipeline(
 
     assert forge(gitlab).plan("lab") == b"the plan"
 
-    jobs[1]["status"] = "failed"
+    jobs[2]["status"] = "failed"
     with pytest.raises(PlanError, match="no plan was saved"):
         forge(gitlab).plan("lab")
     server.answers["GET", commit] = []

@@ -1,36 +1,46 @@
 """The pipelines as data: what they run exists, and they may do no more than they must."""
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from components.settings import LocalCluster, read_stack
 from local.paths import ROOT
+from plans.forge import EVENT, JUDGE, WORKFLOW, title
 from tests.support.stack import FILES
+from tests.unit.plans.pipelines import (
+    BASE,
+    CHANGE,
+    GITLAB,
+    HEAD,
+    SAME_REPOSITORY,
+    Outcome,
+    gitlab_job,
+    load,
+    on_github,
+    on_gitlab,
+    value,
+)
+from tests.unit.plans.pipelines import WORKFLOWS as FOLDER
 
-WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+WORKFLOWS = sorted(FOLDER.glob("*.yml"))
 MAKEFILE = (ROOT / "Makefile").read_text()
-GITLAB = ROOT / ".gitlab-ci.yml"
+PROGRAMS = ROOT / ".ci/programs"
 RIGHTS = {
+    ("check.yml", None): {"contents": "read"},
     ("preview.yml", None): {"contents": "read"},
-    ("preview.yml", "preview"): {"contents": "read", "pull-requests": "write"},
+    ("preview.yml", "judge"): {"contents": "read", "pull-requests": "write"},
     ("deploy.yml", None): {"contents": "read"},
     ("deploy.yml", "up"): {"contents": "read", "actions": "read", "pull-requests": "read"},
 }
 """By file and job, what the job's token may do; a job that is not here has its file's rights."""
-
-
-def load(path: Path) -> dict[str, Any]:
-    document: dict[Any, Any] = yaml.safe_load(path.read_text())
-    # To PyYAML, GitHub's `on` is a boolean.
-    return {"on" if key is True else key: value for key, value in document.items()}
 
 
 def jobs(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -66,7 +76,10 @@ def commands(path: Path) -> str:
 
 
 PIPELINES = [*WORKFLOWS, GITLAB]
+STACKED = [path for path in PIPELINES if path.name != "check.yml"]
+"""Those that run something for each stack."""
 each = pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.name)
+each_stacked = pytest.mark.parametrize("path", STACKED, ids=lambda path: path.name)
 each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 
 
@@ -77,14 +90,14 @@ each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path
 def test_every_make_target_is_in_the_makefile(path: Path) -> None:
     # Not `make` where it is a package's name: `install … make python3`.
     lines = [line for line in commands(path).splitlines() if "apt-get install" not in line]
-    called = re.findall(r"\bmake (?:--silent )?([a-z][a-z-]*|\.venv/ready)", "\n".join(lines))
+    called = re.findall(r"\bmake (?:--\S+ )*([a-z][a-z-]*|\.venv/ready)", "\n".join(lines))
 
     assert called
     for target in called:
         assert re.search(rf"^{re.escape(target)}:", MAKEFILE, re.MULTILINE), target
 
 
-@each
+@each_stacked
 def test_every_module_is_one_of_ours(path: Path) -> None:
     called = re.findall(r"-m ([a-z_.]+)", commands(path))
 
@@ -94,7 +107,7 @@ def test_every_module_is_one_of_ours(path: Path) -> None:
         assert (place / "__main__.py").exists() or place.with_suffix(".py").exists(), module
 
 
-@each
+@each_stacked
 def test_every_verb_of_plans_is_one_that_it_has(path: Path) -> None:
     verbs = re.findall(r"-m plans ([a-z]+)", commands(path))
 
@@ -118,14 +131,11 @@ def test_every_stack_that_is_committed_is_previewed_but_those_on_ones_own_machin
     assert all(stacks == gitlab["STACK"] for stacks in named)
 
 
-def test_the_command_is_the_sdks_version_everywhere() -> None:
+def test_the_command_is_the_sdks_version() -> None:
     (version,) = re.findall(r"^pulumi==([\d.]+)$", (ROOT / "requirements.in").read_text(), re.M)
-    told = [
-        job["env"]["PULUMI_VERSION"] for p in WORKFLOWS for job in jobs(p).values() if "env" in job
-    ]
 
-    assert set(told) == {version}
-    assert load(GITLAB)[".stacks"]["image"].endswith(f":{version}")
+    assert f"\nPULUMI_VERSION={version}\n" in PROGRAMS.read_text()
+    assert not [path for path in PIPELINES if version in path.read_text()]
 
 
 # --- What they may do ----------------------------------------------------------------------------
@@ -152,19 +162,61 @@ def test_every_action_is_pinned_to_a_commit_with_its_version_beside_it(path: Pat
 def test_what_is_checked_out_holds_no_credential(path: Path) -> None:
     checkouts = [step for _, step in steps(path) if "checkout@" in step.get("uses", "")]
 
-    assert len(checkouts) == len(jobs(path))
-    assert all(step["with"] == {"persist-credentials": False} for step in checkouts)
+    assert len(checkouts) >= len(jobs(path))
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
 
 @each_workflow
-def test_no_foreign_code_runs_with_rights_of_this_repository(path: Path) -> None:
-    assert set(load(path)["on"]) <= {"pull_request", "push"}, "and never pull_request_target"
+def test_no_pull_request_defines_a_job_with_secrets_or_rights(path: Path) -> None:
+    events = set(load(path)["on"])
+
+    assert events <= {"pull_request", "pull_request_target", "push"}
     for name, job in jobs(path).items():
-        told = yaml.safe_dump(job)
-        if "secrets." in told and "pull_request" in load(path)["on"]:
-            assert job["if"] == (
-                "github.event.pull_request.head.repo.full_name == github.repository"
-            ), name
+        told = str(job)
+        holds = "secrets." in told or "github.token" in told or "environment" in job
+        if holds or "write" in str(job.get("permissions")):
+            assert "pull_request" not in events, name
+
+
+def test_no_fork_has_a_preview_or_a_comment() -> None:
+    for name, job in jobs(ROOT / WORKFLOW).items():
+        conditions = job["if"].removeprefix("${{ ").removesuffix(" }}").split(" && ")
+        assert SAME_REPOSITORY in conditions, name
+
+
+def test_only_the_preview_has_secrets_before_the_merge() -> None:
+    holding = {name for name, job in jobs(ROOT / WORKFLOW).items() if "secrets." in str(job)}
+
+    assert holding == {"preview"}
+    assert jobs(ROOT / WORKFLOW)["preview"]["environment"] == "preview-${{ matrix.stack }}"
+
+
+def test_only_the_comment_and_the_fetch_have_a_token() -> None:
+    holding = {
+        (path.name, job, step["name"])
+        for path in WORKFLOWS
+        for job, step in steps(path)
+        if "github.token" in str(step)
+    }
+
+    assert holding == {("preview.yml", JUDGE, "Comment"), ("deploy.yml", "up", "Plan")}
+
+
+def test_gitlabs_jobs_before_the_merge_share_no_scope() -> None:
+    scopes = [gitlab_job(name)["environment"] for name in ("preview", JUDGE)]
+
+    assert scopes == [
+        {"name": "preview/$STACK", "action": "access"},
+        {"name": "judge/$STACK", "action": "access"},
+    ]
+
+
+@each_workflow
+def test_no_job_takes_files_from_a_cache(path: Path) -> None:
+    # A pull request's program could fill the cache of the default branch.
+    for _, step in steps(path):
+        assert "cache" not in step.get("uses", "")
+        assert "cache" not in step.get("with", {})
 
 
 @each_workflow
@@ -180,87 +232,171 @@ def test_no_secret_is_printed(path: Path) -> None:
 
 
 def test_gitlab_runs_no_forks_program_with_this_projects_variables() -> None:
-    found = gitlab_jobs()
-
-    (rule,) = found["preview"]["rules"]
-    assert "$CI_MERGE_REQUEST_SOURCE_PROJECT_ID == $CI_PROJECT_ID" in rule["if"]
-    assert "script" not in found[".stacks"]
-    assert "before_script" not in found["check"]
+    for name in ("preview", JUDGE):
+        (rule,) = gitlab_job(name)["rules"]
+        conditions = rule["if"].split(" && ")
+        assert "$CI_MERGE_REQUEST_SOURCE_PROJECT_ID == $CI_PROJECT_ID" in conditions
+        assert "$CI_MERGE_REQUEST_TARGET_BRANCH_NAME == $CI_DEFAULT_BRANCH" in conditions
+    assert "script" not in gitlab_jobs()[".stacks"]
+    assert "before_script" not in gitlab_jobs()["check"]
 
 
 @each
 def test_images_have_a_version(path: Path) -> None:
     images = re.findall(r"^\s*(?:image|container): (\S+)", path.read_text(), re.MULTILINE)
 
-    assert all(re.search(r":[\w.-]+$", image) and not image.endswith("latest") for image in images)
+    assert all(re.search(r":[\w.-]+(@|$)", image) and "latest" not in image for image in images)
+
+
+def test_images_beside_secrets_are_named_by_digest() -> None:
+    for name in ("preview", JUDGE, "up"):
+        job = gitlab_job(name)
+        for image in (job["image"], *(one["name"] for one in job.get("services", ()))):
+            assert re.search(r"@sha256:[0-9a-f]{64}$", image), name
 
 
 # --- What they are for ---------------------------------------------------------------------------
 
 
-PREVIEWS = [ROOT / ".github/workflows/preview.yml", GITLAB]
-each_preview = pytest.mark.parametrize("path", PREVIEWS, ids=lambda path: path.name)
+Job = Callable[..., Outcome]
 
 
-def previewed(path: Path, folder: Path, **given: str) -> tuple[list[str], dict[str, str]]:
-    """What `make` is asked for by the script of a preview, and in which environment."""
-    (script,) = [script for script in scripts(path) if "make --silent preview" in script]
-    folder.mkdir(exist_ok=True)
-    (folder / ".ci").mkdir()
-    (folder / ".ci/cloud").write_text("export NEBIUS_IAM_TOKEN=of-the-cloud\n")
-    (folder / ".venv/bin").mkdir(parents=True)
-    programs = {
-        "make": 'printf "%s\\0" "$@" >asked; env --null >environment; echo "{}"',
-        ".venv/bin/python": "exit 0",
-    }
-    for name, text in programs.items():
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
-    told = {"PULUMI_BACKEND_URL": "", "KUBECONFIG_TEXT": "", "STACK": "gpu", **given}
-    outside = {name: str(folder / name) for name in ("GITHUB_ENV", "HOME")}
-    subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", script],
-        cwd=folder,
-        env={
-            **outside,
-            "RUNNER_TEMP": str(folder),
-            "PATH": f"{folder}:{os.environ['PATH']}",
-            **told,
-        },
-        check=True,
-    )
-    environment = (folder / "environment").read_text().rstrip("\0").split("\0")
-    return (
-        (folder / "asked").read_text().rstrip("\0").split("\0"),
-        dict(line.split("=", 1) for line in environment),
-    )
+def run_github(name: str, folder: Path, **given: Any) -> Outcome:
+    return on_github("preview.yml", name, folder, **given)
 
 
-@each_preview
-def test_a_preview_of_a_stack_with_a_state_goes_by_the_policy_and_saves_its_plan(
-    path: Path, tmp_path: Path
+each_forge = pytest.mark.parametrize("run", [run_github, on_gitlab], ids=["github", "gitlab"])
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """What a preview hands to the judge."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (folder / "preview.json").write_text("{}")
+    (folder / "plan.json").write_text('{"a": 1}')
+    (folder / "status").write_text("0\n")
+    return folder
+
+
+@each_forge
+@pytest.mark.parametrize("state", ["", "s3://states"], ids=["no state", "a state"])
+def test_a_preview_takes_only_the_program_from_a_pull_request(
+    run: Job, tmp_path: Path, state: str
 ) -> None:
-    asked, environment = previewed(path, tmp_path, PULUMI_BACKEND_URL="s3://states")
+    outcome = run("preview", tmp_path, PULUMI_BACKEND_URL=state)
 
-    assert {"preview", "ENGINE=pulumi", "POLICY=policy"} <= set(asked)
-    (told,) = [word for word in asked if word.startswith("ARGS=")]
-    assert told == "ARGS=--json -- --non-interactive --save-plan plan.json"
-    assert environment["PULUMI_BACKEND_URL"] == "s3://states"
-    assert environment["NEBIUS_IAM_TOKEN"] == "of-the-cloud"
+    assert outcome.failed == ()
+    assert {ran.origin for ran in outcome.ran} == {BASE}
+    made_in = [ran.words for ran in outcome.ran if ran.words.startswith("make")]
+    assert made_in == [f"make in {BASE}", f"make in {CHANGE}"], "an environment for each"
 
 
-@each_preview
-def test_without_a_state_a_preview_is_by_the_engine_that_needs_no_credential(
-    path: Path, tmp_path: Path
+@each_forge
+def test_a_pull_request_is_judged_without_its_own_code(
+    run: Job, tmp_path: Path, made: Path
 ) -> None:
-    asked, environment = previewed(path, tmp_path)
+    outcome = run(JUDGE, tmp_path / "machine", made=made)
 
-    assert {"preview", "ENGINE=embedded", "POLICY=policy"} <= set(asked)
-    (told,) = [word for word in asked if word.startswith("ARGS=")]
-    assert told.split() == ["ARGS=--json", "--"]
-    assert environment["PULUMI_BACKEND_URL"].startswith(f"file://{tmp_path}")
-    assert "KUBECONFIG" not in environment
-    assert "NEBIUS_IAM_TOKEN" not in environment
+    assert outcome.failed == ()
+    assert {ran.origin for ran in outcome.ran} == {BASE}
+    assert not [ran for ran in outcome.ran if CHANGE in ran.words]
+    posted, checked = outcome.words("plans post"), outcome.words("plans check")
+    assert outcome.ran.index(posted) < outcome.ran.index(checked)
+
+
+@each_forge
+def test_a_preview_goes_by_the_default_branchs_policy(run: Job, tmp_path: Path) -> None:
+    outcome = run("preview", tmp_path, PULUMI_BACKEND_URL="s3://states")
+
+    asked = outcome.words("local.deploy preview").words.split()
+    program = outcome.workspace / asked[asked.index("--program") + 1]
+    assert (program / "origin").read_text().strip() == CHANGE
+    assert asked[asked.index("--policy-pack") + 1] == "policy", "a path below the script's checkout"
+    assert asked[asked.index("--engine") + 1] == "pulumi"
+
+
+@each_forge
+def test_a_preview_with_a_state_saves_its_plan(run: Job, tmp_path: Path) -> None:
+    outcome = run("preview", tmp_path, PULUMI_BACKEND_URL="s3://states")
+
+    asked = outcome.words("local.deploy preview").words
+    assert re.search(r" --json -- --non-interactive --save-plan /\S+/plan\.json$", asked)
+    assert outcome.environment["PULUMI_BACKEND_URL"] == "s3://states"
+    assert outcome.environment["NEBIUS_IAM_TOKEN"] == "of-the-cloud"
+    installed = outcome.words("install pulumi")
+    assert outcome.ran.index(installed) < outcome.ran.index(outcome.words("local.deploy"))
+
+
+@each_forge
+def test_a_preview_without_a_state_needs_no_credential(run: Job, tmp_path: Path) -> None:
+    outcome = run("preview", tmp_path)
+
+    asked = outcome.words("local.deploy preview").words
+    assert " --engine embedded " in asked
+    assert asked.endswith(" --json --")
+    assert outcome.environment["PULUMI_BACKEND_URL"].startswith("file:///")
+    assert "KUBECONFIG" not in outcome.environment
+    assert "NEBIUS_IAM_TOKEN" not in outcome.environment
+    assert not [ran for ran in outcome.ran if ran.words.startswith(("install", "cloud"))]
+
+
+@each_forge
+def test_a_failed_preview_is_handed_to_the_judge(run: Job, tmp_path: Path, made: Path) -> None:
+    outcome = run("preview", tmp_path / "preview", PREVIEW_ENDS="255")
+
+    assert outcome.failed == ()
+    (kept,) = outcome.kept.values()
+    assert {"preview.json", "status"} <= set(kept)
+
+    (made / "status").write_text("255\n")
+    told = run(JUDGE, tmp_path / "judge", made=made).ran
+    judged = [ran.words for ran in told if "-m plans" in ran.words]
+    assert judged
+    assert all(words.endswith(" --status 255") for words in judged)
+
+
+@each_forge
+def test_a_plan_is_kept_only_where_nothing_was_refused(
+    run: Job, tmp_path: Path, made: Path
+) -> None:
+    assert set(run(JUDGE, tmp_path / "good", made=made).kept.values()) == {("plan.json",)}
+
+    refused = run(JUDGE, tmp_path / "refused", made=made, CHECK_ENDS="3")
+    assert refused.failed
+    assert not refused.kept
+
+
+@each_forge
+def test_without_a_plan_none_is_kept(run: Job, tmp_path: Path, made: Path) -> None:
+    if run is run_github:
+        (made / "plan.json").unlink()
+    else:
+        (made / "plan.json").write_text("")
+    outcome = run(JUDGE, tmp_path / "machine", made=made)
+
+    assert outcome.failed == ()
+    assert set(outcome.kept.values()) == {()}, "nor one that the branch brings"
+
+
+def test_the_deploy_finds_the_plan_by_names_of_the_workflow() -> None:
+    workflow = load(ROOT / WORKFLOW)
+    uploads = [step for _, step in steps(ROOT / WORKFLOW) if "upload-art" in step.get("uses", "")]
+
+    assert set(workflow["on"]) == {EVENT}
+    assert value(workflow["run-name"], {}) == title(HEAD)
+    assert value(uploads[-1]["with"]["name"], {}) == f"plan-gpu-{HEAD}"
+    # GitHub names a job of a matrix after its key and values, where it has no name of its own.
+    assert "name" not in workflow["jobs"][JUDGE]
+    assert list(workflow["jobs"][JUDGE]["strategy"]["matrix"]) == ["stack"]
+
+
+def test_a_job_that_judges_is_never_skipped_by_a_failure() -> None:
+    job = jobs(ROOT / WORKFLOW)[JUDGE]
+
+    assert job["needs"] == "preview"
+    assert job["if"] == "${{ !cancelled() && " + SAME_REPOSITORY + " }}"
+    assert not [step for _, step in steps(ROOT / WORKFLOW) if "continue-on-error" in step]
 
 
 @each
@@ -268,35 +404,10 @@ def test_what_is_merged_is_deployed_by_the_plan_and_the_policy(path: Path) -> No
     text = commands(path)
     ups = re.findall(r"^.*local\.deploy up .*$", text, re.MULTILINE)
 
-    assert len(ups) == (0 if path.name == "preview.yml" else 1)
+    assert len(ups) == (1 if path.name in ("deploy.yml", GITLAB.name) else 0)
     for command in ups:
         assert "--policy-pack policy --plan plan.json" in command
         assert text.index("plans fetch plan.json") < text.index(command)
-
-
-def test_a_plan_is_kept_only_where_nothing_failed_and_nothing_was_refused() -> None:
-    told = [step for _, step in steps(ROOT / ".github/workflows/preview.yml")]
-    kept = next(i for i, step in enumerate(told) if "upload-artifact@" in step.get("uses", ""))
-    checked = next(i for i, step in enumerate(told) if "plans check" in step.get("run", ""))
-
-    assert checked < kept
-    assert "if" not in told[kept], "without a condition of its own a step follows success alone"
-    assert not [step for step in told if "continue-on-error" in step]
-    assert gitlab_jobs()["preview"]["artifacts"]["when"] == "on_success"
-
-
-@each
-def test_what_a_preview_ended_with_is_handed_on(path: Path) -> None:
-    for line in commands(path).splitlines():
-        if "-m plans" in line and "plans fetch" not in line:
-            assert re.search(r'--status "\$(status|\{STATUS:-1\})"', line), line
-
-
-def test_a_comment_is_written_of_a_preview_that_failed_too() -> None:
-    told = {step.get("name"): step for _, step in steps(ROOT / ".github/workflows/preview.yml")}
-
-    assert told["Comment"]["if"] == told["Refuse"]["if"] == "${{ !cancelled() }}"
-    assert told["Comment"]["env"] == {"GITHUB_TOKEN": "${{ github.token }}"}
 
 
 def test_nothing_is_deployed_before_somebody_wants_it() -> None:
@@ -313,26 +424,115 @@ def test_every_script_is_one_that_a_shell_can_read(path: Path) -> None:
         assert read.returncode == 0, f"{script}: {read.stderr}"
 
 
-# --- Credentials of clouds -----------------------------------------------------------------------
+# --- Downloads -----------------------------------------------------------------------------------
 
-CLOUD = ROOT / ".ci/cloud"
+
+def downloader(folder: Path, program: str, content: bytes, checksum: str | None = None) -> None:
+    """Put `.ci` into a folder, with a `curl` that writes the content; by default it is expected."""
+    shutil.copytree(ROOT / ".ci", folder / ".ci")
+    (folder / "served").write_bytes(content)
+    expected = hashlib.sha256(content).hexdigest() if checksum is None else checksum
+    name = f"{program.upper()}_SHA256"
+    text = re.sub(rf"^{name}=.*$", f"{name}={expected}", PROGRAMS.read_text(), flags=re.MULTILINE)
+    (folder / ".ci/programs").write_text(text)
+    curl = folder / "curl"
+    curl.write_text(
+        f'#!/bin/sh\necho "$@" >>{folder}/asked\n'
+        f'while [ "$1" != --output ]; do shift; done; cp {folder}/served "$2"\n'
+    )
+    curl.chmod(0o755)
+
+
+def installed(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [".ci/install", program, str(folder / "place")],
+        cwd=folder,
+        env={"PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> bytes:
+    """Pulumi's own archive, with a program that says its name."""
+    (tmp_path / "packed/pulumi").mkdir(parents=True)
+    (tmp_path / "packed/pulumi/pulumi").write_text("#!/bin/sh\necho pulumi\n")
+    (tmp_path / "packed/pulumi/pulumi").chmod(0o755)
+    path = tmp_path / "packed.tar.gz"
+    subprocess.run(["tar", "-czf", path, "-C", tmp_path / "packed", "pulumi"], check=True)
+    return path.read_bytes()
+
+
+def test_a_verified_download_is_installed(tmp_path: Path, archive: bytes) -> None:
+    for program, content, place in (
+        ("pulumi", archive, "place/pulumi/pulumi"),
+        ("nebius", b"#!/bin/sh\n", "place/nebius"),
+    ):
+        folder = tmp_path / program
+        folder.mkdir()
+        downloader(folder, program, content)
+
+        assert installed(folder, program).returncode == 0
+        assert os.access(folder / place, os.X_OK)
+
+
+@pytest.mark.parametrize("program", ["pulumi", "nebius"])
+def test_a_download_of_another_checksum_is_refused(
+    tmp_path: Path, archive: bytes, program: str
+) -> None:
+    downloader(tmp_path, program, archive, "0" * 64)
+    ended = installed(tmp_path, program)
+
+    assert ended.returncode == 1
+    assert not (tmp_path / "place").exists()
+    assert ended.stderr.startswith(f"error: .ci/programs: {program.upper()}_SHA256: 0000")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("program", ["pulumi", "nebius"])
+def test_a_program_without_a_checksum_is_not_downloaded(tmp_path: Path, program: str) -> None:
+    downloader(tmp_path, program, b"", checksum="")
+    ended = installed(tmp_path, program)
+
+    assert ended.returncode == 1
+    assert not (tmp_path / "asked").exists()
+    assert ended.stderr.startswith(f"error: .ci/programs: {program.upper()}_SHA256: is empty;")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_checksum_is_empty_or_a_sha256() -> None:
+    checksums = dict(re.findall(r"^(\w+_SHA256)=(.*)$", PROGRAMS.read_text(), re.MULTILINE))
+
+    assert set(checksums) == {"PULUMI_SHA256", "NEBIUS_SHA256"}
+    assert all(re.fullmatch(r"([0-9a-f]{64})?", value) for value in checksums.values())
+
+
+def test_only_the_verifying_script_downloads() -> None:
+    texts = {path.name: commands(path) for path in PIPELINES}
+    texts |= {path.name: path.read_text() for path in (ROOT / ".ci").iterdir()}
+    downloading = {
+        name for name, text in texts.items() if re.search(r"^\s*[^#\n]*\b(curl|wget) -", text, re.M)
+    }
+
+    assert downloading == {"install"}
+
+
+# --- Credentials of clouds -----------------------------------------------------------------------
 
 
 def reached(folder: Path, **secrets: str) -> dict[str, str]:
     """The environment after `.ci/cloud`, whose commands are written down instead of run."""
     folder.mkdir(exist_ok=True)
-    programs = {
-        "curl": 'while [ "$1" != --output ]; do shift; done; cp nebius "$2"',
-        "nebius": f'echo "nebius $@" >>{folder}/ran; [ "$1" != iam ] || echo t0ken',
-        "apt-get": f'echo "apt-get $@" >>{folder}/ran',
-    }
-    for name, text in programs.items():
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
-    for name in ("bash", "cat", "chmod", "cp", "env", "mkdir"):
+    nebius = f'#!/bin/sh\necho "nebius $@" >>{folder}/ran; [ "$1" != iam ] || echo t0ken\n'
+    downloader(folder, "nebius", nebius.encode())
+    (folder / "apt-get").write_text(f'#!/bin/sh\necho "apt-get $@" >>{folder}/ran\n')
+    (folder / "apt-get").chmod(0o755)
+    tools = "bash cat chmod cp dirname env mkdir mktemp rm sh sha256sum"
+    for name in tools.split():
         (folder / name).symlink_to(shutil.which(name) or name)
     told = subprocess.run(
-        ["bash", "-eu", "-c", f". {CLOUD}; env --null"],
+        ["bash", "-eu", "-c", ". .ci/cloud; env --null"],
         cwd=folder,
         env={"HOME": str(folder), "PATH": str(folder), **secrets},
         capture_output=True,
