@@ -48,7 +48,7 @@ ssh: .venv/ready  ## Log in to the cluster
 	@ssh -F .local/$(STACK)/ssh_config login
 
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
-	@$(PY) -m images.build --stack $(STACK)
+	@$(PY) -m images.build --stack $(STACK) $(ARGS)
 
 snapshot:  ## Have the images take Debian's packages of today
 	@date --utc +%Y%m%dT%H%M%SZ >images/debian/snapshot

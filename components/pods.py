@@ -9,7 +9,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
-from images import tags
+from images import digests
 
 Spec = dict[str, Any]
 """A part of a pod's spec, as Kubernetes' API spells it."""
@@ -45,14 +45,14 @@ class Images:
 
 
 def image(name: str, images: Images) -> Spec:
-    """The image of a container. Its tag names its content, so that no pull need ask twice."""
+    """The image of a container. Its name says its content, so that no pull need ask twice."""
     return {"image": _reference(name, images.registry), "imagePullPolicy": "IfNotPresent"}
 
 
 @cache
 def _reference(name: str, registry: str | None) -> str:
     """The image's reference. Many containers share an image, whose files are read once."""
-    return tags.reference(name, registry)
+    return digests.pinned(name, registry)
 
 
 def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool = True) -> Spec:

@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
 import docker
@@ -32,7 +33,7 @@ from rich.text import Text
 
 from components.conventions import DOMAIN
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
-from images import tags
+from images import digests, tags
 from local import host
 from local import images as local_images
 from local.containers import Engine
@@ -208,13 +209,12 @@ def reason(error: BaseException) -> str:
     return shorten(getattr(error, "strerror", None) or str(error), 300)
 
 
-def is_published(client: docker.DockerClient, reference: str) -> bool:
-    """Whether the registry has the image; False also where it will not tell."""
+def published(client: docker.DockerClient, reference: str) -> str | None:
+    """The digest by which the registry has the image; None also where it will not tell."""
     try:
-        client.images.get_registry_data(reference)
+        return str(client.images.get_registry_data(reference).id)
     except APIError:
-        return False
-    return True
+        return None
 
 
 def build(client: docker.DockerClient, name: str, registry: str | None, say: Say) -> None:
@@ -285,6 +285,27 @@ def push(client: docker.DockerClient, reference: str, say: Say) -> None:
             )
 
 
+def pin(
+    client: docker.DockerClient,
+    results: Sequence[Result],
+    *,
+    keep: bool,
+    root: Path = tags.ROOT,
+) -> str:
+    """Compares the registry's digests with those on record, and puts new ones on record.
+
+    With `keep`, nothing is written. Returns what to add to the report. Raises BuildError where the
+    registry has another image.
+    """
+    asked = {result.reference: published(client, result.reference) for result in results}
+    found = {reference: digest for reference, digest in asked.items() if digest}
+    if differing := digests.differing(found, root):
+        raise BuildError("\n".join(differing))
+    if keep or not digests.write(found, root):
+        return ""
+    return f"; {digests.FILE} has their digests: commit it"
+
+
 # --- The run -------------------------------------------------------------------------------------
 
 
@@ -299,8 +320,7 @@ def build_missing(
     missing = [
         name
         for name, reference in references.items()
-        if not host.has_image(client, reference)
-        and not (registry and is_published(client, reference))
+        if not host.has_image(client, reference) and not (registry and published(client, reference))
     ]
     if any(tags.find(name).parent is None for name in missing):
         with report.doing(BASE_IMAGE) as say:
@@ -343,16 +363,16 @@ def hand_on(
     settings: Settings,
     results: Sequence[Result],
     report: Report,
+    *,
+    keep_digests: bool,
 ) -> str:
     """Puts the images where the stack's nodes find them, and says where that is."""
     if settings.registry:
         for result in results:
-            if host.has_image(client, result.reference) and not is_published(
-                client, result.reference
-            ):
+            if host.has_image(client, result.reference) and not published(client, result.reference):
                 with report.doing(result.name) as say:
                     push(client, result.reference, say)
-        return f"in {settings.registry}"
+        return f"in {settings.registry}{pin(client, results, keep=keep_digests)}"
     if isinstance(settings.cluster, LocalCluster):
         if not Engine(client, stack).running():
             return f"nodes of {stack} have them when they start"
@@ -372,6 +392,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--image", action="append", metavar="NAME", help="only this; repeatable")
     parser.add_argument("--build-only", action="store_true", help="neither push nor load")
     parser.add_argument("--json", action="store_true", help="print the references on stdout")
+    parser.add_argument(
+        "--keep-digests", action="store_true", help=f"write no {digests.FILE}, as in a pipeline"
+    )
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
     try:
@@ -409,7 +432,11 @@ def _run(options: argparse.Namespace, report: Report) -> list[Result]:
         built = sum(result.built for result in results)
         summary = f"images: {built} built, {len(results) - built} already there"
         if not options.build_only:
-            summary += f"; {hand_on(client, options.stack, settings, results, report)}"
+            where = hand_on(
+                *(client, options.stack, settings, results, report),
+                keep_digests=options.keep_digests,
+            )
+            summary += f"; {where}"
         report.line(summary)
     return results
 

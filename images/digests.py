@@ -1,0 +1,71 @@
+"""The digests by which pods name images of a registry: those that `make images` found there.
+
+A tag can be given to another image by anyone who may push. `images/digests.json` is committed, so
+that a change of an image is a change of the repository. Pods name an image that is not in it by its
+tag alone.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from images import tags
+
+FILE = "images/digests.json"
+
+
+def pinned(name: str, registry: str | None, root: Path = tags.ROOT) -> str:
+    """An image's reference with its digest, where that is known. Raises ContextError."""
+    reference = tags.reference(name, registry, root)
+    digest = known(root).get(reference)
+    return f"{reference}@{digest}" if digest else reference
+
+
+@cache
+def known(root: Path = tags.ROOT) -> Mapping[str, str]:
+    """Digests by reference, `registry/slurmstack/name:tag`. Raises ContextError."""
+    path = root / FILE
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise tags.ContextError(f"{FILE}: {error}; `make images` writes it anew") from None
+    if not isinstance(found, dict) or not all(_is_digest(digest) for digest in found.values()):
+        raise tags.ContextError(
+            f"{FILE}: expected an object of references and digests as sha256:…; "
+            "`make images` writes it anew"
+        )
+    return found
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("sha256:") and len(value) == 71
+
+
+def differing(found: Mapping[str, str], root: Path = tags.ROOT) -> list[str]:
+    """One line for each image of which the registry has another than the file says."""
+    expected = known(root)
+    return [
+        f"{reference}: the registry has {digest}, and {FILE} says {expected[reference]}; "
+        "find out who pushed it, then remove that line to accept it"
+        for reference, digest in sorted(found.items())
+        if expected.get(reference, digest) != digest
+    ]
+
+
+def write(found: Mapping[str, str], root: Path = tags.ROOT) -> bool:
+    """Add digests to the file, and drop those of older tags: whether anything has changed."""
+    repositories = {reference.rpartition(":")[0] for reference in found}
+    others = {
+        reference: digest
+        for reference, digest in known(root).items()
+        if reference.rpartition(":")[0] not in repositories
+    }
+    wanted = {**others, **found}
+    if wanted == known(root):
+        return False
+    (root / FILE).write_text(json.dumps(wanted, indent=2, sort_keys=True) + "\n")
+    known.cache_clear()
+    return True

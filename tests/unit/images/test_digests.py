@@ -1,0 +1,128 @@
+"""Pods name images of a registry by the digests that it gave them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.errors import NotFound
+
+from images import build, digests, tags
+from images.build import BuildError, Result
+
+OLD, NEW = (f"sha256:{letter * 64}" for letter in "ab")
+REGISTRY = "registry.example.org/lab"
+
+
+@pytest.fixture(autouse=True)
+def _forgets() -> Iterator[None]:
+    digests.known.cache_clear()
+    yield
+    digests.known.cache_clear()
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with one image."""
+    (tmp_path / "images/base").mkdir(parents=True)
+    (tmp_path / "images/base/Dockerfile").write_text("FROM scratch\n")
+    monkeypatch.setattr(tags, "IMAGES", {"base": tags.Image("base")})
+    return tmp_path
+
+
+def record(root: Path, found: object) -> None:
+    (root / digests.FILE).write_text(json.dumps(found))
+    digests.known.cache_clear()
+
+
+def test_an_image_is_named_by_its_digest_where_that_is_on_record(root: Path) -> None:
+    reference = tags.reference("base", REGISTRY, root)
+    assert digests.pinned("base", REGISTRY, root) == reference
+
+    record(root, {reference: OLD})
+
+    assert digests.pinned("base", REGISTRY, root) == f"{reference}@{OLD}"
+    assert "@" not in digests.pinned("base", "registry.example.org/other", root)
+    assert "@" not in digests.pinned("base", None, root)
+
+
+def test_a_new_tag_has_no_digest_yet(root: Path) -> None:
+    record(root, {tags.reference("base", REGISTRY, root): OLD})
+
+    (root / "images/base/Dockerfile").write_text("FROM debian\n")
+
+    assert "@" not in digests.pinned("base", REGISTRY, root)
+
+
+def test_new_digests_take_the_place_of_those_of_older_tags(root: Path) -> None:
+    record(root, {f"{REGISTRY}/slurmstack/base:old": OLD, "other/slurmstack/base:old": OLD})
+
+    assert digests.write({f"{REGISTRY}/slurmstack/base:new": NEW}, root)
+
+    assert digests.known(root) == {
+        f"{REGISTRY}/slurmstack/base:new": NEW,
+        "other/slurmstack/base:old": OLD,
+    }
+    assert not digests.write({f"{REGISTRY}/slurmstack/base:new": NEW}, root)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"a": 5}', '{"a": "latest"}', '{"a": "sha256:short"}']
+)
+def test_a_record_that_is_none_is_refused_in_one_line(root: Path, text: str) -> None:
+    (root / digests.FILE).write_text(text)
+
+    with pytest.raises(tags.ContextError, match=r"images/digests\.json: .*writes it anew"):
+        digests.pinned("base", REGISTRY, root)
+
+
+# --- The registry --------------------------------------------------------------------------------
+
+
+class Registry:
+    """A Docker client whose registry has one image."""
+
+    def __init__(self, reference: str, digest: str) -> None:
+        self.images = self
+        self._there = {reference: digest}
+
+    def get_registry_data(self, reference: str) -> Any:
+        if reference not in self._there:
+            raise NotFound("no such image")
+        return type("Data", (), {"id": self._there[reference]})
+
+
+@pytest.fixture
+def results(root: Path) -> list[Result]:
+    return [Result("base", tags.reference("base", REGISTRY, root), False, 0.0)]
+
+
+def test_a_push_is_put_on_record(root: Path, results: list[Result]) -> None:
+    (result,) = results
+    client: Any = Registry(result.reference, NEW)
+
+    assert "commit it" in build.pin(client, results, keep=False, root=root)
+    assert digests.known(root) == {result.reference: NEW}
+    assert build.pin(client, results, keep=False, root=root) == ""
+
+
+def test_a_pipeline_writes_no_record(root: Path, results: list[Result]) -> None:
+    client: Any = Registry(results[0].reference, NEW)
+
+    assert build.pin(client, results, keep=True, root=root) == ""
+    assert digests.known(root) == {}
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_another_image_under_the_same_tag_is_refused(
+    root: Path, results: list[Result], keep: bool
+) -> None:
+    (result,) = results
+    record(root, {result.reference: OLD})
+    client: Any = Registry(result.reference, NEW)
+
+    with pytest.raises(BuildError, match=f"the registry has {NEW}, and .* says {OLD}; find out"):
+        build.pin(client, results, keep=keep, root=root)
+
+    assert digests.known(root) == {result.reference: OLD}
