@@ -16,7 +16,7 @@ APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-reco
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview new-stack images snapshot check test container cluster edits health stacks soak mutants bench lock schema dashboards clean
+.PHONY: help up stop down status ssh preview new-stack images sbom snapshot check test container cluster edits health stacks soak mutants bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ ssh: .venv/ready  ## Log in to the cluster
 
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
 	@$(PY) -m images.build --stack $(STACK) $(ARGS)
+
+sbom: .venv/ready  ## Write what is in each image into .local/sbom (CycloneDX)
+	@$(PY) -m images.sbom --stack $(STACK) $(ARGS)
 
 snapshot:  ## Have the images take Debian's packages of today
 	@date --utc +%Y%m%dT%H%M%SZ >images/debian/snapshot

@@ -1,0 +1,38 @@
+"""The bill of materials of a real image."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from images import sbom, tags
+from local import host
+
+
+@pytest.fixture(scope="module")
+def bill(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("sbom")
+    file = sbom.write(host.engine(print), tags.reference("guard"), folder)
+    assert file == folder / f"guard-{tags.tag('guard')}.cdx.json"
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def test_it_lists_what_the_image_and_its_parents_have_installed(bill: dict[str, Any]) -> None:
+    versions = {one["name"]: one["version"] for one in bill["components"]}
+
+    assert {"nftables", "slurm-wlm-basic-plugins", "libc6"} <= versions.keys()
+    assert all(versions.values())
+
+
+def test_each_package_has_a_name_that_scanners_look_up(bill: dict[str, Any]) -> None:
+    binaries = [one for one in bill["components"] if one["name"] == "nftables"]
+
+    assert any(one["purl"].startswith("pkg:deb/debian/nftables@") for one in binaries)
+
+
+def test_one_image_has_one_bill(bill: dict[str, Any], tmp_path: Path) -> None:
+    again = sbom.write(host.engine(print), tags.reference("guard"), tmp_path)
+
+    assert json.loads(again.read_text()) == bill
