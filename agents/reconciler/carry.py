@@ -135,7 +135,7 @@ class Carrier:
                         raise
                     notes.append(f"not done: {action}: {error}")
                 except KubernetesError as error:
-                    if not error.is_overtaken:
+                    if not (error.is_overtaken or error.is_refused):
                         raise
                     notes.append(f"not done: {action}: {error}")
                 else:

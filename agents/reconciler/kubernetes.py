@@ -53,6 +53,11 @@ class KubernetesError(Exception):
         """Whether the object is not any more what it was when it was looked at."""
         return self.status in (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT)
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether this one change is not allowed, as by an admission policy; others may be."""
+        return self.status == httpx.codes.UNPROCESSABLE_ENTITY
+
 
 def _remedy(status: int | None) -> str:
     match status:

@@ -344,8 +344,8 @@ def test_nothing_is_written_where_nothing_has_changed() -> None:
     assert world.remembered == []
 
 
-@pytest.mark.parametrize("status", [404, 409])
-def test_an_action_that_was_overtaken_is_told_and_the_others_are_done(status: int) -> None:
+@pytest.mark.parametrize("status", [404, 409, 422])
+def test_an_action_overtaken_or_refused_is_told_and_the_others_are_done(status: int) -> None:
     world = World()
     path = "/api/v1/namespaces/slurm/pods/cpu-1"
     world.refused[f"DELETE {path}"] = httpx.Response(status, json={"message": "it is another"})
