@@ -1,13 +1,13 @@
 """Looks after nodes: what Slurm remembers, what Kubernetes says, and what the settings want."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes as k8s
 
+from components import admission, pods, rights
 from components import conventions as c
-from components import pods, rights
 from components.settings import Reconciler as ReconcilerSettings
 
 _LAST_LOOK = 120
@@ -24,6 +24,8 @@ class ReconcilerArgs:
     settings: ReconcilerSettings
     wanted: pulumi.Input[str]
     """What the settings want of nodes, as agents/reconciler reads it."""
+    machines: Sequence[Mapping[str, str]]
+    """By nodeset, the labels of its Kubernetes nodes that are this project's own."""
     marks: Sequence[pulumi.Input[str]]
     """Digests of what else nodes depend on: with another one, the Job runs again."""
 
@@ -34,7 +36,8 @@ class Reconciler(pulumi.ComponentResource):
     A pod that stays, since starting one takes longer than a look does.
 
     They alone have credentials of Kubernetes' API, with the rights to what agents/reconciler does;
-    where a ladder has a reboot, a rebooter on each Kubernetes node may read Nodes besides.
+    where a ladder has a reboot, a rebooter on each Kubernetes node may read Nodes besides. An
+    admission policy limits these rights to our own fields of Nodes, and to pods of nodesets.
     """
 
     report: pulumi.Output[str]
@@ -58,9 +61,12 @@ class Reconciler(pulumi.ComponentResource):
             opts=child,
         )
         account = rights.account(name, c.RECONCILER, args.namespace, child)
+        # Limit the account before it has any rights.
+        limited = _limit(name, account, args, child)
+        after_limits = pulumi.ResourceOptions(parent=self, depends_on=[limited])
         granted = [
-            rights.grant(name, account, args.namespace, _rules(), child),
-            rights.grant_everywhere(name, account, _cluster_rules(args.settings), child),
+            rights.grant(name, account, args.namespace, _rules(), after_limits),
+            rights.grant_everywhere(name, account, _cluster_rules(args.settings), after_limits),
         ]
         config = wanted.metadata.name
         agent = k8s.apps.v1.Deployment(
@@ -252,11 +258,39 @@ def _rules() -> list[pods.Spec]:
     ]
 
 
+def _deletes(settings: ReconcilerSettings) -> bool:
+    """Whether a ladder deletes Nodes."""
+    return "replace" in settings.steps() and not settings.replace
+
+
 def _cluster_rules(settings: ReconcilerSettings) -> list[pods.Spec]:
     """Rights to Nodes, which are in no namespace."""
-    deletes = "replace" in settings.steps() and not settings.replace
-    verbs = [*(["delete"] if deletes else []), "get", "list", "patch"]
+    verbs = [*(["delete"] if _deletes(settings) else []), "get", "list", "patch"]
     return [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": verbs},
         {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     ]
+
+
+def _limit(
+    name: str, account: rights.Account, args: ReconcilerArgs, opts: pulumi.ResourceOptions
+) -> pulumi.Resource:
+    """Limit the account to the fields of Nodes that agents/reconciler changes."""
+    limits = admission.Limits(
+        reboots="reboot" in args.settings.steps(),
+        deletes=_deletes(args.settings),
+        machines=tuple(args.machines),
+    )
+    user = pulumi.Output.concat("system:serviceaccount:", account.namespace, ":", account.name)
+    # In no namespace: two stacks may be in one cluster.
+    metadata = {"name": pulumi.Output.concat(account.namespace, "-", name)}
+    policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
+        f"{name}-limits", metadata=metadata, spec=admission.policy(user, limits), opts=opts
+    )
+    binding: pulumi.Resource = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
+        f"{name}-limits-binding",
+        metadata=metadata,
+        spec={"policyName": policy.metadata.name, "validationActions": ["Deny"]},
+        opts=opts,
+    )
+    return binding

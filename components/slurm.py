@@ -7,7 +7,7 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components import ciliumpolicies, network, pods, snapshots
+from components import admission, ciliumpolicies, network, pods, snapshots
 from components import conventions as c
 from components import users as people
 from components.accounting import Accounting, AccountingArgs
@@ -246,13 +246,17 @@ class Slurm(pulumi.ComponentResource):
             NodeSshArgs(self.namespace, reached if settings.login.ssh_to_nodes else ()),
             child,
         )
+        machines = {
+            nodeset.name: args.cluster.node_classes.get(nodeset.name, NodeClass())
+            for nodeset in settings.nodesets
+        }
         nodesets = {
             nodeset.name: Nodeset(
                 f"nodeset-{nodeset.name}",
                 NodesetArgs(
                     namespace=self.namespace,
                     settings=nodeset,
-                    machines=args.cluster.node_classes.get(nodeset.name, NodeClass()),
+                    machines=machines[nodeset.name],
                     images=images,
                     auth=how,
                     people=known,
@@ -345,6 +349,10 @@ class Slurm(pulumi.ComponentResource):
                 rest_url=rest.url,
                 settings=settings.reconciler,
                 wanted=configuration.once_proven(wanted_nodes(settings)),
+                machines=[
+                    admission.own_labels({**machines[nodeset.name].labels, **nodeset.node_selector})
+                    for nodeset in settings.nodesets
+                ],
                 marks=[configuration_mark, *(made.mark for _, made in sorted(nodesets.items()))],
             ),
             child,

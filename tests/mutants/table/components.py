@@ -6,6 +6,7 @@ from tests.mutants.fault import Fault
 
 _UNIT: Final = "tests/unit/components"
 _GRAPH: Final = f"{_UNIT}/test_graph.py"
+_ADMISSION: Final = f"{_UNIT}/test_admission.py"
 
 FAULTS: Final = (
     Fault(
@@ -111,5 +112,61 @@ FAULTS: Final = (
         '"strategy": {"type": "Recreate"},',
         '"strategy": {"type": "RollingUpdate"},',
         f"{_GRAPH}::test_daemons_with_a_state_never_run_twice",
+    ),
+    Fault(
+        "the reconciler sets any taint",
+        "components",
+        "components/admission.py",
+        '        f" == {new_taints}.filter(one, one.key != {taint})"\n',
+        '        f" != []"\n',
+        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-another taint]",
+    ),
+    Fault(
+        "the reconciler evicts all pods of a machine",
+        "components",
+        "components/admission.py",
+        'f" || one.effect == {_text(_EFFECT)})"',
+        'f" || one.effect != {_text(c.DOMAIN)})"',
+        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-a taint that evicts]",
+    ),
+    Fault(
+        "the reconciler adds keys to a Node",
+        "components",
+        "components/admission.py",
+        'f" && {new}.all(key, key in {free} || key in {old})"',
+        'f" && {new}.size() > 0"',
+        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-a cordon]",
+    ),
+    Fault(
+        "the reconciler changes values of a Node",
+        "components",
+        "components/admission.py",
+        "key in {new} && {new}[key] == {old}[key])",
+        "key in {new})",
+        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-the kubelet's port]",
+    ),
+    Fault(
+        "the reconciler marks machines of others",
+        "components",
+        "components/admission.py",
+        "    if not all(machines):\n",
+        "    if machines:\n",
+        f"{_ADMISSION}::test_only_machines_of_nodesets_are_marked_where_labels_show_them[taint]",
+    ),
+    Fault(
+        "the reconciler deletes the pod of slurmctld",
+        "components",
+        "components/admission.py",
+        'f" && variables.labels[{component}] == {_text(c.WORKER)}"',
+        'f" && variables.labels[{component}] != {_text(c.LOGIN)}"',
+        f"{_ADMISSION}::test_only_pods_of_nodesets_are_deleted[labels1-False]",
+    ),
+    Fault(
+        "the reconciler is not limited where the policy cannot be evaluated",
+        "components",
+        "components/admission.py",
+        '"failurePolicy": "Fail",',
+        '"failurePolicy": "Ignore",',
+        f"{_GRAPH}::test_requests_of_the_reconciler_alone_are_limited",
     ),
 )

@@ -392,6 +392,16 @@ def test_machines_carry_the_labels_and_taints_that_their_pods_look_for(
     assert {(taint["key"], taint["value"]) for taint in template["taints"]} <= tolerated
 
 
+@pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
+def test_the_reconciler_marks_only_machines_of_nodesets(graph_of: GraphOf, base: Values) -> None:
+    spec = graph_of(base).one("reconciler-limits").inputs["spec"]
+    expressions = {one["name"]: one["expression"] for one in spec["variables"]}
+
+    for one in base["nodesets"]:
+        label = json.dumps({c.LABEL_NODESET: one["name"]})
+        assert label in expressions["is_ours"].partition(".exists(")[0]
+
+
 def test_nodes_get_the_fast_network_of_their_machines(graph_of: GraphOf) -> None:
     def limits(base: Values, name: str) -> dict[str, str]:
         (container,) = slurmd(graph_of(base), name)["containers"]

@@ -26,6 +26,7 @@ AFTER_DEPLOY = "reconciler-after-deploy"
 RIGHTS = {
     *("reconciler-account", "reconciler-role", "reconciler-rights"),
     *("reconciler-cluster-role", "reconciler-cluster-rights"),
+    *("reconciler-limits", "reconciler-limits-binding"),
 }
 REBOOTER = {
     *("rebooter-account", "rebooter-agent"),
@@ -448,12 +449,12 @@ EDITS = [
     Edit(
         "a fault is to be rebooted for",
         top(reconciler={"ladders": {"gpu-xid": ["recheck", "reboot"]}}),
-        does(updated={ASKED_FOR}, created=REBOOTER),
+        does(updated={ASKED_FOR, "reconciler-limits"}, created=REBOOTER),
     ),
     Edit(
         "machines are to be replaced",
         top(reconciler={"ladder": ["recheck", "replace"]}),
-        does(updated={ASKED_FOR, "reconciler-cluster-role"}),
+        does(updated={ASKED_FOR, "reconciler-cluster-role", "reconciler-limits"}),
     ),
     Edit(
         "machines are to be replaced by a command",

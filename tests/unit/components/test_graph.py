@@ -685,9 +685,73 @@ def test_nodes_of_kubernetes_are_deleted_only_where_a_ladder_says_so(
 
 
 def test_two_stacks_of_one_cluster_have_rights_of_their_own(graph: Graph) -> None:
-    for kind in ("ClusterRole", "ClusterRoleBinding"):
-        for one in graph.of_type(f"kubernetes:rbac.authorization.k8s.io/v1:{kind}"):
+    group, admission = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
+    limits = f"{admission}:ValidatingAdmissionPolicy"
+    for kind in (f"{group}:ClusterRole", f"{group}:ClusterRoleBinding", limits, f"{limits}Binding"):
+        found = graph.of_type(f"kubernetes:{kind}")
+        assert found, kind
+        for one in found:
             assert one.inputs["metadata"]["name"].startswith("slurm-")
+
+
+def test_requests_of_the_reconciler_alone_are_limited(graph: Graph) -> None:
+    spec = graph.one("reconciler-limits").inputs["spec"]
+    user = "system:serviceaccount:slurm:reconciler"
+
+    (condition,) = spec["matchConditions"]
+    assert condition["expression"] == f"request.userInfo.username == '{user}'"
+    assert spec["failurePolicy"] == "Fail"
+    judged = {
+        (resource, operation)
+        for rule in spec["matchConstraints"]["resourceRules"]
+        for resource in rule["resources"]
+        for operation in rule["operations"]
+    }
+    changes = {"CREATE", "UPDATE", "DELETE"}
+    nodes = {(resource, one) for resource in ("nodes", "nodes/status") for one in changes}
+    assert judged == {*nodes, ("pods", "DELETE")}
+    binding = graph.one("reconciler-limits-binding").inputs["spec"]
+    name = graph.one("reconciler-limits").inputs["metadata"]["name"]
+    assert binding == {"policyName": name, "validationActions": ["Deny"]}
+
+
+def test_the_reconciler_gets_its_rights_after_their_limits(graph: Graph) -> None:
+    limits = {"reconciler-limits", "reconciler-limits-binding"}
+
+    for name in ("reconciler-rights", "reconciler-cluster-rights", "reconciler-agent"):
+        assert limits <= before(graph, name), name
+
+
+def limits_of(graph: Graph) -> tuple[dict[str, str], list[str]]:
+    """Variables of the reconciler's policy, and messages of its validations."""
+    spec = graph.one("reconciler-limits").inputs["spec"]
+    messages = [one["message"] for one in spec["validations"]]
+    return {one["name"]: one["expression"] for one in spec["variables"]}, messages
+
+
+def test_machines_are_limited_by_labels_of_this_project_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def select(values: dict[str, Any], **labels: str) -> None:
+        for nodeset in values["nodesets"]:
+            nodeset["node_selector"] = {"example.org/pool": "hpc", **labels}
+
+    def ours(values: dict[str, Any]) -> None:
+        select(values, **{c.LABEL_NODESET: "hpc"})
+
+    theirs, _ = limits_of(record(monkeypatch, config(select)))
+    limited, _ = limits_of(record(monkeypatch, config(ours)))
+    assert theirs["is_ours"] == "true"
+    assert limited["is_ours"].startswith(f'[{{"{c.LABEL_NODESET}": "hpc"}}].exists(')
+
+
+def test_reboots_are_allowed_only_where_a_ladder_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reboot(values: dict[str, Any]) -> None:
+        values["reconciler"] = {"ladders": {"gpu-xid": ["recheck", "reboot"]}}
+
+    refused = "no ladder of the settings has the step reboot"
+    assert refused in limits_of(record(monkeypatch))[1]
+    assert refused not in limits_of(record(monkeypatch, config(reboot)))[1]
 
 
 def test_the_reconciler_is_one_pod_that_starts_when_it_has_its_rights(graph: Graph) -> None:

@@ -1,0 +1,197 @@
+"""Limits of what the reconciler changes, as a policy that the API server evaluates.
+
+RBAC grants whole objects: an account that may patch a Node may relabel it, redirect requests to its
+kubelet, or evict all its pods. The policy names the fields that may change. Its expressions are
+CEL; the reference of `object`, `oldObject` and `request` is
+https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+
+from components import conventions as c
+from components.pods import Spec
+
+_BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
+"""Keys of an object's metadata that the API server itself changes with each request."""
+_EFFECT = "NoSchedule"
+"""Effect of our taint: no other pod comes, and none has to go."""
+_PARTS: Mapping[str, tuple[str, str]] = {
+    "annotations": ("metadata", "{}"),
+    "taints": ("spec", "[]"),
+    "conditions": ("status", "[]"),
+}
+"""Parts of a Node that may be absent: where each is, and what it is then."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the settings ask of the reconciler."""
+
+    reboots: bool
+    """Whether it may ask for the reboot of a Kubernetes node."""
+    deletes: bool
+    """Whether it may delete Nodes."""
+    machines: tuple[Mapping[str, str], ...]
+    """By nodeset, labels that all its Kubernetes nodes have; empty where there are none."""
+
+
+def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Labels below slurmstack.dev/.
+
+    Others may change while the pods of a nodeset run, as NVIDIA's do where a GPU is lost. A policy
+    must not depend on them: it would refuse to mark the machine at that very moment.
+    """
+    return {key: labels[key] for key in sorted(labels) if key.startswith(f"{c.DOMAIN}/")}
+
+
+def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
+    """Render the spec of the ValidatingAdmissionPolicy for requests of one user."""
+    return {
+        # A request that cannot be judged is refused.
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                _requests(["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
+                _requests(["pods"], ["DELETE"]),
+            ]
+        },
+        "matchConditions": [
+            {
+                "name": "user",
+                "expression": pulumi.Output.concat("request.userInfo.username == '", user, "'"),
+            }
+        ],
+        "variables": [{"name": name, "expression": text} for name, text in variables(limits)],
+        "validations": [
+            {"expression": text, "message": message} for text, message in validations(limits)
+        ],
+    }
+
+
+def _requests(resources: list[str], operations: list[str]) -> Spec:
+    return {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": resources,
+        "operations": operations,
+    }
+
+
+def variables(limits: Limits) -> list[tuple[str, str]]:
+    """Names and expressions that `validations` refers to; each may refer to those before it."""
+    return [
+        # Not typed: maps that the API describes as objects cannot be iterated.
+        ("before", "dyn(oldObject)"),
+        ("after", "dyn(object)"),
+        *(
+            (f"{part}_{when}", _part(f"variables.{when}.{place}", part, absent))
+            for part, (place, absent) in _PARTS.items()
+            for when in ("before", "after")
+        ),
+        ("labels", _part("variables.before.metadata", "labels", "{}")),
+        ("updates", "request.resource.resource == 'nodes' && request.operation == 'UPDATE'"),
+        ("is_ours", _is_ours(limits.machines)),
+    ]
+
+
+def _part(place: str, part: str, absent: str) -> str:
+    return f"has({place}.{part}) ? {place}.{part} : {absent}"
+
+
+def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
+    """Whether pods of a nodeset may run on the Node, as far as its labels show that."""
+    if not all(machines):
+        return "true"
+    choices = ", ".join(sorted({_text(labels) for labels in machines}))
+    return (
+        f"[{choices}].exists(choice, choice.all(key,"
+        " key in variables.labels && variables.labels[key] == choice[key]))"
+    )
+
+
+def validations(limits: Limits) -> list[tuple[str, str]]:
+    """Expressions that must be true, each with what is refused otherwise."""
+    before, after = "variables.before", "variables.after"
+    annotation, taint = _text(c.ANNOTATION_REBOOT), _text(c.TAINT_UNHEALTHY)
+    condition, component = _text(c.CONDITION_UNHEALTHY), _text(c.LABEL_COMPONENT)
+    old_annotations, new_annotations = "variables.annotations_before", "variables.annotations_after"
+    old_taints, new_taints = "variables.taints_before", "variables.taints_after"
+    old_conditions, new_conditions = "variables.conditions_before", "variables.conditions_after"
+    no_new_request = (
+        f"(!({annotation} in {new_annotations}) || {annotation} in {old_annotations}"
+        f" && {new_annotations}[{annotation}] == {old_annotations}[{annotation}])"
+    )
+    other_taints = (
+        f"{old_taints}.filter(one, one.key != {taint})"
+        f" == {new_taints}.filter(one, one.key != {taint})"
+        f" && {new_taints}.all(one, one.key != {taint} || one in {old_taints}"
+        f" || one.effect == {_text(_EFFECT)})"
+    )
+    other_conditions = (
+        f"{old_conditions}.filter(one, one.type != {condition})"
+        f" == {new_conditions}.filter(one, one.type != {condition})"
+    )
+    # Our fields may be removed from every Node, but set only on ours.
+    on_ours = (
+        f"variables.is_ours || {no_new_request}"
+        f" && {new_taints}.all(one, one.key != {taint} || one in {old_taints})"
+        f" && {new_conditions}.all(one, one.type != {condition} || one in {old_conditions})"
+    )
+    of_nodeset = (
+        f"request.resource.resource != 'pods' || {component} in variables.labels"
+        f" && variables.labels[{component}] == {_text(c.WORKER)}"
+    )
+    fields = [
+        (
+            _same(before, after, "metadata", "spec", "status"),
+            "only metadata, spec and status of a Node may change",
+        ),
+        (
+            _same(f"{before}.metadata", f"{after}.metadata", "annotations", *_BOOKKEEPING),
+            "only annotations may change in a Node's metadata",
+        ),
+        (
+            _same(old_annotations, new_annotations, c.ANNOTATION_REBOOT),
+            f"only the annotation {c.ANNOTATION_REBOOT} of a Node may change",
+        ),
+        (
+            _same(f"{before}.spec", f"{after}.spec", "taints"),
+            "only taints may change in a Node's spec",
+        ),
+        (other_taints, f"only the taint {c.TAINT_UNHEALTHY}:{_EFFECT} of a Node may change"),
+        (
+            _same(f"{before}.status", f"{after}.status", "conditions"),
+            "only conditions may change in a Node's status",
+        ),
+        (other_conditions, f"only the condition {c.CONDITION_UNHEALTHY} of a Node may change"),
+        (on_ours, "the labels of this Node are not those of a nodeset's machines"),
+    ]
+    if not limits.reboots:
+        fields.append((no_new_request, "no ladder of the settings has the step reboot"))
+    return [
+        *((f"!variables.updates || ({text})", message) for text, message in fields),
+        (
+            "request.resource.resource != 'nodes' || request.operation == 'UPDATE'"
+            + (" || request.operation == 'DELETE' && variables.is_ours" if limits.deletes else ""),
+            "this Node may not be made or deleted",
+        ),
+        (of_nodeset, "only pods of nodesets may be deleted"),
+    ]
+
+
+def _same(old: str, new: str, *but: str) -> str:
+    """Whether two maps are equal in all keys but some."""
+    free = _text(but)
+    return (
+        f"{old}.all(key, key in {free} || key in {new} && {new}[key] == {old}[key])"
+        f" && {new}.all(key, key in {free} || key in {old})"
+    )
+
+
+def _text(value: object) -> str:
+    """Write texts, lists and maps of texts for CEL, which reads JSON's."""
+    return json.dumps(value)

@@ -1,0 +1,139 @@
+"""The API server lets the reconciler change its own fields of Nodes, and pods of nodesets.
+
+Every request is a dry run, which the API server judges and does not store. The removal of marks is
+in test_machines.py, where the reconciler itself removes them.
+"""
+
+import base64
+import json
+import ssl
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from agents.reconciler.kubernetes import MERGE, STRATEGIC, Api, KubernetesError
+from components import conventions as c
+from tests.support.cluster import NAMESPACE, Cluster
+
+Object = dict[str, Any]
+POLICY = f"ValidatingAdmissionPolicy '{NAMESPACE}-reconciler'"
+TAINT = {"key": c.TAINT_UNHEALTHY, "effect": "NoSchedule"}
+CONDITION = {"type": c.CONDITION_UNHEALTHY, "status": "True", "reason": "SlurmDrain"}
+DRY_RUN = "?dryRun=All"
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Cluster) -> Api:
+    """The API server, asked as the reconciler."""
+    token = cluster.kubectl("create", "token", c.RECONCILER, "--duration=1h").strip()
+    (server,) = (
+        one["cluster"] for one in yaml.safe_load(cluster.kubeconfig.read_text())["clusters"]
+    )
+    authority = base64.b64decode(server["certificate-authority-data"]).decode()
+    return Api(server["server"], lambda: token, ssl.create_default_context(cadata=authority))
+
+
+@pytest.fixture
+def machine(cluster: Cluster) -> Object:
+    """A Node as it is now."""
+    return cluster.objects("nodes")[0]
+
+
+def patch(api: Api, machine: Object, body: Object) -> None:
+    """As the reconciler sends it. Raises KubernetesError."""
+    part = "/status" if "status" in body else ""
+    kind = STRATEGIC if "conditions" in body.get("status", {}) else MERGE
+    path = f"/api/v1/nodes/{machine['metadata']['name']}{part}{DRY_RUN}"
+    api.ask("PATCH", path, body, kind=kind)
+
+
+def delete(api: Api, pod: Object) -> None:
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}{DRY_RUN}"
+    api.ask("DELETE", path)
+
+
+def and_taints(machine: Object, *further: Object) -> Object:
+    """A patch that adds taints: the list is replaced whole."""
+    kept = [one for one in machine["spec"].get("taints", []) if one["key"] != TAINT["key"]]
+    return {"spec": {"taints": [*kept, *further]}}
+
+
+def annotation(key: str) -> Object:
+    return {"metadata": {"annotations": {key: "value"}}}
+
+
+def condition(**fields: str) -> Object:
+    return {"status": {"conditions": [{**CONDITION, **fields}]}}
+
+
+def test_the_reconciler_may_mark_a_machine(api: Api, machine: Object) -> None:
+    patch(api, machine, annotation(c.ANNOTATION_REBOOT))
+    patch(api, machine, and_taints(machine, TAINT))
+    patch(api, machine, and_taints(machine))
+    patch(api, machine, condition())
+
+
+REFUSED: dict[str, Object] = {
+    "label": {"metadata": {"labels": {"example.org/pool": "theirs"}}},
+    "our label": {"metadata": {"labels": {c.LABEL_NODESET: "cpu"}}},
+    "label by the status": {"metadata": {"labels": {"example.org/a": "b"}}, "status": {}},
+    "annotation": annotation("example.org/annotation"),
+    "another annotation of ours": annotation(c.ANNOTATION_REPORT),
+    "finalizer": {"metadata": {"finalizers": ["example.org/stay"]}},
+    "cordon": {"spec": {"unschedulable": True}},
+    "condition": condition(type="KernelDeadlock"),
+    "readiness": condition(type="Ready", reason="Reconciler"),
+    "readiness removed": {"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}},
+    "capacity": {"status": {"capacity": {"example.org/gpu": "8"}}},
+    "allocatable": {"status": {"allocatable": {"example.org/gpu": "8"}}},
+    "addresses": {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}},
+    "port of the kubelet": {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 22}}}},
+}
+
+
+@pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
+def test_no_other_field_of_a_node_changes(api: Api, machine: Object, body: Object) -> None:
+    with pytest.raises(KubernetesError, match=POLICY):
+        patch(api, machine, body)
+
+
+@pytest.mark.parametrize("field", ["providerID", "podCIDR"])
+def test_what_a_node_is_called_and_given_stays(api: Api, machine: Object, field: str) -> None:
+    """Where such a field has a value, the API server itself refuses another, to every user."""
+    with pytest.raises(KubernetesError) as caught:
+        patch(api, machine, {"spec": {field: "192.0.2.0/24"}})
+
+    assert caught.value.status == httpx.codes.UNPROCESSABLE_ENTITY
+
+
+@pytest.mark.parametrize(
+    "taint",
+    [{"key": "example.org/taint", "effect": "NoSchedule"}, {**TAINT, "effect": "NoExecute"}],
+    ids=["another", "evicts"],
+)
+def test_no_other_taint_is_set(api: Api, machine: Object, taint: Object) -> None:
+    with pytest.raises(KubernetesError, match=POLICY):
+        patch(api, machine, and_taints(machine, taint))
+
+
+def test_only_pods_of_nodesets_are_deleted(api: Api, cluster: Cluster) -> None:
+    delete(api, cluster.pods(c.WORKER)[0])
+
+    with pytest.raises(KubernetesError, match=POLICY):
+        delete(api, cluster.pods(c.LOGIN)[0])
+
+
+def test_other_users_are_not_limited(cluster: Cluster, machine: Object) -> None:
+    body = {"metadata": {"labels": {"example.org/a": "b"}}, "spec": {"unschedulable": True}}
+    name = machine["metadata"]["name"]
+
+    cluster.kubectl("patch", "node", name, "--dry-run=server", "-p", json.dumps(body))
+
+
+def test_the_api_server_finds_no_fault_in_the_policy(cluster: Cluster) -> None:
+    name = f"validatingadmissionpolicy/{NAMESPACE}-reconciler"
+    status = json.loads(cluster.kubectl("get", name, "-o", "json")).get("status", {})
+
+    assert "expressionWarnings" not in status.get("typeChecking", {})

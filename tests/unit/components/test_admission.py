@@ -1,0 +1,401 @@
+"""What the admission policy lets the reconciler change: its CEL, evaluated on Nodes and pods."""
+
+import copy
+import functools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+import pytest
+from cel_expr_python import cel
+
+from agents.reconciler import observed
+from agents.reconciler.actions import Action, Mark, Unmark, Withdraw
+from agents.reconciler.carry import Carrier, Kept, Place
+from agents.reconciler.kubernetes import Api
+from agents.reconciler.observed import Condition, Machine
+from agents.reconciler.plan import Plan
+from agents.slurm import Client
+from components import admission
+from components import conventions as c
+from components.admission import Limits
+
+Object = dict[str, Any]
+Edit = Callable[[Object], object]
+OURS = {c.LABEL_NODESET: "cpu"}
+ANYWHERE = Limits(reboots=True, deletes=False, machines=({},))
+LABELLED = Limits(reboots=True, deletes=True, machines=(OURS, {c.LABEL_NODESET: "gpu"}))
+TAINT = {"key": c.TAINT_UNHEALTHY, "effect": "NoSchedule"}
+CONDITION = {"type": c.CONDITION_UNHEALTHY, "status": "True", "message": "cpu-1: gpu-xid"}
+OTHER_TAINT = {"key": "example.org/reserved", "value": "them", "effect": "NoSchedule"}
+NODE: Object = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {
+        "name": "machine-1",
+        "uid": "u3",
+        "resourceVersion": "9",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"kubernetes.io/hostname": "machine-1"},
+        "annotations": {"kubeadm.alpha.kubernetes.io/cri-socket": "unix:///run/cri.sock"},
+        "managedFields": [{"manager": "kubelet", "operation": "Update"}],
+    },
+    "spec": {
+        "podCIDR": "10.0.1.0/24",
+        "podCIDRs": ["10.0.1.0/24"],
+        "providerID": "cloud://1",
+        "taints": [OTHER_TAINT],
+    },
+    "status": {
+        "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+        "allocatable": {"cpu": "8"},
+        "capacity": {"cpu": "8"},
+        "conditions": [
+            {"type": "DiskPressure", "status": "False"},
+            {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"},
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "nodeInfo": {"bootID": "b1"},
+    },
+}
+
+
+# --- Kubernetes, as far as it evaluates policies --------------------------------------------------
+
+_TYPES = dict.fromkeys(("object", "oldObject", "request", "variables"), cel.Type.DYN)
+
+
+@functools.cache
+def compiled(expression: str) -> cel.Expression:
+    return cel.NewEnv(variables=_TYPES).compile(expression)
+
+
+def refusals(
+    limits: Limits, operation: str, old: Object | None, new: Object | None, resource: str = "nodes"
+) -> list[str]:
+    """Why a request is refused: what cannot be evaluated is refused as well."""
+    request = {"operation": operation, "resource": {"resource": resource}}
+    known: Object = {"object": new, "oldObject": old, "request": request, "variables": {}}
+    for name, expression in admission.variables(limits):
+        value = compiled(expression).eval(data=known)
+        # One without a value is an error where it is used.
+        if value.type() != cel.Type.ERROR:
+            known["variables"][name] = value.plain_value()
+    return [
+        message
+        for expression, message in admission.validations(limits)
+        if compiled(expression).eval(data=known).value() is not True
+    ]
+
+
+def update(limits: Limits, edit: Edit, before: Object = NODE) -> list[str]:
+    """Why an edit of a Node is refused."""
+    after = copy.deepcopy(before)
+    edit(after)
+    return refusals(limits, "UPDATE", before, after)
+
+
+def labelled(node: Object, labels: Mapping[str, str] = OURS) -> Object:
+    return {**node, "metadata": {**node["metadata"], "labels": dict(labels)}}
+
+
+def marked(node: Object = NODE) -> Object:
+    """A Node with all that the reconciler sets."""
+    found = copy.deepcopy(node)
+    found["metadata"]["annotations"][c.ANNOTATION_REBOOT] = "b1 1"
+    found["spec"]["taints"].append(TAINT)
+    found["status"]["conditions"].append(CONDITION)
+    return found
+
+
+# --- Fields of Nodes -----------------------------------------------------------------------------
+
+
+def test_the_agent_and_the_policy_name_the_same_fields() -> None:
+    assert (observed.REBOOT, observed.UNHEALTHY, observed.CONDITION) == (
+        c.ANNOTATION_REBOOT,
+        c.TAINT_UNHEALTHY,
+        c.CONDITION_UNHEALTHY,
+    )
+
+
+def test_our_annotation_taint_and_condition_may_be_set_and_removed() -> None:
+    assert refusals(ANYWHERE, "UPDATE", NODE, marked()) == []
+    assert refusals(ANYWHERE, "UPDATE", marked(), NODE) == []
+
+
+def test_a_node_without_any_list_may_be_marked() -> None:
+    bare = copy.deepcopy(NODE)
+    for part, key in (
+        ("metadata", "annotations"),
+        ("metadata", "labels"),
+        ("spec", "taints"),
+        ("status", "conditions"),
+    ):
+        del bare[part][key]
+    after = copy.deepcopy(bare)
+    after["metadata"]["annotations"] = {c.ANNOTATION_REBOOT: "b1 1"}
+    after["spec"]["taints"] = [TAINT]
+    after["status"]["conditions"] = [CONDITION]
+
+    assert refusals(ANYWHERE, "UPDATE", bare, after) == []
+    assert refusals(ANYWHERE, "UPDATE", after, bare) == []
+
+
+def test_bookkeeping_of_the_api_server_may_change() -> None:
+    changed = {"resourceVersion": "10", "generation": 2, "managedFields": []}
+    assert update(ANYWHERE, lambda node: node["metadata"].update(changed)) == []
+
+
+def test_a_mark_that_an_operator_changed_may_stay() -> None:
+    node = marked()
+    node["spec"]["taints"][-1] = {**TAINT, "effect": "NoExecute"}
+
+    def withdraw(after: Object) -> None:
+        del after["metadata"]["annotations"][c.ANNOTATION_REBOOT]
+
+    assert update(ANYWHERE, withdraw, node) == []
+
+
+def put(*path: str, value: Any) -> Edit:
+    """Set a key of a Node."""
+
+    def edit(node: Object) -> None:
+        for key in path[:-1]:
+            node = node[key]
+        node[path[-1]] = value
+
+    return edit
+
+
+def drop(*path: str) -> Edit:
+    """Remove a key of a Node."""
+
+    def edit(node: Object) -> None:
+        for key in path[:-1]:
+            node = node[key]
+        del node[path[-1]]
+
+    return edit
+
+
+def taints(*listed: Object) -> Edit:
+    return put("spec", "taints", value=list(listed))
+
+
+def conditions(*listed: Object) -> Edit:
+    return put("status", "conditions", value=list(listed))
+
+
+READY = NODE["status"]["conditions"][1]
+PRESSURE = NODE["status"]["conditions"][0]
+REFUSED: dict[str, Edit] = {
+    "a new part": put("secrets", value={}),
+    "a label": put("metadata", "labels", "example.org/pool", value="theirs"),
+    "a label's value": put("metadata", "labels", "kubernetes.io/hostname", value="machine-2"),
+    "no labels": drop("metadata", "labels"),
+    "our label": put("metadata", "labels", c.LABEL_NODESET, value="cpu"),
+    "another annotation": put("metadata", "annotations", "example.org/a", value="b"),
+    "an annotation of ours elsewhere": put(
+        "metadata", "annotations", c.ANNOTATION_REPORT, value="b"
+    ),
+    "no annotations": drop("metadata", "annotations"),
+    "an annotation's value": put(
+        "metadata", "annotations", "kubeadm.alpha.kubernetes.io/cri-socket", value="x"
+    ),
+    "a finalizer": put("metadata", "finalizers", value=["example.org/stay"]),
+    "an owner": put("metadata", "ownerReferences", value=[{"kind": "Pod", "name": "gone"}]),
+    "a cordon": put("spec", "unschedulable", value=True),
+    "providerID": put("spec", "providerID", value="cloud://2"),
+    "no providerID": drop("spec", "providerID"),
+    "podCIDR": put("spec", "podCIDR", value="10.0.2.0/24"),
+    "podCIDRs": put("spec", "podCIDRs", value=["10.0.1.0/24", "10.0.2.0/24"]),
+    "another taint": taints(OTHER_TAINT, {"key": "example.org/x", "effect": "NoSchedule"}),
+    "a taint that evicts": taints(OTHER_TAINT, {**TAINT, "effect": "NoExecute"}),
+    "no taints": drop("spec", "taints"),
+    "ours in the place of another": taints(TAINT),
+    "a taint's value": taints({**OTHER_TAINT, "value": "us"}),
+    "another condition": conditions(PRESSURE, READY, {"type": "KernelDeadlock", "status": "True"}),
+    "a condition's status": conditions(PRESSURE, {**READY, "status": "False"}),
+    "a condition's time": conditions(PRESSURE, {**READY, "lastHeartbeatTime": "2027-01-01"}),
+    "a condition that goes": conditions(PRESSURE, CONDITION),
+    "capacity": put("status", "capacity", "example.org/gpu", value="8"),
+    "allocatable": put("status", "allocatable", "cpu", value="64"),
+    "an address": put("status", "addresses", value=[]),
+    "the kubelet's port": put("status", "daemonEndpoints", "kubeletEndpoint", "Port", value=22),
+    "the boot": put("status", "nodeInfo", "bootID", value="b2"),
+    "a new key of the status": put("status", "phase", value="Terminated"),
+}
+
+
+@pytest.mark.parametrize("edit", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("before", [NODE, marked()], ids=["unmarked", "marked"])
+def test_every_other_field_of_a_node_stays(before: Object, edit: Edit) -> None:
+    assert update(ANYWHERE, edit, before) != []
+
+
+# --- Which Nodes ---------------------------------------------------------------------------------
+
+
+def with_annotation(value: str) -> Edit:
+    return put("metadata", "annotations", c.ANNOTATION_REBOOT, value=value)
+
+
+MARKS: dict[str, Edit] = {
+    "annotation": with_annotation("b1 1"),
+    "taint": taints(OTHER_TAINT, TAINT),
+    "condition": conditions(PRESSURE, READY, CONDITION),
+}
+
+
+@pytest.mark.parametrize("edit", MARKS.values(), ids=MARKS)
+def test_only_machines_of_nodesets_are_marked_where_labels_show_them(edit: Edit) -> None:
+    for nodeset in ("cpu", "gpu"):
+        assert update(LABELLED, edit, labelled(NODE, {c.LABEL_NODESET: nodeset})) == []
+    for labels in ({}, {c.LABEL_NODESET: "another"}, {"example.org/nodeset": "cpu"}):
+        assert update(LABELLED, edit, labelled(NODE, labels)) != []
+
+
+def test_marks_may_go_from_machines_that_left_their_nodeset() -> None:
+    assert refusals(LABELLED, "UPDATE", marked(), NODE) == []
+    assert refusals(LABELLED, "UPDATE", marked(), marked()) == []
+
+
+def test_marks_do_not_change_on_machines_that_left_their_nodeset() -> None:
+    changed = {**CONDITION, "message": "another"}
+    assert update(LABELLED, conditions(PRESSURE, READY, changed), marked()) != []
+    assert update(LABELLED, with_annotation("b2 2"), marked()) != []
+
+
+def test_one_nodeset_without_labels_leaves_all_machines_open() -> None:
+    limits = Limits(reboots=True, deletes=False, machines=(OURS, {}))
+    assert refusals(limits, "UPDATE", NODE, marked()) == []
+
+
+def test_all_labels_of_a_nodeset_count() -> None:
+    both = {**OURS, f"{c.DOMAIN}/rack": "1"}
+    limits = Limits(reboots=True, deletes=False, machines=(both,))
+
+    assert refusals(limits, "UPDATE", labelled(NODE), labelled(marked())) != []
+    assert refusals(limits, "UPDATE", labelled(NODE, both), labelled(marked(), both)) == []
+
+
+def test_labels_of_others_do_not_limit_the_machines() -> None:
+    labels = {"nvidia.com/gpu.present": "true", **OURS, "example.org/slurmstack.dev/x": "y"}
+    assert admission.own_labels(labels) == OURS
+
+
+def test_no_reboot_is_asked_for_that_no_ladder_has() -> None:
+    limits = Limits(reboots=False, deletes=False, machines=({},))
+
+    assert update(limits, with_annotation("b1 1")) != []
+    assert update(limits, with_annotation("b2 2"), marked()) != []
+    assert update(limits, drop("metadata", "annotations", c.ANNOTATION_REBOOT), marked()) == []
+    assert update(limits, taints(OTHER_TAINT), marked()) == []
+
+
+# --- Other requests ------------------------------------------------------------------------------
+
+
+def test_nodes_are_deleted_only_where_a_ladder_says_so() -> None:
+    assert refusals(ANYWHERE, "DELETE", NODE, None) != []
+    assert refusals(LABELLED, "DELETE", NODE, None) != []
+    assert refusals(LABELLED, "DELETE", labelled(NODE), None) == []
+
+
+def test_no_node_is_created() -> None:
+    for limits in (ANYWHERE, LABELLED):
+        assert refusals(limits, "CREATE", None, labelled(NODE)) != []
+
+
+@pytest.mark.parametrize(
+    ("labels", "deleted"),
+    [
+        ({c.LABEL_COMPONENT: c.WORKER}, True),
+        ({c.LABEL_COMPONENT: c.CONTROLLER}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_only_pods_of_nodesets_are_deleted(labels: dict[str, str] | None, deleted: bool) -> None:
+    pod = {"metadata": {"name": "cpu-1", **({} if labels is None else {"labels": labels})}}
+    assert (refusals(ANYWHERE, "DELETE", pod, None, "pods") == []) is deleted
+
+
+# --- The agent -----------------------------------------------------------------------------------
+
+
+class Kubernetes:
+    """One Node, which the policy guards."""
+
+    def __init__(self, limits: Limits, node: Object) -> None:
+        self.node = node
+        self._limits = limits
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "PATCH" and "nodes" in request.url.path:
+            after = _patched(self.node, json.loads(request.content))
+            if refused := refusals(self._limits, "UPDATE", self.node, after):
+                return httpx.Response(422, json={"message": refused[0]})
+            self.node = after
+        return httpx.Response(200, json=self.node)
+
+
+def _patched(node: Object, patch: Object) -> Object:
+    """As far as the reconciler patches: by RFC 7386, and conditions by their types."""
+    changed = copy.deepcopy(node)
+    for key, value in patch.get("metadata", {}).get("annotations", {}).items():
+        changed["metadata"]["annotations"].pop(key, None)
+        if value is not None:
+            changed["metadata"]["annotations"][key] = value
+    changed["spec"] |= patch.get("spec", {})
+    new = patch.get("status", {}).get("conditions", [])
+    types = {one["type"] for one in new}
+    changed["status"]["conditions"] = [
+        *(one for one in changed["status"]["conditions"] if one["type"] not in types),
+        *(one for one in new if "$patch" not in one),
+    ]
+    return changed
+
+
+def carry(limits: Limits, node: Object, *actions: Action) -> tuple[Object, tuple[str, ...]]:
+    """The Node after some actions, and what was not done."""
+    cluster = Kubernetes(limits, node)
+    api = Api("http://k", lambda: "t", transport=httpx.MockTransport(cluster.answer))
+    place = Place("slurm", "memory", {"apiVersion": "v1", "kind": "Job", "name": "after"})
+    present = [one["type"] for one in node["status"]["conditions"]]
+    seen = Machine(
+        *("machine-1", "u3", "9", 0),
+        taints=tuple(node["spec"]["taints"]),
+        conditions={kind: Condition("True") for kind in present},
+    )
+    carrier = Carrier(Client("http://rest", lambda: "t"), api, place)
+    plan, kept = Plan(actions, {}, (), 1, 1), Kept({}, "9", "")
+    notes = carrier.carry(plan, kept, {"machine-1": seen}, ()).notes
+    return cluster.node, notes
+
+
+def test_the_policy_lets_the_reconciler_do_its_work() -> None:
+    node, notes = carry(LABELLED, labelled(NODE), Mark("machine-1", "cpu-1: gpu-xid"))
+    assert notes == ()
+    assert TAINT in node["spec"]["taints"]
+    assert node["status"]["conditions"][-1]["type"] == c.CONDITION_UNHEALTHY
+
+    node, notes = carry(LABELLED, node, Unmark("machine-1"))
+    assert (node, notes) == (labelled(NODE), ())
+
+
+def test_the_policy_lets_the_reconciler_withdraw_a_reboot() -> None:
+    node, notes = carry(ANYWHERE, marked(), Withdraw("machine-1"))
+
+    assert notes == ()
+    assert c.ANNOTATION_REBOOT not in node["metadata"]["annotations"]
+
+
+def test_what_the_policy_refuses_is_reported_and_the_rest_done() -> None:
+    node, notes = carry(LABELLED, marked(), Mark("machine-1", "x"), Withdraw("machine-1"))
+
+    assert len(notes) == 1
+    assert "the labels of this Node" in notes[0]
+    assert c.ANNOTATION_REBOOT not in node["metadata"]["annotations"]
