@@ -302,7 +302,7 @@ class Eks(pulumi.ComponentResource):
         self, ports: Sequence[tuple[int, int]], *, themselves: bool
     ) -> pulumi.Output[str]:
         """A security group that admits the machines, and its own members on request."""
-        return aws.ec2.SecurityGroup(
+        group: pulumi.Output[str] = aws.ec2.SecurityGroup(
             f"{self._name}-files",
             vpc_id=self._vpc,
             description="The jail's file system, from the machines",
@@ -319,6 +319,7 @@ class Eks(pulumi.ComponentResource):
             tags=self._tags,
             opts=self._child,
         ).id
+        return group
 
     def _lustre(self) -> Spec:
         # Its servers speak to each other, and connect to clients as well.

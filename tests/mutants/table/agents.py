@@ -143,9 +143,9 @@ FAULTS: Final = (
     Fault(
         "a refresh of the jail follows a link out of it",
         "agents",
-        "agents/populate.py",
-        "            if not _is_folder(place):\n                place.unlink(missing_ok=True)\n",
-        "            if not place.is_dir():\n                place.unlink(missing_ok=True)\n",
+        "agents/tree.py",
+        "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
+        "0",
         f"{_UNIT}/test_populate.py::test_a_link_in_the_jail_leads_nobody_astray",
     ),
     Fault(
