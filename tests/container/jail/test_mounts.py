@@ -1,0 +1,73 @@
+"""What a pod shows in the jail, by the real image of workers, whatever users have laid there."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from components import conventions as c
+from tests.container.jail.volumes import Shell, Volumes
+
+SHOWN = f"{c.JAIL_VOLUMES}/data"
+MOUNTS = f"cd / && PYTHONPATH={c.SPANK_DIR} python3 -BS -m agents.mounts {c.JAIL}"
+PREPARE = f"""
+set -e
+mkdir -p {SHOWN} {c.JAIL}/etc {c.JAIL}/real
+mount -t tmpfs data {SHOWN}
+echo shown >{SHOWN}/file
+ln -s /etc {c.JAIL}/out
+ln -s real {c.JAIL}/inside
+"""
+
+
+@pytest.fixture
+def shell(volumes: Volumes) -> Iterator[Shell]:
+    """A container that has a volume besides the jail, in which users have laid links."""
+    rights = {"cap_add": ["SYS_ADMIN", "DAC_OVERRIDE", "CHOWN"]}
+    options = {"security_opt": ["seccomp=unconfined", "apparmor=unconfined"], **rights}
+    shell = volumes.shell(volumes.make(), "worker", **options)
+    shell.answer(PREPARE)
+    yield shell
+    shell.container.kill()
+
+
+def mounted(shell: Shell) -> list[str]:
+    """Where the volume is mounted, beside its own place."""
+    places = shell.answer("grep ' - tmpfs data ' /proc/self/mountinfo | cut -d ' ' -f 5")
+    return [place for place in places.split() if place != SHOWN]
+
+
+@pytest.mark.parametrize("target", ["/data", "/data/deep/inside", "/real"])
+def test_a_volume_is_shown_at_its_path_which_is_made(shell: Shell, target: str) -> None:
+    shell.answer(f"{MOUNTS} {SHOWN}={target}")
+
+    assert shell.answer(f"cat {c.JAIL}{target}/file") == "shown"
+    assert mounted(shell) == [f"{c.JAIL}{target}"]
+
+
+@pytest.mark.parametrize("target", ["/out", "/out/made", "/inside", "/inside/made"])
+def test_a_link_on_the_way_ends_it_in_one_line(shell: Shell, target: str) -> None:
+    code, said = shell.run(f"{MOUNTS} {SHOWN}={target}")
+
+    assert code == 1
+    assert said.startswith(f"cannot mount {SHOWN} at {target} in the jail: ")
+    assert len(said.splitlines()) == 1
+    assert mounted(shell) == []
+    assert shell.answer("test -e /etc/made || echo none") == "none"
+
+
+def test_a_volume_for_reading_stays_one(shell: Shell) -> None:
+    shell.answer(f"mount -o remount,ro,bind {SHOWN}")
+
+    shell.answer(f"{MOUNTS} {SHOWN}=/data")
+
+    assert "Read-only" in shell.run(f"touch {c.JAIL}/data/new")[1]
+
+
+def test_users_do_without_a_file_that_cannot_be_laid(shell: Shell) -> None:
+    laid = f"--lay {SHOWN}/file=/out/laid --lay {SHOWN}/file=/etc/laid"
+
+    said = shell.answer(f"{MOUNTS} {laid} {SHOWN}=/data")
+
+    assert said.startswith("no /out/laid in the jail: ")
+    assert shell.answer(f"cat {c.JAIL}/etc/laid") == "shown"
+    assert shell.answer("test -e /etc/laid || echo none") == "none"
