@@ -143,7 +143,7 @@ def _slurmdbd(args: AccountingArgs) -> pods.Spec:
         **pods.answers(pods.command(*_ANSWERS)),
         "volumeMounts": [
             *args.auth.daemon_mounts(),
-            *args.people.mounts(""),
+            *args.people.mounts(),
             pods.mount("config", c.ACCOUNTING_ETC, read_only=True),
             pods.mount("password", c.DATABASE_PASSWORD, read_only=True),
             pods.mount("run", c.DBD_RUN),

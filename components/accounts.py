@@ -92,7 +92,7 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                         "volumeMounts": [
                             *args.auth.client_mounts(),
-                            *args.people.mounts(""),
+                            *args.people.mounts(),
                             pods.mount("wanted", c.ACCOUNTS_WANTED, read_only=True),
                             pods.users_mount(),
                         ],

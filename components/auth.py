@@ -76,8 +76,8 @@ class Auth(Protocol):
 
     def volumes(self) -> list[pods.Spec]: ...
 
-    def client_mounts(self, root: str = "") -> list[pods.Spec]:
-        """Mounts for who asks Slurm, below `root`."""
+    def client_mounts(self) -> list[pods.Spec]:
+        """Mounts for Slurm's clients."""
 
     def daemon_mounts(self) -> list[pods.Spec]:
         """Mounts for slurmctld and slurmd."""
@@ -174,8 +174,8 @@ class Munge:
             pods.memory_volume("munge", "1Mi"),
         ]
 
-    def client_mounts(self, root: str = "") -> list[pods.Spec]:
-        socket = pods.mount("munge", f"{root}{c.MUNGE_RUN}", read_only=True)
+    def client_mounts(self) -> list[pods.Spec]:
+        socket = pods.mount("munge", c.MUNGE_RUN, read_only=True)
         return [{**socket, "subPath": "socket"}]
 
     def daemon_mounts(self) -> list[pods.Spec]:
@@ -227,8 +227,8 @@ class SlurmKey:
             pods.disk_volume("slurm-run"),
         ]
 
-    def client_mounts(self, root: str = "") -> list[pods.Spec]:
-        return [pods.mount("slurm-run", f"{root}{c.SLURM_RUN}", read_only=True)]
+    def client_mounts(self) -> list[pods.Spec]:
+        return [pods.mount("slurm-run", c.SLURM_RUN, read_only=True)]
 
     def daemon_mounts(self) -> list[pods.Spec]:
         return [pods.mount("auth-keys", c.AUTH_KEYS, read_only=True), *self.client_mounts()]

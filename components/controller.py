@@ -242,7 +242,7 @@ def _slurmctld(args: ControllerArgs) -> pods.Spec:
         },
         "volumeMounts": [
             *args.auth.daemon_mounts(),
-            *args.people.mounts(""),
+            *args.people.mounts(),
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.mount("state", c.CONTROLLER_SPOOL),
             pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),

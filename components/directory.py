@@ -139,9 +139,8 @@ class People:
             *([pods.secret_volume("sss-password", self.password)] if self.password else []),
         ]
 
-    def mounts(self, *roots: str) -> list[pods.Spec]:
-        """Mounts that make the people known below each of some roots."""
+    def mounts(self) -> list[pods.Spec]:
+        """Mounts that make the people known."""
         if not self.config:
             return []
-        pipes = {"name": "sss", "subPath": "pipes", "readOnly": True}
-        return [{**pipes, "mountPath": f"{root}{c.DIRECTORY_PIPES}"} for root in roots]
+        return [{**pods.mount("sss", c.DIRECTORY_PIPES, read_only=True), "subPath": "pipes"}]

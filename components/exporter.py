@@ -111,7 +111,7 @@ def _pod(args: ExporterArgs) -> pods.Spec:
                 "volumeMounts": [
                     config,
                     *args.auth.client_mounts(),
-                    *args.people.mounts(""),
+                    *args.people.mounts(),
                     pods.mount("jail", c.JAIL, read_only=True),
                     *(
                         pods.mount(f"jail-{one.name}", _path(one), read_only=True)

@@ -204,7 +204,7 @@ def _sshd(args: LoginArgs) -> pods.Spec:
     run = pods.mount("slurm-run", c.SLURM_RUN, read_only=True)
     in_jail = [
         *args.auth.client_mounts(),
-        *args.people.mounts(""),
+        *args.people.mounts(),
         *([] if args.auth.brings_conf else [run]),
         pods.users_mount(),
     ]

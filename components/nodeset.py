@@ -245,7 +245,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         "lifecycle": {"preStop": pods.command(f"{c.SPANK_DIR}/leave")},
         "volumeMounts": [
             *args.auth.daemon_mounts(),
-            *args.people.mounts(""),
+            *args.people.mounts(),
             pods.mount("jail", c.JAIL),
             pods.mount("scratch", c.WORKER_SCRATCH),
             pods.mount("spool", c.WORKER_SPOOL),

@@ -315,6 +315,6 @@ def users_volume(accounts: pulumi.Input[str]) -> Spec:
     return config_volume("users", accounts, ["group", "passwd"])
 
 
-def users_mount(root: str = "") -> Spec:
-    """Mount that makes the configured users known, below `root`."""
-    return mount("users", f"{root}{c.EXTRAUSERS}", read_only=True)
+def users_mount() -> Spec:
+    """Mount that makes the configured users known."""
+    return mount("users", c.EXTRAUSERS, read_only=True)

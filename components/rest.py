@@ -102,6 +102,6 @@ def _slurmrestd(args: RestArgs) -> pods.Spec:
             # It reads here where slurmctld is. What else an edit changes is no concern of its own.
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.users_mount(),
-            *args.people.mounts(""),
+            *args.people.mounts(),
         ],
     }
