@@ -149,6 +149,8 @@ GRAFANA_PORT: Final = 9347
 MARIADB_PORT: Final = 3306
 NFS_PORT: Final = 2049
 """NFSv4 has no other (RFC 8881, section 2.9.3)."""
+LUSTRE_PORTS: Final = ((988, 988), (1018, 1023))
+"""Ranges of Lustre's ports (FSx for Lustre, security groups)."""
 SSH_PORT: Final = 22
 SSHD_PORT: Final = 2222
 """Where sshd listens inside the login pod; its Service answers on `SSH_PORT`."""

@@ -40,8 +40,7 @@ _GUARDED_PORTS = (
 """Ports that users reach nowhere: whose addresses are not known beforehand."""
 STORAGE_PORTS = (
     111,  # rpcbind, by which NFSv3 finds its servers
-    988,  # Lustre
-    *range(1018, 1024),  # Lustre (Amazon FSx, security groups)
+    *(port for first, last in c.LUSTRE_PORTS for port in range(first, last + 1)),
     c.NFS_PORT,
     20048,  # mountd of NFSv3
 )

@@ -34,9 +34,6 @@ _NODE_POLICIES: Final = (
 """What machines may do (EKS, node IAM role)."""
 _CLASS: Final = "slurmstack"
 _SHARED_CLASS: Final = "slurmstack-shared"
-_EFS: Final = ((2049, 2049),)
-_LUSTRE: Final = ((988, 988), (1018, 1023))
-"""Ranges of TCP ports of the file systems (EFS and FSx for Lustre, security groups)."""
 _EFS_CLIENT: Final = tuple(
     f"elasticfilesystem:Client{right}" for right in ("Mount", "RootAccess", "Write")
 )
@@ -323,8 +320,8 @@ class Eks(pulumi.ComponentResource):
 
     def _lustre(self) -> Spec:
         # Its servers speak to each other, and connect to clients as well.
-        allowed = self._admitted(_LUSTRE, themselves=True)
-        for first, last in _LUSTRE:
+        allowed = self._admitted(c.LUSTRE_PORTS, themselves=True)
+        for first, last in c.LUSTRE_PORTS:
             aws.vpc.SecurityGroupIngressRule(
                 f"{self._name}-lustre-to-machines-{first}",
                 security_group_id=self._kubernetes.cluster_security_group_id,
@@ -358,7 +355,7 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _efs(self, subnets: Subnets) -> Spec:
-        allowed = self._admitted(_EFS, themselves=False)
+        allowed = self._admitted([(c.NFS_PORT, c.NFS_PORT)], themselves=False)
         files: pulumi.Output[str] = aws.efs.FileSystem(
             f"{self._name}-efs",
             encrypted=True,
