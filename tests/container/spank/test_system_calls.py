@@ -57,6 +57,8 @@ def test_slurmd_and_jobs_are_under_the_filter(node: Node) -> None:
 
 def test_users_namespaces_and_debuggers_work_under_the_filter(node: Node) -> None:
     inside = "unshare --user --map-root-user --mount --pid --fork sh -c"
-    made = node.job(f'{inside} "mount -t tmpfs none /mnt && pivot_root --version && echo made"')
+    exchange = "mount -t tmpfs none /mnt && mkdir /mnt/old && cd /mnt && pivot_root . old"
+    trace_me = "import ctypes; print(ctypes.CDLL(None).ptrace(0, 0, 0, 0))"
 
-    assert made.splitlines()[-1] == "made"
+    assert node.job(f'{inside} "{exchange} && echo made"') == "made"
+    assert node.job(f'python3 -c "{trace_me}"') == "0"
