@@ -27,16 +27,9 @@ REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "files by their numbers, past all directories": ("open_by_handle_at",),
     "watching or delaying others' access to files": ("fanotify_init", "fanotify_mark"),
     "the machine's own matters": (
-        *(
-            "acct",
-            "clock_settime",
-            "delete_module",
-            "finit_module",
-            "init_module",
-            "ioperm",
-            "iopl",
-        ),
-        *("kexec_file_load", "kexec_load", "reboot", "settimeofday", "swapoff", "swapon"),
+        *("acct", "clock_settime", "delete_module", "finit_module", "init_module", "ioperm"),
+        *("iopl", "kexec_file_load", "kexec_load", "reboot", "settimeofday"),
+        *("swapoff", "swapon"),
     ),
     "calls that nothing uses any more": (
         *("_sysctl", "create_module", "get_kernel_syms", "lookup_dcookie", "nfsservctl"),

@@ -2,7 +2,7 @@
 
 Runs as `python3 -m agents.homes USERS JAIL` in a Job after each change of the users. USERS is a
 passwd(5) file, or `-` for the entry of one user on standard input: a user of a directory at the
-first login. Homes that are there stay as they are, whoever owns them; nothing is ever removed.
+first login. Homes that are there stay as they are, whatever their owner; nothing is ever removed.
 """
 
 import errno
@@ -34,8 +34,7 @@ def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> b
     What an interrupted run has left under that mark is removed first. Symbolic links on the way to
     it are followed within the jail: a site may have /home elsewhere.
     """
-    if not jail.exists(home):
-        _make_above(jail, home)
+    _make_above(jail, home)
     with jail.parent(home, links=True) as (folder, name):
         if _exists(folder, name):
             return False
@@ -71,7 +70,7 @@ def _exists(folder: int, name: str) -> bool:
 
 
 def _remove(folder: int, name: str) -> None:
-    """Removes a folder, or what somebody has laid there in its stead."""
+    """Removes a folder, or another file of its name."""
     if not _exists(folder, name):
         return
     try:
@@ -86,8 +85,8 @@ def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
     home = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=folder)
     try:
         made = os.fstat(home)
-        # Who owns the folder may have put another directory there since. Nobody but root enters
-        # ours before it is given away.
+        # The owner of the folder above can exchange the new directory at any moment. Only root can
+        # enter ours before it is given away.
         if made.st_uid != os.geteuid() or made.st_mode & 0o077:
             raise RefusedError(f"{name}: another directory was put in its place; run this again")
         if jail.is_folder(_SKELETON):
