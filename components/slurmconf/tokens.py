@@ -1,4 +1,4 @@
-"""Whose tokens Slurm's daemons take, and how long those are good that they give."""
+"""Which tokens Slurm's daemons accept, and the longest lifetime of those that they issue."""
 
 import math
 
@@ -11,7 +11,7 @@ JWKS = "jwks.json"
 
 
 def lifetime_parameter(settings: Settings) -> str:
-    """The longest lifetime of a token that slurmctld gives to a user, with a comma before it."""
+    """The longest lifetime of a token that slurmctld issues to a user, with a leading comma."""
     minutes = parse_time(settings.rest.token_lifetime)
     return "" if math.isinf(minutes) else f",max_token_lifespan={math.ceil(minutes * 60)}"
 

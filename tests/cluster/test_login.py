@@ -94,9 +94,9 @@ def test_who_logs_in_on_a_terminal_is_told_how_the_cluster_is(cluster: Cluster) 
     config = str(cluster.directory / "ssh_config")
 
     def told() -> str:
-        """What is told once Slurm has answered in time, which on a busy machine it may not.
+        """The greeting once Slurm has answered in time, or "": a busy machine may miss that.
 
-        sshd may just read its settings again, and closes what it has not accepted yet.
+        While sshd reads its settings again, it closes connections that it has not accepted yet.
         """
         ssh = ["ssh", "-tt", "-F", config, "login"]
         terminal = execute(ssh, stdin="exit\n", check=False).stdout

@@ -107,7 +107,7 @@ def outside(jail: Path) -> Path:
     """A folder that no link may lead to."""
     found = jail / "outside"
     found.mkdir()
-    (found / "own").write_text("somebody's")
+    (found / "own").write_text("another user's")
     return found
 
 
@@ -148,7 +148,7 @@ def test_another_folder_in_the_place_of_a_new_home_is_given_to_nobody(
 ) -> None:
     """As the owner of the folder above may do at any moment."""
     (jail / "theirs").mkdir(mode=0o755)
-    (jail / "theirs/own").write_text("somebody's")
+    (jail / "theirs/own").write_text("another user's")
     mkdir = os.mkdir
 
     def swapped(name: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
