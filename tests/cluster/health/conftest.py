@@ -1,10 +1,11 @@
 """A stack of its own, whose nodes tests may break."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
+from components import conventions as c
 from tests.cluster.health.node import WELL, Node
 from tests.cluster.health.receiving import (
     COLLECTOR,
@@ -64,3 +65,25 @@ def node(cluster: Cluster) -> Iterator[Node]:
     yield one
     one.prints(WELL)
     one.is_back(120)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
+    """Shows with a test that fails how nodes are, and what the reconciler has said last."""
+    try:
+        yield
+    except AssertionError as error:
+        cluster = item.funcargs["cluster"]
+        assert isinstance(cluster, Cluster)
+        error.add_note(how_it_stands(cluster))
+        raise
+
+
+def how_it_stands(cluster: Cluster) -> str:
+    asked = (
+        ("get", "nodes"),
+        ("get", "pods", "--output=wide"),
+        ("logs", f"deploy/{c.RECONCILER}", "--tail=20"),
+        ("exec", f"deploy/{c.CONTROLLER}", "--", "sinfo", "--Node", "--format=%N %t %H %E"),
+    )
+    return "\n".join(cluster.kubectl(*command, check=False) for command in asked)
