@@ -39,16 +39,11 @@ def alone(cluster: Cluster) -> Node:
             cluster.kubectl("delete", "pod", "--ignore-not-found", *others, timeout=240)
         return not others
 
-    def others_have_a_place() -> bool:
-        others = cluster.objects("pods", f"slurmstack.dev/component notin ({stay})")
-        return all("nodeName" in pod["spec"] for pod in others)
-
     with cluster.cordoned(MACHINE):
         eventually("it has nothing else", others_go, 300)
         # A StatefulSet makes a pod anew when the old one is gone. A login node that came here would
         # fall silent with the machine, and keep it from a reboot.
         cluster.wait_for_rollouts()
-        eventually("others have a place", others_have_a_place)
     while not pods_on(cluster, "=worker"):
         with cluster.cordoned(API):
             cluster.kubectl("delete", "pod", "cpu-1", timeout=240)
