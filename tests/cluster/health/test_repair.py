@@ -2,13 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from components import conventions as c
 from tests.cluster.health.node import WELL, Node
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import eventually
 
 API = "node-0"
@@ -17,23 +17,25 @@ MACHINE = "node-1"
 ROWS_PENDING = "a10-535.129.03-rows-pending"
 
 
-def pods_on(cluster: Cluster, component: str) -> list[str]:
+def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
     """Pods on the machine that are to stay there; `component` is a requirement on that label."""
-    return [
-        pod["metadata"]["name"]
+    return {
+        pod["metadata"]["name"]: pod
         for pod in cluster.objects("pods", f"slurmstack.dev/component{component}")
         if pod["spec"].get("nodeName") == MACHINE
         and pod["status"]["phase"] in ("Pending", "Running")
-    ]
+    }
 
 
-@pytest.fixture
-def alone(cluster: Cluster) -> Node:
-    """A node in service whose machine has nothing else of Slurm's, so that it can be spared."""
-    stay = f"{c.WORKER}, {c.REBOOTER}, {c.MACHINES}"  # the last two are on every machine
+OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.MACHINES})"
+"""What need not be on the machine; the last two are on every one."""
+
+
+def others_leave(cluster: Cluster) -> None:
+    """A second controller, which waits and is not ready, may come back."""
 
     def others_go() -> bool:
-        others = pods_on(cluster, f" notin ({stay})")
+        others = pods_on(cluster, OTHERS)
         if others:
             # One that was already leaving may be gone by now.
             cluster.kubectl("delete", "pod", "--ignore-not-found", *others, timeout=240)
@@ -41,9 +43,19 @@ def alone(cluster: Cluster) -> Node:
 
     with cluster.cordoned(MACHINE):
         eventually("it has nothing else", others_go, 300)
-        # A StatefulSet makes a pod anew when the old one is gone. A login node that came here would
-        # fall silent with the machine, and keep it from a reboot.
+        # A StatefulSet makes a pod anew when the old one is gone.
         cluster.wait_for_rollouts()
+
+
+@pytest.fixture
+def alone(cluster: Cluster) -> Node:
+    """A node in service whose machine has nothing else of Slurm's, so that it can be spared.
+
+    A login node would fall silent with the machine, and whatever is ready keep it from a reboot.
+    """
+    others_leave(cluster)
+    while any(is_ready(pod) for pod in pods_on(cluster, OTHERS).values()):
+        others_leave(cluster)
     while not pods_on(cluster, "=worker"):
         with cluster.cordoned(API):
             cluster.kubectl("delete", "pod", "cpu-1", timeout=240)
