@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from agents.populate import RefusedError, alone, job, room_for
-from agents.tree import FOLDER, Tree
+from agents.tree import FOLDER, Tree, by_descriptor
 
 _SKELETON = "etc/skel"
 _ROOM = 64 * 1024
@@ -36,16 +36,18 @@ def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> b
     """
     _make_above(jail, home)
     with jail.parent(home, links=True) as (folder, name):
-        if _exists(folder, name):
+        # From here on, no link is followed.
+        above = Tree(Path(by_descriptor(folder)))
+        if above.exists(name):
             return False
         unfinished = f".{name}.{mark}"
-        _remove(folder, unfinished)
+        above.remove(unfinished)
         try:
             with room_for(home, folder, _ROOM, "the homes that are there are as they were"):
                 _make(jail, folder, unfinished, uid, gid)
-                os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+                above.rename(unfinished, name)
         except BaseException as error:
-            _remove(folder, unfinished)
+            above.remove(unfinished)
             if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
                 return False  # made meanwhile, from another login node
             raise
@@ -59,24 +61,6 @@ def _make_above(jail: Tree, home: str) -> None:
             pass
     except FileNotFoundError:
         jail.make_folder(home.rpartition("/")[0])
-
-
-def _exists(folder: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _remove(folder: int, name: str) -> None:
-    """Removes a folder, or another file of its name."""
-    if not _exists(folder, name):
-        return
-    try:
-        os.unlink(name, dir_fd=folder)
-    except IsADirectoryError:
-        shutil.rmtree(name, dir_fd=folder)
 
 
 def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:

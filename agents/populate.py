@@ -256,7 +256,7 @@ class Jail:
         self.tree.make_folder(STATE)
         self.tree.make_folder(GENERATIONS, 0o700)
         for unfinished in ("incoming.new", "before.new", "trash"):
-            self.tree.remove_tree(f"{GENERATIONS}/{unfinished}")
+            self.tree.remove(f"{GENERATIONS}/{unfinished}")
 
     @contextmanager
     def _room_for(
@@ -276,7 +276,7 @@ class Jail:
                 paths = set(self.tree.listing(new.root))
                 new.describe(number, paths, paths)
         except BaseException:
-            self.tree.remove_tree(new.path)
+            self.tree.remove(new.path)
             raise
         self._check(new)
         self.tree.rename(new.path, self.incoming.path)
@@ -328,7 +328,7 @@ class Jail:
     def _throw_away(self, generation: Generation) -> None:
         """Removes it; what is left of it when that is cut short is no generation."""
         self.tree.rename(generation.path, f"{GENERATIONS}/trash")
-        self.tree.remove_tree(f"{GENERATIONS}/trash")
+        self.tree.remove(f"{GENERATIONS}/trash")
 
     def _keep(self, number: int, coming: set[str]) -> None:
         """Makes the generation before of all that is to be replaced or removed."""

@@ -148,11 +148,13 @@ class Tree:
         with self.parent(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
 
-    def remove_tree(self, path: str) -> None:
-        """Remove a folder and all that is in it, where it is there."""
-        if self.exists(path):
+    def remove(self, path: str) -> None:
+        """Remove a folder with all that is in it, or another file, where one is there."""
+        if self.is_folder(path):
             with self.parent(path) as (folder, name):
                 shutil.rmtree(name, dir_fd=folder)
+        elif self.exists(path):
+            self.unlink(path)
 
     def read(self, path: str) -> str:
         with os.fdopen(self.open(path), errors="surrogateescape") as file:

@@ -86,7 +86,7 @@ def test_a_link_at_the_end_of_a_path_is_a_thing_of_its_own(root: Path) -> None:
 
 def test_a_tree_is_removed_without_what_its_links_lead_to(root: Path) -> None:
     (root / "real/out").symlink_to(root.parent / "outside")
-    Tree(root).remove_tree("real")
+    Tree(root).remove("real")
 
     assert not (root / "real").exists()
     assert (root.parent / "outside/secret").exists()
