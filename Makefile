@@ -14,6 +14,7 @@ CHOSEN := $(if $(ENGINE),--engine $(ENGINE)) $(if $(POLICY),--policy-pack $(POLI
 # Debian's packages, with fresh lists where the old ones do not lead to them.
 APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
+DOWNLOAD := apt-get download docker-registry >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
 .PHONY: help up stop down status ssh preview new-stack images sbom snapshot check test container cluster edits health stacks soak mutants bench lock schema dashboards clean
@@ -72,7 +73,7 @@ LANES  := cluster edits health container stacks
 test: check  ## All that a change must not break, but not faults that take minutes to develop
 	@$(MAKE) --no-print-directory --jobs=4 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
-container: .venv/ready  ## The parts one by one, in containers
+container: .venv/ready .local/bin/docker-registry  ## The parts one by one, in containers
 container: TESTS := tests/container $(SPREAD) 2
 
 cluster: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k login")
@@ -119,6 +120,12 @@ clean:  ## Remove the environment and every cache (after `make down`)
 	@python3 -m venv .venv 2>/dev/null || { $(call apt,python3-venv); python3 -m venv .venv; }
 	@.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@
+
+.local/bin/docker-registry: # for the tests of what is pushed; its package would start a service
+	@echo "apt-get download docker-registry"
+	@folder=$$(mktemp -d); cd $$folder && { $(DOWNLOAD) || { apt-get update >/dev/null && $(DOWNLOAD); }; } \
+		&& dpkg -x docker-registry_*.deb . && install -D usr/bin/docker-registry $(CURDIR)/$@; \
+		status=$$?; rm -rf $$folder; exit $$status
 
 /usr/bin/rsync: # for the tests of files that come and go
 	@$(call apt,rsync)

@@ -285,20 +285,26 @@ def push(client: docker.DockerClient, reference: str, say: Say) -> None:
             )
 
 
-def pin(
-    client: docker.DockerClient,
-    results: Sequence[Result],
-    *,
-    keep: bool,
-    root: Path = tags.ROOT,
-) -> str:
+def share(client: docker.DockerClient, references: Iterable[str], report: Report) -> dict[str, str]:
+    """Pushes what the registry lacks. Returns the digests that the registry has, by reference."""
+    found = {}
+    for reference in references:
+        digest = published(client, reference)
+        if digest is None and host.has_image(client, reference):
+            with report.doing(reference) as say:
+                push(client, reference, say)
+            digest = published(client, reference)
+        if digest:
+            found[reference] = digest
+    return found
+
+
+def pin(found: Mapping[str, str], *, keep: bool, root: Path = tags.ROOT) -> str:
     """Compares the registry's digests with those on record, and puts new ones on record.
 
     With `keep`, nothing is written. Returns what to add to the report. Raises BuildError where the
     registry has another image.
     """
-    asked = {result.reference: published(client, result.reference) for result in results}
-    found = {reference: digest for reference, digest in asked.items() if digest}
     if differing := digests.differing(found, root):
         raise BuildError("\n".join(differing))
     if keep or not digests.write(found, root):
@@ -368,11 +374,8 @@ def hand_on(
 ) -> str:
     """Puts the images where the stack's nodes find them, and says where that is."""
     if settings.registry:
-        for result in results:
-            if host.has_image(client, result.reference) and not published(client, result.reference):
-                with report.doing(result.name) as say:
-                    push(client, result.reference, say)
-        return f"in {settings.registry}{pin(client, results, keep=keep_digests)}"
+        found = share(client, [result.reference for result in results], report)
+        return f"in {settings.registry}{pin(found, keep=keep_digests)}"
     if isinstance(settings.cluster, LocalCluster):
         if not Engine(client, stack).running():
             return f"nodes of {stack} have them when they start"

@@ -3,13 +3,10 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from docker.errors import NotFound
 
-from images import build, digests, tags
-from images.build import BuildError, Result
+from images import digests, tags
 
 OLD, NEW = (f"sha256:{letter * 64}" for letter in "ab")
 REGISTRY = "registry.example.org/lab"
@@ -75,54 +72,3 @@ def test_a_record_that_is_none_is_refused_in_one_line(root: Path, text: str) -> 
 
     with pytest.raises(tags.ContextError, match=r"images/digests\.json: .*writes it anew"):
         digests.pinned("base", REGISTRY, root)
-
-
-# --- The registry --------------------------------------------------------------------------------
-
-
-class Registry:
-    """A Docker client whose registry has one image."""
-
-    def __init__(self, reference: str, digest: str) -> None:
-        self.images = self
-        self._there = {reference: digest}
-
-    def get_registry_data(self, reference: str) -> Any:
-        if reference not in self._there:
-            raise NotFound("no such image")
-        return type("Data", (), {"id": self._there[reference]})
-
-
-@pytest.fixture
-def results(root: Path) -> list[Result]:
-    return [Result("base", tags.reference("base", REGISTRY, root), False, 0.0)]
-
-
-def test_a_push_is_put_on_record(root: Path, results: list[Result]) -> None:
-    (result,) = results
-    client: Any = Registry(result.reference, NEW)
-
-    assert "commit it" in build.pin(client, results, keep=False, root=root)
-    assert digests.known(root) == {result.reference: NEW}
-    assert build.pin(client, results, keep=False, root=root) == ""
-
-
-def test_a_pipeline_writes_no_record(root: Path, results: list[Result]) -> None:
-    client: Any = Registry(results[0].reference, NEW)
-
-    assert build.pin(client, results, keep=True, root=root) == ""
-    assert digests.known(root) == {}
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_another_image_under_the_same_tag_is_refused(
-    root: Path, results: list[Result], keep: bool
-) -> None:
-    (result,) = results
-    record(root, {result.reference: OLD})
-    client: Any = Registry(result.reference, NEW)
-
-    with pytest.raises(BuildError, match=f"the registry has {NEW}, and .* says {OLD}; find out"):
-        build.pin(client, results, keep=keep, root=root)
-
-    assert digests.known(root) == {result.reference: OLD}

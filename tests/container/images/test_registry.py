@@ -1,0 +1,149 @@
+"""A real registry, on loopback: what is pushed there, and the record of its digests."""
+
+import io
+import socket
+import subprocess
+import tarfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import docker
+import httpx
+import pytest
+import yaml
+from rich.console import Console
+
+from images import build, digests
+from images.build import BuildError, Report
+from local import host
+from local.paths import ROOT
+from tests.support.waiting import eventually
+
+Put = Callable[[str, str], str]
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Host and port of a registry of Debian's package docker-registry."""
+    folder = tmp_path_factory.mktemp("registry")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    configuration = {
+        "version": 0.1,
+        "log": {"level": "error"},
+        "storage": {"filesystem": {"rootdirectory": str(folder / "data")}},
+        "http": {"addr": address},
+    }
+    file = folder / "config.yml"
+    file.write_text(yaml.safe_dump(configuration))
+    with subprocess.Popen([ROOT / ".local/bin/docker-registry", "serve", file]) as process:
+        try:
+            eventually("the registry answers", lambda: answers(address))
+            yield address
+        finally:
+            process.terminate()
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(f"http://{address}/v2/", trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture
+def client() -> docker.DockerClient:
+    return host.engine(print)
+
+
+@pytest.fixture
+def report() -> Report:
+    return Report(Console(stderr=True))
+
+
+@pytest.fixture
+def put(client: docker.DockerClient) -> Iterator[Put]:
+    """Makes an image of one file in Docker, and returns its id; it is removed afterwards."""
+    made = set()
+
+    def image(reference: str, text: str) -> str:
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            member = tarfile.TarInfo("file")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+        repository, _, tag = reference.rpartition(":")
+        client.api.import_image_from_data(archive.getvalue(), repository, tag)
+        made.add(reference)
+        return str(client.images.get(reference).id)
+
+    yield image
+    for reference in made:
+        client.images.remove(reference)
+
+
+@pytest.fixture
+def reference(registry: str) -> str:
+    """Of an image that nobody has pushed yet."""
+    return f"{registry}/slurmstack/test-{uuid.uuid4().hex[:8]}:tag"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout without a record of digests."""
+    (tmp_path / "images").mkdir()
+    return tmp_path
+
+
+def test_what_is_pushed_is_put_on_record_by_a_digest_that_leads_to_it(
+    client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path
+) -> None:
+    id_ = put(reference, "ours")
+
+    found = build.share(client, [reference], report)
+
+    assert "commit it" in build.pin(found, keep=False, root=root)
+    assert digests.known(root) == found
+    pulled = client.images.pull(f"{reference.rpartition(':')[0]}@{found[reference]}")
+    assert pulled.id == id_
+
+
+def test_what_the_registry_has_is_not_pushed_again(
+    client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path
+) -> None:
+    put(reference, "ours")
+    found = build.share(client, [reference], report)
+    build.pin(found, keep=False, root=root)
+    put(reference, "built again, by other bytes")
+
+    assert build.share(client, [reference], report) == found
+    assert build.pin(found, keep=False, root=root) == ""
+
+
+def test_a_pipeline_writes_no_record(
+    client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path
+) -> None:
+    put(reference, "ours")
+    found = build.share(client, [reference], report)
+
+    assert build.pin(found, keep=True, root=root) == ""
+    assert digests.known(root) == {}
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_another_image_under_the_same_tag_is_refused(
+    client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path, keep: bool
+) -> None:
+    put(reference, "ours")
+    ours = build.share(client, [reference], report)
+    build.pin(ours, keep=False, root=root)
+    put(reference, "another's")
+    build.push(client, reference, print)
+
+    theirs = build.share(client, [reference], report)
+
+    told = f"the registry has {theirs[reference]}, and .* says {ours[reference]}; find out"
+    with pytest.raises(BuildError, match=told):
+        build.pin(theirs, keep=keep, root=root)
+    assert digests.known(root) == ours
