@@ -1,6 +1,7 @@
 """Another user at work on the same nodes, and the outcomes of attempts on that user."""
 
 import json
+import shlex
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from components import conventions as c
-from tests.cluster.escape import attempts, commands, daemons
+from tests.cluster.escape import attempts, commands, daemons, places
 from tests.cluster.escape.victim import (
     NODE,
     OTHER,
@@ -204,13 +205,10 @@ def outcomes(
         }
 
     def attempted(place: str) -> Outcomes:
-        command = f"python3 {shared}/attempts.py {place} '{json.dumps(facts(place))}'"
-        step = f"srun --chdir=/ --nodelist={NODE} --mem=100 {command}"
-        if place == "login":
-            return parsed(cluster.run(command))
-        if place == "root":
-            return parsed(cluster.as_user(0, 0, step))
-        return parsed(cluster.run(step))
+        told = shlex.quote(json.dumps(facts(place)))
+        program = f"python3 {shared}/attempts.py {places.kind(place)} {told}"
+        command = places.leading_to(place, program, shared)
+        return parsed(cluster.as_user(0, 0, command) if place == "root" else cluster.run(command))
 
     def ask(place: str) -> Outcomes:
         if place not in known:

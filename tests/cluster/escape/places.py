@@ -1,0 +1,29 @@
+"""Places that attempts are made from, and the command that leads there."""
+
+import shlex
+
+from tests.cluster.escape.victim import NODE
+
+_JOB = f"--chdir=/ --nodelist={NODE} --mem=100"
+_WAYS = {
+    "login": "{command}",
+    "job": f"srun {_JOB} {{command}}",
+    "root": f"srun {_JOB} {{command}}",
+    "batch": f"sbatch --quiet --wait {_JOB} --output={{folder}}/said --wrap {{quoted}};"
+    " cat {folder}/said",
+    # As salloc itself starts a shell in its interactive step.
+    "salloc": f"salloc --quiet {_JOB} srun --interactive --preserve-env {{command}}",
+    "ssh": f"salloc --quiet {_JOB} ssh -o BatchMode=yes {NODE} {{quoted}}",
+}
+LIKE_A_JOB = ("batch", "salloc", "ssh")
+"""Other ways into a job, in which all is refused as in one of srun's."""
+
+
+def kind(place: str) -> str:
+    """The place by whose refusals an attempt is judged."""
+    return "job" if place in LIKE_A_JOB else place
+
+
+def leading_to(place: str, command: str, folder: str) -> str:
+    """The command line by which a user, or root for `root`, runs a command in a place."""
+    return _WAYS[place].format(command=command, quoted=shlex.quote(command), folder=folder)
