@@ -1,12 +1,13 @@
 """Gives users a home directory in the jail.
 
-Runs as `python3 -m agents.homes USERS JAIL` in a Job after each change of the users. USERS is a
-passwd(5) file, or `-` for the entry of one user on standard input: a user of a directory at the
-first login. Homes that are there stay as they are, whatever their owner; nothing is ever removed.
+Runs as `python3 -m agents.homes USERS JAIL` in a Job after each change of the users, where USERS is
+a passwd(5) file, and as `python3 -m agents.homes --login NAME JAIL` when a user of a directory logs
+in. Homes that are there stay as they are, whatever their owner; nothing is ever removed.
 """
 
 import errno
 import os
+import pwd
 import secrets
 import shutil
 import stat
@@ -111,12 +112,13 @@ def _copy(source: int, target: int, uid: int, gid: int) -> None:
                 os.fchmod(new.fileno(), mode)
 
 
-def first_login(jail: Tree, entry: str) -> int:
+def first_login(jail: Tree, name: str) -> int:
     """Makes the home of one user, to whom it says why it cannot: an exit code."""
-    ((home, uid, gid),) = homes(entry)
+    # By fields, not by lines of text: people of a directory may write their own names with colons.
+    entry = pwd.getpwnam(name)
     try:
         # Two login nodes may do this at once, and none waits for a Job.
-        make_home(jail, home, uid, gid, secrets.token_hex(4))
+        make_home(jail, entry.pw_dir, entry.pw_uid, entry.pw_gid, secrets.token_hex(4))
     except (RefusedError, OSError) as error:
         print(f"Your home directory cannot be made; tell the operator: {error}")
         return 1
@@ -124,10 +126,10 @@ def first_login(jail: Tree, entry: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    users, root = arguments
+    *login, users, root = arguments
     jail = Tree(Path(root))
-    if users == "-":
-        return first_login(jail, sys.stdin.read())
+    if login:
+        return first_login(jail, users)
 
     def work() -> str:
         with alone(jail):

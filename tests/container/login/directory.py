@@ -36,7 +36,7 @@ userPassword: {PASSWORD}
 """
 
 
-def person(name: str, uid: int, *keys: str, title: str = "member") -> str:
+def person(name: str, uid: int, *keys: str, title: str = "member", gecos: str | None = None) -> str:
     """LDIF of a person with their own group's id."""
     lines = [
         f"dn: uid={name},{BASE}",
@@ -47,6 +47,7 @@ def person(name: str, uid: int, *keys: str, title: str = "member") -> str:
         f"gidNumber: {uid}",
         f"homeDirectory: /nfs/{name}",
         *(f"sshPublicKey: {key}" for key in keys),
+        *([f"gecos: {gecos}"] if gecos else []),
     ]
     return "\n".join(lines) + "\n"
 

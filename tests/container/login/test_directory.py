@@ -24,6 +24,10 @@ FIRST = Directory(
 )
 
 
+ANOTHER_HOME = "M:/home/absent:/bin/sh\\c"
+"""Full name of a person, which many directories let them edit: in text, the end of an entry."""
+
+
 @dataclass(frozen=True)
 class Served:
     """A login node beside which sssd asks a directory."""
@@ -74,6 +78,7 @@ def served(started: LoginNode) -> Iterator[Served]:
         directory.person("babbage", 30_002, key, title="guest"),
         directory.person("imposter", c.SLURM_ID, key),
         directory.person("toor", 0, key),
+        directory.person("mallory", 30_003, key, gecos=ANOTHER_HOME),
         directory.group("physics", 30_100, "lovelace"),
         directory.group("slurmish", c.MUNGE_ID, "lovelace"),
     ]
@@ -126,6 +131,13 @@ def test_a_person_of_the_directory_logs_in_and_finds_a_home(served: Served) -> N
 
     assert seen.splitlines() == ["lovelace", "lovelace physics", "/home/lovelace", "lovelace 700"]
     assert served.login.answer("ls -a", user="lovelace").split().count(".bashrc") == 1
+
+
+def test_who_writes_an_entry_into_their_name_gets_no_other_home(served: Served) -> None:
+    home = served.login.answer("stat -c '%n %U' ~", user="mallory")
+
+    assert home == "/home/mallory mallory"
+    assert "absent" not in served.login.answer("ls /home").split()
 
 
 def test_a_person_of_the_directory_submits_jobs_under_their_name(served: Served) -> None:
