@@ -45,5 +45,5 @@ def jobs(processes: str) -> set[str]:
     One that has just begun has no id yet. An earlier text behind this one does not count.
     """
     now, _, _ = processes.partition(EARLIER)
-    steps = (row for row in rows(now, 8) if row[6] == "slurmstepd")
+    steps = (row for row in rows(now, 8) if (row[2], row[6]) == ("0", "slurmstepd"))
     return {"".join(row[7:]).partition("[")[2].partition(".")[0] for row in steps}

@@ -4,7 +4,9 @@ A reader is a command, or a function of the checks' limits by their names. Funct
 and ValueError where the kernel shows something that is not understood.
 """
 
+import errno
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -70,18 +72,23 @@ def _percent(part: int, whole: int) -> int:
 def memory(_: Limits, root: Path = Path("/")) -> str:
     """In MiB: the `limit` of the pod, or what the machine has, and what of it is `free`.
 
-    Pages of files that the kernel can drop at once are free.
+    What the kernel can drop at once is free: pages of files, and what it knows of their names.
     """
     meminfo = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
     limit, free = (int(meminfo[name].split()[0]) // 1024 for name in ("MemTotal", "MemAvailable"))
     cgroup = root / "sys/fs/cgroup"
-    for folder, most, usage, cache in (
-        (cgroup, "memory.max", "memory.current", "inactive_file"),
+    for folder, most, usage, caches in (
+        (
+            cgroup,
+            "memory.max",
+            "memory.current",
+            ("inactive_file", "active_file", "slab_reclaimable"),
+        ),
         (
             cgroup / "memory",
             "memory.limit_in_bytes",
             "memory.usage_in_bytes",
-            "total_inactive_file",
+            ("total_inactive_file", "total_active_file"),
         ),
     ):
         if (folder / most).exists():
@@ -89,7 +96,8 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
             counts = dict(
                 line.split() for line in (folder / "memory.stat").read_text().splitlines()
             )
-            used = int((folder / usage).read_text()) - int(counts[cache])
+            cached = sum(int(counts.get(name, 0)) for name in caches)
+            used = int((folder / usage).read_text()) - cached
             # Version 1 shows no limit as a number that no machine reaches.
             if text != "max" and int(text) // _MIB < limit:
                 limit = int(text) // _MIB
@@ -101,7 +109,8 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
 def processes(_: Limits, proc: Path = Path("/proc"), state: Path = STATE) -> str:
     """For each: pid, parent, uid, state, start, how often it slept, name, a step's command line.
 
-    Start is in ticks since the machine's. How often it slept is told of those in state D alone.
+    Start is in ticks since the machine's. How often it slept is told of those alone that wait in
+    the kernel for good, as far as one look tells.
     """
     found = "".join(_process(path) for path in sorted(proc.iterdir()) if path.name.isdecimal())
     return _remembered("processes", found, 30, state)
@@ -109,24 +118,46 @@ def processes(_: Limits, proc: Path = Path("/proc"), state: Path = STATE) -> str
 
 def _process(path: Path) -> str:
     try:
-        line = (path / "stat").read_text()
+        line = (path / "stat").read_bytes().decode(errors="replace")
         # proc_pid_stat(5): the name is in parentheses, and may have any character.
         name = line[line.index("(") + 1 : line.rindex(")")]
         fields = line[line.rindex(")") + 2 :].split()
-        woken = _switches(path) if fields[0] == "D" else "-"
+        status = _status(path)
+        woken = status.get("voluntary_ctxt_switches", "-") if _hangs(status) else "-"
+        uid = status["Uid"].split()[0]
         command = ""
-        if name == "slurmstepd":
+        # A user may call a process that as well.
+        if name == "slurmstepd" and uid == "0":
             command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        uid = path.stat().st_uid
     except (FileNotFoundError, ProcessLookupError):
         return ""
-    name = "_".join(name.split()) or "-"
-    return f"{path.name} {fields[1]} {uid} {fields[0]} {fields[19]} {woken} {name} {command}\n"
+    name = _printable("_".join(name.split())) or "-"
+    return (
+        f"{path.name} {fields[1]} {uid} {fields[0]} {fields[19]} {woken} {name} "
+        f"{_printable(command)}\n"
+    )
 
 
-def _switches(path: Path) -> str:
-    status = (path / "status").read_text()
-    return status.partition("\nvoluntary_ctxt_switches:")[2].split("\n")[0].strip() or "-"
+def _status(path: Path) -> dict[str, str]:
+    """The fields of proc_pid_status(5)."""
+    lines = (path / "status").read_bytes().decode(errors="replace").split("\n")
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def _hangs(status: Mapping[str, str]) -> bool:
+    """Whether a process in state D is the system's own, or one that SIGKILL has not ended.
+
+    Any user can have processes in that state, by vfork(2), which SIGKILL ends at once.
+    """
+    if not status["State"].startswith("D"):
+        return False
+    pending = int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
+    return status["Uid"].split()[0] == "0" or bool(pending & 1 << (signal.SIGKILL - 1))
+
+
+def _printable(text: str) -> str:
+    """A text that stays on its line."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def jail(
@@ -137,7 +168,8 @@ def jail(
 ) -> str:
     """`generation` and its age in seconds, that of the settings, and whether it can be written.
 
-    `ahead` is how far the clock of its storage is ahead of this node's, in seconds.
+    `ahead` is how far the clock of its storage is ahead of this node's, in seconds. A full volume
+    is no fault of the node's, which can write it: `written` is `full` then.
     """
     tree = Tree(root)
     marker = tree.status(MARKER)
@@ -151,7 +183,8 @@ def jail(
     try:
         found |= {"ahead": f"{_write(tree, clock):.3f}", "written": "yes"}
     except OSError as error:
-        found["written"] = error.strerror or str(error)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        found["written"] = "full" if full else error.strerror or str(error)
     return "".join(f"{name} {value}\n" for name, value in found.items())
 
 

@@ -62,7 +62,7 @@ def jail(text: str, *, generation: int | None) -> str | None:
     found = dict(rows(text, 2))
     if "generation" not in found:
         return "not mounted, or never populated"
-    if found["written"] != "yes":
+    if found["written"] not in ("yes", "full"):
         return f"cannot be written: {found['written']}"
     settled = min(float(found["generation_age"]), float(found["settings_age"])) > SETTLED
     if generation is not None and settled and int(found["generation"]) != generation:
@@ -89,8 +89,7 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
 
 
 def stuck(text: str, *, min_seconds: float) -> str | None:
-    """No process waits in the kernel without an end: in state D then and now, and never awake in
-    between."""
+    """No process hangs in the kernel: in state D then and now, and never awake in between."""
     now, before, age = earlier(text)
     if age < min_seconds:
         raise UnknownError(f"the last look was {age:.0f} s ago")
@@ -101,5 +100,5 @@ def stuck(text: str, *, min_seconds: float) -> str | None:
 
 def _waiting(processes: str) -> Iterator[tuple[str, str, str, str]]:
     for pid, _, _, state, start, woken, comm, *_ in rows(processes, 8):
-        if state == "D":
+        if state == "D" and woken != "-":
             yield pid, start, woken, comm

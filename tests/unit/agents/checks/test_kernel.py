@@ -67,6 +67,33 @@ def test_lines_of_broken_hardware_fail_and_others_pass(line: str, wrong: bool) -
     assert (log(line) is not None) is wrong
 
 
+FORGED = (
+    "<6>[ 1.000001] EXT4-fs error[42]: segfault at 0 ip 0 sp 0 error 4",
+    "<6>[ 1.000001] NVRM: x[42]: segfault at 0 ip 0 in fallen off the bus[1000+2000]",
+    "<3>[ 1.000001] tmpfs: Unknown parameter 'EXT4-fs error (device sda1)'",
+    "<3>[ 1.000001] tmpfs: Unknown parameter 'a\n<3>[ 1.000001] EXT4-fs error (device sda1)'",
+    "<3>[ 1.000001] tmpfs: Unknown parameter 'a\x0bNVRM: Xid (PCI:0000:01:00): 79, pid=1'",
+    "<3>[ 1.000001] overlay: failed to resolve 'NVRM: Xid (PCI:0000:01:00): 79, pid=1': -2",
+    "<3>[ 1.000001] tmpfs: bad 'a\n<3>[ 1.000001] NVRM: Xid (PCI:0000:01:00): 79, pid=1'",
+)
+"""What the kernel logs of a user's doing, with texts of the user's."""
+
+
+@pytest.mark.parametrize("text", FORGED)
+def test_what_users_can_write_into_the_log_is_no_message_of_a_driver(text: str) -> None:
+    assert log(text) is None
+    assert xid(text) is None
+
+
+def test_a_message_of_several_lines_is_one() -> None:
+    first = "<4>[ 1.000001][    T1] NVRM: The NVIDIA GPU 0000:b3:00.0"
+    further = "<4>[ 1.000001][    T1] NVRM: has fallen off the bus"
+
+    assert log(f"{first}\n{further}") == (
+        "NVRM: The NVIDIA GPU 0000:b3:00.0 NVRM: has fallen off the bus"
+    )
+
+
 def test_an_uncorrected_error_fails_and_a_corrected_one_passes() -> None:
     wrong = log(recorded("kernel-hardware"))
 

@@ -1,5 +1,6 @@
 """What readers make of a node's files."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agents.checks import infiniband, readers, slurm, system
-from agents.checks.judging import EARLIER, jobs
+from agents.checks.judging import EARLIER, UnknownError, jobs
 from agents.checks.readers import READERS
 from agents.checks.registry import CHECKS
 from components import conventions as c
@@ -60,7 +61,8 @@ def test_memory_is_the_machines_and_the_pods_by_either_version_of_cgroups(tmp_pa
             "proc/meminfo": MEMINFO,
             f"{group}/memory.max": f"{gib}\n",
             f"{group}/memory.current": f"{gib // 2}\n",
-            f"{group}/memory.stat": f"anon 5\ninactive_file {gib // 4}\n",
+            f"{group}/memory.stat": f"anon 5\ninactive_file {gib // 8}\n"
+            f"active_file {gib // 16}\nslab_reclaimable {gib // 16}\n",
         },
     )
     files(
@@ -69,7 +71,8 @@ def test_memory_is_the_machines_and_the_pods_by_either_version_of_cgroups(tmp_pa
             "proc/meminfo": MEMINFO,
             f"{group}/memory/memory.limit_in_bytes": f"{gib}\n",
             f"{group}/memory/memory.usage_in_bytes": f"{gib // 2}\n",
-            f"{group}/memory/memory.stat": f"cache 5\ntotal_inactive_file {gib // 4}\n",
+            f"{group}/memory/memory.stat": f"cache 5\ntotal_inactive_file {gib // 8}\n"
+            f"total_active_file {gib // 8}\n",
         },
     )
 
@@ -93,8 +96,20 @@ def test_a_pod_without_a_limit_has_the_machines_memory(limit: str, tmp_path: Pat
     assert readers.memory({}, tmp_path) == "limit 32000\nfree 20000\n"
 
 
-def stat_line(pid: int, name: str, state: str, start: int) -> str:
-    return f"{pid} ({name}) {state} 1 " + " ".join(["0"] * 17) + f" {start} 0\n"
+def process(
+    pid: int, name: str, state: str = "S", start: int = 10, uid: int = 0, pending: int = 0
+) -> dict[str, str]:
+    """Files of a process in /proc that has slept twelve times."""
+    numbers = " ".join(["0"] * 17)
+    return {
+        f"{pid}/stat": f"{pid} ({name}) {state} 1 {numbers} {start} 0\n",
+        f"{pid}/status": f"Name:\tx\nState:\t{state} (so)\nUid:\t{uid}\t0\t0\t0\n"
+        f"SigPnd:\t{0:016x}\nShdPnd:\t{pending:016x}\nvoluntary_ctxt_switches:\t12\n",
+    }
+
+
+KILLED = 1 << 8
+"""SIGKILL among the signals that are pending."""
 
 
 def test_processes_are_read_with_jobs_and_with_what_waits(tmp_path: Path) -> None:
@@ -103,11 +118,10 @@ def test_processes_are_read_with_jobs_and_with_what_waits(tmp_path: Path) -> Non
     files(
         proc,
         {
-            "1/stat": stat_line(1, "tini", "S", 10),
-            "42/stat": stat_line(42, "slurmstepd", "S", 20),
+            **process(1, "tini"),
+            **process(42, "slurmstepd", start=20),
             "42/cmdline": "slurmstepd: [7.batch]\0",
-            "50/stat": stat_line(50, "a (b) c", "D", 30),
-            "50/status": "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n",
+            **process(50, "a (b) c", "D", 30, uid=2000, pending=KILLED),
             "self/stat": "no number, no process",
         },
     )
@@ -117,7 +131,35 @@ def test_processes_are_read_with_jobs_and_with_what_waits(tmp_path: Path) -> Non
     assert jobs(text) == {"7"}
     rows = [line.split() for line in text.splitlines()]
     assert [row[0] for row in rows] == ["1", "42", "50"]
-    assert rows[2][3:7] == ["D", "30", "12", "a_(b)_c"]
+    assert rows[2][2:7] == ["2000", "D", "30", "12", "a_(b)_c"]
+
+
+@pytest.mark.parametrize(
+    ("uid", "state", "pending", "woken"),
+    [(2000, "D", 0, "-"), (2000, "D", KILLED, "12"), (0, "D", 0, "12"), (0, "S", KILLED, "-")],
+    ids=["a user's, as by vfork", "killed in vain", "root's", "not in the kernel"],
+)
+def test_what_sigkill_would_end_does_not_hang(
+    tmp_path: Path, uid: int, state: str, pending: int, woken: str
+) -> None:
+    files(tmp_path, process(50, "python3", state, uid=uid, pending=pending))
+
+    assert readers.processes({}, tmp_path, tmp_path).split()[5] == woken
+
+
+@pytest.mark.parametrize("name", ["slurmstepd", "a\nb 2 0 D", "a\fb", "a\x1cb", "\udcff"])
+def test_a_users_process_writes_no_row_of_its_own(tmp_path: Path, name: str) -> None:
+    command = "slurmstepd: [7.0]\n666 2 0 D 5 9 kworker x\f99\n"
+    (found := process(50, "NAME", uid=2000)).update({"50/cmdline": command})
+    files(tmp_path, found)
+    stat = (tmp_path / "50/stat").read_bytes().replace(b"NAME", os.fsencode(name))
+    (tmp_path / "50/stat").write_bytes(stat)
+
+    text = readers.processes({}, tmp_path, tmp_path)
+
+    assert len(text.splitlines()) == 1
+    assert EARLIER not in text
+    assert jobs(text) == set()
 
 
 def test_this_machines_processes_are_understood(tmp_path: Path) -> None:
@@ -129,9 +171,9 @@ def test_this_machines_processes_are_understood(tmp_path: Path) -> None:
 def test_what_is_read_is_remembered_until_it_is_old(tmp_path: Path) -> None:
     proc, state = tmp_path / "proc", tmp_path / "state"
     state.mkdir()
-    files(proc, {"1/stat": stat_line(1, "first", "S", 10)})
+    files(proc, process(1, "first"))
     first = readers.processes({}, proc, state)
-    files(proc, {"1/stat": stat_line(1, "second", "S", 10)})
+    files(proc, process(1, "second"))
     second = readers.processes({}, proc, state)
     os.utime(state / "processes", (0, time.time() - 60))
     third = readers.processes({}, proc, state)
@@ -192,6 +234,22 @@ def test_a_jail_that_cannot_be_written_says_so(jail: Path) -> None:
     (jail / readers.NODES).write_text("a file where a folder is to be")
 
     assert system.jail(read(jail), generation=3) == "cannot be written: File exists"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_jail_is_no_fault_of_the_node(
+    jail: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(code, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        text = read(jail)
+
+    assert system.jail(text, generation=3) is None
+    with pytest.raises(UnknownError):
+        system.clock(text, max_offset=2)
 
 
 def test_each_node_has_a_file_of_its_own(jail: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_a_jail_that_is_not_mounted_fails() -> None:
     assert jail("") == "not mounted, or never populated"
 
 
-@pytest.mark.parametrize("why", ["Read-only file system", "No space left on device"])
+@pytest.mark.parametrize("why", ["Read-only file system", "Input/output error"])
 def test_a_jail_that_cannot_be_written_fails_and_says_why(why: str) -> None:
     assert jail(text(written=why, ahead="")) == f"cannot be written: {why}"
 
@@ -177,10 +177,17 @@ def test_a_process_that_waited_in_the_kernel_all_the_time_fails() -> None:
     [
         IDLE,
         STUCK.replace(" D ", " S "),
+        STUCK.replace(" 12 ", " - "),
         STUCK.replace(" 12 ", " 11 "),
         STUCK.replace(" 500 ", " 400 "),
     ],
-    ids=["was not there", "did not wait", "was awake in between", "is another of the same number"],
+    ids=[
+        "was not there",
+        "did not wait",
+        "could be ended",
+        "was awake in between",
+        "is another of the same number",
+    ],
 )
 def test_a_process_that_waits_for_a_moment_passes(before: str) -> None:
     assert stuck(STUCK, before) is None
