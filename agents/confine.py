@@ -42,10 +42,16 @@ _NUMBERS: Final = range(1024)
 _INT: Final = 0xFFFFFFFF
 """What counts of an argument that the kernel takes as an int: a caller chooses the other bits."""
 _AF_NETLINK: Final = 16
+_FAMILIES: Final = (1, 2, 10, _AF_NETLINK)
+"""Families of sockets: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK (linux/socket.h)."""
 _NETLINK_NETFILTER: Final = 12
-_IPV4_AND_6: Final = (0, 41)
-_SET_REPLACE: Final = 64
-"""Option of a socket that replaces a table of iptables (linux/netfilter_ipv4/ip_tables.h)."""
+_OF_PACKET_FILTERS: Final[Mapping[int, tuple[int, ...]]] = {
+    # ip_tables, arp_tables and ebtables: replace a table, and set its counters.
+    0: (64, 65, 96, 97, 128, 129),
+    # ip6_tables.
+    41: (64, 65),
+}
+"""Options of sockets by their levels, IPPROTO_IP and IPPROTO_IPV6 (linux/netfilter*)."""
 
 
 def confine() -> None:
@@ -73,11 +79,18 @@ def _without_refused(seccomp: Any) -> Any:
     def argument(number: int, value: int) -> Any:
         return seccomp.Arg(number, seccomp.MASKED_EQ, _INT, value)
 
+    # A socket of another family passes the guard by, as one of vsock, which leads to the machine's
+    # host, or has the kernel load a module that few have ever looked at.
+    for call in ("socket", "socketpair"):
+        for family in sorted({*range(_AF_NETLINK)} - {*_FAMILIES}):
+            found.add_rule(no, call, argument(0, family))
+        found.add_rule(no, call, seccomp.Arg(0, seccomp.GT, _AF_NETLINK))
     # Root of a user namespace may set the packet filter of a network of its own. Nobody needs that
     # here, and its many faults in the kernel have been ways out.
     found.add_rule(no, "socket", argument(0, _AF_NETLINK), argument(2, _NETLINK_NETFILTER))
-    for level in _IPV4_AND_6:
-        found.add_rule(no, "setsockopt", argument(1, level), argument(2, _SET_REPLACE))
+    for level, options in _OF_PACKET_FILTERS.items():
+        for option in options:
+            found.add_rule(no, "setsockopt", argument(1, level), argument(2, option))
     return found
 
 

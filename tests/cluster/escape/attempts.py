@@ -807,12 +807,23 @@ def _own_filter(_: Facts) -> object:
         return "nf_tables answers"
 
 
-@attempt("to replace a table of iptables, as root of a network of one's own", job="EPERM")
-def _own_table(_: Facts) -> object:
-    _become_root_of_namespaces(CLONE_NEWNET)
-    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
-        # 64: IPT_SO_SET_REPLACE (linux/netfilter_ipv4/ip_tables.h).
-        return raw.setsockopt(socket.IPPROTO_IP, 64, bytes(96))
+# Of linux/netfilter_ipv4/ip_tables.h, linux/netfilter_arp/arp_tables.h and linux/netfilter_bridge/
+# ebtables.h.
+for table, option in {"iptables": 64, "arptables": 96, "ebtables": 128}.items():
+
+    @attempt(f"to replace a table of {table}, as root of a network of one's own", job="EPERM")
+    def _own_table(_: Facts, option: int = option) -> object:
+        _become_root_of_namespaces(CLONE_NEWNET)
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+            return raw.setsockopt(socket.IPPROTO_IP, option, bytes(96))
+
+
+@attempt(
+    "to speak to the machine's host past the network", job="EPERM", login="EPERM", root="EPERM"
+)
+def _vsock(_: Facts) -> object:
+    # Nothing is connected to: there is to be no such socket.
+    return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
 
 
 @attempt("to climb out of a second root, as root of a user namespace", job=NO_FILE)

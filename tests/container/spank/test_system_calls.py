@@ -48,6 +48,27 @@ def test_a_call_that_is_newer_than_the_filter_is_not_there(answers: dict[str, st
     assert answers["getpid"] == "allowed"
 
 
+SOCKETS = """
+import errno, socket
+
+def is_refused(family, kind):
+    try:
+        socket.socket(family, kind).close()
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return False
+
+kinds = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
+print(*(family for family in range(64) if not all(is_refused(family, kind) for kind in kinds)))
+"""
+
+
+def test_sockets_are_of_the_machine_the_network_and_the_kernels_own_alone(node: Node) -> None:
+    node.root(f"cat >/mnt/jail/srv/sockets.py <<'END'\n{SOCKETS}\nEND")
+
+    assert node.job("python3 /srv/sockets.py") == "1 2 10 16"
+
+
 def test_slurmd_and_jobs_are_under_the_filter(node: Node) -> None:
     filtered = "grep -c ^Seccomp:[[:space:]]2 /proc/{pid}/status"
 
