@@ -113,7 +113,7 @@ class Login(pulumi.ComponentResource):
                     "spec": {
                         **pods.pod_defaults(args.images),
                         **pods.named(args.hosts_domain, *args.daemons),
-                        **pod_security(args.auth, pods.PING),
+                        **pod_security(args.auth, pods.PING, pods.NO_ORPHANED_MEMORY),
                         **pods.spread(c.LOGIN),
                         "terminationGracePeriodSeconds": args.settings.drain_grace + _STOP_MARGIN,
                         "initContainers": [
@@ -212,6 +212,7 @@ def _sshd(args: LoginArgs) -> pods.Spec:
         "name": "sshd",
         **pods.image("login", args.images),
         **pods.security(*SSHD_CAPABILITIES, user=0, apparmor=False),
+        **pods.told_outside_dev(),
         **pods.requests("100m", "64Mi"),
         "env": [
             {"name": "DRAIN_GRACE", "value": str(args.settings.drain_grace)},

@@ -230,6 +230,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         "name": "slurmd",
         **pods.image("worker", args.images),
         **pods.security(*SLURMD_CAPABILITIES, user=0, apparmor=False, seccomp=False),
+        **pods.told_outside_dev(),
         "env": [
             *_environment(args),
             *args.auth.daemon_environment(),

@@ -20,6 +20,9 @@ LABELS = {"app.kubernetes.io/name": c.PROJECT}
 PING: Spec = {"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}
 """Lets every user ping, as Debian does; Kubernetes counts it among the safe sysctls."""
 
+NO_ORPHANED_MEMORY: Spec = {"name": "kernel.shm_rmid_forced", "value": "1"}
+"""Removes System V memory that no process has attached any more; another safe sysctl."""
+
 
 def labels(component: str) -> dict[str, str]:
     """Labels that select the pods of one component."""
@@ -77,6 +80,15 @@ def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool
     if not apparmor:
         context["appArmorProfile"] = {"type": "Unconfined"}
     return {"securityContext": context}
+
+
+def told_outside_dev() -> Spec:
+    """For a container that shows its /dev to users.
+
+    What it tells at its end is by default a file there that everybody may write, on the machine's
+    disk.
+    """
+    return {"terminationMessagePath": "/run/termination-log"}
 
 
 def requests(cpu: str, memory: str) -> Spec:

@@ -87,6 +87,18 @@ def test_a_limit_counts_without_a_restart(cluster: Cluster) -> None:
     assert cluster.pod_uid("login-0") == uid
 
 
+def test_memory_that_no_process_has_any_more_is_given_back(cluster: Cluster) -> None:
+    """Else a user fills a login node's memory for good, and is not there to be asked."""
+    keep = (
+        "import ctypes; libc = ctypes.CDLL(None); segment = libc.shmget(0, 4096, 0o1600);"
+        " assert segment >= 0; assert libc.shmat(segment, None, 0) != -1; print(segment)"
+    )
+    segment = cluster.run(f"python3 -c '{keep}'")
+
+    there = f"ipcs -m | awk '$2 == {segment}'"
+    eventually("it is gone", lambda: not cluster.in_pod("login-0", "sshd", "sh", "-c", there))
+
+
 def test_who_logs_in_on_a_terminal_is_told_how_the_cluster_is(cluster: Cluster) -> None:
     shown = cluster.ssh("bash -lc true; exit", tty=True).stdout
     assert "nodes idle" not in shown, "a command is no login"

@@ -598,6 +598,7 @@ for what, path, refusal in (
     ("the hosts' names", "/etc/hosts", "EACCES EROFS"),
     ("the name servers", "/etc/resolv.conf", "EACCES EROFS"),
     ("all processes' memory score", "/proc/1/oom_score_adj", "EACCES"),
+    ("what Kubernetes tells of the pod's end", "/dev/termination-log", "ENOENT"),
 ):
     attempt(f"to write {what}: {path}", job=refusal, login=refusal)(_writing(path))
 for what, path, refusal in (

@@ -203,6 +203,25 @@ def test_a_node_that_goes_tells_its_sessions_and_lets_them_end(login: LoginNode)
     login.start()
 
 
+def test_a_terminal_that_takes_nothing_holds_up_no_node_that_goes(login: LoginNode) -> None:
+    stop = (
+        "import pty, termios, time; _, terminal = pty.openpty();"
+        " termios.tcflow(terminal, termios.TCOOFF); print(flush=True); time.sleep(120)"
+    )
+    with subprocess.Popen(
+        login.command("ssh", "login", f"python3 -c '{stop}'"), stdout=subprocess.PIPE, text=True
+    ) as stopped:
+        assert stopped.stdout is not None
+        assert stopped.stdout.readline() == "\n"
+
+        login.daemons.run("pkill -TERM -f '[s]lurmstack/serve'", user="root")
+
+        ends = "pgrep -f '[s]lurmstack/serve' || echo none"
+        eventually("it has gone", lambda: "none" in login.daemons.run(ends))
+        stopped.kill()
+    login.start()
+
+
 # --- Limits --------------------------------------------------------------------------------------
 
 
