@@ -38,6 +38,9 @@ _OWNED_KEYS: Mapping[str, str] = {
 }
 """Keys of slurm.conf, in lower case, that pods are made by, and what to do instead."""
 
+COMMUNICATION = ("block_null_hash", "block_zero_hash")
+"""CommunicationParameters by which a credential counts for one message alone."""
+
 
 class Scheduler(Model):
     """How slurmctld looks for room."""
@@ -351,6 +354,19 @@ class Slurm(Model):
                 raise cross_field("extra.slurm.conf", f"'{key}' is not free; {_OWNED_KEYS[key]}")
         for key in duplicates(key for key in keys if key not in REPEATABLE):
             raise cross_field("extra.slurm.conf", f"two lines set '{key}'; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def _credentials_count_for_one_message(self) -> Self:
+        for line in self.extra.get("slurm.conf", ()):
+            if key_of(line) == "communicationparameters" and (
+                missing := [name for name in COMMUNICATION if name not in line]
+            ):
+                raise cross_field(
+                    "extra.slurm.conf",
+                    f"'{line}': expected {' and '.join(missing)} among them; without, whoever gets "
+                    "hold of a credential may send any message with it",
+                )
         return self
 
 

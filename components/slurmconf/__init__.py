@@ -6,7 +6,7 @@ from pathlib import Path
 from components import conventions as c
 from components.hostlist import compress
 from components.settings import Settings
-from components.settings.slurm import REPEATABLE, key_of
+from components.settings.slurm import COMMUNICATION, REPEATABLE, key_of
 from components.slurmconf.accounting import (
     accounting_files,
     accounting_lines,
@@ -121,6 +121,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "slurmd_port": c.SLURMD_PORT,
         "slurmctld_parameters": _flags(slurm.slurmctld_parameters),
         "auth": settings.auth.type,
+        "communication": ",".join(COMMUNICATION),
         "token_parameters": token_parameters(settings, c.SLURM_ETC) + lifetime_parameter(settings),
         "max_node_count": max_node_count(settings),
         "node_lines": node_lines,

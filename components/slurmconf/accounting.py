@@ -4,6 +4,7 @@ from pathlib import Path
 
 from components import conventions as c
 from components.settings import Accounting, Settings
+from components.settings.slurm import COMMUNICATION
 from components.slurmconf.nodes import gres_types
 from components.slurmconf.scripts import read_text
 from components.slurmconf.templates import render
@@ -48,6 +49,7 @@ def accounting_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
                 "slurmdbd_port": c.SLURMDBD_PORT,
                 "run": c.DBD_RUN,
                 "auth": settings.auth.type,
+                "communication": ",".join(COMMUNICATION),
                 "token_parameters": token_parameters(settings, c.ACCOUNTING_ETC),
                 "database": database,
                 "tls_ca": _ca(settings),

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ from pathlib import Path
 USER_ID_MISSING = "2010"
 """ESLURM_USER_ID_MISSING of slurm_errno.h: who asked is not who may."""
 NO_ANSWER = "no answer"
+PING = 1008
+"""REQUEST_PING, which everybody may send."""
 UNASKED = ("to stop slurmd", "to reconfigure slurmd", "to reboot the node")
 """What slurmd answers to nobody."""
 
@@ -120,6 +123,29 @@ def ask_slurmd(library: ctypes.CDLL, address: str, kind: int, body: ctypes.Struc
     return str(ctypes.cast(answer.data, ctypes.POINTER(ctypes.c_uint32)).contents.value)
 
 
+def ask_by_any_credential(address: str, kind: int) -> str:
+    """What slurmd answers to a message without a body, with a credential that is of no message."""
+    credential = subprocess.run(
+        ["munge", "--no-input"], capture_output=True, check=True
+    ).stdout.strip()
+    # header_t, and auth_munge's number and text (slurm_protocol_pack.c, slurm_auth.c).
+    header = struct.pack(">HHHIHHH", _PROTOCOL, 0, kind, 0, 0, 0, 0)
+    text = credential + b"\0"
+    message = header + struct.pack(">II", 101, len(text)) + text
+    with socket.create_connection((address, _SLURMD_PORT), 10) as asked:
+        asked.sendall(struct.pack(">I", len(message)) + message)
+        asked.settimeout(10)
+        try:
+            answer = asked.recv(65536)
+        except TimeoutError:
+            return NO_ANSWER
+    if len(answer) < 14:
+        return NO_ANSWER
+    # Of an answer that is a return code, the code is its last word.
+    (answered,), (code,) = struct.unpack(">H", answer[8:10]), struct.unpack(">I", answer[-4:])
+    return f"message {answered}: {code}"
+
+
 def slurmd(address: str, job: int) -> dict[str, str]:
     # Its plugins find their symbols among everybody's.
     library = ctypes.CDLL(_LIBRARY, ctypes.RTLD_GLOBAL)
@@ -203,6 +229,9 @@ if __name__ == "__main__":
         json.dumps(
             {
                 "slurmd": slurmd(address, job),
+                "any credential": {
+                    "to be told that it lives": ask_by_any_credential(address, PING),
+                },
                 "slurmstepd": slurmstepd(job, user) if where == "beside" else {},
             }
         )

@@ -1,6 +1,7 @@
 """slurmd and slurmstepd themselves refuse what is not their asker's to ask for."""
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -52,6 +53,13 @@ def test_slurmd_does_nothing_for_who_is_not_slurmctld(
         assert f"Security violation: {violation.format(job=victim.job)}" in log.replace(
             "violation, ", "violation: "
         )
+
+
+def test_a_credential_is_of_no_use_for_another_message(answers: Callable[[str], Answers]) -> None:
+    """Else whoever gets one of root's, for whatever it was made, is root to every daemon."""
+    said = answers("login")["any credential"]["to be told that it lives"]
+
+    assert said == NO_ANSWER or re.fullmatch("message 8001: [1-9][0-9]*", said), said
 
 
 def test_a_step_does_nothing_for_who_is_not_its_user(answers: Callable[[str], Answers]) -> None:

@@ -1286,6 +1286,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.extra", {"slrum.conf": []}, "slurm.extra.slrum.conf", '"slrum.conf"', "'slurm.conf'"),
     ("slurm.extra.{slurm.conf}", ["ClusterName=x"], "slurm.extra.slurm.conf", "'clustername'",
      "use cluster_name"),
+    ("slurm.extra.{slurm.conf}", ["CommunicationParameters=EnableIPv6,block_null_hash"],
+     "slurm.extra.slurm.conf", "EnableIPv6", "block_zero_hash"),
     ("slurm.extra.{slurm.conf}", ["A=1", "a = 2"], "slurm.extra.slurm.conf", "'a'", "keep one"),
     ("auth.rotations", ["2026-12-01T03:00:00Z"] * 2, "auth.rotations", "2026-12-01T03:00:00Z",
      "expected each moment once, in order, the oldest first"),

@@ -3,7 +3,13 @@
 import pytest
 
 from components.settings import Nodeset
-from components.slurmconf import config_files, max_node_count, node_conf, real_memory
+from components.slurmconf import (
+    accounting_files,
+    config_files,
+    max_node_count,
+    node_conf,
+    real_memory,
+)
 from tests.support.parsed import options, records
 from tests.support.stack import settings
 
@@ -18,6 +24,18 @@ def test_the_controller_is_named_by_pod_and_address() -> None:
     assert slurm["ClusterName"] == "test"
     assert slurm["SlurmctldHost"] == "controller-0(controller.slurm.svc.cluster.local)"
     assert "enable_configless" in slurm["SlurmctldParameters"].split(",")
+
+
+def test_a_credential_counts_for_one_message_alone() -> None:
+    wanted = "block_null_hash,block_zero_hash"
+
+    assert options(config_files(settings())["slurm.conf"])["CommunicationParameters"] == wanted
+    slurmdbd = options(accounting_files(settings())["slurmdbd.conf"])
+    assert slurmdbd["CommunicationParameters"] == wanted
+
+
+def test_steps_of_a_job_listen_on_no_ports_of_their_own_for_mpi() -> None:
+    assert options(config_files(settings())["mpi.conf"])["PMIxDirectConn"] == "no"
 
 
 def test_each_nodeset_is_found_by_its_feature_and_served_by_the_default_partition() -> None:
