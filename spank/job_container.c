@@ -13,6 +13,7 @@
 #include "keeper.h"
 #include "report.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -92,6 +93,15 @@ static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 	return rc;
 }
 
+/* That this process opens a file for a user: see images/worker/preload.c. */
+static void tell_preload(void)
+{
+	bool *opens_for_user = dlsym(RTLD_DEFAULT, "slurmstack_opens_for_user");
+
+	if (opens_for_user != NULL)
+		*opens_for_user = true;
+}
+
 int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 {
 	int rc, keeper;
@@ -106,6 +116,8 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 	if (rc == ACCEPTED && uid == 0 && give_up_capabilities() < 0)
 		rc = refuse("cannot give up capabilities: %s", strerror(errno));
 	close_fd(&keeper);
+	if (rc == ACCEPTED)
+		tell_preload();
 	return rc == ACCEPTED ? SLURM_SUCCESS : SLURM_ERROR;
 }
 
