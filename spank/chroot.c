@@ -262,7 +262,7 @@ static bool is_external(spank_t spank)
 static int enter(spank_t spank, int ac, char **av)
 {
 	char job_name[JOB_NAME_SIZE];
-	uint32_t job_id;
+	uint32_t job_id, step_id;
 	uid_t uid;
 
 	if (parse_options(&config, ac, av) < 0)
@@ -272,11 +272,18 @@ static int enter(spank_t spank, int ac, char **av)
 	if (spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS)
 		return refuse("Slurm does not tell the job's user");
 	format_job_name(job_name, job_id, uid);
+	if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS)
+		return refuse("Slurm does not tell the step's number");
+	if (give_socket(config.spool, job_id, step_id, uid) < 0)
+		return REFUSED;
 	if (enter_job(job_name, uid) < 0)
 		return REFUSED;
-	/* It opens no path that the user chose, and is not called again. */
-	if (is_external(spank) && return_from_paths() < 0)
-		return REFUSED;
+	/* It opens no path that the user chose, and is not called again. What it runs is the jail's. */
+	if (is_external(spank)) {
+		if (return_from_paths() < 0)
+			return REFUSED;
+		forks_into_job = true;
+	}
 	if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0)
 		return refuse("cannot be called at forks: no memory");
 	return ACCEPTED;

@@ -17,6 +17,8 @@
 #include <slurm/spank.h>
 #pragma GCC visibility pop
 
+/* Only its user, and root, connect. */
+#define SOCKET_MODE 0600
 #define DIRECTORY (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 /* ---- what a job is given ---- */
@@ -71,11 +73,6 @@ int open_job(const char *base, const char *job_name)
 	return job_fd;
 }
 
-/* ---- the end of a job ---- */
-
-/* Makes the names of what is moved differ. */
-static unsigned long moves = 0;
-
 /* The entries of the directory `name` below `parent`, to be closed; or NULL with errno set. */
 static DIR *open_entries(int parent, const char *name)
 {
@@ -86,6 +83,63 @@ static DIR *open_entries(int parent, const char *name)
 		close_fd(&fd);
 	return stream;
 }
+
+/* ---- slurmstepd's socket ---- */
+
+/* Whether a name ends as a step's socket does, before the part of a heterogeneous job. */
+static bool is_of_step(const char *name, const char *step)
+{
+	const char *found = strstr(name, step);
+
+	return found != NULL && (found[strlen(step)] == '\0' || found[strlen(step)] == '.');
+}
+
+static int give_entry(int spool_fd, const char *spool, const char *name, uid_t uid)
+{
+	struct stat status;
+
+	if (fstatat(spool_fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+		return refuse("cannot examine %s/%s: %s", spool, name, strerror(errno));
+	if (!S_ISSOCK(status.st_mode))
+		return ACCEPTED;
+	if (fchmodat(spool_fd, name, SOCKET_MODE, 0) < 0 ||
+	    fchownat(spool_fd, name, uid, (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0)
+		return refuse("cannot keep others from the step's socket %s/%s: %s", spool, name,
+			      strerror(errno));
+	return ACCEPTED;
+}
+
+int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid)
+{
+	char step[2 * JOB_NAME_SIZE];
+	struct dirent *entry;
+	DIR *stream;
+	int spool_fd, rc = ACCEPTED;
+
+	(void)snprintf(step, sizeof(step), "_%" PRIu32 ".%" PRIu32, job_id, step_id);
+	spool_fd = open(spool, DIRECTORY);
+	if (spool_fd < 0)
+		return refuse("cannot open directory %s on the node: %s", spool, strerror(errno));
+	stream = open_entries(spool_fd, ".");
+	if (stream == NULL) {
+		rc = refuse("cannot list %s on the node: %s", spool, strerror(errno));
+		goto out;
+	}
+	while (rc == ACCEPTED && (errno = 0, entry = readdir(stream)) != NULL)
+		if (is_of_step(entry->d_name, step))
+			rc = give_entry(spool_fd, spool, entry->d_name, uid);
+	if (rc == ACCEPTED && errno != 0)
+		rc = refuse("cannot list %s on the node: %s", spool, strerror(errno));
+	(void)closedir(stream);
+out:
+	close_fd(&spool_fd);
+	return rc;
+}
+
+/* ---- the end of a job ---- */
+
+/* Makes the names of what is moved differ. */
+static unsigned long moves = 0;
 
 /*
  * Empties `directory` by one level: moves what it holds up into `top`, and removes it.

@@ -31,6 +31,13 @@ int open_job(const char *base, const char *job_name);
 int open_own_directory(int parent, const char *name, const char *base, mode_t mode);
 
 /*
+ * Gives the socket of a step's slurmstepd, in slurmd's spool directory, to the job's user. Slurm
+ * leaves it open to everybody, and reads what it is sent before it looks at who asks. Returns
+ * ACCEPTED or REFUSED.
+ */
+int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid);
+
+/*
  * Removes what the job left below `base`, for every user its number ever belonged to. Before
  * that, `prepare` is given each of its directories, unless it is NULL.
  */

@@ -117,6 +117,7 @@ static void reset_node(void)
 	node.uid = 2000;
 	node.directory_mode = 0700;
 	node.node_file_mode = 0644;
+	node.has_step_id = true;
 	node.report = "";
 	node.report_length = 1;
 	node.exit_code = -1;
@@ -441,6 +442,26 @@ static int fake_closedir(DIR *stream)
 	return node.real_files ? closedir(stream) : 0;
 }
 
+/* Each file of the spool directory is a socket. */
+static int fake_fstatat(int fd, const char *name, struct stat *status)
+{
+	if (called(name, "fstatat %s/%s", name_of(fd), name))
+		return -1;
+	memset(status, 0, sizeof(*status));
+	status->st_mode = S_IFSOCK | 0777;
+	return 0;
+}
+
+static int fake_fchmodat(int fd, const char *name, mode_t mode)
+{
+	return called(name, "fchmodat %s/%s %04o", name_of(fd), name, (unsigned int)mode) ? -1 : 0;
+}
+
+static int fake_fchownat(int fd, const char *name, uid_t uid)
+{
+	return called(name, "fchownat %s/%s %u", name_of(fd), name, (unsigned int)uid) ? -1 : 0;
+}
+
 static const char *kind_of(int kinds)
 {
 	return kinds == CLONE_NEWNS		       ? "mounts"
@@ -746,6 +767,9 @@ void slurm_error(const char *format, ...)
 #define OPENAT(parent, name, flags, mode, ...) fake_openat(parent, name, flags, mode)
 #define openat(...) OPENAT(__VA_ARGS__, 0, 0)
 #define mkdirat(parent, name, mode) fake_mkdirat(parent, name, mode)
+#define fstatat(fd, name, status, flags) fake_fstatat(fd, name, status)
+#define fchmodat(fd, name, mode, flags) fake_fchmodat(fd, name, mode)
+#define fchownat(fd, name, uid, gid, flags) fake_fchownat(fd, name, uid)
 #define symlinkat(target, parent, name) fake_symlinkat(target, parent, name)
 #define fchmod(fd, mode) fake_fchmod(fd, mode)
 #define fstat(fd, status) fake_fstat(fd, status)
@@ -848,6 +872,9 @@ void slurm_error(const char *format, ...)
 #undef waitpid
 #undef poll
 #undef prctl
+#undef fstatat
+#undef fchmodat
+#undef fchownat
 #undef pthread_atfork
 #undef syscall
 #undef unlinkat
@@ -1006,11 +1033,14 @@ static void check_option_refused(char *option, const char *reason)
 		"create tmpfs", "fsmount tmpfs", "open /", "fstat new tmpfs",               \
 		"openat2 //proc", "move_mount new tmpfs on //proc"
 #define OWN_VIEW "unshare mounts", MOUNT_IN_ROOT("/spool"), HIDE_PROC
-#define RETURN_TO_NODE MOUNT_IN_ROOT("/spool"), MOUNT_IN_ROOT("/proc")
+#define RETURN_TO_NODE "unshare mounts", MOUNT_IN_ROOT("/spool"), MOUNT_IN_ROOT("/proc")
+/* Where the spool directory has no socket of the step. */
+#define LOOK_FOR_SOCKET "open /spool", "openat /spool/.", "list /spool/.", "readdir"
 
 static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 {
 	static const char *const expected[] = {
+		LOOK_FOR_SOCKET,
 		OPEN_JOB,
 		"pidfd_open process itself",
 		OWN_TREES,
@@ -1092,6 +1122,7 @@ static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 static void a_later_step_joins_and_mounts_nothing_but_its_own_view(void)
 {
 	static const char *const expected[] = {
+		LOOK_FOR_SOCKET,
 		OPEN_JOB,
 		"pidfd_open process itself",
 		OWN_TREES,
@@ -1110,6 +1141,37 @@ static void a_later_step_joins_and_mounts_nothing_but_its_own_view(void)
 	check_calls(expected[0], expected, ARRAY_SIZE(expected));
 	CHECK(open_descriptors() == 4);
 	CHECK(tasks_start());
+}
+
+static void the_steps_socket_is_its_users_alone(void)
+{
+	static const char *const expected[] = {
+		"readdir",
+		"readdir",
+		"fstatat /spool/cpu-0_123.5",
+		"fchmodat /spool/cpu-0_123.5 0600",
+		"fchownat /spool/cpu-0_123.5 2000",
+		"readdir",
+		"fstatat /spool/cpu-0_123.5.1",
+		"fchmodat /spool/cpu-0_123.5.1 0600",
+		"fchownat /spool/cpu-0_123.5.1 2000",
+		"readdir",
+		"readdir",
+	};
+
+	node.step_id = 5;
+	node.devices[0] = "cpu-0_123.51";
+	node.devices[1] = "cpu-0_123.5";
+	node.devices[2] = "cpu-0_123.5.1";
+	node.devices[3] = "conf-cache";
+	CHECK(join() == 0);
+	check_calls("readdir", expected, ARRAY_SIZE(expected));
+}
+
+static void a_step_without_a_number_is_refused(void)
+{
+	node.has_step_id = false;
+	check_refused(start_step(), "Slurm does not tell the step's number");
 }
 
 static void while_paths_of_the_user_are_opened_proc_is_empty(void)
@@ -1152,7 +1214,6 @@ static void a_step_that_opens_no_path_of_the_user_is_back_at_once(void)
 static void a_step_of_roots_sees_no_spool_of_the_node_and_has_few_capabilities(void)
 {
 	static const char *const expected[] = {
-		OPEN_JOB,
 		"pidfd_open process itself",
 		OWN_DIRECTORY(JOB_OF_ROOT, "spool"),
 		"fchmod " JOB_OF_ROOT "/spool 0755",
@@ -1169,7 +1230,7 @@ static void a_step_of_roots_sees_no_spool_of_the_node_and_has_few_capabilities(v
 
 	node.uid = 0;
 	CHECK(join() == 0);
-	check_calls(expected[7], expected + 7, ARRAY_SIZE(expected) - 7);
+	check_calls(expected[0], expected, ARRAY_SIZE(expected));
 	check_calls(in_view[0], in_view, ARRAY_SIZE(in_view));
 	CHECK(node.effective == 0);
 	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
@@ -1238,7 +1299,7 @@ static void a_private_dev_has_the_usual_and_the_devices_that_were_named(void)
 		"fsconfig devpts gid=5", "create devpts", "fsmount devpts",
 		"move_mount new devpts on new tmpfs/pts",
 		"open /dev",
-		"open_tree /dev/null recursive", "fstat /dev/null", "openat new tmpfs/null new",
+		"open_tree /dev/null recursive", "mount_setattr /dev/null ro", "fstat /dev/null", "openat new tmpfs/null new",
 		"move_mount /dev/null on new tmpfs/null",
 	};
 
@@ -2201,6 +2262,8 @@ static const struct {
 } tests[] = {
 	TEST(the_first_step_makes_the_jobs_root_and_its_keeper),
 	TEST(a_later_step_joins_and_mounts_nothing_but_its_own_view),
+	TEST(the_steps_socket_is_its_users_alone),
+	TEST(a_step_without_a_number_is_refused),
 	TEST(while_paths_of_the_user_are_opened_proc_is_empty),
 	TEST(a_step_whose_files_cannot_be_opened_is_back_at_its_end),
 	TEST(a_step_that_opens_no_path_of_the_user_is_back_at_once),
