@@ -19,7 +19,6 @@ FORBIDDEN: Final = (
 """Modules that a test without needs must not reach; all that is below them as well."""
 ALLOWED: Final[Mapping[tuple[str, str], str]] = {
     ("unit/images/test_build.py", "docker.errors"): "raises Docker's errors from a fake client",
-    ("unit/images/test_digests.py", "docker.errors"): "raises Docker's errors from a fake client",
     ("unit/local/test_containers.py", "docker.errors"): "raises Docker's errors from a fake client",
     ("unit/monitoring/test_alerts.py", "tests.cluster.health.faults"): (
         "reads which alerts each fault causes, and causes none"

@@ -21,6 +21,9 @@ from pathlib import Path
 USER_ID_MISSING = "2010"
 """ESLURM_USER_ID_MISSING of slurm_errno.h: who asked is not who may."""
 NO_ANSWER = "no answer"
+FORBIDDEN = "EACCES"
+RUNS = "2"
+"""State of a step (stepd_api.h)."""
 PING = 1008
 """REQUEST_PING, which everybody may send."""
 UNASKED = ("to stop slurmd", "to reconfigure slurmd", "to reboot the node")
@@ -194,7 +197,7 @@ def ask_stepd(job: int, step: int, request: int, body: bytes, answer: str) -> tu
 
 
 def slurmstepd(job: int, user: int) -> dict[str, str]:
-    """By request what it answers: a return code and an errno, mostly."""
+    """By request what comes of it: that it may not be sent, or the answer."""
 
     def kill(claimed: int) -> bytes:
         return struct.pack("iiiI", signal.SIGKILL, 0, 0, claimed)
@@ -203,8 +206,9 @@ def slurmstepd(job: int, user: int) -> dict[str, str]:
         bytes(256) + struct.pack("I", 4) + b"key\0" + struct.pack("I", user)
         + struct.pack("H", _PROTOCOL)
     )  # fmt: skip
+    own = int(os.environ["SLURM_JOB_ID"])
     requests: dict[str, Callable[[], object]] = {
-        # To nobody a secret; so it is heard and understood.
+        "one's own state": lambda: ask_stepd(own, 0, 5, b"", "i")[0],
         "its state": lambda: ask_stepd(job, 0, 5, b"", "i")[0],
         "to kill its tasks": lambda: ask_stepd(job, 0, 4, kill(os.getuid()), "ii"),
         "to kill its tasks as their user": lambda: ask_stepd(job, 0, 4, kill(user), "ii"),
@@ -220,7 +224,14 @@ def slurmstepd(job: int, user: int) -> dict[str, str]:
         ),
         "to be given its namespaces": lambda: ask_stepd(job, _EXTERN, 26, b"", "i"),
     }
-    return {name: str(ask()) for name, ask in requests.items()}
+    return {name: _outcome(ask) for name, ask in requests.items()}
+
+
+def _outcome(ask: Callable[[], object]) -> str:
+    try:
+        return str(ask())
+    except PermissionError:
+        return FORBIDDEN
 
 
 if __name__ == "__main__":

@@ -200,6 +200,89 @@ def test_root_makes_no_directory_where_its_user_may_not(
     assert made.count("No such file") == 2, made
 
 
+REGISTER = """
+#include <pmix.h>
+#include <stdio.h>
+int main(int count, char **arguments)
+{
+    pmix_proc_t self;
+    pmix_info_t wish, *answer;
+    size_t n;
+
+    if (count != 2 || PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+        return 1;
+    PMIX_INFO_LOAD(&wish, PMIX_REGISTER_CLEANUP, arguments[1], PMIX_STRING);
+    puts(PMIx_Error_string(PMIx_Job_control(NULL, 0, &wish, 1, &answer, &n)));
+    return PMIx_Finalize(NULL, 0);
+}
+"""
+"""Asks the PMIx server, which is slurmstepd, to remove files when the program has ended."""
+
+
+@pytest.fixture
+def register(cluster: Cluster, folder: str) -> str:
+    """That program, made as users make theirs."""
+    cluster.run(f"cat >{folder}/register.c <<'END'\n{REGISTER}\nEND")
+    headers = "$(dirname $(find /usr -name pmix.h | head -1))"
+    cluster.run(f"cd {folder} && gcc register.c -o register -I{headers} -l:libpmix.so.2")
+    return f"{folder}/register"
+
+
+def test_root_removes_no_file_for_a_user(cluster: Cluster, register: str, mark: str) -> None:
+    files = [f"/etc/{mark}", f"/mnt/jail/etc/{mark}"]
+    on_worker(cluster, f"touch {' '.join(files)}")
+
+    paths = f"/etc/{mark},/proc/1/root/etc/{mark},/proc/1/root/mnt/jail/etc/{mark}"
+    said = cluster.run(f"srun --nodelist={NODE} --mpi=pmix {register} {paths}")
+
+    assert said == "PMIX_SUCCESS", "it was asked"
+    eventually("the step is over", lambda: "CG" not in cluster.run("squeue --me --noheader"))
+    assert set(left(cluster, mark).split()) == set(files)
+
+
+def test_root_writes_no_log_for_a_user(
+    cluster: Cluster, folder: str, register: str, mark: str
+) -> None:
+    """libpmix calls its log after the process that it is in."""
+    link = f"import os; [os.symlink('/etc/{mark}', f'/tmp/output-pid{{n}}-output.txt')"
+    step = f"env PMIX_DEBUG=20 srun --mpi=pmix {register} no/such/file"
+    script = f'#!/bin/sh\npython3 -c "{link} for n in range(2, 33000)]"\n{step}'
+
+    cluster.submit(folder, script, f"--nodelist={NODE}", "--wait")
+
+    assert left(cluster, mark) == ""
+
+
+def test_a_directory_as_input_shows_nothing_of_the_node(cluster: Cluster, folder: str) -> None:
+    look = "ls -d /proc/self/fd/0/proc/[0-9]* 2>/dev/null | wc -l; ls -d /proc/self/fd/0/etc"
+
+    cluster.submit(
+        folder, f"#!/bin/sh\n{look}", f"--nodelist={NODE}", "--wait", "--input=/", "--output=out"
+    )
+
+    assert cluster.run(f"cat {folder}/out").split() == ["0", "/proc/self/fd/0/etc"]
+
+
+@pytest.mark.parametrize("target", ["/dev/null", "{folder}/fifo", "{folder}/others"])
+def test_a_file_that_is_sent_becomes_nobodys_but_who_owned_it(
+    cluster: Cluster, folder: str, target: str
+) -> None:
+    """slurmd writes it as root, and gives it to who has sent it."""
+    there = target.format(folder=folder)
+    outside = there if there == "/dev/null" else f"/mnt/jail{there}"
+    cluster.run(f"echo mine >{folder}/file; chmod 600 {folder}/file; mkfifo {folder}/fifo")
+    others = f"/mnt/jail{folder}/others"
+    on_worker(cluster, f"touch {others}; chown {OTHER} {others}; chmod 666 {others}")
+    look = f"stat -c '%u %a %F' {outside}"
+    before = on_worker(cluster, look)
+
+    send = f"timeout 60 sbcast --force {folder}/file {there}"
+    said = cluster.ssh(f"salloc --quiet --nodelist={NODE} {send}", check=False)
+
+    assert said.returncode not in (0, 124), said.stderr
+    assert on_worker(cluster, look) == before
+
+
 def test_a_container_of_a_users_own_making_does_not_run(cluster: Cluster, folder: str) -> None:
     bundle = '{"ociVersion": "1.0.0", "process": {"args": ["id"]}, "root": {"path": "/"}}'
     cluster.run(f"echo '{bundle}' >{folder}/config.json")

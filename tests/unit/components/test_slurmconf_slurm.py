@@ -278,7 +278,7 @@ def test_a_line_of_the_operators_own_takes_the_place_of_ours(line: str) -> None:
     )
 )
 def test_no_key_of_slurm_conf_stands_twice(chosen: list[str]) -> None:
-    owned = ("Slurmctld", "SlurmdPort", "StateSave")
+    owned = ("Communication", "Slurmctld", "SlurmdPort", "StateSave")
     keys = [key for key in chosen if not key.startswith(owned)]
 
     text = files(extra={"slurm.conf": [f"{key.upper()}=x" for key in keys]})["slurm.conf"]
