@@ -10,7 +10,6 @@
  * and a device or another's file would become the user's. So nothing is opened but regular files of
  * the user's own.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -41,6 +41,23 @@ FAULTS: Final = (
         f"{_UNIT}/test_homes.py::test_another_folder_in_the_place_of_a_new_home_is_given_to_nobody",
     ),
     Fault(
+        "the name of a user's process drains a node",
+        "agents",
+        "agents/checks/kernel.py",
+        "if not _OF_A_PROCESS.match(message))",
+        "if message)",
+        f"{_UNIT}/checks/test_kernel.py"
+        "::test_what_users_can_write_into_the_log_is_no_message_of_a_driver",
+    ),
+    Fault(
+        "a process that SIGKILL would end drains a node",
+        "agents",
+        "agents/checks/readers.py",
+        'return status["Uid"].split()[0] == "0" or bool(',
+        "return bool(1 | ",
+        f"{_UNIT}/checks/test_readers.py::test_what_sigkill_would_end_does_not_hang",
+    ),
+    Fault(
         "a drain is lifted by checks that ran before it",
         "agents",
         "agents/reconciler/judge.py",

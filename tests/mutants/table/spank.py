@@ -37,8 +37,26 @@ FAULTS: Final = (
         "slurmstepd sees the node's /proc while it opens paths of the user's",
         "spank",
         "spank/chroot.c",
-        "\tif (is_external(spank) && return_from_paths() < 0)\n",
-        "\tif (return_from_paths() < 0)\n",
+        "\tif (is_external(spank)) {\n",
+        "\tif (ac >= 0) {\n",
+        _TESTS,
+    ),
+    Fault(
+        "what slurmstepd has opened leads to the node's /proc",
+        "spank",
+        "spank/mounts.c",
+        "\tif (unshare(CLONE_NEWNS) < 0)\n"
+        '\t\treturn refuse("cannot unshare the mount namespace of slurmstepd: %s",\n',
+        "\tif (config == NULL)\n"
+        '\t\treturn refuse("cannot unshare the mount namespace of slurmstepd: %s",\n',
+        _TESTS,
+    ),
+    Fault(
+        "everybody can reach slurmstepd's socket",
+        "spank",
+        "spank/files.c",
+        "#define SOCKET_MODE 0600\n",
+        "#define SOCKET_MODE 0666\n",
         _TESTS,
     ),
     Fault(
