@@ -15,6 +15,8 @@ USUAL_DEVICES = {
     *("stderr", "stdin", "stdout", "tty", "urandom", "zero"),
 }
 KEEPER = "slurmstepd"
+EXTERNAL = "sleep"
+"""What Slurm runs in a job's external step."""
 
 
 def processes(node: Node, *options: str, name: str = "researcher") -> list[str]:
@@ -23,19 +25,31 @@ def processes(node: Node, *options: str, name: str = "researcher") -> list[str]:
     return sorted(listed.splitlines())
 
 
-def test_a_job_sees_no_process_but_its_own_and_the_one_that_keeps_it(node: Node) -> None:
-    assert processes(node) == ["bash", KEEPER] or processes(node) == ["cat", KEEPER]
+def test_a_job_sees_no_process_but_its_own_and_two_of_slurms(node: Node) -> None:
+    assert processes(node) in (["bash", EXTERNAL, KEEPER], ["cat", EXTERNAL, KEEPER])
+
+
+def test_what_slurm_runs_of_the_jail_has_the_rights_of_the_job(node: Node) -> None:
+    """Who writes the jail as root would else be root of every node."""
+    node.submit("sleep 1000")
+    look = "cat /proc/$(pgrep --full '^sleep 100000000$')/status 2>/dev/null || true"
+
+    status = eventually("it runs", lambda: node.root(look))
+
+    fields = dict(line.split(None, 1) for line in status.splitlines() if line.split()[1:])
+    assert fields["NoNewPrivs:"] == "1"
+    assert int(fields["CapPrm:"], 16) == FEW
 
 
 def test_the_steps_of_a_job_see_each_other_and_no_other_job_does(node: Node) -> None:
-    job = node.submit("sleep 1000")
-    eventually("it runs", lambda: bool(node.root("pgrep --full ^sleep.1000 || true")))
+    job = node.submit("tail --follow /dev/null")
+    eventually("it runs", lambda: bool(node.root("pgrep --exact tail || true")))
 
     inside = processes(node, f"--jobid={job}", "--overlap")
     outside = processes(node, name="student")
 
-    assert "sleep" in inside
-    assert "sleep" not in outside
+    assert "tail" in inside
+    assert "tail" not in outside
 
 
 def test_a_job_cannot_signal_what_is_not_its_own(node: Node) -> None:
