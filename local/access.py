@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
@@ -74,34 +74,52 @@ def write_access(stack: str, settings: Settings, cluster: LocalCluster) -> Path:
     return config
 
 
-def idle_nodes(config: Path) -> list[str] | None:
-    """Names of the nodes that are up, or None where login or Slurm does not answer."""
+def nodes(config: Path) -> dict[str, str] | None:
+    """State and reason of each node by its name; None where login or Slurm does not answer."""
     answer = subprocess.run(
         ["ssh", "-F", config, "-o", "ConnectTimeout=5", "login",
-         "sinfo --noheader --Node --responding --format='%N %t'"],
+         "sinfo --noheader --Node --format='%N %t %E'"],
         capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if answer.returncode:
         return None
-    pairs = (line.split() for line in answer.stdout.splitlines())
-    return sorted({name for name, state in pairs if state in ("idle", "mix", "alloc")})
+    return {
+        name: said for name, _, said in (line.partition(" ") for line in answer.stdout.splitlines())
+    }
 
 
-def wait_for_nodes(config: Path, wanted: int) -> bool:
-    """Waits until `wanted` nodes are up; False when that takes longer than is sensible."""
+def is_up(said: str) -> bool:
+    """Whether a node of this state takes jobs; a node that does not answer has a mark behind it."""
+    return said.split()[0] in ("idle", "mix", "alloc")
+
+
+def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
+    """Each of these nodes that is not up, with what Slurm says of it."""
+    if found is None:
+        return [f"{name}: Slurm does not answer" for name in wanted]
+    told = {
+        name: " ".join(found[name].split()) if name in found else "Slurm does not list it"
+        for name in wanted
+    }
+    return [f"{name}: {said}" for name, said in told.items() if not (name in found and is_up(said))]
+
+
+def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
+    """Waits for these nodes, for no longer than is sensible; those that did not come, and why."""
     start = time.monotonic()
     said = ""
     while True:
-        nodes = idle_nodes(config)
-        up = 0 if nodes is None else len(nodes)
-        state = "login does not answer yet" if nodes is None else f"{up} of {wanted} nodes are up"
+        found = nodes(config)
+        missing = absent(wanted, found)
+        up = len(wanted) - len(missing)
+        state = (
+            "login does not answer yet" if found is None else f"{up} of {len(wanted)} nodes are up"
+        )
         if state != said:
             print(f"[{time.monotonic() - start:5.1f} s] {state}", file=sys.stderr, flush=True)
             said = state
-        if nodes is not None and up >= wanted:
-            return True
-        if time.monotonic() - start > _PATIENCE:
-            return False
+        if not missing or time.monotonic() - start > _PATIENCE:
+            return missing
         time.sleep(0.5)
 
 
@@ -120,12 +138,16 @@ def main(arguments: Sequence[str]) -> int:
     except (LocalError, SettingsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    wanted = sum(nodeset.replicas for nodeset in settings.nodesets)
-    complete = wait_for_nodes(config, wanted)
-    if not complete:
-        print(f"error: not all of {wanted} nodes came up; see: make status", file=sys.stderr)
+    wanted = [f"{each.name}-{n}" for each in settings.nodesets for n in range(each.replicas)]
+    missing = wait_for_nodes(config, wanted)
+    if missing:
+        told = "; ".join(missing)
+        print(
+            f"error: not all of {len(wanted)} nodes came up: {told}; see: make status",
+            file=sys.stderr,
+        )
     print(f"Log in:  ssh -F {config.relative_to(ROOT)} login")
-    return 0 if complete else 1
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The stack that the tests on a real cluster share: like the dev stack, and beside it."""
 
+import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,11 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
     def up(stack: Cluster) -> Iterator[Cluster]:
         try:
             with capture.global_and_fixture_disabled():
-                stack.up()
+                try:
+                    stack.up()
+                except subprocess.CalledProcessError:
+                    print(stack.state())
+                    raise
             # A stack that was kept may have pods from before an edit.
             stack.wait_for_rollouts()
             stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)

@@ -277,6 +277,27 @@ class Cluster:
         command = ["make", "up", f"STACK={self.stack}", "ENGINE=embedded"]
         subprocess.run(command, cwd=ROOT, check=True, timeout=3000)
 
+    def state(self) -> str:
+        """How pods and nodes are, and what slurmctld said last, for who looks for a fault."""
+        slurmctld = ("-c", "slurmctld")
+        logs = ("logs", "--selector=slurmstack.dev/component=controller", *slurmctld, "--tail=60")
+        asked = (
+            ("get", "pods", "--output=wide"),
+            (
+                "exec",
+                "deploy/controller",
+                *slurmctld,
+                "--",
+                "scontrol",
+                "--future",
+                "show",
+                "nodes",
+            ),
+            logs,
+            (*logs, "--previous"),
+        )
+        return "\n".join(self.kubectl(*command, check=False) for command in asked)
+
     def down(self) -> None:
         """Removes the stack and its cluster, and then the file that says how to."""
         self.log_out()

@@ -80,10 +80,6 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
 
 
 def how_it_stands(cluster: Cluster) -> str:
-    asked = (
-        ("get", "nodes"),
-        ("get", "pods", "--output=wide"),
-        ("logs", f"deploy/{c.RECONCILER}", "--tail=20"),
-        ("exec", f"deploy/{c.CONTROLLER}", "--", "sinfo", "--Node", "--format=%N %t %H %E"),
-    )
-    return "\n".join(cluster.kubectl(*command, check=False) for command in asked)
+    asked = (("get", "nodes"), ("logs", f"deploy/{c.RECONCILER}", "--tail=20"))
+    told = (cluster.kubectl(*command, check=False) for command in asked)
+    return "\n".join((*told, cluster.state()))

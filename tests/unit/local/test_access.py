@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from local.access import known_hosts, ssh_config
+from local.access import absent, known_hosts, ssh_config
 
 
 def options(text: str) -> dict[str, str]:
@@ -21,3 +21,14 @@ def test_the_configuration_leads_to_the_login_node_and_trusts_only_its_key() -> 
 
 def test_the_host_is_known_by_its_port() -> None:
     assert known_hosts(12222, "ssh-ed25519 AAAA") == "[127.0.0.1]:12222 ssh-ed25519 AAAA\n"
+
+
+def test_nodes_that_did_not_come_are_told_with_what_slurm_says_of_them() -> None:
+    found = {"cpu-0": "idle none", "cpu-1": "down* Not responding", "cpu-2": "mix none"}
+
+    assert absent(["cpu-0", "cpu-2"], found) == []
+    assert absent(["cpu-1", "cpu-3"], found) == [
+        "cpu-1: down* Not responding",
+        "cpu-3: Slurm does not list it",
+    ]
+    assert absent(["cpu-0"], None) == ["cpu-0: Slurm does not answer"]
