@@ -25,15 +25,11 @@ typedef int open_function(const char *path, int flags, ...);
 /* Set by spank/job_container.c, in the process that opens a file for a user. */
 bool slurmstack_opens_for_user = false;
 
-__attribute__((constructor)) static void prepare_slurmstepd(void)
+/* What slurmstepd runs in the jail has no use for this library. */
+__attribute__((constructor)) static void end_with_slurmstepd(void)
 {
-	if (strcmp(program_invocation_short_name, "slurmstepd") != 0)
-		return;
-	/* What it runs in the jail has no use for this library. */
-	unsetenv("LD_PRELOAD");
-	/* Where a user asks libpmix for a log, it is written as root: in the directory that the SPANK
-	   plugin makes in a job's /tmp, in which users lay no links. */
-	setenv("TMPDIR", "/tmp/.pmix", true);
+	if (strcmp(program_invocation_short_name, "slurmstepd") == 0)
+		unsetenv("LD_PRELOAD");
 }
 
 void pmix_execute_epilog(void *epilog)

@@ -240,19 +240,6 @@ def test_root_removes_no_file_for_a_user(cluster: Cluster, register: str, mark: 
     assert set(left(cluster, mark).split()) == set(files)
 
 
-def test_root_writes_no_log_for_a_user(
-    cluster: Cluster, folder: str, register: str, mark: str
-) -> None:
-    """libpmix calls its log after the process that it is in."""
-    link = f"import os; [os.symlink('/etc/{mark}', f'/tmp/output-pid{{n}}-output.txt')"
-    step = f"env PMIX_DEBUG=20 srun --mpi=pmix {register} no/such/file"
-    script = f'#!/bin/sh\npython3 -c "{link} for n in range(2, 33000)]"\n{step}'
-
-    cluster.submit(folder, script, f"--nodelist={NODE}", "--wait")
-
-    assert left(cluster, mark) == ""
-
-
 def test_a_directory_as_input_shows_nothing_of_the_node(cluster: Cluster, folder: str) -> None:
     look = "ls -d /proc/self/fd/0/proc/[0-9]* 2>/dev/null | wc -l; ls -d /proc/self/fd/0/etc"
 

@@ -130,15 +130,6 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
-        "root writes a log where a user lays links",
-        "images",
-        "images/worker/preload.c",
-        '\tsetenv("TMPDIR", "/tmp/.pmix", true);\n',
-        "",
-        f"{_CLUSTER}/escape/test_submission.py::test_root_writes_no_log_for_a_user",
-        "cluster",
-    ),
-    Fault(
         "a waiting controller never takes over from a silent one",
         "images",
         "images/controller/slurmctld",
