@@ -74,12 +74,17 @@ def containers(prefix: str) -> Iterator[Start]:
         network.remove()
 
 
-def put(container: Container, files: Mapping[str, str]) -> None:
-    """Writes files into a container, readable for all."""
+def archive(files: Mapping[str, str]) -> bytes:
+    """Return a tar archive of files, readable for all."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, text in files.items():
             member = tarfile.TarInfo(path.lstrip("/"))
             member.size, member.mode = len(text.encode()), 0o644
-            archive.addfile(member, io.BytesIO(text.encode()))
-    container.put_archive("/", buffer.getvalue())
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+def put(container: Container, files: Mapping[str, str]) -> None:
+    """Writes files into a container, readable for all."""
+    container.put_archive("/", archive(files))

@@ -1,9 +1,6 @@
 """A real registry, on loopback: what is pushed there, and the record of its digests."""
 
-import io
-import socket
 import subprocess
-import tarfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +15,8 @@ from images import build, digests
 from images.build import BuildError, Report
 from local import host
 from local.paths import ROOT
+from tests.support.containers import archive
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 Put = Callable[[str, str], str]
@@ -27,8 +26,7 @@ Put = Callable[[str, str], str]
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Host and port of a registry of Debian's package docker-registry."""
     folder = tmp_path_factory.mktemp("registry")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     configuration = {
         "version": 0.1,
         "log": {"level": "error"},
@@ -68,13 +66,8 @@ def put(client: docker.DockerClient) -> Iterator[Put]:
     made = set()
 
     def image(reference: str, text: str) -> str:
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w") as tar:
-            member = tarfile.TarInfo("file")
-            member.size = len(text)
-            tar.addfile(member, io.BytesIO(text.encode()))
         repository, _, tag = reference.rpartition(":")
-        client.api.import_image_from_data(archive.getvalue(), repository, tag)
+        client.api.import_image_from_data(archive({"file": text}), repository, tag)
         made.add(reference)
         return str(client.images.get(reference).id)
 
@@ -85,7 +78,7 @@ def put(client: docker.DockerClient) -> Iterator[Put]:
 
 @pytest.fixture
 def reference(registry: str) -> str:
-    """Of an image that nobody has pushed yet."""
+    """Reference of an image that is not in the registry yet."""
     return f"{registry}/slurmstack/test-{uuid.uuid4().hex[:8]}:tag"
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from agents.logs.lines import Line
 from agents.logs.sent import LOOK_BACK
 from components import conventions as c
 from components import pods
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from tests.unit.agents.logs.world import WITHIN, Kubernetes, Receiver
 
@@ -325,12 +325,6 @@ def test_certificates_that_are_none_are_told_of_in_one_line(
 
 
 # --- A receiver that does not take them ----------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def test_a_receiver_that_is_away_gets_all_of_it_when_it_is_back(

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from agents.longchecks.plan import in_order
 from agents.longchecks.registry import CHECKS, END
 from local.paths import ROOT
 from tests.support.metrics import series as found_in
+from tests.support.ports import free_port
 from tests.unit.agents.longchecks.world import World, triad
 
 
@@ -149,12 +149,6 @@ def test_the_newest_values_are_served_until_it_is_told_to_stop(world: World) -> 
 
     assert found['slurmstack_longcheck_value{check="cpu-memory",node="cpu-1"}'] == 5000
     assert serving.returncode == DONE
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("", 0))
-        return int(free.getsockname()[1])
 
 
 def answers(url: str) -> bool:

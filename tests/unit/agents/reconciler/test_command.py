@@ -23,6 +23,7 @@ from agents.reconciler.wanted import WantedError, read
 from components import conventions as c
 from components.slurmconf import wanted_nodes
 from tests.support.metrics import series
+from tests.support.ports import free_port
 from tests.support.stack import FULL, settings
 from tests.unit.agents.reconciler.things import (
     NOW,
@@ -224,9 +225,7 @@ def test_it_looks_again_after_a_look_that_failed_until_it_is_told_to_stop(
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
     """A free port, which the reconciler is told to serve its metrics at."""
-    with socket.socket() as free:
-        free.bind(("", 0))
-        number: int = free.getsockname()[1]
+    number = free_port()
     monkeypatch.setenv("PORT", str(number))
     return number
 
