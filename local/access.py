@@ -97,11 +97,11 @@ def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
     """Each of these nodes that is not up, with what Slurm says of it."""
     if found is None:
         return [f"{name}: Slurm does not answer" for name in wanted]
-    told = {
-        name: " ".join(found[name].split()) if name in found else "Slurm does not list it"
+    return [
+        f"{name}: {found.get(name, 'Slurm does not list it')}"
         for name in wanted
-    }
-    return [f"{name}: {said}" for name, said in told.items() if not (name in found and is_up(said))]
+        if name not in found or not is_up(found[name])
+    ]
 
 
 def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
