@@ -360,12 +360,12 @@ class Slurm(Model):
     def _credentials_count_for_one_message(self) -> Self:
         for line in self.extra.get("slurm.conf", ()):
             if key_of(line) == "communicationparameters" and (
-                missing := [name for name in COMMUNICATION if name not in line]
+                missing := [name for name in COMMUNICATION if name not in line.partition("#")[0]]
             ):
                 raise cross_field(
                     "extra.slurm.conf",
-                    f"'{line}': expected {' and '.join(missing)} among them; without, whoever gets "
-                    "hold of a credential may send any message with it",
+                    f"'{line}': expected {' and '.join(missing)} among them; without them, anyone "
+                    "who gets a credential can send any message with it",
                 )
         return self
 
