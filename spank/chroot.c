@@ -278,7 +278,7 @@ static int enter(spank_t spank, int ac, char **av)
 		return REFUSED;
 	if (enter_job(job_name, uid) < 0)
 		return REFUSED;
-	/* It opens no path that the user chose, and is not called again. What it runs is the jail's. */
+	/* It opens no path of the user's and is not called again, but runs a program of the jail. */
 	if (is_external(spank)) {
 		if (return_from_paths() < 0)
 			return REFUSED;

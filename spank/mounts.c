@@ -200,7 +200,7 @@ static int show_device(int node_dev_fd, int dev_fd, const char *name)
 	struct stat status;
 	int tree_fd, file_fd, made, rc = REFUSED;
 
-	/* Devices can be written all the same, but not given to another owner: sbcast would. */
+	/* Jobs can still write to the devices. But sbcast cannot change their owner. */
 	tree_fd = copy_tree(node_dev_fd, name, AT_RECURSIVE | AT_SYMLINK_NOFOLLOW, name,
 			    MOUNT_ATTR_RDONLY);
 	if (tree_fd < 0)
@@ -642,7 +642,7 @@ int enter_own_view(const struct config *config, struct own_trees *trees)
 
 int return_to_node(const struct config *config, struct own_trees *trees)
 {
-	/* What is open already, as a directory that is a task's standard input, stays where it is. */
+	/* A directory that is a task's standard input stays in the mount namespace before this one. */
 	if (unshare(CLONE_NEWNS) < 0)
 		return refuse("cannot unshare the mount namespace of slurmstepd: %s",
 			      strerror(errno));

@@ -49,7 +49,7 @@ def xid(log: str, *, xids: Sequence[int]) -> str | None:
 
 
 def log(log: str, *, patterns: Sequence[str]) -> str | None:
-    """No message begins with what fits one of these patterns; the latest one is told."""
+    """No message begins with a match of a pattern; otherwise the latest that does is returned."""
     wanted = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)")
     for text in reversed(list(_messages(log))):
         if wanted.match(text):

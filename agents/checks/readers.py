@@ -109,8 +109,8 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
 def processes(_: Limits, proc: Path = Path("/proc"), state: Path = STATE) -> str:
     """For each: pid, parent, uid, state, start, how often it slept, name, a step's command line.
 
-    Start is in ticks since the machine's. How often it slept is told of those alone that wait in
-    the kernel for good, as far as one look tells.
+    Start is in ticks since the machine started. How often it slept is given only for processes that
+    seem to hang in the kernel.
     """
     found = "".join(_process(path) for path in sorted(proc.iterdir()) if path.name.isdecimal())
     return _remembered("processes", found, 30, state)
@@ -126,7 +126,7 @@ def _process(path: Path) -> str:
         woken = status.get("voluntary_ctxt_switches", "-") if _hangs(status) else "-"
         uid = status["Uid"].split()[0]
         command = ""
-        # A user may call a process that as well.
+        # Users can give their own processes this name.
         if name == "slurmstepd" and uid == "0":
             command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

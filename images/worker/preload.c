@@ -1,14 +1,14 @@
 /*
  * Loaded before slurmd and slurmstepd, so that as root they do less for users.
  *
- * libpmix, from 5.0.2 on, removes whatever a user's program has registered for removal at its end
- * (PMIX_REGISTER_CLEANUP), as the one that it runs as: in slurmstepd that is root, on the node. Here
- * nothing is removed. What a job leaves in its /tmp goes with the job.
+ * When a user's program ends, libpmix 5.0.2 and later removes every path that the program has
+ * registered (PMIX_REGISTER_CLEANUP). It does so with its own rights: in slurmstepd it is root, on the
+ * node. This library removes nothing. What a job leaves in its /tmp goes with the job.
  *
- * slurmd opens a file that sbcast sends as the user. But it writes the file as root, by a lock that the
- * end of every job needs, and gives it to the user in the end. A FIFO would hold up the whole node,
- * and a device or another's file would become the user's. So nothing is opened but regular files of
- * the user's own.
+ * slurmd opens the file that sbcast sends as the user. But it writes the file as root, holds a lock
+ * that the end of every job needs, and gives the file to the user at the end. A FIFO would hold up
+ * the whole node, and a device or another user's file would become the user's. So only regular files
+ * that the user owns are opened.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ void pmix_execute_epilog(void *epilog)
 static int open_own_file(open_function *open_it, const char *path, int flags, mode_t mode)
 {
 	struct stat status;
-	/* Without waiting for whoever reads a FIFO. */
+	/* With O_NONBLOCK, opening a FIFO does not wait for a reader. */
 	int fd = open_it(path, flags | O_NONBLOCK, mode);
 
 	if (fd < 0)

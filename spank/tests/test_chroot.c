@@ -1299,7 +1299,8 @@ static void a_private_dev_has_the_usual_and_the_devices_that_were_named(void)
 		"fsconfig devpts gid=5", "create devpts", "fsmount devpts",
 		"move_mount new devpts on new tmpfs/pts",
 		"open /dev",
-		"open_tree /dev/null recursive", "mount_setattr /dev/null ro", "fstat /dev/null", "openat new tmpfs/null new",
+		"open_tree /dev/null recursive", "mount_setattr /dev/null ro",
+		"fstat /dev/null", "openat new tmpfs/null new",
 		"move_mount /dev/null on new tmpfs/null",
 	};
 

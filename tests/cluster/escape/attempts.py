@@ -808,8 +808,7 @@ def _own_filter(_: Facts) -> object:
         return "nf_tables answers"
 
 
-# Of linux/netfilter_ipv4/ip_tables.h, linux/netfilter_arp/arp_tables.h and linux/netfilter_bridge/
-# ebtables.h.
+# The numbers are from the kernel's headers ip_tables.h, arp_tables.h and ebtables.h.
 for table, option in {"iptables": 64, "arptables": 96, "ebtables": 128}.items():
 
     @attempt(f"to replace a table of {table}, as root of a network of one's own", job="EPERM")

@@ -144,7 +144,7 @@ def ask_by_any_credential(address: str, kind: int) -> str:
             return NO_ANSWER
     if len(answer) < 14:
         return NO_ANSWER
-    # Of an answer that is a return code, the code is its last word.
+    # A return code is the last 32 bits of its message.
     (answered,), (code,) = struct.unpack(">H", answer[8:10]), struct.unpack(">I", answer[-4:])
     return f"message {answered}: {code}"
 

@@ -54,7 +54,7 @@ def test_slurmd_does_nothing_for_who_is_not_slurmctld(
 
 
 def test_a_credential_is_of_no_use_for_another_message(answers: Callable[[str], Answers]) -> None:
-    """Else whoever gets one of root's, for whatever it was made, is root to every daemon."""
+    """Otherwise anyone who gets a credential of root's acts as root to every daemon."""
     said = answers("login")["any credential"]["to be told that it lives"]
 
     assert said == NO_ANSWER or re.fullmatch("message 8001: [1-9][0-9]*", said), said

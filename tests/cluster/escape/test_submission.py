@@ -254,7 +254,7 @@ def test_a_directory_as_input_shows_nothing_of_the_node(cluster: Cluster, folder
 def test_a_file_that_is_sent_becomes_nobodys_but_who_owned_it(
     cluster: Cluster, folder: str, target: str
 ) -> None:
-    """slurmd writes it as root, and gives it to who has sent it."""
+    """slurmd writes the file as root, and makes the sender its owner."""
     there = target.format(folder=folder)
     outside = there if there == "/dev/null" else f"/mnt/jail{there}"
     cluster.run(f"echo mine >{folder}/file; chmod 600 {folder}/file; mkfifo {folder}/fifo")

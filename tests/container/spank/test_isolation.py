@@ -30,7 +30,7 @@ def test_a_job_sees_no_process_but_its_own_and_two_of_slurms(node: Node) -> None
 
 
 def test_what_slurm_runs_of_the_jail_has_the_rights_of_the_job(node: Node) -> None:
-    """Who writes the jail as root would else be root of every node."""
+    """Otherwise root in the jail would be root of every node."""
     node.submit("sleep 1000")
     look = "cat /proc/$(pgrep --full '^sleep 100000000$')/status 2>/dev/null || true"
 
