@@ -33,6 +33,7 @@
 #include "keeper.h"
 #include "mounts.h"
 #include "options.h"
+#include "preload.h"
 #include "report.h"
 
 #include <errno.h>
@@ -237,13 +238,17 @@ static void after_fork_in_child(void)
 
 /*
  * In slurmd: a wrong plugstack.conf or an incomplete jail keeps the node from starting, so
- * that few users ever meet it.
+ * that few users ever meet it. So does a missing library, without which slurmd and slurmstepd would
+ * do as root what users want: ld.so only warns of that.
  */
 int slurm_spank_init(spank_t spank, int ac, char **av)
 {
 	(void)spank;
 	if (spank_context() != S_CTX_SLURMD)
 		return ACCEPTED;
+	if (flag_of_preload() == NULL)
+		return refuse("preload.so is not loaded: slurmd is to be started with it in "
+			      "LD_PRELOAD, as the worker's image does");
 	name_slurmd();
 	if (parse_options(&config, ac, av) < 0)
 		return REFUSED;

@@ -11,9 +11,9 @@
 #include "capabilities.h"
 #include "files.h"
 #include "keeper.h"
+#include "preload.h"
 #include "report.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -93,13 +93,15 @@ static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 	return rc;
 }
 
-/* That this process opens a file for a user: see images/worker/preload.c. */
-static void tell_preload(void)
+/* So that no file of another user's is opened, and nothing that is not a file. */
+static int tell_preload(void)
 {
-	bool *opens_for_user = dlsym(RTLD_DEFAULT, "slurmstack_opens_for_user");
+	bool *opens_for_user = flag_of_preload();
 
-	if (opens_for_user != NULL)
-		*opens_for_user = true;
+	if (opens_for_user == NULL)
+		return refuse("the library that slurmd is to be started with is not loaded");
+	*opens_for_user = true;
+	return ACCEPTED;
 }
 
 int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
@@ -117,7 +119,7 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 		rc = refuse("cannot give up capabilities: %s", strerror(errno));
 	close_fd(&keeper);
 	if (rc == ACCEPTED)
-		tell_preload();
+		rc = tell_preload();
 	return rc == ACCEPTED ? SLURM_SUCCESS : SLURM_ERROR;
 }
 

@@ -4,6 +4,7 @@
  * end of a job runs on real directories.
  */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -90,6 +91,7 @@ static struct {
 	/* True: file calls reach the real system, and every file there seems to be root's. */
 	bool real_files;
 	const char *unremovable;
+	bool not_preloaded;
 
 	void (*before)(void), (*in_parent)(void), (*in_child)(void);
 	uint32_t effective, permitted;
@@ -710,6 +712,13 @@ static long fake_syscall(long number, ...)
 	return rc;
 }
 
+static void *fake_dlsym(void)
+{
+	static bool flag;
+
+	return node.not_preloaded ? NULL : &flag;
+}
+
 static int fake_unlinkat(int parent, const char *name, int flags)
 {
 	if (node.unremovable != NULL && strcmp(name, node.unremovable) == 0) {
@@ -812,6 +821,7 @@ void slurm_error(const char *format, ...)
 #define pthread_atfork(before, parent, child) fake_pthread_atfork(before, parent, child)
 #define syscall(...) fake_syscall(__VA_ARGS__)
 #define unlinkat(parent, name, flags) fake_unlinkat(parent, name, flags)
+#define dlsym(handle, name) fake_dlsym()
 
 #include "report.c"
 #include "capabilities.c"
@@ -878,6 +888,7 @@ void slurm_error(const char *format, ...)
 #undef pthread_atfork
 #undef syscall
 #undef unlinkat
+#undef dlsym
 
 /* ---- helpers ---- */
 
@@ -1921,6 +1932,14 @@ static void slurmd_does_not_start_with_a_wrong_option(void)
 	CHECK(said("unknown option nonsense"));
 }
 
+static void slurmd_does_not_start_without_its_library(void)
+{
+	node.context = S_CTX_SLURMD;
+	node.not_preloaded = true;
+	CHECK(slurm_spank_init(NULL, USUAL) < 0);
+	CHECK(said("preload.so is not loaded"));
+}
+
 static void clients_load_the_plugin_whatever_the_options(void)
 {
 	char *options[] = {"nonsense"};
@@ -1995,6 +2014,14 @@ static void whichever_call_fails_no_file_is_written_for_a_job(void)
 		CHECK(node.n_calls == i);
 		CHECK(open_descriptors() == 0);
 	}
+}
+
+static void without_the_library_no_file_is_written_for_a_job(void)
+{
+	node.not_preloaded = true;
+	CHECK(join_a_keeper_for_a_file() == SLURM_ERROR);
+	CHECK(said("is not loaded"));
+	CHECK(open_descriptors() == 0);
 }
 
 static void no_file_is_written_for_a_job_that_is_not_in_the_jail(void)
@@ -2318,11 +2345,13 @@ static const struct {
 	TEST(slurmd_starts_on_a_complete_jail_and_nothing_is_changed),
 	TEST(slurmd_does_not_start_when_anything_is_wrong_with_the_jail),
 	TEST(slurmd_does_not_start_with_a_wrong_option),
+	TEST(slurmd_does_not_start_without_its_library),
 	TEST(clients_load_the_plugin_whatever_the_options),
 	TEST(a_file_is_opened_where_the_job_is),
 	TEST(a_file_of_roots_is_written_with_few_capabilities),
 	TEST(the_first_step_of_a_job_is_waited_for),
 	TEST(whichever_call_fails_no_file_is_written_for_a_job),
+	TEST(without_the_library_no_file_is_written_for_a_job),
 	TEST(no_file_is_written_for_a_job_that_is_not_in_the_jail),
 	TEST(without_its_directory_slurmd_writes_no_file_for_a_job),
 	TEST(slurmstepd_and_who_starts_it_are_left_where_they_are),
