@@ -138,6 +138,15 @@ out:
 
 /* ---- the end of a job ---- */
 
+/*
+ * Ends what a user can do in a directory. Their processes in this job have ended, but another job's
+ * may have been handed a descriptor of it, and would make files faster than they are removed.
+ */
+static int close_to_users(int fd)
+{
+	return fchown(fd, 0, 0) < 0 || fchmod(fd, PRIVATE_MODE) < 0 ? errno : 0;
+}
+
 /* Makes the names of what is moved differ. */
 static unsigned long moves = 0;
 
@@ -150,11 +159,12 @@ static int dissolve(int top, const char *directory)
 	char moved[32];
 	struct dirent *entry;
 	DIR *stream = open_entries(top, directory);
-	int fd, error = 0;
+	int fd, error;
 
 	if (stream == NULL)
 		return -1;
 	fd = dirfd(stream);
+	error = close_to_users(fd);
 	while (error == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
@@ -187,11 +197,12 @@ static int remove_tree(int parent, const char *name)
 	bool found = true;
 	struct dirent *entry;
 	DIR *stream = open_entries(parent, name);
-	int fd, error = 0;
+	int fd, error;
 
 	if (stream == NULL)
 		return -1;
 	fd = dirfd(stream);
+	error = close_to_users(fd);
 	while (error == 0 && found) {
 		found = false;
 		rewinddir(stream);

@@ -221,7 +221,18 @@ static int fake_mkdirat(int parent, const char *name, mode_t mode)
 
 static int fake_fchmod(int fd, mode_t mode)
 {
+	if (node.real_files)
+		return fchmod(fd, mode);
 	return called("", "fchmod %s %04o", name_of(fd), (unsigned int)mode) ? -1 : 0;
+}
+
+/* On real directories alone, which may be another's than root's where tests are. */
+static int fake_fchown(int fd, uid_t uid)
+{
+	struct stat status;
+
+	CHECK(node.real_files && uid == 0);
+	return fstat(fd, &status) < 0 ? -1 : 0;
 }
 
 static mode_t type_of(const char *path)
@@ -781,6 +792,7 @@ void slurm_error(const char *format, ...)
 #define fchownat(fd, name, uid, gid, flags) fake_fchownat(fd, name, uid)
 #define symlinkat(target, parent, name) fake_symlinkat(target, parent, name)
 #define fchmod(fd, mode) fake_fchmod(fd, mode)
+#define fchown(fd, uid, gid) fake_fchown(fd, uid)
 #define fstat(fd, status) fake_fstat(fd, status)
 #define stat(path, status) fake_stat(path, status)
 #define close(fd) fake_close(fd)
@@ -845,6 +857,7 @@ void slurm_error(const char *format, ...)
 #undef mkdirat
 #undef symlinkat
 #undef fchmod
+#undef fchown
 #undef fstat
 #undef stat
 #undef close
