@@ -211,3 +211,8 @@ def start_worker(
 
 def start_slurmd(worker: Slurmctld) -> None:
     worker.run(f"POD_IP={worker.address} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
+
+
+def kill_slurmd(worker: Slurmctld) -> None:
+    """Ends it, and what would start it again."""
+    worker.run(f"pkill -KILL -f {c.SPANK_DIR}/slurmd; pkill -KILL -x slurmd", user="root")

@@ -130,6 +130,25 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
+        "slurmd writes of its memory to a user's socket",
+        "images",
+        "images/worker/preload.c",
+        "	return strncmp(path, SPOOL, strlen(SPOOL)) == 0 &&",
+        "	return strncmp(path, SPOOL, 0) == 0 &&",
+        f"{_CLUSTER}/escape/test_daemons.py::test_slurmd_writes_nothing_to_a_socket_of_a_users",
+        "cluster",
+    ),
+    Fault(
+        "a fault of slurmd's takes the jobs of its node along",
+        "images",
+        "images/worker/slurmd",
+        "  [ $status -gt 128 ]\n",
+        "  [ $status -gt 1000 ]\n",
+        f"{_CONTAINER}/spank/test_endings.py"
+        "::test_a_job_goes_on_where_slurmd_is_ended_by_a_fault",
+        "container",
+    ),
+    Fault(
         "a waiting controller never takes over from a silent one",
         "images",
         "images/controller/slurmctld",
