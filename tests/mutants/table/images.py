@@ -144,8 +144,7 @@ FAULTS: Final = (
         "images/worker/slurmd",
         "  [ $status -gt 128 ]\n",
         "  [ $status -gt 1000 ]\n",
-        f"{_CONTAINER}/spank/test_endings.py"
-        "::test_a_job_goes_on_where_slurmd_is_ended_by_a_fault",
+        f"{_CONTAINER}/spank/test_endings.py::test_a_job_goes_on_where_slurmd_is_ended_by_a_fault",
         "container",
     ),
     Fault(
