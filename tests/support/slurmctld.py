@@ -215,4 +215,4 @@ def start_slurmd(worker: Slurmctld) -> None:
 
 def kill_slurmd(worker: Slurmctld) -> None:
     """Ends it, and what would start it again."""
-    worker.run(f"pkill -KILL -f {c.SPANK_DIR}/slurmd; pkill -KILL -x slurmd", user="root")
+    worker.run("pkill -KILL -f '[s]lurmstack/slurmd'; pkill -KILL -x slurmd", user="root")
