@@ -16,6 +16,8 @@ from tests.support import open_shells
 from tests.support.containers import Start, put
 from tests.support.stack import alone
 
+FIND_SLURMD = "pgrep -of ^/usr/sbin/slurmd"
+"""Prints slurmd's process id. The script that started it has its name as well."""
 PREPARE = f"""
 set -e
 # No name but those of /etc/hosts is to be asked for, and who does so learns at once that it fails.
@@ -211,8 +213,3 @@ def start_worker(
 
 def start_slurmd(worker: Slurmctld) -> None:
     worker.run(f"POD_IP={worker.address} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
-
-
-def kill_slurmd(worker: Slurmctld) -> None:
-    """Ends it, and what would start it again."""
-    worker.run("pkill -KILL -f '[s]lurmstack/slurmd'; pkill -KILL -x slurmd", user="root")

@@ -21,6 +21,7 @@ from tests.cluster.escape.victim import (
     parsed,
 )
 from tests.support.cluster import Cluster
+from tests.support.slurmctld import FIND_SLURMD
 from tests.support.waiting import eventually
 
 _WORK = """#!/bin/sh
@@ -180,7 +181,7 @@ def outcomes(
     """What came of all attempts from one place, each time that it is asked for tried once."""
     daemons = {
         "login": int(in_shell(cluster, "login-0", "sshd", "pgrep -ox sshd")),
-        "job": int(in_shell(cluster, NODE, "slurmd", "pgrep -ox slurmd")),
+        "job": int(in_shell(cluster, NODE, "slurmd", FIND_SLURMD)),
     }
     known: dict[str, Outcomes] = {}
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.cluster.escape.victim import NODE, OTHER, SCRATCH, Victim, in_shell
 from tests.support.cluster import Cluster
+from tests.support.slurmctld import FIND_SLURMD
 from tests.support.waiting import eventually
 
 OUTSIDE = "/usr/sbin/slurmd"
@@ -18,7 +19,7 @@ def on_worker(cluster: Cluster, script: str) -> str:
 
 
 def slurmd_of(cluster: Cluster) -> int:
-    return int(on_worker(cluster, "pgrep -ox slurmd"))
+    return int(on_worker(cluster, FIND_SLURMD))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.support.cluster import Cluster
+from tests.support.slurmctld import FIND_SLURMD
 
 OTHER = 5
 """`games`, an account that Debian has everywhere: the other user, whom nobody logs in as."""
@@ -48,7 +49,7 @@ class Victim:
         # Its number and its start, by which it is known for the same.
         process = "cut -d' ' -f1,22 /proc/{pid}/stat"
         worker = (
-            f"{process.format(pid=self.on_worker)}; {process.format(pid='$(pgrep -ox slurmd)')};"
+            f"{process.format(pid=self.on_worker)}; {process.format(pid=f'$({FIND_SLURMD})')};"
             f"cat {SCRATCH}/{own}/tmp/secret {SCRATCH}/{own}/var_tmp/secret;"
             f"cat /dev/shm/{own}/shm/secret; stat -c '%i %a' {SCRATCH}/{own} /dev/shm/{own}"
         )

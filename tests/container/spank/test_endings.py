@@ -2,6 +2,7 @@
 
 from components import conventions as c
 from tests.support.containers import put
+from tests.support.slurmctld import FIND_SLURMD
 from tests.support.spank import NODE, Node
 from tests.support.waiting import eventually
 
@@ -58,11 +59,12 @@ def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(node: Node
 def test_a_job_goes_on_where_slurmd_is_ended_by_a_fault(node: Node) -> None:
     job = node.submit("echo begins; while ! [ -e /srv/go-on ]; do sleep 0.1; done; hostname")
     eventually("it runs", lambda: "begins" in node.output(job))
-    before = node.root("pgrep -ox slurmd")
+    before = node.root(FIND_SLURMD)
 
     node.root(f"kill -SEGV {before}")
 
-    eventually("slurmd is there", lambda: node.root("pgrep -ox slurmd || true") not in ("", before))
+    again = f"{FIND_SLURMD} || true"
+    eventually("slurmd is there again", lambda: node.root(again) not in ("", before))
     node.root(f"touch {c.JAIL}/srv/go-on")
     eventually("the job ends", lambda: node.output(job).split() == ["begins", NODE])
     ended = f"scontrol show job {job} | grep -o 'JobState=COMPLETED.*'"

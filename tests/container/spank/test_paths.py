@@ -3,6 +3,7 @@
 import pytest
 
 from components import conventions as c
+from tests.support.slurmctld import FIND_SLURMD
 from tests.support.spank import Node
 from tests.support.waiting import eventually
 
@@ -23,7 +24,7 @@ def ended(node: Node, job: str) -> str:
 @pytest.mark.parametrize("place", ["self", "thread-self", "self/task/..", "{slurmd}"])
 def test_slurmstepd_does_not_find_itself_or_the_nodes_processes(node: Node, place: str) -> None:
     """By itself it would find its other threads, whose root is the node's."""
-    process = place.format(slurmd=node.root("pgrep -ox slurmd"))
+    process = place.format(slurmd=node.root(FIND_SLURMD))
 
     job = node.submit("cat", f"--input=/proc/{process}/status")
 

@@ -83,4 +83,14 @@ FAULTS: Final = (
         "\tif (spank_remote(spank) == 0 || !inside)\n",
         _TESTS,
     ),
+    Fault(
+        "what a job leaves stays its user's until it is removed",
+        "spank",
+        "spank/files.c",
+        "\treturn fchown(fd, 0, 0) < 0 || fchmod(fd, PRIVATE_MODE) < 0 ? errno : 0;\n",
+        "\t(void)fd;\n\treturn 0;\n",
+        "tests/container/spank/test_endings.py"
+        "::test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it",
+        "container",
+    ),
 )
