@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from components import conventions as c
+from tests.support.slurmctld import FIND_SLURMD
 from tests.support.spank import NODE, Node
 from tests.support.waiting import eventually
 
@@ -53,7 +54,7 @@ def test_the_steps_of_a_job_see_each_other_and_no_other_job_does(node: Node) -> 
 
 
 def test_a_job_cannot_signal_what_is_not_its_own(node: Node) -> None:
-    slurmd = node.root("pgrep --exact slurmd")
+    slurmd = node.root(FIND_SLURMD)
 
     assert "No such process" in node.job(f"kill -0 {slurmd} 2>&1 || true")
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from components import conventions as c
+from tests.support.slurmctld import FIND_SLURMD
 from tests.support.spank import Node
 
 ASK = """
@@ -72,7 +73,7 @@ def test_sockets_are_of_the_machine_the_network_and_the_kernels_own_alone(node: 
 def test_slurmd_and_jobs_are_under_the_filter(node: Node) -> None:
     filtered = "grep -c ^Seccomp:[[:space:]]2 /proc/{pid}/status"
 
-    assert node.root(filtered.format(pid="$(pgrep --exact slurmd)")) == "1"
+    assert node.root(filtered.format(pid=f"$({FIND_SLURMD})")) == "1"
     assert node.job(filtered.format(pid="self")) == "1"
 
 
