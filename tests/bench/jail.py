@@ -37,6 +37,8 @@ def measure(figures: Figures) -> None:
     steps: dict[str, list[int]] = {way: [] for way in WAYS}
     with containers("slurmstack-bench") as start, one_node(start) as node:
         with_plugin = node.root(f"cat {STACK}")
+        # mpi.conf names it. In a job's own /tmp the plugin makes it.
+        node.root("mkdir /tmp/.pmix")
         for _ in range(ROUNDS):
             for way in random.sample(list(WAYS), len(WAYS)):
                 choose(node, way, with_plugin)
