@@ -9,11 +9,6 @@
  * that the end of every job needs, and gives the file to the user at the end. A FIFO would hold up
  * the whole node, and a device or another user's file would become the user's. So only regular files
  * that the user owns are opened.
- *
- * Any user can have slurmd connect to a socket as them, and write what they send
- * (REQUEST_FORWARD_DATA). slurmd believes the length that it is told, and so would add some of its
- * memory, with other users' scripts and environments. The message is for the plugins of MPI, whose
- * sockets are in slurmd's spool directory. So slurmd connects to no others for a user.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,25 +17,17 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#define SPOOL "/var/spool/slurmd/"
-
 typedef int open_function(const char *path, int flags, ...);
-typedef int connect_function(int fd, const struct sockaddr *address, socklen_t length);
 
 /* Set by spank/job_container.c, in the process that opens a file for a user. */
 bool slurmstack_opens_for_user = false;
 
-static bool in_slurmd = false;
-
-__attribute__((constructor)) static void look_where_it_is(void)
+/* What slurmstepd runs in the jail has no use for this library. */
+__attribute__((constructor)) static void end_with_slurmstepd(void)
 {
-	in_slurmd = strcmp(program_invocation_short_name, "slurmd") == 0;
-	/* What slurmstepd runs in the jail has no use for this library. */
 	if (strcmp(program_invocation_short_name, "slurmstepd") == 0)
 		unsetenv("LD_PRELOAD");
 }
@@ -91,22 +78,3 @@ static int open_by(const char *name, const char *path, int flags, mode_t mode)
 
 OPEN_AS(open)
 OPEN_AS(open64)
-
-static bool is_in_spool(const struct sockaddr *address)
-{
-	const char *path = ((const struct sockaddr_un *)address)->sun_path;
-
-	return strncmp(path, SPOOL, strlen(SPOOL)) == 0 && strstr(path, "/../") == NULL;
-}
-
-/* slurmd is root but in a process that does one thing for a user. */
-int connect(int fd, const struct sockaddr *address, socklen_t length)
-{
-	connect_function *connect_it = (connect_function *)dlsym(RTLD_NEXT, "connect");
-
-	if (in_slurmd && geteuid() != 0 && address->sa_family == AF_UNIX && !is_in_spool(address)) {
-		errno = EPERM;
-		return -1;
-	}
-	return connect_it(fd, address, length);
-}

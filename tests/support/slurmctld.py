@@ -17,7 +17,7 @@ from tests.support.containers import Start, put
 from tests.support.stack import alone
 
 FIND_SLURMD = "pgrep -of ^/usr/sbin/slurmd"
-"""Prints slurmd's process id. The script that started it has its name as well."""
+"""Prints slurmd's process id: that of the first, which the others were forked from."""
 PREPARE = f"""
 set -e
 # No name but those of /etc/hosts is to be asked for, and who does so learns at once that it fails.

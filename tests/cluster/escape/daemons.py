@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 USER_ID_MISSING = "2010"
 """ESLURM_USER_ID_MISSING of slurm_errno.h: who asked is not who may."""
@@ -150,14 +149,11 @@ def ask_by_any_credential(address: str, kind: int) -> str:
     return f"message {answered}: {code}"
 
 
-def load() -> ctypes.CDLL:
+def slurmd(address: str, job: int) -> dict[str, str]:
     # Its plugins find their symbols among everybody's.
     library = ctypes.CDLL(_LIBRARY, ctypes.RTLD_GLOBAL)
     library.slurm_init(None)
-    return library
 
-
-def slurmd(library: ctypes.CDLL, address: str, job: int) -> dict[str, str]:
     def step(number: int) -> _StepId:
         return _StepId(_NO_VAL64, job, _NO_VAL, number)
 
@@ -178,25 +174,6 @@ def slurmd(library: ctypes.CDLL, address: str, job: int) -> dict[str, str]:
     return {
         name: ask_slurmd(library, address, kind, body) for name, (kind, body) in requests.items()
     }
-
-
-def forwards(library: ctypes.CDLL) -> str:
-    """What slurmd writes to a socket of the asker's.
-
-    It writes as much as it is told to, and so some of its memory after the text that it was sent.
-    """
-    with TemporaryDirectory(dir=Path.home()) as folder, socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{folder}/socket")
-        listener.listen()
-        listener.settimeout(5)
-        nodes = ctypes.c_char_p(os.uname().nodename.encode())
-        path = f"/mnt/jail{folder}/socket".encode()
-        library.slurm_forward_data(ctypes.byref(nodes), path, 4, b"text")
-        try:
-            with listener.accept()[0] as slurmd:
-                return str(slurmd.recv(1024))
-        except TimeoutError:
-            return NO_ANSWER
 
 
 # --- slurmstepd -----------------------------------------------------------------------------------
@@ -259,16 +236,14 @@ def _outcome(ask: Callable[[], object]) -> str:
 
 if __name__ == "__main__":
     address, job, user, where = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    beside, library = where == "beside", load()
     print(
         json.dumps(
             {
-                "slurmd": slurmd(library, address, job),
+                "slurmd": slurmd(address, job),
                 "any credential": {
                     "to be told that it lives": ask_by_any_credential(address, PING),
                 },
-                "forwarding": {"to a socket of one's own": forwards(library)} if beside else {},
-                "slurmstepd": slurmstepd(job, user) if beside else {},
+                "slurmstepd": slurmstepd(job, user) if where == "beside" else {},
             }
         )
     )

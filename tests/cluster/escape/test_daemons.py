@@ -68,7 +68,3 @@ def test_a_step_is_asked_by_its_user_alone(answers: Callable[[str], Answers]) ->
     assert said.pop("one's own state") == RUNS
     assert set(said.values()) == {FORBIDDEN}, said
     assert answer["harm"] == {"": ""}
-
-
-def test_slurmd_writes_nothing_to_a_socket_of_a_users(answers: Callable[[str], Answers]) -> None:
-    assert answers("the same node")["forwarding"] == {"to a socket of one's own": NO_ANSWER}

@@ -1,9 +1,8 @@
-"""What ends leaves nothing behind, and takes nothing along."""
+"""What ends leaves nothing behind."""
 
 from components import conventions as c
 from tests.support.containers import put
-from tests.support.slurmctld import FIND_SLURMD
-from tests.support.spank import NODE, Node
+from tests.support.spank import Node
 from tests.support.waiting import eventually
 
 _HANDED = "/srv/handed"
@@ -54,21 +53,3 @@ def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(node: Node
     assert said in (["EACCES"], ["ENOENT"])
     assert "cannot remove" not in node.worker.log()
     node.root(f"rm {c.JAIL}{_HANDED} {c.JAIL}/srv/*.py")
-
-
-def test_a_job_goes_on_where_slurmd_is_ended_by_a_fault(node: Node) -> None:
-    job = node.submit("echo begins; while ! [ -e /srv/go-on ]; do sleep 0.1; done; hostname")
-    eventually("it runs", lambda: "begins" in node.output(job))
-    before = node.root(FIND_SLURMD)
-
-    node.root(f"kill -SEGV {before}")
-
-    again = f"{FIND_SLURMD} || true"
-    eventually("slurmd is there again", lambda: node.root(again) not in ("", before))
-    node.root(f"touch {c.JAIL}/srv/go-on")
-    eventually("the job ends", lambda: node.output(job).split() == ["begins", NODE])
-    ended = f"scontrol show job {job} | grep -o 'JobState=COMPLETED.*'"
-    eventually("Slurm knows", lambda: node.controller.run(f"{ended} || true"))
-    state = "sinfo --noheader --format=%T"
-    eventually("the node is idle", lambda: node.controller.run(state).strip() == "idle")
-    node.root(f"rm {c.JAIL}/srv/go-on")
