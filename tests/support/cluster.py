@@ -278,7 +278,7 @@ class Cluster:
         subprocess.run(command, cwd=ROOT, check=True, timeout=3000)
 
     def state(self) -> str:
-        """How pods and nodes are, and what slurmctld said last, for who looks for a fault."""
+        """States of pods and nodes and the last lines of slurmctld's log, to find a fault by."""
         slurmctld = ("-c", "slurmctld")
         logs = ("logs", "--selector=slurmstack.dev/component=controller", *slurmctld, "--tail=60")
         asked = (

@@ -47,8 +47,8 @@ JOBS = {
     ),
     "one at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
 }
-# Slurm looks for jobs at their limits twice a minute; one that is requeued would wait for two. At
-# once is too early: slurmd refuses what was granted in the second of the requeue: the job fails.
+# Slurm looks for jobs at their limits twice a minute; one that is requeued would wait for two. It
+# fails if it starts at once, since slurmd refuses a credential of the second of the requeue.
 WATCH = """
 job=$(sbatch --parsable --output=/dev/null {options} --wrap {script})
 if [ {meanwhile} ]; then
