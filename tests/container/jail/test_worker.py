@@ -9,7 +9,13 @@ from components import conventions as c
 from components.slurmconf import config_files
 from tests.support import open_shells
 from tests.support.containers import containers, put
-from tests.support.slurmctld import Slurmctld, accounts_of, start_controller, start_worker
+from tests.support.slurmctld import (
+    FIND_SLURMD,
+    Slurmctld,
+    accounts_of,
+    start_controller,
+    start_worker,
+)
 from tests.support.spank import FILL_JAIL, VOLUMES
 from tests.support.stack import alone
 from tests.support.waiting import eventually
@@ -59,7 +65,7 @@ def test_a_node_registers_when_it_has_the_jail_and_drains_while_it_has_not(
     eventually(
         "it says what it waits for", lambda: "waiting for the jail" in worker.run("cat /tmp/log")
     )
-    assert worker.run("pgrep -f ^/usr/sbin/slurmd || echo none").strip() == "none"
+    assert worker.run(f"{FIND_SLURMD} || echo none").strip() == "none"
     code, _ = open_shells.run(worker.container, READY)
     assert code != 0
     assert state(controller) == ""

@@ -1,5 +1,9 @@
 """What ends leaves nothing behind."""
 
+from collections.abc import Iterator
+
+import pytest
+
 from components import conventions as c
 from tests.support.containers import put
 from tests.support.spank import Node
@@ -39,9 +43,16 @@ while not os.path.exists("/tmp/a/b/made-1000"):
 """
 
 
+@pytest.fixture
+def scripts(node: Node) -> Iterator[None]:
+    programs = {f"{c.JAIL}/srv/hold.py": _HOLD, f"{c.JAIL}/srv/give.py": _GIVE}
+    put(node.worker.container, programs)
+    yield
+    node.root(f"rm -f {' '.join(programs)} {c.JAIL}{_HANDED}")
+
+
+@pytest.mark.usefixtures("scripts")
 def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(node: Node) -> None:
-    scripts = {"hold.py": _HOLD, "give.py": _GIVE}
-    put(node.worker.container, {f"{c.JAIL}/srv/{name}": text for name, text in scripts.items()})
     holder = node.submit("python3 /srv/hold.py")
     eventually("it listens", lambda: "waits" in node.output(holder))
     giver = node.submit("python3 /srv/give.py")
@@ -52,4 +63,3 @@ def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(node: Node
 
     assert said in (["EACCES"], ["ENOENT"])
     assert "cannot remove" not in node.worker.log()
-    node.root(f"rm {c.JAIL}{_HANDED} {c.JAIL}/srv/*.py")
