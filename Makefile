@@ -92,7 +92,7 @@ $(LANES):
 	@$(PY) -m pytest $(TESTS) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes to develop, before a release (an hour and more)
-	@$(PY) -m pytest tests/cluster tests/container -m soak --lane $@ $(TIMES) $(ARGS)
+	@$(PY) -m pytest tests/cluster tests/container -m soak --timeout 1500 --lane $@ $(TIMES) $(ARGS)
 
 mutants: .venv/ready /usr/include/slurm/spank.h  ## Put faults into copies of the code, and see each caught by its test (ARGS="--tier unit --only agents")
 	@$(PY) -m tests.mutants $(ARGS)
