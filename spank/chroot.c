@@ -66,6 +66,9 @@ static int keeper_fd = -1;
 static int own_fd = -1;
 static struct own_trees own_trees = {-1, -1, -1};
 
+/* Of nice(2): what nobody waits for comes after all jobs. */
+#define LOWEST_PRIORITY 19
+
 /* ---- entering the job ---- */
 
 /* Joins the namespaces that an earlier step of the job has made. */
@@ -249,7 +252,7 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
 	if (flag_of_preload() == NULL)
 		return refuse("preload.so is not loaded: slurmd is to be started with it in "
 			      "LD_PRELOAD, as the worker's image does");
-	name_slurmd();
+	name_slurmd(getpid());
 	if (parse_options(&config, ac, av) < 0)
 		return REFUSED;
 	return check_jail(&config);
@@ -355,6 +358,39 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
 }
 
 /*
+ * Takes this process out of Slurm's hands, which waits until nobody has its output open, and ends
+ * the process group of a script that takes too long. What counts steps counts "slurmstepd".
+ */
+static void leave_slurm(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	(void)setsid();
+	(void)!nice(LOWEST_PRIORITY);
+	(void)prctl(PR_SET_NAME, "remove-ended", 0, 0, 0);
+	(void)dup2(null, STDOUT_FILENO);
+	(void)dup2(null, STDERR_FILENO);
+}
+
+/*
+ * A user can leave more than can be removed in short time, or, by directories that another job
+ * holds open, make more meanwhile. The node takes no job before the epilog has ended.
+ */
+static void remove_behind_slurm(void)
+{
+	pid_t pid = fork();
+
+	if (pid > 0)
+		return;
+	if (pid == 0)
+		leave_slurm();
+	remove_ended(config.scratch);
+	remove_ended(config.shm);
+	if (pid == 0)
+		_exit(0);
+}
+
+/*
  * Ends what is left of the job and removes its private directories. What cannot be removed is
  * logged and left: an error here would drain the node for files that only root can reach and
  * that no other user's job will ever be given, and a disk that really fails shows in the node's
@@ -370,7 +406,12 @@ int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 		slurm_error("chroot: Slurm does not tell the job's number: nothing is removed");
 		return ACCEPTED;
 	}
-	remove_job(config.scratch, job_id, end_keeper);
-	remove_job(config.shm, job_id, NULL);
+	/* slurmd starts this process itself, and gives it an environment of the job. */
+	name_slurmd(getppid());
+	open_log_of_slurmd();
+	end_job(config.scratch, job_id);
+	end_job(config.shm, job_id);
+	remove_behind_slurm();
+	close_log_of_slurmd();
 	return ACCEPTED;
 }

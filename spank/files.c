@@ -1,14 +1,17 @@
 #include "files.h"
 
+#include "keeper.h"
 #include "report.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +22,8 @@
 
 /* Only its user, and root, connect. */
 #define SOCKET_MODE 0600
+/* What is left of an ended job has this before the job's name, and a number after it. */
+#define ENDED "ended."
 #define DIRECTORY (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 /* ---- what a job is given ---- */
@@ -225,43 +230,84 @@ static int remove_tree(int parent, const char *name)
 	return error == 0 ? 0 : -1;
 }
 
-void remove_job(const char *base, uint32_t job_id, void (*prepare)(int job_fd))
+/* Moves a job's directory aside, under a name that no job has. Returns 0, or -1 with errno set. */
+static int put_aside(int jobs_fd, const char *name)
 {
-	char prefix[JOB_NAME_SIZE];
+	char aside[NAME_MAX + 32];
+	unsigned long n = 0;
+	int rc;
+
+	do {
+		(void)snprintf(aside, sizeof(aside), ENDED "%s.%lu", name, n++);
+		rc = renameat2(jobs_fd, name, jobs_fd, aside, RENAME_NOREPLACE);
+	} while (rc < 0 && errno == EEXIST);
+	return rc;
+}
+
+/* Calls `act` for each entry of <base>/slurm-jobs whose name begins with `prefix`. */
+static void for_each(const char *base, const char *prefix,
+		     void (*act)(int jobs_fd, const char *base, const char *name))
+{
 	struct dirent *entry;
 	DIR *stream;
-	int base_fd, jobs_fd;
+	int base_fd;
 
-	(void)snprintf(prefix, sizeof(prefix), "%" PRIu32 ".", job_id);
 	base_fd = open(base, DIRECTORY);
 	if (base_fd < 0) {
-		slurm_error("chroot: cannot open directory %s on the node: %s", base,
-			    strerror(errno));
+		(void)refuse("cannot open directory %s on the node: %s", base, strerror(errno));
 		return;
 	}
 	stream = open_entries(base_fd, JOBS_DIRECTORY);
-	if (stream == NULL) {
-		/* No directory: no step has run on this node yet. */
-		if (errno != ENOENT)
-			slurm_error("chroot: cannot open directory %s below %s: %s",
-				    JOBS_DIRECTORY, base, strerror(errno));
-		goto out;
-	}
-	jobs_fd = dirfd(stream);
-	while ((entry = readdir(stream)) != NULL) {
-		int job_fd;
-
-		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
-			continue;
-		job_fd = openat(jobs_fd, entry->d_name, DIRECTORY);
-		if (job_fd >= 0 && prepare != NULL)
-			prepare(job_fd);
-		close_fd(&job_fd);
-		if (remove_tree(jobs_fd, entry->d_name) < 0)
-			slurm_error("chroot: cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY,
-				    entry->d_name, strerror(errno));
-	}
-	(void)closedir(stream);
-out:
+	/* No directory: no step has run on this node yet. */
+	if (stream == NULL && errno != ENOENT)
+		(void)refuse("cannot open directory %s below %s: %s", JOBS_DIRECTORY, base,
+			     strerror(errno));
+	while (stream != NULL && (entry = readdir(stream)) != NULL)
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
+			act(dirfd(stream), base, entry->d_name);
+	if (stream != NULL)
+		(void)closedir(stream);
 	close_fd(&base_fd);
+}
+
+static void cannot_remove(const char *base, const char *name)
+{
+	(void)refuse("cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY, name, strerror(errno));
+}
+
+static void end_one(int jobs_fd, const char *base, const char *name)
+{
+	int job_fd = openat(jobs_fd, name, DIRECTORY);
+
+	if (job_fd >= 0)
+		end_keeper(job_fd);
+	close_fd(&job_fd);
+	/* A full disk may have no room for another name. */
+	if (put_aside(jobs_fd, name) < 0 && remove_tree(jobs_fd, name) < 0)
+		cannot_remove(base, name);
+}
+
+/* What one process is at, as its lock says, others leave to it. */
+static void remove_one(int jobs_fd, const char *base, const char *name)
+{
+	int job_fd = openat(jobs_fd, name, DIRECTORY);
+	bool failed = job_fd < 0 || flock(job_fd, LOCK_EX | LOCK_NB) < 0 ||
+		      remove_tree(jobs_fd, name) < 0;
+
+	if (failed && errno != EWOULDBLOCK && errno != ENOENT)
+		cannot_remove(base, name);
+	close_fd(&job_fd);
+}
+
+void end_job(const char *base, uint32_t job_id)
+{
+	char prefix[JOB_NAME_SIZE];
+
+	(void)snprintf(prefix, sizeof(prefix), "%" PRIu32 ".", job_id);
+	for_each(base, prefix, end_one);
+}
+
+void remove_ended(const char *base)
+{
+	for_each(base, ENDED, remove_one);
 }

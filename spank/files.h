@@ -1,4 +1,4 @@
-/* A job's own directories on the node: made by its first step, removed by its epilog. */
+/* A job's own directories on the node: made by its first step, removed after its epilog. */
 #ifndef SLURMSTACK_FILES_H
 #define SLURMSTACK_FILES_H
 
@@ -38,9 +38,12 @@ int open_own_directory(int parent, const char *name, const char *base, mode_t mo
 int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid);
 
 /*
- * Removes what the job left below `base`, for every user its number ever belonged to. Before
- * that, `prepare` is given each of its directories, unless it is NULL.
+ * Ends the job's processes, and moves what it left below `base` aside, for every user its number
+ * ever belonged to: to remove it may take long, and nobody is to wait for that.
  */
-void remove_job(const char *base, uint32_t job_id, void (*prepare)(int job_fd));
+void end_job(const char *base, uint32_t job_id);
+
+/* Removes what ended jobs left below `base`, but for what other processes are removing. */
+void remove_ended(const char *base);
 
 #endif

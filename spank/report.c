@@ -19,11 +19,11 @@ bool refuse_silently = false;
 #define SLURMD "SLURMSTACK_SLURMD"
 static int log_fd = -1;
 
-void name_slurmd(void)
+void name_slurmd(pid_t pid)
 {
 	char number[16];
 
-	(void)snprintf(number, sizeof(number), "%d", (int)getpid());
+	(void)snprintf(number, sizeof(number), "%d", (int)pid);
 	if (setenv(SLURMD, number, 1) < 0)
 		slurm_error("chroot: no memory: reasons of slurmstepd will not be in this log");
 }

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #define ACCEPTED 0
 /* Slurm takes a positive code for success. */
@@ -22,7 +23,7 @@ extern bool refuse_silently;
  * goes to SlurmdLogFile or to syslog, of which a container has neither. slurmd says which process it
  * is when it starts, and slurmstepd opens it while it sees the node's /proc. No file is no error.
  */
-void name_slurmd(void);
+void name_slurmd(pid_t pid);
 void open_log_of_slurmd(void);
 void close_log_of_slurmd(void);
 

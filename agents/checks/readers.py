@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +27,10 @@ SETTINGS: Final = Path("/etc/slurmstack/isolation/checks.json")
 SCRATCH: Final = Path("/var/spool/slurmstack")
 SHM: Final = Path("/dev/shm")  # noqa: S108  # what others left there is looked at
 JOBS: Final = "slurm-jobs"
-"""Folder of both where each job has a directory, called after its id and its user's."""
+"""Folder of both where each job has a directory, called after its id and its user's.
+
+What is being removed of one that has ended has `ended.` before that.
+"""
 STATE: Final = Path("/run/slurmstack/checks")
 """What readers remember, and their locks."""
 _MIB = 1024 * 1024
@@ -212,8 +216,10 @@ def leftovers(_: Limits, scratch: Path = SCRATCH, shm: Path = SHM) -> str:
 def _job_directories(folders: Iterable[Path]) -> Iterator[str]:
     for folder in folders:
         for entry in os.scandir(folder):
-            age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-            yield f"job {age:.0f} {entry.name}\n"
+            # A job may end meanwhile.
+            with suppress(FileNotFoundError):
+                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                yield f"job {age:.0f} {entry.name}\n"
 
 
 def ports(_: Limits, devices: Path = Path("/sys/class/infiniband"), state: Path = STATE) -> str:

@@ -81,10 +81,11 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
     running = jobs(processes)
     found = []
     for kind, value, name in rows(text, 3):
+        job = name.removeprefix("ended.").partition(".")[0]
         if kind == "shm" and not running and int(value) > max_shm_mib:
             found.append(f"{value} MiB in {name}")
-        elif kind == "job" and name.partition(".")[0] not in running and int(value) > min_age:
-            found.append(f"directories of job {name.partition('.')[0]}")
+        elif kind == "job" and job not in running and int(value) > min_age:
+            found.append(f"directories of job {job}")
     return listed(found)
 
 

@@ -91,6 +91,8 @@ static struct {
 	/* True: file calls reach the real system, and every file there seems to be root's. */
 	bool real_files;
 	const char *unremovable;
+	/* True: fork() makes a process, of which the test sees nothing; else it cannot. */
+	bool forks;
 	bool not_preloaded;
 
 	void (*before)(void), (*in_parent)(void), (*in_child)(void);
@@ -492,6 +494,8 @@ static int fake_setns(int fd, int kinds)
 
 static int fake_flock(int fd, int operation)
 {
+	if (node.real_files)
+		return flock(fd, operation);
 	if (operation == LOCK_UN)
 		return 0;
 	CHECK(operation == LOCK_EX);
@@ -602,6 +606,12 @@ __attribute__((noreturn)) static void fake_exit(int code)
 {
 	node.exit_code = code;
 	longjmp(node.end, 1);
+}
+
+static pid_t fake_fork(void)
+{
+	errno = EAGAIN;
+	return node.forks ? 1 : -1;
 }
 
 static int fake_kill(pid_t pid, int number)
@@ -826,10 +836,12 @@ void slurm_error(const char *format, ...)
 #define setsid() fake_setsid()
 #define pause() fake_pause()
 #define _exit(code) fake_exit(code)
+#define fork() fake_fork()
+#define getppid() KEEPER
 #define kill(pid, number) fake_kill(pid, number)
 #define waitpid(pid, status, options) (pid)
 #define poll(fds, n, timeout) fake_poll(fds, n, timeout)
-#define prctl(option, value, ...) fake_prctl(option, value)
+#define prctl(option, value, ...) fake_prctl(option, (unsigned long)(value))
 #define pthread_atfork(before, parent, child) fake_pthread_atfork(before, parent, child)
 #define syscall(...) fake_syscall(__VA_ARGS__)
 #define unlinkat(parent, name, flags) fake_unlinkat(parent, name, flags)
@@ -891,6 +903,8 @@ void slurm_error(const char *format, ...)
 #undef setsid
 #undef pause
 #undef _exit
+#undef fork
+#undef getppid
 #undef kill
 #undef waitpid
 #undef poll
@@ -2106,6 +2120,16 @@ static bool exists(const char *path)
 	return lstat(below_root("%s", path), &status) == 0;
 }
 
+/* Whether nothing of a job is left below "scratch" or "shm", moved aside or not. */
+static bool is_gone(const char *base, const char *name)
+{
+	char path[128], aside[128];
+
+	(void)snprintf(path, sizeof(path), "%s/slurm-jobs/%s", base, name);
+	(void)snprintf(aside, sizeof(aside), "%s/slurm-jobs/ended.%s.0", base, name);
+	return !exists(path) && !exists(aside);
+}
+
 static void use_real_files(void)
 {
 	node.real_files = true;
@@ -2174,7 +2198,7 @@ static void the_epilog_ends_the_keeper_of_its_job_and_no_other(void)
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
 	CHECK(node.n_errors == 0);
 	CHECK(waitpid(keeper, &status, 0) == keeper && WTERMSIG(status) == SIGKILL);
-	CHECK(!exists("scratch/slurm-jobs/123.2000"));
+	CHECK(is_gone("scratch", "123.2000"));
 	CHECK(kill(other, SIGKILL) == 0);
 	CHECK(waitpid(other, &status, 0) == other);
 }
@@ -2198,8 +2222,8 @@ static void the_epilog_removes_the_directories_of_its_own_job_only(void)
 	make_job_files("1234.2000");
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
 	CHECK(node.n_errors == 0);
-	CHECK(!exists("scratch/slurm-jobs/123.2000") && !exists("shm/slurm-jobs/123.2000"));
-	CHECK(!exists("scratch/slurm-jobs/123.2001") && !exists("shm/slurm-jobs/123.2001"));
+	CHECK(is_gone("scratch", "123.2000") && is_gone("shm", "123.2000"));
+	CHECK(is_gone("scratch", "123.2001") && is_gone("shm", "123.2001"));
 	CHECK(exists("scratch/slurm-jobs/12.2000/tmp/file"));
 	CHECK(exists("shm/slurm-jobs/1234.2000/tmp/file"));
 }
@@ -2217,7 +2241,7 @@ static void the_epilog_follows_no_symbolic_link(void)
 	CHECK(symlink(target, below_root("scratch/slurm-jobs/123.2000/tmp/link")) == 0);
 	CHECK(symlink(target, below_root("scratch/slurm-jobs/123.9")) == 0);
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
-	CHECK(!exists("scratch/slurm-jobs/123.2000"));
+	CHECK(is_gone("scratch", "123.2000"));
 	CHECK(exists("precious/file"));
 	CHECK(said("123.9"));
 }
@@ -2254,7 +2278,7 @@ static void the_epilog_removes_what_a_user_nested_deeper_than_any_path(void)
 	(void)close(fd);
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
 	CHECK(node.n_errors == 0);
-	CHECK(!exists("scratch/slurm-jobs/123.2000"));
+	CHECK(is_gone("scratch", "123.2000"));
 }
 
 static void what_cannot_be_removed_is_logged_and_does_not_fail_the_job(void)
@@ -2263,11 +2287,43 @@ static void what_cannot_be_removed_is_logged_and_does_not_fail_the_job(void)
 	make_job_files("123.2000");
 	node.unremovable = "file";
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
-	CHECK(said("scratch/slurm-jobs/123.2000: ") && said("shm/slurm-jobs/123.2000: "));
+	CHECK(said("scratch/slurm-jobs/ended.123.2000.0: ") &&
+	      said("shm/slurm-jobs/ended.123.2000.0: "));
 	CHECK(said(strerror(EBUSY)));
 	node.unremovable = NULL;
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
-	CHECK(!exists("scratch/slurm-jobs/123.2000"));
+	CHECK(is_gone("scratch", "123.2000"));
+}
+
+static void the_epilog_only_moves_aside_what_another_process_removes(void)
+{
+	use_real_files();
+	node.forks = true;
+	for (int run = 0; run < 2; run++) {
+		make_job_files("123.2000");
+		CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
+		CHECK(!exists("scratch/slurm-jobs/123.2000") && !exists("shm/slurm-jobs/123.2000"));
+	}
+	CHECK(exists("scratch/slurm-jobs/ended.123.2000.0/tmp/file"));
+	CHECK(exists("shm/slurm-jobs/ended.123.2000.1/tmp/file"));
+	CHECK(node.n_errors == 0);
+}
+
+static void what_killed_processes_have_not_removed_goes_with_the_next_job(void)
+{
+	int busy;
+
+	use_real_files();
+	make_job_files("ended.1.2000.0");
+	make_job_files("ended.2.2000.0");
+	busy = open(below_root("scratch/slurm-jobs/ended.2.2000.0"), O_RDONLY | O_DIRECTORY);
+	CHECK(flock(busy, LOCK_EX) == 0);
+	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
+	CHECK(!exists("scratch/slurm-jobs/ended.1.2000.0"));
+	CHECK(exists("scratch/slurm-jobs/ended.2.2000.0/tmp/file"));
+	CHECK(!exists("shm/slurm-jobs/ended.2.2000.0"));
+	CHECK(node.n_errors == 0);
+	(void)close(busy);
 }
 
 static void the_epilog_of_a_job_that_ran_no_step_is_silent(void)
@@ -2284,7 +2340,7 @@ static void the_epilog_says_what_it_could_not_do(void)
 	use_real_files();
 	CHECK(rmdir(below_root("shm")) == 0);
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
-	CHECK(said("/shm on the node: ") && node.n_errors == 1);
+	CHECK(said("/shm on the node: "));
 
 	node.no_job_id = true;
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
@@ -2374,6 +2430,8 @@ static const struct {
 	TEST(the_epilog_follows_no_symbolic_link),
 	TEST(the_epilog_removes_what_a_user_nested_deeper_than_any_path),
 	TEST(what_cannot_be_removed_is_logged_and_does_not_fail_the_job),
+	TEST(the_epilog_only_moves_aside_what_another_process_removes),
+	TEST(what_killed_processes_have_not_removed_goes_with_the_next_job),
 	TEST(the_epilog_of_a_job_that_ran_no_step_is_silent),
 	TEST(the_epilog_says_what_it_could_not_do),
 };

@@ -317,11 +317,9 @@ def test_what_a_job_leaves_leads_the_nodes_cleaning_astray_nowhere(
 
     job = cluster.submit(folder, f"#!/bin/sh\n{leave}", f"--nodelist={NODE}", "--wait")
 
-    own = f"{SCRATCH}/slurm-jobs/{job}.2000 /dev/shm/slurm-jobs/{job}.2000"
-    eventually(
-        "what it left is gone",
-        lambda: on_worker(cluster, f"ls -d {own} 2>/dev/null || true") == "",
-    )
+    named = f"-name '{job}.*' -o -name 'ended.{job}.*'"
+    left = f"find {SCRATCH}/slurm-jobs /dev/shm/slurm-jobs -maxdepth 1 {named}"
+    eventually("what it left is gone", lambda: on_worker(cluster, left) == "")
     assert on_worker(cluster, spool) == before
     assert cluster.run(f"cat {folder}/kept/file; ls -a {folder}/kept").split() == [
         *("mine", ".", "..", "file")

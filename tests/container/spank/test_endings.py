@@ -1,4 +1,4 @@
-"""What ends leaves nothing behind."""
+"""What ends leaves nothing behind, and keeps nobody waiting."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.support.spank import Node
 from tests.support.waiting import eventually
 
 _HANDED = "/srv/handed"
-# Takes descriptors of directories, and makes files there until it is refused.
+# Takes descriptors of directories, and makes directories there, in each until it is refused.
 _HOLD = f"""
 import errno, os, socket, time
 with socket.socket(socket.AF_UNIX) as listener:
@@ -18,48 +18,77 @@ with socket.socket(socket.AF_UNIX) as listener:
     listener.listen()
     print("waits", flush=True)
     giver, _ = listener.accept()
-    _, folders, _, _ = socket.recv_fds(giver, 1, 2)
+    _, folders, _, _ = socket.recv_fds(giver, 1, 250)
     giver.send(b".")
-end, made = time.monotonic() + 30, 0
-try:
-    while time.monotonic() < end:
-        for folder in folders:
-            made += 1
-            os.close(os.open(f"made-{{made}}", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
-except OSError as error:
-    print(errno.errorcode[error.errno], flush=True)
+end, made = time.monotonic() + 20, 0
+while folders and time.monotonic() < end:
+    for folder in list(folders):
+        made += 1
+        try:
+            os.mkdir(f"made-{{made}}", dir_fd=folder)
+        except OSError as error:
+            print(errno.errorcode[error.errno], flush=True)
+            folders.remove(folder)
 time.sleep(30)
 """
+# Hands on so many directories, each in the one before, and waits until much was made there.
 _GIVE = f"""
-import os, socket, time
-os.makedirs("/tmp/a/b")
+import os, socket, sys, time
+folders = ["/tmp"]
+while len(folders) < int(sys.argv[1]):
+    folders.append(folders[-1] + "/d")
+    os.mkdir(folders[-1])
 with socket.socket(socket.AF_UNIX) as holder:
     holder.connect("{_HANDED}")
-    folders = [os.open(path, os.O_RDONLY) for path in ("/tmp", "/tmp/a/b")]
-    socket.send_fds(holder, [b"."], folders)
+    socket.send_fds(holder, [b"."], [os.open(path, os.O_RDONLY) for path in folders])
     holder.recv(1)
-while not os.path.exists("/tmp/a/b/made-1000"):
-    time.sleep(0.01)
+while sum(len(os.listdir(path)) for path in folders) < 5_000:
+    time.sleep(0.1)
 """
 
 
 @pytest.fixture
-def scripts(node: Node) -> Iterator[None]:
+def holder(node: Node) -> Iterator[str]:
+    """A job that holds directories of another job open, and makes more in them."""
     programs = {f"{c.JAIL}/srv/hold.py": _HOLD, f"{c.JAIL}/srv/give.py": _GIVE}
     put(node.worker.container, programs)
-    yield
+    job = node.submit("python3 /srv/hold.py")
+    eventually("it listens", lambda: "waits" in node.output(job))
+    yield job
+    node.user(f"scancel {job}")
     node.root(f"rm -f {' '.join(programs)} {c.JAIL}{_HANDED}")
 
 
-@pytest.mark.usefixtures("scripts")
-def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(node: Node) -> None:
-    holder = node.submit("python3 /srv/hold.py")
-    eventually("it listens", lambda: "waits" in node.output(holder))
-    giver = node.submit("python3 /srv/give.py")
+def left_of(node: Node, job: str) -> str:
+    """The directories of a job on the node, as paths."""
+    named = f"-name '{job}.*' -o -name 'ended.{job}.*'"
+    return node.root(f"find {c.WORKER_SCRATCH}/slurm-jobs -maxdepth 1 {named}")
+
+
+def has_ended(node: Node, job: str) -> bool:
+    return not node.user(f"squeue --noheader --jobs={job} || true")
+
+
+def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(
+    node: Node, holder: str
+) -> None:
+    giver = node.submit("python3 /srv/give.py 2")
 
     said = eventually("it is refused", lambda: node.output(holder).split()[1:])
-    left = f"ls -d {c.WORKER_SCRATCH}/slurm-jobs/{giver}.* 2>/dev/null || true"
-    eventually("the directories are gone", lambda: node.root(left) == "")
+    eventually("the directories are gone", lambda: left_of(node, giver) == "")
 
-    assert said in (["EACCES"], ["ENOENT"])
+    assert set(said) <= {"EACCES", "ENOENT"}
+    assert "cannot remove" not in node.worker.log()
+
+
+def test_a_job_ends_although_another_job_goes_on_filling_its_directories(
+    node: Node, holder: str
+) -> None:
+    giver = node.submit("python3 /srv/give.py 250")
+
+    eventually("it has ended", lambda: has_ended(node, giver))
+
+    assert "/ended." in left_of(node, giver)
+    node.user("srun --time=1 true")
+    eventually("the directories are gone", lambda: left_of(node, giver) == "")
     assert "cannot remove" not in node.worker.log()

@@ -93,4 +93,14 @@ FAULTS: Final = (
         "::test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it",
         "container",
     ),
+    Fault(
+        "the end of a job waits until all that it left is removed",
+        "spank",
+        "spank/chroot.c",
+        "\tpid_t pid = fork();\n",
+        "\tpid_t pid = -1;\n",
+        "tests/container/spank/test_endings.py"
+        "::test_a_job_ends_although_another_job_goes_on_filling_its_directories",
+        "container",
+    ),
 )

@@ -148,6 +148,7 @@ def leftovers(found: str, processes: str) -> str | None:
         ("shm 1025 /dev/shm\n", IDLE, "1025 MiB in /dev/shm"),
         ("shm 90000 /dev/shm\n", BUSY, None),
         ("shm 0 /dev/shm\njob 601 41.2000\n", BUSY, "directories of job 41"),
+        ("shm 0 /dev/shm\njob 601 ended.41.2000.0\n", BUSY, "directories of job 41"),
         ("shm 0 /dev/shm\njob 600 41.2000\n", BUSY, None),
         ("shm 0 /dev/shm\njob 9000 42.2000\n", BUSY, None),
         ("shm 0 /dev/shm\njob 9000 42.2000\n", IDLE, "directories of job 42"),
