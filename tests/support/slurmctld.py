@@ -213,3 +213,8 @@ def start_worker(
 
 def start_slurmd(worker: Slurmctld) -> None:
     worker.run(f"POD_IP={worker.address} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
+
+
+def kill_slurmd(worker: Slurmctld) -> None:
+    """End it at once, and what would start it again."""
+    worker.run("pkill -KILL -f '^python3.*[k]eep_slurmd'; pkill -KILL -x slurmd", user="root")

@@ -10,7 +10,7 @@ import pytest
 from components import conventions as c
 from tests.container.exporter.cluster import ENVIRONMENT, SLURM, USER, Cluster, Scrape, etc
 from tests.support.containers import Start, put
-from tests.support.slurmctld import start_slurmd
+from tests.support.slurmctld import kill_slurmd, start_slurmd
 from tests.support.stack import alone
 
 ODD = "$'a \"name\" \\\\ of {two}\\nlines, \\t\\x1f naïve, 名前'"
@@ -140,7 +140,7 @@ def test_a_node_that_dies_is_down_within_an_interval_of_slurm_saying_so(cluster:
             assert time.monotonic() < deadline, f"not {word}: {state()}"
             time.sleep(0.2)
 
-    worker.run("pkill -KILL -x slurmd", user="root")
+    kill_slurmd(worker)
     try:
         becomes("down")
         seen = cluster.now()

@@ -6,7 +6,8 @@ import pytest
 
 from components import conventions as c
 from tests.support.containers import put
-from tests.support.spank import Node
+from tests.support.slurmctld import FIND_SLURMD
+from tests.support.spank import NODE, Node
 from tests.support.waiting import eventually
 
 _HANDED = "/srv/handed"
@@ -44,6 +45,22 @@ with socket.socket(socket.AF_UNIX) as holder:
     holder.recv(1)
 while sum(len(os.listdir(path)) for path in folders) < 5_000:
     time.sleep(0.1)
+"""
+# Opens slurmd's port if it can, until it is told to end.
+_TAKE = """
+import os, socket, time
+print("begins", flush=True)
+tries = 0
+while not os.path.exists("/srv/go-on"):
+    tries += 1
+    with socket.socket() as port:
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            port.bind(("", 6818))
+            print("taken", flush=True)
+        except OSError:
+            time.sleep(0.001)
+print("ends", tries > 1000, flush=True)
 """
 
 
@@ -92,3 +109,24 @@ def test_a_job_ends_although_another_job_goes_on_filling_its_directories(
     node.user("srun --time=1 true")
     eventually("the directories are gone", lambda: left_of(node, giver) == "")
     assert "cannot remove" not in node.worker.log()
+
+
+def test_a_job_goes_on_where_slurmd_is_ended_by_a_fault_and_cannot_take_its_place(
+    node: Node,
+) -> None:
+    put(node.worker.container, {f"{c.JAIL}/srv/take.py": _TAKE})
+    job = node.submit("python3 /srv/take.py")
+    eventually("it runs", lambda: "begins" in node.output(job))
+    before = node.root(FIND_SLURMD)
+
+    node.root(f"kill -SEGV {before}")
+
+    eventually("slurmd is there", lambda: node.root(f"{FIND_SLURMD} || true") not in ("", before))
+    # slurmctld asks slurmd for what runs there.
+    eventually("it answers", lambda: node.user("srun --time=1 hostname || true") == NODE)
+    node.root(f"touch {c.JAIL}/srv/go-on")
+    eventually("the job ends", lambda: has_ended(node, job))
+    assert node.output(job).split() == ["begins", "ends", "True"]
+    state = "sinfo --noheader --format=%T"
+    eventually("the node is idle", lambda: node.controller.run(state).strip() == "idle")
+    node.root(f"rm {c.JAIL}/srv/go-on {c.JAIL}/srv/take.py")

@@ -182,4 +182,12 @@ FAULTS: Final = (
         "tests/cluster/edits/test_resize.py::test_a_drained_node_that_left_leaves_no_ghost",
         "cluster",
     ),
+    Fault(
+        "a fault of slurmd's takes the jobs of its node along",
+        "agents",
+        "agents/keep_slurmd.py",
+        "            if code >= 0:\n",
+        "            if code is not None:\n",
+        f"{_UNIT}/test_keep_slurmd.py::test_what_a_signal_ended_starts_again",
+    ),
 )

@@ -1,0 +1,101 @@
+"""slurmd starts again where a signal ended it, and its port is nobody else's meanwhile."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents import keep_slurmd
+from components import conventions as c
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as open_port:
+        yield open_port
+
+
+def first_ended_by(number: int, folder: Path) -> list[str]:
+    """A program that a signal ends at its first run, and that exits with 3 at its second."""
+    return ["sh", "-c", f"mkdir {folder}/run || exit 3; kill -{number} $$"]
+
+
+def test_what_a_signal_ended_starts_again(
+    listener: socket.socket,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keep_slurmd, "PAUSE", 0)
+
+    code = keep_slurmd.Keeper(first_ended_by(signal.SIGSEGV, tmp_path)).run(listener)
+
+    assert code == 3
+    said = "slurmd was ended by signal 11: it starts again, jobs go on\n"
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_ends_by_itself_does_not(listener: socket.socket, code: int) -> None:
+    assert keep_slurmd.Keeper(["sh", "-c", f"exit {code}"]).run(listener) == code
+
+
+def test_nobody_else_gets_the_port_between_two_starts(
+    listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep_slurmd, "PAUSE", 1)
+    keeper = keep_slurmd.Keeper(first_ended_by(signal.SIGKILL, tmp_path))
+    thread = threading.Thread(target=keeper.run, args=[listener])
+    thread.start()
+    eventually("it has started", (tmp_path / "run").exists)
+
+    tries = 0
+    while thread.is_alive():
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="in use"):
+                other.bind(listener.getsockname())
+        tries += 1
+
+    assert tries > 10
+
+
+def test_slurmd_listens_on_its_standard_input(listener: socket.socket, tmp_path: Path) -> None:
+    script = (
+        "import os, socket, sys\n"
+        "with socket.socket(fileno=int(os.environ['SLURMD_RECONF_LISTEN_FD'])) as port:\n"
+        "    open(sys.argv[1], 'w').write(str(port.getsockname()[1]))\n"
+    )
+    told = tmp_path / "port"
+
+    keep_slurmd.Keeper([sys.executable, "-c", script, str(told)]).run(listener)
+
+    assert told.read_text() == str(listener.getsockname()[1])
+
+
+def test_the_end_of_the_container_is_the_end_of_slurmd(tmp_path: Path) -> None:
+    slurmd = (
+        f"trap 'touch {tmp_path}/ended; exit 0' TERM; touch {tmp_path}/run;"
+        " while :; do sleep 0.1; done"
+    )
+    program = [sys.executable, "-I", ROOT / "agents/keep_slurmd.py", "0", "sh", "-c", slurmd]
+    with subprocess.Popen(program) as keeper:
+        eventually("it runs", (tmp_path / "run").exists)
+        keeper.terminate()
+        assert keeper.wait(20) == 0
+
+    assert (tmp_path / "ended").exists()
+
+
+def test_the_image_keeps_the_port_of_slurm_conf() -> None:
+    script = (ROOT / "images/worker/slurmd").read_text()
+
+    assert f"keep_slurmd.py {c.SLURMD_PORT} " in script
