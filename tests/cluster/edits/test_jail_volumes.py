@@ -138,12 +138,13 @@ def test_a_node_whose_jail_goes_away_is_drained_until_it_is_back(cluster: Cluste
     mark = "/mnt/jail/var/lib/slurmstack/jail-refresh"
     in_login(cluster, f"mv {mark} {mark}.away")
     try:
+        # Nodes look once a minute.
         eventually(
             "both nodes are drained",
             lambda: set(cluster.nodes().values()) <= {"drain", "drained", "drng"},
-            60,
+            120,
         )
         assert "slurmstack:jail" in cluster.run("sinfo --list-reasons")
     finally:
         in_login(cluster, f"mv {mark}.away {mark}")
-    cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=60)
+    cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
