@@ -14,6 +14,7 @@ from local import host
 from tests.support import open_shells
 from tests.support.containers import Start, containers, put
 from tests.support.slurmctld import (
+    BRIEF,
     Slurmctld,
     accounts_of,
     controller_address,
@@ -160,9 +161,10 @@ class Cluster:
     """Starts further containers beside it."""
 
     def user(self, command: str, name: str = "researcher") -> str:
-        """What a user's command prints on the node."""
+        """What a user's command prints on the node, within two minutes."""
         ids = f"{USERS[name]}:{USERS[name]}"
-        code, text = open_shells.run(self.worker.container, command, ids, workdir="/tmp")
+        bounded = ["timeout", "120", "bash", "-c", command]
+        code, text = open_shells.run(self.worker.container, bounded, ids, workdir="/tmp")
         assert code == 0, f"{command}: {code}: {text}"
         return text.strip()
 
@@ -210,6 +212,7 @@ def accounted(edit: Callable[[dict[str, Any]], object] = lambda values: None) ->
 
     def changed(values: dict[str, Any]) -> None:
         edit(values)
+        values.setdefault("slurm", {"timeouts": BRIEF})
         own = values.get("accounting", {})
         values["accounting"] = {"gather_interval": 1, "enforce": [], **own}
 

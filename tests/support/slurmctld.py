@@ -18,6 +18,8 @@ from tests.support.stack import alone
 
 FIND_SLURMD = "pgrep -of ^/usr/sbin/slurmd"
 """Prints slurmd's process id: that of the first, which the others were forked from."""
+BRIEF = {"kill_wait": 2, "message": 8, "unkillable_step": 40}
+"""`slurm.timeouts` of tests: two seconds from SIGTERM to SIGKILL, rather than half a minute."""
 PREPARE = f"""
 set -e
 # No name but those of /etc/hosts is to be asked for, and who does so learns at once that it fails.
@@ -209,6 +211,18 @@ def start_worker(
         put(worker.container, {c.JAIL_MARKER: "0\n"})
     start_slurmd(worker)
     return worker
+
+
+def resume(controller: Slurmctld, node: str) -> None:
+    """Put a node into service again that slurmd drained for a job that had ended.
+
+    On a busy machine slurmstepd 24.11 may wait for a signal that has come already (SchedMD's
+    ticket 22864, mended in 25.05). The job then stays for UnkillableStepTimeout, and slurmd drains
+    the node.
+    """
+    reason = controller.run(f"sinfo --noheader --nodes={node} --format=%E").strip()
+    if reason == "Kill task failed":
+        controller.run(f"scontrol update nodename={node} state=resume", user="root")
 
 
 def start_slurmd(worker: Slurmctld) -> None:

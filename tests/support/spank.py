@@ -11,7 +11,13 @@ from components.nodeset import SLURMD_CAPABILITIES
 from components.slurmconf import config_files, node_options
 from tests.support import open_shells
 from tests.support.containers import Start, put
-from tests.support.slurmctld import Slurmctld, accounts_of, start_controller, start_worker
+from tests.support.slurmctld import (
+    BRIEF,
+    Slurmctld,
+    accounts_of,
+    start_controller,
+    start_worker,
+)
 from tests.support.stack import VALID, alone
 from tests.support.waiting import eventually
 
@@ -117,12 +123,6 @@ class Node:
         """What a batch job has printed so far."""
         return self.root(f"cat {c.JAIL}/home/{name}/{job}.txt 2>/dev/null || true")
 
-    def resume(self) -> None:
-        """Put the node into service again where slurmstepd drained it for a job that had ended."""
-        reason = self.controller.run(f"sinfo --noheader --nodes={NODE} --format=%E").strip()
-        if reason == "Kill task failed":
-            self.controller.run(f"scontrol update nodename={NODE} state=resume", user="root")
-
     def is_clean(self) -> bool:
         """Whether nothing of any job is left: no process, no directory, no mount."""
         left = self.root(
@@ -136,14 +136,8 @@ class Node:
 @contextmanager
 def one_node(start: Start) -> Iterator[Node]:
     """A cluster of one node, in containers of their own."""
-    # Two seconds from SIGTERM to SIGKILL, rather than half a minute.
-    #
-    # On a busy machine slurmstepd 24.11 may wait for a signal that has come already (SchedMD's
-    # ticket 22864, mended in 25.05). The job then stays for UnkillableStepTimeout, and slurmd
-    # drains the node.
-    timeouts = {"kill_wait": 2, "message": 8, "unkillable_step": 40}
     extra = {"slurm.conf": ["DisableRootJobs=NO"]}
-    config = alone(lambda values: values.update(slurm={"timeouts": timeouts, "extra": extra}))
+    config = alone(lambda values: values.update(slurm={"timeouts": BRIEF, "extra": extra}))
     secret = secrets.token_hex(64)
     accounts = accounts_of(config)
     controller = start_controller(start, secret)

@@ -4,10 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.accounting import Cluster, accounted, one_cluster
+from tests.support.accounting import NODE, Cluster, accounted, one_cluster
+from tests.support.slurmctld import resume
 
 
 @pytest.fixture(scope="package")
-def cluster() -> Iterator[Cluster]:
-    with one_cluster(accounted()) as running:
-        yield running
+def running() -> Iterator[Cluster]:
+    with one_cluster(accounted()) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: Cluster) -> Cluster:
+    """The cluster, with its node in service."""
+    resume(running.slurmctld, NODE)
+    return running

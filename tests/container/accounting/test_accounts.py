@@ -11,9 +11,9 @@ import pytest
 
 from components.slurmconf import wanted_accounts
 from tests.support import open_shells
-from tests.support.accounting import USERS, Cluster, one_cluster
+from tests.support.accounting import NODE, USERS, Cluster, one_cluster
 from tests.support.containers import put
-from tests.support.slurmctld import Slurmctld
+from tests.support.slurmctld import BRIEF, Slurmctld, resume
 from tests.support.stack import settings
 from tests.support.waiting import eventually
 
@@ -28,6 +28,7 @@ def config(**accounting: Any) -> Callable[[Values], object]:
         weights = {"type": "multifactor", "fairshare": 100_000, "qos": 1000}
         values["slurm"] = {
             "priority": weights,
+            "timeouts": BRIEF,
             # Use counts as soon as slurmctld reads its configuration again.
             "extra": {"slurm.conf": ["PriorityCalcPeriod=1"]},
         }
@@ -102,6 +103,7 @@ def accounts(prepared: Accounts) -> Iterator[Accounts]:
     eventually(
         "no job is left", lambda: not prepared.cluster.slurmctld.run("squeue --noheader --all")
     )
+    resume(prepared.cluster.slurmctld, NODE)
 
 
 LAB: Values = {"name": "lab", "users": [{"name": "researcher"}]}

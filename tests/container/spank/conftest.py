@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.containers import Start, containers
-from tests.support.spank import Node, one_node
+from tests.support.slurmctld import resume
+from tests.support.spank import NODE, Node, one_node
 from tests.support.waiting import eventually
 
 
@@ -29,4 +30,4 @@ def node(running: Node) -> Iterator[Node]:
     running.controller.run("scancel --state=RUNNING --quiet", user="root")
     running.controller.run("scancel --user=researcher --quiet; scancel --user=student --quiet")
     eventually("nothing of a job is left", running.is_clean)
-    running.resume()
+    resume(running.controller, NODE)
