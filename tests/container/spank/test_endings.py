@@ -11,9 +11,9 @@ from tests.support.spank import NODE, Node
 from tests.support.waiting import eventually
 
 _HANDED = "/srv/handed"
-# Takes descriptors of directories, and makes directories there, in each until it is refused.
+# Takes descriptors of directories, and makes so many directories there, or until it is refused.
 _HOLD = f"""
-import errno, os, socket, time
+import errno, os, socket, sys, time
 with socket.socket(socket.AF_UNIX) as listener:
     listener.bind("{_HANDED}")
     listener.listen()
@@ -21,8 +21,8 @@ with socket.socket(socket.AF_UNIX) as listener:
     giver, _ = listener.accept()
     _, folders, _, _ = socket.recv_fds(giver, 1, 250)
     giver.send(b".")
-end, made = time.monotonic() + 20, 0
-while folders and time.monotonic() < end:
+made = 0
+while folders and made < int(sys.argv[1]):
     for folder in list(folders):
         made += 1
         try:
@@ -64,16 +64,22 @@ print("ends", tries > 1000, flush=True)
 """
 
 
+_PROGRAMS = {"hold.py": _HOLD, "give.py": _GIVE, "take.py": _TAKE}
+pytestmark = pytest.mark.usefixtures("programs")
+
+
 @pytest.fixture
-def holder(node: Node) -> Iterator[str]:
-    """A job that holds directories of another job open, and makes more in them."""
-    programs = {f"{c.JAIL}/srv/hold.py": _HOLD, f"{c.JAIL}/srv/give.py": _GIVE}
-    put(node.worker.container, programs)
-    job = node.submit("python3 /srv/hold.py")
+def programs(node: Node) -> Iterator[None]:
+    put(node.worker.container, {f"{c.JAIL}/srv/{name}": text for name, text in _PROGRAMS.items()})
+    yield
+    node.root(f"cd {c.JAIL}/srv && rm -f {' '.join(_PROGRAMS)} go-on; rm -f {c.JAIL}{_HANDED}")
+
+
+def hold(node: Node, number: int) -> str:
+    """A job that makes so many directories in those of another job, which it holds open."""
+    job = node.submit(f"python3 /srv/hold.py {number}")
     eventually("it listens", lambda: "waits" in node.output(job))
-    yield job
-    node.user(f"scancel {job}")
-    node.root(f"rm -f {' '.join(programs)} {c.JAIL}{_HANDED}")
+    return job
 
 
 def left_of(node: Node, job: str) -> str:
@@ -87,8 +93,9 @@ def has_ended(node: Node, job: str) -> bool:
 
 
 def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(
-    node: Node, holder: str
+    node: Node,
 ) -> None:
+    holder = hold(node, 1_000_000)
     giver = node.submit("python3 /srv/give.py 2")
 
     said = eventually("it is refused", lambda: node.output(holder).split()[1:])
@@ -99,8 +106,9 @@ def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(
 
 
 def test_a_job_ends_although_another_job_goes_on_filling_its_directories(
-    node: Node, holder: str
+    node: Node,
 ) -> None:
+    hold(node, 60_000)
     giver = node.submit("python3 /srv/give.py 250")
 
     eventually("it has ended", lambda: has_ended(node, giver))
@@ -114,7 +122,6 @@ def test_a_job_ends_although_another_job_goes_on_filling_its_directories(
 def test_a_job_goes_on_where_slurmd_is_ended_by_a_fault_and_cannot_take_its_place(
     node: Node,
 ) -> None:
-    put(node.worker.container, {f"{c.JAIL}/srv/take.py": _TAKE})
     job = node.submit("python3 /srv/take.py")
     eventually("it runs", lambda: "begins" in node.output(job))
     before = node.root(FIND_SLURMD)
@@ -129,4 +136,3 @@ def test_a_job_goes_on_where_slurmd_is_ended_by_a_fault_and_cannot_take_its_plac
     assert node.output(job).split() == ["begins", "ends", "True"]
     state = "sinfo --noheader --format=%T"
     eventually("the node is idle", lambda: node.controller.run(state).strip() == "idle")
-    node.root(f"rm {c.JAIL}/srv/go-on {c.JAIL}/srv/take.py")
