@@ -95,7 +95,7 @@ def has_ended(node: Node, job: str) -> bool:
 def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(
     node: Node,
 ) -> None:
-    holder = hold(node, 1_000_000)
+    holder = hold(node, 200_000)
     giver = node.submit("python3 /srv/give.py 2")
 
     said = eventually("it is refused", lambda: node.output(holder).split()[1:])
