@@ -7,6 +7,10 @@ of its container.
 Its port stays open meanwhile. Else a job could open it, and receive what slurmctld sends: other
 users' scripts. slurmd has the open port as its standard input. It closes all other files when it
 starts, and SLURMD_RECONF_LISTEN_FD has it listen on that one (slurmd.c of Slurm 24.11).
+
+The same port of IPv6 is open as well, and nobody answers there. While it is free, any user can have
+the kernel give them what comes by IPv4: sockets of IPv6 with SO_REUSEPORT, SO_BINDTODEVICE and
+SO_INCOMING_CPU take precedence over slurmd's.
 """
 
 import os
@@ -16,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final
 
 PAUSE: Final = 1.0
@@ -52,12 +57,27 @@ class Keeper:
             self._running.terminate()
 
 
+def hold(port: int, stack: ExitStack) -> socket.socket:
+    """Open the port of IPv4 and IPv6 and return the former. Raises OSError where it is in use."""
+    listener = stack.enter_context(socket.create_server(("", port), backlog=_BACKLOG))
+    try:
+        beside = socket.socket(socket.AF_INET6)
+    except OSError:
+        return listener  # a kernel without IPv6
+    stack.enter_context(beside)
+    beside.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    beside.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    beside.bind(("", listener.getsockname()[1]))
+    beside.listen(0)
+    return listener
+
+
 def main(port: int, command: Sequence[str]) -> int:
     """Exit code of slurmd. Raises OSError where the port is in use."""
     keeper = Keeper(command)
     signal.signal(signal.SIGTERM, lambda *_: keeper.end())
-    with socket.create_server(("", port), backlog=_BACKLOG) as listener:
-        return keeper.run(listener)
+    with ExitStack() as stack:
+        return keeper.run(hold(port, stack))
 
 
 if __name__ == "__main__":

@@ -378,14 +378,14 @@ static void leave_slurm(void)
  */
 static void remove_behind_slurm(void)
 {
+	const char *const bases[2] = {config.scratch, config.shm};
 	pid_t pid = fork();
 
 	if (pid > 0)
 		return;
 	if (pid == 0)
 		leave_slurm();
-	remove_ended(config.scratch);
-	remove_ended(config.shm);
+	remove_ended(bases);
 	if (pid == 0)
 		_exit(0);
 }

@@ -22,6 +22,8 @@
 
 /* Only its user, and root, connect. */
 #define SOCKET_MODE 0600
+/* Entries of one job that are removed before it is another job's turn. */
+#define TURN 10000
 /* What is left of an ended job has this before the job's name, and a number after it. */
 #define ENDED "ended."
 #define DIRECTORY (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -154,10 +156,29 @@ static int close_to_users(int fd)
 
 /* Makes the names of what is moved differ. */
 static unsigned long moves = 0;
+/* How many entries may be removed yet, until others have their turn. */
+static unsigned long turn = ULONG_MAX;
+
+/* The next entry of a directory but "." and ".."; or NULL with errno set, to 0 at the end. */
+static struct dirent *next_entry(DIR *stream)
+{
+	struct dirent *entry;
+
+	do {
+		errno = 0;
+		entry = readdir(stream);
+	} while (entry != NULL &&
+		 (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+	if (entry == NULL || turn-- > 0)
+		return entry;
+	turn = 0;
+	errno = EAGAIN;
+	return NULL;
+}
 
 /*
  * Empties `directory` by one level: moves what it holds up into `top`, and removes it.
- * Returns 0, or -1 with errno set.
+ * Returns 0, or -1 with errno set: to EAGAIN where the turn is over.
  */
 static int dissolve(int top, const char *directory)
 {
@@ -170,9 +191,7 @@ static int dissolve(int top, const char *directory)
 		return -1;
 	fd = dirfd(stream);
 	error = close_to_users(fd);
-	while (error == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
+	while (error == 0 && (entry = next_entry(stream)) != NULL) {
 		if (unlinkat(fd, entry->d_name, 0) == 0 || errno == ENOENT)
 			continue;
 		error = errno;
@@ -195,7 +214,7 @@ static int dissolve(int top, const char *directory)
 /*
  * Removes all that the directory `name` below `parent` holds, and the directory itself.
  * It does not descend: a user can nest directories deeper than any stack, path or number
- * of open files goes. Returns 0, or -1 with errno set.
+ * of open files goes. Returns 0, or -1 with errno set: to EAGAIN where the turn is over.
  */
 static int remove_tree(int parent, const char *name)
 {
@@ -211,9 +230,7 @@ static int remove_tree(int parent, const char *name)
 	while (error == 0 && found) {
 		found = false;
 		rewinddir(stream);
-		while (error == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
-			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-				continue;
+		while (error == 0 && (entry = next_entry(stream)) != NULL) {
 			found = true;
 			if (unlinkat(fd, entry->d_name, 0) == 0 || errno == ENOENT)
 				continue;
@@ -244,18 +261,22 @@ static int put_aside(int jobs_fd, const char *name)
 	return rc;
 }
 
-/* Calls `act` for each entry of <base>/slurm-jobs whose name begins with `prefix`. */
-static void for_each(const char *base, const char *prefix,
-		     void (*act)(int jobs_fd, const char *base, const char *name))
+/*
+ * Calls `act` for each entry of <base>/slurm-jobs whose name begins with `prefix`. Returns whether
+ * one of the calls did.
+ */
+static bool for_each(const char *base, const char *prefix,
+		     bool (*act)(int jobs_fd, const char *base, const char *name))
 {
 	struct dirent *entry;
 	DIR *stream;
+	bool any = false;
 	int base_fd;
 
 	base_fd = open(base, DIRECTORY);
 	if (base_fd < 0) {
 		(void)refuse("cannot open directory %s on the node: %s", base, strerror(errno));
-		return;
+		return false;
 	}
 	stream = open_entries(base_fd, JOBS_DIRECTORY);
 	/* No directory: no step has run on this node yet. */
@@ -264,18 +285,14 @@ static void for_each(const char *base, const char *prefix,
 			     strerror(errno));
 	while (stream != NULL && (entry = readdir(stream)) != NULL)
 		if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
-			act(dirfd(stream), base, entry->d_name);
+			any |= act(dirfd(stream), base, entry->d_name);
 	if (stream != NULL)
 		(void)closedir(stream);
 	close_fd(&base_fd);
+	return any;
 }
 
-static void cannot_remove(const char *base, const char *name)
-{
-	(void)refuse("cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY, name, strerror(errno));
-}
-
-static void end_one(int jobs_fd, const char *base, const char *name)
+static bool end_one(int jobs_fd, const char *base, const char *name)
 {
 	int job_fd = openat(jobs_fd, name, DIRECTORY);
 
@@ -284,19 +301,9 @@ static void end_one(int jobs_fd, const char *base, const char *name)
 	close_fd(&job_fd);
 	/* A full disk may have no room for another name. */
 	if (put_aside(jobs_fd, name) < 0 && remove_tree(jobs_fd, name) < 0)
-		cannot_remove(base, name);
-}
-
-/* What one process is at, as its lock says, others leave to it. */
-static void remove_one(int jobs_fd, const char *base, const char *name)
-{
-	int job_fd = openat(jobs_fd, name, DIRECTORY);
-	bool failed = job_fd < 0 || flock(job_fd, LOCK_EX | LOCK_NB) < 0 ||
-		      remove_tree(jobs_fd, name) < 0;
-
-	if (failed && errno != EWOULDBLOCK && errno != ENOENT)
-		cannot_remove(base, name);
-	close_fd(&job_fd);
+		(void)refuse("cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY, name,
+			     strerror(errno));
+	return true;
 }
 
 void end_job(const char *base, uint32_t job_id)
@@ -304,10 +311,46 @@ void end_job(const char *base, uint32_t job_id)
 	char prefix[JOB_NAME_SIZE];
 
 	(void)snprintf(prefix, sizeof(prefix), "%" PRIu32 ".", job_id);
-	for_each(base, prefix, end_one);
+	(void)for_each(base, prefix, end_one);
 }
 
-void remove_ended(const char *base)
+/* False in all rounds but the first: what cannot be removed would be told in each. */
+static bool tells = true;
+
+/* Returns whether another round may find something to remove. */
+static bool remove_one(int jobs_fd, const char *base, const char *name)
 {
-	for_each(base, ENDED, remove_one);
+	int rc;
+
+	turn = TURN;
+	rc = remove_tree(jobs_fd, name);
+	turn = ULONG_MAX;
+	if (rc < 0 && errno != EAGAIN && tells)
+		(void)refuse("cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY, name,
+			     strerror(errno));
+	return rc == 0 || errno == EAGAIN;
+}
+
+static bool remove_round(const char *const bases[2])
+{
+	bool any = false;
+
+	for (int i = 0; i < 2; i++)
+		any |= for_each(bases[i], ENDED, remove_one);
+	tells = false;
+	return any;
+}
+
+void remove_ended(const char *const bases[2])
+{
+	char path[PATH_MAX];
+	int jobs_fd;
+
+	(void)snprintf(path, sizeof(path), "%s/" JOBS_DIRECTORY, bases[0]);
+	jobs_fd = open(path, DIRECTORY);
+	tells = true;
+	if (jobs_fd >= 0 && flock(jobs_fd, LOCK_EX | LOCK_NB) == 0)
+		while (remove_round(bases))
+			;
+	close_fd(&jobs_fd);
 }

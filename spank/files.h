@@ -43,7 +43,11 @@ int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid)
  */
 void end_job(const char *base, uint32_t job_id);
 
-/* Removes what ended jobs left below `base`, but for what other processes are removing. */
-void remove_ended(const char *base);
+/*
+ * Removes what ended jobs left below both directories, unless another process is removing it: as
+ * many as there are jobs would be too many. The jobs have turns, so that none waits for another whose
+ * user goes on filling it.
+ */
+void remove_ended(const char *const bases[2]);
 
 #endif

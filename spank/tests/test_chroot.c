@@ -2311,19 +2311,49 @@ static void the_epilog_only_moves_aside_what_another_process_removes(void)
 
 static void what_killed_processes_have_not_removed_goes_with_the_next_job(void)
 {
+	use_real_files();
+	make_job_files("ended.1.2000.0");
+	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
+	CHECK(!exists("scratch/slurm-jobs/ended.1.2000.0"));
+	CHECK(!exists("shm/slurm-jobs/ended.1.2000.0"));
+	CHECK(node.n_errors == 0);
+}
+
+static void one_process_removes_at_a_time(void)
+{
 	int busy;
 
 	use_real_files();
-	make_job_files("ended.1.2000.0");
-	make_job_files("ended.2.2000.0");
-	busy = open(below_root("scratch/slurm-jobs/ended.2.2000.0"), O_RDONLY | O_DIRECTORY);
+	make_job_files("123.2000");
+	busy = open(below_root("scratch/slurm-jobs"), O_RDONLY | O_DIRECTORY);
 	CHECK(flock(busy, LOCK_EX) == 0);
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
-	CHECK(!exists("scratch/slurm-jobs/ended.1.2000.0"));
-	CHECK(exists("scratch/slurm-jobs/ended.2.2000.0/tmp/file"));
-	CHECK(!exists("shm/slurm-jobs/ended.2.2000.0"));
+	CHECK(exists("scratch/slurm-jobs/ended.123.2000.0/tmp/file"));
 	CHECK(node.n_errors == 0);
 	(void)close(busy);
+}
+
+static void jobs_take_turns_in_being_removed(void)
+{
+	use_real_files();
+	make_job_files("ended.1.2000.0");
+	make_job_files("ended.2.2000.0");
+	for (int i = 0; i < TURN; i++) {
+		char path[64];
+
+		(void)snprintf(path, sizeof(path), "scratch/slurm-jobs/ended.%d.2000.0/tmp/%d",
+			       1 + i % 2, i);
+		make_directory(path);
+	}
+	turn = 100;
+	CHECK(remove_tree(open(below_root("scratch/slurm-jobs"), O_RDONLY), "ended.1.2000.0") < 0);
+	CHECK(errno == EAGAIN);
+	turn = ULONG_MAX;
+	CHECK(exists("scratch/slurm-jobs/ended.1.2000.0"));
+	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
+	CHECK(!exists("scratch/slurm-jobs/ended.1.2000.0"));
+	CHECK(!exists("scratch/slurm-jobs/ended.2.2000.0"));
+	CHECK(node.n_errors == 0);
 }
 
 static void the_epilog_of_a_job_that_ran_no_step_is_silent(void)
@@ -2432,6 +2462,8 @@ static const struct {
 	TEST(what_cannot_be_removed_is_logged_and_does_not_fail_the_job),
 	TEST(the_epilog_only_moves_aside_what_another_process_removes),
 	TEST(what_killed_processes_have_not_removed_goes_with_the_next_job),
+	TEST(one_process_removes_at_a_time),
+	TEST(jobs_take_turns_in_being_removed),
 	TEST(the_epilog_of_a_job_that_ran_no_step_is_silent),
 	TEST(the_epilog_says_what_it_could_not_do),
 };

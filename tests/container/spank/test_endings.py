@@ -46,20 +46,29 @@ with socket.socket(socket.AF_UNIX) as holder:
 while sum(len(os.listdir(path)) for path in folders) < 5_000:
     time.sleep(0.1)
 """
-# Opens slurmd's port if it can, until it is told to end.
+# Opens slurmd's port if it can, until it is told to end: by IPv4 and IPv6, beside others or not.
 _TAKE = """
-import os, socket, time
+import itertools, os, socket, time
+def opened(address, alone, options):
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as port:
+        if ":" in address:
+            port.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, alone)
+        for option in options:
+            port.setsockopt(socket.SOL_SOCKET, option, 1)
+        try:
+            port.bind((address, 6818))
+        except OSError:
+            return False
+        return True
+reuse = [(), (socket.SO_REUSEADDR,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)]
 print("begins", flush=True)
 tries = 0
 while not os.path.exists("/srv/go-on"):
-    tries += 1
-    with socket.socket() as port:
-        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            port.bind(("", 6818))
-            print("taken", flush=True)
-        except OSError:
-            time.sleep(0.001)
+    for ways in itertools.product(["0.0.0.0", "127.0.0.1", "::", "::1"], [1, 0], reuse):
+        tries += 1
+        if opened(*ways):
+            print("taken", *ways, flush=True)
+    time.sleep(0.001)
 print("ends", tries > 1000, flush=True)
 """
 
