@@ -45,13 +45,16 @@ _AF_NETLINK: Final = 16
 _FAMILIES: Final = (1, 2, 10, _AF_NETLINK)
 """Families of sockets: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK (linux/socket.h)."""
 _NETLINK_NETFILTER: Final = 12
-_OF_PACKET_FILTERS: Final[Mapping[int, tuple[int, ...]]] = {
-    # ip_tables, arp_tables and ebtables: replace a table, and set its counters.
+_OPTIONS: Final[Mapping[int, tuple[int, ...]]] = {
+    # Of SOL_SOCKET: SO_BINDTODEVICE, SO_INCOMING_CPU and SO_BINDTOIFINDEX. By these, a socket of
+    # IPv6 gets what comes to a port on which another user listens by IPv4 alone.
+    1: (25, 49, 62),
+    # Of IPPROTO_IP: ip_tables, arp_tables and ebtables: replace a table, and set its counters.
     0: (64, 65, 96, 97, 128, 129),
-    # ip6_tables.
+    # Of IPPROTO_IPV6: the same of ip6_tables.
     41: (64, 65),
 }
-"""Options of sockets by their levels, IPPROTO_IP and IPPROTO_IPV6 (linux/netfilter*)."""
+"""Options of sockets that are refused, by their levels (asm-generic/socket.h, linux/netfilter*)."""
 
 
 def confine() -> None:
@@ -88,7 +91,7 @@ def _without_refused(seccomp: Any) -> Any:
     # Root of a user namespace may set the packet filter of a network of its own. Nobody needs that
     # here, and its many faults in the kernel have been ways out.
     found.add_rule(no, "socket", argument(0, _AF_NETLINK), argument(2, _NETLINK_NETFILTER))
-    for level, options in _OF_PACKET_FILTERS.items():
+    for level, options in _OPTIONS.items():
         for option in options:
             found.add_rule(no, "setsockopt", argument(1, level), argument(2, option))
     return found

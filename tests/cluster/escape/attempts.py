@@ -818,6 +818,26 @@ for table, option in {"iptables": 64, "arptables": 96, "ebtables": 128}.items():
             return raw.setsockopt(socket.IPPROTO_IP, option, bytes(96))
 
 
+# Names of socket(7) and their numbers in asm-generic/socket.h: Python knows one of them.
+for name, number in {"SO_BINDTODEVICE": 25, "SO_INCOMING_CPU": 49, "SO_BINDTOIFINDEX": 62}.items():
+
+    @attempt(
+        f"to get what comes to another's port, by {name}", job="EPERM", login="EPERM", root="EPERM"
+    )
+    def _precedence(_: Facts, number: int = number) -> object:
+        with socket.socket(socket.AF_INET6) as port:
+            return port.setsockopt(socket.SOL_SOCKET, number, 1)
+
+
+@attempt("to open slurmd's port by IPv6", job="EADDRINUSE", root="EADDRINUSE")
+def _port_of_slurmd(_: Facts) -> object:
+    with socket.socket(socket.AF_INET6) as port:
+        port.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            port.setsockopt(socket.SOL_SOCKET, option, 1)
+        return port.bind(("::", 6818))
+
+
 @attempt(
     "to speak to the machine's host past the network", job="EPERM", login="EPERM", root="EPERM"
 )
