@@ -33,6 +33,25 @@ int main(int argc, char **argv) {
   return 0;
 }
 """
+# Says how long MPI_Init took where another rank comes late.
+MPI_LATE = """
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+  if (strcmp(getenv("SLURM_PROCID"), "1") == 0)
+    sleep(2);
+  double begin = MPI_Wtime();
+  MPI_Init(&argc, &argv);
+  if (strcmp(getenv("SLURM_PROCID"), "0") == 0)
+    printf("%.1f\\n", MPI_Wtime() - begin);
+  MPI_Finalize();
+  return 0;
+}
+"""
 # Slurm counts nodes in the order in which they first came; SLURM_JOB_NODELIST has the same one.
 RANKS = [
     [f"rank {rank} of 2 on {node}: 3" for rank, node in enumerate(nodes)]
@@ -91,6 +110,24 @@ def test_an_mpi_program_runs_in_a_batch_job(
     cluster.submit(folder, script, "--nodes=2", "--ntasks=2", "--wait", "--output=out")
 
     assert sorted(cluster.run(f"cat {folder}/out").splitlines()) in RANKS
+
+
+def test_mpi_init_waits_until_all_ranks_have_come(cluster: Cluster, workshop: str) -> None:
+    """Otherwise a message may come to a rank that cannot take it yet, and ends it."""
+    write(cluster, f"{workshop}/late.c", MPI_LATE)
+    cluster.run(f"cd {workshop} && mpicc -o late late.c")
+
+    assert float(cluster.run(f"srun --mpi=pmix --nodes=2 {workshop}/late")) > 1.5
+
+
+def test_users_cannot_have_steps_listen_for_mpi_on_ports_of_their_own(
+    cluster: Cluster, mpi_program: str
+) -> None:
+    asked = "SLURM_PMIX_DIRECT_CONN=true SLURM_PMIX_FENCE=ring"
+
+    said = cluster.run(f"{asked} srun --mpi=pmix --nodes=2 {mpi_program} 2>&1")
+
+    assert "cannot be used with Slurm RPC's communication" in said
 
 
 def test_an_mpi_program_that_fails_ends_on_all_nodes(cluster: Cluster, mpi_program: str) -> None:

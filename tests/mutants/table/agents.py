@@ -190,4 +190,14 @@ FAULTS: Final = (
         "            if code is not None:\n",
         f"{_UNIT}/test_keep_slurmd.py::test_what_a_signal_ended_starts_again",
     ),
+    Fault(
+        "slurmd's port is free for a job by IPv6",
+        "agents",
+        "agents/keep_slurmd.py",
+        "    stack.enter_context(beside)\n",
+        "    beside.close()\n    return listener\n",
+        "tests/container/spank/test_endings.py"
+        "::test_a_job_goes_on_where_slurmd_is_ended_by_a_fault_and_cannot_take_its_place",
+        "container",
+    ),
 )

@@ -130,6 +130,15 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
+        "ranks of an MPI program do not wait for each other",
+        "images",
+        "images/worker/slurmd",
+        "export SLURM_TREE_WIDTH=2\n",
+        "",
+        f"{_CLUSTER}/transparency/test_software.py::test_mpi_init_waits_until_all_ranks_have_come",
+        "cluster",
+    ),
+    Fault(
         "a waiting controller never takes over from a silent one",
         "images",
         "images/controller/slurmctld",

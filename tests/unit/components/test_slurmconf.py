@@ -35,7 +35,9 @@ def test_a_credential_counts_for_one_message_alone() -> None:
 
 
 def test_steps_of_a_job_listen_on_no_ports_of_their_own_for_mpi() -> None:
-    assert options(config_files(settings())["mpi.conf"])["PMIxDirectConn"] == "no"
+    given = options(config_files(settings())["mpi.conf"])["PMIxEnv"]
+
+    assert "SLURM_PMIX_DIRECT_CONN=false" in given.split(";")
 
 
 def test_each_nodeset_is_found_by_its_feature_and_served_by_the_default_partition() -> None:
