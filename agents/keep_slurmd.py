@@ -4,9 +4,9 @@
 As on any machine, jobs go on without slurmd. They would end with it if it were the first process
 of its container.
 
-Its port stays open meanwhile. Else a job could open it, and receive what slurmctld sends: other
-users' scripts. slurmd has the open port as its standard input. It closes all other files when it
-starts, and SLURMD_RECONF_LISTEN_FD has it listen on that one (slurmd.c of Slurm 24.11).
+Its port stays open meanwhile. Otherwise a job could open it, and receive what slurmctld sends:
+other users' scripts. slurmd has the open port as its standard input. It closes all other files
+when it starts, and SLURMD_RECONF_LISTEN_FD has it listen on that one (slurmd.c of Slurm 24.11).
 
 The same port of IPv6 is open as well, and nobody answers there. While it is free, any user can have
 the kernel give them what comes by IPv4: sockets of IPv6 with SO_REUSEPORT, SO_BINDTODEVICE and

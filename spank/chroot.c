@@ -359,7 +359,8 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
 
 /*
  * Takes this process out of Slurm's hands, which waits until nobody has its output open, and ends
- * the process group of a script that takes too long. What counts steps counts "slurmstepd".
+ * the process group of a script that takes too long. Its name changes since each slurmstepd counts as
+ * a step.
  */
 static void leave_slurm(void)
 {

@@ -45,8 +45,8 @@ void end_job(const char *base, uint32_t job_id);
 
 /*
  * Removes what ended jobs left below both directories, unless another process is removing it: as
- * many as there are jobs would be too many. The jobs have turns, so that none waits for another whose
- * user goes on filling it.
+ * many as there are jobs would be too many. The jobs have turns, so that none waits for another
+ * whose user goes on filling it.
  */
 void remove_ended(const char *const bases[2]);
 
