@@ -42,7 +42,9 @@ class Keeper:
         environment = {**os.environ, "SLURMD_RECONF_LISTEN_FD": "0"}
         code = 0
         while not self._is_to_end:
-            with subprocess.Popen(self._command, stdin=listener, env=environment) as self._running:
+            with subprocess.Popen(
+                self._command, stdin=listener.fileno(), env=environment
+            ) as self._running:
                 code = self._running.wait()
             if code >= 0:
                 break

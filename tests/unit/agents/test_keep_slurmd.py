@@ -86,7 +86,7 @@ def test_the_end_of_the_container_is_the_end_of_slurmd(tmp_path: Path) -> None:
         f"trap 'touch {tmp_path}/ended; exit 0' TERM; touch {tmp_path}/run;"
         " while :; do sleep 0.1; done"
     )
-    program = [sys.executable, "-I", ROOT / "agents/keep_slurmd.py", "0", "sh", "-c", slurmd]
+    program = [sys.executable, "-I", str(ROOT / "agents/keep_slurmd.py"), "0", "sh", "-c", slurmd]
     with subprocess.Popen(program) as keeper:
         eventually("it runs", (tmp_path / "run").exists)
         keeper.terminate()
