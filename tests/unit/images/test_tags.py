@@ -25,7 +25,16 @@ def checkout(tmp_path: Path) -> Path:
     write(root / "spank/Makefile", "all:\n")
     write(root / "agents/__init__.py", "")
     write(root / "agents/checks/__init__.py", "")
-    for module in ("confine", "drains", "homes", "mounts", "populate", "say", "tree"):
+    for module in (
+        "confine",
+        "drains",
+        "homes",
+        "keep_slurmd",
+        "mounts",
+        "populate",
+        "say",
+        "tree",
+    ):
         write(root / f"agents/{module}.py", "pass\n")
     write(root / "images/debian/snapshot", "20261120T000000Z\n")
     return root
