@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +46,8 @@ class Accounts:
         """Exit code and output of what a deploy of these settings runs."""
         text = wanted_accounts(settings(config(**accounting)))
         put(self.agents.container, {WANTED: text})
-        command = ["python3", "-m", "agents.accounts", f"--wanted={WANTED}", *options]
+        program = ["python3", "-m", "agents.accounts", f"--wanted={WANTED}", *options]
+        command = ["timeout", "120", *program]  # it waits for Slurm as long as its Job may run
         code, output = open_shells.run(self.agents.container, command, "slurm")
         return code, output.strip()
 
@@ -57,6 +57,20 @@ class Accounts:
         *lines, last = output.splitlines()
         assert (code, last) == (0, "accounts are as the settings say"), output
         return [line.partition(":")[0] for line in lines]
+
+    def settle(self) -> None:
+        """Wait until slurmctld has read its configuration as often as it was told to.
+
+        `scontrol reconfigure` does not wait for that. Meanwhile slurmctld ends where slurmdbd or a
+        partition's QOS is missing, and nothing starts it again here.
+        """
+
+        def is_settled() -> bool:
+            log = self.cluster.slurmctld.log()
+            told = log.count("Processing Reconfiguration Request")
+            return log.count("Running as primary controller") > told
+
+        eventually("slurmctld has read its configuration", is_settled)
 
     def admin(self, *words: str) -> str:
         """What a person tells sacctmgr."""
@@ -98,6 +112,7 @@ def prepared() -> Iterator[Accounts]:
 def accounts(prepared: Accounts) -> Iterator[Accounts]:
     """Nothing but what everybody begins with, and no job."""
     prepared.to()
+    prepared.settle()
     yield prepared
     prepared.cluster.slurmctld.run("squeue --noheader --all --format=%A | xargs -r scancel")
     eventually(
@@ -331,9 +346,6 @@ def test_who_used_little_is_ahead_in_the_queue(accounts: Accounts) -> None:
 
 def test_a_partition_finds_the_qos_that_it_names(accounts: Accounts) -> None:
     """On a partition of an unknown QOS slurmctld does not start."""
-    # slurmctld sometimes died here of "invalid qos" soon after the test before reconfigured it. The
-    # cause is unknown; with this pause it has not been seen.
-    time.sleep(3)
     accounts.cluster.slurmctld.run(
         "sed -i 's/^PartitionName=.*/& QOS=gate/' /etc/slurm/slurm.conf", "root"
     )
