@@ -46,12 +46,12 @@ _FAMILIES: Final = (1, 2, 10, _AF_NETLINK)
 """Families of sockets: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK (linux/socket.h)."""
 _NETLINK_NETFILTER: Final = 12
 _OPTIONS: Final[Mapping[int, tuple[int, ...]]] = {
-    # Of SOL_SOCKET: SO_BINDTODEVICE, SO_INCOMING_CPU and SO_BINDTOIFINDEX. By these, a socket of
-    # IPv6 gets what comes to a port on which another user listens by IPv4 alone.
+    # SOL_SOCKET: SO_BINDTODEVICE, SO_INCOMING_CPU and SO_BINDTOIFINDEX give a socket of IPv6
+    # precedence over another user's listener on the same port of IPv4.
     1: (25, 49, 62),
-    # Of IPPROTO_IP: ip_tables, arp_tables and ebtables: replace a table, and set its counters.
+    # IPPROTO_IP: replace a table of ip_tables, arp_tables or ebtables, and set its counters.
     0: (64, 65, 96, 97, 128, 129),
-    # Of IPPROTO_IPV6: the same of ip6_tables.
+    # IPPROTO_IPV6: the same for ip6_tables.
     41: (64, 65),
 }
 """Options of sockets that are refused, by their levels (asm-generic/socket.h, linux/netfilter*)."""

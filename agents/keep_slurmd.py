@@ -1,18 +1,20 @@
-"""Runs slurmd, and runs it again where a signal has ended it, as by a fault of its own.
+"""Run slurmd, and restart it after a signal has ended it, for example a segmentation fault.
 
-`python3 -I keep_slurmd.py PORT COMMAND ...` ends otherwise when COMMAND does, with its exit code.
-As on any machine, jobs go on without slurmd. They would end with it if it were the first process
-of its container.
+`python3 -I keep_slurmd.py PORT COMMAND ...` runs until COMMAND exits by itself, and returns its
+exit code. Jobs go on while slurmd is away, as on any machine. They would end with it if slurmd were
+the first process of its container.
 
-Its port stays open meanwhile. Otherwise a job could open it, and receive what slurmctld sends:
-other users' scripts. slurmd has the open port as its standard input. It closes all other files
-when it starts, and SLURMD_RECONF_LISTEN_FD has it listen on that one (slurmd.c of Slurm 24.11).
+The port stays open between two starts. Otherwise a job could open it, and receive what slurmctld
+sends, including other users' scripts. slurmd gets the port as its standard input: it closes all
+other files when it starts, and SLURMD_RECONF_LISTEN_FD names the file that it listens on (slurmd.c
+of Slurm 24.11).
 
-The same port of IPv6 is open as well, and nobody answers there. While it is free, any user can have
-the kernel give them what comes by IPv4: sockets of IPv6 with SO_REUSEPORT, SO_BINDTODEVICE and
-SO_INCOMING_CPU take precedence over slurmd's.
+The same port of IPv6 stays open too, and answers no connection. Otherwise any user could receive
+what is sent to the port of IPv4: the kernel prefers sockets of IPv6 with SO_REUSEPORT,
+SO_BINDTODEVICE and SO_INCOMING_CPU to the socket of slurmd.
 """
 
+import errno
 import os
 import signal
 import socket
@@ -30,7 +32,7 @@ _BACKLOG: Final = 4096
 
 
 class Keeper:
-    """One slurmd after the other, until one ends by itself or this process is to end."""
+    """Runs one slurmd after the other, until one exits by itself or `end` is called."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
@@ -53,24 +55,25 @@ class Keeper:
         return code if code >= 0 else 128 - code
 
     def end(self) -> None:
-        """Have slurmd end, and start no other."""
+        """End slurmd, and do not restart it."""
         self._is_to_end = True
         if self._running is not None:
             self._running.terminate()
 
 
 def hold(port: int, stack: ExitStack) -> socket.socket:
-    """Open the port of IPv4 and IPv6 and return the former. Raises OSError where it is in use."""
+    """Open the port for IPv4 and IPv6, and return the socket for IPv4.
+
+    Raises OSError if the port is in use.
+    """
     listener = stack.enter_context(socket.create_server(("", port), backlog=_BACKLOG))
+    same = ("", listener.getsockname()[1])
     try:
-        beside = socket.socket(socket.AF_INET6)
-    except OSError:
-        return listener  # a kernel without IPv6
-    stack.enter_context(beside)
-    beside.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-    beside.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    beside.bind(("", listener.getsockname()[1]))
-    beside.listen(0)
+        stack.enter_context(socket.create_server(same, family=socket.AF_INET6, backlog=0))
+    except OSError as error:
+        # The kernel may lack IPv6.
+        if error.errno != errno.EAFNOSUPPORT:
+            raise
     return listener
 
 

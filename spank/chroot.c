@@ -66,7 +66,7 @@ static int keeper_fd = -1;
 static int own_fd = -1;
 static struct own_trees own_trees = {-1, -1, -1};
 
-/* Of nice(2): what nobody waits for comes after all jobs. */
+/* A value of nice(2): jobs go first. */
 #define LOWEST_PRIORITY 19
 
 /* ---- entering the job ---- */
@@ -358,9 +358,9 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
 }
 
 /*
- * Takes this process out of Slurm's hands, which waits until nobody has its output open, and ends
- * the process group of a script that takes too long. Its name changes since each slurmstepd counts as
- * a step.
+ * Detaches this process from slurmd, which waits until the epilog's output is closed, and kills the
+ * process group of an epilog that times out. The process changes its name because checks count each
+ * slurmstepd as a step.
  */
 static void leave_slurm(void)
 {
@@ -374,8 +374,8 @@ static void leave_slurm(void)
 }
 
 /*
- * A user can leave more than can be removed in short time, or, by directories that another job
- * holds open, make more meanwhile. The node takes no job before the epilog has ended.
+ * The node takes no job before the epilog ends, and removal may take minutes: a job can leave many
+ * files, and another job can add more through directories that it holds open.
  */
 static void remove_behind_slurm(void)
 {
@@ -407,7 +407,7 @@ int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 		slurm_error("chroot: Slurm does not tell the job's number: nothing is removed");
 		return ACCEPTED;
 	}
-	/* slurmd starts this process itself, and gives it an environment of the job. */
+	/* The parent is slurmd, and the environment is the job's, without the number of slurmd. */
 	name_slurmd(getppid());
 	open_log_of_slurmd();
 	end_job(config.scratch, job_id);

@@ -22,9 +22,9 @@
 
 /* Only its user, and root, connect. */
 #define SOCKET_MODE 0600
-/* Entries of one job that are removed before it is another job's turn. */
+/* How many entries of one job are removed before the next job's turn. */
 #define TURN 10000
-/* What is left of an ended job has this before the job's name, and a number after it. */
+/* Prefix of the directories of ended jobs: ended.<job name>.<number>. */
 #define ENDED "ended."
 #define DIRECTORY (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
@@ -156,7 +156,7 @@ static int close_to_users(int fd)
 
 /* Makes the names of what is moved differ. */
 static unsigned long moves = 0;
-/* How many entries may be removed yet, until others have their turn. */
+/* How many more entries may be removed in this turn. */
 static unsigned long turn = ULONG_MAX;
 
 /* The next entry of a directory but "." and ".."; or NULL with errno set, to 0 at the end. */
@@ -178,7 +178,7 @@ static struct dirent *next_entry(DIR *stream)
 
 /*
  * Empties `directory` by one level: moves what it holds up into `top`, and removes it.
- * Returns 0, or -1 with errno set: to EAGAIN where the turn is over.
+ * Returns 0, or -1 with errno set: to EAGAIN at the end of the turn.
  */
 static int dissolve(int top, const char *directory)
 {
@@ -214,7 +214,7 @@ static int dissolve(int top, const char *directory)
 /*
  * Removes all that the directory `name` below `parent` holds, and the directory itself.
  * It does not descend: a user can nest directories deeper than any stack, path or number
- * of open files goes. Returns 0, or -1 with errno set: to EAGAIN where the turn is over.
+ * of open files goes. Returns 0, or -1 with errno set: to EAGAIN at the end of the turn.
  */
 static int remove_tree(int parent, const char *name)
 {
@@ -262,34 +262,29 @@ static int put_aside(int jobs_fd, const char *name)
 }
 
 /*
- * Calls `act` for each entry of <base>/slurm-jobs whose name begins with `prefix`. Returns whether
- * one of the calls did.
+ * Calls `act` for each entry of <base>/slurm-jobs whose name begins with `prefix`. Returns how many
+ * calls returned true, or -1 with errno set.
  */
-static bool for_each(const char *base, const char *prefix,
-		     bool (*act)(int jobs_fd, const char *base, const char *name))
+static int for_each(const char *base, const char *prefix,
+		    bool (*act)(int jobs_fd, const char *base, const char *name))
 {
 	struct dirent *entry;
-	DIR *stream;
-	bool any = false;
-	int base_fd;
+	DIR *stream = NULL;
+	int base_fd, count = 0;
 
 	base_fd = open(base, DIRECTORY);
-	if (base_fd < 0) {
-		(void)refuse("cannot open directory %s on the node: %s", base, strerror(errno));
-		return false;
-	}
-	stream = open_entries(base_fd, JOBS_DIRECTORY);
+	if (base_fd >= 0)
+		stream = open_entries(base_fd, JOBS_DIRECTORY);
 	/* No directory: no step has run on this node yet. */
-	if (stream == NULL && errno != ENOENT)
-		(void)refuse("cannot open directory %s below %s: %s", JOBS_DIRECTORY, base,
-			     strerror(errno));
+	if (stream == NULL && (base_fd < 0 || errno != ENOENT))
+		count = -1;
 	while (stream != NULL && (entry = readdir(stream)) != NULL)
 		if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
-			any |= act(dirfd(stream), base, entry->d_name);
+			count += act(dirfd(stream), base, entry->d_name);
 	if (stream != NULL)
 		(void)closedir(stream);
 	close_fd(&base_fd);
-	return any;
+	return count;
 }
 
 static bool end_one(int jobs_fd, const char *base, const char *name)
@@ -311,10 +306,12 @@ void end_job(const char *base, uint32_t job_id)
 	char prefix[JOB_NAME_SIZE];
 
 	(void)snprintf(prefix, sizeof(prefix), "%" PRIu32 ".", job_id);
-	(void)for_each(base, prefix, end_one);
+	if (for_each(base, prefix, end_one) < 0)
+		(void)refuse("cannot list the jobs' directories below %s on the node: %s", base,
+			     strerror(errno));
 }
 
-/* False in all rounds but the first: what cannot be removed would be told in each. */
+/* True in the first round alone: each round meets the same failures. */
 static bool tells = true;
 
 /* Returns whether another round may find something to remove. */
@@ -336,7 +333,7 @@ static bool remove_round(const char *const bases[2])
 	bool any = false;
 
 	for (int i = 0; i < 2; i++)
-		any |= for_each(bases[i], ENDED, remove_one);
+		any |= for_each(bases[i], ENDED, remove_one) > 0;
 	tells = false;
 	return any;
 }

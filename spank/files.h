@@ -38,15 +38,15 @@ int open_own_directory(int parent, const char *name, const char *base, mode_t mo
 int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid);
 
 /*
- * Ends the job's processes, and moves what it left below `base` aside, for every user its number
- * ever belonged to: to remove it may take long, and nobody is to wait for that.
+ * Ends the job's processes and moves its directories below `base` aside, for every user that its
+ * number ever belonged to. Removal may take long, and the epilog does not wait for it.
  */
 void end_job(const char *base, uint32_t job_id);
 
 /*
- * Removes what ended jobs left below both directories, unless another process is removing it: as
- * many as there are jobs would be too many. The jobs have turns, so that none waits for another
- * whose user goes on filling it.
+ * Removes the directories of ended jobs below both bases, unless another process does: one process
+ * per job would be too many. The jobs take turns, so that none waits for a job that another one
+ * keeps filling.
  */
 void remove_ended(const char *const bases[2]);
 

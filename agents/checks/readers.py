@@ -29,7 +29,7 @@ SHM: Final = Path("/dev/shm")  # noqa: S108  # what others left there is looked 
 JOBS: Final = "slurm-jobs"
 """Folder of both where each job has a directory, called after its id and its user's.
 
-What is being removed of one that has ended has `ended.` before that.
+The directories of ended jobs have the prefix `ended.` until they are removed.
 """
 STATE: Final = Path("/run/slurmstack/checks")
 """What readers remember, and their locks."""

@@ -91,7 +91,7 @@ static struct {
 	/* True: file calls reach the real system, and every file there seems to be root's. */
 	bool real_files;
 	const char *unremovable;
-	/* True: fork() makes a process, of which the test sees nothing; else it cannot. */
+	/* True: fork() succeeds, and the test sees the parent. False: fork() fails. */
 	bool forks;
 	bool not_preloaded;
 
@@ -2370,7 +2370,7 @@ static void the_epilog_says_what_it_could_not_do(void)
 	use_real_files();
 	CHECK(rmdir(below_root("shm")) == 0);
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
-	CHECK(said("/shm on the node: "));
+	CHECK(said("/shm on the node: ") && node.n_errors == 1);
 
 	node.no_job_id = true;
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);

@@ -161,7 +161,7 @@ class Cluster:
     """Starts further containers beside it."""
 
     def user(self, command: str, name: str = "researcher") -> str:
-        """What a user's command prints on the node, within two minutes."""
+        """Run a user's command on the node for at most two minutes, and return what it prints."""
         ids = f"{USERS[name]}:{USERS[name]}"
         bounded = ["timeout", "120", "bash", "-c", command]
         code, text = open_shells.run(self.worker.container, bounded, ids, workdir="/tmp")

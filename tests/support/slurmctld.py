@@ -19,7 +19,7 @@ from tests.support.stack import alone
 FIND_SLURMD = "pgrep -of ^/usr/sbin/slurmd"
 """Prints slurmd's process id: that of the first, which the others were forked from."""
 BRIEF = {"kill_wait": 2, "message": 8, "unkillable_step": 40}
-"""`slurm.timeouts` of tests: two seconds from SIGTERM to SIGKILL, rather than half a minute."""
+"""`slurm.timeouts` for tests: SIGKILL follows SIGTERM after two seconds instead of thirty."""
 PREPARE = f"""
 set -e
 # No name but those of /etc/hosts is to be asked for, and who does so learns at once that it fails.
@@ -214,7 +214,7 @@ def start_worker(
 
 
 def resume(controller: Slurmctld, node: str) -> None:
-    """Put a node into service again that slurmd drained for a job that had ended.
+    """Resume a node that slurmd has drained because of a job that had ended.
 
     On a busy machine slurmstepd 24.11 may wait for a signal that has come already (SchedMD's
     ticket 22864, mended in 25.05). The job then stays for UnkillableStepTimeout, and slurmd drains
@@ -225,10 +225,17 @@ def resume(controller: Slurmctld, node: str) -> None:
         controller.run(f"scontrol update nodename={node} state=resume", user="root")
 
 
+def find_directories(job: int | str) -> str:
+    """Return a command that prints the paths of a job's directories on its node."""
+    places = f"{c.WORKER_SCRATCH}/slurm-jobs /dev/shm/slurm-jobs"
+    named = f"-name '{job}.*' -o -name 'ended.{job}.*'"
+    return f"find {places} -maxdepth 1 {named} 2>/dev/null || true"
+
+
 def start_slurmd(worker: Slurmctld) -> None:
     worker.run(f"POD_IP={worker.address} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
 
 
 def kill_slurmd(worker: Slurmctld) -> None:
-    """End it at once, and what would start it again."""
+    """Kill slurmd and the program that restarts it."""
     worker.run("pkill -KILL -f '^python3.*[k]eep_slurmd'; pkill -KILL -x slurmd", user="root")

@@ -138,7 +138,7 @@ def test_a_node_whose_jail_goes_away_is_drained_until_it_is_back(cluster: Cluste
     mark = "/mnt/jail/var/lib/slurmstack/jail-refresh"
     in_login(cluster, f"mv {mark} {mark}.away")
     try:
-        # Nodes look once a minute.
+        # Health checks run once a minute.
         eventually(
             "both nodes are drained",
             lambda: set(cluster.nodes().values()) <= {"drain", "drained", "drng"},

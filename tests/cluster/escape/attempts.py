@@ -818,7 +818,7 @@ for table, option in {"iptables": 64, "arptables": 96, "ebtables": 128}.items():
             return raw.setsockopt(socket.IPPROTO_IP, option, bytes(96))
 
 
-# Names of socket(7) and their numbers in asm-generic/socket.h: Python knows one of them.
+# The numbers are from asm-generic/socket.h. Python defines SO_BINDTODEVICE alone.
 for name, number in {"SO_BINDTODEVICE": 25, "SO_INCOMING_CPU": 49, "SO_BINDTOIFINDEX": 62}.items():
 
     @attempt(

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.escape.victim import NODE, OTHER, SCRATCH, Victim, in_shell
+from tests.cluster.escape.victim import NODE, OTHER, Victim, in_shell
 from tests.support.cluster import Cluster
-from tests.support.slurmctld import FIND_SLURMD
+from tests.support.slurmctld import FIND_SLURMD, find_directories
 from tests.support.waiting import eventually
 
 OUTSIDE = "/usr/sbin/slurmd"
@@ -317,9 +317,7 @@ def test_what_a_job_leaves_leads_the_nodes_cleaning_astray_nowhere(
 
     job = cluster.submit(folder, f"#!/bin/sh\n{leave}", f"--nodelist={NODE}", "--wait")
 
-    named = f"-name '{job}.*' -o -name 'ended.{job}.*'"
-    left = f"find {SCRATCH}/slurm-jobs /dev/shm/slurm-jobs -maxdepth 1 {named}"
-    eventually("what it left is gone", lambda: on_worker(cluster, left) == "")
+    eventually("what it left is gone", lambda: on_worker(cluster, find_directories(job)) == "")
     assert on_worker(cluster, spool) == before
     assert cluster.run(f"cat {folder}/kept/file; ls -a {folder}/kept").split() == [
         *("mine", ".", "..", "file")

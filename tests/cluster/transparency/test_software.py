@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
   return 0;
 }
 """
-# Says how long MPI_Init took where another rank comes late.
+# Prints how long MPI_Init took on rank 0 when rank 1 starts late.
 MPI_LATE = """
 #include <mpi.h>
 #include <stdio.h>
@@ -116,16 +116,14 @@ def test_an_mpi_program_runs_in_a_batch_job(
 
 
 def test_mpi_init_waits_until_all_ranks_have_come(cluster: Cluster, workshop: str) -> None:
-    """Otherwise a message may come to a rank that cannot take it yet, and ends it."""
+    """A message that arrives too early crashes the receiving rank."""
     write(cluster, f"{workshop}/late.c", MPI_LATE)
     cluster.run(f"cd {workshop} && mpicc -o late late.c")
 
     assert float(cluster.run(f"srun --mpi=pmix --nodes=2 {workshop}/late")) > 1.5
 
 
-def test_users_cannot_have_steps_listen_for_mpi_on_ports_of_their_own(
-    cluster: Cluster, mpi_program: str
-) -> None:
+def test_users_cannot_enable_direct_connections_of_pmix(cluster: Cluster, mpi_program: str) -> None:
     asked = "SLURM_PMIX_DIRECT_CONN=true SLURM_PMIX_FENCE=ring"
 
     said = cluster.run(f"{asked} srun --mpi=pmix --nodes=2 {mpi_program} 2>&1")

@@ -47,7 +47,7 @@ class Accounts:
         text = wanted_accounts(settings(config(**accounting)))
         put(self.agents.container, {WANTED: text})
         program = ["python3", "-m", "agents.accounts", f"--wanted={WANTED}", *options]
-        command = ["timeout", "120", *program]  # it waits for Slurm as long as its Job may run
+        command = ["timeout", "120", *program]  # the program itself waits for Slurm without a limit
         code, output = open_shells.run(self.agents.container, command, "slurm")
         return code, output.strip()
 
@@ -59,10 +59,10 @@ class Accounts:
         return [line.partition(":")[0] for line in lines]
 
     def settle(self) -> None:
-        """Wait until slurmctld has read its configuration as often as it was told to.
+        """Wait until slurmctld has carried out every `scontrol reconfigure`.
 
-        `scontrol reconfigure` does not wait for that. Meanwhile slurmctld ends where slurmdbd or a
-        partition's QOS is missing, and nothing starts it again here.
+        The command returns earlier. Until then slurmctld exits if slurmdbd or the QOS of a
+        partition is missing, and nothing restarts it here.
         """
 
         def is_settled() -> bool:

@@ -1,4 +1,4 @@
-"""What ends leaves nothing behind, and keeps nobody waiting."""
+"""Jobs end without delay and leave nothing behind, and outlive a fault of slurmd."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,13 @@ import pytest
 
 from components import conventions as c
 from tests.support.containers import put
-from tests.support.slurmctld import FIND_SLURMD
+from tests.support.slurmctld import FIND_SLURMD, find_directories
 from tests.support.spank import NODE, Node
 from tests.support.waiting import eventually
 
 _HANDED = "/srv/handed"
-# Takes descriptors of directories, and makes so many directories there, or until it is refused.
+# Receives descriptors of directories, and makes the given number of directories in them, or as many
+# as it is allowed to.
 _HOLD = f"""
 import errno, os, socket, sys, time
 with socket.socket(socket.AF_UNIX) as listener:
@@ -32,7 +33,7 @@ while folders and made < int(sys.argv[1]):
             folders.remove(folder)
 time.sleep(30)
 """
-# Hands on so many directories, each in the one before, and waits until much was made there.
+# Nests the given number of directories, hands over their descriptors, and waits until they fill.
 _GIVE = f"""
 import os, socket, sys, time
 folders = ["/tmp"]
@@ -46,7 +47,7 @@ with socket.socket(socket.AF_UNIX) as holder:
 while sum(len(os.listdir(path)) for path in folders) < 5_000:
     time.sleep(0.1)
 """
-# Opens slurmd's port if it can, until it is told to end: by IPv4 and IPv6, beside others or not.
+# Tries to open slurmd's port by IPv4 and IPv6, with and without SO_REUSEPORT, until the test ends.
 _TAKE = """
 import itertools, os, socket, time
 def opened(address, alone, options):
@@ -85,16 +86,15 @@ def programs(node: Node) -> Iterator[None]:
 
 
 def hold(node: Node, number: int) -> str:
-    """A job that makes so many directories in those of another job, which it holds open."""
+    """Submit a job that makes directories in those of another job, whose descriptors it holds."""
     job = node.submit(f"python3 /srv/hold.py {number}")
     eventually("it listens", lambda: "waits" in node.output(job))
     return job
 
 
 def left_of(node: Node, job: str) -> str:
-    """The directories of a job on the node, as paths."""
-    named = f"-name '{job}.*' -o -name 'ended.{job}.*'"
-    return node.root(f"find {c.WORKER_SCRATCH}/slurm-jobs -maxdepth 1 {named}")
+    """Paths of a job's directories on the node."""
+    return node.root(find_directories(job))
 
 
 def has_ended(node: Node, job: str) -> bool:
@@ -114,7 +114,7 @@ def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(
     assert "cannot remove" not in node.worker.log()
 
 
-def test_a_job_ends_although_another_job_goes_on_filling_its_directories(
+def test_a_job_ends_while_another_job_fills_its_directories(
     node: Node,
 ) -> None:
     hold(node, 60_000)
@@ -128,7 +128,7 @@ def test_a_job_ends_although_another_job_goes_on_filling_its_directories(
     assert "cannot remove" not in node.worker.log()
 
 
-def test_a_job_goes_on_where_slurmd_is_ended_by_a_fault_and_cannot_take_its_place(
+def test_a_fault_of_slurmd_costs_no_job_and_no_port(
     node: Node,
 ) -> None:
     job = node.submit("python3 /srv/take.py")
@@ -138,7 +138,6 @@ def test_a_job_goes_on_where_slurmd_is_ended_by_a_fault_and_cannot_take_its_plac
     node.root(f"kill -SEGV {before}")
 
     eventually("slurmd is there", lambda: node.root(f"{FIND_SLURMD} || true") not in ("", before))
-    # slurmctld asks slurmd for what runs there.
     eventually("it answers", lambda: node.user("srun --time=1 hostname || true") == NODE)
     node.root(f"touch {c.JAIL}/srv/go-on")
     eventually("the job ends", lambda: has_ended(node, job))

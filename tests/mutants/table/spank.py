@@ -100,7 +100,7 @@ FAULTS: Final = (
         "\tpid_t pid = fork();\n",
         "\tpid_t pid = -1;\n",
         "tests/container/spank/test_endings.py"
-        "::test_a_job_ends_although_another_job_goes_on_filling_its_directories",
+        "::test_a_job_ends_while_another_job_fills_its_directories",
         "container",
     ),
 )

@@ -1,4 +1,4 @@
-"""slurmd starts again where a signal ended it, and its port is nobody else's meanwhile."""
+"""slurmd restarts after a signal, and its port stays taken meanwhile."""
 
 import signal
 import socket
@@ -24,7 +24,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 def first_ended_by(number: int, folder: Path) -> list[str]:
-    """A program that a signal ends at its first run, and that exits with 3 at its second."""
+    """Return a command that a signal ends in its first run, and that exits with 3 in its second."""
     return ["sh", "-c", f"mkdir {folder}/run || exit 3; kill -{number} $$"]
 
 
@@ -48,7 +48,7 @@ def test_what_ends_by_itself_does_not(listener: socket.socket, code: int) -> Non
     assert keep_slurmd.Keeper(["sh", "-c", f"exit {code}"]).run(listener) == code
 
 
-def test_nobody_else_gets_the_port_between_two_starts(
+def test_the_port_stays_taken_between_two_starts(
     listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keep_slurmd, "PAUSE", 1)
