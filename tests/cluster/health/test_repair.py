@@ -9,7 +9,7 @@ import pytest
 from components import conventions as c
 from tests.cluster.health.node import WELL, Node
 from tests.support.cluster import Cluster, is_ready
-from tests.support.waiting import eventually
+from tests.support.waiting import becomes, eventually
 
 API = "node-0"
 """The machine that the Kubernetes API is on."""
@@ -33,16 +33,21 @@ OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.MACHINES})"
 
 def others_leave(cluster: Cluster) -> None:
     """A second controller, which waits and is not ready, may come back."""
+    told = set[str]()
 
-    def others_go() -> bool:
-        others = pods_on(cluster, OTHERS)
-        if others:
+    def others() -> list[str]:
+        names = set(pods_on(cluster, OTHERS))
+        if new := names - told:
             # One that was already leaving may be gone by now.
-            cluster.kubectl("delete", "pod", "--ignore-not-found", *others, timeout=240)
-        return not others
+            cluster.kubectl("delete", "pod", "--ignore-not-found", "--wait=false", *sorted(new))
+            told.update(new)
+        return sorted(names)
 
     with cluster.cordoned(MACHINE):
-        eventually("it has nothing else", others_go, 300)
+        try:
+            becomes("what else is on the machine", others, [], 300)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{cluster.state()}") from None
         # A StatefulSet makes a pod anew when the old one is gone.
         cluster.wait_for_rollouts()
 
