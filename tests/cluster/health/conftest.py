@@ -68,14 +68,24 @@ def node(cluster: Cluster) -> Iterator[Node]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Function) -> Generator[None, None, None]:
+    yield from explained(item)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
-    """Shows with a test that fails how nodes are, and what the reconciler has said last."""
+    yield from explained(item)
+
+
+def explained(item: pytest.Function) -> Generator[None, None, None]:
+    """Show with a failure how nodes are, and what the reconciler has said last."""
     try:
         yield
     except AssertionError as error:
-        cluster = item.funcargs["cluster"]
-        assert isinstance(cluster, Cluster)
-        error.add_note(how_it_stands(cluster))
+        cluster = item.funcargs.get("cluster")
+        # It is missing if the stack itself could not be made.
+        if isinstance(cluster, Cluster):
+            error.add_note(how_it_stands(cluster))
         raise
 
 
