@@ -114,9 +114,7 @@ def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(
     assert "cannot remove" not in node.worker.log()
 
 
-def test_a_job_ends_while_another_job_fills_its_directories(
-    node: Node,
-) -> None:
+def test_a_job_ends_while_another_job_fills_its_directories(node: Node) -> None:
     hold(node, 60_000)
     giver = node.submit("python3 /srv/give.py 250")
 
@@ -128,9 +126,7 @@ def test_a_job_ends_while_another_job_fills_its_directories(
     assert "cannot remove" not in node.worker.log()
 
 
-def test_a_fault_of_slurmd_costs_no_job_and_no_port(
-    node: Node,
-) -> None:
+def test_a_fault_of_slurmd_costs_no_job_and_no_port(node: Node) -> None:
     job = node.submit("python3 /srv/take.py")
     eventually("it runs", lambda: "begins" in node.output(job))
     before = node.root(FIND_SLURMD)
