@@ -52,8 +52,12 @@ for _ in $(seq 20); do
 done
 exit 1
 """
-STOP = """
+STOP = f"""
 pkill -x slurmctld
+# Otherwise what it has started tells the next slurmctld of nodes that this one does not know.
+for program in $(pgrep -f '^/bin/sh {c.ABSENT_PROGRAM}'); do
+  kill $program $(pgrep -P $program)
+done
 for _ in $(seq 600); do
   pgrep -x slurmctld >/dev/null
   # 1 says that there is none; 2 and 3, that pgrep could not look.
