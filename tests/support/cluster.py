@@ -13,6 +13,7 @@ from typing import Any
 
 import docker
 import yaml
+from docker.errors import APIError
 from docker.models.containers import Container
 
 from local import deploy
@@ -233,7 +234,7 @@ class Cluster:
         """A Kubernetes node that falls silent, and later goes on as if nothing had happened."""
         self.log_out()
         container = self.computer(node)
-        container.pause()
+        eventually(f"{node} is frozen", lambda: _freeze(container), 120)
         try:
             yield
         finally:
@@ -321,6 +322,17 @@ class Cluster:
             yield
         finally:
             self.stack_file.write_text(original)
+
+
+def _freeze(container: Container) -> bool:
+    """Pause a container; False if a process of it waits in the kernel, which runc gives up for."""
+    try:
+        container.pause()
+    except APIError as error:
+        if "unable to freeze" not in str(error):
+            raise
+        return False
+    return True
 
 
 Deployed = Callable[[Cluster], AbstractContextManager[Cluster]]
