@@ -56,7 +56,7 @@ STOP = f"""
 pkill -x slurmctld
 # Otherwise what it has started tells the next slurmctld of nodes that this one does not know.
 for program in $(pgrep -f '^/bin/sh {c.ABSENT_PROGRAM}'); do
-  kill $program $(pgrep -P $program)
+  kill -- -$program  # its whole process group
 done
 for _ in $(seq 600); do
   pgrep -x slurmctld >/dev/null
