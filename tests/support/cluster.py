@@ -13,13 +13,13 @@ from typing import Any
 
 import docker
 import yaml
-from docker.errors import APIError
 from docker.models.containers import Container
 
 from local import deploy
 from local.paths import ROOT
 from tests.support import kube, shell
 from tests.support.commands import checked, execute
+from tests.support.containers import frozen
 from tests.support.waiting import becomes, eventually
 
 NAMESPACE = "slurm"
@@ -233,12 +233,10 @@ class Cluster:
     def frozen(self, node: str) -> Iterator[None]:
         """A Kubernetes node that falls silent, and later goes on as if nothing had happened."""
         self.log_out()
-        container = self.computer(node)
-        eventually(f"{node} is frozen", lambda: _freeze(container), 120)
         try:
-            yield
+            with frozen(self.computer(node)):
+                yield
         finally:
-            container.unpause()
             self.log_out()
 
     def restarts(self, *names: str) -> dict[str, int]:
@@ -322,17 +320,6 @@ class Cluster:
             yield
         finally:
             self.stack_file.write_text(original)
-
-
-def _freeze(container: Container) -> bool:
-    """Pause a container; False if a process of it waits in the kernel, which runc gives up for."""
-    try:
-        container.pause()
-    except APIError as error:
-        if "unable to freeze" not in str(error):
-            raise
-        return False
-    return True
 
 
 Deployed = Callable[[Cluster], AbstractContextManager[Cluster]]

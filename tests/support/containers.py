@@ -7,11 +7,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from docker.errors import APIError
 from docker.models.containers import Container
 
 from images import build, tags
 from local import debian, host
 from tests.support import open_shells
+from tests.support.waiting import eventually
 
 Start = Callable[..., Container]
 _running: dict[str, Container] = {}
@@ -72,6 +74,27 @@ def containers(prefix: str) -> Iterator[Start]:
         for id_ in started:
             _remove(id_)
         network.remove()
+
+
+@contextlib.contextmanager
+def frozen(container: Container) -> Iterator[None]:
+    """All processes of a container stand still, for as long as the context lasts."""
+    eventually(f"{container.name} is frozen", lambda: _freeze(container), 120)
+    try:
+        yield
+    finally:
+        container.unpause()
+
+
+def _freeze(container: Container) -> bool:
+    """Pause a container; False if a process of it waits in the kernel, which runc gives up for."""
+    try:
+        container.pause()
+    except APIError as error:
+        if "unable to freeze" not in str(error):
+            raise
+        return False
+    return True
 
 
 def archive(files: Mapping[str, str]) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from components import conventions as c
 from components.settings import Login
 from tests.container.login.node import FIRST, LoginNode, make_key, run
+from tests.support.containers import frozen
 from tests.support.waiting import eventually
 
 
@@ -359,11 +360,8 @@ def test_who_does_not_want_it_or_only_runs_a_command_is_told_nothing(login: Logi
 
 
 def test_a_slurm_that_is_silent_keeps_nobody_from_the_prompt(login: LoginNode) -> None:
-    login.slurmctld.container.pause()
-    try:
+    with frozen(login.slurmctld.container):
         shown = greeting(login)
-    finally:
-        login.slurmctld.container.unpause()
 
     assert "Slurm does not answer" in shown
 
