@@ -142,7 +142,7 @@ def test_what_is_edited_counts_without_a_restart(daemon: Daemon) -> None:
     daemon.gets(daemon.edited)
 
     eventually("it goes by the edited ones", lambda: daemon.goes_by(after))
-    assert daemon.says_loaded(1)
+    eventually("it says that it loaded them", lambda: daemon.says_loaded(1))
     daemon.run("kill $(cat /tmp/pid)")
     assert daemon.ends() == 0
 
@@ -161,7 +161,7 @@ def test_on_what_it_refuses_it_goes_on_by_the_old_files_until_they_are_mended(
     assert daemon.goes_by(before)
     daemon.gets(daemon.edited)
     eventually("it goes by the mended ones", lambda: daemon.goes_by(after))
-    assert daemon.says_loaded(1)
+    eventually("it says that it loaded them", lambda: daemon.says_loaded(1))
 
 
 def test_on_what_it_refuses_it_does_not_start_and_says_why(daemon: Daemon) -> None:
