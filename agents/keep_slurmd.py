@@ -2,7 +2,8 @@
 
 `python3 -I keep_slurmd.py PORT COMMAND ...` runs until COMMAND exits by itself, and returns its
 exit code. Jobs go on while slurmd is away, as on any machine. They would end with it if slurmd were
-the first process of its container.
+the first process of its container. So if slurmd fails while jobs run, for example because it cannot
+start with a new configuration, it is restarted as well.
 
 The port stays open between two starts. Otherwise a job could open it, and receive what slurmctld
 sends, including other users' scripts. slurmd gets the port as its standard input: it closes all
@@ -21,12 +22,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 PAUSE: Final = 1.0
 """Seconds between an end and the next start."""
+PAUSE_AFTER_FAILURE: Final = 10.0
+"""The same after slurmd has failed: it probably fails again."""
 _BACKLOG: Final = 4096
 """Connections that wait until slurmd accepts them: as many as Slurm itself allows."""
 
@@ -34,8 +38,10 @@ _BACKLOG: Final = 4096
 class Keeper:
     """Runs one slurmd after the other, until one exits by itself or `end` is called."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], jobs_run: Callable[[], bool]) -> None:
+        """Keep the slurmd that `command` starts. `jobs_run` tells if jobs run on this node."""
         self._command = command
+        self._jobs_run = jobs_run
         self._running: subprocess.Popen[bytes] | None = None
         self._is_to_end = False
 
@@ -48,10 +54,11 @@ class Keeper:
                 self._command, stdin=listener.fileno(), env=environment
             ) as self._running:
                 code = self._running.wait()
-            if code >= 0:
+            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):
                 break
-            print(f"slurmd was ended by signal {-code}: it starts again, jobs go on", flush=True)
-            time.sleep(PAUSE)
+            why = f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
+            print(f"slurmd {why}: it starts again, jobs go on", flush=True)
+            time.sleep(PAUSE if code < 0 else PAUSE_AFTER_FAILURE)
         return code if code >= 0 else 128 - code
 
     def end(self) -> None:
@@ -77,9 +84,22 @@ def hold(port: int, stack: ExitStack) -> socket.socket:
     return listener
 
 
+def steps_run(proc: Path = Path("/proc")) -> bool:
+    """Return whether a slurmstepd runs: each step of a job has one."""
+    return any(_name(process) == "slurmstepd" for process in proc.glob("[0-9]*"))
+
+
+def _name(process: Path) -> str:
+    try:
+        return (process / "comm").read_text().strip()
+    except OSError:
+        # It has ended.
+        return ""
+
+
 def main(port: int, command: Sequence[str]) -> int:
     """Exit code of slurmd. Raises OSError where the port is in use."""
-    keeper = Keeper(command)
+    keeper = Keeper(command, steps_run)
     signal.signal(signal.SIGTERM, lambda *_: keeper.end())
     with ExitStack() as stack:
         return keeper.run(hold(port, stack))

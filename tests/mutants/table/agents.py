@@ -200,3 +200,11 @@ FAULTS: Final = (
         "container",
     ),
 )
+    Fault(
+        "a configuration that slurmd refuses takes the jobs of its node along",
+        "agents",
+        "agents/keep_slurmd.py",
+        "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
+        "            if code >= 0:\n",
+        f"{_UNIT}/test_keep_slurmd.py::test_what_fails_while_jobs_run_starts_again",
+    ),

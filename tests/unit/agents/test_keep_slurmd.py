@@ -23,6 +23,10 @@ def listener() -> Iterator[socket.socket]:
         yield open_port
 
 
+def keeper(command: list[str], *, jobs_run: bool = False) -> keep_slurmd.Keeper:
+    return keep_slurmd.Keeper(command, lambda: jobs_run)
+
+
 def first_ended_by(number: int, folder: Path) -> list[str]:
     """Return a command that a signal ends in its first run, and that exits with 3 in its second."""
     return ["sh", "-c", f"mkdir {folder}/run || exit 3; kill -{number} $$"]
@@ -36,7 +40,7 @@ def test_what_a_signal_ended_starts_again(
 ) -> None:
     monkeypatch.setattr(keep_slurmd, "PAUSE", 0)
 
-    code = keep_slurmd.Keeper(first_ended_by(signal.SIGSEGV, tmp_path)).run(listener)
+    code = keeper(first_ended_by(signal.SIGSEGV, tmp_path)).run(listener)
 
     assert code == 3
     said = "slurmd was ended by signal 11: it starts again, jobs go on\n"
@@ -45,15 +49,41 @@ def test_what_a_signal_ended_starts_again(
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_what_ends_by_itself_does_not(listener: socket.socket, code: int) -> None:
-    assert keep_slurmd.Keeper(["sh", "-c", f"exit {code}"]).run(listener) == code
+    assert keeper(["sh", "-c", f"exit {code}"]).run(listener) == code
+
+
+def test_what_fails_while_jobs_run_starts_again(
+    listener: socket.socket,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keep_slurmd, "PAUSE_AFTER_FAILURE", 0)
+    command = ["sh", "-c", f"mkdir {tmp_path}/run || exit 0; exit 1"]
+
+    assert keeper(command, jobs_run=True).run(listener) == 0
+
+    said = "slurmd failed with exit code 1: it starts again, jobs go on\n"
+    assert capsys.readouterr().out == said
+
+
+def test_a_step_of_a_job_is_known_by_its_slurmstepd(tmp_path: Path) -> None:
+    for number, name in (("1", "tini"), ("20", "slurmd"), ("self", "slurmstepd")):
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "comm").write_text(f"{name}\n")
+    (tmp_path / "30").mkdir()
+
+    assert not keep_slurmd.steps_run(tmp_path)
+    (tmp_path / "30/comm").write_text("slurmstepd\n")
+    assert keep_slurmd.steps_run(tmp_path)
 
 
 def test_the_port_stays_taken_between_two_starts(
     listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keep_slurmd, "PAUSE", 1)
-    keeper = keep_slurmd.Keeper(first_ended_by(signal.SIGKILL, tmp_path))
-    thread = threading.Thread(target=keeper.run, args=[listener])
+    kept = keeper(first_ended_by(signal.SIGKILL, tmp_path))
+    thread = threading.Thread(target=kept.run, args=[listener])
     thread.start()
     eventually("it has started", (tmp_path / "run").exists)
 
@@ -76,7 +106,7 @@ def test_slurmd_listens_on_its_standard_input(listener: socket.socket, tmp_path:
     )
     told = tmp_path / "port"
 
-    keep_slurmd.Keeper([sys.executable, "-c", script, str(told)]).run(listener)
+    keeper([sys.executable, "-c", script, str(told)]).run(listener)
 
     assert told.read_text() == str(listener.getsockname()[1])
 
@@ -87,10 +117,10 @@ def test_the_end_of_the_container_is_the_end_of_slurmd(tmp_path: Path) -> None:
         " while :; do sleep 0.1; done"
     )
     program = [sys.executable, "-I", str(ROOT / "agents/keep_slurmd.py"), "0", "sh", "-c", slurmd]
-    with subprocess.Popen(program) as keeper:
+    with subprocess.Popen(program) as kept:
         eventually("it runs", (tmp_path / "run").exists)
-        keeper.terminate()
-        assert keeper.wait(20) == 0
+        kept.terminate()
+        assert kept.wait(20) == 0
 
     assert (tmp_path / "ended").exists()
 
