@@ -50,6 +50,8 @@ class Controller(pulumi.ComponentResource):
     """Its Service in /etc/hosts, known once slurmctld answers."""
     config: pulumi.Output[str]
     """Name of the ConfigMap with the configuration, known once slurmctld answers."""
+    config_mark: pulumi.Output[str]
+    """What tells the configuration from others, known once slurmctld runs by it."""
 
     def __init__(
         self, name: str, args: ControllerArgs, opts: pulumi.ResourceOptions | None = None
@@ -111,8 +113,8 @@ class Controller(pulumi.ComponentResource):
             },
             opts=child,
         )
-        k8s.batch.v1.Job(
-            f"{name}-config-in-force",
+        in_force = k8s.batch.v1.Job(
+            f"{name}-{c.CONFIG_IN_FORCE}",
             metadata={"namespace": service.metadata.namespace, "labels": pods.labels(c.CONFIG)},
             spec=_config_in_force_job(args),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[config]),
@@ -130,6 +132,7 @@ class Controller(pulumi.ComponentResource):
         self.config = pulumi.Output.all(config.metadata.name, self.server).apply(
             lambda known: str(known[0])
         )
+        self.config_mark = in_force.metadata.apply(lambda _: args.config_mark)
         self.register_outputs({"server": self.server, "alias": self.alias, "config": self.config})
 
 
@@ -201,7 +204,7 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
                 ),
                 "containers": [
                     {
-                        "name": "wait",
+                        "name": c.CONFIG_IN_FORCE,
                         **pods.image("controller", args.images),
                         "command": [f"{c.SPANK_DIR}/await-config", args.config_mark],
                         "env": [

@@ -353,7 +353,10 @@ class Slurm(pulumi.ComponentResource):
                     admission.own_labels({**machines[nodeset.name].labels, **nodeset.node_selector})
                     for nodeset in settings.nodesets
                 ],
-                marks=[configuration_mark, *(made.mark for _, made in sorted(nodesets.items()))],
+                marks=[
+                    controller.config_mark,
+                    *(made.mark for _, made in sorted(nodesets.items())),
+                ],
             ),
             child,
         )

@@ -32,10 +32,16 @@ MAINTENANCE = "maintenance"
 UNSCHEDULED = "unscheduled"
 POD = "pod"
 SLURMD = "slurmd"
+CONFIG = "config"
 SIZE = "size"
 JAIL = "jail"
 LEAVE = "leave"
 LEAVING = "leaving"
+
+_AWAY_FROM_JOBS = frozenset({POD, SLURMD, CONFIG})
+"""Causes that slurmctld may not have noticed yet."""
+_CLOCKS = 5
+"""Seconds by which clocks of machines may differ."""
 
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
@@ -87,6 +93,12 @@ class View:
     @property
     def is_in_service(self) -> bool:
         return self.record is not None and not self.record.state & NOT_IN_SERVICE
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether it is in service, and nothing speaks against it that Slurm learns of later."""
+        causes = {finding.cause for finding in self.findings}
+        return self.is_in_service and not causes & _AWAY_FROM_JOBS
 
     @property
     def is_empty(self) -> bool:
@@ -214,21 +226,23 @@ def views(observed: Observed, wanted: Wanted, now: int) -> dict[str, View]:
             view.record,
             pod,
             machine,
-            tuple(_findings(view, wanted, now)),
+            tuple(_findings(view, wanted, now, observed.configured)),
             machine is not None and _is_unclear(machine, wanted),
         )
     return found
 
 
-def _findings(view: View, wanted: Wanted, now: int) -> Iterator[Finding]:
+def _findings(view: View, wanted: Wanted, now: int, configured: float) -> Iterator[Finding]:
     machines = list(_of_machine(view, wanted))
     drains = list(_of_drain(view, machines))
     absences = []
     if not any(finding.cause == NOT_READY for finding in machines):
         absences = list(_of_absence(view, now))
+    config = [] if absences else list(_of_configuration(view, configured))
     size = _of_size(view)
     found = [*machines, *drains, *absences, *([size] if size else [])]
     yield from found
+    yield from config
     if not found and not view.is_in_service:
         state = "+".join(sorted(view.record.state)) if view.record else "unknown"
         yield Finding(SLURMD, Kind.ABSENT, f"Slurm has it as {state}")
@@ -311,6 +325,14 @@ def _of_absence(view: View, now: int) -> Iterator[Finding]:
     elif (record is None or record.state & SILENT) and not view.is_foreign:
         said = "has no record of it" if record is None else "does not hear of it"
         yield Finding(SLURMD, Kind.ABSENT, f"its pod is ready, and Slurm {said}")
+
+
+def _of_configuration(view: View, configured: float) -> Iterator[Finding]:
+    """slurmctld has every slurmd start again with a new configuration."""
+    started = view.record.started if view.record else None
+    if started and started.timestamp() < configured - _CLOCKS:
+        text = "its slurmd has not started with the new configuration"
+        yield Finding(CONFIG, Kind.HELD, text)
 
 
 def _of_size(view: View) -> Finding | None:

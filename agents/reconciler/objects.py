@@ -51,6 +51,7 @@ class Waiting(TypedDict):
 
 class Terminated(TypedDict):
     finishedAt: NotRequired[datetime | None]
+    message: NotRequired[str]
 
 
 class State(TypedDict):

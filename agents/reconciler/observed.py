@@ -19,6 +19,8 @@ WORKER = "worker"
 """Value of that label on pods that are nodes."""
 CONF = "NODE_CONF"
 """Variable in which slurmd's container has what it says of its node."""
+IN_FORCE = "config-in-force"
+"""The container that waits until slurmctld runs by a new configuration, and says since when."""
 MUNGE = "munge"
 """The container of a pod's munged, where Slurm's users are known by munge."""
 REBOOT = f"{DOMAIN}/reboot"
@@ -101,6 +103,9 @@ class Observed:
     records: Mapping[str, Node]
     pods: Mapping[str, Pod]
     machines: Mapping[str, Machine]
+    configured: float = 0.0
+    """Since when slurmctld runs by the configuration of the last deploy, or a bit later: Unix time.
+    0 where nobody says."""
 
 
 def observe(slurm: Client, api: Api, namespace: str) -> Observed:
@@ -110,12 +115,16 @@ def observe(slurm: Client, api: Api, namespace: str) -> Observed:
     """
     nodes = slurm.begin_nodes()
     path = f"/api/v1/namespaces/{namespace}/pods"
-    pods = {one.name: one for one in map(_pod, api.items(path, objects.Pod, labelSelector=OURS))}
+    pods, configured = {}, 0.0
+    for item in api.items(path, objects.Pod, labelSelector=OURS):
+        one = _pod(item)
+        pods[one.name] = one
+        configured = max(configured, _configured(item["status"]))
     machines = {one.name: one for one in map(_machine, api.items("/api/v1/nodes", objects.Node))}
     records = {node.name: node for node in nodes()}
     if not machines:
         raise KubernetesError("GET /api/v1/nodes", "not one, although this pod is on one")
-    return Observed(records, pods, machines)
+    return Observed(records, pods, machines, configured)
 
 
 def _pod(item: objects.Pod) -> Pod:
@@ -141,6 +150,15 @@ def _pod(item: objects.Pod) -> Pod:
 def _conf(spec: objects.PodSpec) -> str:
     variables = (one for each in spec["containers"] for one in each.get("env", ()))
     return next((one.get("value", "") for one in variables if one["name"] == CONF), "")
+
+
+def _configured(status: objects.PodStatus) -> float:
+    """What images/controller/await-config has left; 0 for any other pod."""
+    for container in status.get("containerStatuses", ()):
+        said = container.get("state", {}).get("terminated", {}).get("message", "").strip()
+        if container["name"] == IN_FORCE and said.isdecimal():
+            return float(said)
+    return 0.0
 
 
 def _munged(status: objects.PodStatus) -> Munged | None:

@@ -74,7 +74,7 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         dict(sorted(repairs.memory.items())),
         tuple(_report(nodes.values(), refused, repairs.doing)),
         len(nodes),
-        sum(view.is_in_service for view in nodes.values()),
+        sum(view.takes_jobs for view in nodes.values()),
         sum(view.is_without_munged(now) for view in nodes.values()),
         frozenset(view.name for view in nodes.values() if view.is_away),
         _unchecked(nodes.values(), wanted.evidence, now),

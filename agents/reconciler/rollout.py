@@ -1,13 +1,13 @@
 """Whether nodes are still on their way after a deploy."""
 
-from agents.reconciler.judge import JAIL, LEAVE, LEAVING, POD, SLURMD, views
+from agents.reconciler.judge import CONFIG, JAIL, LEAVE, LEAVING, POD, SLURMD, views
 from agents.reconciler.kubernetes import Api
 from agents.reconciler.objects import StatefulSet
 from agents.reconciler.observed import Observed
 from agents.reconciler.wanted import Wanted
 
-_COMING = frozenset({JAIL, POD, SLURMD, LEAVE, LEAVING})
-"""Causes that a node passes through when it starts."""
+_COMING = frozenset({CONFIG, JAIL, POD, SLURMD, LEAVE, LEAVING})
+"""Causes that a node passes through when it starts, or its slurmd does."""
 
 
 def nodesets_rolling(api: Api, namespace: str, wanted: Wanted) -> list[str]:

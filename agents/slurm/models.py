@@ -24,6 +24,8 @@ class Node(Record):
     reason: str
     reason_time: Time = Field(validation_alias="reason_changed_at")
     reason_user: str = Field(validation_alias="reason_set_by_user")
+    started: Time = Field(validation_alias="slurmd_start_time")
+    """When its slurmd first registered after it had read its configuration."""
     cpus: int
     alloc_cpus: int
     memory: int = Field(validation_alias="real_memory")

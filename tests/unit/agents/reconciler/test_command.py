@@ -29,6 +29,7 @@ from tests.unit.agents.reconciler.things import (
     NOW,
     drained,
     machine,
+    moment,
     node,
     observed,
     pod,
@@ -357,6 +358,7 @@ def test_a_deploy_whose_nodes_cannot_be_asked_for_fails(at: Setting) -> None:
         (observed(machine("machine-1", is_cordoned=True), pod("cpu-1", is_ready=False)), False),
         (observed(drained("cpu-1", "broken-fan"), pod("cpu-1", is_ready=False)), False),
         (observed(node("cpu-1", cpus=1)), False),
+        (observed(node("cpu-1", started=moment(NOW - 60)), configured=NOW), True),
     ],
 )
 def test_only_who_is_on_the_way_is_waited_for(seen: Any, coming: bool) -> None:

@@ -12,6 +12,7 @@ from tests.unit.agents.reconciler.things import (
     drained,
     evidence,
     machine,
+    moment,
     node,
     observed,
     pod,
@@ -127,6 +128,43 @@ def test_a_pod_that_has_time_to_leave_is_not_missing() -> None:
 
     found = view(observed(leaving, record)).findings
     assert {finding.kind for finding in found} == {Kind.HELD}
+
+
+# --- Its configuration ---------------------------------------------------------------------------
+
+
+def test_a_slurmd_older_than_the_configuration_takes_no_jobs() -> None:
+    seen = view(observed(node("cpu-1", started=moment(NOW - 60)), configured=NOW - 30))
+
+    (finding,) = seen.findings
+    assert (finding.cause, finding.kind, finding.drains) == ("config", Kind.HELD, False)
+    assert (seen.is_in_service, seen.takes_jobs) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        observed(node("cpu-1", started=moment(NOW - 30)), configured=NOW - 30),
+        # Its machine's clock is behind.
+        observed(node("cpu-1", started=moment(NOW - 32)), configured=NOW - 30),
+        # Nobody says when the configuration came.
+        observed(node("cpu-1", started=moment(NOW - 60))),
+    ],
+)
+def test_a_slurmd_as_new_as_the_configuration_takes_jobs(seen: Observed) -> None:
+    assert view(seen).takes_jobs
+
+
+def test_an_older_slurmd_is_not_told_of_a_pod_that_starts() -> None:
+    old, starts = node("cpu-1", started=moment(NOW - 60)), pod("cpu-1", is_ready=False)
+
+    assert causes(observed(old, starts, configured=NOW - 30)) == ["pod"]
+
+
+def test_a_pod_that_fails_before_slurm_notices_takes_no_jobs() -> None:
+    seen = view(observed(pod("cpu-1", is_ready=False, why="slurmd: CrashLoopBackOff")))
+
+    assert (seen.is_in_service, seen.takes_jobs) == (True, False)
 
 
 # --- Its size ------------------------------------------------------------------------------------

@@ -193,6 +193,35 @@ def test_pods_machines_and_records_are_read() -> None:
     assert seen.records == {"cpu-1": node("cpu-1")}
 
 
+def waited(name: str, message: str) -> Object:
+    """A pod of the Job that waits until slurmctld runs by a configuration."""
+    container = {
+        "name": "config-in-force",
+        "state": {"terminated": {"exitCode": 0, "message": message}},
+    }
+    return {
+        **PENDING,
+        "metadata": {**PENDING["metadata"], "name": name},
+        "status": {"phase": "Succeeded", "containerStatuses": [container]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pods", "since"),
+    [
+        ([POD], 0),
+        ([waited("a", "1767225600\n")], NEW_YEAR),
+        ([waited("a", "1767225600"), waited("b", "1767225500")], NEW_YEAR),
+        ([waited("a", "")], 0),
+        ([waited("a", "scontrol: error: no answer")], 0),
+    ],
+)
+def test_since_when_a_configuration_is_in_force_is_read(pods: list[Object], since: float) -> None:
+    seen, _ = look(pods, [MACHINE])
+
+    assert seen.configured == since
+
+
 def test_our_own_condition_is_a_machine_s_mark() -> None:
     mark = {"type": CONDITION, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     seen, _ = look([POD], [{**MACHINE, "status": {"conditions": [mark]}}])

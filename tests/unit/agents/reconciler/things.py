@@ -28,6 +28,7 @@ def node(name: str, *state: str, **fields: Any) -> Node:
             "reason": "",
             "reason_time": None,
             "reason_user": "",
+            "started": None,
             "cpus": 2,
             "alloc_cpus": 0,
             "memory": 1000,
@@ -105,7 +106,9 @@ def wanted(replicas: int = 3, **fields: Any) -> Wanted:
     )
 
 
-def observed(*changed: Node | Pod | Machine, replicas: int = 3, without: str = "") -> Observed:
+def observed(
+    *changed: Node | Pod | Machine, replicas: int = 3, without: str = "", configured: float = 0.0
+) -> Observed:
     """Three nodes that are well, each on a machine of its own, but for what is given.
 
     `without` is the name of something that there is not.
@@ -119,4 +122,4 @@ def observed(*changed: Node | Pod | Machine, replicas: int = 3, without: str = "
         place[one.name] = one
     kind, _, name = without.partition(" ")
     {"record": records, "pod": pods, "machine": machines, "": {"": None}}[kind].pop(name)  # type: ignore[attr-defined]
-    return Observed(records, pods, machines)
+    return Observed(records, pods, machines, configured)

@@ -48,6 +48,7 @@ def test_nodes_are_read(client: Client) -> None:
     assert (busy.gres, busy.gres_used) == ("gpu:h100:2", "gpu:h100:2(IDX:0-1)")
     assert (busy.features, busy.partitions) == (("sim", "avx"), ("main", "limited"))
     assert (busy.reason, busy.reason_user, busy.reason_time) == ("", "", None)
+    assert busy.started == datetime.fromtimestamp(1795255666, UTC)
 
     assert drained.state == {"IDLE", "DRAIN", "DYNAMIC_NORM"}
     assert (drained.reason, drained.reason_user) == ("slurmstack:test", "slurm")
