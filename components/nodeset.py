@@ -13,7 +13,8 @@ from components.cluster.interface import NodeClass
 from components.directory import People
 from components.settings import Nodeset as NodesetSettings
 from components.settings import Submount
-from components.slurmconf import node_conf, node_options
+from components.settings.pods import InitContainer, is_rdma
+from components.slurmconf import node_conf, node_options, node_shape
 from components.volumes import (
     shown,
     shows,
@@ -23,6 +24,8 @@ from components.volumes import (
     volume_mounts,
 )
 
+_RUNTIMES_OPEN_FILES = 2**20
+"""Files that a process may have open unless somebody may raise that: of containerd and Docker."""
 SLURMD_CAPABILITIES = (
     # slurmstepd takes on the job's user, owns its files and signals its processes.
     "CHOWN",
@@ -68,6 +71,8 @@ class NodesetArgs:
     """Volumes in the jail."""
     conf_server: pulumi.Input[str]
     """`host:port` of slurmctld."""
+    confinement_required: bool
+    """Whether a node that cannot confine jobs is to take none."""
     daemons: Sequence[pulumi.Input[pods.Spec]]
     """slurmctld and slurmdbd in /etc/hosts."""
     hosts_domain: str
@@ -95,12 +100,14 @@ class Nodeset(pulumi.ComponentResource):
                 lambda checks: {
                     c.NODE_OPTIONS: node_options(settings, args.submounts),
                     **({c.NODE_CHECKS: checks} if checks else {}),
+                    **({c.CONFINEMENT_REQUIRED: "yes"} if args.confinement_required else {}),
                 }
             ),
             opts=pulumi.ResourceOptions(parent=self),
         )
+        annotations = {"annotations": settings.pod.annotations} if settings.pod.annotations else {}
         template = {
-            "metadata": {"labels": labels},
+            "metadata": {"labels": labels, **annotations},
             "spec": {
                 **pods.pod_defaults(args.images),
                 **pods.named(args.hosts_domain, *args.daemons),
@@ -109,6 +116,7 @@ class Nodeset(pulumi.ComponentResource):
                 "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
                 "initContainers": [
                     *args.guard,
+                    *map(_site_container, settings.pod.init_containers),
                     *args.auth.sidecars(args.images, Conf(server=args.conf_server)),
                     *args.people.sidecars(args.images),
                     _join(args),
@@ -199,6 +207,8 @@ def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
     if settings.gpus:
         size |= {name: str(n) for name, n in settings.gpus.kubernetes_resources().items()}
     size |= machines.resources
+    size |= {name: str(n) for name, n in settings.pod.resources.items()}
+    size |= {pages: f"{memory}Mi" for pages, memory in settings.pod.hugepages.items()}
     reserved = {**size, "cpu": f"{settings.cpu_request or settings.cpus:g}"}
     return {"resources": {"requests": reserved, "limits": size}}
 
@@ -208,6 +218,7 @@ def _environment(args: NodesetArgs) -> list[pods.Spec]:
         {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "SLURM_CONF_SERVER", "value": args.conf_server},
+        {"name": "NODE_SHAPE", "value": node_shape(args.settings)},
     ]
 
 
@@ -222,14 +233,60 @@ def _join(args: NodesetArgs) -> pods.Spec:
     }
 
 
+def _site_container(container: InitContainer) -> pods.Spec:
+    """One of the operator's own. Its name cannot be that of one of ours."""
+    environment = [{"name": name, "value": value} for name, value in container.environment.items()]
+    return {
+        "name": f"site-{container.name}",
+        "image": container.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(container.command),
+        **({"env": environment} if environment else {}),
+        **pods.security(*container.capabilities, user=container.user),
+    }
+
+
+def _image(args: NodesetArgs) -> pods.Spec:
+    ours = pods.image("worker", args.images)
+    chosen = args.settings.pod.image
+    return {**ours, "image": chosen} if chosen else ours
+
+
+def _locked_memory(args: NodesetArgs) -> int | str | None:
+    devices = (*args.settings.pod.resources, *args.machines.resources)
+    chosen = args.settings.limits.locked_memory
+    return chosen or ("unlimited" if any(map(is_rdma, devices)) else None)
+
+
+def _limits(args: NodesetArgs) -> list[pods.Spec]:
+    """What slurmd sets before it starts, as `c=0 n=65536`, by ulimit's options; sizes in KiB."""
+    limits = args.settings.limits
+    chosen = {"c": _kib(limits.core), "n": limits.open_files, "l": _kib(_locked_memory(args))}
+    words = [f"{flag}={value}" for flag, value in chosen.items() if value is not None]
+    return [{"name": "LIMITS", "value": " ".join(words)}] if words else []
+
+
+def _kib(size: int | str | None) -> int | str | None:
+    if size == "none":
+        return 0
+    return size * 1024 if isinstance(size, int) else size
+
+
+def _capabilities(args: NodesetArgs) -> tuple[str, ...]:
+    """With one more where a limit is above what container runtimes allow."""
+    many = (args.settings.limits.open_files or 0) > _RUNTIMES_OPEN_FILES
+    raised = many or _locked_memory(args) not in (None, "none")
+    return (*SLURMD_CAPABILITIES, *(("SYS_RESOURCE",) if raised else ()))
+
+
 def _slurmd(args: NodesetArgs) -> pods.Spec:
     settings = args.settings
     # A static node is described in slurm.conf.
     description = node_conf(settings) if settings.kind == "dynamic" else ""
     return {
         "name": "slurmd",
-        **pods.image("worker", args.images),
-        **pods.security(*SLURMD_CAPABILITIES, user=0, apparmor=False, seccomp=False),
+        **_image(args),
+        **pods.security(*_capabilities(args), user=0, apparmor=False, seccomp=False),
         **pods.told_outside_dev(),
         "env": [
             *_environment(args),
@@ -238,6 +295,8 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
             {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
             {"name": "SLURMSTACK_SCRATCH", "value": c.WORKER_SCRATCH},
+            *_limits(args),
+            *({"name": name, "value": value} for name, value in settings.pod.environment.items()),
             *shows(shown(args.submounts, settings.volumes)),
         ],
         **_resources(settings, args.machines),

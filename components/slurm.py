@@ -268,6 +268,7 @@ class Slurm(pulumi.ComponentResource):
                     jail_claim=jail.claim,
                     submounts=settings.jail.volumes,
                     conf_server=controller.server,
+                    confinement_required=settings.slurm.cgroups == "required",
                     daemons=daemons,
                     hosts_domain=hosts_domain,
                 ),

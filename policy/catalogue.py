@@ -5,7 +5,15 @@ from collections.abc import Iterator, Sequence
 from policy.access import LOAD_BALANCERS, NAMESPACES, NETWORK_POLICIES, RBAC
 from policy.allowed import Allowed, matches
 from policy.data import PROTECTED_DATA, REPLACED_DATA
-from policy.pods import HOST_NAMESPACES, HOST_PATHS, LIMITS, NON_ROOT, PRIVILEGED, REQUESTS
+from policy.pods import (
+    ADDED_CONTAINERS,
+    HOST_NAMESPACES,
+    HOST_PATHS,
+    LIMITS,
+    NON_ROOT,
+    PRIVILEGED,
+    REQUESTS,
+)
 from policy.provenance import CHARTS, IMAGES
 from policy.rule import About, Level, Resource, Rule, StackRule
 from policy.secrecy import MADE_SECRETS, OPEN_SECRETS
@@ -15,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     HOST_NAMESPACES,
     HOST_PATHS,
     NON_ROOT,
+    ADDED_CONTAINERS,
     REQUESTS,
     LIMITS,
     IMAGES,

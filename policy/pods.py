@@ -113,6 +113,32 @@ NON_ROOT = Rule(
 )
 
 
+_ADDED = "container site-"
+"""How the program calls an operator's own containers (nodesets[].pod.init_containers)."""
+
+
+def _added_containers(resource: Resource, _: Allowed) -> Iterator[str]:
+    return over((c for c in containers(resource) if c.name.startswith(_ADDED)), _powerful)
+
+
+def _powerful(container: Container) -> Iterator[str]:
+    if container.rights("runAsUser") == 0:
+        yield f"{container.name} runs as root"
+    if added := container.capabilities("add"):
+        yield f"{container.name} has {', '.join(added)}"
+
+
+ADDED_CONTAINERS = Rule(
+    About(
+        "added-containers",
+        "No container that an operator adds to a nodeset runs as root or has capabilities",
+        "the exceptions for slurmd hold for its whole pod, and were not made for these",
+        "leave user and capabilities out, or name the nodeset under policy.exceptions",
+    ),
+    _added_containers,
+)
+
+
 # --- Resources -----------------------------------------------------------------------------------
 
 

@@ -1,10 +1,10 @@
 """How far jobs are kept apart from each other and from their node."""
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from components.settings.types import DeviceName, MemoryMiB, Model, Path, cross_field
+from components.settings.types import DeviceName, MemoryMiB, Model, Number, Path, cross_field
 
 
 class Isolation(Model):
@@ -26,6 +26,10 @@ class Isolation(Model):
     """The same of /var/tmp."""
     shm: MemoryMiB | None = None
     """Size of a job's /dev/shm; by default what the node has for all jobs."""
+    processes: Annotated[int, Field(ge=16, le=4_194_304), Number] = 32_768
+    """Processes and threads that a job may have at once on a node, where that can be limited; never
+    more than an eighth of what the machine's kernel can have. (No kernel has more than 4,194,304.)
+    """
     overlay: bool = False
     """Jobs write to the shared root for themselves only, and what they wrote goes with them."""
     shared: tuple[Path, ...] = ("/home",)

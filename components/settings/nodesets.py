@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, model_validator
 from components.conventions import MAX_REPLICAS
 from components.settings.health import Choices, refuse_choices
 from components.settings.isolation import Isolation
+from components.settings.pods import Limits, Pod
 from components.settings.types import (
     DnsLabel,
     Domain,
@@ -77,6 +78,10 @@ class Gpus(Model):
         if self.mig and self.vendor() == AMD:
             raise cross_field("mig", f"{AMD}'s GPUs have no MIG; leave it out")
         return self
+
+    def number(self) -> int:
+        """What a node has for jobs: GPUs, or slices of them."""
+        return sum(self.mig.values()) or self.count
 
     def vendor(self) -> str:
         """Whose GPUs they are, as `NVIDIA`."""
@@ -157,6 +162,8 @@ class Nodeset(Model):
     volumes: tuple[Volume, ...] = ()
     """Further volumes of its pods."""
     isolation: Isolation = Isolation()
+    pod: Pod = Pod()
+    limits: Limits = Limits()
     checks: Choices = {}
     """Effects and limits of checks on its nodes, over those of `health.checks`; false for off. A
     check that is named here concerns it whatever it has."""
@@ -167,6 +174,13 @@ class Nodeset(Model):
             raise cross_field(
                 "cpu_request", f"{self.cpu_request:g}: expected at most cpus, which is {self.cpus}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _gpus_are_requested_once(self) -> Self:
+        for name in self.gpus.kubernetes_resources() if self.gpus else ():
+            if name in self.pod.resources:
+                raise cross_field("pod.resources", f"'{name}': follows from gpus; leave it out")
         return self
 
     @model_validator(mode="after")

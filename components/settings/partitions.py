@@ -50,6 +50,9 @@ class Partition(Model):
     """Fewest nodes of a job."""
     max_nodes: Annotated[int, Field(ge=1, le=1_000_000), Number] | None = None
     """Most nodes of a job; by default all."""
+    memory_per_gpu: MemoryMiB | None = None
+    """Memory that a job gets for each GPU unless it asks; by default an equal share of the node
+    that has the least, if all nodes have GPUs."""
     memory_per_cpu: MemoryMiB | None = None
     """Memory that a job gets for each CPU unless it asks, as '2GiB'; by default an equal share of
     the leanest node."""

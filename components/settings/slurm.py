@@ -303,6 +303,10 @@ PrivateKind = Literal[
 ]
 
 
+Limit = Literal["AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS", "STACK"]
+"""slurm.conf(5), PropagateResourceLimits."""
+
+
 class Slurm(Model):
     """slurm.conf and its companions."""
 
@@ -327,8 +331,13 @@ class Slurm(Model):
     """Further SlurmctldParameters: `max_dbd_msg_action: exit`, true for a flag."""
     private_data: tuple[PrivateKind, ...] = ()
     """What users are told only of their own; Slurm's operators are told everything."""
-    cgroups: Literal["disabled", "auto", "v1", "v2"] = "disabled"
-    """Whether Slurm makes cgroups of its own for jobs; disabled: the pod's limits bound them."""
+    propagated_limits: tuple[Limit, ...] = ()
+    """Limits of processes that jobs take from where they are submitted, as `NOFILE`; by default
+    they have those of their node."""
+    cgroups: Literal["auto", "required", "disabled"] = "auto"
+    """Whether jobs are confined to the CPUs, memory and devices that they requested. auto: as far
+    as their node can do that; required: a node that cannot takes no job; disabled: the pod's limits
+    alone bound them."""
     extra: dict[
         Literal[
             "acct_gather.conf",
@@ -345,6 +354,10 @@ class Slurm(Model):
         tuple[Line, ...],
     ] = {}
     """Lines for Slurm's files; a key of slurm.conf that stands here replaces ours."""
+
+    def confines(self) -> bool:
+        """Whether Slurm makes cgroups for jobs."""
+        return self.cgroups != "disabled"
 
     @model_validator(mode="after")
     def _extra_keys_are_free(self) -> Self:

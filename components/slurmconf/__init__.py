@@ -28,6 +28,7 @@ from components.slurmconf.nodes import (
     memory_per_cpu,
     node_conf,
     node_line,
+    node_shape,
     partition_line,
     real_memory,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "node_checks",
     "node_conf",
     "node_options",
+    "node_shape",
     "real_memory",
     "script_files",
     "wanted_accounts",
@@ -74,7 +76,7 @@ def config_mark(settings: Settings, root: Path = Path()) -> str:
 def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
     slurm = settings.slurm
     files = {
-        "cgroup.conf": render("cgroup.conf", {"plugin": _CGROUP_PLUGINS[slurm.cgroups]}),
+        "cgroup.conf": render("cgroup.conf", {"confines": settings.slurm.confines()}),
         "mpi.conf": render("mpi.conf", {}),
         "plugstack.conf": render("plugstack.conf", _plugstack(settings)),
         "slurm.conf": _slurm_conf(settings, mark),
@@ -167,13 +169,6 @@ def _preempt_mode(settings: Settings) -> str:
 
 
 # --- The others ----------------------------------------------------------------------------------
-
-_CGROUP_PLUGINS = {
-    "disabled": "disabled",
-    "auto": "autodetect",
-    "v1": "cgroup/v1",
-    "v2": "cgroup/v2",
-}
 
 
 def _topology(settings: Settings) -> list[str]:

@@ -139,7 +139,7 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
     enforced = accounting.enforce if chosen or not settings.directory else ()
     kept = {"job_script": accounting.store_scripts, "job_env": accounting.store_environments}
     flags = ",".join(flag for flag, chosen in kept.items() if chosen)
-    gather = "linux" if settings.slurm.cgroups == "disabled" else "cgroup"
+    gather = "cgroup" if settings.slurm.confines() else "linux"
     lines = {
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": c.accounting_address(settings.namespace, settings.cluster.domain),

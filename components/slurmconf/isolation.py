@@ -22,6 +22,7 @@ def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[
         yield from (("device", name) for name in sorted({*_DEVICES, *isolation.devices}))
     sizes = {"tmp": isolation.tmp, "var_tmp": isolation.var_tmp, "shm": isolation.shm}
     yield from ((f"{name}_size", f"{size}M") for name, size in sizes.items() if size)
+    yield "processes", str(isolation.processes)
     yield "overlay", _switch(isolation.overlay)
     if isolation.overlay:
         # An overlay has nothing of the volumes that are mounted in what lies below it.

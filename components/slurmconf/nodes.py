@@ -5,11 +5,8 @@ from collections.abc import Mapping
 from components import conventions as c
 from components.hostlist import compress
 from components.settings import Gpus, Nodeset, Partition, Settings
-from components.settings.nodesets import AMD, NVIDIA
 
-_DEVICES = {NVIDIA: ("/dev/nvidia", 0), AMD: ("/dev/dri/renderD", 128)}
-"""By vendor, what a GPU's device is called and the number of the first (Linux, DRM: render nodes
-begin at 128)."""
+_SHAPE = ("cpus", "sockets", "corespersocket", "threadspercore", "gres")
 _NOWHERE = "192.0.2.1"
 """An address that no host has (RFC 5737) and that needs no look-up."""
 
@@ -26,6 +23,13 @@ def node_conf(nodeset: Nodeset) -> str:
         "Feature": features,
     }
     return words(ours, nodeset.parameters)
+
+
+def node_shape(nodeset: Nodeset) -> str:
+    """What a node of this nodeset is to find on its machine (agents/node.py)."""
+    return " ".join(
+        word for word in node_conf(nodeset).split() if word.partition("=")[0].lower() in _SHAPE
+    )
 
 
 def node_line(nodeset: Nodeset) -> str | None:
@@ -64,6 +68,14 @@ def memory_per_cpu(partition: Partition, settings: Settings) -> int:
     )
 
 
+def memory_per_gpu(partition: Partition, settings: Settings) -> int | None:
+    """Memory in MiB that a job gets for each GPU unless it asks. None where nodes have no GPUs."""
+    nodesets = [each for each in settings.nodesets if each.name in partition.nodesets]
+    shares = [real_memory(each) // each.gpus.number() for each in nodesets if each.gpus]
+    fair = min(shares) if shares and len(shares) == len(nodesets) else None
+    return partition.memory_per_gpu or fair
+
+
 def max_node_count(settings: Settings) -> int:
     """Room for dynamic nodes: the next power of two over twice the nodes, at least 1024."""
     nodes = sum(nodeset.replicas for nodeset in settings.nodesets)
@@ -75,6 +87,7 @@ _MIN_NODE_COUNT = 1024
 
 def partition_line(partition: Partition, settings: Settings) -> str:
     """The partition's line of slurm.conf."""
+    per_gpu = memory_per_gpu(partition, settings)
     sharing = "EXCLUSIVE" if partition.exclusive else partition.over_subscribe.upper()
     ours: dict[str, object] = {
         "PartitionName": partition.name,
@@ -86,6 +99,7 @@ def partition_line(partition: Partition, settings: Settings) -> str:
         "OverSubscribe": sharing,
     }
     chosen: dict[str, object] = {
+        "DefMemPerGPU": per_gpu,
         "DefaultTime": partition.default_time,
         "MinNodes": partition.min_nodes,
         "MaxNodes": partition.max_nodes,
@@ -113,24 +127,19 @@ def _preempt_mode(partition: Partition, settings: Settings) -> str | None:
 
 
 def gres_lines(nodeset: Nodeset) -> list[str]:
-    """The nodeset's lines of gres.conf."""
+    """The nodeset's lines of gres.conf for slurmctld, without which it takes no node with GPUs.
+
+    What the files are called does not matter to it: each node tells its own (agents/gpus.py).
+    """
     gpus = nodeset.gpus
     if gpus is None:
         return []
     # All nodes that there may ever be, so that a resize leaves the file as it is.
     node = f"NodeName={nodeset.name}-[0-{c.MAX_REPLICAS - 1}]"
-    if gpus.mig:
-        # Which device a slice has is known to the machine alone. A pod is given its slices and no
-        # others, so that counting them is enough.
-        return [
-            f"{node} Name=gpu Type={profile} Count={count} Flags=CountOnly"
-            for profile, count in sorted(gpus.mig.items())
-        ]
-    # A container with n GPUs sees them as the first n devices.
-    devices, first = _DEVICES.get(gpus.vendor(), _DEVICES[NVIDIA])
-    last = first + gpus.count - 1
-    devices += f"{first}" if gpus.count == 1 else f"[{first}-{last}]"
-    lines = [f"{node} Name=gpu Type={gpus.type} File={devices}"]
+    lines, last = [], 0
+    for kind, count in sorted(gpus.mig.items()) or [(gpus.type, gpus.count)]:
+        first, last = last + 1, last + count
+        lines.append(f"{node} Name=gpu Type={kind} File=/dev/gpu[{first}-{last}]")
     if gpus.shards:
         lines.append(f"{node} Name=shard Count={gpus.count * gpus.shards}")
     return lines

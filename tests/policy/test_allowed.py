@@ -37,7 +37,10 @@ def test_a_stack_that_says_nothing_has_images_of_its_own_alone() -> None:
 @pytest.mark.parametrize(
     ("policy", "reason"),
     [
-        ({"exceptions": {"non-rot": {"a": "b"}}}, "'non-rot' is no rule; expected one of charts,"),
+        (
+            {"exceptions": {"non-rot": {"a": "b"}}},
+            "'non-rot' is no rule; expected one of added-containers,",
+        ),
         ({"exceptions": {"non-root": {"a": ""}}}, "policy.exceptions.non-root.a: "),
         ({"exceptions": {"non-root": ["a"]}}, "policy.exceptions.non-root: "),
         ({"registry": "r.lab"}, "policy.registry: "),

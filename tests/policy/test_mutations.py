@@ -83,6 +83,17 @@ def image(name: str, one: str, reference: str) -> Change:
     return container(name, one, lambda found: found.update(image=reference))
 
 
+def copied(name: str, one: str, copy: str) -> Change:
+    """An init container is there once more, by another name."""
+
+    def add(props: Props) -> None:
+        containers = spec_of_pods(props)["initContainers"]
+        (found,) = [found for found in containers if found["name"] == one]
+        containers.append({**found, "name": copy})
+
+    return edit(name, add)
+
+
 def variable(name: str, one: str, key: str, value: str) -> Change:
     entry = {"name": key, "value": value}
     return container(name, one, lambda found: found.setdefault("env", []).append(entry))
@@ -251,6 +262,12 @@ MISTAKES = [
         security("exporter-agent", "exporter", runAsUser=None, runAsNonRoot=None),
         "non-root",
         "exporter-agent",
+    ),
+    mistake(
+        "an operator's own container has the guard's rights",
+        copied("nodeset-cpu-slurmd", GUARD, "site-tune"),
+        "added-containers",
+        "nodeset-cpu-slurmd",
     ),
     # --- Resources
     mistake(

@@ -74,6 +74,19 @@ CASES = [
         0.0,
         (pod({"securityContext": {"runAsUser": 7.0, "runAsNonRoot": True}}),),
     ),
+    Case(
+        "added-containers",
+        (*FIRST, "securityContext", "capabilities", "add"),
+        ["NET_ADMIN"],
+        (
+            pod(
+                {
+                    "name": "site-tune",
+                    "securityContext": {"runAsUser": 65534, "capabilities": {"drop": ["ALL"]}},
+                }
+            ),
+        ),
+    ),
     Case("requests", (*FIRST, "resources"), {}, (pod({"resources": REQUESTS}),)),
     Case(
         "limits",

@@ -1,5 +1,6 @@
 """The program keeps every policy in every stack, but for what the stack names, with a reason."""
 
+import json
 import re
 from pathlib import Path
 
@@ -42,6 +43,22 @@ def test_a_jail_on_a_server_of_ours_needs_the_exceptions_that_its_page_names(
     said = judge(stack, read(config, "slurmstack", NAMES))
 
     assert said.broken == {(rule, name) for rule, names in named.items() for name in names}
+
+
+@pytest.mark.parametrize("rights", [{"user": 0}, {"capabilities": ["NET_ADMIN"]}])
+def test_a_nodesets_own_fields_are_judged(
+    monkeypatch: pytest.MonkeyPatch, rights: dict[str, object]
+) -> None:
+    config = stack_config(ROOT / "Pulumi.cpu.yaml")
+    (nodeset,) = json.loads(config["slurmstack:nodesets"])
+    tune = {"name": "tune", "image": "elsewhere.example.org/tune:1", "command": ["/tune"], **rights}
+    nodeset["pod"] = {"init_containers": [tune], "environment": {"LICENCE_TOKEN": "abc"}}
+    config["slurmstack:nodesets"] = json.dumps([nodeset])
+
+    said = judge(shown(record(monkeypatch, config)), read(config, "slurmstack", NAMES))
+
+    rules = ("added-containers", "images", "open-secrets")
+    assert said.broken == {(rule, "nodeset-cpu-slurmd") for rule in rules}
 
 
 @pytest.mark.parametrize("name", STACKS)

@@ -1,6 +1,7 @@
 """Slurm's daemons in containers: slurmctld, and slurmd of any node."""
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,6 +200,7 @@ def start_worker(
             "NODE_NAME": node,
             "MACHINE": f"machine-of-{node}",
             "NODE_CONF": description,
+            "NODE_SHAPE": description,
             "SLURM_CONF_SERVER": c.conf_server(address),
             "SLURMSTACK_SCRATCH": c.WORKER_SCRATCH,
         },
@@ -236,8 +238,11 @@ def find_directories(job: int | str) -> str:
     return f"find {places} -maxdepth 1 {named} 2>/dev/null || true"
 
 
-def start_slurmd(worker: Slurmctld) -> None:
-    worker.run(f"POD_IP={worker.address} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
+def start_slurmd(worker: Slurmctld, **environment: str) -> None:
+    """Start slurmd, with further variables."""
+    variables = {"POD_IP": worker.address, **environment}
+    words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    worker.run(f"{words} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
 
 
 def kill_slurmd(worker: Slurmctld) -> None:

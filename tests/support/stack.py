@@ -116,6 +116,24 @@ FULL: dict[str, Any] = {
                 {"name": "licence", "path": "/licence", "secret": "licence"},
                 {"name": "old", "path": "/old", "nfs": {"server": "192.0.2.7", "path": "/old"}},
             ],
+            "pod": {
+                "image": "registry.example.org/worker:1",
+                "resources": {"rdma/hca": 1},
+                "hugepages": {"hugepages-2Mi": "4GiB"},
+                "environment": {"NCCL_DEBUG": "INFO"},
+                "annotations": {"k8s.v1.cni.cncf.io/networks": "ib0"},
+                "init_containers": [
+                    {
+                        "name": "tune",
+                        "image": "registry.example.org/tune:1",
+                        "command": ["/tune"],
+                        "environment": {"LEVEL": "2"},
+                        "user": 1000,
+                        "capabilities": ["NET_ADMIN"],
+                    },
+                ],
+            },
+            "limits": {"core": "1GiB", "open_files": 65536, "locked_memory": "unlimited"},
             "isolation": {
                 "no_new_privileges": True,
                 "private_devices": True,
@@ -148,6 +166,7 @@ FULL: dict[str, Any] = {
             "min_nodes": 1,
             "max_nodes": 4,
             "memory_per_cpu": "4GiB",
+            "memory_per_gpu": "32GiB",
             "priority_tier": 10,
             "priority_job_factor": 100,
             "preempt_mode": "off",
@@ -207,7 +226,8 @@ FULL: dict[str, Any] = {
         },
         "slurmctld_parameters": {"idle_on_node_suspend": True},
         "private_data": ["jobs", "nodes", "users"],
-        "cgroups": "v2",
+        "cgroups": "required",
+        "propagated_limits": ["NOFILE"],
         "extra": {"slurm.conf": ["KillWait=60"]},
     },
     "health": {

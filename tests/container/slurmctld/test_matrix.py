@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from components.settings import read_stack
+from components.slurmconf import node_conf
 from local.paths import ROOT
 from tests.support.slurmctld import Slurmctld
 from tests.support.stack import alone, without_accounting
@@ -151,9 +152,8 @@ CASES: list[tuple[str, Values]] = [
         },
     ),
     ("a Lua script for submitted jobs", slurm(job_submit_lua={"text": LUA})),
-    ("cgroups as they are found", slurm(cgroups="auto")),
-    ("cgroups v1", slurm(cgroups="v1")),
-    ("cgroups v2", slurm(cgroups="v2")),
+    ("jobs that are not confined", slurm(cgroups="disabled")),
+    ("nodes that must confine jobs", slurm(cgroups="required")),
     ("parameters of slurmctld", slurm(slurmctld_parameters={"idle_on_node_suspend": True})),
     (
         "lines of the operator's own",
@@ -225,9 +225,14 @@ TOLD: list[tuple[str, Values, str]] = [
 
 @pytest.mark.parametrize(("what", "values"), CASES, ids=[case[0] for case in CASES])
 def test_slurmctld_starts_with(what: str, values: Values, slurmctld: Slurmctld) -> None:
-    slurmctld.install(alone(lambda valid: valid.update(values)))
+    settings = alone(lambda valid: valid.update(values))
+    slurmctld.install(settings)
 
     slurmctld.start()
+    for nodeset in settings.nodesets:
+        if nodeset.kind == "dynamic":
+            node = f"nodename={nodeset.name}-0 {node_conf(nodeset)} state=cloud"
+            slurmctld.run(f"scontrol create {node}", user="root")
 
     assert slurmctld.errors() == []
 

@@ -84,9 +84,11 @@ FAULTS: Final = (
         "components",
         "components/nodeset.py",
         "                    *args.guard,\n"
+        "                    *map(_site_container, settings.pod.init_containers),\n"
         "                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),\n",
         "                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),\n"
-        "                    *args.guard,\n",
+        "                    *args.guard,\n"
+        "                    *map(_site_container, settings.pod.init_containers),\n",
         f"{_UNIT}/test_network.py::test_the_guard_comes_before_all_else_where_users_are",
     ),
     Fault(

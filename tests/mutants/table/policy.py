@@ -9,6 +9,14 @@ _MISTAKES: Final = "tests/policy/test_mutations.py"
 
 FAULTS: Final = (
     Fault(
+        "an operator's container in a nodeset's pods may have any right",
+        "policy",
+        "policy/pods.py",
+        'if added := container.capabilities("add"):',
+        "if added := ():",
+        "tests/policy/test_stacks.py::test_a_nodesets_own_fields_are_judged",
+    ),
+    Fault(
         "policies do not look at init containers",
         "policy",
         "policy/manifests.py",

@@ -27,15 +27,6 @@ FAULTS: Final = (
         "::test_static_nodes_are_listed_with_what_they_say_and_dynamic_ones_are_not",
     ),
     Fault(
-        "gres.conf names one GPU too many",
-        "slurmconf",
-        _NODES,
-        "last = first + gpus.count - 1",
-        "last = first + gpus.count",
-        f"{_UNIT}/test_slurmconf_nodes.py"
-        "::test_gpus_are_found_by_device_and_nothing_else_is_looked_for",
-    ),
-    Fault(
         "jobs may take all memory of a node's pod",
         "slurmconf",
         _NODES,

@@ -419,6 +419,9 @@ EDITS = [
     # --- Nodesets: what their pods are
     Edit("pods reserve fewer CPUs", big(cpu_request=0.5), does(rolled={BIG})),
     Edit("pods get a bound on their disk", big(ephemeral_storage="9GiB"), does(rolled={BIG})),
+    Edit("pods get devices", big(pod={"resources": {"rdma/hca": 1}}), does(rolled={BIG})),
+    Edit("pods get variables", big(pod={"environment": {"A": "b"}}), does(rolled={BIG})),
+    Edit("processes may open more files", big(limits={"open_files": 65536}), does(rolled={BIG})),
     Edit("pods are to run elsewhere", big(node_selector={"pool": "big"}), does(rolled={BIG})),
     Edit("pods bear a taint", big(tolerations=[TAINT]), does(rolled={BIG})),
     Edit("pods have an affinity", big(affinity=AFFINITY), does(rolled={BIG})),
@@ -557,7 +560,9 @@ EDITS = [
     ),
     Edit("jobs are looked at when they are submitted", slurm(job_submit_lua=LUA), CONF),
     Edit("nodes have a topology", slurm(topology=TREE), CONF, given=STATIC),
-    Edit("Slurm makes cgroups", slurm(cgroups="v2"), CONF),
+    Edit("jobs take limits along", slurm(propagated_limits=["NOFILE"]), CONF),
+    Edit("jobs are not confined any more", slurm(cgroups="disabled"), CONF),
+    Edit("nodes must confine jobs", slurm(cgroups="required"), CHECKED),
     Edit(
         "users are told of their own jobs only",
         slurm(private_data=["jobs"]),

@@ -129,7 +129,16 @@ def test_daemons_that_need_no_root_run_without_it(graph: Graph) -> None:
         if container["securityContext"]["runAsNonRoot"]
     }
 
-    slurm = {"slurmctld", "slurmdbd", "reload", "check", "wait", "sackd", "join", "slurmrestd"}
+    slurm = {
+        "slurmctld",
+        "slurmdbd",
+        "reload",
+        "check",
+        c.CONFIG_IN_FORCE,
+        "sackd",
+        "join",
+        "slurmrestd",
+    }
     watch = {"prometheus", "alertmanager", "node-exporter", "exporter"}
     others = {"accounts", "reconciler", "guard", "mariadb", "backup", *watch}
     assert rootless == {"munge", *slurm, *others}

@@ -26,7 +26,7 @@ def test_slurmctld_tells_slurmdbd_what_becomes_of_jobs_and_gathers_what_they_use
     assert found["AccountingStorageType"] == "accounting_storage/slurmdbd"
     assert found["AccountingStorageHost"] == "accounting.slurm.svc.cluster.local"
     assert found["AccountingStoragePort"] == "6819"
-    assert found["JobAcctGatherType"] == "jobacct_gather/linux"
+    assert found["JobAcctGatherType"] == "jobacct_gather/cgroup"
     assert found["JobAcctGatherFrequency"] == "task=30"
 
 
@@ -41,7 +41,7 @@ def test_where_it_is_off_nothing_is_told_or_gathered() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"slurm": {"cgroups": "v2"}}, {"JobAcctGatherType": "jobacct_gather/cgroup"}),
+        ({"slurm": {"cgroups": "disabled"}}, {"JobAcctGatherType": "jobacct_gather/linux"}),
         ({"accounting": {"gather_interval": 5}}, {"JobAcctGatherFrequency": "task=5"}),
         ({"accounting": {"energy": "rapl"}}, {"AcctGatherEnergyType": "acct_gather_energy/rapl"}),
         ({"accounting": {"store_scripts": True}}, {"AccountingStoreFlags": "job_script"}),

@@ -9,7 +9,7 @@ import pytest
 
 from components.settings import Nodeset, Partition, Settings
 from components.slurmconf import config_files, config_mark, node_conf
-from tests.support.parsed import lines, options, records, words
+from tests.support.parsed import options, records, words
 from tests.support.stack import FULL, settings
 
 Values = dict[str, Any]
@@ -40,60 +40,39 @@ def gres(**gpus: Any) -> dict[str, str]:
     return files({**GPU, "gpus": {**GPU["gpus"], **gpus}})
 
 
-def test_gpus_are_found_by_device_and_nothing_else_is_looked_for() -> None:
-    first, line = lines(gres()["gres.conf"])
-
-    assert first == "AutoDetect=off"
-    assert words(line) == {
-        "NodeName": "gpu-[0-9999]",
-        "Name": "gpu",
-        "Type": "h100",
-        "File": "/dev/nvidia[0-7]",
-    }
+def test_each_node_looks_for_its_own_gpus() -> None:
+    assert options(gres()["gres.conf"]) == {"AutoDetect": "off"}
+    assert options(gres()["slurm.conf"])["GresTypes"] == "gpu"
+    assert options(gres(shards=4)["slurm.conf"])["GresTypes"] == "gpu,shard"
+    assert options(gres(mig={"1g.10gb": 4})["slurm.conf"])["GresTypes"] == "gpu"
 
 
-def test_gpus_of_amd_have_devices_of_their_own() -> None:
-    def device(**fields: object) -> str:
-        (line,) = lines(gres(type="mi300x", resource="amd.com/gpu", **fields)["gres.conf"])[1:]
-        return words(line)["File"]
-
-    assert device() == "/dev/dri/renderD[128-135]"
-    assert device(count=1) == "/dev/dri/renderD128"
+ALL = {"NodeName": "gpu-[0-9999]", "Name": "gpu"}
 
 
-def test_a_single_gpu_is_the_first_device() -> None:
-    (line,) = lines(gres(count=1)["gres.conf"])[1:]
-
-    assert words(line)["File"] == "/dev/nvidia0"
-
-
-def test_shards_are_counted_over_all_gpus_of_a_node() -> None:
-    found = gres(shards=4)
-    _, shard = lines(found["gres.conf"])[1:]
-
-    assert words(shard) == {"NodeName": "gpu-[0-9999]", "Name": "shard", "Count": "32"}
-    assert options(found["slurm.conf"])["GresTypes"] == "gpu,shard"
-
-
-def test_mig_slices_take_the_place_of_whole_gpus() -> None:
-    found = gres(mig={"3g.40gb": 2, "1g.10gb": 4})
-
-    assert [
-        (word["Name"], word["Type"], word["Count"], word["Flags"])
-        for word in map(words, lines(found["gres.conf"])[1:])
-    ] == [("gpu", "1g.10gb", "4", "CountOnly"), ("gpu", "3g.40gb", "2", "CountOnly")]
-    assert options(found["slurm.conf"])["GresTypes"] == "gpu"
-
-
-def test_each_type_of_gpu_has_its_line() -> None:
-    old = {**GPU, "name": "old", "gpus": {"type": "v100", "count": 2}}
-
-    found = [words(line) for line in lines(files(old, GPU)["gres.conf"])[1:]]
-
-    assert [(word["NodeName"], word["Type"]) for word in found] == [
-        ("gpu-[0-9999]", "h100"),
-        ("old-[0-9999]", "v100"),
-    ]
+@pytest.mark.parametrize(
+    ("gpus", "lines"),
+    [
+        ({}, [{**ALL, "Type": "h100", "File": "/dev/gpu[1-8]"}]),
+        (
+            {"shards": 4},
+            [
+                {**ALL, "Type": "h100", "File": "/dev/gpu[1-8]"},
+                {**ALL, "Name": "shard", "Count": "32"},
+            ],
+        ),
+        (
+            {"mig": {"3g.40gb": 1, "1g.10gb": 4}},
+            [
+                {**ALL, "Type": "1g.10gb", "File": "/dev/gpu[1-4]"},
+                {**ALL, "Type": "3g.40gb", "File": "/dev/gpu[5-5]"},
+            ],
+        ),
+    ],
+    ids=["whole", "shards", "slices"],
+)
+def test_slurmctld_knows_how_many_gpus_a_node_has(gpus: Values, lines: list[Values]) -> None:
+    assert records(gres(**gpus)["gres.conf"], "NodeName") == lines
 
 
 def test_without_gpus_there_is_no_gres() -> None:
@@ -101,10 +80,6 @@ def test_without_gpus_there_is_no_gres() -> None:
 
     assert "gres.conf" not in found
     assert "GresTypes" not in options(found["slurm.conf"])
-
-
-def test_a_resize_leaves_gres_conf_as_it_is() -> None:
-    assert files(GPU)["gres.conf"] == files({**GPU, "replicas": 500})["gres.conf"]
 
 
 # --- Nodes ---------------------------------------------------------------------------------------
@@ -196,6 +171,7 @@ PARTITIONS: list[tuple[str, Any, dict[str, str]]] = [
     ("min_nodes", 0, {"MinNodes": "0"}),
     ("max_nodes", 4, {"MaxNodes": "4"}),
     ("memory_per_cpu", "2GiB", {"DefMemPerCPU": "2048"}),
+    ("memory_per_gpu", "64GiB", {"DefMemPerGPU": "65536"}),
     ("priority_tier", 0, {"PriorityTier": "0"}),
     ("priority_job_factor", 65535, {"PriorityJobFactor": "65535"}),
     ("preempt_mode", "suspend", {"PreemptMode": "SUSPEND"}),
@@ -233,6 +209,29 @@ def test_a_parameter_of_a_partition_replaces_ours() -> None:
     assert [(key, value) for key, value in found.items() if key.lower() == "maxtime"] == [
         ("maxtime", "30")
     ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "share"),
+    [
+        # A node of 512 GiB keeps 4 GiB for its daemons.
+        ([GPU["gpus"]], "65024"),
+        ([{**GPU["gpus"], "mig": {"1g.10gb": 4}}], "130048"),
+        ([{**GPU["gpus"], "count": 4}, GPU["gpus"]], "65024"),
+        ([GPU["gpus"], None], None),
+        ([None], None),
+    ],
+    ids=["eight GPUs", "slices", "the smallest share", "a nodeset without", "none"],
+)
+def test_a_gpu_brings_a_fair_share_of_its_nodes_memory(
+    gpus: list[Values | None], share: str | None
+) -> None:
+    nodesets = [{**GPU, "name": f"n{n}", "gpus": each} for n, each in enumerate(gpus)]
+    one = {"name": "main", "nodesets": [nodeset["name"] for nodeset in nodesets]}
+
+    (found,) = records(files(*nodesets, partitions=[one])["slurm.conf"], "PartitionName")
+
+    assert found.get("DefMemPerGPU") == share
 
 
 # --- All of them ---------------------------------------------------------------------------------

@@ -316,8 +316,7 @@ def test_lines_for_other_files_follow_ours_or_make_the_file() -> None:
     [
         ("disabled", "disabled", "proctrack/linuxproc"),
         ("auto", "autodetect", "proctrack/cgroup"),
-        ("v1", "cgroup/v1", "proctrack/cgroup"),
-        ("v2", "cgroup/v2", "proctrack/cgroup"),
+        ("required", "autodetect", "proctrack/cgroup"),
     ],
 )
 def test_cgroups_constrain_jobs_where_slurm_makes_them(
@@ -332,5 +331,5 @@ def test_cgroups_constrain_jobs_where_slurm_makes_them(
     assert constrained == (
         set()
         if cgroups == "disabled"
-        else {"ConstrainCores", "ConstrainDevices", "ConstrainRAMSpace"}
+        else {f"Constrain{what}" for what in ("Cores", "Devices", "RAMSpace", "SwapSpace")}
     )

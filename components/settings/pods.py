@@ -1,0 +1,158 @@
+"""What an operator adds to the pods of a nodeset."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from components.conventions import DOMAIN
+from components.settings.types import (
+    DnsLabel,
+    ImageReference,
+    LabelKey,
+    MemoryMiB,
+    Model,
+    Number,
+    ResourceName,
+    cross_field,
+    duplicates,
+    parse_memory,
+)
+
+_OURS: Final[Mapping[str, str]] = {
+    "DRAIN_GRACE": "use drain_grace",
+    "LIMITS": "use limits",
+    "MACHINE": "the pod's machine gives it",
+    "NODE_CONF": "use the nodeset's own settings",
+    "NODE_NAME": "the pod's name gives it",
+    "NODE_SHAPE": "use cpus, sockets, threads_per_core and gpus",
+    "POD_IP": "the pod's address gives it",
+}
+"""Variables that slurmd's container has already, and what to do instead."""
+_PREFIXES: Final = ("BASH", "HWLOC_", "JAIL_", "LD_", "PATH", "PYTHON", "SLURM")
+"""First parts of names by which one would change what slurmd itself does as root."""
+_WORDS: Final = ("unlimited", "none")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value):
+        raise PydanticCustomError("variable", "expected a variable's name, as in 'NCCL_DEBUG'")
+    if value in _OURS:
+        raise PydanticCustomError("variable", "is not free; {instead}", {"instead": _OURS[value]})
+    if value.startswith(_PREFIXES):
+        raise PydanticCustomError(
+            "variable", "changes what slurmd does as root; jobs set it for themselves"
+        )
+    return value
+
+
+def _hugepages(value: str) -> str:
+    if not re.fullmatch(r"hugepages-[1-9]\d*[KMG]i", value):
+        raise PydanticCustomError("hugepages", "expected a size of pages, as in 'hugepages-2Mi'")
+    return value
+
+
+def _not_ours(value: str) -> str:
+    if value.partition("/")[0] == DOMAIN:
+        raise PydanticCustomError("annotation", "is the project's own; choose another prefix")
+    return value
+
+
+def _capability(value: str) -> str:
+    if not re.fullmatch(r"[A-Z][A-Z_]{2,30}", value):
+        raise PydanticCustomError("capability", "expected a capability, as in 'NET_ADMIN'")
+    return value
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
+Hugepages = Annotated[str, AfterValidator(_hugepages)]
+Capability = Annotated[str, AfterValidator(_capability)]
+Text = Annotated[str, StringConstraints(max_length=4096)]
+
+
+class InitContainer(Model):
+    """What runs once in a pod, before slurmd and its sidecars."""
+
+    name: DnsLabel
+    """Name of the container, unlike those of the pod's others."""
+    image: ImageReference
+    """Image of the container."""
+    command: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """Program and its arguments."""
+    environment: dict[Variable, Text] = {}
+    """Variables of its environment."""
+    user: Annotated[int, Field(ge=0, le=2**31 - 1), Number] = 65534
+    """User that it runs as; by default nobody."""
+    capabilities: tuple[Capability, ...] = ()
+    """Its capabilities, as `SYS_ADMIN`; by default none."""
+
+
+class Pod(Model):
+    """Further fields of a nodeset's pods. The policy pack judges them like all others."""
+
+    image: ImageReference | None = None
+    """Image of slurmd's container instead of ours, which it has to be made from."""
+    resources: dict[ResourceName, Annotated[int, Field(ge=1), Number]] = {}
+    """What a device plugin offers, as `rdma/hca: 1`; slurmd's container gets that many."""
+    hugepages: dict[Hugepages, MemoryMiB] = {}
+    """Huge pages by their size, as `hugepages-2Mi: 4GiB`."""
+    environment: dict[Variable, Text] = {}
+    """Variables of slurmd's environment. Jobs do not get them."""
+    annotations: dict[Annotated[LabelKey, AfterValidator(_not_ours)], Text] = {}
+    """Annotations of the pods, by which networks are attached, for example."""
+    init_containers: tuple[InitContainer, ...] = ()
+    """Run once, one after the other, before all of ours but the guard."""
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        for name in duplicates(container.name for container in self.init_containers):
+            raise cross_field("init_containers", f"'{name}' stands there twice; keep one")
+        return self
+
+
+def is_rdma(resource: str) -> bool:
+    """Whether a resource is a device that needs memory of jobs to stay where it is.
+
+    Device plugins call them `rdma/…`, `…/infiniband…`, and `vpc.amazonaws.com/efa`.
+    """
+    return any(word in resource for word in ("rdma", "infiniband", "amazonaws.com/efa"))
+
+
+def _size(value: object) -> int | str:
+    if value in _WORDS:
+        return str(value)
+    try:
+        return parse_memory(value)
+    except PydanticCustomError:
+        raise PydanticCustomError(
+            "size", "expected a size with its unit, as in '512MiB', or 'unlimited', or 'none'"
+        ) from None
+
+
+Size = Annotated[
+    int | str,
+    BeforeValidator(_size),
+    WithJsonSchema({"type": "string", "examples": ["512MiB", *_WORDS]}),
+]
+"""MiB, or a word."""
+
+
+class Limits(Model):
+    """What limits each process of a node (setrlimit(2)); by default what the runtime has set."""
+
+    core: Size | None = None
+    """Size of a core file."""
+    open_files: Annotated[int, Field(ge=1024, le=2**30), Number] | None = None
+    """Files that a process may have open."""
+    locked_memory: Size | None = None
+    """Memory that is never swapped, as RDMA needs it; unlimited if the pods have RDMA devices."""

@@ -1,0 +1,101 @@
+"""What an operator adds to the pods of a nodeset."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.clouds import CLOUDS
+from tests.support.graph import record, templates
+from tests.support.stack import VALID, config
+
+
+def worker(
+    monkeypatch: pytest.MonkeyPatch, base: dict[str, Any] = VALID, **fields: Any
+) -> dict[str, Any]:
+    """The pods of the first nodeset, whose settings have these fields as well."""
+
+    def add(values: dict[str, Any]) -> None:
+        values["nodesets"][0].update(fields)
+
+    graph = record(monkeypatch, config(add, base))
+    name = base["nodesets"][0]["name"]
+    return templates(graph)[f"nodeset-{name}-slurmd"]
+
+
+def slurmd(pods: dict[str, Any]) -> dict[str, Any]:
+    (found,) = (one for one in pods["spec"]["containers"] if one["name"] == "slurmd")
+    return found  # type: ignore[no-any-return]
+
+
+def variables(container: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one.get("value", "") for one in container["env"]}
+
+
+def added(container: dict[str, Any]) -> list[str]:
+    capabilities: list[str] = container["securityContext"]["capabilities"].get("add", [])
+    return capabilities
+
+
+def test_devices_pages_and_variables_reach_slurmd(monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = worker(
+        monkeypatch,
+        pod={
+            "image": "registry.example.org/worker@sha256:0",
+            "resources": {"rdma/hca": 2},
+            "hugepages": {"hugepages-2Mi": "4GiB"},
+            "environment": {"NCCL_DEBUG": "INFO"},
+            "annotations": {"k8s.v1.cni.cncf.io/networks": "ib0"},
+        },
+    )
+
+    found = slurmd(pods)
+    assert found["image"] == "registry.example.org/worker@sha256:0"
+    for kind in ("requests", "limits"):
+        wanted = {"rdma/hca": "2", "hugepages-2Mi": "4096Mi"}
+        assert wanted.items() <= found["resources"][kind].items()
+    assert variables(found)["NCCL_DEBUG"] == "INFO"
+    assert pods["metadata"]["annotations"] == {"k8s.v1.cni.cncf.io/networks": "ib0"}
+
+
+def test_an_operators_container_runs_before_ours_and_behind_the_guard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tune = {"name": "tune", "image": "registry.example.org/tune:1", "command": ["/tune", "-x"]}
+
+    pods = worker(monkeypatch, pod={"init_containers": [tune]})
+
+    names = [one["name"] for one in pods["spec"]["initContainers"]]
+    assert names[:2] == ["guard", "site-tune"]
+    found = pods["spec"]["initContainers"][1]
+    assert (found["image"], found["command"]) == (tune["image"], tune["command"])
+    assert found["securityContext"]["runAsNonRoot"]
+    assert not added(found)
+
+
+@pytest.mark.parametrize(
+    ("fields", "limits", "raised"),
+    [
+        ({}, None, False),
+        ({"limits": {"core": "1GiB", "open_files": 65536}}, "c=1048576 n=65536", False),
+        ({"limits": {"open_files": 2000000}}, "n=2000000", True),
+        ({"limits": {"core": "none", "locked_memory": "none"}}, "c=0 l=0", False),
+        ({"limits": {"core": "unlimited", "locked_memory": "8GiB"}}, "c=unlimited l=8388608", True),
+        ({"pod": {"resources": {"rdma/hca": 1}}}, "l=unlimited", True),
+        ({"pod": {"resources": {"vpc.amazonaws.com/efa": 1}}}, "l=unlimited", True),
+        ({"pod": {"resources": {"smarter-devices/fuse": 1}}}, None, False),
+    ],
+)
+def test_limits_are_slurmds_and_higher_ones_take_a_capability(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], limits: str | None, raised: bool
+) -> None:
+    found = slurmd(worker(monkeypatch, **fields))
+
+    assert variables(found).get("LIMITS") == limits
+    assert ("SYS_RESOURCE" in added(found)) is raised
+
+
+def test_machines_on_a_fast_network_lock_any_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = slurmd(worker(monkeypatch, CLOUDS["nebius"]))
+
+    assert "rdma/hca" in found["resources"]["limits"]
+    assert variables(found)["LIMITS"] == "l=unlimited"
