@@ -1,18 +1,18 @@
 """Starts a daemon without the system calls that no job and no session needs.
 
-`python3 -I confine.py COMMAND ...` runs as root with SYS_ADMIN and starts slurmd and sshd. Their
-jobs and sessions inherit the filter, and nothing lifts it. Container runtimes have profiles of the
-kind. But theirs refuse pivot_root(2), by which the SPANK plugin and users' own containers exchange
-their root, and they differ: some allow keyrings.
+`python3 -I confine.py [--allow CALL ...] COMMAND ...` runs as root with SYS_ADMIN and starts slurmd
+and sshd. Their jobs and sessions inherit the filter, and nothing lifts it. Container runtimes have
+profiles of the kind. But theirs refuse pivot_root(2), by which the SPANK plugin and users' own
+containers exchange their root, and they differ: some allow keyrings.
 
 A refused call fails with EPERM. One that libseccomp does not know yet fails with ENOSYS, so that
 programs do without.
 """
 
+import argparse
 import errno
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -57,14 +57,16 @@ _OPTIONS: Final[Mapping[int, tuple[int, ...]]] = {
 """Options of sockets that are refused, by their levels (asm-generic/socket.h, linux/netfilter*)."""
 
 
-def confine() -> None:
+def confine(allowed: Collection[str] = ()) -> None:
     """Filters the system calls of this process and all its descendants. Raises OSError.
+
+    Those of `REFUSED` that are `allowed` by name are not refused.
 
     The filters add up. Programs of 32 bits do not run: their system calls are others.
     """
     import seccomp  # type: ignore[import-not-found]  # of Debian: the images have it
 
-    for found in (_without_refused(seccomp), _without_unknown(seccomp)):
+    for found in (_without_refused(seccomp, allowed), _without_unknown(seccomp)):
         # Set-user-ID programs count on login nodes; in jobs the plugin forbids new privileges.
         found.set_attr(seccomp.Attr.CTL_NNP, 0)
         # Steps of a binary search instead of one for each call.
@@ -73,10 +75,10 @@ def confine() -> None:
         found.load()
 
 
-def _without_refused(seccomp: Any) -> Any:
+def _without_refused(seccomp: Any, allowed: Collection[str]) -> Any:
     found = seccomp.SyscallFilter(seccomp.ALLOW)
     no = seccomp.ERRNO(errno.EPERM)
-    for name in sorted({name for names in REFUSED.values() for name in names}):
+    for name in sorted({name for names in REFUSED.values() for name in names} - {*allowed}):
         found.add_rule(no, name)
 
     def argument(number: int, value: int) -> Any:
@@ -109,6 +111,14 @@ def _without_unknown(seccomp: Any) -> Any:
     return found
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--allow", action="append", default=[], metavar="CALL")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    confine(given.allow)
+    os.execvp(given.command[0], given.command)  # noqa: S606  # the daemon
+
+
 if __name__ == "__main__":
-    confine()
-    os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606  # the daemon
+    main()

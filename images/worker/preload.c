@@ -9,18 +9,35 @@
  * that the end of every job needs, and gives the file to the user at the end. A FIFO would hold up
  * the whole node, and a device or another user's file would become the user's. So only regular files
  * that the user owns are opened.
+ *
+ * slurmstepd sees cgroups writable. It opens the files of a job's standard streams too, for root as
+ * root. So none of these is a file of a cgroup.
+ *
+ * All nodes read the same configuration, but machines differ in what they can confine jobs to, and in
+ * which GPUs a node gets. What agents/node.py has written for this node follows what slurmd reads of
+ * the configuration, and Slurm takes the last value of each key. Of gres.conf, it is read instead.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+/* FOLDER of agents/node.py. */
+#define OVERRIDES "/run/slurmstack/node"
+#define GRES "/gres.conf"
+
 typedef int open_function(const char *path, int flags, ...);
+typedef FILE *fopen_function(const char *path, const char *mode);
 
 /* Set by spank/job_container.c, in the process that opens a file for a user. */
 bool slurmstack_opens_for_user = false;
@@ -52,13 +69,35 @@ static int open_own_file(open_function *open_it, const char *path, int flags, mo
 	return -1;
 }
 
+static bool is_of_cgroup(int fd)
+{
+	struct statfs status;
+
+	return fstatfs(fd, &status) == 0 && (status.f_type == CGROUP_SUPER_MAGIC ||
+					     status.f_type == CGROUP2_SUPER_MAGIC);
+}
+
+/* Slurm itself never asks to create a file of a cgroup. */
+static int open_no_cgroup(open_function *open_it, const char *path, int flags, mode_t mode)
+{
+	int fd = open_it(path, flags, mode);
+
+	if (fd < 0 || !is_of_cgroup(fd))
+		return fd;
+	close(fd);
+	errno = EPERM;
+	return -1;
+}
+
 static int open_by(const char *name, const char *path, int flags, mode_t mode)
 {
 	open_function *open_it = (open_function *)dlsym(RTLD_NEXT, name);
 
-	if (slurmstack_opens_for_user && (flags & O_CREAT))
+	if (!(flags & O_CREAT))
+		return open_it(path, flags, mode);
+	if (slurmstack_opens_for_user)
 		return open_own_file(open_it, path, flags, mode);
-	return open_it(path, flags, mode);
+	return open_no_cgroup(open_it, path, flags, mode);
 }
 
 /* With a mode where open(2) takes one. */
@@ -78,3 +117,74 @@ static int open_by(const char *name, const char *path, int flags, mode_t mode)
 
 OPEN_AS(open)
 OPEN_AS(open64)
+
+/* ---- configuration of this node alone ---- */
+
+/* Adds what is left of a file to another one. */
+static bool add(FILE *from, FILE *to)
+{
+	char block[BUFSIZ];
+	size_t n;
+
+	while ((n = fread(block, 1, sizeof(block), from)) > 0)
+		if (fwrite(block, 1, n, to) < n)
+			return false;
+	return !ferror(from);
+}
+
+/* What both files hold, one after the other; or NULL, with errno set. Closes both. */
+static FILE *join(FILE *first, FILE *second)
+{
+	int fd = memfd_create("configuration", MFD_CLOEXEC);
+	FILE *both = fd < 0 ? NULL : fdopen(fd, "r+");
+	bool joined = both != NULL && add(first, both) && add(second, both) &&
+		      fseek(both, 0, SEEK_SET) == 0;
+
+	(void)fclose(first);
+	(void)fclose(second);
+	if (joined)
+		return both;
+	if (both != NULL)
+		(void)fclose(both);
+	errno = EIO;
+	return NULL;
+}
+
+static bool is_configuration(const char *file)
+{
+	static const char *const files[] = {"/slurm.conf", "/cgroup.conf", GRES};
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+		if (strcmp(file, files[i]) == 0)
+			return true;
+	return false;
+}
+
+static FILE *fopen_by(const char *name, const char *path, const char *mode)
+{
+	fopen_function *fopen_it = (fopen_function *)dlsym(RTLD_NEXT, name);
+	const char *file = strrchr(path, '/');
+	char own[PATH_MAX];
+	FILE *found = fopen_it(path, mode), *overrides;
+
+	if (found == NULL || file == NULL || mode[0] != 'r' || !is_configuration(file))
+		return found;
+	(void)snprintf(own, sizeof(own), "%s%s", OVERRIDES, file);
+	overrides = fopen_it(own, mode);
+	if (overrides == NULL)
+		return found;
+	if (strcmp(file, GRES) != 0)
+		return join(found, overrides);
+	(void)fclose(found);
+	return overrides;
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+	return fopen_by("fopen", path, mode);
+}
+
+FILE *fopen64(const char *path, const char *mode)
+{
+	return fopen_by("fopen64", path, mode);
+}

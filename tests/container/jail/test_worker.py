@@ -1,10 +1,11 @@
-"""A node that has no jail takes no job."""
+"""What a node waits for before it takes jobs, and what it sees of its machine."""
 
 import secrets
 from collections.abc import Iterator
 
 import pytest
 
+from agents.cpus import Cpu, arrange, topology
 from components import conventions as c
 from components.slurmconf import config_files
 from tests.support import open_shells
@@ -13,7 +14,9 @@ from tests.support.slurmctld import (
     FIND_SLURMD,
     Slurmctld,
     accounts_of,
+    kill_slurmd,
     start_controller,
+    start_slurmd,
     start_worker,
 )
 from tests.support.spank import FILL_JAIL, VOLUMES
@@ -101,3 +104,68 @@ def test_a_drain_of_somebody_else_stays(node: tuple[Slurmctld, Slurmctld]) -> No
     assert open_shells.run(worker.container, READY)[0] == 0
 
     assert state(controller) in DRAINED
+    controller.run(f"scontrol update nodename={NODE} state=resume", user="root")
+
+
+def test_a_node_that_must_confine_jobs_and_cannot_takes_none(
+    node: tuple[Slurmctld, Slurmctld],
+) -> None:
+    controller, worker = node
+    required = f"{c.ISOLATION}/{c.CONFINEMENT_REQUIRED}"
+    assert open_shells.run(worker.container, READY)[0] == 0
+    # As if the machine lacked something.
+    put(worker.container, {"/run/slurmstack/node/unconfined": "not to their CPUs: there are few"})
+
+    assert open_shells.run(worker.container, READY)[0] == 0, "nobody requires it"
+    put(worker.container, {required: "yes"})
+    code, said = open_shells.run(worker.container, READY)
+    assert (code, said.strip()) == (1, "not to their CPUs: there are few")
+    assert state(controller).replace("*", "") == "drained slurmstack:confinement"
+
+    worker.run(f"rm {required}", user="root")
+    assert open_shells.run(worker.container, READY)[0] == 0
+    assert state(controller).startswith("idle")
+
+
+def test_slurmd_waits_until_confinement_is_not_required_any_more(
+    node: tuple[Slurmctld, Slurmctld],
+) -> None:
+    _, worker = node
+    required = f"{c.ISOLATION}/{c.CONFINEMENT_REQUIRED}"
+    put(worker.container, {required: "yes"})
+    kill_slurmd(worker)
+
+    # More CPUs than any machine has.
+    start_slurmd(worker, NODE_SHAPE="CPUs=9999")
+    eventually("it says why it waits", lambda: "has 9999 CPUs" in worker.run("cat /tmp/log"))
+    assert worker.run(f"{FIND_SLURMD} || echo none").strip() == "none"
+
+    worker.run(f"rm {required}", user="root")
+    eventually("slurmd runs", lambda: worker.run(f"{FIND_SLURMD} || true").strip())
+
+
+@pytest.mark.parametrize(
+    ("cpus", "told"),
+    [
+        ([Cpu(0, 0, 0, 0), Cpu(0, 0, 1, 1)], ("1", "2", "1")),
+        ([Cpu(0, 0, 0, 0), Cpu(0, 0, 0, 1), Cpu(1, 1, 0, 2), Cpu(1, 1, 0, 3)], ("2", "1", "2")),
+        # Those behind them, up to the highest number, are sockets as well.
+        ([Cpu(0, 0, 2, 2), Cpu(0, 0, 2, 5)], ("3", "1", "2")),
+    ],
+)
+def test_slurmd_sees_the_machine_that_it_is_shown(
+    node: tuple[Slurmctld, Slurmctld], cpus: list[Cpu], told: tuple[str, str, str]
+) -> None:
+    _, worker = node
+    put(worker.container, {"/tmp/shown.xml": topology(cpus, arrange(cpus))})
+
+    # slurmd keeps what it saw when it started.
+    kept = f"{c.WORKER_SPOOL}/hwloc_topo_whole.xml"
+    worker.run(f"mv {kept} /tmp/kept.xml", user="root")
+    said = worker.run("HWLOC_XMLFILE=/tmp/shown.xml slurmd -C", user="root").split()
+    worker.run(f"mv /tmp/kept.xml {kept}", user="root")
+
+    seen = dict(word.split("=", 1) for word in said if "=" in word)
+    assert tuple(seen[key] for key in ("SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore")) == (
+        told
+    )

@@ -8,6 +8,47 @@ _UNIT: Final = "tests/unit/agents"
 
 FAULTS: Final = (
     Fault(
+        "jobs of a node may have all processes of its machine",
+        "agents",
+        "agents/cgroups.py",
+        "str(most // _SHARE)",
+        "str(most)",
+        f"{_UNIT}/test_cgroups.py::test_all_jobs_together_leave_processes_to_the_machine",
+    ),
+    Fault(
+        "a node whose slurmd has the old configuration is in service",
+        "agents",
+        "agents/reconciler/judge.py",
+        "return self.is_in_service and not causes & _AWAY_FROM_JOBS",
+        "return self.is_in_service",
+        f"{_UNIT}/reconciler/test_judge.py"
+        "::test_a_slurmd_older_than_the_configuration_takes_no_jobs",
+    ),
+    Fault(
+        "a node takes GPUs for its own whose files it lacks",
+        "agents",
+        "agents/gpus.py",
+        'if all((root / file.lstrip("/")).exists() for file in files):',
+        "if files:",
+        f"{_UNIT}/test_gpus.py::test_a_slice_has_the_files_of_its_instances",
+    ),
+    Fault(
+        "nodes of a machine all take its first CPUs",
+        "agents",
+        "agents/cpus.py",
+        "first = place * wanted % len(usable)",
+        "first = 0",
+        f"{_UNIT}/test_cpus.py::test_nodes_of_a_machine_have_different_cores",
+    ),
+    Fault(
+        "users can hold the lock that Slurm takes turns by",
+        "agents",
+        "agents/cgroups.py",
+        "    group.chmod(0o711)",
+        "    group.chmod(0o755)",
+        f"{_UNIT}/test_cgroups.py::test_jobs_cannot_open_the_folders_that_slurm_locks[version_1]",
+    ),
+    Fault(
         "the reconciler drains one node more than its share",
         "agents",
         "agents/reconciler/plan.py",
@@ -186,9 +227,17 @@ FAULTS: Final = (
         "a fault of slurmd's takes the jobs of its node along",
         "agents",
         "agents/keep_slurmd.py",
-        "            if code >= 0:\n",
+        "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
         "            if code is not None:\n",
         f"{_UNIT}/test_keep_slurmd.py::test_what_a_signal_ended_starts_again",
+    ),
+    Fault(
+        "a configuration that slurmd refuses takes the jobs of its node along",
+        "agents",
+        "agents/keep_slurmd.py",
+        "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
+        "            if code >= 0:\n",
+        f"{_UNIT}/test_keep_slurmd.py::test_what_fails_while_jobs_run_starts_again",
     ),
     Fault(
         "slurmd's port is free for a job by IPv6",
@@ -200,11 +249,3 @@ FAULTS: Final = (
         "container",
     ),
 )
-    Fault(
-        "a configuration that slurmd refuses takes the jobs of its node along",
-        "agents",
-        "agents/keep_slurmd.py",
-        "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
-        "            if code >= 0:\n",
-        f"{_UNIT}/test_keep_slurmd.py::test_what_fails_while_jobs_run_starts_again",
-    ),

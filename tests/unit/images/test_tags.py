@@ -26,11 +26,16 @@ def checkout(tmp_path: Path) -> Path:
     write(root / "agents/__init__.py", "")
     write(root / "agents/checks/__init__.py", "")
     for module in (
+        "bpf",
+        "cgroups",
         "confine",
+        "cpus",
         "drains",
+        "gpus",
         "homes",
         "keep_slurmd",
         "mounts",
+        "node",
         "populate",
         "say",
         "tree",

@@ -187,6 +187,7 @@ class World:
             "reason": node.reason,
             "reason_changed_at": _number(node.reason_time),
             "reason_set_by_user": "slurm",
+            "slurmd_start_time": _number(1),
             "cpus": 8,
             "alloc_cpus": 8 if busy else 0,
             "real_memory": 64_000,

@@ -1,0 +1,217 @@
+"""Prepare a node's cgroups for Slurm, and tell what jobs can be confined to by them.
+
+A container runtime mounts the container's own cgroups read-only. They are made writable here. Only
+root writes to them, and jobs see them read-only.
+"""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path("/sys/fs/cgroup")
+PROC: Final = Path("/proc")
+SYSTEM: Final = "system"
+"""The group of version 2 that all processes of the container move to, named as Slurm names it."""
+SCOPE: Final = "system.slice/{node}_slurmstepd.scope"
+"""The group of version 2 that Slurm makes the groups of jobs in (cgroup_v2.c of Slurm 24.11, which
+Debian builds for several slurmd on one machine)."""
+JOBS_V1: Final = "pids/slurm"
+"""The group of version 1 that the SPANK plugin makes the groups of jobs in (spank/cgroups.c)."""
+_SHARE: Final = 4
+"""The part of the machine's processes that all jobs of a node may have on version 1: other
+containers need some as well. On version 2, slurmd itself is in the group of all jobs."""
+_ATTEMPTS: Final = 50
+"""A process that starts while others are moved keeps the group from dividing what it has."""
+
+# What jobs are confined to.
+PROCESSES, CPUS, MEMORY, SWAP, DEVICES = "processes", "CPUs", "memory", "swap", "devices"
+NUMBER = "number of processes"
+"""The SPANK plugin limits it; Slurm does not."""
+USE = "use of resources"
+"""What jobs have used, which is counted rather than confined."""
+_CONFINED: Final = (CPUS, MEMORY, SWAP, DEVICES, NUMBER)
+_HIERARCHIES: Final = {
+    "freezer": (PROCESSES,),
+    "cpuset": (CPUS,),
+    "memory": (MEMORY, SWAP, USE),
+    "devices": (DEVICES,),
+    "cpuacct": (USE,),
+    "pids": (NUMBER,),
+}
+"""What each hierarchy of version 1 is needed for (cgroup_v1.c of Slurm 24.11)."""
+_CONTROLLERS: Final = {
+    "cpuset": (CPUS,),
+    "memory": (MEMORY, SWAP, USE),
+    "cpu": (USE,),
+    "pids": (NUMBER,),
+}
+"""The same of the controllers of version 2; a program of the kernel's guards devices there."""
+Remount = Callable[[Path], None]
+"""Makes a mount writable. Raises OSError."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What the kernel is asked to do."""
+
+    remount: Remount
+    load_guard: Callable[[], None]
+    """Loads a program by which devices of a group can be guarded. Raises OSError."""
+
+
+class MissingError(Exception):
+    """The node lacks something; the text says what, and what helps."""
+
+
+@dataclass
+class Cgroups:
+    """What a node has."""
+
+    version: int | None = None
+    """None if there are no cgroups that this container may divide."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """What jobs cannot be confined to, by why."""
+
+    def lack(self, things: Iterable[str], why: str) -> None:
+        for thing in things:
+            self.missing.setdefault(thing, why)
+
+    def unconfined(self) -> dict[str, str]:
+        """What a job can take more of than it has; how use is counted does not matter here."""
+        return {thing: why for thing, why in self.missing.items() if why and thing != USE}
+
+    def __str__(self) -> str:
+        name = f"cgroups of version {self.version}" if self.version else "cgroups"
+        confined = [thing for thing in _CONFINED if thing not in self.missing]
+        lacking = self.unconfined()
+        if PROCESSES in lacking:
+            return f"{name}: jobs cannot be confined: {lacking[PROCESSES]}"
+        text = f"{name}: jobs can be confined to their {_joined(confined)}"
+        reasons = (f"not to their {thing}: {why}" for thing, why in lacking.items())
+        return "; ".join((text, *reasons))
+
+
+def _joined(words: list[str]) -> str:
+    return " and ".join((", ".join(words[:-1]), words[-1]) if len(words) > 1 else words)
+
+
+def prepare(root: Path, proc: Path, calls: Calls, node: str) -> Cgroups:
+    """Make the container's own groups ready for Slurm, and report what is missing.
+
+    They are mounted at `root`; `proc` is the kernel's /proc.
+    """
+    found = Cgroups()
+    try:
+        if (root / "cgroup.controllers").exists():
+            found.version = 2
+            _prepare_v2(root, found, calls, node)
+        elif (root / "freezer").exists():
+            found.version = 1
+            _prepare_v1(root, proc, found, calls.remount)
+        else:
+            raise MissingError(f"there are none at {root}: the machine's kernel has to have them")
+    except (MissingError, OSError) as why:
+        found.lack((PROCESSES,), str(why))
+    if SWAP in found.missing and len((proc / "swaps").read_text().splitlines()) <= 1:
+        # No job can use any. But slurmd does not start if it cannot limit swap and has to.
+        found.missing[SWAP] = ""
+    return found
+
+
+def _open(group: Path, processes: Path, remount: Remount) -> None:
+    """Make a group writable. Raises MissingError."""
+    if str(os.getpid()) not in processes.read_text().split():
+        raise MissingError(
+            f"{group} is not the container's own; the runtime has to mount that there"
+        )
+    try:
+        remount(group)
+    except OSError as error:
+        raise MissingError(f"{group} cannot be made writable: {error}") from error
+    # Slurm takes turns by a lock on this folder, and a job could hold it.
+    group.chmod(0o711)
+
+
+# --- Version 1: a hierarchy for each resource -----------------------------------------------------
+
+
+def _prepare_v1(root: Path, proc: Path, found: Cgroups, remount: Remount) -> None:
+    for name, things in _HIERARCHIES.items():
+        group = (root / name).resolve()
+        try:
+            if not group.exists():
+                raise MissingError(f"the machine's kernel has no cgroups for {name}")
+            _open(group, group / "cgroup.procs", remount)
+        except (MissingError, OSError) as why:
+            found.lack(things, str(why))
+    if NUMBER not in found.missing:
+        jobs = root / JOBS_V1
+        jobs.mkdir(exist_ok=True)
+        most = int((proc / "sys/kernel/pid_max").read_text())
+        (jobs / "pids.max").write_text(str(most // _SHARE))
+    if not (root / "memory/memory.memsw.limit_in_bytes").exists():
+        found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
+
+
+# --- Version 2: one for all -----------------------------------------------------------------------
+
+
+def _prepare_v2(root: Path, found: Cgroups, calls: Calls, node: str) -> None:
+    system = root / SYSTEM
+    own = system if system.exists() else root
+    _open(root, own / "cgroup.procs", calls.remount)
+    system.mkdir(exist_ok=True)
+    available = (root / "cgroup.controllers").read_text().split()
+    scope = root / SCOPE.format(node=node)
+    _divide(root, system, scope, [name for name in _CONTROLLERS if name in available])
+    for name, things in _CONTROLLERS.items():
+        if name not in available:
+            found.lack(things, f"the runtime does not give the container the controller {name}")
+    try:
+        calls.load_guard()
+    except OSError as why:
+        found.lack((DEVICES,), f"the kernel takes no program that guards them: {why}")
+    if not (root / SYSTEM / "memory.swap.max").exists():
+        found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
+    # Otherwise all of the container ends if its groups together use more than it may.
+    if (whole := root / "memory.oom.group").exists():
+        whole.write_text("0")
+
+
+def _divide(root: Path, system: Path, scope: Path, controllers: list[str]) -> None:
+    """Let groups in `root` have these controllers, down to those of jobs in `scope`.
+
+    Raises MissingError.
+    """
+    wanted = " ".join(f"+{name}" for name in controllers)
+    for left in reversed(range(_ATTEMPTS)):
+        for process in (root / "cgroup.procs").read_text().split():
+            _move(process, system)
+        try:
+            (root / "cgroup.subtree_control").write_text(wanted)
+            break
+        except OSError as error:
+            if not left:
+                raise MissingError(f"{root} cannot be divided: {error}") from error
+    for group in (scope.parent, scope):
+        group.mkdir(exist_ok=True)
+        (group / "cgroup.subtree_control").write_text(wanted)
+    scope.chmod(0o711)
+
+
+def _move(process: str, group: Path) -> None:
+    # It may have ended.
+    with contextlib.suppress(ProcessLookupError):
+        (group / "cgroup.procs").write_text(process)
+
+
+def remount(path: Path) -> None:
+    """Make a mount writable. Raises OSError."""
+    command = ["mount", "-o", "remount,bind,rw", str(path)]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    if result.returncode:
+        raise OSError(" ".join(result.stderr.split()) or f"exit code {result.returncode}")

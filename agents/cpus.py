@@ -1,0 +1,154 @@
+"""Which of a machine's CPUs are a node's, and how Slurm is told of them.
+
+Slurm numbers a node's CPUs from 0, by sockets and cores, and takes it that the node has all of its
+machine. A container may be given any of them: exclusive ones of the kubelet's CPU manager, or more
+than its node is to have, which are then shared out. So hwloc, by which Slurm looks at the machine,
+is given another one to look at (HWLOC_XMLFILE). There, the node's CPUs come first, with the numbers
+that they have on the machine, and further ones that do not exist come after them: Slurm ignores a
+number that is not less than the number of CPUs (xcpuinfo.c of Slurm 24.11).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+_HEADER: Final = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n'
+
+
+@dataclass(frozen=True, order=True)
+class Cpu:
+    """One of the machine's, in the order of where it is."""
+
+    package: int
+    numa: int
+    core: int
+    """Unique within its package."""
+    number: int
+    """How the kernel calls it."""
+
+    def of_core(self) -> tuple[int, int]:
+        return self.package, self.core
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a node's CPUs are arranged: the same everywhere."""
+
+    sockets: int
+    cores: int
+    """Of each socket."""
+    threads: int
+    """Of each core."""
+
+    def words(self) -> str:
+        """The parameters of slurm.conf."""
+        return f"Sockets={self.sockets} CoresPerSocket={self.cores} ThreadsPerCore={self.threads}"
+
+
+def of_machine(root: Path, numbers: Iterable[int]) -> list[Cpu]:
+    """Describe CPUs by what the kernel tells below `root`, which is /sys/devices/system/cpu."""
+    return sorted(_described(root / f"cpu{number}", number) for number in numbers)
+
+
+def _described(folder: Path, number: int) -> Cpu:
+    topology = folder / "topology"
+    package = int((topology / "physical_package_id").read_text())
+    nodes = [int(path.name.removeprefix("node")) for path in folder.glob("node[0-9]*")]
+    return Cpu(
+        package=max(package, 0),  # -1 where the machine does not tell
+        numa=min(nodes, default=0),
+        core=int((topology / "core_id").read_text()),
+        number=number,
+    )
+
+
+def choose(usable: Sequence[Cpu], wanted: int, place: int) -> list[Cpu]:
+    """Choose a node's CPUs. Raises ValueError if there are too few.
+
+    If the container may use more, the node whose number is `place` has those behind the ones of the
+    nodes before it, so that nodes of a machine share as few as possible.
+    """
+    if len(usable) < wanted:
+        raise ValueError(f"the node has {wanted} CPUs, and its container can use {len(usable)}")
+    first = place * wanted % len(usable)
+    return sorted(islice((*usable[first:], *usable), wanted))
+
+
+def arrange(cpus: Sequence[Cpu]) -> Layout:
+    """Tell how CPUs are arranged.
+
+    Where cores have different numbers of them, each counts as a core; where sockets have, there is
+    one.
+    """
+    threads = _same(Counter(cpu.of_core() for cpu in cpus).values())
+    sockets = Counter(cpu.package for cpu in cpus)
+    if threads is None:
+        threads = 1
+    if _same(sockets.values()) is None:
+        return Layout(1, len(cpus) // threads, threads)
+    return Layout(len(sockets), len(cpus) // len(sockets) // threads, threads)
+
+
+def _same(numbers: Iterable[int]) -> int | None:
+    different = {*numbers}
+    return different.pop() if len(different) == 1 else None
+
+
+def topology(cpus: Sequence[Cpu], layout: Layout) -> str:
+    """Return a machine in hwloc's XML (version 2) whose first CPUs are these, in this layout.
+
+    Of `layout` the number of sockets follows from that of the CPUs.
+    """
+    per_socket = layout.cores * layout.threads
+    numbers = [cpu.number for cpu in cpus]
+    missing = max(0, max(numbers) + 1 - len(numbers))
+    sockets = -(-missing // per_socket)
+    numbers += islice(count(max(numbers) + 1), sockets * per_socket)
+    machine = _object("Machine", numbers, 0)
+    _inside(machine, "NUMANode", numbers, 0)
+    for n, socket in enumerate(_parts(numbers, per_socket)):
+        package = _inside(machine, "Package", socket, n)
+        for m, core in enumerate(_parts(socket, layout.threads)):
+            inner = _inside(package, "Core", core, m)
+            for number in core:
+                _inside(inner, "PU", [number], number)
+    root = ET.Element("topology", version="2.0")
+    root.append(machine)
+    return _HEADER + ET.tostring(root, encoding="unicode", short_empty_elements=False) + "\n"
+
+
+def _parts(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [numbers[first : first + size] for first in range(0, len(numbers), size)]
+
+
+def _inside(parent: ET.Element, kind: str, numbers: Sequence[int], index: int) -> ET.Element:
+    made = _object(kind, numbers, index)
+    parent.append(made)
+    return made
+
+
+def _object(kind: str, numbers: Iterable[int], index: int) -> ET.Element:
+    cpus = _mask(numbers)
+    sets = {
+        "cpuset": cpus,
+        "complete_cpuset": cpus,
+        **({"allowed_cpuset": cpus} if kind == "Machine" else {}),
+        "nodeset": _mask([0]),
+        "complete_nodeset": _mask([0]),
+        **({"allowed_nodeset": _mask([0])} if kind == "Machine" else {}),
+    }
+    return ET.Element("object", {"type": kind, "os_index": str(index), **sets})
+
+
+def _mask(numbers: Iterable[int]) -> str:
+    """A set as hwloc writes it: words of 32 bits, the highest first."""
+    bits = sum(1 << number for number in {*numbers})
+    words: list[str] = []
+    while bits or not words:
+        words.append(f"0x{bits & 0xFFFFFFFF:08x}")
+        bits >>= 32
+    return ",".join(reversed(words))

@@ -1,0 +1,156 @@
+"""Which GPUs a node has, as gres.conf says it.
+
+A container that is given some of a machine's GPUs keeps their numbers: `/dev/nvidia3` and
+`/dev/nvidia5` may be all that it has. So the files are looked for, and nothing is counted on.
+
+Where the image has Slurm's plugin for a vendor's library, and the driver brings that library, Slurm
+asks it for what the files do not tell: which cores are near, and how GPUs are linked.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_AMD_COMMON: Final = "dev/kfd"
+"""Each program for AMD's GPUs opens it, beside those of its GPUs (the kernel's amdkfd)."""
+_LAST_COMMON: Final = 2
+_PROFILE: Final = r"\d+g\.\d+gb.*"
+"""What NVIDIA calls a kind of MIG slices: `1g.10gb`, `1g.10gb+me`."""
+
+_DETECTORS: Final = {
+    "nvml": ("gpu_nvml.so", "libnvidia-ml.so.1"),
+    "rsmi": ("gpu_rsmi.so", "librocm_smi64.so.*"),
+}
+"""Values of AutoDetect, with Slurm's plugin and the library that it loads. Debian has the plugins
+in packages of their own (slurm-wlm-nvml-plugin, slurm-wlm-rsmi-plugin)."""
+
+_NO_DETECTOR: Final = "off"
+
+Cores = Callable[[Iterable[int]], Iterable[int]]
+"""Slurm's numbers of cores by the machine's numbers of CPUs."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU, or a slice of one, and the CPUs of the machine that are near it."""
+
+    files: tuple[str, ...]
+    """All that a job opens of it, and no other job may."""
+    cpus: tuple[int, ...] = ()
+    """None where the machine does not tell."""
+
+
+def lines(gres: str, root: Path, cores: Cores) -> list[str]:
+    """Return the lines of gres.conf for what is below `root`, a file system.
+
+    `gres` is what the node is to have, as `gpu:h100:8,shard:16`, or for slices `gpu:1g.10gb:7`.
+    There are none if that is nothing.
+    """
+    if not gres:
+        return []
+    wanted = [word.split(":") for word in gres.split(",") if word]
+    kinds = [word[1] for word in wanted if word[0] == "gpu"]
+    shards = [word[1] for word in wanted if word[0] == "shard"]
+    sliced = any(re.fullmatch(_PROFILE, kind) for kind in kinds)
+    found = _slices(root) if sliced else _whole(root)
+    detector = _detector(root) if found else _NO_DETECTOR
+    if sliced and len(kinds) > 1:
+        # The files do not tell which profile a slice has. The library does.
+        return [f"AutoDetect={detector}"]
+    near = cores if detector == _NO_DETECTOR else (lambda _: ())
+    return [
+        f"AutoDetect={detector}",
+        *(_line(kind, gpu, near) for kind in kinds for gpu in found),
+        *(f"Name=shard Count={count}" for count in shards if found),
+    ]
+
+
+def _detector(root: Path) -> str:
+    for name, (plugin, library) in _DETECTORS.items():
+        if all(any(root.glob(f"usr/lib/*/{file}")) for file in (f"slurm-wlm/{plugin}", library)):
+            return name
+    return _NO_DETECTOR
+
+
+def _line(kind: str, gpu: Gpu, cores: Cores) -> str:
+    key = "File" if len(gpu.files) == 1 else "MultipleFiles"
+    near = sorted(cores(gpu.cpus))
+    where = f" Cores={','.join(map(str, near))}" if near else ""
+    return f"Name=gpu Type={kind} {key}={','.join(gpu.files)}{where}"
+
+
+def _whole(root: Path) -> list[Gpu]:
+    nvidia = _numbered(root / "dev", "nvidia")
+    if nvidia:
+        near = dict(_near_nvidia(root))
+        return [Gpu((f"/dev/{path.name}",), near.get(n, ())) for n, path in nvidia]
+    if not (root / _AMD_COMMON).exists():
+        return []
+    return [
+        Gpu((f"/dev/dri/{path.name}",), _near(root / "sys/class/drm" / path.name / "device"))
+        for _, path in _numbered(root / "dev/dri", "renderD")
+    ]
+
+
+def _numbered(folder: Path, prefix: str) -> list[tuple[int, Path]]:
+    names = (re.fullmatch(rf"{prefix}(\d+)", path.name) for path in folder.glob(f"{prefix}*"))
+    return sorted((int(name[1]), folder / name[0]) for name in names if name)
+
+
+def _near_nvidia(root: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """CPUs by the number of the GPU's device file."""
+    for folder in (root / "proc/driver/nvidia/gpus").glob("*"):
+        text = (folder / "information").read_text()
+        if minor := re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE):
+            yield int(minor[1]), _near(root / "sys/bus/pci/devices" / folder.name)
+
+
+def _near(device: Path) -> tuple[int, ...]:
+    """CPUs near a device of the PCI bus."""
+    file = device / "local_cpulist"
+    return tuple(numbers(file.read_text().strip())) if file.exists() else ()
+
+
+def numbers(text: str) -> Iterator[int]:
+    """The numbers of a list as the kernel writes it: `0-3,8`."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first:
+            yield from range(int(first), int(last or first) + 1)
+
+
+def _slices(root: Path) -> list[Gpu]:
+    """MIG slices that the node has: those whose GPU instance and compute instance have files."""
+    near = dict(_near_nvidia(root))
+    capabilities = root / "proc/driver/nvidia/capabilities"
+    found = []
+    for compute in sorted(capabilities.glob("gpu*/mig/gi*/ci*")):
+        gpu = int(compute.parents[2].name.removeprefix("gpu"))
+        files = (f"/dev/nvidia{gpu}", _capability(compute.parent), _capability(compute))
+        if all((root / file.lstrip("/")).exists() for file in files):
+            found.append(Gpu(files, near.get(gpu, ())))
+    return found or _slices_of_one_gpu(root)
+
+
+def _slices_of_one_gpu(root: Path) -> list[Gpu]:
+    """The same by the files alone: a compute instance has the number behind its GPU instance's."""
+    gpus = _numbered(root / "dev", "nvidia")
+    files = [f"/dev/nvidia-caps/{path.name}" for _, path in _capabilities(root)]
+    if len(gpus) != 1 or len(files) % 2:
+        return []
+    whole = f"/dev/{gpus[0][1].name}"
+    return [Gpu((whole, *files[n : n + 2])) for n in range(0, len(files), 2)]
+
+
+def _capabilities(root: Path) -> list[tuple[int, Path]]:
+    """Files of instances; the first two are for who configures and who watches slices."""
+    found = _numbered(root / "dev/nvidia-caps", "nvidia-cap")
+    return [(minor, path) for minor, path in found if minor > _LAST_COMMON]
+
+
+def _capability(instance: Path) -> str:
+    text = (instance / "access").read_text()
+    minor = re.search(r"^DeviceFileMinor:\s*(\d+)", text, re.MULTILINE)
+    return f"/dev/nvidia-caps/nvidia-cap{minor[1] if minor else ''}"

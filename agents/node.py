@@ -1,0 +1,138 @@
+"""Prepare a node before slurmd starts, and tell what jobs can be confined to there.
+
+`python3 -BS -m agents.node` runs as root with SYS_ADMIN in slurmd's container, and prints one line.
+`NODE_SHAPE` in its environment are words of the node's description in slurm.conf, `NODE_NAME` ends
+with its number in the nodeset, and `NODE_CONF` is empty if slurm.conf lists the node. In `FOLDER`
+it leaves, where they are needed:
+
+    layout            words that the description of a dynamic node lacks
+    topology.xml      the machine as hwloc is to show it to Slurm
+    slurm.conf        lines that follow those of the configuration on this node alone, since all
+    cgroup.conf       nodes read the same one (images/worker/preload.c)
+    gres.conf         what is read there instead of the configuration's
+    unconfined        what jobs cannot be confined to, and why; missing if there is nothing
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agents import bpf, cgroups, cpus, gpus
+from agents.cgroups import CPUS, DEVICES, MEMORY, PROCESSES, SWAP, USE, Cgroups
+
+FOLDER: Final = Path("/run/slurmstack/node")
+_CPUS: Final = Path("/sys/devices/system/cpu")
+_CONSTRAINTS: Final = {
+    CPUS: "ConstrainCores",
+    MEMORY: "ConstrainRAMSpace",
+    SWAP: "ConstrainSwapSpace",
+    DEVICES: "ConstrainDevices",
+}
+_LAYOUT: Final = ("sockets", "corespersocket", "threadspercore")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a node's container sees of its machine."""
+
+    root: Path
+    """Where devices, and what the kernel tells of them, are to be found."""
+    usable: list[cpus.Cpu]
+    """CPUs that the container may use."""
+    number: int
+    """Of all CPUs of the machine."""
+
+
+def prepare(
+    shape: str, place: int, found: Cgroups, machine: Machine, *, is_listed: bool = False
+) -> dict[str, str]:
+    """Return the files for a node, by name, and note in `found` what cannot be confined.
+
+    `place` is the node's number in its nodeset. If slurm.conf lists the node, it says how the CPUs
+    are arranged: without a word on it, each is a socket (slurm.conf(5), Sockets).
+    """
+    words = _words(shape)
+    gres = words.get("gres", "")
+    try:
+        own = cpus.choose(machine.usable, int(words["cpus"]), place)
+    except ValueError as why:
+        found.lack((CPUS,), str(why))
+        return overrides(found, gpus.lines(gres, machine.root, lambda _: ()), binds=False)
+    real = cpus.arrange(own)
+    declared = _declared(words)
+    layout = declared or (cpus.Layout(len(own), 1, 1) if is_listed else real)
+    files = overrides(found, gpus.lines(gres, machine.root, _cores(own, layout)), binds=True)
+    if not declared and not is_listed:
+        files["layout"] = layout.words()
+    if len(own) < machine.number or layout != real:
+        files["topology.xml"] = cpus.topology(own, layout)
+    return files
+
+
+def _cores(own: list[cpus.Cpu], layout: cpus.Layout) -> gpus.Cores:
+    known = {cpu.number: n // layout.threads for n, cpu in enumerate(own)}
+
+    def cores(numbers: Iterable[int]) -> Iterable[int]:
+        """None where all are as near as each other."""
+        near = {known[number] for number in numbers if number in known}
+        return near if near != {*known.values()} else ()
+
+    return cores
+
+
+def _words(shape: str) -> dict[str, str]:
+    """The parameters of a node, by their names in lower case."""
+    pairs = (word.partition("=") for word in shape.split())
+    return {name.lower(): value for name, _, value in pairs}
+
+
+def _declared(words: Mapping[str, str]) -> cpus.Layout | None:
+    if not any(key in words for key in _LAYOUT):
+        return None
+    return cpus.Layout(*(int(words.get(key, 1)) for key in _LAYOUT))
+
+
+def overrides(found: Cgroups, gres: list[str], *, binds: bool) -> dict[str, str]:
+    """Lines for files of Slurm's, by file. Without `binds`, tasks are bound to no CPU."""
+    if PROCESSES in found.missing:
+        plugins = "task/affinity" if binds else "task/none"
+        lines = ["ProctrackType=proctrack/linuxproc", f"TaskPlugin={plugins}"]
+        constraints = ["CgroupPlugin=disabled"]
+    else:
+        lines = [] if binds else ["TaskPlugin=task/cgroup"]
+        missing = (key for thing, key in _CONSTRAINTS.items() if thing in found.missing)
+        constraints = [f"{key}=no" for key in missing]
+    if {PROCESSES, USE} & found.missing.keys():
+        lines.append("JobAcctGatherType=jobacct_gather/linux")
+    files = {"slurm.conf": lines, "cgroup.conf": constraints, "gres.conf": gres}
+    return {name: "".join(f"{line}\n" for line in these) for name, these in files.items() if these}
+
+
+def write(files: Mapping[str, str], folder: Path) -> None:
+    """Replace what the folder holds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+
+def main() -> None:
+    name = os.environ["NODE_NAME"]
+    calls = cgroups.Calls(cgroups.remount, bpf.load_guard)
+    found = cgroups.prepare(cgroups.ROOT, cgroups.PROC, calls, name)
+    usable = cpus.of_machine(_CPUS, os.sched_getaffinity(0))
+    place = int(name.rpartition("-")[2])
+    machine = Machine(Path("/"), usable, os.cpu_count() or 1)
+    is_listed = not os.environ["NODE_CONF"]
+    files = prepare(os.environ["NODE_SHAPE"], place, found, machine, is_listed=is_listed)
+    if found.unconfined():
+        files["unconfined"] = str(found)
+    print(found)
+    write(files, FOLDER)
+
+
+if __name__ == "__main__":
+    main()

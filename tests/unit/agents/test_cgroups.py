@@ -1,0 +1,206 @@
+"""What a node's cgroups are prepared to, and what it tells of them, on both versions."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agents.cgroups import SCOPE, Calls, prepare
+
+NODE = "cpu-0"
+JOBS = SCOPE.format(node=NODE)
+NO_SWAP = "Filename\tType\tSize\tUsed\tPriority\n"
+SOME_SWAP = NO_SWAP + "/swapfile\tfile\t1048572\t0\t-2\n"
+V1 = ("freezer", "cpuset", "memory", "devices", "cpuacct", "pids")
+SWAP_OF_V1 = "memory/memory.memsw.limit_in_bytes"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "cgroup"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """Of a machine with swap that can have 4,000 processes."""
+    made = tmp_path / "proc"
+    (made / "sys/kernel").mkdir(parents=True)
+    (made / "sys/kernel/pid_max").write_text("4000\n")
+    (made / "swaps").write_text(SOME_SWAP)
+    return made
+
+
+def own(group: Path) -> Path:
+    """A group with this process in it."""
+    group.mkdir(parents=True, exist_ok=True)
+    (group / "cgroup.procs").write_text(f"1\n{os.getpid()}\n")
+    return group
+
+
+def version_1(root: Path) -> Path:
+    for name in V1:
+        own(root / name)
+    (root / SWAP_OF_V1).touch()
+    return root
+
+
+def version_2(root: Path, controllers: str = "cpuset cpu io memory hugetlb pids") -> Path:
+    own(root)
+    (root / "cgroup.controllers").write_text(f"{controllers}\n")
+    (root / "system").mkdir()
+    (root / "system/memory.swap.max").write_text("max\n")
+    (root / "system/cgroup.procs").write_text(f"{os.getpid()}\n")
+    (root / "memory.oom.group").write_text("1\n")
+    return root
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+ANY = Calls(nothing, nothing)
+"""The kernel does all that it is asked for."""
+
+
+def test_on_version_1_each_hierarchy_that_slurm_uses_becomes_writable(
+    root: Path, proc: Path
+) -> None:
+    remounted: list[Path] = []
+
+    found = prepare(version_1(root), proc, Calls(remounted.append, nothing), NODE)
+
+    assert sorted(path.name for path in remounted) == sorted(V1)
+    assert found.missing == {}
+    assert str(found) == (
+        "cgroups of version 1: jobs can be confined to their CPUs, memory, swap, devices "
+        "and number of processes"
+    )
+
+
+def test_on_version_2_processes_make_way_and_controllers_reach_jobs(root: Path, proc: Path) -> None:
+    remounted: list[Path] = []
+
+    found = prepare(version_2(root), proc, Calls(remounted.append, nothing), NODE)
+
+    assert remounted == [root]
+    assert found.missing == {}
+    assert (root / "system/cgroup.procs").read_text() == str(os.getpid())
+    for group in (root, root / "system.slice", root / JOBS):
+        wanted = (group / "cgroup.subtree_control").read_text()
+        assert wanted == "+cpuset +memory +cpu +pids"
+    assert (root / "memory.oom.group").read_text() == "0"
+
+
+@pytest.mark.parametrize("version", [version_1, version_2])
+def test_jobs_cannot_open_the_folders_that_slurm_locks(
+    root: Path, proc: Path, version: object
+) -> None:
+    assert callable(version)
+    prepare(version(root), proc, ANY, NODE)
+
+    locked = [root / JOBS] if version is version_2 else [root / name for name in V1]
+    assert {path.stat().st_mode & 0o777 for path in locked} == {0o711}
+
+
+def test_all_jobs_together_leave_processes_to_the_machine(root: Path, proc: Path) -> None:
+    prepare(version_1(root), proc, ANY, NODE)
+
+    assert (root / "pids/slurm/pids.max").read_text() == "1000"
+
+
+def test_a_second_start_finds_its_processes_where_the_first_has_left_them(
+    root: Path, proc: Path
+) -> None:
+    prepare(version_2(root), proc, ANY, NODE)
+    (root / "cgroup.procs").write_text("")
+
+    assert not prepare(root, proc, ANY, NODE).missing
+
+
+def test_without_a_controller_jobs_are_confined_to_the_rest(root: Path, proc: Path) -> None:
+    found = prepare(version_2(root, "cpu memory pids"), proc, ANY, NODE)
+
+    assert found.missing.keys() == {"CPUs"}
+    assert str(found) == (
+        "cgroups of version 2: jobs can be confined to their memory, swap, devices and number of "
+        "processes; not to their CPUs: the runtime does not give the container the controller "
+        "cpuset"
+    )
+
+
+def test_without_a_hierarchy_of_memory_its_use_cannot_be_counted(root: Path, proc: Path) -> None:
+    version_1(root)
+    (root / SWAP_OF_V1).unlink()
+    (root / "memory/cgroup.procs").unlink()
+    (root / "memory").rmdir()
+
+    found = prepare(root, proc, ANY, NODE)
+
+    assert found.missing.keys() == {"memory", "swap", "use of resources"}
+    assert "not to their memory: the machine's kernel has no cgroups for memory" in str(found)
+
+
+def test_swap_that_cannot_be_limited_matters_where_there_is_some(root: Path, proc: Path) -> None:
+    version_1(root)
+    (root / SWAP_OF_V1).unlink()
+
+    some = prepare(root, proc, ANY, NODE)
+    (proc / "swaps").write_text(NO_SWAP)
+    none = prepare(root, proc, ANY, NODE)
+
+    assert some.missing.keys() == none.missing.keys() == {"swap"}
+    assert some.unconfined() == {"swap": "start the machine's kernel with swapaccount=1"}
+    assert none.unconfined() == {}
+    assert str(none).endswith("confined to their CPUs, memory, devices and number of processes")
+
+
+def refuse(*_: object) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
+def test_where_the_kernel_guards_no_devices_jobs_open_all_of_them(root: Path, proc: Path) -> None:
+    found = prepare(version_2(root), proc, Calls(nothing, refuse), NODE)
+
+    assert found.missing.keys() == {"devices"}
+    assert "not to their devices: the kernel takes no program" in str(found)
+
+
+def test_a_group_that_cannot_be_written_is_no_reason_to_fail(root: Path, proc: Path) -> None:
+    version_2(root)
+    (root / "system.slice").write_text("no folder")
+
+    found = prepare(root, proc, ANY, NODE)
+
+    assert found.missing.keys() >= {"processes"}
+
+
+def none(root: Path) -> Path:
+    return root
+
+
+def of_another(root: Path) -> Path:
+    own(root / "freezer")
+    (root / "freezer/cgroup.procs").write_text("1\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (none, "there are none at {root}: the machine's kernel has to have them"),
+        (of_another, "{root}/freezer is not the container's own"),
+        (version_1, "{root}/freezer cannot be made writable"),
+        (version_2, "{root} cannot be made writable"),
+    ],
+)
+def test_where_groups_cannot_be_made_nothing_is_confined(
+    root: Path, proc: Path, made: object, why: str
+) -> None:
+    assert callable(made)
+    found = prepare(made(root), proc, Calls(refuse, nothing), NODE)
+
+    assert why.format(root=root) in str(found)
+    assert "jobs cannot be confined: " in str(found)
+    assert found.missing.keys() >= {"processes"}

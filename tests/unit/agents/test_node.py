@@ -1,0 +1,106 @@
+"""What is prepared for slurmd, by what the node's machine has."""
+
+from pathlib import Path
+
+import pytest
+
+from agents.cgroups import CPUS, MEMORY, PROCESSES, SWAP, USE, Cgroups
+from agents.cpus import Cpu
+from agents.node import Machine, prepare, write
+
+TWO = [Cpu(0, 0, 0, 0), Cpu(0, 0, 1, 1)]
+NOTHING = Path("/nonexistent")
+WHOLE = Machine(NOTHING, TWO, 2)
+PART = Machine(NOTHING, TWO, 4)
+CONF = "CPUs=2 RealMemory=900 Feature=cpu"
+NO_CGROUPS = {
+    "slurm.conf": (
+        "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/affinity\n"
+        "JobAcctGatherType=jobacct_gather/linux\n"
+    ),
+    "cgroup.conf": "CgroupPlugin=disabled\n",
+}
+
+
+def test_a_node_that_has_its_whole_machine_needs_no_more_than_its_layout() -> None:
+    found = Cgroups(1)
+
+    assert prepare(CONF, 0, found, WHOLE) == {
+        "layout": "Sockets=1 CoresPerSocket=2 ThreadsPerCore=1"
+    }
+    assert found.unconfined() == {}
+
+
+def test_what_the_settings_say_of_the_layout_counts() -> None:
+    files = prepare(f"{CONF} ThreadsPerCore=2", 0, Cgroups(1), PART)
+
+    assert "layout" not in files
+    assert prepare(f"{CONF} CoresPerSocket=2", 0, Cgroups(1), WHOLE) == {}
+    assert '<object type="Core" os_index="0" cpuset="0x00000003"' in files["topology.xml"]
+
+
+def test_each_cpu_of_a_listed_node_is_a_socket_unless_it_says_more() -> None:
+    files = prepare(CONF, 0, Cgroups(1), WHOLE, is_listed=True)
+    told = prepare(f"{CONF} Sockets=1 CoresPerSocket=2", 0, Cgroups(1), WHOLE, is_listed=True)
+
+    assert files.keys() == {"topology.xml"}
+    assert '<object type="Package" os_index="1" cpuset="0x00000002"' in files["topology.xml"]
+    assert told == {}
+
+
+def test_slurm_is_shown_another_machine_where_the_node_has_a_part_of_it() -> None:
+    assert "topology.xml" in prepare(CONF, 0, Cgroups(1), PART)
+
+
+def test_a_node_with_more_cpus_than_its_container_binds_no_task() -> None:
+    found = Cgroups(1)
+
+    files = prepare("CPUs=8", 0, found, WHOLE)
+
+    assert files == {"slurm.conf": "TaskPlugin=task/cgroup\n", "cgroup.conf": "ConstrainCores=no\n"}
+    assert found.unconfined() == {CPUS: "the node has 8 CPUs, and its container can use 2"}
+
+
+def test_a_gpu_is_near_the_cores_that_slurm_counts(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia3").touch()
+    folder = tmp_path / "proc/driver/nvidia/gpus/0000:3b:00.0"
+    folder.mkdir(parents=True)
+    (folder / "information").write_text("Device Minor: 3\n")
+    device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (device / "local_cpulist").write_text("6-7\n")
+    cpus = [Cpu(0, 0, core, core) for core in (5, 6)]
+
+    files = prepare(f"{CONF} Gres=gpu:l4:1", 0, Cgroups(1), Machine(tmp_path, cpus, 8))
+
+    assert files["gres.conf"] == "AutoDetect=off\nName=gpu Type=l4 File=/dev/nvidia3 Cores=1\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "overrides"),
+    [
+        ((), {}),
+        ((CPUS,), {"cgroup.conf": "ConstrainCores=no\n"}),
+        ((MEMORY, SWAP), {"cgroup.conf": "ConstrainRAMSpace=no\nConstrainSwapSpace=no\n"}),
+        ((USE,), {"slurm.conf": "JobAcctGatherType=jobacct_gather/linux\n"}),
+        ((PROCESSES,), NO_CGROUPS),
+        ((PROCESSES, CPUS, MEMORY), NO_CGROUPS),
+    ],
+)
+def test_what_a_node_lacks_is_taken_out_of_its_configuration(
+    missing: tuple[str, ...], overrides: dict[str, str]
+) -> None:
+    found = Cgroups(1)
+    found.lack(missing, "why")
+
+    files = prepare(CONF, 0, found, WHOLE)
+
+    assert {name: text for name, text in files.items() if name != "layout"} == overrides
+
+
+def test_what_an_earlier_start_left_is_replaced(tmp_path: Path) -> None:
+    write({"slurm.conf": "a=b\n", "cgroup.conf": "c=d\n"}, tmp_path)
+    write({"layout": "Sockets=1"}, tmp_path)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["layout"]
