@@ -29,6 +29,7 @@
  * the step would run outside the jail.
  */
 #include "capabilities.h"
+#include "cgroups.h"
 #include "files.h"
 #include "keeper.h"
 #include "mounts.h"
@@ -39,9 +40,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/file.h>
@@ -61,13 +65,25 @@ SPANK_PLUGIN(chroot, 1)
 static struct config config;
 /* True once this slurmstepd is inside the jail. */
 static bool inside_jail = false;
+static bool of_root = false;
 /* The job's keeper, and this process itself, as pidfds. */
 static int keeper_fd = -1;
 static int own_fd = -1;
-static struct own_trees own_trees = {-1, -1, -1};
+/*
+ * The group that limits how many processes the job has; -1 where nothing limits them. What its
+ * processes have to join for it; -1 where they need not.
+ */
+static int limits_fd = -1;
+static int processes_fd = -1;
+/* The group that slurmstepd has left, and its later forks join; -1 where it has left none. */
+static int step_group_fd = -1;
+static struct own_trees own_trees = {-1, -1, -1, -1};
 
 /* A value of nice(2): jobs go first. */
 #define LOWEST_PRIORITY 19
+/* Of this process; the highest value makes it the first that the kernel ends (proc(5)). */
+#define OOM_SCORE "/proc/self/oom_score_adj"
+#define OOM_FIRST 1000
 
 /* ---- entering the job ---- */
 
@@ -84,12 +100,16 @@ static int join_job(void)
 
 static int make_job(int job_fd, const char *job_name, uid_t uid)
 {
-	int proc_fd = -1, rc;
+	int group_fd, proc_fd = -1, rc;
 
-	rc = make_root(&config, job_name, &proc_fd);
+	/* Before it sees what the job sees, which is read-only. */
+	rc = open_node_group(&group_fd);
 	if (rc == ACCEPTED)
-		rc = start_keeper(job_fd, proc_fd, uid, &keeper_fd);
+		rc = make_root(&config, job_name, &proc_fd);
+	if (rc == ACCEPTED)
+		rc = start_keeper(job_fd, proc_fd, group_fd, uid, &keeper_fd);
 	close_fd(&proc_fd);
+	close_fd(&group_fd);
 	return rc;
 }
 
@@ -136,7 +156,7 @@ static int return_from_paths(void)
 	return rc;
 }
 
-static int enter_job(const char *job_name, uid_t uid)
+static int enter_job(const char *job_name, uint32_t job_id, uid_t uid)
 {
 	int rc = REFUSED;
 	int job_fd = open_job(config.scratch, job_name);
@@ -148,6 +168,9 @@ static int enter_job(const char *job_name, uid_t uid)
 		(void)refuse("cannot open this process: %s", strerror(errno));
 		goto out;
 	}
+	if (config.processes > 0 &&
+	    limit_processes(job_id, config.processes, &limits_fd, &processes_fd) < 0)
+		goto out;
 	if (copy_own_trees(&config, job_fd, uid, &own_trees) < 0 ||
 	    share_job(job_fd, job_name, uid) < 0)
 		goto out;
@@ -158,6 +181,8 @@ out:
 		close_own_trees(&own_trees);
 		close_fd(&keeper_fd);
 		close_fd(&own_fd);
+		close_fd(&limits_fd);
+		close_fd(&processes_fd);
 	}
 	return rc;
 }
@@ -205,11 +230,69 @@ static void after_fork_in_parent(void)
 			     strerror(errno));
 }
 
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+/* Skips as many steps if what was loaded is, or is not, `value`. */
+#define IF_IS(value, steps) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, steps, 0)
+#define UNLESS_HAS(bits, steps) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 0, steps)
+#define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+#define FAIL(error) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (error))
+
+/*
+ * On cgroups of version 2, Slurm guards devices by a program within the kernel, so that slurmd and
+ * slurmstepd may call bpf(2). What they run for users may not.
+ *
+ * In a user namespace, a job may mount cgroups again, writable, once it has a namespace of
+ * cgroups. Those of its node are root's, so that root's jobs get none. The flags of clone3(2)
+ * cannot be seen; for ENOSYS the C library calls clone(2) instead.
+ */
+static int forbid_calls(void)
+{
+	static struct sock_filter steps[] = {
+		LOAD(nr),
+		IF_IS(SYS_bpf, 6),
+		IF_IS(SYS_clone3, 7),
+		IF_IS(SYS_clone, 2),
+		IF_IS(SYS_unshare, 1),
+		ALLOW,
+		LOAD(args[0]),
+		UNLESS_HAS(CLONE_NEWCGROUP, 1),
+		FAIL(EPERM),
+		ALLOW,
+		FAIL(ENOSYS),
+	};
+	static struct sock_filter steps_of_users[] = {
+		LOAD(nr), IF_IS(SYS_bpf, 1), ALLOW, FAIL(EPERM),
+	};
+	const struct sock_fprog filter = {
+		.len = of_root ? ARRAY_SIZE(steps) : ARRAY_SIZE(steps_of_users),
+		.filter = of_root ? steps : steps_of_users,
+	};
+	struct capabilities old;
+	int rc = ACCEPTED;
+
+	if (take_up_capabilities(&old) < 0)
+		return refuse("cannot take up capabilities: %s", strerror(errno));
+	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) < 0)
+		rc = refuse("cannot forbid system calls: %s", strerror(errno));
+	if (lay_down_capabilities(&old) < 0)
+		return refuse("cannot lay down capabilities: %s", strerror(errno));
+	return rc;
+}
+
 static int enter_as_child(void)
 {
 	char directory[PATH_MAX];
 
 	if (!fork_is_inside)
+		return REFUSED;
+	/* Slurm adds tasks to their groups itself, but no script that it runs after them. */
+	if (step_group_fd >= 0 && join_group(step_group_fd, 0) < 0)
+		return REFUSED;
+	if (processes_fd >= 0 && join_group(processes_fd, 0) < 0)
+		return REFUSED;
+	if (limits_fd >= 0 && check_number(limits_fd) < 0)
+		return REFUSED;
+	if (forbid_calls() < 0)
 		return REFUSED;
 	if (getcwd(directory, sizeof(directory)) == NULL)
 		return refuse("cannot tell the working directory: %s", strerror(errno));
@@ -279,12 +362,13 @@ static int enter(spank_t spank, int ac, char **av)
 		return refuse("Slurm does not tell the job's number");
 	if (spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS)
 		return refuse("Slurm does not tell the job's user");
+	of_root = uid == 0;
 	format_job_name(job_name, job_id, uid);
 	if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS)
 		return refuse("Slurm does not tell the step's number");
 	if (give_socket(config.spool, job_id, step_id, uid) < 0)
 		return REFUSED;
-	if (enter_job(job_name, uid) < 0)
+	if (enter_job(job_name, job_id, uid) < 0)
 		return REFUSED;
 	/* It opens no path of the user's and is not called again, but runs a program of the jail. */
 	if (is_external(spank)) {
@@ -334,17 +418,74 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
 	return check(spank, forks_into_job);
 }
 
+/*
+ * slurmstepd leaves its step's group: see open_unlimited_group. Not before, since Slurm puts it back
+ * there when it makes the groups of the first task; no task runs yet.
+ */
+static int leave_step_group(void)
+{
+	int unlimited_fd, rc;
+
+	if (step_group_fd >= 0)
+		return ACCEPTED;
+	rc = open_unlimited_group(&unlimited_fd);
+	if (rc == ACCEPTED && unlimited_fd >= 0)
+		rc = open_step_group(&step_group_fd);
+	if (rc == ACCEPTED && step_group_fd >= 0)
+		rc = join_group(unlimited_fd, 0);
+	close_fd(&unlimited_fd);
+	return rc;
+}
+
+/* In slurmstepd, after each fork of a task. */
+int slurm_spank_task_post_fork(spank_t spank, int ac, char **av)
+{
+	(void)ac;
+	(void)av;
+	if (spank_remote(spank) == 0 || !forks_into_job)
+		return ACCEPTED;
+	return leave_step_group();
+}
+
+/*
+ * If the node runs out of memory, the kernel ends tasks first, and no daemon. A user may lower this
+ * again, but not below what the daemons have.
+ */
+static int go_first(void)
+{
+	int rc = ACCEPTED, fd = open(OOM_SCORE, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || dprintf(fd, "%d", OOM_FIRST) < 0)
+		rc = refuse("cannot write " OOM_SCORE ": %s", strerror(errno));
+	close_fd(&fd);
+	return rc;
+}
+
+/* After Slurm has set another score. */
 int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 {
 	(void)ac;
 	(void)av;
+	if (spank_remote(spank) != 0 && in_job && go_first() < 0)
+		return REFUSED;
 	return check(spank, in_job);
+}
+
+/* slurmstepd opens them where cgroups are writable, and a directory leads to all files in it. */
+static int check_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (is_of_cgroup(fd))
+			return refuse("--input, --output or --error is of a cgroup");
+	return ACCEPTED;
 }
 
 int slurm_spank_task_init(spank_t spank, int ac, char **av)
 {
 	(void)ac;
 	(void)av;
+	if (spank_remote(spank) != 0 && in_job && check_streams() < 0)
+		return REFUSED;
 	return check(spank, in_job);
 }
 
@@ -412,6 +553,7 @@ int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 	open_log_of_slurmd();
 	end_job(config.scratch, job_id);
 	end_job(config.shm, job_id);
+	remove_groups(job_id);
 	remove_behind_slurm();
 	close_log_of_slurmd();
 	return ACCEPTED;

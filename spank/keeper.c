@@ -1,5 +1,6 @@
 #include "keeper.h"
 
+#include "cgroups.h"
 #include "mounts.h"
 #include "report.h"
 
@@ -166,7 +167,7 @@ static int hear_keeper(int report_fd)
 	return ACCEPTED;
 }
 
-int start_keeper(int job_fd, int proc_fd, uid_t uid, int *keeper_fd)
+int start_keeper(int job_fd, int proc_fd, int group_fd, uid_t uid, int *keeper_fd)
 {
 	int report[2] = {-1, -1};
 	int lock_fd, rc = REFUSED;
@@ -189,7 +190,9 @@ int start_keeper(int job_fd, int proc_fd, uid_t uid, int *keeper_fd)
 		goto out;
 	}
 	close_fd(&report[1]);
-	rc = hear_keeper(report[0]);
+	rc = group_fd < 0 ? ACCEPTED : join_group(group_fd, pid);
+	if (rc == ACCEPTED)
+		rc = hear_keeper(report[0]);
 	if (rc == ACCEPTED) {
 		*keeper_fd = (int)syscall(SYS_pidfd_open, pid, 0);
 		if (*keeper_fd < 0)

@@ -19,9 +19,11 @@ int find_keeper(int job_fd, int *keeper_fd);
 
 /*
  * Makes the keeper of the namespaces that this process is in, and sets *keeper_fd to its
- * pidfd. It mounts the /proc of its pid namespace on `proc_fd`, for a job of `uid`.
+ * pidfd. It mounts the /proc of its pid namespace on `proc_fd`, for a job of `uid`, and is in the
+ * group `group_fd`, unless that is -1: it outlives the step that makes it, and Slurm could not
+ * remove the step's.
  */
-int start_keeper(int job_fd, int proc_fd, uid_t uid, int *keeper_fd);
+int start_keeper(int job_fd, int proc_fd, int group_fd, uid_t uid, int *keeper_fd);
 
 /* Ends the keeper, if there is one, and waits until all processes of its namespace are gone. */
 void end_keeper(int job_fd);

@@ -1,5 +1,6 @@
 #include "mounts.h"
 
+#include "cgroups.h"
 #include "files.h"
 #include "report.h"
 
@@ -463,8 +464,8 @@ static int fill_jail(const struct jail *jail, const struct config *config,
 	for (size_t i = 0; i < config->through.n; i++)
 		if (show_through(jail, lower, config->through.values[i]) < 0)
 			return REFUSED;
-	/* With the masks of the node's container. */
-	if (show(jail, "/sys", 0) < 0)
+	/* With the masks of the node's container. Root's jobs could write to cgroups. */
+	if (show(jail, "/sys", MOUNT_ATTR_RDONLY) < 0)
 		return REFUSED;
 	if ((config->private_dev ? make_dev(jail, config) : show(jail, "/dev", 0)) <
 	    0)
@@ -585,7 +586,7 @@ static int copy_spool_of_node(const struct config *config)
 
 int copy_own_trees(const struct config *config, int job_fd, uid_t uid, struct own_trees *trees)
 {
-	trees->node_spool = trees->node_proc = -1;
+	trees->node_spool = trees->node_proc = trees->cgroups = -1;
 	trees->spool = uid == 0 ? copy_own_directory(job_fd, "spool", config->scratch, ROOT_MODE,
 						     config->spool)
 				: copy_spool_of_node(config);
@@ -594,6 +595,8 @@ int copy_own_trees(const struct config *config, int job_fd, uid_t uid, struct ow
 	if (trees->node_spool >= 0)
 		trees->node_proc = copy_tree(AT_FDCWD, "/proc", AT_RECURSIVE, "/proc", 0);
 	if (trees->node_proc >= 0)
+		trees->cgroups = copy_tree(AT_FDCWD, CGROUPS, AT_RECURSIVE, CGROUPS, 0);
+	if (trees->cgroups >= 0)
 		return ACCEPTED;
 	close_own_trees(trees);
 	return REFUSED;
@@ -604,6 +607,7 @@ void close_own_trees(struct own_trees *trees)
 	close_fd(&trees->spool);
 	close_fd(&trees->node_spool);
 	close_fd(&trees->node_proc);
+	close_fd(&trees->cgroups);
 }
 
 /* Attaches a detached tree at a path of the root, which is the jail's by now; closes it. */
@@ -635,7 +639,8 @@ int enter_own_view(const struct config *config, struct own_trees *trees)
 	if (unshare(CLONE_NEWNS) < 0)
 		return refuse("cannot unshare the mount namespace of the job: %s",
 			      strerror(errno));
-	if (attach_in_root(&trees->spool, config->spool) < 0)
+	if (attach_in_root(&trees->spool, config->spool) < 0 ||
+	    attach_in_root(&trees->cgroups, CGROUPS) < 0)
 		return REFUSED;
 	return hide_proc();
 }

@@ -45,6 +45,8 @@ struct own_trees {
 	/* That of the node, and the node's /proc, by which slurmstepd finds what it has to signal. */
 	int node_spool;
 	int node_proc;
+	/* The node's cgroups, which Slurm confines the job by; jobs see them read-only. */
+	int cgroups;
 };
 
 /* Makes them, on the node. `job_fd` is the job's directory below scratch=. */
@@ -53,9 +55,9 @@ int copy_own_trees(const struct config *config, int job_fd, uid_t uid, struct ow
 void close_own_trees(struct own_trees *trees);
 
 /*
- * Gives this process a copy of the job's mount namespace, in which slurmd's spool directory can be
- * written, and /proc is empty. The job's own /proc will not do: Slurm signals by the numbers that
- * it finds there, and on the node these are other processes.
+ * Gives this process a copy of the job's mount namespace, in which slurmd's spool directory and
+ * cgroups can be written, and /proc is empty. The job's own /proc will not do: Slurm signals by the
+ * numbers that it finds there, and on the node these are other processes.
  */
 int enter_own_view(const struct config *config, struct own_trees *trees);
 

@@ -14,7 +14,7 @@
 /* More than any node has, and far from an overflow. */
 #define MAX_SIZE (KIB * KIB * KIB * KIB * KIB)
 
-enum kind { PATH, SIZE, SWITCH, BIND, BIND_RO, THROUGH, DEVICE };
+enum kind { PATH, SIZE, NUMBER, SWITCH, BIND, BIND_RO, THROUGH, DEVICE };
 
 static const struct option {
 	const char *key;
@@ -32,6 +32,7 @@ static const struct option {
 	{"tmp_size", SIZE, offsetof(struct config, tmp_size)},
 	{"var_tmp_size", SIZE, offsetof(struct config, var_tmp_size)},
 	{"shm_size", SIZE, offsetof(struct config, shm_size)},
+	{"processes", NUMBER, offsetof(struct config, processes)},
 	{"no_new_privs", SWITCH, offsetof(struct config, no_new_privs)},
 	{"private_dev", SWITCH, offsetof(struct config, private_dev)},
 	{"device", DEVICE, 0},
@@ -73,18 +74,26 @@ static bool is_device_pattern(const char *value)
 	       strlen(value) <= NAME_MAX;
 }
 
+/* The digits that a value begins with; moves behind them. 0 for none, or for too many. */
+static uint64_t read_digits(const char **value)
+{
+	uint64_t number = 0;
+
+	for (; **value >= '0' && **value <= '9'; (*value)++) {
+		number = number * 10 + (uint64_t)(**value - '0');
+		if (number > MAX_SIZE)
+			return 0;
+	}
+	return number;
+}
+
 /* Digits and K, M, G or T, powers of 1024; 0 for anything else. */
 static uint64_t size_of(const char *value)
 {
 	static const char units[] = "KMGT";
 	const char *unit;
-	uint64_t size = 0;
+	uint64_t size = read_digits(&value);
 
-	for (; *value >= '0' && *value <= '9'; value++) {
-		size = size * 10 + (uint64_t)(*value - '0');
-		if (size > MAX_SIZE)
-			return 0;
-	}
 	if (value[0] == '\0' || value[1] != '\0')
 		return 0;
 	unit = strchr(units, value[0]);
@@ -134,6 +143,19 @@ static int set_size(struct config *config, const struct option *option, const ch
 	return ACCEPTED;
 }
 
+static int set_number(struct config *config, const struct option *option, const char *value,
+		      const char *where)
+{
+	const char *end = value;
+	uint64_t number = read_digits(&end);
+
+	if (number == 0 || *end != '\0')
+		return refuse("%s: %s=%s: expected a number of at least 1", where, option->key,
+			      value);
+	*(uint64_t *)(void *)((char *)config + option->field) = number;
+	return ACCEPTED;
+}
+
 static int set_switch(struct config *config, const struct option *option, const char *value,
 		      const char *where)
 {
@@ -149,7 +171,8 @@ static int set_option(struct config *config, const struct option *option, const 
 		      const char *where)
 {
 	uint32_t bit = (uint32_t)1 << (option - known);
-	bool path = option->kind != SIZE && option->kind != SWITCH && option->kind != DEVICE;
+	bool path = option->kind != SIZE && option->kind != NUMBER && option->kind != SWITCH &&
+		    option->kind != DEVICE;
 
 	if (path && !is_plain_path(value))
 		return refuse("%s: %s=%s: expected an absolute path, not / itself, without . or "
@@ -166,6 +189,8 @@ static int set_option(struct config *config, const struct option *option, const 
 		return set_path(config, option, value);
 	case SIZE:
 		return set_size(config, option, value, where);
+	case NUMBER:
+		return set_number(config, option, value, where);
 	case SWITCH:
 		return set_switch(config, option, value, where);
 	case BIND:

@@ -36,6 +36,8 @@ struct config {
 	uint64_t tmp_size;
 	uint64_t var_tmp_size;
 	uint64_t shm_size;
+	/* That a job may have at once, threads included; 0 for any number. */
+	uint64_t processes;
 	bool no_new_privs;
 	bool private_dev;
 	bool overlay;

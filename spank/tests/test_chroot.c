@@ -94,6 +94,12 @@ static struct {
 	/* True: fork() succeeds, and the test sees the parent. False: fork() fails. */
 	bool forks;
 	bool not_preloaded;
+	/* What the machine's kernel can have of processes; many by default. */
+	const char *machine_limit;
+	/* How many the job has. */
+	const char *used;
+	/* Which version of cgroups there is, and that they are writable. */
+	enum { CGROUPS_V2, CGROUPS_V1, NO_CGROUPS } cgroups;
 
 	void (*before)(void), (*in_parent)(void), (*in_child)(void);
 	uint32_t effective, permitted;
@@ -126,6 +132,7 @@ static void reset_node(void)
 	node.report_length = 1;
 	node.exit_code = -1;
 	node.fail_with = EIO;
+	node.used = "1000\n";
 }
 
 /* Records a call about `subject`; true when it is the one that has to fail. */
@@ -180,11 +187,22 @@ static bool is_file(const char *path)
 	return hosts != NULL && strcmp(hosts, "/etc/hosts") == 0;
 }
 
+/* Sets errno where a group is not there, or cannot be written. */
+static bool has_group(const char *path)
+{
+	bool of_version_2 = strstr(path, "/system") != NULL;
+
+	errno = of_version_2 ? ENOENT : EROFS;
+	return node.cgroups == (of_version_2 ? CGROUPS_V2 : CGROUPS_V1);
+}
+
 static int fake_open(const char *path, int flags)
 {
 	if (node.real_files)
 		return open(path, flags);
 	if (called(path, "open %s", path))
+		return -1;
+	if (strncmp(path, "/sys/fs/cgroup/", strlen("/sys/fs/cgroup/")) == 0 && !has_group(path))
 		return -1;
 	if (node.node_file == NULL && strcmp(path, "/etc/node.conf") == 0) {
 		errno = ENOENT;
@@ -219,6 +237,14 @@ static int fake_mkdirat(int parent, const char *name, mode_t mode)
 		return 0;
 	errno = EEXIST;
 	return -1;
+}
+
+/* Of groups alone. */
+static int fake_mkdir(const char *path)
+{
+	if (called(path, "mkdir %s", path))
+		return -1;
+	return has_group(path) ? 0 : -1;
 }
 
 static int fake_fchmod(int fd, mode_t mode)
@@ -528,6 +554,14 @@ static int fake_pipe2(int ends[2], int flags)
 	return 0;
 }
 
+/* Of slurmstepd, when Slurm has made the step's groups. */
+static const char *const own_groups[] = {
+	[CGROUPS_V2] = "0::/system.slice/cpu-0_slurmstepd.scope/job_123/step_0/slurm\n",
+	[CGROUPS_V1] = "12:pids:/docker/a\n"
+		       "9:memory:/docker/a/slurm_cpu-0/uid_7/job_123/step_0\n0::/system.slice/a\n",
+	[NO_CGROUPS] = "9:memory:/docker/a\n0::/\n",
+};
+
 static ssize_t fake_read(int fd, void *buffer, size_t size)
 {
 	const char *from = node.report;
@@ -538,6 +572,15 @@ static ssize_t fake_read(int fd, void *buffer, size_t size)
 	if (strcmp(name_of(fd), "pipe") == 0) {
 		node.report += length;
 		node.report_length = 0;
+	} else if (strcmp(name_of(fd), "/proc/self/cgroup") == 0) {
+		from = own_groups[node.cgroups];
+		length = strlen(from);
+	} else if (strstr(name_of(fd), "/pids.") != NULL) {
+		from = strstr(name_of(fd), "/pids.max") != NULL ? "1000\n" : node.used;
+		length = strlen(from);
+	} else if (strcmp(name_of(fd), "/proc/sys/kernel/pid_max") == 0) {
+		from = node.machine_limit == NULL ? "4194304\n" : node.machine_limit;
+		length = strlen(from);
 	} else {
 		from = node.node_file + node.node_file_read;
 		length = strlen(from);
@@ -559,13 +602,17 @@ static ssize_t fake_write(int fd, const void *buffer, size_t size)
 
 __attribute__((format(printf, 2, 3))) static int fake_dprintf(int fd, const char *format, ...)
 {
+	const char *name = name_of(fd);
 	size_t used = strlen(node.logged);
+	char text[8 * PATH_MAX];
 	va_list args;
 
-	CHECK(strcmp(name_of(fd), "/proc/4711/fd/2") == 0);
 	va_start(args, format);
-	(void)vsnprintf(node.logged + used, sizeof(node.logged) - used, format, args);
+	(void)vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
+	if (strcmp(name, "/proc/4711/fd/2") != 0)
+		return called("", "write %s to %s", text, name) ? -1 : 0;
+	(void)snprintf(node.logged + used, sizeof(node.logged) - used, "%s", text);
 	return 0;
 }
 
@@ -726,6 +773,8 @@ static long fake_syscall(long number, ...)
 	} else if (number == SYS_capset) {
 		(void)va_arg(args, void *);
 		rc = fake_capset(va_arg(args, struct __user_cap_data_struct *));
+	} else if (number == SYS_seccomp) {
+		rc = called("", "seccomp") ? -1 : 0;
 	} else {
 		abort();
 	}
@@ -796,6 +845,7 @@ void slurm_error(const char *format, ...)
 #define open(path, flags) fake_open(path, flags)
 #define OPENAT(parent, name, flags, mode, ...) fake_openat(parent, name, flags, mode)
 #define openat(...) OPENAT(__VA_ARGS__, 0, 0)
+#define mkdir(path, mode) fake_mkdir(path)
 #define mkdirat(parent, name, mode) fake_mkdirat(parent, name, mode)
 #define fstatat(fd, name, status, flags) fake_fstatat(fd, name, status)
 #define fchmodat(fd, name, mode, flags) fake_fchmodat(fd, name, mode)
@@ -849,6 +899,7 @@ void slurm_error(const char *format, ...)
 
 #include "report.c"
 #include "capabilities.c"
+#include "cgroups.c"
 #include "options.c"
 #include "files.c"
 #include "mounts.c"
@@ -866,6 +917,7 @@ void slurm_error(const char *format, ...)
 #undef open
 #undef OPENAT
 #undef openat
+#undef mkdir
 #undef mkdirat
 #undef symlinkat
 #undef fchmod
@@ -929,6 +981,7 @@ static char *isolating_options[] = {
 	"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", "bind=/run/munge",
 	"bind_ro=/etc/hosts", "no_new_privs=yes", "private_dev=yes", "device=nvidia*",
 	"overlay=yes", "through=/home", "tmp_size=1G", "var_tmp_size=512M", "shm_size=64K",
+	"processes=1000",
 };
 #define ISOLATING (int)ARRAY_SIZE(isolating_options), isolating_options
 
@@ -939,9 +992,10 @@ static void restart(void)
 	node.effective = 1U << CAP_SYS_ADMIN;
 	node.permitted = 1U << CAP_SYS_ADMIN | 1U << CAP_SYS_PTRACE | 1U << CAP_SETUID;
 	in_slurmd = inside_jail = forks_into_job = fork_is_inside = in_job = refuse_silently = false;
-	keeper_fd = own_fd = -1;
-	own_trees = (struct own_trees){-1, -1, -1};
+	keeper_fd = own_fd = limits_fd = processes_fd = step_group_fd = -1;
+	own_trees = (struct own_trees){-1, -1, -1, -1};
 	(void)unsetenv("SLURMSTACK_SLURMD");
+	(void)setenv("NODE_NAME", "cpu-0", 1);
 	refusal[0] = '\0';
 }
 
@@ -957,6 +1011,12 @@ static int enter_isolated(void)
 	node.devices[2] = "nvidia-caps";
 	node.devices[3] = "nvidia-link";
 	return slurm_spank_init_post_opt(NULL, ISOLATING);
+}
+
+static int enter_limited_on_version_1(void)
+{
+	node.cgroups = CGROUPS_V1;
+	return enter_isolated();
 }
 
 /* A later step of the job. */
@@ -1061,16 +1121,23 @@ static void check_option_refused(char *option, const char *reason)
 #define SHOW(path)                                                                         \
 	"open_tree " path " recursive", "fstat " path, "openat2 /mnt/jail" path,            \
 		"move_mount " path " on /mnt/jail" path
+#define SHOW_READ_ONLY(path)                                                               \
+	"open_tree " path " recursive", "mount_setattr " path " ro", "fstat " path,          \
+		"openat2 /mnt/jail" path, "move_mount " path " on /mnt/jail" path
 #define COPY(path) "open_tree " path " recursive", "mount_setattr " path " nosuid nodev"
 #define MOUNT_IN_ROOT(path)                                                                \
 	"open /", "fstat " path, "openat2 /" path, "move_mount " path " on /" path
+#define NODE_GROUP CGROUPS "/system/cgroup.procs"
 /* What slurmstepd takes along, and what it sees when it is in the job. */
-#define OWN_TREES COPY("/spool"), COPY("/spool"), "open_tree /proc recursive"
+#define OWN_TREES                                                                          \
+	COPY("/spool"), COPY("/spool"), "open_tree /proc recursive",                        \
+		"open_tree " CGROUPS " recursive"
 #define HIDE_PROC                                                                          \
 	"fsopen tmpfs", "fsconfig tmpfs mode=0555", "fsconfig tmpfs size=4K",               \
 		"create tmpfs", "fsmount tmpfs", "open /", "fstat new tmpfs",               \
 		"openat2 //proc", "move_mount new tmpfs on //proc"
-#define OWN_VIEW "unshare mounts", MOUNT_IN_ROOT("/spool"), HIDE_PROC
+#define OWN_VIEW                                                                           \
+	"unshare mounts", MOUNT_IN_ROOT("/spool"), MOUNT_IN_ROOT(CGROUPS), HIDE_PROC
 #define RETURN_TO_NODE "unshare mounts", MOUNT_IN_ROOT("/spool"), MOUNT_IN_ROOT("/proc")
 /* Where the spool directory has no socket of the step. */
 #define LOOK_FOR_SOCKET "open /spool", "openat /spool/.", "list /spool/.", "readdir"
@@ -1084,13 +1151,14 @@ static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 		OWN_TREES,
 		"flock " JOB,
 		"openat " JOB "/keeper",
+		"open " NODE_GROUP,
 		"unshare mounts and ipc",
 		"mount / rprivate",
 		"open /mnt/jail",
 		OPEN_JOB,
 		"open_tree /mnt/jail recursive",
 		"move_mount /mnt/jail on /mnt/jail",
-		SHOW("/sys"),
+		SHOW_READ_ONLY("/sys"),
 		SHOW("/dev"),
 		"open_tree /run/munge recursive",
 		"mount_setattr /run/munge nosuid nodev",
@@ -1142,6 +1210,7 @@ static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 		"openat " JOB "/keeper new",
 		"pipe2",
 		"clone pids",
+		"write 4711 to " NODE_GROUP,
 		"read pipe",
 		"pidfd_open process keeper",
 		OWN_VIEW,
@@ -1262,7 +1331,7 @@ static void a_step_of_roots_sees_no_spool_of_the_node_and_has_few_capabilities(v
 	};
 	static const char *const in_view[] = {
 		"unshare mounts", "open /", "fstat " JOB_OF_ROOT "/spool", "openat2 //spool",
-		"move_mount " JOB_OF_ROOT "/spool on //spool", HIDE_PROC,
+		"move_mount " JOB_OF_ROOT "/spool on //spool", MOUNT_IN_ROOT(CGROUPS), HIDE_PROC,
 		"capget", "capset down",
 	};
 
@@ -1407,6 +1476,85 @@ static void whichever_call_fails_the_step_is_refused_and_nothing_is_called_after
 	check_each_failure(join);
 	restart();
 	check_each_failure(start_roots_step);
+	restart();
+	check_each_failure(enter_limited_on_version_1);
+}
+
+/* ---- cgroups ---- */
+
+#define GROUP_V1 CGROUPS "/pids/slurm/job_123"
+#define GROUP_V2 CGROUPS "/system.slice/cpu-0_slurmstepd.scope/job_123"
+
+static void the_number_of_a_jobs_processes_is_limited_where_slurm_limits_the_rest(void)
+{
+	static const char *const expected[] = {
+		"open " MACHINE_LIMIT, "read " MACHINE_LIMIT,
+		"open " GROUP_V2, "openat " GROUP_V2 "/pids.max",
+		"write 1000 to " GROUP_V2 "/pids.max",
+	};
+
+	CHECK(enter_isolated() == 0);
+	check_calls(expected[0], expected, ARRAY_SIZE(expected));
+	CHECK(processes_fd == -1);
+}
+
+static void on_a_small_machine_a_job_may_have_an_eighth(void)
+{
+	node.machine_limit = "4096\n";
+	CHECK(enter_isolated() == 0);
+	CHECK(called_with("write 512 to " GROUP_V2 "/pids.max"));
+}
+
+static void on_version_1_tasks_join_a_group_of_their_own(void)
+{
+	static const char *const expected[] = {
+		"open " GROUP_V2, "mkdir " CGROUPS "/pids/slurm", "mkdir " GROUP_V1,
+		"open " GROUP_V1, "openat " GROUP_V1 "/pids.max",
+		"write 1000 to " GROUP_V1 "/pids.max", "openat " GROUP_V1 "/cgroup.procs",
+	};
+
+	CHECK(enter_limited_on_version_1() == 0);
+	check_calls(expected[0], expected, ARRAY_SIZE(expected));
+	CHECK(tasks_start());
+	CHECK(called_with("write 0 to " GROUP_V1 "/cgroup.procs"));
+}
+
+static void no_task_starts_that_cannot_join_its_group(void)
+{
+	CHECK(enter_limited_on_version_1() == 0);
+	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
+	node.before();
+	node.fail_at = node.n_calls + 1;
+	if (setjmp(node.end) == 0)
+		node.in_child();
+	CHECK(node.exit_code == 1);
+	CHECK(said("cannot move a process to its cgroup"));
+}
+
+static void no_task_starts_beyond_what_its_job_may_have(void)
+{
+	node.used = "1001\n";
+	CHECK(enter_limited_on_version_1() == 0);
+	CHECK(!tasks_start());
+	CHECK(node.exit_code == 1);
+	CHECK(said("as many processes as it may have"));
+}
+
+static void on_version_1_the_keeper_leaves_the_hierarchy_of_its_step(void)
+{
+	node.cgroups = CGROUPS_V1;
+	CHECK(start_step() == 0);
+	CHECK(called_with("write 4711 to " CGROUPS "/freezer/cgroup.procs"));
+}
+
+static void where_cgroups_cannot_be_written_jobs_run_without(void)
+{
+	node.cgroups = NO_CGROUPS;
+	CHECK(enter_isolated() == 0);
+	CHECK(tasks_start());
+	for (size_t i = 0; i < node.n_calls; i++)
+		CHECK(strstr(node.calls[i], "cgroup.procs") == NULL ||
+		      strncmp(node.calls[i], "open ", 5) == 0);
 }
 
 /* ---- the keeper ---- */
@@ -1515,10 +1663,14 @@ static void a_task_is_forked_into_the_pids_of_the_job_and_sees_its_mounts(void)
 	static const char *const expected[] = {
 		"capget", "capset up", RETURN_TO_NODE, "capset down",
 		"capget", "capset up", "setns process keeper pids", "capset down",
+		"openat " GROUP_V2 "/pids.max", "read " GROUP_V2 "/pids.max",
+		"openat " GROUP_V2 "/pids.current", "read " GROUP_V2 "/pids.current",
+		"capget", "capset up", "seccomp", "capset down",
 		"getcwd",
 		"capget", "capset up", "setns process keeper mounts and ipc", "capset down",
 		"chdir /home/somebody",
 		"no new privileges", "capget", "capset for good",
+		"open /proc/self/oom_score_adj", "write 1000 to /proc/self/oom_score_adj",
 	};
 
 	CHECK(enter_isolated() == 0);
@@ -1546,6 +1698,62 @@ static void slurmstepd_is_back_in_the_nodes_pids_after_each_fork(void)
 		check_calls(expected[0], expected, ARRAY_SIZE(expected));
 	}
 	CHECK(node.n_errors == 0);
+}
+
+#define STEP_GROUP_V1 CGROUPS "/memory/slurm_cpu-0/uid_7/job_123/step_0/cgroup.procs"
+#define STEP_GROUP_V2 CGROUPS "/system.slice/cpu-0_slurmstepd.scope/job_123/step_0/slurm/cgroup.procs"
+
+static void slurmstepd_leaves_its_group_when_the_tasks_have_theirs(void)
+{
+	static const char *const expected[] = {
+		"open " NODE_GROUP, "open " OWN_GROUPS, "read " OWN_GROUPS,
+		"open " STEP_GROUP_V2, "write 0 to " NODE_GROUP,
+	};
+
+	CHECK(join() == 0);
+	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
+	fork_task(false);
+	node.n_calls = 0;
+	CHECK(slurm_spank_task_post_fork(NULL, USUAL) == 0);
+	CHECK(node.n_calls == ARRAY_SIZE(expected));
+	check_calls(expected[0], expected, ARRAY_SIZE(expected));
+	CHECK(slurm_spank_task_post_fork(NULL, USUAL) == 0);
+	CHECK(node.n_calls == ARRAY_SIZE(expected));
+}
+
+static void what_it_forks_later_is_in_the_steps_group(void)
+{
+	node.cgroups = CGROUPS_V1;
+	CHECK(join() == 0);
+	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
+	fork_task(false);
+	CHECK(slurm_spank_task_post_fork(NULL, USUAL) == 0);
+	CHECK(called_with("write 0 to " CGROUPS "/memory/cgroup.procs"));
+	fork_task(true);
+	CHECK(called_with("write 0 to " STEP_GROUP_V1));
+}
+
+static void where_slurm_has_made_no_group_slurmstepd_leaves_none(void)
+{
+	node.cgroups = NO_CGROUPS;
+	CHECK(join() == 0);
+	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
+	fork_task(false);
+	CHECK(slurm_spank_task_post_fork(NULL, USUAL) == 0);
+	CHECK(step_group_fd == -1 && node.n_errors == 0);
+}
+
+static void a_step_whose_group_slurmstepd_cannot_leave_starts_no_task(void)
+{
+	for (size_t i = 1; i <= 5; i++) {
+		restart();
+		CHECK(join() == 0);
+		CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
+		fork_task(false);
+		node.fail_at = node.n_calls + i;
+		CHECK(slurm_spank_task_post_fork(NULL, USUAL) < 0);
+		CHECK(node.n_errors == 1);
+	}
 }
 
 static void forks_before_tasks_are_due_stay_on_the_node(void)
@@ -1583,8 +1791,10 @@ static void a_task_that_cannot_be_put_into_the_job_ends_before_it_does_anything(
 			CHECK(started);
 			continue;
 		}
-		/* The fork, or before it the step. */
-		CHECK(!started && !in_job && (node.exit_code == 1 || !forks_into_job));
+		CHECK(!started);
+		/* The fork, before it the step, or after it what Slurm calls in the task. */
+		CHECK(node.exit_code == 1 || !forks_into_job);
+		CHECK(!in_job || strstr(node.calls[i - 1], "oom_score") != NULL);
 		CHECK(said(strerror(EIO)));
 	}
 }
@@ -2402,6 +2612,13 @@ static const struct {
 	TEST(directories_with_a_size_are_in_memory_and_not_on_the_node),
 	TEST(a_job_never_has_the_nodes_proc),
 	TEST(whichever_call_fails_the_step_is_refused_and_nothing_is_called_after_it),
+	TEST(the_number_of_a_jobs_processes_is_limited_where_slurm_limits_the_rest),
+	TEST(on_a_small_machine_a_job_may_have_an_eighth),
+	TEST(on_version_1_tasks_join_a_group_of_their_own),
+	TEST(no_task_starts_that_cannot_join_its_group),
+	TEST(no_task_starts_beyond_what_its_job_may_have),
+	TEST(on_version_1_the_keeper_leaves_the_hierarchy_of_its_step),
+	TEST(where_cgroups_cannot_be_written_jobs_run_without),
 	TEST(the_keeper_closes_all_files_mounts_proc_and_says_when_it_is_ready),
 	TEST(root_cannot_write_what_is_the_machines_in_proc),
 	TEST(a_keeper_that_fails_says_why_logs_nothing_and_ends),
@@ -2409,6 +2626,10 @@ static const struct {
 	TEST(a_keeper_that_ends_at_once_refuses_the_step),
 	TEST(a_task_is_forked_into_the_pids_of_the_job_and_sees_its_mounts),
 	TEST(slurmstepd_is_back_in_the_nodes_pids_after_each_fork),
+	TEST(slurmstepd_leaves_its_group_when_the_tasks_have_theirs),
+	TEST(what_it_forks_later_is_in_the_steps_group),
+	TEST(where_slurm_has_made_no_group_slurmstepd_leaves_none),
+	TEST(a_step_whose_group_slurmstepd_cannot_leave_starts_no_task),
 	TEST(forks_before_tasks_are_due_stay_on_the_node),
 	TEST(privileges_stay_where_the_options_do_not_forbid_them),
 	TEST(a_task_that_cannot_be_put_into_the_job_ends_before_it_does_anything),

@@ -134,10 +134,18 @@ class Node:
 
 
 @contextmanager
-def one_node(start: Start) -> Iterator[Node]:
-    """A cluster of one node, in containers of their own."""
-    extra = {"slurm.conf": ["DisableRootJobs=NO"]}
-    config = alone(lambda values: values.update(slurm={"timeouts": BRIEF, "extra": extra}))
+def one_node(start: Start, cpus: str = "CPUs=8", cgroups: str = "auto") -> Iterator[Node]:
+    """A cluster of one node, in containers of their own.
+
+    `cpus` are words of its description: Slurm gives jobs as many, and binds them to CPUs of the
+    machine if that has enough.
+    """
+    slurm = {
+        "timeouts": BRIEF,
+        "cgroups": cgroups,
+        "extra": {"slurm.conf": ["DisableRootJobs=NO"]},
+    }
+    config = alone(lambda values: values.update(slurm=slurm))
     secret = secrets.token_hex(64)
     accounts = accounts_of(config)
     controller = start_controller(start, secret)
@@ -155,7 +163,7 @@ def one_node(start: Start) -> Iterator[Node]:
         start,
         secret,
         NODE,
-        "CPUs=8 RealMemory=4000 Feature=cpu",
+        f"{cpus} RealMemory=4000 Feature=cpu",
         controller,
         before=prepare,
         cap_drop=["ALL"],

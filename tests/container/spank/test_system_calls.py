@@ -77,6 +77,23 @@ def test_slurmd_and_jobs_are_under_the_filter(node: Node) -> None:
     assert node.job(filtered.format(pid="self")) == "1"
 
 
+REMOUNT = """
+import ctypes, errno, sys
+libc = ctypes.CDLL(None, use_errno=True)
+user, mounts, cgroups = 0x10000000, 0x00020000, 0x02000000
+made = libc.unshare(user | mounts | cgroups)
+print("made" if made == 0 else errno.errorcode[ctypes.get_errno()])
+"""
+
+
+def test_root_makes_no_namespace_of_cgroups_in_a_job(node: Node) -> None:
+    """In one, it could mount its node's cgroups anew, and write them."""
+    node.root(f"cat >/mnt/jail/srv/remount.py <<'END'\n{REMOUNT}\nEND")
+
+    assert node.root("cd / && srun --quiet python3 /srv/remount.py") == "EPERM"
+    assert node.job("python3 /srv/remount.py") == "made"
+
+
 def test_users_namespaces_and_debuggers_work_under_the_filter(node: Node) -> None:
     inside = "unshare --user --map-root-user --mount --pid --fork sh -c"
     exchange = "mount -t tmpfs none /mnt && mkdir /mnt/old && cd /mnt && pivot_root . old"

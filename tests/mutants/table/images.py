@@ -130,6 +130,15 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
+        "root's job writes its output to a cgroup of the node",
+        "images",
+        "images/worker/preload.c",
+        "\tif (fd < 0 || !is_of_cgroup(fd))\n",
+        "\tif (fd < 0 || !is_of_cgroup(fd) || true)\n",
+        f"{_CLUSTER}/confinement/test_groups.py::test_output_of_roots_job_is_no_file_of_a_cgroup",
+        "cluster",
+    ),
+    Fault(
         "ranks of an MPI program do not wait for each other",
         "images",
         "images/worker/slurmd",

@@ -10,6 +10,46 @@ _TESTS: Final = (
 
 FAULTS: Final = (
     Fault(
+        "a job may have all processes of its machine",
+        "spank",
+        "spank/cgroups.c",
+        "\tif (limit > machine_limit / SHARE)\n",
+        "\tif (limit > machine_limit)\n",
+        _TESTS,
+    ),
+    Fault(
+        "a task starts outside of its job's group",
+        "spank",
+        "spank/chroot.c",
+        "\tif (processes_fd >= 0 && join_group(processes_fd, 0) < 0)\n",
+        "\tif (processes_fd >= 0 && join_group(processes_fd, 0) > 0)\n",
+        _TESTS,
+    ),
+    Fault(
+        "steps of a job have more processes together than the job may have",
+        "spank",
+        "spank/chroot.c",
+        "\tif (limits_fd >= 0 && check_number(limits_fd) < 0)\n",
+        "\tif (limits_fd >= 0 && check_number(limits_fd) > 0)\n",
+        _TESTS,
+    ),
+    Fault(
+        "where memory is short, the kernel ends daemons as soon as tasks",
+        "spank",
+        "spank/chroot.c",
+        "#define OOM_FIRST 1000\n",
+        "#define OOM_FIRST 0\n",
+        _TESTS,
+    ),
+    Fault(
+        "tasks may call bpf",
+        "spank",
+        "spank/chroot.c",
+        "\tif (forbid_calls() < 0)\n",
+        "\tif (false)\n",
+        _TESTS,
+    ),
+    Fault(
         "Slurm takes a refusal of the plugin for success",
         "spank",
         "spank/report.h",

@@ -1,0 +1,328 @@
+#include "cgroups.h"
+
+#include "report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+/* Version 2 has one hierarchy. All jobs are in a group of it, which Slurm calls after the node. */
+#define OF_SCOPE CGROUPS "/system.slice/%s_slurmstepd.scope/job_"
+/* Version 1 has a hierarchy for each resource. Slurm does not use that for numbers of processes. */
+#define PIDS CGROUPS "/pids/slurm"
+#define OF_PIDS PIDS "/job_"
+#define PROCESSES "cgroup.procs"
+#define LIMIT "pids.max"
+#define USED "pids.current"
+#define COUNT_SIZE sizeof("18446744073709551615\n")
+#define MACHINE_LIMIT "/proc/sys/kernel/pid_max"
+#define OWN_GROUPS "/proc/self/cgroup"
+/* How its line of version 2 begins. */
+#define V2_LINE "0::"
+/* The part of that which a job may have: other jobs and the machine itself need some as well. */
+#define SHARE 8
+#define GROUP (O_PATH | O_DIRECTORY | O_CLOEXEC)
+#define GROUP_MODE 0755
+/* Descriptors that nftw(3) may have open, one for each level. */
+#define LEVELS 8
+/* How often a group is tried to be removed, and the pause between two tries, in microseconds. */
+#define TRIES 100
+#define PAUSE 10000
+
+typedef char path_text[PATH_MAX];
+
+/* Whether a group is not there, or not writable: Slurm confines nothing by it then. */
+static bool is_unprepared(int error)
+{
+	return error == ENOENT || error == EROFS;
+}
+
+/* ---- who is in it ---- */
+
+/* Opens the first of some groups that is there and writable, or none. */
+static int open_first(const char *const paths[], size_t n, int *group_fd)
+{
+	*group_fd = -1;
+	for (size_t i = 0; i < n; i++) {
+		*group_fd = open(paths[i], O_WRONLY | O_CLOEXEC);
+		if (*group_fd >= 0)
+			return ACCEPTED;
+		if (!is_unprepared(errno))
+			return refuse("cannot open %s: %s", paths[i], strerror(errno));
+	}
+	return ACCEPTED;
+}
+
+/* Of version 2, and of the hierarchy of version 1 that matters. */
+int open_node_group(int *group_fd)
+{
+	static const char *const paths[] = {
+		CGROUPS "/system/" PROCESSES,
+		CGROUPS "/freezer/" PROCESSES,
+	};
+
+	return open_first(paths, ARRAY_SIZE(paths), group_fd);
+}
+
+int open_unlimited_group(int *group_fd)
+{
+	static const char *const paths[] = {
+		CGROUPS "/system/" PROCESSES,
+		CGROUPS "/memory/" PROCESSES,
+	};
+
+	return open_first(paths, ARRAY_SIZE(paths), group_fd);
+}
+
+/*
+ * The group of a step in a line of /proc/self/cgroup, or NULL. On version 1 the kernel may write the
+ * container's own group in front of it.
+ */
+static const char *path_of_step(const char *line)
+{
+	if (strncmp(line, V2_LINE, strlen(V2_LINE)) == 0)
+		return strstr(line, "/system.slice/");
+	return strstr(line, ":memory:") == NULL ? NULL : strstr(line, "/slurm_");
+}
+
+static int open_group_of_line(const char *line, int *group_fd)
+{
+	bool of_version_2 = strncmp(line, V2_LINE, strlen(V2_LINE)) == 0;
+	const char *path = path_of_step(line);
+	path_text processes;
+
+	if (path == NULL)
+		return ACCEPTED;
+	(void)snprintf(processes, sizeof(processes), CGROUPS "%s%s/" PROCESSES,
+		       of_version_2 ? "" : "/memory", path);
+	*group_fd = open(processes, O_WRONLY | O_CLOEXEC);
+	return *group_fd < 0 ? refuse("cannot open %s: %s", processes, strerror(errno))
+			     : ACCEPTED;
+}
+
+int open_step_group(int *group_fd)
+{
+	char text[BUFSIZ], *line, *rest = text;
+	int fd = open(OWN_GROUPS, O_RDONLY | O_CLOEXEC);
+	ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	int rc = ACCEPTED;
+
+	*group_fd = -1;
+	if (length < 0)
+		rc = refuse("cannot read " OWN_GROUPS ": %s", strerror(errno));
+	close_fd(&fd);
+	text[length < 0 ? 0 : length] = '\0';
+	while (rc == ACCEPTED && *group_fd < 0 && (line = strsep(&rest, "\n")) != NULL)
+		rc = open_group_of_line(line, group_fd);
+	return rc;
+}
+
+int join_group(int group_fd, pid_t pid)
+{
+	if (dprintf(group_fd, "%d", pid) < 0)
+		return refuse("cannot move a process to its cgroup: %s", strerror(errno));
+	return ACCEPTED;
+}
+
+/* ---- how many there may be ---- */
+
+/* Sets *number to what the machine's kernel can have at once, in all its containers together. */
+static int read_machine_limit(uint64_t *number)
+{
+	char text[COUNT_SIZE];
+	int fd = open(MACHINE_LIMIT, O_RDONLY | O_CLOEXEC);
+	ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	int rc = ACCEPTED;
+
+	if (length <= 0)
+		rc = refuse("cannot read " MACHINE_LIMIT ": %s", strerror(errno));
+	else
+		text[length] = '\0';
+	close_fd(&fd);
+	*number = rc == ACCEPTED ? strtoull(text, NULL, 10) : 0;
+	return rc;
+}
+
+static int write_limit(int group_fd, const char *group, uint64_t limit)
+{
+	int rc = ACCEPTED;
+	int fd = openat(group_fd, LIMIT, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 && is_unprepared(errno))
+		return ACCEPTED;
+	if (fd < 0 || dprintf(fd, "%" PRIu64, limit) < 0)
+		rc = refuse("cannot write %s/" LIMIT ": %s", group, strerror(errno));
+	close_fd(&fd);
+	return rc;
+}
+
+static int open_made_group(const char *group, uint64_t limit, int *group_fd, int *processes_fd)
+{
+	*group_fd = open(group, GROUP);
+	if (*group_fd < 0)
+		return refuse("cannot open %s: %s", group, strerror(errno));
+	if (write_limit(*group_fd, group, limit) < 0)
+		return REFUSED;
+	*processes_fd = openat(*group_fd, PROCESSES, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (*processes_fd < 0)
+		return refuse("cannot open %s/" PROCESSES ": %s", group, strerror(errno));
+	return ACCEPTED;
+}
+
+/* Slurm knows no limit of this kind, so that version 1 has no group for it. */
+static int limit_on_version_1(uint32_t job_id, uint64_t limit, int *group_fd, int *processes_fd)
+{
+	path_text group;
+
+	(void)snprintf(group, sizeof(group), OF_PIDS "%" PRIu32, job_id);
+	if (mkdir(PIDS, GROUP_MODE) < 0 && errno != EEXIST)
+		return is_unprepared(errno)
+			       ? ACCEPTED
+			       : refuse("cannot make " PIDS ": %s", strerror(errno));
+	if (mkdir(group, GROUP_MODE) < 0 && errno != EEXIST)
+		return refuse("cannot make %s: %s", group, strerror(errno));
+	return open_made_group(group, limit, group_fd, processes_fd);
+}
+
+int limit_processes(uint32_t job_id, uint64_t limit, int *group_fd, int *processes_fd)
+{
+	const char *node_name = getenv("NODE_NAME");
+	uint64_t machine_limit;
+	path_text group;
+
+	*group_fd = *processes_fd = -1;
+	if (read_machine_limit(&machine_limit) < 0)
+		return REFUSED;
+	if (limit > machine_limit / SHARE)
+		limit = machine_limit / SHARE;
+	(void)snprintf(group, sizeof(group), OF_SCOPE "%" PRIu32,
+		       node_name == NULL ? "" : node_name, job_id);
+	*group_fd = open(group, GROUP);
+	if (*group_fd < 0 && errno == ENOENT)
+		return limit_on_version_1(job_id, limit, group_fd, processes_fd);
+	if (*group_fd < 0)
+		return refuse("cannot open %s: %s", group, strerror(errno));
+	return write_limit(*group_fd, group, limit);
+}
+
+/* Sets *number to what a file of a group says. Leaves it where there is no such file. */
+static int read_number(int group_fd, const char *name, uint64_t *number)
+{
+	char text[COUNT_SIZE];
+	ssize_t length;
+	int rc = ACCEPTED;
+	int fd = openat(group_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 && is_unprepared(errno))
+		return ACCEPTED;
+	length = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (length < 0)
+		rc = refuse("cannot read %s of the job's cgroup: %s", name, strerror(errno));
+	close_fd(&fd);
+	text[length < 0 ? 0 : length] = '\0';
+	*number = strtoull(text, NULL, 10);
+	return rc;
+}
+
+int check_number(int group_fd)
+{
+	uint64_t used = 0, limit = 0;
+
+	if (read_number(group_fd, LIMIT, &limit) < 0 || read_number(group_fd, USED, &used) < 0)
+		return REFUSED;
+	return used > limit ? refuse("the job has as many processes as it may have on this node")
+			    : ACCEPTED;
+}
+
+bool is_of_cgroup(int fd)
+{
+	struct statfs status;
+
+	return fstatfs(fd, &status) == 0 && (status.f_type == CGROUP_SUPER_MAGIC ||
+					     status.f_type == CGROUP2_SUPER_MAGIC);
+}
+
+/* ---- its end ---- */
+
+static int remove_group(const char *path, const struct stat *status, int kind, struct FTW *where)
+{
+	(void)status;
+	(void)where;
+	/* Files of a group go with it. One with processes stays. */
+	if (kind == FTW_DP)
+		(void)rmdir(path);
+	return 0;
+}
+
+/* Cuts the last name off a path, and returns it. */
+static const char *cut(char *path)
+{
+	char *slash = strrchr(path, '/');
+
+	*slash = '\0';
+	return slash + 1;
+}
+
+/*
+ * On version 1 the jobs of a user have a group in common: <hierarchy>/slurm_<node>/uid_<user>.
+ * Slurm makes and removes it under a lock on the hierarchy.
+ */
+static void remove_users_group(const char *user_group)
+{
+	path_text hierarchy;
+	int fd;
+
+	(void)snprintf(hierarchy, sizeof(hierarchy), "%s", user_group);
+	if (strncmp(cut(hierarchy), "uid_", strlen("uid_")) != 0)
+		return;
+	(void)cut(hierarchy);
+	fd = open(hierarchy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0 && flock(fd, LOCK_EX) == 0)
+		(void)rmdir(user_group);
+	close_fd(&fd);
+}
+
+/* A slurmstepd that has said goodbye to slurmd may not have left its groups yet. */
+static void remove_jobs_group(char *group)
+{
+	for (int i = 0; i < TRIES && access(group, F_OK) == 0; i++) {
+		if (i > 0)
+			(void)usleep(PAUSE);
+		(void)nftw(group, remove_group, LEVELS, FTW_DEPTH | FTW_PHYS);
+	}
+	(void)cut(group);
+	remove_users_group(group);
+}
+
+void remove_groups(uint32_t job_id)
+{
+	static const char *const prefixes[] = {
+		CGROUPS "/system.slice/*_slurmstepd.scope/job_",
+		OF_PIDS,
+		CGROUPS "/*/slurm_*/uid_*/job_",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
+		path_text pattern;
+		glob_t found;
+
+		(void)snprintf(pattern, sizeof(pattern), "%s%" PRIu32, prefixes[i], job_id);
+		if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0)
+			continue;
+		for (size_t j = 0; j < found.gl_pathc; j++)
+			remove_jobs_group(found.gl_pathv[j]);
+		globfree(&found);
+	}
+}
