@@ -271,6 +271,18 @@ sbcast file /tmp/file && srun sh -c 'echo $SLURMD_NODENAME $(cat /tmp/file)' | s
     assert cluster.run(f"cat {folder}/out").splitlines() == [f"{node} brought" for node in NODES]
 
 
+def test_sgather_brings_a_file_back_from_every_node(cluster: Cluster, folder: str) -> None:
+    script = """#!/bin/sh
+srun sh -c 'head -c 100000 /dev/urandom >/tmp/part; md5sum </tmp/part' | sort >sums
+sgather /tmp/part all && md5sum <all.cpu-0 >found && md5sum <all.cpu-1 >>found
+sort found | cmp - sums && echo same
+sgather /tmp/part all || sgather --force /tmp/part all && echo again"""
+    cluster.submit(folder, script, "--nodes=2", "--wait", "--output=out")
+
+    said = cluster.run(f"cat {folder}/out").splitlines()
+    assert said == ["same", "sgather: all.cpu-0 is there already: use --force or --keep", "again"]
+
+
 def test_srun_brings_its_program_along(cluster: Cluster) -> None:
     said = cluster.run("srun --nodes=2 --bcast=/tmp/program /usr/bin/hostname")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from local.paths import ROOT
-from tests.cluster.transparency.shown import NODES, PLACES, everywhere, typed, write
+from tests.cluster.transparency.shown import NODES, PLACES, everywhere, one, typed, write
 from tests.support.cluster import Cluster
 from tests.support.commands import execute
 from tests.support.waiting import eventually
@@ -76,6 +76,31 @@ def workshop(cluster: Cluster) -> Iterator[str]:
     cluster.run(f"rm -rf {path}; mkdir {path}")
     yield path
     cluster.run(f"rm -rf {path}")
+
+
+# --- What the image has ---------------------------------------------------------------------------
+
+
+def test_programs_that_the_documentation_names_are_there(cluster: Cluster) -> None:
+    text = (ROOT / "docs/researcher.md").read_text()
+    section = text.partition("\n## Programs\n")[2].partition("\n## ")[0]
+    # A function of the shell, and a module of Python.
+    names = {*re.findall(r"`([a-z+]+)`", section)} - {"module", "venv"}
+    assert len(names) > 10
+
+    answers = everywhere(cluster, f"for name in {' '.join(names)}; do command -v $name; done; true")
+
+    assert {path.rpartition("/")[2] for path in one(answers).split()} == names
+
+
+def test_a_module_is_loaded_in_a_job(cluster: Cluster, folder: str) -> None:
+    cluster.run(f"mkdir --parents {folder}/modules/science")
+    write(cluster, f"{folder}/modules/science/1.lua", 'setenv("SCIENCE", "yes")')
+    script = f"module use {folder}/modules\nmodule load science/1\nsrun printenv SCIENCE"
+
+    job = cluster.submit(folder, f"#!/bin/bash -l\n{script}", "--wait")
+
+    assert cluster.run(f"cat {folder}/slurm-{job}.out") == "yes"
 
 
 # --- MPI ------------------------------------------------------------------------------------------
