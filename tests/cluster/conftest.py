@@ -4,6 +4,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -42,9 +43,16 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
 
 @pytest.fixture(scope="session")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    """The test stack with its two nodes idle. Root may have jobs, to be held in the jail too."""
+    """The test stack with its two nodes idle.
+
+    Root may have jobs, to be held in the jail too, and no job more processes than fit its memory.
+    """
+
+    def limit(values: dict[str, Any]) -> None:
+        values["nodesets"][0]["isolation"] = {"processes": 256}
+
     slurm = {"extra": {"slurm.conf": ["DisableRootJobs=NO"]}}
-    with deployed(write_test_stack("shared", slurm=slurm)) as stack:
+    with deployed(write_test_stack("shared", edit=limit, slurm=slurm)) as stack:
         yield stack
 
 

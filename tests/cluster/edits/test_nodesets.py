@@ -1,36 +1,9 @@
 """What a nodeset may be: static or dynamic, with scripts, volumes and features; and how it goes."""
 
-import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
-
+from tests.cluster.edits.nodesets import SMALL, deployed, is_idle
 from tests.cluster.errors import error_line
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
-
-SMALL = {"replicas": 1, "cpus": 1, "cpu_request": 0.1, "memory": "256MiB", "drain_grace": 20}
-
-
-@contextlib.contextmanager
-def deployed(cluster: Cluster, **settings: Any) -> Iterator[None]:
-    """The stack with some settings added to, and as it was afterwards."""
-
-    def add(values: dict[str, Any]) -> None:
-        for key, value in settings.items():
-            values[key] = [*values.get(key, []), *value] if isinstance(value, list) else value
-
-    try:
-        with cluster.edited(add):
-            cluster.deploy("up")
-            yield
-    finally:
-        cluster.run("scancel --me")
-        cluster.deploy("up")
-    eventually("the others are gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 120)
-
-
-def is_idle(cluster: Cluster, node: str) -> Callable[[], bool]:
-    return lambda: cluster.nodes().get(node) == "idle"
 
 
 def test_static_nodes_are_listed_and_return_by_themselves(cluster: Cluster, folder: str) -> None:
@@ -86,6 +59,14 @@ def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: s
         "weight": 5,
         "ephemeral_storage": "1GiB",
         "parameters": {"TmpDisk": 100},
+        "limits": {"core": "1MiB", "open_files": 2048, "locked_memory": "none"},
+        "pod": {
+            "annotations": {"example.org/network": "fast"},
+            "environment": {"GREETING_OF_SLURMD": "hello"},
+            "init_containers": [
+                {"name": "first", "image": image_of(cluster, "cpu-0"), "command": ["true"]}
+            ],
+        },
         "tolerations": [{"key": "example.org/reserved"}],
         "volumes": [{"name": "data", "path": "/mnt/jail/data", "empty": {"size": "10MiB"}}],
     }
@@ -105,6 +86,18 @@ def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: s
         assert "Weight=5" in shown
         assert "TmpDisk=100" in shown
 
+        limits = "for limit in c n l; do ulimit -$limit; done"
+        assert cluster.run(f"srun --constraint=fast bash -c '{limits}'").split() == [
+            *("1024", "2048", "0")
+        ]
+        assert cluster.run("srun --constraint=fast printenv GREETING_OF_SLURMD || true") == ""
+        pod = cluster.pod("equipped-0")
+        assert pod
+        assert pod["metadata"]["annotations"]["example.org/network"] == "fast"
+        assert "site-first" in [each["name"] for each in pod["status"]["initContainerStatuses"]]
+        variables = cluster.in_pod("equipped-0", "slurmd", "cat", "/proc/1/environ").split("\0")
+        assert "GREETING_OF_SLURMD=hello" in variables
+
         # An edit of a script reaches nodes that run.
         slurm["prolog"] = {"text": mark.format("second-$SLURM_JOB_ID")}
         uid = cluster.pod_uid("equipped-0")
@@ -113,6 +106,14 @@ def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: s
             job = cluster.run("srun --constraint=fast sh -c 'echo $SLURM_JOB_ID'")
             assert f"second-{job}" in files(cluster)
             assert cluster.pod_uid("equipped-0") == uid
+
+
+def image_of(cluster: Cluster, node: str) -> str:
+    """The image that a node's slurmd runs from."""
+    pod = cluster.pod(node)
+    assert pod
+    containers = {each["name"]: each for each in pod["spec"]["containers"]}
+    return str(containers["slurmd"]["image"])
 
 
 def files(cluster: Cluster) -> list[str]:

@@ -61,5 +61,6 @@ def test_the_plugin_shows_slurm_its_callbacks_and_nothing_else(tmp_path: Path) -
         "slurm_spank_user_init",
         "slurm_spank_task_init_privileged",
         "slurm_spank_task_init",
+        "slurm_spank_task_post_fork",
         "slurm_spank_job_epilog",
     }

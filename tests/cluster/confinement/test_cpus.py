@@ -1,0 +1,118 @@
+"""A job runs on the CPUs that it requested, and a greedy one takes nothing of its neighbours'."""
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+
+def srun(cluster: Cluster, options: str, command: str) -> str:
+    return cluster.run(f"srun --mem=50 {options} {command}")
+
+
+@pytest.mark.parametrize(("options", "number"), [("-c1", "1"), ("-c2", "2"), ("-n2 -c1", "1\n1")])
+def test_a_task_sees_as_many_cpus_as_it_requested(
+    cluster: Cluster, options: str, number: str
+) -> None:
+    assert srun(cluster, f"-N1 {options}", "nproc") == number
+
+
+def test_two_tasks_of_a_node_are_on_different_cpus(cluster: Cluster) -> None:
+    masks = srun(cluster, "-N1 -n2 -c1", "sh -c 'taskset -p $$'").splitlines()
+
+    assert len({line.rpartition(" ")[2] for line in masks}) == 2
+
+
+def test_a_task_cannot_bind_itself_to_another_cpu(cluster: Cluster) -> None:
+    script = "sh -c 'taskset -p 3 $$ >/dev/null; nproc'"
+
+    assert srun(cluster, "-N1 -n1 -c1", script) == "1"
+
+
+@pytest.mark.parametrize("cpus", ["1", "2"])
+def test_further_steps_and_ssh_have_the_cpus_of_the_job(
+    cluster: Cluster, folder: str, cpus: str
+) -> None:
+    options = ("--nodelist=cpu-0", f"--cpus-per-task={cpus}", "--mem=50")
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 600", *options)
+    cluster.wait_for_job(job, "RUNNING")
+
+    step = cluster.run(f"srun --jobid={job} --overlap --ntasks=1 nproc")
+    session = cluster.run("ssh -o BatchMode=yes cpu-0 nproc")
+
+    assert (step, session) == (cpus, cpus)
+
+
+def test_slurm_tells_how_tasks_are_bound(cluster: Cluster) -> None:
+    said = cluster.ssh("srun --mem=50 -N1 -n2 -c1 --cpu-bind=verbose,cores true").stderr
+
+    assert said.count("cpu-bind=MASK") == 2
+    assert "task  0" in said
+    assert "task  1" in said
+
+
+@pytest.mark.parametrize(("order", "nodes"), [("block", "0011"), ("cyclic", "0101")])
+def test_tasks_go_to_nodes_in_the_order_that_is_asked_for(
+    cluster: Cluster, order: str, nodes: str
+) -> None:
+    lines = srun(cluster, f"-N2 -n4 -c1 --distribution={order} --label", "hostname").splitlines()
+
+    assert sorted(lines) == [f"{task}: cpu-{node}" for task, node in enumerate(nodes)]
+
+
+SPIN = "while :; do :; done"
+FORK = """python3 -c 'import os
+while True:
+    try:
+        os.fork()
+    except OSError:
+        pass'"""
+
+
+@pytest.mark.parametrize("greedy", [SPIN, f"for n in $(seq 8); do ({SPIN}) & done; wait", FORK])
+def test_a_greedy_job_takes_nothing_of_its_neighbours_cpu(
+    cluster: Cluster, folder: str, greedy: str
+) -> None:
+    options = ("--nodelist=cpu-0", "--ntasks=1", "--cpus-per-task=1")
+    mine = cluster.submit(folder, f"#!/bin/bash\n{SPIN}", *options, "--mem=50")
+    cluster.wait_for_job(mine, "RUNNING")
+
+    # Enough for as many processes as the node allows.
+    theirs = cluster.submit(folder, f"#!/bin/bash\n{greedy}", *options, "--mem=700")
+    cluster.wait_for_job(theirs, "RUNNING")
+
+    eventually("it has run for two seconds", lambda: sum(used(cluster, theirs).values()) > 2)
+    own, taken = used(cluster, mine), used(cluster, theirs)
+    cpu = max(own, key=lambda one: own[one])
+    assert taken.get(cpu, 0) < own[cpu] / 10
+    # The node answers, and gives the CPU to the next job.
+    cluster.run(f"scancel {theirs}")
+    assert cluster.run(f"srun --mem=50 {' '.join(options)} echo next") == "next"
+
+
+def test_steps_together_have_no_more_processes_than_their_job(
+    cluster: Cluster, folder: str
+) -> None:
+    options = ("--nodelist=cpu-0", "--ntasks=1", "--mem=400")
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 600", *options)
+    cluster.wait_for_job(job, "RUNNING")
+    step = f"srun --jobid={job} --overlap --overcommit --mem=0 -n150 sh -c 'echo here; sleep 10'"
+
+    said = cluster.ssh(f"({step} & {step}) 2>&1; wait", check=False).stdout
+
+    assert said.count("here") < 256
+    assert "as many processes as it may have" in said
+
+
+def used(cluster: Cluster, job: int) -> dict[str, float]:
+    """Seconds that a job has used of each CPU, as the kernel of its node counts.
+
+    Version 2 of cgroups does not count by CPUs. There, all is of the CPU that the job may use.
+    """
+    top = "/sys/fs/cgroup"
+    v1 = f"cat {top}/cpuacct/slurm_*/uid_*/job_{job}/cpuacct.usage_percpu"
+    v2 = f"cd {top}/system.slice/*.scope/job_{job} && cat cpuset.cpus.effective cpu.stat"
+    text = cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"{v1} 2>/dev/null || ({v2})").split()
+    if "usage_usec" in text:
+        return {text[0]: int(text[2]) / 1e6}
+    return {str(cpu): int(value) / 1e9 for cpu, value in enumerate(text)}

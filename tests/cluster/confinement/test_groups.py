@@ -1,0 +1,121 @@
+"""Groups of jobs: closed to the jobs, and gone with them."""
+
+from pathlib import PurePath
+
+import pytest
+
+from tests.cluster.confinement.groups import LIMIT, LOCKED, groups
+from tests.support.cluster import Cluster
+from tests.support.slurmctld import FIND_SLURMD
+from tests.support.waiting import becomes, eventually
+
+
+@pytest.mark.parametrize("user", ["researcher", "root"])
+def test_jobs_see_cgroups_and_cannot_write_them(cluster: Cluster, user: str) -> None:
+    script = (
+        f"test -r {LIMIT} && echo seen;"
+        "find -L /sys/fs/cgroup -maxdepth 4 -name cgroup.procs -writable 2>/dev/null;"
+        "for top in /sys/fs/cgroup/ /sys/fs/cgroup/*/;"
+        "do mkdir $top/mine 2>/dev/null && echo made; done; true"
+    )
+    command = f"srun --mem=50 -N1 sh -c '{script}'"
+
+    said = cluster.as_user(0, 0, command) if user == "root" else cluster.run(command)
+
+    assert said.split() == ["seen"]
+
+
+def test_output_of_roots_job_is_no_file_of_a_cgroup(cluster: Cluster) -> None:
+    limit = ("cpu-0", "slurmd", "sh", "-c", f"echo {LIMIT}; cat {LIMIT}")
+    before = cluster.in_pod(*limit)
+    file = before.split()[0]
+
+    cluster.as_user(
+        0, 0, f"cd / && srun --mem=50 -N1 -w cpu-0 --output={file} echo 1099511627776", check=False
+    )
+
+    assert cluster.in_pod(*limit) == before
+
+
+def test_standard_input_of_roots_job_is_no_folder_of_cgroups(cluster: Cluster) -> None:
+    file = cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"echo {LIMIT}")
+    streams = f"--input={PurePath(file).parent} --output=/root/said"
+    job = f"sbatch --wait --mem=50 -N1 -w cpu-0 {streams} --wrap 'echo it ran'"
+
+    said = cluster.as_user(0, 0, f"{job}; cat /root/said; rm /root/said")
+
+    assert "--input, --output or --error is of a cgroup" in said
+
+
+def test_a_user_cannot_hold_the_lock_that_slurm_takes_turns_by(cluster: Cluster) -> None:
+    script = f"{LOCKED}; for top in /tmp $@; do flock -n $top echo $top 2>/dev/null; done"
+
+    assert cluster.run(f"srun --mem=50 -N1 sh -c '{script}; true'") == "/tmp"
+
+
+def complete(cluster: Cluster, folder: str, number: int) -> None:
+    """Run that many jobs in an array. Raises AssertionError unless all complete."""
+    array = f"--array=1-{number} --mem=10 --output=/dev/null"
+    job = cluster.submit(folder, "#!/bin/sh\ntrue", *array.split())
+    left = f"squeue --noheader --array --jobs={job} --format=%i | wc -l"
+    eventually("all have ended", lambda: cluster.run(left) == "0", 180)
+    states = f"sacct --noheader --allocations --array --format=State --jobs={job} | sort | uniq -c"
+    becomes("their records", lambda: cluster.run(states).split(), [str(number), "COMPLETED"])
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_groups_go_with_their_jobs_though_slurmd_is_killed(cluster: Cluster, folder: str) -> None:
+    """None is being launched when slurmd is killed: Slurm would wait for its prolog for good."""
+    complete(cluster, folder, 250)
+    long = cluster.submit(folder, "#!/bin/sh\nsleep 20", "--mem=10", "--nodelist=cpu-0")
+    cluster.wait_for_job(long, "RUNNING")
+    eventually("its groups", lambda: groups(cluster))
+
+    cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"kill -KILL $({FIND_SLURMD})")
+
+    complete(cluster, folder, 249)
+    cluster.wait_for_job(long)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_groups_of_steps_go_with_their_jobs(cluster: Cluster, folder: str) -> None:
+    cluster.run(f"cd {folder} && sbatch --wait --mem=20 --array=1-10 --wrap 'srun true'")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_what_a_killed_slurmstepd_leaves_goes_with_the_job(cluster: Cluster, folder: str) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--mem=20", "--nodelist=cpu-0")
+    cluster.wait_for_job(job, "RUNNING")
+    eventually("its groups", lambda: groups(cluster))
+
+    cluster.in_pod("cpu-0", "slurmd", "pkill", "-KILL", "-f", rf"^slurmstepd: \[{job}\.batch\]")
+
+    cluster.run(f"scancel {job}")
+    cluster.wait_for_job(job, "CANCELLED")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_jobs_and_their_groups_outlive_slurmd(cluster: Cluster, folder: str) -> None:
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 5; nproc", "--mem=20", "--nodelist=cpu-0")
+    cluster.wait_for_job(job, "RUNNING")
+
+    cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"kill -KILL $({FIND_SLURMD})")
+
+    cluster.wait_for_job(job)
+    assert cluster.run(f"cat {folder}/slurm-{job}.out") == "1"
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_job_is_suspended_and_goes_on(cluster: Cluster, folder: str) -> None:
+    count = "#!/bin/bash\nfor n in $(seq 1000); do echo $n; sleep 0.1; done"
+    job = cluster.submit(folder, count, "--mem=20", "--nodelist=cpu-0")
+    lines = f"cat {folder}/slurm-{job}.out 2>/dev/null | wc -l"
+    eventually("it counts", lambda: int(cluster.run(lines)) > 3)
+
+    cluster.as_user(0, 0, f"scontrol suspend {job}")
+    cluster.wait_for_job(job, "SUSPENDED")
+    stopped = cluster.run(f"sleep 0.3; {lines}")
+
+    assert cluster.run(f"sleep 1; {lines}") == stopped
+    cluster.as_user(0, 0, f"scontrol resume {job}")
+    eventually("it goes on", lambda: int(cluster.run(lines)) > int(stopped) + 3)

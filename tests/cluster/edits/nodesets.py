@@ -1,0 +1,32 @@
+"""Further nodesets for as long as a test needs them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+SMALL = {"replicas": 1, "cpus": 1, "cpu_request": 0.1, "memory": "256MiB", "drain_grace": 20}
+
+
+@contextmanager
+def deployed(cluster: Cluster, **settings: Any) -> Iterator[None]:
+    """The stack with some settings added to, and as it was afterwards."""
+
+    def add(values: dict[str, Any]) -> None:
+        for key, value in settings.items():
+            values[key] = [*values.get(key, []), *value] if isinstance(value, list) else value
+
+    try:
+        with cluster.edited(add):
+            cluster.deploy("up")
+            yield
+    finally:
+        cluster.run("scancel --me")
+        cluster.deploy("up")
+    eventually("the others are gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 120)
+
+
+def is_idle(cluster: Cluster, node: str) -> Callable[[], bool]:
+    return lambda: cluster.nodes().get(node) == "idle"

@@ -1,0 +1,141 @@
+"""GPUs of nodes, from Kubernetes' device plugin to the devices that a job can open.
+
+The devices are no GPUs: a plugin of the tests' own gives pods others of the machine's under their
+names, by way of the real kubelet. Their numbers have gaps, as those of a machine whose GPUs several
+pods share. /dev/null is what all jobs of a node have, since none starts without it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.edits.nodesets import SMALL, deployed, is_idle
+from tests.support.cluster import Cluster
+from tests.support.deviceplugin import Offer, offered
+from tests.support.waiting import eventually
+
+GPU = "nvidia.com/gpu"
+SLICE = "nvidia.com/mig-1g.10gb"
+CAP = "/dev/nvidia-caps/nvidia-cap"
+WHOLE = Offer(
+    GPU,
+    {
+        "a": {"/dev/nvidia3": "/dev/full"},
+        "b": {"/dev/nvidia5": "/dev/random"},
+        "c": {"/dev/nvidia6": "/dev/zero"},
+        "d": {"/dev/nvidia9": "/dev/urandom"},
+    },
+)
+"""Enough for two nodes."""
+SLICES = Offer(
+    SLICE,
+    {
+        "a": {"/dev/nvidia0": "/dev/null", f"{CAP}12": "/dev/zero", f"{CAP}13": "/dev/random"},
+        "b": {"/dev/nvidia0": "/dev/null", f"{CAP}30": "/dev/urandom", f"{CAP}31": "/dev/full"},
+    },
+)
+NODESETS: list[dict[str, Any]] = [
+    {**SMALL, "name": "gpu", "cpus": 2, "gpus": {"type": "test", "count": 2, "shards": 2}},
+    {
+        **SMALL,
+        "name": "slices",
+        "cpus": 2,
+        "gpus": {"type": "test", "count": 1, "mig": {"1g.10gb": 2}},
+    },
+    {**SMALL, "name": "fixed", "kind": "static", "cpus": 2, "gpus": {"type": "test", "count": 2}},
+]
+FILES = "/dev/nvidia[0-9]* /dev/nvidia-caps/*"
+OPEN = f"for file in {FILES}; do (: <$file) 2>/dev/null && echo $file; done"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes(cluster: Cluster) -> Iterator[None]:
+    """A node of each kind: with whole GPUs, with slices, and with GPUs and listed in slurm.conf."""
+    with offered(cluster, "node-1", WHOLE, SLICES), deployed(cluster, nodesets=NODESETS):
+        for node in (f"{nodeset['name']}-0" for nodeset in NODESETS):
+            eventually(f"{node} is idle", is_idle(cluster, node), 120)
+        yield
+
+
+def opened(cluster: Cluster, *options: str) -> list[str]:
+    """Devices that a job with these options can open."""
+    return cluster.run(f"srun --mem=20 {' '.join(options)} bash -c '{OPEN}; true'").split()
+
+
+def owned(cluster: Cluster, node: str) -> list[str]:
+    """GPUs that the kubelet has given a node."""
+    return cluster.in_pod(node, "slurmd", "sh", "-c", "ls /dev/nvidia[0-9]*").split()
+
+
+def held(cluster: Cluster, folder: str, node: str, gres: str) -> list[set[str]]:
+    """Devices that each of two jobs can open while both run, with CUDA_VISIBLE_DEVICES."""
+    hold = f"#!/bin/bash\n{OPEN}; echo $CUDA_VISIBLE_DEVICES; touch ready-$SLURM_JOB_ID; sleep 600"
+    options = (f"--nodelist={node}", f"--gres={gres}", "--ntasks=1", "--mem=20")
+    jobs = [cluster.submit(folder, hold, *options) for _ in range(2)]
+    for job in jobs:
+        ready = f"ls {folder}/ready-{job} 2>/dev/null || true"
+        eventually(f"job {job} runs", lambda: cluster.run(ready))  # noqa: B023
+    return [set(cluster.run(f"cat {folder}/slurm-{job}.out").split()) for job in jobs]
+
+
+@pytest.mark.parametrize("node", ["gpu-0", "fixed-0"])
+def test_jobs_of_a_node_have_different_gpus(cluster: Cluster, folder: str, node: str) -> None:
+    first, second = held(cluster, folder, node, "gpu:1")
+
+    # A job counts its own GPUs alone.
+    assert first & second == {"0"}
+    assert sorted((first | second) - {"0"}) == owned(cluster, node)
+    assert len(first) == len(second) == 2
+
+
+def test_ssh_to_a_node_opens_the_gpus_of_the_job(cluster: Cluster, folder: str) -> None:
+    job = cluster.submit(
+        folder, "#!/bin/sh\nsleep 600", "--nodelist=gpu-0", "--gres=gpu:1", "--mem=20"
+    )
+    cluster.wait_for_job(job, "RUNNING")
+
+    inside = cluster.run(f"srun --jobid={job} --overlap bash -c '{OPEN}; true'").split()
+    session = cluster.run(f"ssh -o BatchMode=yes gpu-0 '{OPEN}; true'").split()
+
+    assert len(inside) == 1
+    assert session == inside
+
+
+def test_a_job_that_requests_none_opens_none(cluster: Cluster) -> None:
+    assert opened(cluster, "--nodelist=gpu-0") == []
+
+
+def test_a_job_may_request_all_of_a_node(cluster: Cluster) -> None:
+    assert opened(cluster, "--nodelist=gpu-0", "--gres=gpu:test:2") == owned(cluster, "gpu-0")
+
+
+def test_a_shard_is_of_one_gpu(cluster: Cluster, folder: str) -> None:
+    first, second = held(cluster, folder, "gpu-0", "shard:1")
+
+    assert len(first - {"0"}) == len(second - {"0"}) == 1
+
+
+def test_slices_are_kept_apart(cluster: Cluster, folder: str) -> None:
+    first, second = held(cluster, folder, "slices-0", "gpu:1g.10gb:1")
+
+    assert first & second == {"0", "/dev/nvidia0"}
+    assert sorted(sorted(one - (first & second)) for one in (first, second)) == [
+        [f"{CAP}12", f"{CAP}13"],
+        [f"{CAP}30", f"{CAP}31"],
+    ]
+
+
+def test_what_a_node_has_and_what_a_job_got_are_told(cluster: Cluster, folder: str) -> None:
+    node = cluster.run("scontrol --oneliner show node gpu-0")
+    assert "Gres=gpu:test:2" in node
+
+    job = cluster.submit(folder, "#!/bin/sh\ntrue", "--gres=gpu:1", "--mem=20", "--wait")
+
+    tres = cluster.run(f"sacct --noheader --parsable2 -X --format=AllocTRES --jobs={job}")
+    assert "gres/gpu=1" in tres
+    assert "gres/gpu:test=1" in tres
+
+
+def test_nodes_without_gpus_take_other_jobs(cluster: Cluster) -> None:
+    assert cluster.run("srun --mem=20 --nodelist=cpu-0 hostname") == "cpu-0"
