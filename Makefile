@@ -17,7 +17,7 @@ apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get 
 DOWNLOAD := apt-get download docker-registry >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview new-stack images sbom snapshot check test container cluster edits health stacks soak mutants bench lock schema dashboards clean
+.PHONY: help up stop down status ssh preview new-stack images sbom snapshot check test container cluster edits health stacks soak vm mutants bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,8 +91,12 @@ stacks: TESTS := tests/cluster/two_stacks
 $(LANES):
 	@$(PY) -m pytest $(TESTS) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
-soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes to develop, before a release (an hour and more)
-	@$(PY) -m pytest tests/cluster tests/container -m soak --timeout 1500 --lane $@ $(TIMES) $(ARGS)
+soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes to develop, before a release (some hours)
+	@$(PY) -m pytest tests/cluster tests/container -m soak --timeout 1500 --lane $@ $(TIMES) $(ARGS); status=$$?; \
+		$(MAKE) --no-print-directory vm && exit $$status
+
+vm: .venv/ready /usr/bin/qemu-system-x86_64  ## What needs another kernel, in a virtual machine with a stock Debian (hours: it is emulated)
+	@$(PY) -m pytest tests/machine --timeout 14400 --lane $@ $(TIMES) $(ARGS)
 
 mutants: .venv/ready /usr/include/slurm/spank.h  ## Put faults into copies of the code, and see each caught by its test (ARGS="--tier unit --only agents")
 	@$(PY) -m tests.mutants $(ARGS)
@@ -132,6 +136,9 @@ clean:  ## Remove the environment and every cache (after `make down`)
 
 /usr/bin/fuse2fs: # for the tests with storage that falls silent
 	@$(call apt,fuse2fs)
+
+/usr/bin/qemu-system-x86_64: # for the virtual machine
+	@$(call apt,qemu-system-x86)
 
 /usr/bin/faketime: # for those with a clock that is wrong
 	@$(call apt,faketime)

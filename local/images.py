@@ -45,7 +45,7 @@ def load(client: docker.DockerClient, stack: str, references: Iterable[str], say
     if not needed:
         return
     behind = [node for node, has in loaded.items() if not has.issuperset(map(canonical, wanted))]
-    with _saved(client, needed, State(stack).images, say) as archive:
+    with saved(client, needed, State(stack).images, say) as archive:
         say(f"load {len(needed)} images into {len(behind)} nodes")
         with ThreadPoolExecutor(len(behind)) as pool:
             for _ in pool.map(lambda node: _import(node, archive.name), behind):
@@ -93,7 +93,7 @@ def unpacked(client: docker.DockerClient, node: str, references: Sequence[str], 
     name = f"{PROJECT}-unpacked-{_digest(client, [node, *references])}"
     client.volumes.create(name, labels={LABEL_UNPACKED: name})
     if not _is_complete(client, node, name):
-        with _saved(client, references, CACHE, say) as archive:
+        with saved(client, references, CACHE, say) as archive:
             say(f"unpack {len(references)} images, for all nodes")
             _unpack(client, node, name, archive)
         _remove_others(client, name)
@@ -155,10 +155,13 @@ def _digest(client: docker.DockerClient, references: Iterable[str]) -> str:
 
 
 @contextmanager
-def _saved(
+def saved(
     client: docker.DockerClient, references: Sequence[str], directory: Path, say: Say
 ) -> Iterator[Path]:
-    """All images in one file, so that what they share is in it once; afterwards it is gone."""
+    """A file with all images, so that what they share is in it once; afterwards it is gone.
+
+    Raises LocalError.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     for leftover in directory.glob("images-*.tar"):
         if not Path(f"/proc/{leftover.stem.removeprefix('images-')}").exists():

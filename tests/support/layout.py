@@ -9,11 +9,11 @@ from local.paths import ROOT
 TESTS: Final = ROOT / "tests"
 NOTHING: Final = ("unit", "policy")
 """Folders whose tests need neither a container nor a cluster."""
-NEEDS: Final = ("container", "cluster")
+NEEDS: Final = ("container", "cluster", "machine")
 """Folders whose tests need what the folder's name says, which is their marker as well."""
 
 
 @functools.cache
 def need_of(path: Path) -> str | None:
-    """Marker of a file's tests: `container`, `cluster`, or None where they need nothing."""
+    """Marker of a file's tests, or None where they need nothing."""
     return next((need for need in NEEDS if path.is_relative_to(TESTS / need)), None)

@@ -192,8 +192,8 @@ class Watch:
 
 
 def tier_of(item: pytest.Item) -> str:
-    """A test's tier by its markers; `unit` needs neither a container nor a cluster."""
-    tiers = ("soak", "cluster", "container")
+    """A test's tier by its markers; `unit` needs nothing of the kind."""
+    tiers = ("soak", "machine", "cluster", "container")
     return next((tier for tier in tiers if item.get_closest_marker(tier)), "unit")
 
 

@@ -1,0 +1,1 @@
+"""What needs another kernel than the tests' machine has: a virtual one with a stock Debian."""

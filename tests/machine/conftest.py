@@ -1,0 +1,33 @@
+"""One virtual machine for all tests of this folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local import host
+from local.paths import CACHE
+from tests.machine import disks
+from tests.machine.machine import Machine, started
+from tests.support.commands import execute
+
+
+@pytest.fixture(scope="session")
+def machine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Machine]:
+    """A stock Debian with this project and its images, and nothing of it started."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    folder = tmp_path_factory.mktemp("machine")
+    key, payload = folder / "key", CACHE / "payload"
+    with capture.global_and_fixture_disabled():
+        execute(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
+        system = disks.system(print)
+        client = host.engine(print)
+        disks.payload(client, payload, Path(f"{key}.pub").read_text().strip(), print)
+    try:
+        with started(system, payload, key, folder / "console") as machine:
+            machine.run(f"docker load --quiet --input {disks.PAYLOAD}/images.tar", timeout=3600)
+            yield machine
+    finally:
+        payload.unlink()

@@ -1,0 +1,170 @@
+"""The disks of the virtual machine.
+
+Emulation is several times slower than the machine of the tests. So what `make up` would download or
+build is put on the disks: Debian's packages, Python's, Kubernetes' binaries and the images.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import docker
+
+from local import binaries, debian, host, images, node_image
+from local.paths import CACHE, ROOT, locked
+from tests.support.commands import execute
+
+PROJECT: Final = "/root/slurmstack"
+"""Where the machine has this project."""
+PAYLOAD: Final = "/mnt/payload"
+"""Where it has what each run brings: the project, the images, and who may log in."""
+_PACKAGES: Final = (
+    *("dbus", "linux-image-cloud-amd64", "openssh-server", "systemd-sysv", "udev"),
+    *("ca-certificates", "docker.io", "iproute2", "iptables", "make", "openssh-client"),
+    *("debootstrap", "nfs-common", "procps", "python3-venv", "rsync"),
+)
+_SIZE: Final = "40G"
+"""Of the system's disk, of which little is used."""
+_FILES: Final = {
+    "etc/hostname": "slurmstack-test\n",
+    "etc/fstab": f"/dev/vda / ext4 defaults 0 1\n/dev/vdb {PAYLOAD} ext4 ro 0 0\n",
+    "etc/resolv.conf": "nameserver 10.0.2.3\n",
+    "etc/systemd/network/all.network": "[Match]\nName=en*\n\n[Network]\nDHCP=yes\n",
+    "etc/ssh/sshd_config.d/payload.conf": f"AuthorizedKeysFile {PAYLOAD}/authorized_keys\n",
+}
+"""QEMU's own network gives addresses, and answers for DNS at this one."""
+_TIMEOUT: Final = 1800
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class System:
+    """A folder with a stock Debian."""
+
+    folder: Path
+
+    @property
+    def disk(self) -> Path:
+        return self.folder / "disk"
+
+    @property
+    def kernel(self) -> Path:
+        return self.folder / "vmlinuz"
+
+    @property
+    def initrd(self) -> Path:
+        return self.folder / "initrd.img"
+
+
+def system(say: Say) -> System:
+    """Debian with its packages, Python's and Go. It is made once, and no machine changes it."""
+    requirements = (ROOT / "requirements-dev.txt").read_bytes()
+    known = repr((debian.SUITE, _PACKAGES, _SIZE, sorted(_FILES.items()), host.go_version()))
+    digest = hashlib.sha256(known.encode() + requirements).hexdigest()[:12]
+    found = System(CACHE / f"machine-{digest}")
+    with locked(CACHE / "machine.lock", say):
+        if not found.folder.is_dir():
+            for old in CACHE.glob("machine-*"):
+                shutil.rmtree(old)
+            _make_system(found, say)
+    return found
+
+
+def _make_system(made: System, say: Say) -> None:
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="machine-root-") as work:
+        tree, unfinished = Path(work) / "root", System(Path(work) / "made")
+        unfinished.folder.mkdir()
+        say(f"debootstrap {debian.SUITE}")
+        host.install(host.missing_packages(["debootstrap"]), say)
+        mirror = debian.machine_mirrors().main
+        _run(
+            *("debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}"),
+            *(debian.SUITE, str(tree), *([mirror] if mirror else [])),
+        )
+        for name in ("vmlinuz", "initrd.img"):
+            shutil.copy(tree / name, unfinished.folder / name)
+        say("Python's packages and Go")
+        _add_tools(tree)
+        say("the disk")
+        _write_disk(tree, unfinished.disk, _SIZE)
+        unfinished.folder.rename(made.folder)
+
+
+def _add_tools(tree: Path) -> None:
+    project = tree / PROJECT.lstrip("/")
+    project.mkdir()
+    for name in ("Makefile", "requirements-dev.txt"):
+        shutil.copy(ROOT / name, project)
+    _lend_network(tree)
+    _run("chroot", str(tree), "make", "-C", PROJECT, ".venv/ready")
+    # It says which Go the binaries were built by.
+    root = execute(["go", "env", "GOROOT"]).stdout.strip()
+    shutil.copytree(root, tree / "usr/local/go", symlinks=True)
+    (tree / "usr/local/bin/go").symlink_to("/usr/local/go/bin/go")
+    for name, text in _FILES.items():
+        file = tree / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        file.write_text(text)
+    _run("chroot", str(tree), "systemctl", "enable", "systemd-networkd")
+
+
+def _lend_network(tree: Path) -> None:
+    """Give the tree this machine's own way to Python's packages: its settings and certificates."""
+    certificates = {os.environ.get(name, "") for name in ("PIP_CERT", "SSL_CERT_FILE")}
+    for name in ("/etc/resolv.conf", "/etc/pip.conf", *sorted(certificates)):
+        file, copy = Path(name), tree / name.lstrip("/")
+        if name and file.is_file():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.unlink(missing_ok=True)
+            shutil.copy(file, copy)
+
+
+def payload(client: docker.DockerClient, disk: Path, public_key: str, say: Say) -> None:
+    """Write the disk with what a run brings."""
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="machine-payload-") as work:
+        folder = Path(work)
+        (folder / "authorized_keys").write_text(f"{public_key}\n")
+        say("the project and Kubernetes' binaries")
+        _save_project(folder / "project.tar")
+        say("the images")
+        with images.saved(client, _references(client, say), folder, say) as archive:
+            archive.rename(folder / "images.tar")
+        say("the disk")
+        _write_disk(folder, disk, "12G")
+
+
+def _save_project(archive: Path) -> None:
+    """All files that git does not ignore, and the binaries that were built from them."""
+    listed = execute(["git", "ls-files", "--cached", "--others", "--exclude-standard"]).stdout
+    present = [name for name in listed.splitlines() if (ROOT / name).is_file()]
+    built = [str(path.relative_to(ROOT)) for path in CACHE.glob("go-*")]
+    command = ["tar", "--create", "--file", str(archive), "--files-from=-"]
+    execute(command, stdin="\n".join((*present, *built)), timeout=_TIMEOUT)
+
+
+def _references(client: docker.DockerClient, say: Say) -> list[str]:
+    """The images of a local stack, which are built if need be."""
+    built = execute(
+        [ROOT / ".venv/bin/python", "-m", "images.build", "--build-only", "--json"],
+        timeout=_TIMEOUT,
+    )
+    directory = binaries.ensure(say)
+    node = node_image.ensure(client, directory, say)
+    ours = [image["reference"] for image in json.loads(built.stdout).values()]
+    return [*ours, node, node_image.system_image(directory), debian.BASE_IMAGE]
+
+
+def _write_disk(tree: Path, disk: Path, size: str) -> None:
+    _run("mke2fs", "-q", "-F", "-t", "ext4", "-d", str(tree), str(disk), size)
+
+
+def _run(*command: str) -> None:
+    execute(command, timeout=_TIMEOUT)

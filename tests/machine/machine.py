@@ -1,0 +1,74 @@
+"""The virtual machine: QEMU in software, since nothing else is everywhere."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.machine.disks import PAYLOAD, PROJECT, System
+from tests.support.commands import checked, execute
+from tests.support.ports import free_port
+from tests.support.waiting import eventually
+
+_OPTIONS: Final = (
+    *("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"),
+    "ConnectTimeout=10",
+)
+_MEMORY: Final = "9G"
+_START: Final = 300
+"""Seconds until it can be logged in to."""
+_STOP: Final = 120
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine that runs. Commands are root's, in the folder of the project."""
+
+    port: int
+    """Of its sshd, on this machine's loopback."""
+    key: Path
+    """Private half of the key that root may log in by."""
+
+    def run(self, command: str, timeout: float = 600) -> str:
+        """What a command prints. Raises AssertionError with its output unless it succeeds."""
+        return checked(self.said(f"cd {PROJECT} && {command}", timeout)).stdout
+
+    def said(self, command: str, timeout: float) -> subprocess.CompletedProcess[str]:
+        where = ("-F", "/dev/null", "-i", str(self.key), "-p", str(self.port), "root@127.0.0.1")
+        words = [word for option in _OPTIONS for word in ("-o", option)]
+        return execute(["ssh", *words, *where, command], check=False, timeout=timeout)
+
+
+@contextmanager
+def started(system: System, payload: Path, key: Path, console: Path) -> Iterator[Machine]:
+    """Start a machine on disks that stay as they are; what it prints goes to `console`."""
+    machine = Machine(free_port(), key)
+    with subprocess.Popen(_command(system, payload, machine.port, console)) as process:
+        try:
+            eventually("it can be logged in to", lambda: _answers(machine, process), _START)
+            checked(machine.said(f"tar -xf {PAYLOAD}/project.tar -C {PROJECT}", _START))
+            yield machine
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            process.wait(_STOP)
+
+
+def _answers(machine: Machine, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, f"QEMU has ended with exit code {process.returncode}"
+    return machine.said("true", 30).returncode == 0
+
+
+def _command(system: System, payload: Path, port: int, console: Path) -> list[str]:
+    return [
+        *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"),
+        *("-m", _MEMORY, "-display", "none", "-serial", f"file:{console}", "-no-reboot"),
+        *("-kernel", str(system.kernel), "-initrd", str(system.initrd)),
+        *("-append", "root=/dev/vda rw console=ttyS0"),
+        *("-drive", f"file={system.disk},format=raw,if=virtio,snapshot=on,cache=unsafe"),
+        *("-drive", f"file={payload},format=raw,if=virtio,readonly=on"),
+        *("-netdev", f"user,id=net,hostfwd=tcp:127.0.0.1:{port}-:22"),
+        *("-device", "virtio-net-pci,netdev=net"),
+    ]
