@@ -27,7 +27,18 @@ from images import build, tags
 from local.access import write_access
 from local.configuration import MAX_NODES
 from local.paths import ROOT
-from tests.bench import accounting, exporter, health, jail, load, loss, previews, scale, session
+from tests.bench import (
+    accounting,
+    confinement,
+    exporter,
+    health,
+    jail,
+    load,
+    loss,
+    previews,
+    scale,
+    session,
+)
 from tests.bench.figures import Figures, as_json, say, seconds, show
 from tests.support.cluster import NAMESPACE, Cluster, local_cluster, write_stack
 from tests.support.commands import execute
@@ -40,6 +51,7 @@ IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
     "previews": previews.measure,
     "scale": scale.measure,
     "health": health.measure,
+    "confinement": confinement.measure,
     "jail": jail.measure,
     "accounting": accounting.measure,
     "exporter": exporter.measure,

@@ -1,0 +1,61 @@
+"""What it costs to confine jobs: `srun true`, and jobs per second, with cgroups and without.
+
+Nothing of it needs Kubernetes: there are two clusters of one node, in containers. They take turns,
+in an order of chance, so that what else the machine does falls on both alike.
+"""
+
+import os
+import random
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from agents.node import FOLDER
+from tests.bench.figures import Figures, say
+from tests.bench.jail import TIMED, quartile
+from tests.support.containers import containers
+from tests.support.spank import Node, one_node
+
+ROUNDS = 40
+ARRAYS = 6
+JOBS = 40
+"""Jobs of each array."""
+WAYS: Mapping[str, str] = {"without confinement": "disabled", "with confinement": "required"}
+WITHOUT, WITH = WAYS
+AT_MOST = 1.05
+ARRAY = (
+    "s=$(date +%s%N);"
+    f"sbatch --quiet --wait --output=/dev/null --array=1-{JOBS} --mem=10 --wrap true;"
+    "e=$(date +%s%N); echo $(( (e - s) / 1000 ))"
+)
+"""Prints how long that many jobs took, in microseconds."""
+
+
+def measure(figures: Figures) -> None:
+    say("confinement: srun and arrays with cgroups and without")
+    single: dict[str, list[int]] = {way: [] for way in WAYS}
+    arrays: dict[str, list[int]] = {way: [] for way in WAYS}
+    with containers("slurmstack-bench") as start, ExitStack() as stack:
+        cpus = f"CPUs={os.cpu_count()}"
+        nodes = {
+            way: stack.enter_context(one_node(start, cpus=cpus, cgroups=cgroups))
+            for way, cgroups in WAYS.items()
+        }
+        assert not nodes[WITH].root(f"ls {FOLDER}/unconfined 2>/dev/null || true"), "unconfined"
+        take_turns(nodes, TIMED, ROUNDS, single)
+        take_turns(nodes, ARRAY, ARRAYS, arrays)
+    add(figures, "srun, a job", single)
+    add(figures, f"an array of {JOBS} jobs", arrays)
+
+
+def take_turns(
+    nodes: Mapping[str, Node], command: str, rounds: int, times: dict[str, list[int]]
+) -> None:
+    for _ in range(rounds):
+        for way in random.sample(list(nodes), len(nodes)):
+            times[way].append(int(nodes[way].user(command)))
+
+
+def add(figures: Figures, what: str, times: Mapping[str, list[int]]) -> None:
+    without = quartile(times[WITHOUT])
+    figures.add(f"{what}, {WITHOUT}, in ms", without / 1000)
+    figures.add(f"{what}, {WITH}, by that", quartile(times[WITH]) / without, at_most=AT_MOST)
