@@ -169,6 +169,7 @@ def one_node(start: Start, cpus: str = "CPUs=8", cgroups: str = "auto") -> Itera
         cap_drop=["ALL"],
         cap_add=list(SLURMD_CAPABILITIES),
         security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+        oom_score_adj=900,  # the kubelet gives its containers one like this
         volumes=VOLUMES,
     )
     node = Node(worker, controller)

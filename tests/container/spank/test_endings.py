@@ -126,6 +126,16 @@ def test_a_job_ends_while_another_job_fills_its_directories(node: Node) -> None:
     assert "cannot remove" not in node.worker.log()
 
 
+def test_where_memory_is_short_tasks_end_before_daemons(node: Node) -> None:
+    score = "cat /proc/{}/oom_score_adj"
+    init, slurmd = (node.root(score.format(process)) for process in (1, f"$({FIND_SLURMD})"))
+
+    assert node.job(score.format("self")) == "1000"
+    # A kernel may refuse to lower it, but then for both.
+    assert init == slurmd
+    assert int(slurmd) <= 900
+
+
 def test_a_fault_of_slurmd_costs_no_job_and_no_port(node: Node) -> None:
     job = node.submit("python3 /srv/take.py")
     eventually("it runs", lambda: "begins" in node.output(job))
