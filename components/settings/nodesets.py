@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue, model_validator
 from components.conventions import MAX_REPLICAS
 from components.settings.health import Choices, refuse_choices
 from components.settings.isolation import Isolation
-from components.settings.pods import Limits, Pod
+from components.settings.pods import Pod, ProcessLimits
 from components.settings.types import (
     DnsLabel,
     Domain,
@@ -163,7 +163,7 @@ class Nodeset(Model):
     """Further volumes of its pods."""
     isolation: Isolation = Isolation()
     pod: Pod = Pod()
-    limits: Limits = Limits()
+    limits: ProcessLimits = ProcessLimits()
     checks: Choices = {}
     """Effects and limits of checks on its nodes, over those of `health.checks`; false for off. A
     check that is named here concerns it whatever it has."""

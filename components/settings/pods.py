@@ -147,7 +147,7 @@ Size = Annotated[
 """MiB, or a word."""
 
 
-class Limits(Model):
+class ProcessLimits(Model):
     """What limits each process of a node (setrlimit(2)); by default what the runtime has set."""
 
     core: Size | None = None
