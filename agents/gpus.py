@@ -50,7 +50,7 @@ def lines(gres: str, root: Path, cores: Cores) -> list[str]:
     """
     if not gres:
         return []
-    wanted = [word.split(":") for word in gres.split(",") if word]
+    wanted = [word.split(":") for word in gres.split(",")]
     kinds = [word[1] for word in wanted if word[0] == "gpu"]
     shards = [word[1] for word in wanted if word[0] == "shard"]
     sliced = any(re.fullmatch(_PROFILE, kind) for kind in kinds)
@@ -137,17 +137,13 @@ def _slices(root: Path) -> list[Gpu]:
 def _slices_of_one_gpu(root: Path) -> list[Gpu]:
     """The same by the files alone: a compute instance has the number behind its GPU instance's."""
     gpus = _numbered(root / "dev", "nvidia")
-    files = [f"/dev/nvidia-caps/{path.name}" for _, path in _capabilities(root)]
+    # The first two are for who configures and who watches slices.
+    capabilities = _numbered(root / "dev/nvidia-caps", "nvidia-cap")
+    files = [f"/dev/nvidia-caps/{path.name}" for n, path in capabilities if n > _LAST_COMMON]
     if len(gpus) != 1 or len(files) % 2:
         return []
     whole = f"/dev/{gpus[0][1].name}"
     return [Gpu((whole, *files[n : n + 2])) for n in range(0, len(files), 2)]
-
-
-def _capabilities(root: Path) -> list[tuple[int, Path]]:
-    """Files of instances; the first two are for who configures and who watches slices."""
-    found = _numbered(root / "dev/nvidia-caps", "nvidia-cap")
-    return [(minor, path) for minor, path in found if minor > _LAST_COMMON]
 
 
 def _capability(instance: Path) -> str:

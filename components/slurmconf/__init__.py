@@ -76,7 +76,7 @@ def config_mark(settings: Settings, root: Path = Path()) -> str:
 def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
     slurm = settings.slurm
     files = {
-        "cgroup.conf": render("cgroup.conf", {"confines": settings.slurm.confines()}),
+        "cgroup.conf": render("cgroup.conf", {"confines": slurm.confines()}),
         "mpi.conf": render("mpi.conf", {}),
         "plugstack.conf": render("plugstack.conf", _plugstack(settings)),
         "slurm.conf": _slurm_conf(settings, mark),

@@ -1700,6 +1700,13 @@ static void slurmstepd_is_back_in_the_nodes_pids_after_each_fork(void)
 	CHECK(node.n_errors == 0);
 }
 
+static void join_and_fork_task(void)
+{
+	CHECK(join() == 0);
+	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
+	fork_task(false);
+}
+
 #define STEP_GROUP_V1 CGROUPS "/memory/slurm_cpu-0/uid_7/job_123/step_0/cgroup.procs"
 #define STEP_GROUP_V2 CGROUPS "/system.slice/cpu-0_slurmstepd.scope/job_123/step_0/slurm/cgroup.procs"
 
@@ -1710,9 +1717,7 @@ static void slurmstepd_leaves_its_group_when_the_tasks_have_theirs(void)
 		"open " STEP_GROUP_V2, "write 0 to " NODE_GROUP,
 	};
 
-	CHECK(join() == 0);
-	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
-	fork_task(false);
+	join_and_fork_task();
 	node.n_calls = 0;
 	CHECK(slurm_spank_task_post_fork(NULL, USUAL) == 0);
 	CHECK(node.n_calls == ARRAY_SIZE(expected));
@@ -1724,9 +1729,7 @@ static void slurmstepd_leaves_its_group_when_the_tasks_have_theirs(void)
 static void what_it_forks_later_is_in_the_steps_group(void)
 {
 	node.cgroups = CGROUPS_V1;
-	CHECK(join() == 0);
-	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
-	fork_task(false);
+	join_and_fork_task();
 	CHECK(slurm_spank_task_post_fork(NULL, USUAL) == 0);
 	CHECK(called_with("write 0 to " CGROUPS "/memory/cgroup.procs"));
 	fork_task(true);
@@ -1736,9 +1739,7 @@ static void what_it_forks_later_is_in_the_steps_group(void)
 static void where_slurm_has_made_no_group_slurmstepd_leaves_none(void)
 {
 	node.cgroups = NO_CGROUPS;
-	CHECK(join() == 0);
-	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
-	fork_task(false);
+	join_and_fork_task();
 	CHECK(slurm_spank_task_post_fork(NULL, USUAL) == 0);
 	CHECK(step_group_fd == -1 && node.n_errors == 0);
 }
@@ -1747,9 +1748,7 @@ static void a_step_whose_group_slurmstepd_cannot_leave_starts_no_task(void)
 {
 	for (size_t i = 1; i <= 5; i++) {
 		restart();
-		CHECK(join() == 0);
-		CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
-		fork_task(false);
+		join_and_fork_task();
 		node.fail_at = node.n_calls + i;
 		CHECK(slurm_spank_task_post_fork(NULL, USUAL) < 0);
 		CHECK(node.n_errors == 1);
