@@ -1,4 +1,4 @@
-"""Which of a machine's CPUs are a node's, and how Slurm is told of them.
+"""Choose the CPUs of a node from those of its machine, and describe them to Slurm.
 
 Slurm numbers a node's CPUs from 0, by sockets and cores, and takes it that the node has all of its
 machine. A container may be given any of them: exclusive ones of the kubelet's CPU manager, or more
@@ -40,9 +40,9 @@ class Layout:
 
     sockets: int
     cores: int
-    """Of each socket."""
+    """Cores of each socket."""
     threads: int
-    """Of each core."""
+    """Threads of each core."""
 
     def words(self) -> str:
         """The parameters of slurm.conf."""
@@ -101,7 +101,7 @@ def _same(numbers: Iterable[int]) -> int | None:
 def topology(cpus: Sequence[Cpu], layout: Layout) -> str:
     """Return a machine in hwloc's XML (version 2) whose first CPUs are these, in this layout.
 
-    Of `layout` the number of sockets follows from that of the CPUs.
+    The number of sockets follows from the number of CPUs; that of `layout` is not used.
     """
     per_socket = layout.cores * layout.threads
     numbers = [cpu.number for cpu in cpus]

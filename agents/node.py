@@ -42,7 +42,7 @@ class Machine:
     usable: list[cpus.Cpu]
     """CPUs that the container may use."""
     number: int
-    """Of all CPUs of the machine."""
+    """How many CPUs the machine has."""
 
 
 def prepare(

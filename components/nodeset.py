@@ -25,7 +25,7 @@ from components.volumes import (
 )
 
 _RUNTIMES_OPEN_FILES = 2**20
-"""Files that a process may have open unless somebody may raise that: of containerd and Docker."""
+"""Open files that containerd and Docker allow a process that may not raise the limit."""
 SLURMD_CAPABILITIES = (
     # slurmstepd takes on the job's user, owns its files and signals its processes.
     "CHOWN",

@@ -65,7 +65,7 @@ static int open_first(const char *const paths[], size_t n, int *group_fd)
 	return ACCEPTED;
 }
 
-/* Of version 2, and of the hierarchy of version 1 that matters. */
+/* The group of version 2, and that of version 1 in the hierarchy by which Slurm ends processes. */
 int open_node_group(int *group_fd)
 {
 	static const char *const paths[] = {

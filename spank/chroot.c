@@ -81,7 +81,7 @@ static struct own_trees own_trees = {-1, -1, -1, -1};
 
 /* A value of nice(2): jobs go first. */
 #define LOWEST_PRIORITY 19
-/* Of this process; the highest value makes it the first that the kernel ends (proc(5)). */
+/* With the highest score, this process is the first that the kernel ends (proc(5)). */
 #define OOM_SCORE "/proc/self/oom_score_adj"
 #define OOM_FIRST 1000
 

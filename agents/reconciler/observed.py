@@ -105,7 +105,7 @@ class Observed:
     machines: Mapping[str, Machine]
     configured: float = 0.0
     """Since when slurmctld runs by the configuration of the last deploy, or a bit later: Unix time.
-    0 where nobody says."""
+    0 if it is unknown."""
 
 
 def observe(slurm: Client, api: Api, namespace: str) -> Observed:
