@@ -274,6 +274,7 @@ sbcast file /tmp/file && srun sh -c 'echo $SLURMD_NODENAME $(cat /tmp/file)' | s
 def test_sgather_brings_a_file_back_from_every_node(cluster: Cluster, folder: str) -> None:
     script = """#!/bin/sh
 srun sh -c 'head -c 100000 /dev/urandom >/tmp/part; md5sum </tmp/part' | sort >sums
+export SLURM_LABELIO=1 SLURM_UNBUFFEREDIO=1
 sgather /tmp/part all && md5sum <all.cpu-0 >found && md5sum <all.cpu-1 >>found
 sort found | cmp - sums && echo same
 sgather /tmp/part all || sgather --force /tmp/part all && echo again"""
