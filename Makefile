@@ -70,8 +70,9 @@ SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 APART  := tests/cluster/edits tests/cluster/health tests/cluster/two_stacks
 # Four at a time, the longest first: they keep two cores busy, and the fifth begins when one ends.
 LANES  := cluster edits health container stacks
+# Side by side, lanes wait for each other's work: what a test waits for may take twice as long.
 test: check  ## All that a change must not break, but not faults that take minutes to develop
-	@$(MAKE) --no-print-directory --jobs=4 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
+	@PATIENCE=$${PATIENCE:-2} $(MAKE) --no-print-directory --jobs=4 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready .local/bin/docker-registry  ## The parts one by one, in containers
 container: TESTS := tests/container $(SPREAD) 2

@@ -101,7 +101,9 @@ class Cluster:
         try:
             becomes(f"the state of job {job}", lambda: self.job_state(job), state, timeout)
         except AssertionError as error:
-            asked = self.ssh(f"scontrol show job {job}; sinfo -lN; sinfo -R; squeue", check=False)
+            shown = f"scontrol show job {job}"
+            output = f"tail -n 20 \"$({shown} | sed -n 's/^ *StdOut=//p')\""
+            asked = self.ssh(f"{shown}; {output}; sinfo -lN; sinfo -R; squeue", check=False)
             raise AssertionError(f"{error}\n{asked.stdout}{asked.stderr}") from None
 
     def nodes(self) -> dict[str, str]:

@@ -17,16 +17,18 @@ from tests.support.waiting import eventually
 def made(lab: Lab) -> Iterator[Lab]:
     """The cluster, made by a second deploy after the first was killed at the worst moment."""
     first = lab.engine("up", "--yes")
-    eventually(
-        "kubeadm is at work",
-        lambda: (
-            lab.head.exists(f"{STATE}/member-begun")
-            and lab.head.exists("/etc/kubernetes/manifests/etcd.yaml")
-        ),
-        timeout=120,
-    )
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
+    try:
+        eventually(
+            "kubeadm is at work",
+            lambda: (
+                lab.head.exists(f"{STATE}/member-begun")
+                and lab.head.exists("/etc/kubernetes/manifests/etcd.yaml")
+            ),
+            timeout=120,
+        )
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        print(first.communicate()[0])
     lab.up()
     yield lab
     lab.deploy("destroy", "--yes")
