@@ -21,6 +21,8 @@ SCOPE: Final = "system.slice/{node}_slurmstepd.scope"
 Debian builds for several slurmd on one machine)."""
 JOBS_V1: Final = "pids/slurm"
 """The group of version 1 that the SPANK plugin makes the groups of jobs in (spank/cgroups.c)."""
+DAEMONS: Final = "slurmstepd"
+"""The group, on version 1 of memory, that the plugin makes a group for each job's slurmstepd in."""
 _SHARE: Final = 4
 """The part of the machine's processes that all jobs of a node may have on version 1: other
 containers need some as well. On version 2, slurmd itself is in the group of all jobs."""
@@ -153,6 +155,8 @@ def _prepare_v1(root: Path, proc: Path, found: Cgroups, remount: Remount) -> Non
         jobs.mkdir(exist_ok=True)
         most = int((proc / "sys/kernel/pid_max").read_text())
         (jobs / "pids.max").write_text(str(most // _SHARE))
+    if MEMORY not in found.missing:
+        (root / "memory" / DAEMONS).mkdir(exist_ok=True)
     if not (root / "memory/memory.memsw.limit_in_bytes").exists():
         found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
 
@@ -183,7 +187,7 @@ def _prepare_v2(root: Path, found: Cgroups, calls: Calls, node: str) -> None:
 
 
 def _divide(root: Path, system: Path, scope: Path, controllers: list[str]) -> None:
-    """Let groups in `root` have these controllers, down to those of jobs in `scope`.
+    """Let groups in `root` have these controllers, down to those of jobs and their slurmstepd.
 
     Raises MissingError.
     """
@@ -197,7 +201,7 @@ def _divide(root: Path, system: Path, scope: Path, controllers: list[str]) -> No
         except OSError as error:
             if not left:
                 raise MissingError(f"{root} cannot be divided: {error}") from error
-    for group in (scope.parent, scope):
+    for group in (scope.parent, scope, root / DAEMONS):
         group.mkdir(exist_ok=True)
         (group / "cgroup.subtree_control").write_text(wanted)
     scope.chmod(0o711)

@@ -20,6 +20,11 @@
 
 /* Version 2 has one hierarchy. All jobs are in a group of it, which Slurm calls after the node. */
 #define OF_SCOPE CGROUPS "/system.slice/%s_slurmstepd.scope/job_"
+/* Of slurmstepd. agents/cgroups.py makes what these are in. */
+#define DAEMONS_V2 CGROUPS "/slurmstepd/job_"
+#define DAEMONS_V1 CGROUPS "/memory/slurmstepd/job_"
+/* Far more than slurmstepd of a job of many steps needs: what they start with counts elsewhere. */
+#define DAEMONS_MEMORY (UINT64_C(512) << 20)
 /* Version 1 has a hierarchy for each resource. Slurm does not use that for numbers of processes. */
 #define PIDS CGROUPS "/pids/slurm"
 #define OF_PIDS PIDS "/job_"
@@ -51,21 +56,7 @@ static bool is_unprepared(int error)
 
 /* ---- who is in it ---- */
 
-/* Opens the first of some groups that is there and writable, or none. */
-static int open_first(const char *const paths[], size_t n, int *group_fd)
-{
-	*group_fd = -1;
-	for (size_t i = 0; i < n; i++) {
-		*group_fd = open(paths[i], O_WRONLY | O_CLOEXEC);
-		if (*group_fd >= 0)
-			return ACCEPTED;
-		if (!is_unprepared(errno))
-			return refuse("cannot open %s: %s", paths[i], strerror(errno));
-	}
-	return ACCEPTED;
-}
-
-/* The group of version 2, and that of version 1 in the hierarchy by which Slurm ends processes. */
+/* The group of version 2, or that of version 1 in the hierarchy by which Slurm ends processes. */
 int open_node_group(int *group_fd)
 {
 	static const char *const paths[] = {
@@ -73,17 +64,15 @@ int open_node_group(int *group_fd)
 		CGROUPS "/freezer/" PROCESSES,
 	};
 
-	return open_first(paths, ARRAY_SIZE(paths), group_fd);
-}
-
-int open_unlimited_group(int *group_fd)
-{
-	static const char *const paths[] = {
-		CGROUPS "/system/" PROCESSES,
-		CGROUPS "/memory/" PROCESSES,
-	};
-
-	return open_first(paths, ARRAY_SIZE(paths), group_fd);
+	*group_fd = -1;
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+		*group_fd = open(paths[i], O_WRONLY | O_CLOEXEC);
+		if (*group_fd >= 0)
+			return ACCEPTED;
+		if (!is_unprepared(errno))
+			return refuse("cannot open %s: %s", paths[i], strerror(errno));
+	}
+	return ACCEPTED;
 }
 
 /*
@@ -129,6 +118,14 @@ int open_step_group(int *group_fd)
 	return rc;
 }
 
+static int open_processes(int group_fd, const char *group, int *processes_fd)
+{
+	*processes_fd = openat(group_fd, PROCESSES, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	return *processes_fd < 0
+		       ? refuse("cannot open %s/" PROCESSES ": %s", group, strerror(errno))
+		       : ACCEPTED;
+}
+
 int join_group(int group_fd, pid_t pid)
 {
 	if (dprintf(group_fd, "%d", pid) < 0)
@@ -136,7 +133,64 @@ int join_group(int group_fd, pid_t pid)
 	return ACCEPTED;
 }
 
-/* ---- how many there may be ---- */
+/* ---- limits ---- */
+
+/* Writes a file of a group. Where it is missing, the kernel does not limit that. */
+static int write_limit(int group_fd, const char *group, const char *name, uint64_t limit)
+{
+	int rc = ACCEPTED;
+	int fd = openat(group_fd, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 && is_unprepared(errno))
+		return ACCEPTED;
+	if (fd < 0 || dprintf(fd, "%" PRIu64, limit) < 0)
+		rc = refuse("cannot write %s/%s: %s", group, name, strerror(errno));
+	close_fd(&fd);
+	return rc;
+}
+
+/* ---- the memory of slurmstepd ---- */
+
+static const struct daemons_group {
+	const char *prefix, *memory, *swap;
+	/* With swap, version 1 limits both together. */
+	uint64_t most_swap;
+} daemons_groups[] = {
+	{DAEMONS_V2, "memory.max", "memory.swap.max", 0},
+	{DAEMONS_V1, "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", DAEMONS_MEMORY},
+};
+
+static int open_limited_group(const struct daemons_group *kind, const char *group, int *processes_fd)
+{
+	int rc, group_fd = open(group, GROUP);
+
+	if (group_fd < 0)
+		return refuse("cannot open %s: %s", group, strerror(errno));
+	rc = write_limit(group_fd, group, kind->memory, DAEMONS_MEMORY);
+	if (rc == ACCEPTED)
+		rc = write_limit(group_fd, group, kind->swap, kind->most_swap);
+	if (rc == ACCEPTED)
+		rc = open_processes(group_fd, group, processes_fd);
+	close_fd(&group_fd);
+	return rc;
+}
+
+int open_daemons_group(uint32_t job_id, int *processes_fd)
+{
+	*processes_fd = -1;
+	for (size_t i = 0; i < ARRAY_SIZE(daemons_groups); i++) {
+		path_text group;
+
+		(void)snprintf(group, sizeof(group), "%s%" PRIu32, daemons_groups[i].prefix, job_id);
+		if (mkdir(group, GROUP_MODE) == 0 || errno == EEXIST)
+			return open_limited_group(&daemons_groups[i], group, processes_fd);
+		if (!is_unprepared(errno))
+			return refuse("cannot make %s: %s", group, strerror(errno));
+	}
+	return ACCEPTED;
+}
+
+/* ---- how many processes there may be ---- */
 
 /* Sets *number to what the machine's kernel can have at once, in all its containers together. */
 static int read_machine_limit(uint64_t *number)
@@ -155,30 +209,15 @@ static int read_machine_limit(uint64_t *number)
 	return rc;
 }
 
-static int write_limit(int group_fd, const char *group, uint64_t limit)
-{
-	int rc = ACCEPTED;
-	int fd = openat(group_fd, LIMIT, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-
-	if (fd < 0 && is_unprepared(errno))
-		return ACCEPTED;
-	if (fd < 0 || dprintf(fd, "%" PRIu64, limit) < 0)
-		rc = refuse("cannot write %s/" LIMIT ": %s", group, strerror(errno));
-	close_fd(&fd);
-	return rc;
-}
 
 static int open_made_group(const char *group, uint64_t limit, int *group_fd, int *processes_fd)
 {
 	*group_fd = open(group, GROUP);
 	if (*group_fd < 0)
 		return refuse("cannot open %s: %s", group, strerror(errno));
-	if (write_limit(*group_fd, group, limit) < 0)
+	if (write_limit(*group_fd, group, LIMIT, limit) < 0)
 		return REFUSED;
-	*processes_fd = openat(*group_fd, PROCESSES, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (*processes_fd < 0)
-		return refuse("cannot open %s/" PROCESSES ": %s", group, strerror(errno));
-	return ACCEPTED;
+	return open_processes(*group_fd, group, processes_fd);
 }
 
 /* Slurm knows no limit of this kind, so that version 1 has no group for it. */
@@ -214,7 +253,7 @@ int limit_processes(uint32_t job_id, uint64_t limit, int *group_fd, int *process
 		return limit_on_version_1(job_id, limit, group_fd, processes_fd);
 	if (*group_fd < 0)
 		return refuse("cannot open %s: %s", group, strerror(errno));
-	return write_limit(*group_fd, group, limit);
+	return write_limit(*group_fd, group, LIMIT, limit);
 }
 
 /* Sets *number to what a file of a group says. Leaves it where there is no such file. */
@@ -311,6 +350,8 @@ void remove_groups(uint32_t job_id)
 	static const char *const prefixes[] = {
 		CGROUPS "/system.slice/*_slurmstepd.scope/job_",
 		OF_PIDS,
+		DAEMONS_V2,
+		DAEMONS_V1,
 		CGROUPS "/*/slurm_*/uid_*/job_",
 	};
 

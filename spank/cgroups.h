@@ -18,12 +18,13 @@
 int open_node_group(int *group_fd);
 
 /*
- * Sets *group_fd to a group without a limit of memory, for slurmstepd itself, or to -1 where cgroups
- * are not writable. Slurm puts slurmstepd into the job's. There the kernel may end it instead of a
- * task that takes too much, since a container can rarely forbid that (oom_score_adj), and the job
- * would never end. Returns ACCEPTED or REFUSED.
+ * Sets *processes_fd to a group for slurmstepd of a job's steps, made where it is missing, or to -1 where
+ * cgroups are not writable. Slurm puts slurmstepd into its step's. There the kernel may end it instead
+ * of a task that takes too much, since a container can rarely forbid that (oom_score_adj), and the job
+ * would never end. This one is limited as well: a user can have slurmstepd keep much in memory, and
+ * that is to cost no other job. Returns ACCEPTED or REFUSED.
  */
-int open_unlimited_group(int *group_fd);
+int open_daemons_group(uint32_t job_id, int *processes_fd);
 
 /*
  * Sets *group_fd to the group that limits the memory of this process, which Slurm has made for its

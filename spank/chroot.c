@@ -354,6 +354,7 @@ static int enter(spank_t spank, int ac, char **av)
 {
 	char job_name[JOB_NAME_SIZE];
 	uint32_t job_id, step_id;
+	uint64_t n_steps;
 	uid_t uid;
 
 	if (parse_options(&config, ac, av) < 0)
@@ -366,8 +367,11 @@ static int enter(spank_t spank, int ac, char **av)
 	format_job_name(job_name, job_id, uid);
 	if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS)
 		return refuse("Slurm does not tell the step's number");
-	if (give_socket(config.spool, job_id, step_id, uid) < 0)
+	if (give_socket(config.spool, job_id, step_id, uid, &n_steps) < 0)
 		return REFUSED;
+	if (config.steps > 0 && n_steps > config.steps)
+		return refuse("the job has as many steps as it may have at once on this node: %" PRIu64,
+			      config.steps);
 	if (enter_job(job_name, job_id, uid) < 0)
 		return REFUSED;
 	/* It opens no path of the user's and is not called again, but runs a program of the jail. */
@@ -419,21 +423,24 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
 }
 
 /*
- * slurmstepd leaves its step's group: see open_unlimited_group. Not before, since Slurm puts it back
+ * slurmstepd leaves its step's group: see open_daemons_group. Not before, since Slurm puts it back
  * there when it makes the groups of the first task; no task runs yet.
  */
-static int leave_step_group(void)
+static int leave_step_group(spank_t spank)
 {
-	int unlimited_fd, rc;
+	uint32_t job_id;
+	int daemons_fd, rc;
 
 	if (step_group_fd >= 0)
 		return ACCEPTED;
-	rc = open_unlimited_group(&unlimited_fd);
-	if (rc == ACCEPTED && unlimited_fd >= 0)
+	if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS)
+		return refuse("Slurm does not tell the job's number");
+	rc = open_daemons_group(job_id, &daemons_fd);
+	if (rc == ACCEPTED && daemons_fd >= 0)
 		rc = open_step_group(&step_group_fd);
 	if (rc == ACCEPTED && step_group_fd >= 0)
-		rc = join_group(unlimited_fd, 0);
-	close_fd(&unlimited_fd);
+		rc = join_group(daemons_fd, 0);
+	close_fd(&daemons_fd);
 	return rc;
 }
 
@@ -444,7 +451,7 @@ int slurm_spank_task_post_fork(spank_t spank, int ac, char **av)
 	(void)av;
 	if (spank_remote(spank) == 0 || !forks_into_job)
 		return ACCEPTED;
-	return leave_step_group();
+	return leave_step_group(spank);
 }
 
 /*

@@ -101,6 +101,14 @@ static bool is_of_step(const char *name, const char *step)
 	return found != NULL && (found[strlen(step)] == '\0' || found[strlen(step)] == '.');
 }
 
+/* Whether a name is of a step's socket, as "cpu-0_123.0", and not of a file about the step. */
+static bool is_of_job(const char *name, const char *job)
+{
+	const char *found = strstr(name, job);
+
+	return found != NULL && found[1 + strspn(found + 1, "0123456789.")] == '\0';
+}
+
 static int give_entry(int spool_fd, const char *spool, const char *name, uid_t uid)
 {
 	struct stat status;
@@ -116,14 +124,16 @@ static int give_entry(int spool_fd, const char *spool, const char *name, uid_t u
 	return ACCEPTED;
 }
 
-int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid)
+int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid, uint64_t *n_steps)
 {
-	char step[2 * JOB_NAME_SIZE];
+	char job[JOB_NAME_SIZE], step[2 * JOB_NAME_SIZE];
 	struct dirent *entry;
 	DIR *stream;
 	int spool_fd, rc = ACCEPTED;
 
-	(void)snprintf(step, sizeof(step), "_%" PRIu32 ".%" PRIu32, job_id, step_id);
+	*n_steps = 0;
+	(void)snprintf(job, sizeof(job), "_%" PRIu32 ".", job_id);
+	(void)snprintf(step, sizeof(step), "%s%" PRIu32, job, step_id);
 	spool_fd = open(spool, DIRECTORY);
 	if (spool_fd < 0)
 		return refuse("cannot open directory %s on the node: %s", spool, strerror(errno));
@@ -132,9 +142,11 @@ int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid)
 		rc = refuse("cannot list %s on the node: %s", spool, strerror(errno));
 		goto out;
 	}
-	while (rc == ACCEPTED && (errno = 0, entry = readdir(stream)) != NULL)
+	while (rc == ACCEPTED && (errno = 0, entry = readdir(stream)) != NULL) {
+		*n_steps += is_of_job(entry->d_name, job);
 		if (is_of_step(entry->d_name, step))
 			rc = give_entry(spool_fd, spool, entry->d_name, uid);
+	}
 	if (rc == ACCEPTED && errno != 0)
 		rc = refuse("cannot list %s on the node: %s", spool, strerror(errno));
 	(void)closedir(stream);

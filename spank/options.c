@@ -33,6 +33,7 @@ static const struct option {
 	{"var_tmp_size", SIZE, offsetof(struct config, var_tmp_size)},
 	{"shm_size", SIZE, offsetof(struct config, shm_size)},
 	{"processes", NUMBER, offsetof(struct config, processes)},
+	{"steps", NUMBER, offsetof(struct config, steps)},
 	{"no_new_privs", SWITCH, offsetof(struct config, no_new_privs)},
 	{"private_dev", SWITCH, offsetof(struct config, private_dev)},
 	{"device", DEVICE, 0},

@@ -30,6 +30,9 @@ class Isolation(Model):
     """Processes and threads that a job may have at once on a node, where that can be limited; never
     more than an eighth of what the machine's kernel can have. (No kernel has more than 4,194,304.)
     """
+    steps: Annotated[int, Field(ge=8, le=65_536), Number] = 256
+    """Steps that a job may have at once on a node, its script and Slurm's own step included. Each
+    has a slurmstepd, whose memory is not the job's."""
     overlay: bool = False
     """Jobs write to the shared root for themselves only, and what they wrote goes with them."""
     shared: tuple[Path, ...] = ("/home",)

@@ -23,6 +23,7 @@ def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[
     sizes = {"tmp": isolation.tmp, "var_tmp": isolation.var_tmp, "shm": isolation.shm}
     yield from ((f"{name}_size", f"{size}M") for name, size in sizes.items() if size)
     yield "processes", str(isolation.processes)
+    yield "steps", str(isolation.steps)
     yield "overlay", _switch(isolation.overlay)
     if isolation.overlay:
         # An overlay has nothing of the volumes that are mounted in what lies below it.

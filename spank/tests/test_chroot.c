@@ -190,7 +190,8 @@ static bool is_file(const char *path)
 /* Sets errno where a group is not there, or cannot be written. */
 static bool has_group(const char *path)
 {
-	bool of_version_2 = strstr(path, "/system") != NULL;
+	bool of_version_2 =
+		strstr(path, "/system") != NULL || strstr(path, "cgroup/slurmstepd/") != NULL;
 
 	errno = of_version_2 ? ENOENT : EROFS;
 	return node.cgroups == (of_version_2 ? CGROUPS_V2 : CGROUPS_V1);
@@ -981,7 +982,7 @@ static char *isolating_options[] = {
 	"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", "bind=/run/munge",
 	"bind_ro=/etc/hosts", "no_new_privs=yes", "private_dev=yes", "device=nvidia*",
 	"overlay=yes", "through=/home", "tmp_size=1G", "var_tmp_size=512M", "shm_size=64K",
-	"processes=1000",
+	"processes=1000", "steps=3",
 };
 #define ISOLATING (int)ARRAY_SIZE(isolating_options), isolating_options
 
@@ -1273,6 +1274,20 @@ static void the_steps_socket_is_its_users_alone(void)
 	node.devices[3] = "conf-cache";
 	CHECK(join() == 0);
 	check_calls("readdir", expected, ARRAY_SIZE(expected));
+}
+
+static void a_job_has_no_more_steps_at_once_than_it_may_have(void)
+{
+	static const char *const sockets[] = {
+		"cpu-0_123.0", "cpu-0_123.4294967295", "cpu-0_124.0", "hwloc_topo_123.7.xml",
+		"cpu-0_123.7.1", "cpu-0_123.8",
+	};
+
+	memcpy(node.devices, sockets, 5 * sizeof(*sockets));
+	CHECK(slurm_spank_init_post_opt(NULL, ISOLATING) == 0);
+	restart();
+	memcpy(node.devices, sockets, sizeof(sockets));
+	check_refused(slurm_spank_init_post_opt(NULL, ISOLATING), "as many steps as it may have");
 }
 
 static void a_step_without_a_number_is_refused(void)
@@ -1713,8 +1728,14 @@ static void join_and_fork_task(void)
 static void slurmstepd_leaves_its_group_when_the_tasks_have_theirs(void)
 {
 	static const char *const expected[] = {
-		"open " NODE_GROUP, "open " OWN_GROUPS, "read " OWN_GROUPS,
-		"open " STEP_GROUP_V2, "write 0 to " NODE_GROUP,
+		"mkdir " DAEMONS_V2 "123", "open " DAEMONS_V2 "123",
+		"openat " DAEMONS_V2 "123/memory.max",
+		"write 536870912 to " DAEMONS_V2 "123/memory.max",
+		"openat " DAEMONS_V2 "123/memory.swap.max",
+		"write 0 to " DAEMONS_V2 "123/memory.swap.max",
+		"openat " DAEMONS_V2 "123/cgroup.procs",
+		"open " OWN_GROUPS, "read " OWN_GROUPS,
+		"open " STEP_GROUP_V2, "write 0 to " DAEMONS_V2 "123/cgroup.procs",
 	};
 
 	join_and_fork_task();
@@ -1731,7 +1752,9 @@ static void what_it_forks_later_is_in_the_steps_group(void)
 	node.cgroups = CGROUPS_V1;
 	join_and_fork_task();
 	CHECK(slurm_spank_task_post_fork(NULL, USUAL) == 0);
-	CHECK(called_with("write 0 to " CGROUPS "/memory/cgroup.procs"));
+	CHECK(called_with("write 536870912 to " DAEMONS_V1 "123/memory.limit_in_bytes"));
+	CHECK(called_with("write 536870912 to " DAEMONS_V1 "123/memory.memsw.limit_in_bytes"));
+	CHECK(called_with("write 0 to " DAEMONS_V1 "123/cgroup.procs"));
 	fork_task(true);
 	CHECK(called_with("write 0 to " STEP_GROUP_V1));
 }
@@ -1746,7 +1769,7 @@ static void where_slurm_has_made_no_group_slurmstepd_leaves_none(void)
 
 static void a_step_whose_group_slurmstepd_cannot_leave_starts_no_task(void)
 {
-	for (size_t i = 1; i <= 5; i++) {
+	for (size_t i = 1; i <= 11; i++) {
 		restart();
 		join_and_fork_task();
 		node.fail_at = node.n_calls + i;
@@ -2599,6 +2622,7 @@ static const struct {
 	TEST(the_first_step_makes_the_jobs_root_and_its_keeper),
 	TEST(a_later_step_joins_and_mounts_nothing_but_its_own_view),
 	TEST(the_steps_socket_is_its_users_alone),
+	TEST(a_job_has_no_more_steps_at_once_than_it_may_have),
 	TEST(a_step_without_a_number_is_refused),
 	TEST(while_paths_of_the_user_are_opened_proc_is_empty),
 	TEST(a_step_whose_files_cannot_be_opened_is_back_at_its_end),

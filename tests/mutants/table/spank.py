@@ -34,6 +34,22 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
+        "slurmstepd of one job may take all memory of its node",
+        "spank",
+        "spank/cgroups.c",
+        "\trc = write_limit(group_fd, group, kind->memory, DAEMONS_MEMORY);\n",
+        "\trc = ACCEPTED;\n",
+        _TESTS,
+    ),
+    Fault(
+        "a job may have any number of steps at once",
+        "spank",
+        "spank/chroot.c",
+        "\tif (config.steps > 0 && n_steps > config.steps)\n",
+        "\tif (config.steps > 0 && n_steps > UINT32_MAX)\n",
+        _TESTS,
+    ),
+    Fault(
         "where memory is short, the kernel ends daemons as soon as tasks",
         "spank",
         "spank/chroot.c",

@@ -87,7 +87,7 @@ def test_on_version_2_processes_make_way_and_controllers_reach_jobs(root: Path, 
     assert remounted == [root]
     assert found.missing == {}
     assert (root / "system/cgroup.procs").read_text() == str(os.getpid())
-    for group in (root, root / "system.slice", root / JOBS):
+    for group in (root, root / "system.slice", root / JOBS, root / "slurmstepd"):
         wanted = (group / "cgroup.subtree_control").read_text()
         assert wanted == "+cpuset +memory +cpu +pids"
     assert (root / "memory.oom.group").read_text() == "0"
@@ -102,6 +102,18 @@ def test_jobs_cannot_open_the_folders_that_slurm_locks(
 
     locked = [root / JOBS] if version is version_2 else [root / name for name in V1]
     assert {path.stat().st_mode & 0o777 for path in locked} == {0o711}
+
+
+@pytest.mark.parametrize(
+    ("version", "group"), [(version_1, "memory/slurmstepd"), (version_2, "slurmstepd")]
+)
+def test_slurmstepd_of_a_job_has_a_place_outside_of_its_job(
+    root: Path, proc: Path, version: object, group: str
+) -> None:
+    assert callable(version)
+    prepare(version(root), proc, ANY, NODE)
+
+    assert (root / group).is_dir()
 
 
 def test_all_jobs_together_leave_processes_to_the_machine(root: Path, proc: Path) -> None:

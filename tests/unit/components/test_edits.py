@@ -429,6 +429,7 @@ EDITS = [
     Edit("pods get a further volume", big(volumes=[SCRATCH]), does(rolled={BIG})),
     Edit("jobs see all devices", big(isolation={"private_devices": False}), ISOLATION),
     Edit("jobs get a bound on their /tmp", big(isolation={"tmp": "1GiB"}), ISOLATION),
+    Edit("jobs may have more steps at once", big(isolation={"steps": 500}), ISOLATION),
     Edit("jobs write to a layer of their own", big(isolation={"overlay": True}), ISOLATION),
     Edit(
         "folders that jobs share stand in another order",

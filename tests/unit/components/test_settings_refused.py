@@ -223,6 +223,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "nodesets[0].drain_grace": (0, 604_800),
     "nodesets[0].tolerations[1].seconds": (0, 604_800),
     "nodesets[0].isolation.processes": (16, 4_194_304),
+    "nodesets[0].isolation.steps": (8, 65_536),
     "nodesets[0].pod.resources.rdma/hca": (1, None),
     "nodesets[0].pod.init_containers[0].user": (0, 2_147_483_647),
     "nodesets[0].limits.open_files": (1024, 1_073_741_824),

@@ -1,0 +1,71 @@
+"""What Slurm's own processes take for a job, which its memory does not bound."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.containers import containers
+from tests.support.spank import Node, one_node
+from tests.support.waiting import becomes, eventually
+
+MIB = 1 << 20
+LIMIT = 512 * MIB
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with containers("slurmstack-test") as start, one_node(start, "CPUs=2", "required") as node:
+        yield node
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(node: Node) -> Iterator[None]:
+    yield
+    node.controller.run("scancel --user=researcher; scancel --user=student")
+    becomes("the node", lambda: node.controller.run("sinfo --noheader --format=%T"), "idle\n")
+    node.isolate()
+
+
+def state(node: Node, job: str) -> str:
+    return node.controller.run(f"squeue --noheader --states=all --jobs={job} --format=%T").strip()
+
+
+def most(node: Node, job: str) -> int:
+    """Bytes that slurmstepd of a job have had at once, beside what they started with."""
+    of_v1 = f"memory/slurmstepd/job_{job}/memory.max_usage_in_bytes"
+    of_v2 = f"slurmstepd/job_{job}/memory.peak"
+    (said, *_) = node.root(f"cd /sys/fs/cgroup; cat {of_v1} {of_v2} 2>/dev/null; echo 0").split()
+    return int(said)
+
+
+def test_a_step_beyond_what_its_job_may_have_is_refused(node: Node) -> None:
+    node.isolate(steps=8)
+    job = node.submit("sleep 600", "--mem=100")
+    eventually("it runs", lambda: state(node, job) == "RUNNING")
+    step = (f"--jobid={job}", "--overlap", "--mem=0")
+    # Besides its script and the external one.
+    more = f"srun {' '.join(step)} sleep 600 >/dev/null 2>&1 </dev/null &"
+    node.user(f"for n in 1 2 3 4 5 6; do {more} done")
+    sockets = f"ls /var/spool/slurmd | grep -c '^cpu-0_{job}\\.' || true"
+    becomes("the steps of the job", lambda: node.root(sockets), "8")
+
+    said = node.refusal("true", *step)
+
+    assert "as many steps as it may have at once on this node: 8" in said
+    assert node.user("srun --mem=50 echo another", name="student") == "another"
+
+
+def test_what_slurmstepd_writes_to_memory_ends_no_other_job(node: Node) -> None:
+    """Labelled output goes through it."""
+    node.isolate(shm="2GiB")
+    neighbour = node.submit("sleep 600", "--mem=100", name="student")
+    eventually("it runs", lambda: state(node, neighbour) == "RUNNING")
+
+    job = node.user(
+        "sbatch --parsable --mem=100 --no-requeue --output=/dev/shm/output"
+        f" --wrap 'srun --label --output=/dev/shm/step-%t yes {'0' * 500}; sleep 600'"
+    )
+
+    eventually("slurmstepd has what it may have", lambda: most(node, job) > LIMIT * 0.99)
+    assert most(node, job) <= LIMIT
+    assert state(node, neighbour) == "RUNNING"
