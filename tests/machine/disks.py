@@ -26,7 +26,15 @@ PAYLOAD: Final = "/mnt/payload"
 """Where it has what each run brings: the project, the images, and who may log in."""
 _PACKAGES: Final = (
     *("dbus", "linux-image-cloud-amd64", "openssh-server", "systemd-sysv", "udev"),
-    *("ca-certificates", "docker.io", "iproute2", "iptables", "make", "openssh-client"),
+    *(
+        "ca-certificates",
+        "docker-cli",
+        "docker.io",
+        "iproute2",
+        "iptables",
+        "make",
+        "openssh-client",
+    ),
     *("debootstrap", "nfs-common", "procps", "python3-venv", "rsync"),
 )
 _SIZE: Final = "40G"
