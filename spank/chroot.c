@@ -523,9 +523,10 @@ static void leave_slurm(void)
 
 /*
  * The node takes no job before the epilog ends, and removal may take minutes: a job can leave many
- * files, and another job can add more through directories that it holds open.
+ * files, and another job can add more through directories that it holds open. slurmstepd leaves its
+ * group when it ends, which it may be about to.
  */
-static void remove_behind_slurm(void)
+static void remove_behind_slurm(uint32_t job_id)
 {
 	const char *const bases[2] = {config.scratch, config.shm};
 	pid_t pid = fork();
@@ -534,6 +535,7 @@ static void remove_behind_slurm(void)
 		return;
 	if (pid == 0)
 		leave_slurm();
+	remove_groups(job_id);
 	remove_ended(bases);
 	if (pid == 0)
 		_exit(0);
@@ -560,8 +562,7 @@ int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 	open_log_of_slurmd();
 	end_job(config.scratch, job_id);
 	end_job(config.shm, job_id);
-	remove_groups(job_id);
-	remove_behind_slurm();
+	remove_behind_slurm(job_id);
 	close_log_of_slurmd();
 	return ACCEPTED;
 }
