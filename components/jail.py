@@ -19,6 +19,8 @@ ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 
 _NOMINAL = 1024
 """Size in MiB that a volume claims to have where its file system has one of its own."""
+_PATIENCE = "1h"
+"""The jail is tens of thousands of small files, which some network file systems write slowly."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,11 @@ class Jail(pulumi.ComponentResource):
                     },
                 },
             },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=list(depends_on)),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=list(depends_on),
+                custom_timeouts=pulumi.CustomTimeouts(create=_PATIENCE),
+            ),
         )
 
 
