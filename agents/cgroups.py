@@ -22,7 +22,7 @@ Debian builds for several slurmd on one machine)."""
 JOBS_V1: Final = "pids/slurm"
 """The group of version 1 that the SPANK plugin makes the groups of jobs in (spank/cgroups.c)."""
 DAEMONS: Final = "slurmstepd"
-"""The group, on version 1 of memory, that the plugin makes a group for each job's slurmstepd in."""
+"""Parent of the groups that the plugin makes for slurmstepd, one for each job (spank/cgroups.c)."""
 _SHARE: Final = 4
 """The part of the machine's processes that all jobs of a node may have on version 1: other
 containers need some as well. On version 2, slurmd itself is in the group of all jobs."""

@@ -20,10 +20,10 @@
 
 /* Version 2 has one hierarchy. All jobs are in a group of it, which Slurm calls after the node. */
 #define OF_SCOPE CGROUPS "/system.slice/%s_slurmstepd.scope/job_"
-/* Of slurmstepd. agents/cgroups.py makes what these are in. */
+/* Groups of slurmstepd, by version. agents/cgroups.py makes their parents. */
 #define DAEMONS_V2 CGROUPS "/slurmstepd/job_"
 #define DAEMONS_V1 CGROUPS "/memory/slurmstepd/job_"
-/* Far more than slurmstepd of a job of many steps needs: what they start with counts elsewhere. */
+/* Slurm needs far less for a job of many steps. The kernel charges other groups for their start. */
 #define DAEMONS_MEMORY (UINT64_C(512) << 20)
 /* Version 1 has a hierarchy for each resource. Slurm does not use that for numbers of processes. */
 #define PIDS CGROUPS "/pids/slurm"
@@ -118,6 +118,12 @@ int open_step_group(int *group_fd)
 	return rc;
 }
 
+static int open_group(const char *group, int *group_fd)
+{
+	*group_fd = open(group, GROUP);
+	return *group_fd < 0 ? refuse("cannot open %s: %s", group, strerror(errno)) : ACCEPTED;
+}
+
 static int open_processes(int group_fd, const char *group, int *processes_fd)
 {
 	*processes_fd = openat(group_fd, PROCESSES, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -162,10 +168,10 @@ static const struct daemons_group {
 
 static int open_limited_group(const struct daemons_group *kind, const char *group, int *processes_fd)
 {
-	int rc, group_fd = open(group, GROUP);
+	int group_fd, rc = open_group(group, &group_fd);
 
-	if (group_fd < 0)
-		return refuse("cannot open %s: %s", group, strerror(errno));
+	if (rc < 0)
+		return REFUSED;
 	rc = write_limit(group_fd, group, kind->memory, DAEMONS_MEMORY);
 	if (rc == ACCEPTED)
 		rc = write_limit(group_fd, group, kind->swap, kind->most_swap);
@@ -209,13 +215,9 @@ static int read_machine_limit(uint64_t *number)
 	return rc;
 }
 
-
 static int open_made_group(const char *group, uint64_t limit, int *group_fd, int *processes_fd)
 {
-	*group_fd = open(group, GROUP);
-	if (*group_fd < 0)
-		return refuse("cannot open %s: %s", group, strerror(errno));
-	if (write_limit(*group_fd, group, LIMIT, limit) < 0)
+	if (open_group(group, group_fd) < 0 || write_limit(*group_fd, group, LIMIT, limit) < 0)
 		return REFUSED;
 	return open_processes(*group_fd, group, processes_fd);
 }

@@ -18,11 +18,11 @@
 int open_node_group(int *group_fd);
 
 /*
- * Sets *processes_fd to a group for slurmstepd of a job's steps, made where it is missing, or to -1 where
- * cgroups are not writable. Slurm puts slurmstepd into its step's. There the kernel may end it instead
- * of a task that takes too much, since a container can rarely forbid that (oom_score_adj), and the job
- * would never end. This one is limited as well: a user can have slurmstepd keep much in memory, and
- * that is to cost no other job. Returns ACCEPTED or REFUSED.
+ * Sets *processes_fd to the group that slurmstepd processes of a job share, and makes it if it is missing;
+ * to -1 where cgroups are not writable. Slurm puts slurmstepd into the group of its step. There the kernel
+ * may end slurmstepd instead of a task that takes too much, since a container can rarely forbid that
+ * (oom_score_adj), and the job would never end. The shared group is limited as well: a user can make
+ * slurmstepd keep much in memory, which must not cost other jobs. Returns ACCEPTED or REFUSED.
  */
 int open_daemons_group(uint32_t job_id, int *processes_fd);
 

@@ -350,6 +350,13 @@ static bool is_external(spank_t spank)
 	       step_id == SLURM_EXTERN_CONT;
 }
 
+static int ask_job_id(spank_t spank, uint32_t *job_id)
+{
+	return spank_get_item(spank, S_JOB_ID, job_id) == ESPANK_SUCCESS
+		       ? ACCEPTED
+		       : refuse("Slurm does not tell the job's number");
+}
+
 static int enter(spank_t spank, int ac, char **av)
 {
 	char job_name[JOB_NAME_SIZE];
@@ -359,8 +366,8 @@ static int enter(spank_t spank, int ac, char **av)
 
 	if (parse_options(&config, ac, av) < 0)
 		return REFUSED;
-	if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS)
-		return refuse("Slurm does not tell the job's number");
+	if (ask_job_id(spank, &job_id) < 0)
+		return REFUSED;
 	if (spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS)
 		return refuse("Slurm does not tell the job's user");
 	of_root = uid == 0;
@@ -433,8 +440,8 @@ static int leave_step_group(spank_t spank)
 
 	if (step_group_fd >= 0)
 		return ACCEPTED;
-	if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS)
-		return refuse("Slurm does not tell the job's number");
+	if (ask_job_id(spank, &job_id) < 0)
+		return REFUSED;
 	rc = open_daemons_group(job_id, &daemons_fd);
 	if (rc == ACCEPTED && daemons_fd >= 0)
 		rc = open_step_group(&step_group_fd);
@@ -523,8 +530,8 @@ static void leave_slurm(void)
 
 /*
  * The node takes no job before the epilog ends, and removal may take minutes: a job can leave many
- * files, and another job can add more through directories that it holds open. slurmstepd leaves its
- * group when it ends, which it may be about to.
+ * files, and another job can add more through directories that it holds open. Groups of the job
+ * stay until its slurmstepd processes have ended.
  */
 static void remove_behind_slurm(uint32_t job_id)
 {

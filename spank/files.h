@@ -33,7 +33,7 @@ int open_own_directory(int parent, const char *name, const char *base, mode_t mo
 /*
  * Gives the socket of a step's slurmstepd, in slurmd's spool directory, to the job's user. Slurm
  * leaves it open to everybody, and reads what it is sent before it looks at who asks. Sets *n_steps
- * to how many steps of the job have a socket there. Returns ACCEPTED or REFUSED.
+ * to the number of steps of the job that have a socket there. Returns ACCEPTED or REFUSED.
  */
 int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid, uint64_t *n_steps);
 

@@ -38,7 +38,7 @@ struct config {
 	uint64_t shm_size;
 	/* That a job may have at once, threads included; 0 for any number. */
 	uint64_t processes;
-	/* That a job may have at once, Slurm's own included; 0 for any number. */
+	/* Limit of a job's steps at once, Slurm's own included; 0 for any number. */
 	uint64_t steps;
 	bool no_new_privs;
 	bool private_dev;

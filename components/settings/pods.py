@@ -92,7 +92,7 @@ class InitContainer(Model):
     environment: dict[Variable, Text] = {}
     """Variables of its environment."""
     user: Annotated[int, Field(ge=0, le=2**31 - 1), Number] = 65534
-    """Number of the user that it runs as; by default that of the user `nobody`."""
+    """Uid that the container runs as; the default is unprivileged."""
     capabilities: tuple[Capability, ...] = ()
     """Its capabilities, as `SYS_ADMIN`; by default none."""
 

@@ -26,16 +26,8 @@ PAYLOAD: Final = "/mnt/payload"
 """Where it has what each run brings: the project, the images, and who may log in."""
 _PACKAGES: Final = (
     *("dbus", "linux-image-cloud-amd64", "openssh-server", "systemd-sysv", "udev"),
-    *(
-        "ca-certificates",
-        "docker-cli",
-        "docker.io",
-        "iproute2",
-        "iptables",
-        "make",
-        "openssh-client",
-    ),
-    *("debootstrap", "nfs-common", "procps", "python3-venv", "rsync"),
+    *("ca-certificates", "docker-cli", "docker.io", "iproute2", "iptables", "make"),
+    *("debootstrap", "nfs-common", "openssh-client", "procps", "python3-venv", "rsync"),
 )
 _SIZE: Final = "40G"
 """Of the system's disk, of which little is used."""

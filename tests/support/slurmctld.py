@@ -99,6 +99,10 @@ class Slurmctld:
         assert code == 0, f"{command}: {code}: {text}"
         return text
 
+    def job_state(self, job: str) -> str:
+        """A job's state, as `RUNNING`."""
+        return self.run(f"squeue --noheader --states=all --jobs={job} --format=%T").strip()
+
     def install(self, config: Settings, files: Mapping[str, str] | None = None) -> None:
         """Puts `files`, or those of the settings, where slurmctld reads them; no state is left."""
         files = files or config_files(config)

@@ -1,4 +1,4 @@
-"""What Slurm's own processes take for a job, which its memory does not bound."""
+"""Limits of the number and the memory of a job's slurmstepd processes."""
 
 from collections.abc import Iterator
 
@@ -26,12 +26,12 @@ def nothing_runs(node: Node) -> Iterator[None]:
     node.isolate()
 
 
-def state(node: Node, job: str) -> str:
-    return node.controller.run(f"squeue --noheader --states=all --jobs={job} --format=%T").strip()
+def runs(node: Node, job: str) -> None:
+    becomes(f"job {job}", lambda: node.controller.job_state(job), "RUNNING")
 
 
-def most(node: Node, job: str) -> int:
-    """Bytes that slurmstepd of a job have had at once, beside what they started with."""
+def peak(node: Node, job: str) -> int:
+    """Bytes that the slurmstepd processes of a job have used at once since their tasks began."""
     of_v1 = f"memory/slurmstepd/job_{job}/memory.max_usage_in_bytes"
     of_v2 = f"slurmstepd/job_{job}/memory.peak"
     (said, *_) = node.root(f"cd /sys/fs/cgroup; cat {of_v1} {of_v2} 2>/dev/null; echo 0").split()
@@ -41,7 +41,7 @@ def most(node: Node, job: str) -> int:
 def test_a_step_beyond_what_its_job_may_have_is_refused(node: Node) -> None:
     node.isolate(steps=8)
     job = node.submit("sleep 600", "--mem=100")
-    eventually("it runs", lambda: state(node, job) == "RUNNING")
+    runs(node, job)
     step = (f"--jobid={job}", "--overlap", "--mem=0")
     # Besides its script and the external one.
     more = f"srun {' '.join(step)} sleep 600 >/dev/null 2>&1 </dev/null &"
@@ -59,13 +59,13 @@ def test_what_slurmstepd_writes_to_memory_ends_no_other_job(node: Node) -> None:
     """Labelled output goes through it."""
     node.isolate(shm="2GiB")
     neighbour = node.submit("sleep 600", "--mem=100", name="student")
-    eventually("it runs", lambda: state(node, neighbour) == "RUNNING")
+    runs(node, neighbour)
 
     job = node.user(
         "sbatch --parsable --mem=100 --no-requeue --output=/dev/shm/output"
         f" --wrap 'srun --label --output=/dev/shm/step-%t yes {'0' * 500}; sleep 600'"
     )
 
-    eventually("slurmstepd has what it may have", lambda: most(node, job) > LIMIT * 0.99)
-    assert most(node, job) <= LIMIT
-    assert state(node, neighbour) == "RUNNING"
+    eventually("slurmstepd has what it may have", lambda: peak(node, job) > LIMIT * 0.99)
+    assert peak(node, job) <= LIMIT
+    assert node.controller.job_state(neighbour) == "RUNNING"

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from components import conventions as c
 from components.settings import Settings
 from tests.support.slurmctld import Slurmctld, without_jail
-from tests.support.waiting import eventually
+from tests.support.waiting import becomes
 
 USER, UID = "researcher", "2000:2000"
 INTERVAL = 1
@@ -97,8 +97,7 @@ class Cluster:
 
     def becomes(self, job: str, state: str) -> None:
         """Waits until Slurm itself says so of a job."""
-        asks = f"squeue --noheader --states=all --jobs={job} --format=%T"
-        eventually(f"{job} is {state}", lambda: self.controller.run(asks).strip() == state)
+        becomes(f"job {job}", lambda: self.controller.job_state(job), state)
 
     def submit(self, *options: str, script: str = "sleep 600") -> str:
         quoted = " ".join(options)

@@ -24,7 +24,7 @@ def nothing_is_left(cluster: Cluster) -> Iterator[None]:
     yield
     cluster.controller.run("scancel --user=researcher")
     cluster.controller.run("scontrol update nodename=cpu-[0-1] state=resume || true")
-    # One that still ends would be counted among the cancelled while the next test counts them.
+    # A job that is still completing becomes cancelled while the next test counts such jobs.
     cluster.shows("nothing runs or ends", lambda seen: not in_work(seen))
 
 
