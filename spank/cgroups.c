@@ -43,8 +43,8 @@
 /* Descriptors that nftw(3) may have open, one for each level. */
 #define LEVELS 8
 /* How often a group is tried to be removed, and the pause between two tries, in microseconds. */
-#define TRIES 100
-#define PAUSE 10000
+#define TRIES 600
+#define PAUSE 100000
 
 typedef char path_text[PATH_MAX];
 
@@ -335,7 +335,10 @@ static void remove_users_group(const char *user_group)
 	close_fd(&fd);
 }
 
-/* A slurmstepd that has said goodbye to slurmd may not have left its groups yet. */
+/*
+ * A slurmstepd that has said goodbye to slurmd may not have left its groups yet. On a busy node that
+ * takes seconds.
+ */
 static void remove_jobs_group(char *group)
 {
 	for (int i = 0; i < TRIES && access(group, F_OK) == 0; i++) {

@@ -522,7 +522,6 @@ static void leave_slurm(void)
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	(void)setsid();
-	(void)!nice(LOWEST_PRIORITY);
 	(void)prctl(PR_SET_NAME, "remove-ended", 0, 0, 0);
 	(void)dup2(null, STDOUT_FILENO);
 	(void)dup2(null, STDERR_FILENO);
@@ -543,6 +542,8 @@ static void remove_behind_slurm(uint32_t job_id)
 	if (pid == 0)
 		leave_slurm();
 	remove_groups(job_id);
+	if (pid == 0)
+		(void)!nice(LOWEST_PRIORITY);
 	remove_ended(bases);
 	if (pid == 0)
 		_exit(0);

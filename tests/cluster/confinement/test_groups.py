@@ -9,6 +9,9 @@ from tests.support.cluster import Cluster
 from tests.support.slurmctld import FIND_SLURMD
 from tests.support.waiting import becomes, eventually
 
+DAEMONS = "/slurmstepd/job_"
+"""In the name of the group that all slurmstepd processes of a job are in."""
+
 
 @pytest.mark.parametrize("user", ["researcher", "root"])
 def test_jobs_see_cgroups_and_cannot_write_them(cluster: Cluster, user: str) -> None:
@@ -92,6 +95,20 @@ def test_what_a_killed_slurmstepd_leaves_goes_with_the_job(cluster: Cluster, fol
 
     cluster.run(f"scancel {job}")
     cluster.wait_for_job(job, "CANCELLED")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_groups_go_though_a_slurmstepd_takes_its_time(cluster: Cluster, folder: str) -> None:
+    """On a busy node it may end seconds after its goodbye to slurmd, as `sleep` does here."""
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 2", "--mem=20", "--nodelist=cpu-0")
+    cluster.wait_for_job(job, "RUNNING")
+    daemons = eventually("its group", lambda: [one for one in groups(cluster) if DAEMONS in one])
+    group = daemons[0].partition(":")[2]
+
+    join = f"sleep 10 >/dev/null 2>&1 & echo $! >{group}/cgroup.procs"
+    cluster.in_pod("cpu-0", "slurmd", "sh", "-c", join)
+
+    cluster.wait_for_job(job)
 
 
 @pytest.mark.usefixtures("nothing_left")
