@@ -129,8 +129,17 @@ class Dbd:
         self.begin()
         eventually("slurmdbd answers", self.answers)
 
-    def answers_again(self) -> bool:
-        """Whether the database answers through it; it is started where it ended, as in a pod."""
+    def await_answer(self) -> None:
+        """Wait until the database answers through slurmdbd, and restart slurmdbd if it has ended.
+
+        Raises AssertionError with the end of slurmdbd's log.
+        """
+        try:
+            eventually("slurmdbd answers", self._answers_again)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()[-2000:]}") from None
+
+    def _answers_again(self) -> bool:
         if not self.container.run("pgrep -x slurmdbd || true"):
             self.begin()
         return self.answers()

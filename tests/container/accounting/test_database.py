@@ -59,7 +59,7 @@ def load(cluster: Cluster) -> Iterator[None]:
 
 def nothing_is_missing(cluster: Cluster) -> None:
     ended = noted(cluster)
-    eventually("slurmdbd answers", cluster.dbd.answers_again)
+    cluster.dbd.await_answer()
     deadline = time.monotonic() + 60
     while missing := ended - on_record(cluster):
         told = cluster.records("JobIDRaw", "State", where=f"--duplicates -j {','.join(missing)}")
@@ -91,7 +91,7 @@ def test_what_the_database_is_killed_before_keeping_is_told_once_more(cluster: C
     def told() -> list[tuple[str, ...]]:
         return cluster.records("State", "ExitCode", where=f"-j {job}")
 
-    eventually("slurmdbd answers", cluster.dbd.answers_again)
+    cluster.dbd.await_answer()
     eventually("it is on record", lambda: told() == [("FAILED", "3:0")])
     assert "has not kept a transaction" in cluster.dbd.log()
 
