@@ -81,6 +81,7 @@ MEMORY_CONFIG: Final = "reconciler-memory"
 LONG_CHECKS_CLAIM: Final = "longchecks"
 LONG_CHECKS_CONFIG: Final = "longchecks"
 HOST_KEY_SECRET: Final = "login-host-key"
+USER_IMAGES_CONFIG: Final = "user-images"
 NODE_SSH_SECRET: Final = "node-ssh"
 SLURM_CONFIG: Final = "slurm-config"
 """What slurmctld reads."""
@@ -258,6 +259,9 @@ WORKER_SCRATCH: Final = "/var/spool/slurmstack"
 """Node-local disk below which each job's private /tmp and /var/tmp are made."""
 SPANK_DIR: Final = "/usr/lib/slurmstack"
 SPANK_PLUGIN: Final = f"{SPANK_DIR}/chroot.so"
+CONTAINER_PLUGIN: Final = f"{SPANK_DIR}/container.so"
+USER_IMAGES: Final = f"{SPANK_DIR}/user-images"
+"""Mount point of the site's settings for users' images."""
 ISOLATION: Final = "/etc/slurmstack/isolation"
 """Where workers mount their nodeset's options of the plugin."""
 CONFINEMENT_REQUIRED: Final = "confinement-required"
@@ -268,6 +272,8 @@ NODE_CHECKS: Final = "checks.json"
 """Name of the file beside it with what the settings say of the nodeset's checks."""
 SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 """Debian's plugin directory on amd64, the one architecture that the images are built for."""
+PMIX_DIR: Final = "/usr/lib/x86_64-linux-gnu/pmix2"
+"""Directory of PMIx in Debian."""
 CHECKS: Final = f"{SPANK_DIR}/checks"
 """Folder of the programs by which slurmd has a node checked: `interval`, `prolog`, `epilog`."""
 ABSENT_PROGRAM: Final = f"{SPANK_DIR}/absent"
@@ -297,6 +303,7 @@ WORKER_VOLUMES: Final = frozenset(
         "sss",
         "sss-config",
         "sss-password",
+        "user-images",
         "users",
     }
 )

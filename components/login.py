@@ -8,7 +8,7 @@ import pulumi_kubernetes as k8s
 import pulumi_random as random
 
 from components import conventions as c
-from components import nodessh, pods
+from components import nodessh, pods, userimages
 from components.auth import Auth, Conf, pod_security
 from components.directory import People
 from components.hostkeys import host_key, public_host_key
@@ -55,6 +55,8 @@ class LoginArgs:
     keys: pulumi.Input[str]
     """ConfigMap with each user's public keys."""
     node_ssh: pulumi.Input[str]
+    user_images: pods.Spec
+    """The volume with what the site says of users' images."""
     """Secret of a `NodeSsh`."""
     jail_claim: pulumi.Input[str]
     submounts: Sequence[Submount]
@@ -130,6 +132,7 @@ class Login(pulumi.ComponentResource):
                             pods.config_volume("keys", args.keys),
                             pods.config_volume("settings", config.metadata.name),
                             nodessh.volume(args.node_ssh),
+                            args.user_images,
                             *([] if brings_conf else [pods.disk_volume("slurm-run")]),
                             pods.disk_volume("tmp"),
                             pods.secret_volume("host-key", key.metadata.name),
@@ -227,6 +230,7 @@ def _sshd(args: LoginArgs) -> pods.Spec:
             pods.mount("keys", c.AUTHORIZED_KEYS, read_only=True),
             pods.mount("settings", c.LOGIN_SETTINGS, read_only=True),
             nodessh.mount(),
+            userimages.mount(),
             pods.mount("host-key", c.HOST_KEY, read_only=True),
             *submount_mounts(args.submounts),
         ],

@@ -7,7 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
-from components import nodessh, pods
+from components import nodessh, pods, userimages
 from components.auth import Auth, Conf, pod_security
 from components.cluster.interface import NodeClass
 from components.directory import People
@@ -65,6 +65,8 @@ class NodesetArgs:
     checks: pulumi.Input[str]
     """What the settings say of its checks; "" for none."""
     node_ssh: pulumi.Input[str]
+    user_images: pods.Spec
+    """The volume with what the site says of users' images."""
     """Secret of a `NodeSsh`."""
     jail_claim: pulumi.Input[str]
     submounts: Sequence[Submount]
@@ -133,6 +135,7 @@ class Nodeset(pulumi.ComponentResource):
                     pods.config_volume("scripts", args.scripts, mode=0o555),
                     pods.config_volume("isolation", isolation.metadata.name),
                     nodessh.volume(args.node_ssh),
+                    args.user_images,
                     *submount_volumes(args.submounts),
                     *(volume(further.name, further) for further in settings.volumes),
                 ],
@@ -314,6 +317,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
             pods.mount("scripts", c.SCRIPTS, read_only=True),
             pods.mount("isolation", c.ISOLATION, read_only=True),
             nodessh.mount(),
+            userimages.mount(),
             *submount_mounts(args.submounts),
             *volume_mounts(settings.volumes),
         ],

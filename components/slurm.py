@@ -38,6 +38,7 @@ from components.slurmconf import (
     backup_files,
     config_files,
     config_mark,
+    container_files,
     node_checks,
     node_conf,
     script_files,
@@ -45,6 +46,7 @@ from components.slurmconf import (
     wanted_long_checks,
     wanted_nodes,
 )
+from components.userimages import UserImages, UserImagesArgs
 
 _POD_SECURITY = {
     # slurmd and sshd mount, and node exporters see their machine: baseline would refuse them.
@@ -246,6 +248,15 @@ class Slurm(pulumi.ComponentResource):
             NodeSshArgs(self.namespace, reached if settings.login.ssh_to_nodes else ()),
             child,
         )
+        user_images = UserImages(
+            "user-images",
+            UserImagesArgs(
+                namespace=self.namespace,
+                files=container_files(settings.containers),
+                credentials_secret=settings.containers.credentials_secret,
+            ),
+            child,
+        )
         machines = {
             nodeset.name: args.cluster.node_classes.get(nodeset.name, NodeClass())
             for nodeset in settings.nodesets
@@ -265,6 +276,7 @@ class Slurm(pulumi.ComponentResource):
                     scripts=configuration.scripts,
                     checks=configuration.once_proven(node_checks(nodeset, settings)),
                     node_ssh=node_ssh.secret,
+                    user_images=user_images.volume,
                     jail_claim=jail.claim,
                     submounts=settings.jail.volumes,
                     conf_server=controller.server,
@@ -289,6 +301,7 @@ class Slurm(pulumi.ComponentResource):
                 accounts=users.accounts,
                 keys=users.keys,
                 node_ssh=node_ssh.secret,
+                user_images=user_images.volume,
                 jail_claim=jail.claim,
                 submounts=[volume for volume in settings.jail.volumes if volume.login],
                 conf_server=controller.server,

@@ -44,7 +44,8 @@ class Image:
     extra: tuple[str, ...] = ()
 
 
-PLUGIN = ("spank/*.[ch8]", "spank/Makefile")
+PLUGIN = ("spank/*.[ch8]", "spank/containers/*.[ch]", "spank/Makefile")
+IMPORTER = ("agents/__init__.py", "agents/containers")
 NODE = (
     *("agents/__init__.py", "agents/checks", "agents/drains.py", "agents/say.py"),
     *("agents/bpf.py", "agents/cgroups.py", "agents/confine.py", "agents/cpus.py"),
@@ -58,7 +59,7 @@ IMAGES: Mapping[str, Image] = {
     image.name: image
     for image in (
         Image("debian"),
-        Image("base", parent="debian", extra=PLUGIN),
+        Image("base", parent="debian", extra=(*PLUGIN, *IMPORTER)),
         # Takes longest, so it is begun first.
         Image("jail", parent="base", extra=("agents/populate.py", "agents/tree.py")),
         Image("controller", parent="base"),

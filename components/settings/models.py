@@ -26,6 +26,7 @@ from components.settings.accounting import Accounting
 from components.settings.accounts import NORMAL
 from components.settings.cilium import Cilium
 from components.settings.clusters import Cluster
+from components.settings.containers import Containers
 from components.settings.directory import Directory
 from components.settings.health import Health
 from components.settings.login import Login
@@ -271,6 +272,7 @@ class Settings(Model):
     protect_data: bool = True
     """Refuse every deploy that would delete the jail or the controller's state."""
     jail: Jail = Field(default_factory=Jail)
+    containers: Containers = Field(default_factory=Containers)
     controller: Controller = Field(default_factory=Controller)
     nodesets: tuple[Nodeset, ...] = ()
     partitions: tuple[Partition, ...] = ()

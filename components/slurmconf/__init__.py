@@ -15,6 +15,7 @@ from components.slurmconf.accounting import (
 )
 from components.slurmconf.accounts import wanted_accounts
 from components.slurmconf.checks import AROUND_JOBS, around_jobs, node_checks
+from components.slurmconf.containers import container_files, plugin_defaults
 from components.slurmconf.isolation import node_options
 from components.slurmconf.longchecks import (
     checks_partition_lines,
@@ -43,6 +44,7 @@ __all__ = [
     "backup_files",
     "config_files",
     "config_mark",
+    "container_files",
     "max_node_count",
     "memory_per_cpu",
     "node_checks",
@@ -216,5 +218,24 @@ def _plugstack(settings: Settings) -> dict[str, object]:
             "/etc/resolv.conf",
             # As old as the daemons, whatever the jail was filled from.
             *(f"/usr/bin/{command}" for command in _COMMANDS),
+        ),
+        "container_plugin": c.CONTAINER_PLUGIN if settings.containers.enabled else None,
+        "folder": c.SPANK_DIR,
+        "site": c.USER_IMAGES,
+        "cache": settings.containers.cache,
+        "defaults": plugin_defaults(settings.containers),
+        # srun loads it, even where it starts nothing of MPI. An image's own goes with its MPI.
+        "pmix": c.PMIX_DIR,
+        # What Slurm's clients in a container need, and where they are.
+        "shown": (
+            c.SPANK_DIR,
+            f"/usr={c.SPANK_DIR}/usr",
+            c.SLURM_PLUGIN_DIR,
+            c.SLURM_RUN,
+            c.WORKER_SPOOL,
+            *((c.MUNGE_RUN,) if settings.auth.type == "munge" else ()),
+            "/etc/hostname",
+            "/etc/hosts",
+            "/etc/resolv.conf",
         ),
     }

@@ -97,17 +97,18 @@ def _freeze(container: Container) -> bool:
     return True
 
 
-def archive(files: Mapping[str, str]) -> bytes:
-    """Return a tar archive of files, readable for all."""
+def archive(files: Mapping[str, str | bytes], mode: int = 0o644) -> bytes:
+    """Return a tar archive of files, readable for all unless `mode` says otherwise."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path, text in files.items():
+        for path, content in files.items():
+            raw = content.encode() if isinstance(content, str) else content
             member = tarfile.TarInfo(path.lstrip("/"))
-            member.size, member.mode = len(text.encode()), 0o644
-            tar.addfile(member, io.BytesIO(text.encode()))
+            member.size, member.mode = len(raw), mode
+            tar.addfile(member, io.BytesIO(raw))
     return buffer.getvalue()
 
 
-def put(container: Container, files: Mapping[str, str]) -> None:
-    """Writes files into a container, readable for all."""
-    container.put_archive("/", archive(files))
+def put(container: Container, files: Mapping[str, str | bytes], mode: int = 0o644) -> None:
+    """Writes files into a container."""
+    container.put_archive("/", archive(files, mode))

@@ -1,7 +1,7 @@
 """slurmctld and one slurmd in containers, and a jail that is a copy of the worker's own files."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -26,9 +26,9 @@ NODE = "cpu-0"
 VOLUMES = [c.JAIL, c.WORKER_SCRATCH, c.WORKER_SPOOL]
 USERS = {"researcher": 2000, "student": 1500}
 
-FILL_JAIL = f"""
+COPY_FILES = f"cp --archive --one-file-system /. {c.JAIL}"
+MAKE_MOUNT_POINTS = f"""
 set -e
-cp --archive --one-file-system /. {c.JAIL}
 cd {c.JAIL}
 mkdir -p dev proc sys .{c.WORKER_SPOOL} .{c.MUNGE_RUN} .{c.SPANK_DIR}/scripts .{c.CHECKS_LOGS}
 touch etc/hostname etc/hosts etc/resolv.conf
@@ -65,6 +65,7 @@ class Node:
 
     worker: Slurmctld
     controller: Slurmctld
+    name: str = NODE
 
     def isolate(self, **isolation: Any) -> None:
         """Puts the options there that a nodeset with this isolation gets; the next jobs have it."""
@@ -135,11 +136,31 @@ class Node:
 
 @contextmanager
 def one_node(start: Start, cpus: str = "CPUs=8", cgroups: str = "auto") -> Iterator[Node]:
-    """A cluster of one node, in containers of their own.
+    """A cluster of one node, in containers of their own, with the driver of a GPU.
 
     `cpus` are words of its description: Slurm gives jobs as many, and binds them to CPUs of the
     machine if that has enough.
     """
+
+    def fill(worker: Slurmctld) -> None:
+        worker.run(COPY_FILES, user="root")
+        worker.run(GPU, user="root")
+
+    with several_nodes(start, (NODE,), cpus, cgroups, fill, VOLUMES) as (node,):
+        yield node
+
+
+@contextmanager
+def several_nodes(
+    start: Start,
+    names: Sequence[str],
+    cpus: str,
+    cgroups: str,
+    fill: Callable[[Slurmctld], object],
+    volumes: Sequence[str],
+    hosts: Mapping[str, str] | None = None,
+) -> Iterator[list[Node]]:
+    """A cluster of nodes, whose jails have the files that `fill` puts there."""
     slurm = {
         "timeouts": BRIEF,
         "cgroups": cgroups,
@@ -155,26 +176,32 @@ def one_node(start: Start, cpus: str = "CPUs=8", cgroups: str = "auto") -> Itera
 
     def prepare(worker: Slurmctld) -> None:
         put(worker.container, accounts)
-        worker.run(FILL_JAIL, user="root")
-        worker.run(GPU, user="root")
+        fill(worker)
+        worker.run(MAKE_MOUNT_POINTS, user="root")
         Node(worker, controller).isolate()
 
-    worker = start_worker(
-        start,
-        secret,
-        NODE,
-        f"{cpus} RealMemory=4000 Feature=cpu",
-        controller,
-        before=prepare,
-        cap_drop=["ALL"],
-        cap_add=list(SLURMD_CAPABILITIES),
-        security_opt=["seccomp=unconfined", "apparmor=unconfined"],
-        oom_score_adj=900,  # the kubelet gives its containers one like this
-        volumes=VOLUMES,
-    )
-    node = Node(worker, controller)
-    eventually("the node is idle", lambda: "idle" in controller.run("sinfo --noheader --format=%T"))
-    # It registers before it has read plugstack.conf, by which a test may have spoilt its options.
-    eventually("slurmd has started", lambda: "slurmd started on" in worker.log())
-    yield node
+    nodes: list[Node] = []
+    for name in names:
+        worker = start_worker(
+            start,
+            secret,
+            name,
+            f"{cpus} RealMemory=4000 Feature=cpu",
+            controller,
+            before=prepare,
+            hosts={**(hosts or {}), **{each.name: each.worker.address for each in nodes}},
+            cap_drop=["ALL"],
+            cap_add=list(SLURMD_CAPABILITIES),
+            security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+            oom_score_adj=900,  # the kubelet gives its containers one like this
+            volumes=list(volumes),
+        )
+        nodes.append(Node(worker, controller, name))
+    listed = "sinfo --noheader --format=%T"
+    eventually("the nodes are idle", lambda: controller.run(listed).split() == ["idle"])
+    for node in nodes:
+        # It registers before it has read plugstack.conf, by which a test may have spoilt its
+        # options.
+        eventually("slurmd has started", lambda: "slurmd started on" in node.worker.log())  # noqa: B023
+    yield nodes
     controller.stop()

@@ -65,6 +65,24 @@ FULL: dict[str, Any] = {
     "registry": "registry.example.org:5000/hpc",
     "pull_secrets": ["registry"],
     "protect_data": True,
+    "containers": {
+        "enabled": True,
+        "cache": "/local/%u",
+        "cache_size": "500GiB",
+        "image_size": "50GiB",
+        "fresh_for": 600,
+        "allowed": ["nvcr.io/*"],
+        "registries": [
+            {"name": "docker.io", "mirrors": ["mirror.example.org/hub"], "insecure": False}
+        ],
+        "credentials_secret": "registries",
+        "mounts": ["/data:/data:ro"],
+        "environment": {"NCCL_DEBUG": "WARN"},
+        "mount_home": False,
+        "remap_root": True,
+        "entrypoint": True,
+        "writable": False,
+    },
     "jail": {
         "size": "2TiB",
         "storage_class": "shared",

@@ -19,7 +19,7 @@ from tests.support.slurmctld import (
     start_slurmd,
     start_worker,
 )
-from tests.support.spank import FILL_JAIL, VOLUMES
+from tests.support.spank import COPY_FILES, MAKE_MOUNT_POINTS, VOLUMES
 from tests.support.stack import alone
 from tests.support.waiting import eventually
 
@@ -73,7 +73,8 @@ def test_a_node_registers_when_it_has_the_jail_and_drains_while_it_has_not(
     assert code != 0
     assert state(controller) == ""
 
-    worker.run(FILL_JAIL, user="root")
+    worker.run(COPY_FILES, user="root")
+    worker.run(MAKE_MOUNT_POINTS, user="root")
     put(worker.container, {c.JAIL_MARKER: "0\n"})
     eventually("the node is idle", lambda: state(controller).startswith("idle"))
     eventually("it is ready", lambda: open_shells.run(worker.container, READY)[0] == 0)

@@ -103,6 +103,7 @@ ACCOUNTS = does(
     replaced={"jail-homes", "accounts-apply"},
 )
 LOGIN = does(updated={"login-config"})
+USER_IMAGES = does(updated={"user-images-config"})
 MARIADB = does(rolled={"database-mariadb"})
 SLURMDBD = does(updated={"accounting-config"}, rolled={"accounting-slurmdbd"})
 DUMP = does(updated={"backup-dump"})
@@ -162,6 +163,7 @@ EVERYTHING_IN_THE_NAMESPACE = {
         "jail-origin",
         "users-accounts",
         "users-keys",
+        "user-images-config",
         "login-config",
         "reconciler-memory",
         ASKED_FOR,
@@ -625,6 +627,23 @@ EDITS = [
         given=top(directory=DIRECTORY),
     ),
     # --- Volumes
+    Edit(
+        "users may run images of one registry",
+        top(containers={"allowed": ["r.lab/*"]}),
+        USER_IMAGES,
+    ),
+    Edit(
+        "image caches move to the disks of nodes",
+        top(containers={"cache": "/local/%u"}),
+        both(CONF, USER_IMAGES),
+    ),
+    Edit("containers are read-only by default", top(containers={"writable": False}), CONF),
+    Edit("jobs cannot run images", top(containers={"enabled": False}), CONF),
+    Edit(
+        "users without credentials get the site's",
+        top(containers={"credentials_secret": "registries"}),
+        does(rolled={"login-sshd", *NODESETS}),
+    ),
     Edit("the jail grows", top(jail={"size": "200GiB"}), does(updated={"jail-claim"})),
     Edit(
         "the jail is filled again",

@@ -80,7 +80,7 @@ def test_a_cluster_without_nodesets_still_renders() -> None:
 
 
 def test_the_jail_plugin_is_required_and_every_path_it_binds_is_absolute() -> None:
-    (line,) = [
+    line, _ = [
         line
         for line in config_files(settings())["plugstack.conf"].splitlines()
         if line and not line.startswith("#")

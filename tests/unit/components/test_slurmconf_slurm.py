@@ -208,7 +208,7 @@ def test_without_scripts_slurm_conf_names_none() -> None:
 
 def test_scripts_of_tasks_can_be_read_in_the_jail() -> None:
     found = files(task_epilog={"text": SCRIPT})
-    (plugin,) = lines(found["plugstack.conf"])
+    plugin, _ = lines(found["plugstack.conf"])
     readable = [word.partition("=")[2] for word in plugin.split() if word.startswith("bind_ro=")]
 
     script = Path(options(found["slurm.conf"])["TaskEpilog"])
@@ -302,8 +302,8 @@ def test_lines_for_other_files_follow_ours_or_make_the_file() -> None:
         extra={"plugstack.conf": ["optional /x.so"], "oci.conf": ["IgnoreFileConfigJson=true"]}
     )
 
-    ours, theirs = lines(found["plugstack.conf"])
-    assert ours.startswith("required ")
+    *ours, theirs = lines(found["plugstack.conf"])
+    assert all(line.startswith("required ") for line in ours)
     assert theirs == "optional /x.so"
     assert found["oci.conf"] == "IgnoreFileConfigJson=true\n"
 

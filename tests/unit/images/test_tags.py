@@ -22,9 +22,11 @@ def checkout(tmp_path: Path) -> Path:
     write(root / "images/login/etc/sshd_config", "UsePAM no\n")
     write(root / "images/base/watch", "pause() { read -rt 1; }\n")
     write(root / "spank/chroot.c", "int plugin;\n")
+    write(root / "spank/containers/plugin.c", "int plugin;\n")
     write(root / "spank/Makefile", "all:\n")
     write(root / "agents/__init__.py", "")
     write(root / "agents/checks/__init__.py", "")
+    write(root / "agents/containers/__init__.py", "")
     for module in (
         "bpf",
         "cgroups",
@@ -151,7 +153,10 @@ def test_another_checkout_has_the_same_tags(checkout: Path, tmp_path: Path) -> N
 
 def test_the_context_is_sorted_and_names_extra_files_by_their_path(checkout: Path) -> None:
     names = list(tags.context_files("base", checkout))
-    assert names == ["Dockerfile", "spank/Makefile", "spank/chroot.c", "watch"]
+    assert names == [
+        *("Dockerfile", "agents/__init__.py", "agents/containers/__init__.py", "spank/Makefile"),
+        *("spank/chroot.c", "spank/containers/plugin.c", "watch"),
+    ]
     modules = ("__init__", "confine", "homes", "mounts", "populate", "tree")
     assert list(tags.context_files("login", checkout)) == [
         *("Dockerfile", *(f"agents/{module}.py" for module in modules), "etc/sshd_config"),

@@ -1,0 +1,60 @@
+"""`slurm-image`: manage the image cache of a user."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.containers.cache import Cache, size_of
+from agents.containers.errors import ImageError
+from agents.containers.importer import Importer
+from agents.containers.save import save
+from agents.containers.settings import read
+from agents.containers.watch import size, tell
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="slurm-image", description="Manage the cached images of --container-image."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    find = commands.add_parser("find", help="import an image, and print its directory")
+    find.add_argument("image", help="value of --container-image")
+    commands.add_parser("list", help="list the images in the cache")
+    remove = commands.add_parser("remove", help="remove the least recently used images")
+    remove.add_argument("--keep", type=float, default=0, help="GB to keep (default: 0)")
+    saving = commands.add_parser("save", help="save a container of this job as a squashfs file")
+    saving.add_argument("--container", type=Path, required=True, help="its directory")
+    saving.add_argument("target", type=Path, help="the file")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command."""
+    options = _parse(arguments)
+    os.umask(0o022)
+    try:
+        if options.command == "save":
+            tell(save(options.container, options.target))
+            return 0
+        settings = read()
+        cache = Cache(settings.cache_path())
+        if options.command == "find":
+            print(Importer(cache, settings, os.environ).find(options.image))
+        elif options.command == "list":
+            for image in sorted(cache.images()):
+                print(f"{image.name[:12]}  {size(size_of(image)):>10}")
+        else:
+            freed = cache.shrink(int(options.keep * 1e9))
+            print(f"{size(freed)} removed")
+    except ImageError as error:
+        tell(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

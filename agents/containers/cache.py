@@ -1,0 +1,258 @@
+"""A user's image cache.
+
+    images/<key>/root          files of an image, the lower layer of containers
+    images/<key>/lock          locked while a container runs; its mtime is the last use
+    images/<key>/size          size of the files in bytes
+    images/<key>/blobs         digests of the layers that it was unpacked from
+    references/<reference>     key of an image; its mtime is when to look up the tag again
+    blobs/sha256/<digest>      compressed layers, shared between images
+    locks/<key>                held during an import; other steps wait
+    temporary/                 unfinished imports
+
+Imports are finished under a temporary name and then renamed, so that a process can be killed at any
+time. Locks are flock(2): shared file systems support them between nodes, and the kernel releases
+them when a process ends.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from agents.containers.errors import ImageError
+from agents.containers.watch import tell
+
+_PRIVATE: Final = 0o700
+_POLL: Final = 0.2
+"""Seconds between two attempts to take a lock."""
+_WAIT_UNTIL_TOLD: Final = 5.0
+_ABANDONED: Final = 86_400
+"""Age in seconds at which an unfinished import is removed."""
+_SET_ID: Final = 0o6000
+_OWNER_ALL: Final = 0o700
+
+
+class Cache:
+    """A cache, created if it is missing.
+
+    Only its user can read it: set-user-ID programs of an image would run as this user.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises ImageError if the directory is unusable."""
+        self.path = path
+        try:
+            path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            # Clear the set-group-ID bit: a container maps only the user's primary group.
+            path.chmod(_PRIVATE)
+            os.chown(path, -1, os.getgid())
+            for name in ("images", "references", "blobs/sha256", "locks", "temporary"):
+                (path / name).mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ImageError(
+                f"cannot use the image cache {path}: {error.strerror}: check its owner and the "
+                "free space"
+            ) from None
+
+    # --- Images ----------------------------------------------------------------------------------
+
+    def image(self, key: str) -> Path | None:
+        """Return the directory of a cached image, or None."""
+        path = self.path / "images" / key
+        return path if path.is_dir() else None
+
+    def record(self, reference: str, key: str, fresh_for: int) -> None:
+        """Record the image of a reference for this number of seconds."""
+        path = self._reference(reference)
+        if path is None:
+            return
+        temporary = self.path / "temporary" / f"{os.getpid()}-{time.monotonic_ns()}"
+        temporary.write_text(key)
+        until = time.time() + fresh_for
+        os.utime(temporary, (until, until))
+        temporary.rename(path)
+
+    def recorded(self, reference: str) -> Path | None:
+        """Return the image of the last lookup of a reference, if it is still cached."""
+        path = self._reference(reference)
+        if path is None:
+            return None
+        try:
+            return self.image(path.read_text())
+        except FileNotFoundError:
+            return None
+
+    def _reference(self, reference: str) -> Path | None:
+        """Return the path as `spank/containers/image.c` does; None if the name is too long."""
+        name = urllib.parse.quote(reference, safe="").replace("~", "%7E")
+        return self.path / "references" / name if len(name) <= 255 else None
+
+    # --- New images ------------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self, key: str, subject: str) -> Iterator[None]:
+        """Hold the lock of an image, on all nodes that share the cache."""
+        with (self.path / "locks" / key).open("w") as file:
+            began, told = time.monotonic(), False
+            while not _try_lock(file.fileno(), fcntl.LOCK_EX):
+                if not told and time.monotonic() - began > _WAIT_UNTIL_TOLD:
+                    tell(f"{subject}: waiting for another step that imports it")
+                    told = True
+                time.sleep(_POLL)
+            yield
+
+    @contextmanager
+    def temporary(self) -> Iterator[Path]:
+        """Provide a directory for an unfinished import, and remove it at the end."""
+        path = self.path / "temporary" / f"{os.uname().nodename}-{os.getpid()}-{time.time_ns()}"
+        path.mkdir(mode=_PRIVATE)
+        try:
+            yield path
+        finally:
+            remove(path)
+
+    def add(self, key: str, finished: Path) -> Path:
+        """Turn a finished directory into the image of this key, unless the image exists."""
+        path = self.path / "images" / key
+        try:
+            finished.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+        return path
+
+    # --- Room ------------------------------------------------------------------------------------
+
+    def shrink(self, limit: int, keep: Path | None = None) -> int:
+        """Remove the least recently used images until at most `limit` bytes remain.
+
+        Returns the number of bytes removed. Keeps images that a container uses, and `keep`.
+        """
+        sizes = {image: size_of(image) for image in sorted(self.images(), key=_last_use)}
+        total = before = sum(sizes.values())
+        for image, bytes_of_it in sizes.items():
+            if total <= limit:
+                break
+            if image != keep and self.remove(image):
+                total -= bytes_of_it
+        self._remove_left_over()
+        return before - total
+
+    def images(self) -> list[Path]:
+        """Return the directories of all images."""
+        return [path for path in (self.path / "images").iterdir() if path.is_dir()]
+
+    def remove(self, image: Path) -> bool:
+        """Remove an image, unless a container uses it."""
+        try:
+            with (image / "lock").open() as file:
+                if not _try_lock(file.fileno(), fcntl.LOCK_EX):
+                    return False
+                removed = self.path / "temporary" / f"removed-{image.name}-{time.time_ns()}"
+                image.rename(removed)
+        except FileNotFoundError:
+            return False
+        remove(removed)
+        return True
+
+    def _remove_left_over(self) -> None:
+        """Remove layers without an image, and imports of processes that ended."""
+        wanted = {name for image in self.images() for name in _lines(image / "blobs")}
+        before = time.time() - _ABANDONED
+        for blob in (self.path / "blobs/sha256").iterdir():
+            if blob.name not in wanted and blob.stat().st_mtime < before:
+                blob.unlink(missing_ok=True)
+        for path in (self.path / "temporary").iterdir():
+            if path.lstat().st_mtime < before:
+                remove(path)
+
+
+def size_of(image: Path) -> int:
+    """Return the recorded size of an image in bytes."""
+    text = next(iter(_lines(image / "size")), "0")
+    return int(text) if text.isdigit() else 0
+
+
+def _last_use(image: Path) -> float:
+    try:
+        return (image / "lock").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+# --- Files of an image ---------------------------------------------------------------------------
+
+
+def settle(root: Path, counted: Callable[[int], None] = lambda count: None) -> int:
+    """Adapt the files of an image to a container with one user; return their size in bytes.
+
+    Gives the user full access to directories, as root has in the image. Clears set-user-ID and
+    set-group-ID bits, which would now give the user's rights to others. Sets the user's primary
+    group, because a container maps no other.
+    """
+    group, total = os.getgid(), 0
+    for folder, names, files in _walk(root):
+        for name in (*names, *files):
+            path = os.path.join(folder, name)  # noqa: PTH118  # a hundred thousand of them
+            total += _settle_one(path, group)
+        counted(total)
+    return total
+
+
+def _walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    root.chmod(root.stat().st_mode & ~_SET_ID | _OWNER_ALL)
+    return os.walk(root)
+
+
+def _settle_one(path: str, group: int) -> int:
+    status = os.lstat(path)
+    if status.st_gid != group:
+        os.chown(path, -1, group, follow_symlinks=False)
+    mode = status.st_mode & ~_SET_ID
+    if stat.S_ISDIR(mode):
+        mode |= _OWNER_ALL
+    if mode != status.st_mode and not stat.S_ISLNK(mode):
+        os.chmod(path, mode & 0o7777)  # noqa: PTH101
+    return status.st_blocks * 512
+
+
+def remove(path: Path) -> None:
+    """Remove a tree, including directories without write permission."""
+
+    def permit(function: Callable[..., object], name: str, error: object) -> None:
+        parent = os.path.dirname(name)  # noqa: PTH120
+        for folder in (parent, name):
+            if os.path.isdir(folder) and not os.path.islink(folder):  # noqa: PTH112, PTH114
+                os.chmod(folder, _OWNER_ALL)  # noqa: PTH101
+        if os.path.isdir(name) and not os.path.islink(name):  # noqa: PTH112, PTH114
+            shutil.rmtree(name)
+        elif os.path.lexists(name):
+            os.unlink(name)  # noqa: PTH108
+
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    # Python 3.12 renamed the parameter to onexc; 3.11 lacks that.
+    shutil.rmtree(path, onerror=permit)

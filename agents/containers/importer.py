@@ -1,0 +1,318 @@
+"""Import an image from a registry, a file or a directory into the cache."""
+
+import hashlib
+import json
+import os
+import pwd
+import shutil
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from agents.containers import credentials, surroundings
+from agents.containers.cache import Cache, settle
+from agents.containers.errors import ImageError
+from agents.containers.reference import InFile, InRegistry, parse
+from agents.containers.settings import Settings
+from agents.containers.surroundings import Surroundings
+from agents.containers.watch import Progress, run, size, tell
+
+_SQUASHFS: Final = b"hsqs"
+_LAYOUT: Final = "oci-layout"
+_ARCHIVES: Final = {_LAYOUT: "oci-archive", "manifest.json": "docker-archive"}
+"""Kind of an archive by a file in it. Archives of recent Docker releases have both files."""
+_DENIED: Final = (
+    "denied",
+    "unauthorized",
+    "manifest unknown",
+    "not found",
+    "authentication required",
+)
+"""Words in the answer of a registry that refuses an image: the cached image must not replace it."""
+_YES: Final = ("y", "yes", "true", "1")
+
+
+@dataclass(frozen=True)
+class Importer:
+    """Imports images into one cache."""
+
+    cache: Cache
+    settings: Settings
+    environment: Mapping[str, str]
+
+    def find(self, text: str) -> Path:
+        """Return the directory of an image, and import the image if necessary.
+
+        `text` is the value of `--container-image`. Raises ImageError.
+        """
+        reference = parse(text)
+        if isinstance(reference, InFile):
+            return self._of_file(text, reference)
+        self.settings.check_allowed(str(reference))
+        with self.cache.temporary() as folder:
+            skopeo = _Skopeo.of_registry(reference, self, folder)
+            try:
+                found = skopeo.inspect()
+            except ImageError as error:
+                return self._fall_back(text, error)
+            return self._of_source(text, found, skopeo)
+
+    # --- Kinds -----------------------------------------------------------------------------------
+
+    def _of_file(self, text: str, reference: InFile) -> Path:
+        path = Path(reference.path.partition(":")[0] if reference.kind != "path" else text)
+        try:
+            real = path.resolve(strict=True)
+            kind = _kind_of(real) if reference.kind == "path" else reference.kind
+        except OSError as error:
+            raise ImageError(f"image {text}: {error.strerror}: check the path") from None
+        if kind == "directory":
+            return self._of_directory(real)
+        if kind == "squashfs":
+            return self._of_squashfs(text, real)
+        with self.cache.temporary() as folder:
+            source = f"{kind}:{reference.path if reference.kind != 'path' else real}"
+            skopeo = _Skopeo(str(reference), source, folder)
+            return self._of_source(text, skopeo.inspect(), skopeo)
+
+    def _of_source(self, text: str, found: "_Found", skopeo: "_Skopeo") -> Path:
+        def make(folder: Path) -> Surroundings:
+            layout = skopeo.copy(self.cache, folder, found)
+            _unpack(skopeo.subject, layout, folder / "root", self.settings.image_size)
+            shutil.copyfile(layout / "layers", folder / "blobs")
+            said = surroundings.of_config(json.loads((layout / "config").read_text()))
+            shutil.rmtree(layout)
+            return said
+
+        image = self._bring(found.key, skopeo.subject, make)
+        self.cache.record(text, found.key, self.settings.fresh_for)
+        return image
+
+    def _of_squashfs(self, text: str, path: Path) -> Path:
+        def make(folder: Path) -> Surroundings:
+            root = folder / "root"
+            command = ["unsquashfs", "-no-progress", "-no-xattrs", "-d", str(root), str(path)]
+            run(command, {}, subject=f"image {text}", written=self._limit(text))
+            return surroundings.of_enroot(root)
+
+        status = path.stat()
+        identity = f"{path} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
+        return self._bring(_hash(identity), f"image {text}", make)
+
+    def _of_directory(self, path: Path) -> Path:
+        """Use the directory in place: containers write to their own layer."""
+
+        def make(folder: Path) -> Surroundings:
+            (folder / "root").symlink_to(path)
+            return surroundings.of_enroot(path)
+
+        image = self._bring(_hash(str(path)), f"image {path}", make)
+        # The variables in the directory may have changed.
+        surroundings.of_enroot(path).write(image)
+        return image
+
+    # --- Into the cache --------------------------------------------------------------------------
+
+    def _bring(self, key: str, subject: str, make: Callable[[Path], Surroundings]) -> Path:
+        with self.cache.locked(key, subject):
+            known = self.cache.image(key)
+            if known is not None:
+                return known
+            with self.cache.temporary() as folder:
+                try:
+                    make(folder).write(folder)
+                    root = folder / "root"
+                    used = 0 if root.is_symlink() else settle(root)
+                except OSError as error:
+                    raise ImageError(
+                        f"{subject}: {error.strerror}: {error.filename}: check the free space of "
+                        f"{self.cache.path}"
+                    ) from None
+                (folder / "size").write_text(str(used))
+                (folder / "lock").touch()
+                image = self.cache.add(key, folder)
+            self.cache.shrink(self.settings.cache_size, keep=image)
+            return image
+
+    def _limit(self, subject: str) -> Callable[[int], None]:
+        progress = Progress(f"image {subject}: unpacking")
+
+        def check(count: int) -> None:
+            _check_size(f"image {subject}", count, self.settings.image_size)
+            progress.reached(count)
+
+        return check
+
+    def _fall_back(self, text: str, error: ImageError) -> Path:
+        """Return the cached image if the registry is unavailable."""
+        known = self.cache.recorded(text)
+        if known is None or any(word in str(error).lower() for word in _DENIED):
+            raise error
+        tell(f"{error}: using the cached image")
+        return known
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+def _kind_of(path: Path) -> str:
+    """squashfs, directory, oci, oci-archive or docker-archive. Raises OSError, ImageError."""
+    if path.is_dir():
+        return "oci" if (path / _LAYOUT).is_file() else "directory"
+    if not path.is_file():
+        raise ImageError(f"image {path}: expected a file or a directory")
+    with path.open("rb") as file:
+        start = file.read(len(_SQUASHFS))
+    if start == _SQUASHFS:
+        return "squashfs"
+    if tarfile.is_tarfile(path):
+        with tarfile.open(path) as archive:
+            # Stop at the first match: the rest may have gigabytes.
+            for member in archive:
+                if member.name.removeprefix("./") in _ARCHIVES:
+                    return _ARCHIVES[member.name.removeprefix("./")]
+    raise ImageError(
+        f"image {path}: expected a squashfs file, an OCI layout or archive, a `docker save` "
+        "archive, or a directory with a root file system"
+    )
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_size(subject: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise ImageError(
+            f"{subject}: its files exceed {size(limit)}, the limit of this site: use a smaller "
+            "image, or contact the cluster operator"
+        )
+
+
+# --- skopeo and umoci ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The answer of a source."""
+
+    key: str
+    """Key in the cache."""
+    digest: str
+    total: int | None
+    """Size of the compressed layers in bytes; None if unknown."""
+
+
+@dataclass(frozen=True)
+class _Skopeo:
+    """Runs skopeo for one image."""
+
+    subject: str
+    source: str
+    folder: Path
+    """Directory for temporary files."""
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] | None = None
+
+    @classmethod
+    def of_registry(cls, image: InRegistry, importer: Importer, folder: Path) -> "_Skopeo":
+        settings, environment = importer.settings, importer.environment
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+        found = credentials.find(image, home, settings.credentials(), environment)
+        arguments: tuple[str, ...] = (
+            ("--authfile", str(credentials.write(folder, image.registry, found)))
+            if found
+            else ("--no-creds",)
+        )
+        if environment.get("ENROOT_ALLOW_HTTP", "").lower() in _YES:
+            arguments += ("--tls-verify=false",)
+        return cls(f"image {image}", image.source(), folder, arguments, settings.of_skopeo())
+
+    def _run(self, command: list[str], written: Callable[[int], None] = lambda count: None) -> str:
+        base = ["skopeo", "--insecure-policy"]
+        return run([*base, *command], self.environment or {}, subject=self.subject, written=written)
+
+    def inspect(self) -> _Found:
+        """Ask the source for the digest and the sizes of the layers."""
+        text = self._run(["inspect", "--no-tags", *self.arguments, self.source])
+        found: dict[str, Any] = json.loads(text)
+        layers = found.get("LayersData") or []
+        sizes = [layer.get("Size") for layer in layers]
+        known = all(isinstance(each, int) and each >= 0 for each in sizes)
+        digest = str(found["Digest"])
+        return _Found(
+            _hash(f"{digest} {found.get('Architecture')}"), digest, sum(sizes) if known else None
+        )
+
+    def copy(self, cache: Cache, folder: Path, found: _Found) -> Path:
+        """Copy the image into an OCI layout that shares its layers with the cache.
+
+        Adds the files `layers`, with the digests of the blobs, and `config`, with the image's
+        configuration.
+        """
+        room = shutil.disk_usage(cache.path).free
+        if found.total is not None and found.total > room:
+            raise ImageError(
+                f"{self.subject}: requires {size(found.total)}, and {cache.path} has "
+                f"{size(room)} left: remove images with `slurm-image remove`, or other files"
+            )
+        layout = folder / "layout"
+        layout.mkdir()
+        (layout / "blobs").symlink_to(cache.path / "blobs")
+        progress = Progress(f"{self.subject}: downloading", found.total)
+        arguments = [
+            f"--src-{each[2:]}" if each.startswith("--") else each for each in self.arguments
+        ]
+        source = self.source
+        if source.startswith("docker://") and "@" not in source:
+            source = f"{source.rpartition(':')[0]}@{found.digest}"
+        self._run(
+            [
+                "copy",
+                *arguments,
+                "--dest-shared-blob-dir",
+                str(cache.path / "blobs"),
+                source,
+                f"oci:{layout}:image",
+            ],
+            written=progress.reached,
+        )
+        _describe(layout)
+        return layout
+
+
+def _describe(layout: Path) -> None:
+    index = json.loads((layout / "index.json").read_text())
+    manifest_digest = str(index["manifests"][0]["digest"])
+    manifest = _blob(layout, manifest_digest)
+    parts = json.loads(manifest.read_text())
+    names = [
+        manifest_digest,
+        parts["config"]["digest"],
+        *(one["digest"] for one in parts["layers"]),
+    ]
+    (layout / "layers").write_text("".join(f"{name.partition(':')[2]}\n" for name in names))
+    shutil.copyfile(_blob(layout, parts["config"]["digest"]), layout / "config")
+
+
+def _blob(layout: Path, digest: str) -> Path:
+    algorithm, _, name = digest.partition(":")
+    return layout / "blobs" / algorithm / name
+
+
+def _unpack(subject: str, layout: Path, root: Path, limit: int) -> None:
+    progress = Progress(f"{subject}: unpacking")
+    bundle = layout.parent / "bundle"
+
+    def check(count: int) -> None:
+        _check_size(subject, count, limit)
+        progress.reached(count)
+
+    command = ["umoci", "unpack", "--rootless", "--image", f"{layout}:image", str(bundle)]
+    try:
+        run(command, {}, subject=subject, written=check)
+        (bundle / "rootfs").rename(root)
+    finally:
+        shutil.rmtree(bundle, ignore_errors=True)

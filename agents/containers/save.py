@@ -1,0 +1,74 @@
+"""Save a container as a squashfs file that enroot and Pyxis can read too."""
+
+import contextlib
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from agents.containers.errors import ImageError
+from agents.containers.watch import Progress, run, size
+
+_SCRIPT: Final = """
+set -eu
+mount -t overlay -o userxattr,lowerdir=upper:image-root overlay root
+exec mksquashfs root "$@"
+"""
+"""Runs in a user namespace, where the user's files belong to root and are all readable."""
+
+
+def save(container: Path, target: Path) -> str:
+    """Write the file atomically, and return a line about it.
+
+    `container` is a directory of start-container. Raises ImageError.
+    """
+    subject = f"--container-save={target}"
+    temporary = target.with_name(f".{target.name}.unfinished")
+    try:
+        image = Path((container / "image").read_text())
+        with tempfile.TemporaryDirectory(dir=container) as folder, _link(container, image / "root"):
+            pseudo = _write_surroundings(Path(folder), image)
+            command = [
+                *("unshare", "--user", "--map-root-user", "--mount", "--wd", str(container)),
+                *("sh", "-c", _SCRIPT, "sh", str(temporary.absolute()), "-noappend"),
+                *("-no-progress", "-quiet", "-one-file-system", "-pf", str(pseudo)),
+            ]
+            run(command, {}, subject=subject, written=Progress(f"{subject}: writing").reached)
+        temporary.rename(target)
+    except OSError as error:
+        raise ImageError(f"{subject}: {error.strerror}: check the path") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return f"saved as {target}, {size(target.stat().st_size)}"
+
+
+@contextlib.contextmanager
+def _link(container: Path, root: Path) -> Iterator[None]:
+    """Link the image under a name without the separators of mount options."""
+    link = container / "image-root"
+    link.unlink(missing_ok=True)
+    link.symlink_to(root)
+    try:
+        yield
+    finally:
+        link.unlink()
+
+
+def _write_surroundings(folder: Path, image: Path) -> Path:
+    """Write enroot's files of an image, and return a list of mksquashfs pseudo files."""
+    variables = (image / "environment").read_bytes().decode(errors="replace").split("\0")
+    words = (image / "entrypoint").read_bytes().decode(errors="replace").split("\0")
+    directory = (image / "directory").read_text()
+    entrypoint = " ".join(shlex.quote(word) for word in words if word)
+    (folder / "environment").write_text("".join(f"{each}\n" for each in variables if each))
+    (folder / "rc").write_text(
+        f'mkdir -p "{directory}" 2>/dev/null\ncd "{directory}" && unset OLDPWD || exit 1\n'
+        "if [ -s /etc/rc.local ]; then . /etc/rc.local; fi\n"
+        f'if [ $# -gt 0 ]; then exec {entrypoint} "$@"; else exec {entrypoint or "sh"}; fi\n'
+    )
+    listed = folder / "pseudo"
+    listed.write_text(
+        f"/etc/environment f 644 0 0 cat {folder}/environment\n/etc/rc f 755 0 0 cat {folder}/rc\n"
+    )
+    return listed

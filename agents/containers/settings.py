@@ -1,0 +1,69 @@
+"""The site's settings for images, from the file that the deploy writes."""
+
+import json
+import os
+import pwd
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from agents.containers.errors import ImageError
+
+FOLDER: Final = Path("/usr/lib/slurmstack/user-images")
+"""Mount point of the settings on nodes and login nodes."""
+_GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the site, with the defaults."""
+
+    cache: str = "~/.cache/slurmstack"
+    """Path of the user's cache: ~ is the home directory, %u the user's name."""
+    cache_size: int = 100 * _GIB
+    """Limit in bytes; the least recently used images are removed first."""
+    image_size: int = 100 * _GIB
+    """Limit of an image's files in bytes."""
+    fresh_for: int = 3600
+    """Seconds until a tag is looked up again."""
+    allowed: tuple[str, ...] = ()
+    """Patterns of permitted registry images, such as 'nvcr.io/*'; an empty tuple permits all."""
+    folder: Path = field(default=FOLDER, compare=False)
+
+    def cache_path(self) -> Path:
+        """Return the user's cache, as `spank/containers/start.c` does."""
+        user = pwd.getpwuid(os.getuid())
+        if self.cache.startswith("~"):
+            return Path(user.pw_dir + self.cache[1:])
+        return Path(self.cache.replace("%u", user.pw_name))
+
+    def check_allowed(self, name: str) -> None:
+        """Raise ImageError unless the site permits the image."""
+        if self.allowed and not any(fnmatchcase(name, pattern) for pattern in self.allowed):
+            raise ImageError(
+                f"image {name}: this site permits {', '.join(self.allowed)}: use one of these, or "
+                "contact the cluster operator"
+            )
+
+    def of_skopeo(self) -> dict[str, str]:
+        """Return the variables that point skopeo to the site's registries and mirrors."""
+        registries = self.folder / "registries.conf"
+        return {"CONTAINERS_REGISTRIES_CONF": str(registries)} if registries.is_file() else {}
+
+    def credentials(self) -> Path:
+        """Return the path of the site's credentials; the file may be missing."""
+        return self.folder / "auth.json"
+
+
+def read(folder: Path = FOLDER) -> Settings:
+    """Read the settings. Raises ImageError if the file is not a JSON object."""
+    path = folder / "settings.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return Settings(folder=folder)
+    except (OSError, ValueError) as error:
+        raise ImageError(f"cannot read {path}: {error}: contact the cluster operator") from None
+    allowed = tuple(found.pop("allowed", ()))
+    return Settings(**found, allowed=allowed, folder=folder)

@@ -1,0 +1,77 @@
+"""Environment variables, working directory and entrypoint of an image.
+
+Each is a file beside the image's root. `spank/containers/start.c` reads these files.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", re.DOTALL)
+_DIRECTORY: Final = re.compile(r'^\s*cd "(?P<quoted>[^"]*)"|^\s*cd (?P<plain>\S+)', re.MULTILINE)
+_ENROOT_SCRIPT: Final = "etc/rc"
+_ENROOT_VARIABLES: Final = "etc/environment"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The settings that an image has for its programs."""
+
+    variables: tuple[str, ...] = ()
+    """Each NAME=VALUE."""
+    directory: str = "/"
+    entrypoint: tuple[str, ...] = ()
+
+    def write(self, folder: Path) -> None:
+        """Write the files into the image's directory."""
+        (folder / "environment").write_bytes(_words(self.variables))
+        (folder / "entrypoint").write_bytes(_words(self.entrypoint))
+        (folder / "directory").write_text(self.directory)
+
+
+def _words(words: Sequence[str]) -> bytes:
+    return b"".join(word.encode() + b"\0" for word in words)
+
+
+def of_config(config: Mapping[str, Any]) -> Surroundings:
+    """Read an OCI image's configuration; values of a wrong type are skipped."""
+    said = config.get("config") or {}
+    entrypoint = tuple(_texts(said.get("Entrypoint")))
+    return Surroundings(
+        variables=tuple(text for text in _texts(said.get("Env")) if _VARIABLE.fullmatch(text)),
+        directory=_directory(said.get("WorkingDir")),
+        entrypoint=entrypoint,
+    )
+
+
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, list):
+        return []
+    return [text for text in value if isinstance(text, str) and "\0" not in text]
+
+
+def _directory(value: object) -> str:
+    usable = isinstance(value, str) and value.startswith("/") and "\0" not in value
+    return str(value) if usable else "/"
+
+
+def of_enroot(root: Path) -> Surroundings:
+    """Read the files that enroot and `--container-save` write into an image."""
+    script, variables = (_read(root / name) for name in (_ENROOT_SCRIPT, _ENROOT_VARIABLES))
+    lines = [line.strip() for line in variables.splitlines()]
+    found = _DIRECTORY.search(script)
+    directory = (found["quoted"] or found["plain"]) if found else "/"
+    return Surroundings(
+        variables=tuple(line for line in lines if _VARIABLE.fullmatch(line)),
+        directory=_directory(directory),
+        entrypoint=("/bin/sh", f"/{_ENROOT_SCRIPT}") if script else (),
+    )
+
+
+def _read(path: Path) -> str:
+    # Do not follow links: a link in an image may point anywhere.
+    if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
+        return ""
+    return path.read_text(errors="replace")

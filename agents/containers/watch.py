@@ -1,0 +1,116 @@
+"""Run skopeo, umoci and other programs: report errors and progress, and limit what they write."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from agents.containers.errors import ImageError
+
+_POLL: Final = 0.2
+"""Seconds between two checks of a program."""
+_FIRST_LINE: Final = 5.0
+_LINES: Final = 15.0
+"""Seconds until the first line about progress, and between two lines."""
+_MESSAGE: Final = re.compile(r'level=(?:fatal|error) msg="(?P<text>(?:[^"\\]|\\.)*)"')
+_PREFIX: Final = re.compile(r'^(Error parsing image name|initializing source) "?\S+: ')
+_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def tell(text: str) -> None:
+    """Print a line for the user."""
+    print(f"container: {text}", file=sys.stderr, flush=True)
+
+
+def size(count: float) -> str:
+    """Format a number of bytes, as in '1.2 GB'."""
+    for unit in _UNITS:
+        if count < 1000 or unit == _UNITS[-1]:
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+
+
+class Progress:
+    """Report the progress of a long operation; short operations print nothing."""
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        """`total` is in bytes; None if unknown."""
+        self._what = what
+        self._total = total
+        self._began = time.monotonic()
+        self._next = self._began + _FIRST_LINE
+
+    def reached(self, count: int) -> None:
+        """Report this number of bytes, if a line is due."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _LINES
+        of_all = f" of {size(self._total)}" if self._total else ""
+        tell(f"{self._what}: {size(count)}{of_all} in {now - self._began:.0f} s")
+
+
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    subject: str,
+    written: Callable[[int], None] = lambda count: None,
+) -> str:
+    """Run a program and return its output.
+
+    `written` receives the number of bytes that the program has written so far. It stops the program
+    by raising ImageError. Raises ImageError with `subject` and the last error message if the
+    program fails.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            text=True,
+            errors="replace",
+        )
+    except FileNotFoundError:
+        raise ImageError(
+            f"{subject}: the shared root lacks {command[0]}: the cluster operator has to raise "
+            "jail.refresh"
+        ) from None
+    try:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=_POLL)
+                break
+            except subprocess.TimeoutExpired:
+                written(_written_by(process.pid))
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if process.returncode != 0:
+        raise ImageError(f"{subject}: {_last_words(errors, process.returncode)}")
+    return output
+
+
+def _written_by(pid: int) -> int:
+    """Return the bytes that a process has written so far; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), 0)
+
+
+def _last_words(errors: str, code: int) -> str:
+    found = _MESSAGE.findall(errors)
+    if found:
+        return _PREFIX.sub("", str(found[-1]).replace('\\"', '"'))
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    return lines[-1] if lines else f"ended with code {code}"

@@ -1,0 +1,121 @@
+"""Settings of `srun --container-image`: registries, cache and defaults."""
+
+import re
+from typing import Annotated, Final, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
+
+from components.settings.types import (
+    DnsLabel,
+    MemoryMiB,
+    Model,
+    Number,
+    Registry,
+    cross_field,
+    duplicates,
+)
+
+_CACHE: Final = re.compile(r"(~|/[A-Za-z0-9_.@-]+)(/[A-Za-z0-9_.@%-]+)+")
+_PATTERN: Final = re.compile(r"[A-Za-z0-9._:/@*?\[\]-]+")
+_PLACE: Final = r"/[A-Za-z0-9_.@/-]*"
+_MOUNT: Final = re.compile(rf"({_PLACE}|tmpfs)(:{_PLACE}(:[a-zA-Z0-9=+.,_-]+)?)?")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_SLURM: Final = ("SLURM", "PMIX", "PMI_")
+
+
+def _cache(value: str) -> str:
+    if not _CACHE.fullmatch(value) or ".." in value.split("/"):
+        raise PydanticCustomError(
+            "cache", "expected a path for each user, as in '~/.cache/slurmstack' or '/local/%u'"
+        )
+    if not value.startswith("~/") and "%u" not in value:
+        raise PydanticCustomError(
+            "cache", "is the same path for all users; add %u for the user's name"
+        )
+    return value
+
+
+def _pattern(value: str) -> str:
+    if not _PATTERN.fullmatch(value):
+        raise PydanticCustomError("pattern", "expected a pattern of images, as in 'nvcr.io/*'")
+    return value
+
+
+def _mount(value: str) -> str:
+    if not _MOUNT.fullmatch(value) or ".." in value.split("/"):
+        raise PydanticCustomError(
+            "container_mount", "expected SOURCE:TARGET[:FLAGS], as in '/data:/data:ro'"
+        )
+    return value
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value):
+        raise PydanticCustomError("variable", "expected a variable's name, as in 'NCCL_DEBUG'")
+    if value.startswith(_OF_SLURM):
+        raise PydanticCustomError("variable", "is Slurm's own; choose another")
+    return value
+
+
+class ImageRegistry(Model):
+    """A registry with mirrors or without TLS."""
+
+    name: Registry
+    """Host of the registry, with an optional port and path prefix."""
+    mirrors: tuple[Registry, ...] = ()
+    """Mirrors and pull-through caches, in the order of use."""
+    insecure: bool = False
+    """Allow HTTP and unverified certificates."""
+
+
+class Containers(Model):
+    """Jobs in images (`srun --container-image`). Users can override the defaults of options."""
+
+    enabled: bool = True
+    """Offer the options."""
+    cache: Annotated[str, AfterValidator(_cache)] = "~/.cache/slurmstack"
+    """Path of each user's cache: in the home directory (~), shared by all nodes, or on a node's
+    disk, with %u for the user's name."""
+    cache_size: MemoryMiB = Field("100GiB", validate_default=True)
+    """Limit of a user's cache. The least recently used images are removed first."""
+    image_size: MemoryMiB = Field("100GiB", validate_default=True)
+    """Limit of an image's files."""
+    fresh_for: Annotated[int, Field(ge=0, le=31_536_000), Number] = 3600
+    """Seconds until a tag is looked up in its registry again."""
+    allowed: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
+    """Patterns of permitted registry images, such as 'nvcr.io/nvidia/*'; by default all. Images in
+    files are always permitted."""
+    registries: tuple[ImageRegistry, ...] = ()
+    """Registries with mirrors, or without TLS."""
+    credentials_secret: DnsLabel | None = None
+    """Secret of type kubernetes.io/dockerconfigjson with credentials for users without their own.
+    All users can read it."""
+    mounts: tuple[Annotated[str, AfterValidator(_mount)], ...] = ()
+    """Mounts of every container, in the syntax of `--container-mounts`."""
+    environment: dict[
+        Annotated[str, AfterValidator(_variable)],
+        Annotated[str, StringConstraints(max_length=4096)],
+    ] = {}
+    """Variables of every container; those of the image take precedence."""
+    mount_home: bool = True
+    """Show the home directory by default."""
+    remap_root: bool = False
+    """Be root in the container by default."""
+    entrypoint: bool = False
+    """Run the image's entrypoint by default."""
+    writable: bool = True
+    """Let containers write to their own files by default."""
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        for name in duplicates(registry.name for registry in self.registries):
+            raise cross_field("registries", f"'{name}' is defined twice; remove one")
+        return self
+
+    @model_validator(mode="after")
+    def _values_are_lines(self) -> Self:
+        for name, value in self.environment.items():
+            if not value.isprintable():
+                raise cross_field(f"environment.{name}", "expected printable characters")
+        return self

@@ -1,0 +1,52 @@
+"""The site's settings for users' images, on login nodes and workers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components import conventions as c
+from components import pods
+
+_CREDENTIALS = ".dockerconfigjson"
+"""Key in a Secret of type kubernetes.io/dockerconfigjson."""
+
+
+@dataclass(frozen=True)
+class UserImagesArgs:
+    namespace: pulumi.Input[str]
+    files: Mapping[str, str]
+    """By name."""
+    credentials_secret: str | None = None
+
+
+class UserImages(pulumi.ComponentResource):
+    """A ConfigMap. Pods see changes of its files without a restart."""
+
+    volume: pods.Spec
+    """Volume for login nodes and workers."""
+
+    def __init__(
+        self, name: str, args: UserImagesArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("userimages", "UserImages"), name, None, opts)
+        config = k8s.core.v1.ConfigMap(
+            f"{name}-config",
+            metadata={"name": c.USER_IMAGES_CONFIG, "namespace": args.namespace},
+            data=dict(sorted(args.files.items())),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        sources: list[pods.Spec] = [{"configMap": {"name": config.metadata.name}}]
+        if args.credentials_secret:
+            items = [{"key": _CREDENTIALS, "path": "auth.json"}]
+            sources.append({"secret": {"name": args.credentials_secret, "items": items}})
+        self.volume = {
+            "name": "user-images",
+            "projected": {"sources": sources, "defaultMode": 0o444},
+        }
+        self.register_outputs({"config": config.metadata.name})
+
+
+def mount() -> pods.Spec:
+    return pods.mount("user-images", c.USER_IMAGES, read_only=True)

@@ -1,0 +1,26 @@
+/* The user and group databases of a container: those of the image plus the job's user. */
+#ifndef SLURMSTACK_CONTAINER_ACCOUNTS_H
+#define SLURMSTACK_CONTAINER_ACCOUNTS_H
+
+#include <stdbool.h>
+
+/* The job's user. */
+struct account {
+	/* Lines of passwd(5) and group(5). */
+	char *user_line, *group_line;
+	/* Line of SlurmUser, which Slurm's commands require; or NULL. */
+	char *slurm_line;
+	/* The home directory; "/" if the user has none. */
+	char *home;
+};
+
+/* Looks up this process's user and group in the job's databases. */
+struct account find_account(void);
+
+/*
+ * Writes `passwd` and `group` into the directory of the container. With `as_root`, the user gets no
+ * line, because it is root in the container.
+ */
+void write_accounts(int container_fd, int image_fd, const struct account *account, bool as_root);
+
+#endif

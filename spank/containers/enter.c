@@ -1,0 +1,144 @@
+#include "enter.h"
+
+#include "environment.h"
+#include "fail.h"
+
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Exit status of shells for a program that does not exist. */
+#define NOT_FOUND 127
+
+/* ---- variables ---- */
+
+/* Most images lack the job's locale, and programs would warn about it. */
+static void forget_locale(const char *kept)
+{
+	static const char *const names[] = {"LANG", "LANGUAGE", "LC_ALL"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (!is_named(kept, names[i], strlen(names[i])))
+			(void)unsetenv(names[i]);
+}
+
+static void copy_variable(const char *from, const char *to, int overwrite)
+{
+	const char *value = getenv(from);
+
+	if (value != NULL)
+		(void)setenv(to, value, overwrite);
+}
+
+/* Sets MASTER_ADDR to the first node of a list such as "cpu-[0-3,7],gpu-0". */
+static void set_master_address(const char *nodes)
+{
+	size_t prefix = strcspn(nodes, "[,");
+	const char *number = nodes[prefix] == '[' ? nodes + prefix + 1 : "";
+	char *name = format_text("%.*s%.*s", (int)prefix, nodes, (int)strcspn(number, "-,]"),
+				 number);
+
+	(void)setenv("MASTER_ADDR", name, 0);
+	free(name);
+}
+
+/* torch.distributed initializes from these variables. PyTorch images set PYTORCH_VERSION. */
+static void set_for_pytorch(void)
+{
+	const char *nodes = getenv("SLURM_STEP_NODELIST"), *job = getenv("SLURM_JOB_ID");
+	char *port;
+
+	if (getenv("PYTORCH_VERSION") == NULL)
+		return;
+	copy_variable("SLURM_PROCID", "RANK", 1);
+	copy_variable("SLURM_LOCALID", "LOCAL_RANK", 1);
+	copy_variable("SLURM_NTASKS", "WORLD_SIZE", 0);
+	if (nodes != NULL)
+		set_master_address(nodes);
+	if (job != NULL) {
+		port = format_text("%ld", 61000 + strtol(job, NULL, 10) % 4536);
+		(void)setenv("MASTER_PORT", port, 0);
+		free(port);
+	}
+}
+
+/* Appends the directory, so that an image with its own Slurm uses that. */
+static void add_clients(const char *clients)
+{
+	const char *path = getenv("PATH");
+
+	if (clients != NULL && path != NULL)
+		(void)setenv("PATH", format_text("%s:%s", path, clients), 1);
+}
+
+static void set_environment(const struct entry *entry)
+{
+	forget_locale(entry->kept_variables);
+	set_variables(entry->variables, entry->length, entry->kept_variables);
+	set_for_pytorch();
+	add_clients(entry->clients);
+}
+
+/* ---- users ---- */
+
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+/* Skips as many steps if the loaded value equals `value`. */
+#define IF_IS(value, steps) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, steps, 0)
+
+/*
+ * Makes system calls that change owners or users seem to succeed. Package managers require them, and
+ * the container maps one user only.
+ */
+static void pretend_other_users(void)
+{
+	static struct sock_filter steps[] = {
+		LOAD(arch),
+		IF_IS(AUDIT_ARCH_X86_64, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		LOAD(nr),
+		IF_IS(SYS_chown, 12),
+		IF_IS(SYS_fchown, 11),
+		IF_IS(SYS_lchown, 10),
+		IF_IS(SYS_fchownat, 9),
+		IF_IS(SYS_setuid, 8),
+		IF_IS(SYS_setgid, 7),
+		IF_IS(SYS_setgroups, 6),
+		IF_IS(SYS_setreuid, 5),
+		IF_IS(SYS_setregid, 4),
+		IF_IS(SYS_setresuid, 3),
+		IF_IS(SYS_setresgid, 2),
+		IF_IS(SYS_setfsuid, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO),
+	};
+	const struct sock_fprog filter = {.len = ARRAY_SIZE(steps), .filter = steps};
+
+	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) < 0)
+		fail("cannot filter system calls: %s", strerror(errno));
+}
+
+/* ---- command ---- */
+
+void enter(const struct entry *entry, char *const command[])
+{
+	int fd = (int)syscall(SYS_pidfd_open, entry->keeper, 0);
+
+	if (fd < 0 || setns(fd, entry->kinds) < 0)
+		fail("cannot enter the container: %s", strerror(errno));
+	(void)close(fd);
+	if (chdir(entry->directory) < 0)
+		fail("cannot change to the working directory %s: %s", entry->directory,
+		     strerror(errno));
+	set_environment(entry);
+	if (entry->as_root)
+		pretend_other_users();
+	(void)execvp(command[0], command);
+	tell("cannot run %s: %s", command[0], strerror(errno));
+	_Exit(errno == ENOENT ? NOT_FOUND : CANNOT_START);
+}

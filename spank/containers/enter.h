@@ -1,0 +1,27 @@
+/* Enters a container and runs the command of a task. */
+#ifndef SLURMSTACK_CONTAINER_ENTER_H
+#define SLURMSTACK_CONTAINER_ENTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct entry {
+	/* A process in the container, and the CLONE_* flags of the namespaces to enter. */
+	pid_t keeper;
+	int kinds;
+	const char *directory;
+	/* Variables of the container; the list has `length` bytes. */
+	const char *variables;
+	size_t length;
+	/* Names of variables of the job that override the container's; or NULL. */
+	const char *kept_variables;
+	/* Directory of Slurm's commands for containers; or NULL. */
+	const char *clients;
+	bool as_root;
+};
+
+/* Replaces this process by the command. */
+__attribute__((noreturn)) void enter(const struct entry *entry, char *const command[]);
+
+#endif

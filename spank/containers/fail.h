@@ -1,0 +1,21 @@
+/* Messages of start-container. They go to the standard error of the job. */
+#ifndef SLURMSTACK_FAIL_H
+#define SLURMSTACK_FAIL_H
+
+#include <stddef.h>
+
+#define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Exit status of shells for a program that exists and cannot run. */
+#define CANNOT_START 126
+
+/* Prints the reason after "container: ", and exits with CANNOT_START. */
+__attribute__((format(printf, 1, 2), noreturn)) void fail(const char *format, ...);
+
+/* Prints a line after "container: ". */
+__attribute__((format(printf, 1, 2))) void tell(const char *format, ...);
+
+/* Works as asprintf(3), and exits if memory is exhausted. */
+__attribute__((format(printf, 1, 2))) char *format_text(const char *format, ...);
+
+#endif

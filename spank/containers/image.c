@@ -1,0 +1,115 @@
+#include "image.h"
+
+#include "fail.h"
+#include "run.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- references ---- */
+
+/* Encodes a reference as a file name; returns NULL if the name is too long. */
+static char *file_name_of(const char *reference)
+{
+	char *name = malloc(3 * strlen(reference) + 1), *end = name;
+
+	if (name == NULL)
+		fail("no memory");
+	for (const char *c = reference; *c != '\0'; c++) {
+		if (isalnum((unsigned char)*c) || strchr("-._", *c) != NULL)
+			*end++ = *c;
+		else
+			end += sprintf(end, "%%%02X", (unsigned char)*c);
+	}
+	*end = '\0';
+	if (strlen(name) <= NAME_MAX)
+		return name;
+	free(name);
+	return NULL;
+}
+
+/* The mtime of a record is the time of the next lookup. */
+static bool is_fresh(int fd, const char *name)
+{
+	struct stat status;
+
+	return fstatat(fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       status.st_mtime > time(NULL);
+}
+
+/* Returns the image directory of a fresh record; or NULL. */
+static char *find_recorded(const char *cache, const char *reference)
+{
+	char *references = format_text("%s/references", cache), *name = file_name_of(reference);
+	char *digest = NULL, *path = NULL;
+	int fd = open(references, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd >= 0 && name != NULL && is_fresh(fd, name))
+		digest = read_text(fd, name, NULL);
+	if (digest != NULL)
+		path = format_text("%s/images/%s", cache, digest);
+	if (fd >= 0)
+		(void)close(fd);
+	free(digest);
+	free(name);
+	free(references);
+	return path;
+}
+
+/* ---- images ---- */
+
+bool open_image(const char *path, struct image *image)
+{
+	*image = (struct image){-1, -1, -1};
+	image->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (image->fd >= 0)
+		image->lock_fd = openat(image->fd, "lock", O_RDONLY | O_CLOEXEC);
+	/* The cache takes an exclusive lock before it removes the image. */
+	if (image->lock_fd >= 0 && flock(image->lock_fd, LOCK_SH) == 0)
+		image->root_fd = openat(image->fd, "root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (image->root_fd >= 0) {
+		/* The cache removes the least recently used images first. */
+		(void)utimensat(image->fd, "lock", NULL, 0);
+		return true;
+	}
+	if (image->lock_fd >= 0)
+		(void)close(image->lock_fd);
+	if (image->fd >= 0)
+		(void)close(image->fd);
+	return false;
+}
+
+static char *import(const char *importer, const char *reference)
+{
+	const char *const argv[] = {importer, "find", "--", reference, NULL};
+	char *path = output_of(argv);
+
+	/* The importer has printed the reason. */
+	if (path == NULL)
+		_Exit(CANNOT_START);
+	return path;
+}
+
+struct image find_image(const char *cache, const char *importer, const char *reference, char **path)
+{
+	struct image image;
+
+	*path = find_recorded(cache, reference);
+	if (*path != NULL && open_image(*path, &image))
+		return image;
+	free(*path);
+	*path = import(importer, reference);
+	if (!open_image(*path, &image))
+		fail("%s: the image %s was removed from the cache: start the job again", reference,
+		     *path);
+	return image;
+}

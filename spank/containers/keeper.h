@@ -1,0 +1,19 @@
+/*
+ * Keepers hold the namespaces of a container. Each step in the container has a keeper, because Slurm
+ * ends all processes of a step with the step. A keeper holds the lock of its file.
+ */
+#ifndef SLURMSTACK_CONTAINER_KEEPER_H
+#define SLURMSTACK_CONTAINER_KEEPER_H
+
+#include <sys/types.h>
+
+/* Opens the container's directory of keepers. */
+int open_keepers(int container_fd);
+
+/* Returns the pid of a keeper; 0 if the container does not run. */
+pid_t find_keeper(int keepers_fd);
+
+/* Makes this process a keeper with its own file `name`. Returns the descriptor of its lock. */
+int record_keeper(int keepers_fd, const char *name);
+
+#endif

@@ -1,0 +1,36 @@
+/* The options of containers, with the names of Pyxis. */
+#ifndef SLURMSTACK_CONTAINER_OPTIONS_H
+#define SLURMSTACK_CONTAINER_OPTIONS_H
+
+#include <stdbool.h>
+
+#pragma GCC visibility push(default)
+#include <slurm/spank.h>
+#pragma GCC visibility pop
+
+enum text_option { IMAGE, MOUNTS, WORKDIR, NAME, SAVE, ENV, UNSHARE, N_TEXT_OPTIONS };
+enum switch_option { MOUNT_HOME, REMAP_ROOT, ENTRYPOINT, ENTRYPOINT_LOG, WRITABLE,
+		     N_SWITCH_OPTIONS };
+
+struct container_options {
+	/* NULL if an option was not set. */
+	char *texts[N_TEXT_OPTIONS];
+	/* 0 or 1; -1 if neither the option nor its opposite was set. */
+	int switches[N_SWITCH_OPTIONS];
+};
+
+extern struct container_options given;
+
+/* Registers the options with Slurm. Returns 0 or -1. */
+int register_options(spank_t spank);
+
+/* Sets missing options from PYXIS_CONTAINER_*. Returns 0 or -1. */
+int take_environment(spank_t spank);
+
+/* Whether the step runs in a container. */
+bool wants_container(void);
+
+/* Warns about options without effect. */
+void warn_of_ignored(void);
+
+#endif

@@ -1,0 +1,423 @@
+/*
+ * container: SPANK plugin that runs steps in users' images, with the options of Pyxis. See
+ * docs/containers.md.
+ *
+ * The plugin puts start-container (start.c) in front of the command of each task. chroot.c moves the
+ * task into the job first.
+ */
+#include "options.h"
+
+#include "report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Export only the symbols that Slurm looks up. */
+#pragma GCC visibility push(default)
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+SPANK_PLUGIN(container, 1)
+#pragma GCC visibility pop
+
+/* Headers of Slurm before 23.02 lack it. This lets `make check` compile the plugin with them. */
+extern spank_err_t spank_prepend_task_argv(spank_t spank, int argc, const char *argv[]);
+
+/* The job's own /tmp, which also holds the writable layers of containers. */
+#define STATE "/tmp/.containers"
+#define MAX_ARGUMENTS 256
+
+/* ---- the arguments of plugstack.conf ---- */
+
+static struct {
+	const char *program, *importer, *cache, *site;
+	/* The site's defaults; -1 if the site has none. */
+	int defaults[N_SWITCH_OPTIONS];
+	/* Directory of Slurm's commands for containers. */
+	const char *clients;
+	/* Arguments that name paths to show in every container. */
+	const char *shown[MAX_ARGUMENTS / 2];
+	size_t n_shown;
+} config;
+
+static const char *value_of(const char *argument, const char *key)
+{
+	size_t length = strlen(key);
+
+	return strncmp(argument, key, length) == 0 && argument[length] == '='
+		       ? argument + length + 1
+		       : NULL;
+}
+
+/* Returns the option of start-container for an argument; or NULL. */
+static const char *option_to_show(const char *argument)
+{
+	if (value_of(argument, "show_ro") != NULL)
+		return "--show-ro";
+	return value_of(argument, "show_missing") != NULL ? "--show-missing" : NULL;
+}
+
+/* Returns false if the argument sets no default. */
+static bool parse_default(const char *argument)
+{
+	static const char *const keys[N_SWITCH_OPTIONS] = {
+		[MOUNT_HOME] = "mount_home",
+		[REMAP_ROOT] = "remap_root",
+		[ENTRYPOINT] = "entrypoint",
+		[WRITABLE] = "writable",
+	};
+
+	for (size_t i = 0; i < N_SWITCH_OPTIONS; i++) {
+		const char *value = keys[i] == NULL ? NULL : value_of(argument, keys[i]);
+
+		if (value == NULL)
+			continue;
+		config.defaults[i] = strcmp(value, "yes") == 0;
+		return true;
+	}
+	return false;
+}
+
+static int parse_config(int ac, char **av)
+{
+	const struct {
+		const char *key;
+		const char **field;
+	} keys[] = {{"program", &config.program}, {"importer", &config.importer},
+		    {"cache", &config.cache}, {"site", &config.site},
+		    {"clients", &config.clients}};
+
+	memset(&config, 0, sizeof(config));
+	for (size_t i = 0; i < N_SWITCH_OPTIONS; i++)
+		config.defaults[i] = -1;
+	for (int i = 0; i < ac; i++) {
+		size_t k = 0;
+
+		for (; k < ARRAY_SIZE(keys); k++)
+			if (value_of(av[i], keys[k].key) != NULL)
+				*keys[k].field = value_of(av[i], keys[k].key);
+		if (parse_default(av[i]))
+			continue;
+		if (option_to_show(av[i]) == NULL)
+			continue;
+		if (config.n_shown == ARRAY_SIZE(config.shown))
+			return refuse("plugstack.conf: more than %zu show_ro= and show_missing=",
+				      ARRAY_SIZE(config.shown));
+		config.shown[config.n_shown++] = av[i];
+	}
+	if (config.program == NULL || config.importer == NULL || config.cache == NULL)
+		return refuse("plugstack.conf: program=, importer= and cache= are needed");
+	return ACCEPTED;
+}
+
+/* ---- starting the container ---- */
+
+struct arguments {
+	char *words[MAX_ARGUMENTS];
+	size_t n;
+};
+
+/* Takes ownership of `word`. Skips NULL: the program reports missing arguments. */
+static void add_word(struct arguments *arguments, char *word)
+{
+	if (word != NULL && arguments->n < MAX_ARGUMENTS - 1)
+		arguments->words[arguments->n++] = word;
+}
+
+__attribute__((format(printf, 2, 3))) static void add(struct arguments *arguments,
+						      const char *format, ...)
+{
+	va_list args;
+	char *word;
+
+	va_start(args, format);
+	if (vasprintf(&word, format, args) < 0)
+		word = NULL;
+	va_end(args);
+	add_word(arguments, word);
+}
+
+static void free_arguments(struct arguments *arguments)
+{
+	for (size_t i = 0; i < arguments->n; i++)
+		free(arguments->words[i]);
+}
+
+/* Formats a unique name of the step. */
+static int format_step(spank_t spank, char *name, size_t size)
+{
+	uint32_t job_id, step_id;
+
+	if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS)
+		return refuse("Slurm does not tell the step's number");
+	(void)snprintf(name, size, "%" PRIu32 ".%" PRIu32, job_id, step_id);
+	return ACCEPTED;
+}
+
+/* Appends `option` and the name of the container's directory. */
+static void add_name(struct arguments *arguments, const char *option, const char *step)
+{
+	const char *name = given.texts[NAME];
+
+	if (name == NULL)
+		add(arguments, "%sstep-%s", option, step);
+	else
+		add(arguments, "%sname-%.*s", option, (int)strcspn(name, ":"), name);
+}
+
+static void add_container(struct arguments *arguments, const char *step)
+{
+	const char *name = given.texts[NAME];
+	size_t length = name == NULL ? 0 : strcspn(name, ":");
+
+	add_name(arguments, "--container=", step);
+	if (name == NULL)
+		return;
+	add(arguments, "--name=%.*s", (int)length, name);
+	if (name[length] == ':')
+		add(arguments, "--reuse=%s", name + length + 1);
+}
+
+/* Returns 1 or 0; -1 if neither the user nor the site has set it. */
+static int chosen(enum switch_option option)
+{
+	return given.switches[option] >= 0 ? given.switches[option] : config.defaults[option];
+}
+
+static void add_options(struct arguments *arguments)
+{
+	static const struct {
+		enum text_option option;
+		const char *word;
+	} texts[] = {{IMAGE, "image"}, {MOUNTS, "mounts"}, {ENV, "env"}, {WORKDIR, "workdir"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		if (given.texts[texts[i].option] != NULL)
+			add(arguments, "--%s=%s", texts[i].word, given.texts[texts[i].option]);
+	for (const char *kind = given.texts[UNSHARE]; kind != NULL && kind[0] != '\0';
+	     kind += strcspn(kind, ",") + (kind[strcspn(kind, ",")] == ','))
+		add(arguments, "--unshare=%.*s", (int)strcspn(kind, ","), kind);
+	if (chosen(MOUNT_HOME) == 0)
+		add(arguments, "--no-home");
+	if (chosen(REMAP_ROOT) == 1)
+		add(arguments, "--remap-root");
+	if (chosen(WRITABLE) == 0)
+		add(arguments, "--read-only");
+	if (chosen(ENTRYPOINT) == 1)
+		add(arguments, "--entrypoint");
+	if (chosen(ENTRYPOINT_LOG) == 1)
+		add(arguments, "--entrypoint-log");
+}
+
+static void add_config(struct arguments *arguments)
+{
+	add(arguments, "--cache=%s", config.cache);
+	add(arguments, "--importer=%s", config.importer);
+	if (config.site != NULL)
+		add(arguments, "--site=%s", config.site);
+	if (config.clients != NULL)
+		add(arguments, "--clients=%s", config.clients);
+	for (size_t i = 0; i < config.n_shown; i++)
+		add(arguments, "%s%s", option_to_show(config.shown[i]),
+		    strchr(config.shown[i], '='));
+}
+
+/* Prepends start-container to the command of the task. */
+static int prepend(spank_t spank, const char *step)
+{
+	struct arguments arguments = {.n = 0};
+	spank_err_t rc;
+
+	add(&arguments, "%s", config.program);
+	add(&arguments, "--state=" STATE);
+	add(&arguments, "--step=%s", step);
+	add_container(&arguments, step);
+	add_options(&arguments);
+	add_config(&arguments);
+	add(&arguments, "--");
+	rc = spank_prepend_task_argv(spank, (int)arguments.n, (const char **)arguments.words);
+	free_arguments(&arguments);
+	return rc == ESPANK_SUCCESS ? ACCEPTED
+				    : refuse("cannot start a container: %s", spank_strerror(rc));
+}
+
+/* ---- saving the container ---- */
+
+/* Credentials of the job's user. */
+struct user {
+	uid_t uid;
+	gid_t gid, *groups;
+	int n_groups;
+};
+
+static int find_user(spank_t spank, struct user *user)
+{
+	if (spank_get_item(spank, S_JOB_UID, &user->uid) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_GID, &user->gid) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_SUPPLEMENTARY_GIDS, &user->groups, &user->n_groups) !=
+		    ESPANK_SUCCESS)
+		return refuse("Slurm does not tell the job's user");
+	return ACCEPTED;
+}
+
+/* Identifies the pid namespace of this process; 0 if that fails. */
+static ino_t pid_namespace(void)
+{
+	struct stat status;
+
+	return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+/* Runs in a child of slurmstepd, which chroot.c has moved into the job. */
+__attribute__((noreturn)) static void run_as(const struct user *user, const char *directory,
+					     char *const words[], char **environment,
+					     ino_t namespace_of_slurmstepd)
+{
+	ino_t own = pid_namespace();
+
+	/* Run nothing of the user outside of the job. */
+	if (own == 0 || own == namespace_of_slurmstepd)
+		_exit(1);
+	if (setgroups((size_t)user->n_groups, user->groups) < 0 ||
+	    setresgid(user->gid, user->gid, user->gid) < 0 ||
+	    setresuid(user->uid, user->uid, user->uid) < 0) {
+		(void)dprintf(STDERR_FILENO, "container: cannot become the job's user: %s\n",
+			      strerror(errno));
+		_exit(1);
+	}
+	/* The program reports errors with relative paths. */
+	(void)!chdir(directory);
+	(void)execve(words[0], words, environment);
+	(void)dprintf(STDERR_FILENO, "container: cannot run %s: %s\n", words[0], strerror(errno));
+	_exit(1);
+}
+
+/* Passes the program's output to the user. */
+static void show_lines(int fd)
+{
+	FILE *file = fdopen(fd, "r");
+	char line[1024];
+
+	if (file == NULL) {
+		(void)close(fd);
+		return;
+	}
+	while (fgets(line, sizeof(line), file) != NULL) {
+		line[strcspn(line, "\n")] = '\0';
+		slurm_spank_log("%s", line);
+	}
+	(void)fclose(file);
+}
+
+static int save(spank_t spank)
+{
+	char step[32], directory[PATH_MAX] = "/", **environment;
+	struct arguments arguments = {.n = 0};
+	struct user user;
+	int said[2], status;
+	ino_t own;
+	pid_t pid;
+
+	if (format_step(spank, step, sizeof(step)) < 0 || find_user(spank, &user) < 0 ||
+	    spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS)
+		return REFUSED;
+	(void)spank_getenv(spank, "PWD", directory, sizeof(directory));
+	if (pipe2(said, O_CLOEXEC) < 0)
+		return refuse("cannot make a pipe: %s", strerror(errno));
+	add(&arguments, "%s", config.importer);
+	add(&arguments, "save");
+	add_name(&arguments, "--container=" STATE "/", step);
+	add(&arguments, "--");
+	add(&arguments, "%s", given.texts[SAVE]);
+	own = pid_namespace();
+	pid = fork();
+	if (pid == 0) {
+		(void)dup2(said[1], STDOUT_FILENO);
+		(void)dup2(said[1], STDERR_FILENO);
+		run_as(&user, directory, arguments.words, environment, own);
+	}
+	(void)close(said[1]);
+	show_lines(said[0]);
+	free_arguments(&arguments);
+	while (pid > 0 && waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			pid = -1;
+	return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0
+		       ? ACCEPTED
+		       : refuse("--container-save: the container is not saved");
+}
+
+/* ---- callbacks ---- */
+
+int slurm_spank_init(spank_t spank, int ac, char **av)
+{
+	switch (spank_context()) {
+	case S_CTX_LOCAL:
+	case S_CTX_ALLOCATOR:
+	case S_CTX_REMOTE:
+		return parse_config(ac, av) < 0 ? REFUSED : register_options(spank);
+	default:
+		return ACCEPTED;
+	}
+}
+
+/* Reports wrong options at submission. */
+int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
+{
+	(void)ac;
+	(void)av;
+	if (spank_remote(spank) == 1)
+		return ACCEPTED;
+	if (take_environment(spank) < 0)
+		return REFUSED;
+	if (!wants_container())
+		warn_of_ignored();
+	return ACCEPTED;
+}
+
+/* Runs in each task, as the job's user. */
+int slurm_spank_task_init(spank_t spank, int ac, char **av)
+{
+	char step[32];
+
+	(void)ac;
+	(void)av;
+	if (spank_remote(spank) != 1)
+		return ACCEPTED;
+	if (take_environment(spank) < 0)
+		return REFUSED;
+	if (!wants_container())
+		return ACCEPTED;
+	return format_step(spank, step, sizeof(step)) < 0 ? REFUSED : prepend(spank, step);
+}
+
+/* Runs in slurmstepd as root after each task. Saves the container after the last task. */
+int slurm_spank_task_exit(spank_t spank, int ac, char **av)
+{
+	static uint32_t n_ended = 0;
+	uint32_t n_tasks, node;
+
+	(void)ac;
+	(void)av;
+	if (spank_remote(spank) != 1 || take_environment(spank) < 0 || !wants_container() ||
+	    given.texts[SAVE] == NULL)
+		return ACCEPTED;
+	if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_tasks) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_NODEID, &node) != ESPANK_SUCCESS)
+		return refuse("Slurm does not tell how many tasks the step has");
+	n_ended++;
+	return n_ended < n_tasks || node != 0 ? ACCEPTED : save(spank);
+}

@@ -1,0 +1,19 @@
+/* Helpers that run programs and read files. */
+#ifndef SLURMSTACK_CONTAINER_RUN_H
+#define SLURMSTACK_CONTAINER_RUN_H
+
+#include <stddef.h>
+
+/*
+ * Runs a program and returns its output without the last newline; the caller frees it. Returns NULL
+ * if the program fails. The standard error is not redirected.
+ */
+char *output_of(const char *const argv[]);
+
+/* Reads to the end; the caller frees the text. Returns NULL with errno. `length` may be NULL. */
+char *read_all(int fd, size_t *length);
+
+/* Reads a file below a directory, as read_all does. */
+char *read_text(int directory_fd, const char *name, size_t *length);
+
+#endif

@@ -1,0 +1,788 @@
+/*
+ * start-container: runs the command of a task in a container.
+ *
+ * The SPANK plugin (plugin.c) puts this program in front of the command of each task. So it runs as
+ * the job's user and inside the job, and has no privileges that the user lacks. It is a process of
+ * its own: slurmstepd holds secrets in memory, and never loads a file of an image.
+ *
+ * The first task of a step on each node imports the image, and starts the container or joins a
+ * running one. The other tasks wait for it. A container consists of a user namespace that maps the
+ * user alone, and of a mount namespace with the image as root. A keeper process holds both until the
+ * step ends.
+ */
+#include "accounts.h"
+#include "enter.h"
+#include "environment.h"
+#include "fail.h"
+#include "image.h"
+#include "keeper.h"
+#include "root.h"
+#include "run.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Path of the driver in jobs and in containers. */
+#define DRIVERS "/usr/lib/slurmstack/drivers"
+/* Prefix of the file with the answer of a step's first task. */
+#define ANSWER "answer-"
+/* The static ldconfig of the shared root. */
+#define LDCONFIG "/usr/lib/slurmstack/usr/sbin/ldconfig"
+#define PRIVATE_MODE 0700
+/* File with the working directory and the variables, in the container's directory. */
+#define REPORT "report"
+/* Mode of this program as the command of an entrypoint. */
+#define TELL_ENVIRONMENT "tell-environment"
+
+enum reuse { AUTO, CREATE, EXEC, NO_EXEC };
+
+static struct {
+	/* Directory of the job's containers, the user's cache, slurm-image, and the site's files. */
+	const char *state, *cache, *importer, *site, *clients;
+	/* Names of the container's directory in `state`, and of the step. */
+	const char *container, *step;
+	/* Value of --container-name; NULL for an unnamed container. */
+	const char *name;
+	enum reuse reuse;
+	const char *image, *mounts, *workdir, *kept_variables;
+	bool home, as_root, read_only, entrypoint, entrypoint_log;
+	int kinds;
+	struct wanted_mounts wanted;
+	struct root root;
+	char *const *command;
+} request = {.home = true, .entrypoint = false};
+
+/* ---- arguments ---- */
+
+enum { STATE = 256, CACHE, IMPORTER, SITE, CLIENTS, CONTAINER, STEP, NAME, REUSE, IMAGE, MOUNTS, SHOW, SHOW_RO,
+       SHOW_MISSING,
+       NO_HOME, REMAP_ROOT, READ_ONLY, ENTRYPOINT, ENTRYPOINT_LOG, UNSHARE, ENVIRONMENT, WORKDIR };
+
+static const struct option options[] = {
+	{"state", required_argument, NULL, STATE},
+	{"cache", required_argument, NULL, CACHE},
+	{"importer", required_argument, NULL, IMPORTER},
+	{"site", required_argument, NULL, SITE},
+	{"clients", required_argument, NULL, CLIENTS},
+	{"container", required_argument, NULL, CONTAINER},
+	{"step", required_argument, NULL, STEP},
+	{"name", required_argument, NULL, NAME},
+	{"reuse", required_argument, NULL, REUSE},
+	{"image", required_argument, NULL, IMAGE},
+	{"mounts", required_argument, NULL, MOUNTS},
+	{"show", required_argument, NULL, SHOW},
+	{"show-ro", required_argument, NULL, SHOW_RO},
+	{"show-missing", required_argument, NULL, SHOW_MISSING},
+	{"no-home", no_argument, NULL, NO_HOME},
+	{"remap-root", no_argument, NULL, REMAP_ROOT},
+	{"read-only", no_argument, NULL, READ_ONLY},
+	{"entrypoint", no_argument, NULL, ENTRYPOINT},
+	{"entrypoint-log", no_argument, NULL, ENTRYPOINT_LOG},
+	{"unshare", required_argument, NULL, UNSHARE},
+	{"env", required_argument, NULL, ENVIRONMENT},
+	{"workdir", required_argument, NULL, WORKDIR},
+	{NULL, 0, NULL, 0},
+};
+
+static enum reuse parse_reuse(const char *word)
+{
+	static const char *const words[] = {"auto", "create", "exec", "no_exec"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		if (strcmp(word, words[i]) == 0)
+			return (enum reuse)i;
+	fail("--reuse=%s: expected auto, create, exec or no_exec", word);
+}
+
+static int parse_kind(const char *word)
+{
+	static const struct {
+		const char *word;
+		int kind;
+	} kinds[] = {{"net", CLONE_NEWNET}, {"ipc", CLONE_NEWIPC}, {"uts", CLONE_NEWUTS}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+		if (strcmp(word, kinds[i].word) == 0)
+			return kinds[i].kind;
+	fail("--unshare=%s: expected net, ipc or uts", word);
+}
+
+/* Parses PATH or PATH=TARGET. */
+static void add_shown(char *text, bool read_only, bool if_missing)
+{
+	char *target = strchr(text, '=');
+
+	if (target != NULL)
+		*target++ = '\0';
+	show(&request.root, (struct shown){.path = text, .target = target, .read_only = read_only,
+					   .if_missing = if_missing, .optional = true});
+}
+
+static void parse_argument(int option)
+{
+	switch (option) {
+	case STATE: request.state = optarg; break;
+	case CACHE: request.cache = optarg; break;
+	case IMPORTER: request.importer = optarg; break;
+	case SITE: request.site = optarg; break;
+	case CLIENTS: request.clients = optarg; break;
+	case CONTAINER: request.container = optarg; break;
+	case STEP: request.step = optarg; break;
+	case NAME: request.name = optarg; break;
+	case REUSE: request.reuse = parse_reuse(optarg); break;
+	case IMAGE: request.image = optarg; break;
+	case MOUNTS: request.mounts = optarg; break;
+	case SHOW: add_shown(optarg, false, false); break;
+	case SHOW_RO: add_shown(optarg, true, false); break;
+	case SHOW_MISSING: add_shown(optarg, true, true); break;
+	case NO_HOME: request.home = false; break;
+	case REMAP_ROOT: request.as_root = true; break;
+	case READ_ONLY: request.read_only = true; break;
+	case ENTRYPOINT: request.entrypoint = true; break;
+	case ENTRYPOINT_LOG: request.entrypoint_log = true; break;
+	case UNSHARE: request.kinds |= parse_kind(optarg); break;
+	case ENVIRONMENT: request.kept_variables = optarg; break;
+	case WORKDIR: request.workdir = optarg; break;
+	default: fail("wrong arguments: see spank/containers/start.c");
+	}
+}
+
+/* Expands a leading "~" to the home directory, and "%u" to the user's name. */
+static const char *expand(const char *path, const struct account *account)
+{
+	const char *user = strstr(path, "%u");
+
+	if (path[0] == '~')
+		return format_text("%s%s", account->home, path + 1);
+	if (user == NULL)
+		return path;
+	return format_text("%.*s%.*s%s", (int)(user - path), path,
+			   (int)strcspn(account->user_line, ":"), account->user_line, user + 2);
+}
+
+/* Reads a file of the site; returns NULL if it is missing. */
+static char *read_sites(const char *name)
+{
+	int fd = request.site == NULL ? -1
+				      : open(request.site, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char *text = fd < 0 ? NULL : read_text(fd, name, NULL);
+
+	if (fd >= 0)
+		(void)close(fd);
+	return text;
+}
+
+/* Mounts the site's paths first, so that the user can mount over them. */
+static void take_mounts(void)
+{
+	char *sites = read_sites("mounts");
+	const char *reason = sites == NULL ? NULL : parse_mounts(&request.wanted, sites);
+
+	if (reason != NULL)
+		fail("%s: contact the cluster operator", reason);
+	free(sites);
+	reason = request.mounts == NULL ? NULL : parse_mounts(&request.wanted, request.mounts);
+	if (reason != NULL)
+		fail("%s", reason);
+}
+
+static void parse_arguments(int argc, char **argv)
+{
+	int option;
+
+	/* "+" stops at the command, whose options follow. */
+	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1)
+		parse_argument(option);
+	request.command = argv + optind;
+	if (request.state == NULL || request.cache == NULL || request.importer == NULL ||
+	    request.container == NULL || request.step == NULL || request.command[0] == NULL)
+		fail("--state, --cache, --importer, --container, --step and a command are required");
+	take_mounts();
+}
+
+/* ---- directories ---- */
+
+static int open_directory(int parent_fd, const char *name)
+{
+	int fd;
+
+	if (mkdirat(parent_fd, name, PRIVATE_MODE) < 0 && errno != EEXIST)
+		fail("cannot make the directory %s of the job's containers: %s", name,
+		     strerror(errno));
+	fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		fail("cannot open the directory %s of the job's containers: %s", name,
+		     strerror(errno));
+	return fd;
+}
+
+/* Serializes the steps that use a container. The kernel releases the lock when this process ends. */
+static int lock_container(int container_fd)
+{
+	int fd = openat(container_fd, "lock", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		fail("cannot open the container's lock: %s", strerror(errno));
+	while (flock(fd, LOCK_EX) < 0)
+		if (errno != EINTR)
+			fail("cannot lock the container: %s", strerror(errno));
+	return fd;
+}
+
+/* ---- answer to the tasks ---- */
+
+/* Working directory and variables of a container; the list has `length` bytes. */
+struct surroundings {
+	char *directory, *variables;
+	size_t length;
+};
+
+static void write_report(int container_fd, const struct surroundings *surroundings)
+{
+	int fd = openat(container_fd, REPORT,
+			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0 || dprintf(fd, "%s%c", surroundings->directory, '\0') < 0 ||
+	    write(fd, surroundings->variables, surroundings->length) !=
+		    (ssize_t)surroundings->length)
+		fail("cannot write the container's variables: %s", strerror(errno));
+	(void)close(fd);
+}
+
+/* Writes the keeper's pid, the working directory and the variables for all tasks of the step. */
+static void answer(int answer_fd, int container_fd, pid_t keeper)
+{
+	size_t length;
+	char *report = read_text(container_fd, REPORT, &length);
+
+	if (report == NULL)
+		fail("cannot read the container's variables: %s", strerror(errno));
+	if (dprintf(answer_fd, "%d%c", (int)keeper, '\0') < 0 ||
+	    write(answer_fd, report, length) != (ssize_t)length)
+		fail("cannot write the step's answer: %s", strerror(errno));
+	free(report);
+}
+
+/* ---- the entrypoint ---- */
+
+/* Runs as the command of an entrypoint: reports the working directory and the variables. */
+static int tell_environment(const char *number)
+{
+	FILE *file = fdopen(atoi(number), "w");
+	char *directory = getcwd(NULL, 0);
+
+	if (file == NULL || directory == NULL)
+		return CANNOT_START;
+	(void)fprintf(file, "%s%c", directory, '\0');
+	for (char **variable = environ; *variable != NULL; variable++)
+		(void)fprintf(file, "%s%c", *variable, '\0');
+	return fclose(file) == 0 ? 0 : CANNOT_START;
+}
+
+/* Splits a list of NUL-terminated words, and appends `more`. */
+static char **split_words(char *words, size_t length, char *const more[], size_t n_more)
+{
+	size_t n = 0;
+	char **argv = calloc(length + n_more + 1, sizeof(*argv));
+
+	if (argv == NULL)
+		fail("no memory");
+	for (char *word = words; word < words + length; word += strlen(word) + 1)
+		argv[n++] = word;
+	for (size_t i = 0; i < n_more; i++)
+		argv[n++] = more[i];
+	return argv;
+}
+
+__attribute__((noreturn)) static void exec_entrypoint(char *words, size_t length, int program_fd,
+						      int told_fd)
+{
+	char *program = format_text("/proc/self/fd/%d", program_fd);
+	char *number = format_text("%d", told_fd);
+	char *const more[] = {program, (char *)TELL_ENVIRONMENT, number};
+	char **argv = split_words(words, length, more, ARRAY_SIZE(more));
+	int null_fd = open("/dev/null", O_RDWR);
+
+	/* The command of the task reads and writes the streams. */
+	(void)dup2(null_fd, STDIN_FILENO);
+	(void)dup2(request.entrypoint_log ? STDERR_FILENO : null_fd, STDOUT_FILENO);
+	if (!request.entrypoint_log)
+		(void)dup2(null_fd, STDERR_FILENO);
+	(void)execvp(argv[0], argv);
+	_Exit(CANNOT_START);
+}
+
+/* Whether this process has the variable with the same value. */
+static bool is_unchanged(const char *variable)
+{
+	size_t length = strcspn(variable, "=");
+	char *name = format_text("%.*s", (int)length, variable);
+	const char *value = getenv(name);
+	bool same = value != NULL && variable[length] == '=' &&
+		    strcmp(value, variable + length + 1) == 0;
+
+	free(name);
+	return same;
+}
+
+/* Adds only what the entrypoint changed: other variables differ between the tasks of a step. */
+static void take_changes(struct surroundings *surroundings, const char *told, size_t length)
+{
+	size_t directory = strlen(told) + 1;
+	char *both = realloc(surroundings->variables, surroundings->length + length);
+
+	if (both == NULL)
+		fail("no memory");
+	surroundings->variables = both;
+	surroundings->directory = format_text("%s", told);
+	for (const char *variable = told + directory; variable < told + length;
+	     variable += strlen(variable) + 1) {
+		size_t size = strlen(variable) + 1;
+
+		if (is_unchanged(variable))
+			continue;
+		memcpy(both + surroundings->length, variable, size);
+		surroundings->length += size;
+	}
+}
+
+/* Runs the entrypoint in the container. */
+static void run_entrypoint(struct surroundings *surroundings, char *words, size_t length,
+			   int program_fd)
+{
+	/* The entrypoint's command inherits both descriptors. */
+	int told_fd = memfd_create("told", 0), status;
+	pid_t pid = fork();
+	char *told;
+
+	if (told_fd < 0 || pid < 0)
+		fail("cannot run the image's entrypoint: %s", strerror(errno));
+	if (pid == 0)
+		exec_entrypoint(words, length, program_fd, told_fd);
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			fail("cannot wait for the image's entrypoint: %s", strerror(errno));
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || lseek(told_fd, 0, SEEK_END) == 0)
+		fail("the image's entrypoint ended before it started the command: add "
+		     "--container-entrypoint-log to see its output, or use "
+		     "--no-container-entrypoint");
+	(void)lseek(told_fd, 0, SEEK_SET);
+	told = read_all(told_fd, &length);
+	if (told == NULL)
+		fail("cannot read the variables of the image's entrypoint: %s", strerror(errno));
+	take_changes(surroundings, told, length);
+	free(told);
+	(void)close(told_fd);
+}
+
+/* ---- keeper ---- */
+
+/* Closes all other files: slurmstepd waits until the step's pipes are closed. */
+static void keep_files(int image_lock_fd, int keeper_lock_fd)
+{
+	int null_fd = open("/dev/null", O_RDWR);
+	int image_fd = fcntl(image_lock_fd, F_DUPFD, 64);
+	int keeper_fd = fcntl(keeper_lock_fd, F_DUPFD, 64);
+
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		(void)dup2(null_fd, fd);
+	(void)dup2(image_fd, STDERR_FILENO + 1);
+	(void)dup2(keeper_fd, STDERR_FILENO + 2);
+	(void)close_range(STDERR_FILENO + 3, ~0U, 0);
+}
+
+__attribute__((noreturn)) static void keep(int image_lock_fd, int keeper_lock_fd, int ready_fd)
+{
+	pid_t pid = getpid();
+	sigset_t all;
+
+	if (write(ready_fd, &pid, sizeof(pid)) != sizeof(pid))
+		_Exit(CANNOT_START);
+	keep_files(image_lock_fd, keeper_lock_fd);
+	/* Signals to the step are for its tasks. */
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, NULL);
+	for (;;)
+		(void)pause();
+}
+
+/*
+ * Forks the keeper. Returns false in the keeper, which writes its pid to *ready_fd when it is ready.
+ * The keeper is no child of this process, which becomes the command: a command may wait for all of
+ * its children.
+ */
+static bool fork_keeper(int *ready_fd, int *hear_fd)
+{
+	int ready[2];
+	pid_t pid;
+
+	if (pipe2(ready, O_CLOEXEC) < 0)
+		fail("cannot make a pipe: %s", strerror(errno));
+	pid = fork();
+	if (pid == 0) {
+		pid = fork();
+		if (pid != 0)
+			_Exit(pid < 0 ? CANNOT_START : 0);
+		(void)close(ready[0]);
+		*ready_fd = ready[1];
+		return false;
+	}
+	if (pid < 0 || waitpid(pid, NULL, 0) < 0)
+		fail("cannot start the container's process: %s", strerror(errno));
+	(void)close(ready[1]);
+	*hear_fd = ready[0];
+	return true;
+}
+
+static pid_t await_keeper(int hear_fd)
+{
+	pid_t pid;
+
+	/* The keeper has printed the reason. */
+	if (read(hear_fd, &pid, sizeof(pid)) != sizeof(pid))
+		return 0;
+	(void)close(hear_fd);
+	return pid;
+}
+
+/* ---- GPU drivers ---- */
+
+static bool has_drivers(void)
+{
+	DIR *stream = opendir(DRIVERS "/lib");
+	struct dirent *entry = NULL;
+
+	if (stream == NULL)
+		return false;
+	while ((entry = readdir(stream)) != NULL && entry->d_name[0] == '.')
+		continue;
+	(void)closedir(stream);
+	return entry != NULL;
+}
+
+/* An image or user can disable drivers by this variable. */
+static bool wants_drivers(void)
+{
+	const char *devices = getenv("NVIDIA_VISIBLE_DEVICES");
+
+	return devices == NULL || (strcmp(devices, "void") != 0 && strcmp(devices, "none") != 0);
+}
+
+/* Runs in the container: adds the libraries of the node's driver to the loader's cache. */
+static void add_drivers_to_loader(void)
+{
+	static const char *const argv[] = {LDCONFIG, NULL};
+	int fd;
+
+	if (!has_drivers() || !wants_drivers())
+		return;
+	if (mkdir("/etc/ld.so.conf.d", 0755) < 0 && errno != EEXIST)
+		return;
+	fd = open("/etc/ld.so.conf.d/000-slurmstack.conf", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	if (fd < 0)
+		return;
+	(void)dprintf(fd, DRIVERS "/lib\n");
+	(void)close(fd);
+	/* Images without glibc ignore the cache. */
+	free(output_of(argv));
+}
+
+/* ---- start ---- */
+
+/* Shows the paths that every container has; the plugin names further ones. */
+static void show_usual(const struct account *account)
+{
+	static const char *const usual[] = {"/proc", "/sys", "/dev", "/tmp", "/var/tmp"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(usual); i++)
+		show(&request.root, (struct shown){.path = usual[i], .optional = true});
+	if (request.home && strcmp(account->home, "/") != 0)
+		show(&request.root, (struct shown){.path = account->home,
+						   .target = request.as_root ? "/root"
+									     : account->home,
+						   .optional = true});
+}
+
+static void show_accounts(void)
+{
+	static const char *const names[] = {"passwd", "group"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		show(&request.root,
+		     (struct shown){.path = format_text("%s/%s/%s", request.state,
+							request.container, names[i]),
+				    .target = format_text("/etc/%s", names[i]),
+				    .read_only = true});
+}
+
+/* Reads the files beside the image's root. */
+static struct surroundings surroundings_of(const struct image *image)
+{
+	struct surroundings surroundings;
+
+	surroundings.variables = read_text(image->fd, "environment", &surroundings.length);
+	surroundings.directory = read_text(image->fd, "directory", NULL);
+	if (surroundings.variables == NULL || surroundings.directory == NULL)
+		fail("the image's entry in the cache is incomplete: run slurm-image remove: %s",
+		     strerror(errno));
+	return surroundings;
+}
+
+/* Appends a variable, which overrides the image's. */
+static void add_variable(struct surroundings *surroundings, const char *name, const char *value)
+{
+	char *text = format_text("%s=%s", name, value);
+	size_t size = strlen(text) + 1;
+	char *longer = realloc(surroundings->variables, surroundings->length + size);
+
+	if (longer == NULL)
+		fail("no memory");
+	memcpy(longer + surroundings->length, text, size);
+	surroundings->variables = longer;
+	surroundings->length += size;
+	free(text);
+}
+
+/* Puts the site's variables first, so that the image's override them. */
+static void add_sites_variables(struct surroundings *surroundings)
+{
+	char *lines = read_sites("environment");
+	size_t length = lines == NULL ? 0 : strlen(lines);
+	char *both = length == 0 ? NULL : malloc(length + surroundings->length);
+
+	if (both != NULL) {
+		for (size_t i = 0; i < length; i++)
+			both[i] = lines[i] == '\n' ? '\0' : lines[i];
+		memcpy(both + length, surroundings->variables, surroundings->length);
+		free(surroundings->variables);
+		surroundings->variables = both;
+		surroundings->length += length;
+	}
+	free(lines);
+}
+
+__attribute__((noreturn)) static void be_container(int container_fd, int keepers_fd,
+						   const struct image *image,
+						   const struct account *account, int ready_fd)
+{
+	const uid_t uid = request.as_root ? 0 : geteuid();
+	const gid_t gid = request.as_root ? 0 : getegid();
+	struct surroundings surroundings = surroundings_of(image);
+	size_t length = 0;
+	char *entrypoint = request.entrypoint ? read_text(image->fd, "entrypoint", &length) : NULL;
+	/* Open it now: the container lacks the path. */
+	int program_fd = open("/proc/self/exe", O_RDONLY);
+	int keeper_fd = record_keeper(keepers_fd, request.step);
+
+	add_sites_variables(&surroundings);
+	if (request.home)
+		add_variable(&surroundings, "HOME", request.as_root ? "/root" : account->home);
+	make_namespaces(uid, gid, request.kinds);
+	enter_root(&request.root, surroundings.directory);
+	set_variables(surroundings.variables, surroundings.length, request.kept_variables);
+	add_drivers_to_loader();
+	if (request.read_only)
+		make_root_read_only();
+	if (length > 0)
+		run_entrypoint(&surroundings, entrypoint, length, program_fd);
+	write_report(container_fd, &surroundings);
+	keep(image->lock_fd, keeper_fd, ready_fd);
+}
+
+static pid_t start_container(int container_fd, int keepers_fd, const struct account *account,
+			     const struct image *image, const char *image_path)
+{
+	int ready_fd, hear_fd;
+
+	write_accounts(container_fd, image->root_fd, account, request.as_root);
+	show_usual(account);
+	show_accounts();
+	request.root.image = format_text("%s/root", image_path);
+	request.root.container = format_text("%s/%s", request.state, request.container);
+	request.root.wanted = &request.wanted;
+	if (!fork_keeper(&ready_fd, &hear_fd))
+		be_container(container_fd, keepers_fd, image, account, ready_fd);
+	return await_keeper(hear_fd);
+}
+
+/* ---- join ---- */
+
+/* Starts a second keeper: the container may outlast the step that started it. */
+static pid_t join_container(int keepers_fd, pid_t keeper)
+{
+	int process_fd = (int)syscall(SYS_pidfd_open, keeper, 0), ready_fd, hear_fd, lock_fd;
+
+	if (!fork_keeper(&ready_fd, &hear_fd)) {
+		lock_fd = record_keeper(keepers_fd, request.step);
+		if (process_fd < 0 ||
+		    setns(process_fd, CLONE_NEWUSER | CLONE_NEWNS | request.kinds) < 0)
+			fail("cannot enter the container %s: %s", request.name, strerror(errno));
+		keep(lock_fd, lock_fd, ready_fd);
+	}
+	return await_keeper(hear_fd);
+}
+
+/* ---- main ---- */
+
+/* Returns the image directory that an earlier step recorded; or NULL. */
+static char *earlier_image(int container_fd)
+{
+	return read_text(container_fd, "image", NULL);
+}
+
+static void record_image(int container_fd, const char *path)
+{
+	int fd = openat(container_fd, "image",
+			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0 || dprintf(fd, "%s", path) < 0)
+		fail("cannot record the container's image: %s", strerror(errno));
+	(void)close(fd);
+}
+
+static struct image image_of(int container_fd, char **image_path)
+{
+	char *path = earlier_image(container_fd);
+	struct image image;
+
+	if (path != NULL && request.reuse == CREATE)
+		fail("--container-name=%s:create: the container already exists",
+		     request.name);
+	if (path == NULL && request.image == NULL)
+		fail("--container-name=%s: the job has no such container on this node: add "
+		     "--container-image", request.name);
+	if (path == NULL) {
+		image = find_image(request.cache, request.importer, request.image, &path);
+		record_image(container_fd, path);
+	} else if (!open_image(path, &image)) {
+		fail("--container-name=%s: the image %s was removed from the cache", request.name,
+		     path);
+	}
+	*image_path = path;
+	return image;
+}
+
+/* Starts the container of the step or joins it; returns its keeper, or 0. */
+static pid_t begin(int container_fd)
+{
+	int keepers_fd = open_keepers(container_fd);
+	pid_t keeper = find_keeper(keepers_fd);
+	struct account account;
+	struct image image;
+	char *image_path;
+
+	if (keeper == 0 && request.reuse == EXEC)
+		fail("--container-name=%s:exec: the container does not run on this node",
+		     request.name);
+	if (keeper > 0 && request.reuse != NO_EXEC && request.reuse != CREATE) {
+		if (request.mounts != NULL)
+			tell("--container-mounts has no effect: the container already runs");
+		return join_container(keepers_fd, keeper);
+	}
+	account = find_account();
+	request.cache = expand(request.cache, &account);
+	image = image_of(container_fd, &image_path);
+	return start_container(container_fd, keepers_fd, &account, &image, image_path);
+}
+
+/* Runs in a child, so that a failure leaves this process able to record it. */
+static void begin_step(int state_fd, int answer_fd)
+{
+	int container_fd, status;
+	pid_t keeper, pid = fork();
+
+	if (pid < 0)
+		fail("cannot start the container: %s", strerror(errno));
+	if (pid == 0) {
+		container_fd = open_directory(state_fd, request.container);
+		(void)lock_container(container_fd);
+		keeper = begin(container_fd);
+		if (keeper > 0)
+			answer(answer_fd, container_fd, keeper);
+		_Exit(keeper > 0 ? 0 : CANNOT_START);
+	}
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			fail("cannot wait for the container: %s", strerror(errno));
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return;
+	/* The reason is printed once; the other tasks find an empty word. */
+	if (ftruncate(answer_fd, 0) < 0 || write(answer_fd, "", 1) != 1)
+		fail("cannot write the step's answer: %s", strerror(errno));
+}
+
+/* Opens and locks the answer file: the first task of the step writes it. */
+static int open_answer(int state_fd)
+{
+	char *name = format_text(ANSWER "%s", request.step);
+	int fd = openat(state_fd, name, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		fail("cannot open %s/%s: %s", request.state, name, strerror(errno));
+	while (flock(fd, LOCK_EX) < 0)
+		if (errno != EINTR)
+			fail("cannot lock %s/%s: %s", request.state, name, strerror(errno));
+	free(name);
+	return fd;
+}
+
+static struct entry read_answer(int answer_fd)
+{
+	struct entry entry = {
+		.kinds = CLONE_NEWUSER | CLONE_NEWNS | request.kinds,
+		.kept_variables = request.kept_variables,
+		.clients = request.clients,
+		.as_root = request.as_root,
+	};
+	size_t length, keeper, directory;
+	char *text;
+
+	(void)lseek(answer_fd, 0, SEEK_SET);
+	text = read_all(answer_fd, &length);
+	if (text == NULL)
+		fail("cannot read the step's answer: %s", strerror(errno));
+	entry.keeper = (pid_t)strtol(text, NULL, 10);
+	keeper = strlen(text) + 1;
+	/* Another task has printed the reason. */
+	if (entry.keeper <= 0 || keeper >= length)
+		_Exit(CANNOT_START);
+	directory = keeper + strlen(text + keeper) + 1;
+	entry.directory = request.workdir != NULL ? request.workdir : text + keeper;
+	entry.variables = text + directory;
+	entry.length = directory < length ? length - directory : 0;
+	return entry;
+}
+
+int main(int argc, char **argv)
+{
+	int state_fd, answer_fd;
+	struct entry entry;
+
+	if (argc == 3 && strcmp(argv[1], TELL_ENVIRONMENT) == 0)
+		return tell_environment(argv[2]);
+	parse_arguments(argc, argv);
+	state_fd = open_directory(AT_FDCWD, request.state);
+	answer_fd = open_answer(state_fd);
+	if (lseek(answer_fd, 0, SEEK_END) == 0)
+		begin_step(state_fd, answer_fd);
+	entry = read_answer(answer_fd);
+	/* This releases the lock: the keeper has no copy of the descriptor. */
+	(void)close(answer_fd);
+	enter(&entry, request.command);
+}

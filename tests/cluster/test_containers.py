@@ -1,0 +1,93 @@
+"""Jobs in containers on a real cluster, from login to accounting."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.imagesite import MAKE_BASE
+from tests.support.waiting import becomes
+
+SUM = """
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    int rank, sum;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    printf("%d\\n", sum);
+    MPI_Finalize();
+    return 0;
+}
+"""
+JAIL = "--container-image=/"
+"""The shared root itself as an image: it has MPI and Python."""
+
+
+@pytest.fixture(scope="module")
+def images(cluster: Cluster) -> Iterator[str]:
+    """Directory with `small.sqsh`, a small distribution, and `sum`, a program with MPI."""
+    home = cluster.run("echo $HOME/images")
+    cluster.run(f"mkdir -p {home}/small; cat >{home}/make <<'END'\n{MAKE_BASE}\nEND")
+    cluster.run(f"cat >{home}/sum.c <<'END'\n{SUM}\nEND\ncd {home} && mpicc -o sum sum.c")
+    cluster.run(
+        f"cd {home} && srun --quiet sh -c 'ROOT=/tmp/base bash make | tar -x -C small "
+        "&& mksquashfs small small.sqsh -quiet -no-progress -noappend'"
+    )
+    yield home
+    cluster.run(f"chmod -R u+rwX {home} ~/.cache/slurmstack; rm -rf {home} ~/.cache/slurmstack")
+
+
+def test_step_on_two_nodes_runs_in_a_squashfs_image(cluster: Cluster, images: str) -> None:
+    image = f"--container-image={images}/small.sqsh"
+
+    said = cluster.run(f"srun --quiet --nodes=2 {image} grep ID= /etc/os-release")
+
+    assert said.splitlines() == ["ID=small", "ID=small"]
+
+
+def test_user_and_home_are_the_same_in_a_container(cluster: Cluster, images: str) -> None:
+    command = "bash -c 'whoami; ls ~/images/small.sqsh'"
+
+    said = cluster.run(f"srun --quiet --container-image={images}/small.sqsh {command}")
+
+    assert said.splitlines() == ["researcher", f"{images}/small.sqsh"]
+
+
+def test_mpi_across_nodes_in_a_container(cluster: Cluster, images: str) -> None:
+    said = cluster.run(f"srun --quiet --mpi=pmix --nodes=2 --ntasks=4 {JAIL} {images}/sum")
+
+    assert said.splitlines() == ["6"] * 4
+
+
+def test_container_has_the_cpus_of_the_job(cluster: Cluster, images: str) -> None:
+    image = f"--container-image={images}/small.sqsh"
+
+    assert cluster.run(f"srun --quiet --cpus-per-task=1 {image} nproc") == "1"
+
+
+@pytest.mark.usefixtures("images")
+def test_job_over_its_memory_ends_in_a_container(cluster: Cluster, folder: str) -> None:
+    script = f"#!/bin/bash\nsrun {JAIL} python3 -c 'x = bytearray(300 * 1024 * 1024)'"
+
+    job = cluster.submit(folder, script, "--mem=100M")
+
+    state = f"sacct --noheader --parsable2 --allocations --jobs={job} --format=State"
+    becomes("the job's state", lambda: cluster.run(state), "OUT_OF_MEMORY", timeout=120)
+
+
+def test_saved_container_runs_again(cluster: Cluster, images: str) -> None:
+    image = f"--container-image={images}/small.sqsh"
+    saved = f"{images}/saved.sqsh"
+
+    cluster.run(f"srun {image} --container-save={saved} bash -c 'echo made >/made'")
+
+    assert cluster.run(f"srun --quiet --container-image={saved} cat /made") == "made"
+
+
+def test_slurm_image_lists_images_on_the_login_node(cluster: Cluster, images: str) -> None:
+    cluster.run(f"srun --quiet --container-image={images}/small.sqsh true")
+
+    assert "MB" in cluster.run("slurm-image list")

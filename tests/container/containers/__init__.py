@@ -1,0 +1,1 @@
+"""Jobs in images of users: `srun --container-image`."""

@@ -1,0 +1,136 @@
+"""The image cache: number of downloads, and failures."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from components import conventions as c
+from tests.support import ociimages
+from tests.support.containers import put
+from tests.support.imagesite import RUN_REGISTRY, Site, refusal, run
+from tests.support.ociimages import Entry, layer
+from tests.support.waiting import eventually
+
+SETTINGS = f"{c.USER_IMAGES}/settings.json"
+CACHE = f"{c.JAIL}/home/researcher/.cache/slurmstack"
+
+
+def blob_of(files: dict[str, bytes], size: int) -> str:
+    """Return the digest of the layer whose size is nearest."""
+    layers = {path: raw for path, raw in files.items() if raw[:2] == b"\x1f\x8b"}
+    path = min(layers, key=lambda each: abs(len(layers[each]) - size))
+    return path.rpartition("/")[2]
+
+
+@contextmanager
+def settings(site: Site, **values: object) -> Iterator[None]:
+    """Apply settings of the site on the first node."""
+    node = site.node
+    put(node.worker.container, {SETTINGS: json.dumps(values)})
+    try:
+        yield
+    finally:
+        node.root(f"rm {SETTINGS}")
+
+
+@contextmanager
+def registry_down(site: Site) -> Iterator[None]:
+    site.registry_run("pkill --exact docker-registry")
+    try:
+        yield
+    finally:
+        site.registry.exec_run(["sh", "-c", RUN_REGISTRY], detach=True)
+        eventually(
+            "the registry runs",
+            lambda: (
+                site.registry.exec_run(["curl", "--silent", "https://registry.example/v2/"])[0] == 0
+            ),
+        )
+
+
+def test_a_hundred_tasks_on_two_nodes_pull_once(site: Site) -> None:
+    files = ociimages.layout([site.base, layer([Entry("once", os.urandom(2_000_000))])])
+    name = site.push("cache/once:1", files)
+    blob = blob_of(files, 2_000_000)
+
+    said = run(site, f"--nodes=2 --ntasks=100 --overcommit --container-image={name}", "uname -n")
+
+    assert sorted({*said.splitlines()}) == ["cpu-0", "cpu-1"]
+    assert len(said.splitlines()) == 100
+    assert site.requests(f"/v2/cache/once/blobs/sha256:{blob}") == 1
+
+
+def test_shared_layers_are_downloaded_once(site: Site) -> None:
+    shared = layer([Entry("shared", os.urandom(3_000_000))])
+    blobs = []
+    for n in range(2):
+        files = ociimages.layout([site.base, shared, layer([Entry("own", str(n))])])
+        name = site.push(f"cache/shared{n}:1", files)
+        assert run(site, f"--container-image={name}", "cat /own") == str(n)
+        blobs.append(site.requests(f"/v2/cache/shared{n}/blobs/sha256:{blob_of(files, 3_000_000)}"))
+
+    assert blobs == [1, 0]
+
+
+def test_cached_image_starts_without_the_registry(site: Site, image: str) -> None:
+    run(site, f"--container-image={image}", "true")
+
+    with registry_down(site):
+        fresh = run(site, f"--container-image={image}", "id -u 2>&1")
+        site.node.root(f"touch --date=yesterday {CACHE}/references/*")
+        old = site.node.user(f"srun --quiet --container-image={image} id -u 2>&1")
+
+    assert fresh == "2000"
+    assert old.splitlines()[-1] == "2000"
+    assert "using the cached image" in old
+
+
+def test_moved_tag_is_noticed_at_the_next_lookup(site: Site) -> None:
+    for n in range(2):
+        files = ociimages.layout([site.base, layer([Entry("version", str(n))])])
+        name = site.push("cache/moves:latest", files)
+        site.node.root(f"touch --date=yesterday {CACHE}/references/* 2>/dev/null || true")
+        assert run(site, f"--container-image={name}", "cat /version") == str(n)
+
+
+def test_killed_pull_does_not_block_the_next_one(site: Site) -> None:
+    files = ociimages.layout([site.base, layer([Entry("big", os.urandom(200_000_000))])])
+    name = site.push("cache/killed:1", files)
+    job = site.node.submit(f"srun --container-image={name} true")
+    brings = f"ls {CACHE}/temporary/*/layout 2>/dev/null || true"
+    eventually("the pull has started", lambda: bool(site.node.root(brings)))
+    site.node.user(f"scancel --signal=KILL --full {job}; scancel {job}")
+    eventually("it has ended", site.node.is_clean)
+
+    assert run(site, f"--container-image={name}", "stat --format=%s /big") == "200000000"
+
+
+def test_reports_a_full_cache_volume(site: Site, image: str) -> None:
+    site.give_password("student")
+    place = f"{c.JAIL}/home/student/.cache"
+    site.node.root(f"install -d -o student {place}; mount -t tmpfs -o size=2M,mode=777 x {place}")
+    try:
+        said = refusal(site, f"--nodelist=cpu-0 --container-image={image}", "student")
+    finally:
+        site.node.root(f"umount {place}; rm -r {c.JAIL}/home/student/.config")
+
+    assert "No space left" in said or "free space" in said or "left: remove" in said
+
+
+def test_refuses_an_image_above_the_size_limit(site: Site) -> None:
+    files = ociimages.layout([site.base, layer([Entry("bomb", bytes(400_000_000))])])
+    name = site.push("hostile/bomb:1", files)
+
+    with settings(site, image_size=100_000_000):
+        said = refusal(site, f"--nodelist=cpu-0 --container-image={name}")
+
+    assert "exceed 100.0 MB" in said
+    assert int(site.node.root(f"du --summarize --block-size=1M {CACHE}/temporary").split()[0]) < 5
+
+
+def test_refuses_an_image_outside_the_permitted_patterns(site: Site, image: str) -> None:
+    with settings(site, allowed=["nvcr.io/*"]):
+        said = refusal(site, f"--nodelist=cpu-0 --container-image={image}")
+
+    assert "this site permits nvcr.io/*" in said

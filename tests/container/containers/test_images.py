@@ -1,0 +1,190 @@
+"""Images from registries and files, and hostile images."""
+
+import json
+import tarfile
+
+import pytest
+
+from components import conventions as c
+from tests.support import ociimages
+from tests.support.imagesite import REGISTRY, Site, refusal, run
+from tests.support.ociimages import Entry, folder, layer, link
+
+CACHE = f"{c.JAIL}/home/researcher/.cache/slurmstack"
+
+
+def test_whiteouts_hide_files_of_lower_layers(site: Site) -> None:
+    below = [
+        folder("kept"),
+        Entry("kept/a", "1"),
+        Entry("gone"),
+        folder("emptied"),
+        Entry("emptied/a"),
+    ]
+    above = [
+        Entry(".wh.gone"),
+        folder("emptied"),
+        Entry("emptied/.wh..wh..opq"),
+        Entry("kept/a", "2"),
+    ]
+    name = site.push("kinds/whiteouts:1", ociimages.layout([site.base, layer(below), layer(above)]))
+
+    said = run(
+        site, f"--container-image={name}", "bash -c 'cat /kept/a; ls /gone 2>&1; ls -A /emptied'"
+    )
+
+    assert said.splitlines()[0].startswith("2")
+    assert "No such file" in said
+    assert not said.endswith("a")
+
+
+def test_sixty_layers(site: Site) -> None:
+    layers = [layer([Entry(f"layer/{n}", str(n))]) for n in range(60)]
+    name = site.push("kinds/many:1", ociimages.layout([site.base, *layers]))
+
+    assert run(site, f"--container-image={name}", "bash -c 'cat /layer/* | wc -c'") == "110"
+
+
+def test_files_lose_foreign_owners_and_set_id_bits(site: Site) -> None:
+    odd = [
+        Entry("opt/program", "#!/bin/sh\n", mode=0o6755, owner=4_000_000),
+        folder("closed", mode=0o000, owner=33),
+        Entry("closed/file", "readable", mode=0o000, owner=33),
+        Entry("hard", kind=tarfile.LNKTYPE, target="opt/program"),
+    ]
+    name = site.push("kinds/odd:1", ociimages.layout([site.base, layer(odd)]))
+
+    said = run(site, f"--container-image={name}", "stat --format='%a %U' /opt/program /hard")
+
+    assert said.splitlines() == ["755 researcher"] * 2
+    assert site.node.root(f"stat --format=%a {CACHE}") == "700"
+
+
+def test_selects_the_architecture_of_the_node(site: Site) -> None:
+    images = {
+        name: [site.base, layer([Entry("architecture", name)])] for name in ("arm64", "amd64")
+    }
+    name = site.push("kinds/both:1", ociimages.many_architectures(images))
+
+    assert run(site, f"--container-image={name}", "cat /architecture") == "amd64"
+
+
+def test_image_by_digest(site: Site, image: str) -> None:
+    digest = site.registry_run(
+        f"skopeo inspect --creds 'reader:open sesame' --format '{{{{.Digest}}}}' docker://{image}"
+    ).strip()
+
+    assert run(site, f"--container-image={image.partition(':')[0]}@{digest}", "id -u") == "2000"
+
+
+def test_enroot_references(site: Site, image: str) -> None:
+    path = image.removeprefix(f"{REGISTRY}/")
+
+    for form in (f"docker://{REGISTRY}#{path}", f"reader@{REGISTRY}#{path}"):
+        assert run(site, f"--container-image={form}", "id -u") == "2000"
+
+
+@pytest.mark.parametrize("kind", ["squashfs", "oci", "oci-archive", "docker-archive", "directory"])
+def test_images_in_files(site: Site, image: str, kind: str) -> None:
+    folder = "/home/researcher/images"
+    make = {
+        "squashfs": f"mksquashfs $(slurm-image find {image})/root {folder}/squashfs -quiet "
+        "-no-progress",
+        "directory": f"cp --archive $(slurm-image find {image})/root {folder}/directory",
+    }.get(
+        kind,
+        f"skopeo --insecure-policy copy --quiet --src-creds 'reader:open sesame' "
+        f"docker://{image} {kind}:{folder}/{kind}",
+    )
+    site.node.job(f"mkdir --parents {folder} && {make} >/dev/null".replace("'", '"'))
+
+    said = run(site, f"--container-image={folder}/{kind}", "cat /etc/os-release")
+
+    assert said == "ID=small"
+
+
+# --- Credentials ---------------------------------------------------------------------------------
+
+
+def test_registry_refuses_a_user_without_credentials(site: Site, image: str) -> None:
+    said = refusal(site, f"--container-image={image}", "student")
+
+    assert image in said
+    assert "authentication required" in said
+
+
+def test_credentials_in_docker_config(site: Site, image: str) -> None:
+    login = site.node.root("printf %s 'reader:open sesame' | base64")
+    file = f"{c.JAIL}/home/student/.docker/config.json"
+    text = json.dumps({"auths": {REGISTRY: {"auth": login}}})
+    site.node.root(
+        f"install -d -o student $(dirname {file}); echo '{text}' >{file}; chown student {file}"
+    )
+
+    try:
+        assert run(site, f"--container-image={image}", "id -u", "student") == "1500"
+    finally:
+        site.node.root(f"rm {file}")
+
+
+# --- Hostile images ------------------------------------------------------------------------------
+
+OUTSIDE = "/home/researcher/outside"
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        pytest.param([Entry(f"../../../../../../../../{OUTSIDE}")], id="a path with .."),
+        pytest.param([link("way", "/home/researcher"), Entry("way/outside")], id="a link"),
+        pytest.param(
+            [link("way", "../" * 12 + "home/researcher"), Entry("way/outside")], id="a long link"
+        ),
+        pytest.param(
+            [Entry("way", kind=tarfile.LNKTYPE, target=f"../../../../../../..{OUTSIDE}.link")],
+            id="a hard link",
+        ),
+    ],
+)
+def test_layers_cannot_write_outside_the_image(site: Site, entries: list[Entry]) -> None:
+    name = site.push("hostile/paths:1", ociimages.layout([site.base, layer(entries)]))
+    site.node.root(f"echo mine >{c.JAIL}{OUTSIDE}.link")
+
+    site.node.user(f"srun --quiet --container-image={name} true 2>&1 || true")
+
+    found = site.node.root(f"ls {c.JAIL}/home/researcher; cat {c.JAIL}{OUTSIDE}.link")
+    assert "outside\n" not in found
+    assert found.endswith("mine")
+
+
+def test_device_files_become_empty_files(site: Site) -> None:
+    device = Entry("dev-null", kind=tarfile.CHRTYPE, device=(1, 3), mode=0o666)
+    name = site.push("hostile/devices:1", ociimages.layout([site.base, layer([device])]))
+
+    said = run(site, f"--container-image={name}", "stat --format=%F /dev-null")
+
+    assert said == "regular empty file"
+
+
+def test_links_in_the_image_do_not_redirect_mount_points(site: Site) -> None:
+    """A mount point behind the link would be created in the job."""
+    hostile = [link("etc/resolv.conf", "/home/researcher/made-by-a-mount")]
+    name = site.push("hostile/mounts:1", ociimages.layout([site.base, layer(hostile)]))
+
+    run(site, f"--container-image={name} --no-container-mount-home", "true")
+
+    assert "made-by-a-mount" not in site.node.root(f"ls {c.JAIL}/home/researcher")
+
+
+def test_refuses_a_layer_with_a_wrong_digest(site: Site) -> None:
+    files = ociimages.layout([site.base, layer([Entry("said", "one thing")])])
+    name = site.push("hostile/digest:1", files)
+    blob = next(
+        path.rpartition("/")[2]
+        for path, raw in files.items()
+        if raw[:2] == b"\x1f\x8b" and len(raw) < 10_000
+    )
+    data = f"/srv/registry/data/docker/registry/v2/blobs/sha256/{blob[:2]}/{blob}/data"
+    site.registry_run(f"printf x | dd of={data} conv=notrunc bs=1 seek=20 2>/dev/null")
+
+    assert "digest" in refusal(site, f"--container-image={name}").lower()

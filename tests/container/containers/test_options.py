@@ -1,0 +1,135 @@
+"""Options of Pyxis, and their opposites."""
+
+import pytest
+
+from components import conventions as c
+from tests.support.imagesite import Site, refusal, run
+
+
+def test_a_step_runs_in_the_image(site: Site, image: str) -> None:
+    assert "ID=small" in run(site, f"--container-image={image}", "cat /etc/os-release")
+
+
+def test_the_user_is_the_same_inside(site: Site, image: str) -> None:
+    said = run(site, f"--container-image={image}", "id --user --name")
+
+    assert said == "researcher"
+
+
+def test_variables_of_the_image_override_those_of_the_job(site: Site, image: str) -> None:
+    said = run(
+        site,
+        f"--container-image={image} --export=ALL,COLOUR=black,OTHER=kept",
+        "bash -c 'echo $COLOUR,$OTHER,$PATH'",
+    )
+
+    assert said == f"red and green,kept,/usr/bin:{c.SPANK_DIR}/clients"
+
+
+def test_named_variables_of_the_job_override_the_image(site: Site, image: str) -> None:
+    said = run(
+        site,
+        f"--container-image={image} --container-env=COLOUR,ABSENT --export=ALL,COLOUR=black",
+        "bash -c 'echo $COLOUR'",
+    )
+
+    assert said == "black"
+
+
+@pytest.mark.parametrize(
+    ("option", "directory"), [("", "/data"), ("--container-workdir=/usr/bin", "/usr/bin")]
+)
+def test_working_directory_of_a_step(site: Site, image: str, option: str, directory: str) -> None:
+    assert run(site, f"--container-image={image} {option}", "bash -c pwd") == directory
+
+
+def test_mounts_paths_of_the_job(site: Site, image: str) -> None:
+    site.node.user(f"echo mine >{c.JAIL}/home/researcher/file")
+    mounts = "/home/researcher/file:/deep/down/file,/etc/hostname:/host:ro,tmpfs:/fast"
+    script = "cat /deep/down/file; touch /fast/a && echo fast; (echo x >/host) 2>&- || echo kept"
+
+    said = run(
+        site, f"--container-image={image} --container-mounts={mounts}", f"bash -c '{script}'"
+    )
+
+    assert said.splitlines() == ["mine", "fast", "kept"]
+
+
+def test_home_directory_is_mounted_by_default(site: Site, image: str) -> None:
+    command = "bash -c 'ls -A /home 2>/dev/null; true'"
+
+    assert run(site, f"--container-image={image} --container-mount-home", command) == "researcher"
+    assert run(site, f"--container-image={image} --no-container-mount-home", command) == ""
+
+
+def test_root_in_the_container_is_the_user_outside(site: Site, image: str) -> None:
+    said = run(
+        site,
+        f"--container-image={image} --container-remap-root",
+        "bash -c 'id -u; touch /root/made; chown 33:33 /etc/os-release && echo pretended'",
+    )
+
+    assert said.splitlines() == ["0", "pretended"]
+    owner = site.node.root(f"stat --format=%u {c.JAIL}/home/researcher/made")
+    assert owner == "2000"
+
+
+def test_user_keeps_the_uid_by_default(site: Site, image: str) -> None:
+    assert run(site, f"--container-image={image} --no-container-remap-root", "id -u") == "2000"
+
+
+def test_container_is_writable_by_default(site: Site, image: str) -> None:
+    command = "bash -c 'touch /new && echo written || echo read-only'"
+
+    assert run(site, f"--container-image={image} --container-writable", command) == "written"
+    assert "read-only" in run(site, f"--container-image={image} --container-readonly", command)
+    # The image itself stays unchanged.
+    assert run(site, f"--container-image={image}", "bash -c 'ls /new || echo none'").endswith(
+        "none"
+    )
+
+
+def test_entrypoint_runs_on_request(site: Site, image: str) -> None:
+    command = "bash -c 'echo $COLOUR; pwd'"
+
+    with_it = run(site, f"--container-image={image} --container-entrypoint", command)
+    without = run(site, f"--container-image={image} --no-container-entrypoint", command)
+
+    assert with_it.splitlines() == ["blue", "/usr"]
+    assert without.splitlines() == ["red and green", "/data"]
+
+
+@pytest.mark.parametrize("kind", ["net", "ipc", "uts"])
+def test_container_has_private_namespaces(site: Site, image: str, kind: str) -> None:
+    link = f"readlink /proc/self/ns/{kind}"
+
+    own, shared = (
+        run(site, f"--jobid={job} --overlap --container-image={image} {option}", link)
+        for job in [site.job()]
+        for option in (f"--container-unshare={kind}", "")
+    )
+
+    assert own != shared
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--container-name=a/b --container-image=x", "expected at most 128 letters"),
+        ("--container-name=a:b --container-image=x", "expected auto, create, exec or no_exec"),
+        ("--container-workdir=here --container-image=x", "expected an absolute path"),
+        ("--container-mounts=here --container-image=x", "expected a path that begins"),
+        ("--container-mounts=/a:/b:huge --container-image=x", "flag huge of /b is unknown"),
+        ("--container-unshare=pid --container-image=x", "expected net, ipc or uts"),
+        ("--container-readonly --container-writable --container-image=x", "are both set"),
+        ("--container-env=A,, --container-image=x", "expected words"),
+        ("--container-save=/tmp/ --container-image=x", "expected the path of a file"),
+        ("--container-name=none", "add --container-image"),
+        ("--container-image=A@@B", "expected [USER@][REGISTRY#]IMAGE[:TAG]"),
+        ("--container-image=dockerd://x", "no Docker or Podman daemon"),
+        ("--container-image=/nowhere", "check the path"),
+        ("--container-image=/etc/passwd", "expected a squashfs file"),
+    ],
+)
+def test_reports_invalid_options_in_one_line(site: Site, options: str, words: str) -> None:
+    assert words in refusal(site, options)

@@ -1,0 +1,121 @@
+"""Containers of several tasks, steps and nodes."""
+
+from components import conventions as c
+from tests.support.imagesite import Site, run
+from tests.support.waiting import eventually
+
+
+def ended(site: Site, job: str) -> str:
+    """Wait for the end of a batch job, and return its output."""
+    listed = f"squeue --noheader --jobs={job} --format=%T 2>/dev/null || true"
+    eventually("the job ends", lambda: not site.node.user(listed))
+    return site.node.output(job)
+
+
+def test_all_tasks_on_a_node_share_one_container(site: Site, image: str) -> None:
+    said = run(
+        site,
+        f"--nodes=2 --ntasks=8 --container-image={image}",
+        "bash -c 'echo $(uname -n) $(readlink /proc/self/ns/mnt); sleep 1'",
+    )
+
+    found = {tuple(line.split()) for line in said.splitlines()}
+    assert len(found) == 2, said
+    assert len({name for name, _ in found}) == 2, said
+
+
+def test_a_batch_script_runs_in_an_image(site: Site, image: str) -> None:
+    script = f"#!/bin/bash\n#SBATCH --container-image={image}\n. /etc/os-release; echo $ID $1\n"
+    site.node.user(f"printf %s '{script}' >/tmp/script")
+
+    job = site.node.user("sbatch --parsable --output=/home/researcher/%j.txt /tmp/script argument")
+
+    assert ended(site, job) == "small argument"
+
+
+def test_steps_without_options_run_outside_the_container(site: Site, image: str) -> None:
+    job = site.node.submit(
+        f"srun --quiet --container-image={image} grep ID=small /etc/os-release; "
+        "srun --quiet grep --count ID=debian /etc/os-release"
+    )
+
+    assert ended(site, job).splitlines() == ["ID=small", "1"]
+
+
+def test_slurm_commands_work_in_a_container(site: Site, image: str) -> None:
+    """The image lacks Slurm and its libraries. As with Pyxis, steps inherit the script's image."""
+    commands = "cd /tmp; srun --quiet cat /etc/os-release; squeue --noheader --me --format=%T"
+    job = site.node.user(
+        f"sbatch --parsable --output=/home/researcher/%j.txt --container-image={image} "
+        f"--wrap '{commands}; command -v srun'"
+    )
+
+    said = ended(site, job).splitlines()
+
+    assert said == ["ID=small", "RUNNING", f"{c.SPANK_DIR}/clients/srun"]
+
+
+def test_later_steps_reuse_a_named_container(site: Site, image: str) -> None:
+    job = site.job()
+    step = f"--jobid={job} --overlap --container-name=mine"
+
+    run(site, f"{step} --container-image={image}", "bash -c 'echo first >/made'")
+    assert run(site, step, "bash -c 'cat /made; echo second >>/made'") == "first"
+    assert run(site, step, "cat /made").splitlines() == ["first", "second"]
+
+
+def test_a_step_joins_a_running_container(site: Site, image: str) -> None:
+    job = site.job()
+    step = f"--jobid={job} --overlap --container-name=mine"
+    site.node.user(
+        f"srun --quiet {step} --container-image={image} bash -c 'touch /up; sleep 1000' "
+        ">/dev/null 2>&1 & sleep 0"
+    )
+    link = "readlink /proc/self/ns/mnt"
+
+    first = eventually("it runs", lambda: try_to(site, f"{step}:exec", link))
+    second = run(site, step, link)
+    fresh = run(site, f"{step}:no_exec", link)
+
+    assert first == second
+    assert fresh != first
+
+
+def try_to(site: Site, options: str, command: str) -> str:
+    return site.node.user(f"srun --quiet {options} {command} 2>/dev/null || true")
+
+
+def test_named_containers_belong_to_one_job(site: Site, image: str) -> None:
+    run(site, f"--container-name=mine --container-image={image}", "true")
+
+    said = site.node.user("srun --quiet --container-name=mine true 2>&1 || true")
+
+    assert "the job has no such container" in said
+
+
+def test_create_refuses_an_existing_container(site: Site, image: str) -> None:
+    job = site.job()
+    step = f"--jobid={job} --overlap --container-image={image}"
+    run(site, f"{step} --container-name=mine:create", "true")
+
+    said = site.node.user(f"srun --quiet {step} --container-name=mine:create true 2>&1 || true")
+
+    assert "the container already exists" in said
+
+
+def test_each_array_task_has_its_own_container(site: Site, image: str) -> None:
+    job = site.node.user(
+        f"sbatch --parsable --array=1-4 --output=/home/researcher/%A.%a.txt "
+        f"--container-image={image} --wrap 'test ! -e /mark && touch /mark && echo new'"
+    )
+    ended(site, job)
+
+    said = site.node.root(f"cat {c.JAIL}/home/researcher/{job}.[1-4].txt")
+
+    assert said.splitlines() == ["new"] * 4
+
+
+def test_job_end_removes_the_container(site: Site, image: str) -> None:
+    run(site, f"--container-image={image}", "touch /made")
+
+    eventually("nothing is left", site.node.is_clean)

@@ -1,0 +1,192 @@
+"""The image cache."""
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agents.containers.cache import Cache, remove, settle
+from agents.containers.errors import ImageError
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+def image(cache: Cache, key: str, size: int = 10, age: float = 0, blobs: str = "") -> Path:
+    with cache.temporary() as folder:
+        (folder / "root").mkdir()
+        (folder / "size").write_text(str(size))
+        (folder / "blobs").write_text(blobs)
+        (folder / "lock").touch()
+        used = time.time() - age
+        os.utime(folder / "lock", (used, used))
+        return cache.add(key, folder)
+
+
+def test_cache_is_private(cache: Cache) -> None:
+    assert cache.path.stat().st_mode & 0o7777 == 0o700
+
+
+def test_reports_an_unusable_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ImageError, match="cannot use the image cache"):
+        Cache(tmp_path / "file/cache")
+
+
+def test_failed_import_leaves_nothing(cache: Cache) -> None:
+    with contextlib.suppress(RuntimeError), cache.temporary() as folder:
+        (folder / "root").mkdir()
+        raise RuntimeError
+
+    assert cache.images() == []
+    assert list((cache.path / "temporary").iterdir()) == []
+
+
+def test_second_import_of_a_key_uses_the_first(cache: Cache) -> None:
+    first = image(cache, "a", size=1)
+
+    assert image(cache, "a", size=2) == first
+    assert (first / "size").read_text() == "1"
+
+
+def test_records_a_reference_with_its_expiry(cache: Cache) -> None:
+    made = image(cache, "a")
+    cache.record("docker://x#y:1", "a", fresh_for=100)
+
+    (record,) = (cache.path / "references").iterdir()
+
+    assert record.name == "docker%3A%2F%2Fx%23y%3A1"
+    assert cache.recorded("docker://x#y:1") == made
+    assert 90 < record.stat().st_mtime - time.time() < 110
+
+
+def test_does_not_record_an_overlong_reference(cache: Cache) -> None:
+    cache.record("x" * 300, "a", fresh_for=100)
+
+    assert cache.recorded("x" * 300) is None
+
+
+def test_concurrent_import_waits_for_the_lock(cache: Cache) -> None:
+    order = []
+
+    def second() -> None:
+        with cache.locked("a", "image"):
+            order.append("second")
+
+    with cache.locked("a", "image"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.3)
+        order.append("first")
+    thread.join()
+
+    assert order == ["first", "second"]
+
+
+# --- Room -----------------------------------------------------------------------------------------
+
+
+def test_shrink_removes_least_recently_used_images(cache: Cache) -> None:
+    for key, age in (("new", 1), ("old", 1000), ("older", 2000)):
+        image(cache, key, age=age)
+
+    assert cache.shrink(limit=15) == 20
+    assert [path.name for path in cache.images()] == ["new"]
+
+
+def test_shrink_keeps_an_image_in_use(cache: Cache) -> None:
+    made = image(cache, "used", age=1000)
+    image(cache, "new")
+    with (made / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+        cache.shrink(limit=0)
+
+        assert [path.name for path in cache.images()] == ["used"]
+    assert cache.remove(made)
+
+
+def test_shrink_keeps_the_new_image(cache: Cache) -> None:
+    made = image(cache, "large", size=1000, age=500)
+
+    cache.shrink(limit=10, keep=made)
+
+    assert cache.images() == [made]
+
+
+def test_shrink_removes_unreferenced_layers_after_a_day(cache: Cache) -> None:
+    image(cache, "a", blobs="wanted\n")
+    yesterday = time.time() - 90_000
+    for name, age in (("wanted", yesterday), ("unwanted", yesterday), ("new", time.time())):
+        blob = cache.path / "blobs/sha256" / name
+        blob.touch()
+        os.utime(blob, (age, age))
+
+    cache.shrink(limit=1000)
+
+    assert sorted(path.name for path in (cache.path / "blobs/sha256").iterdir()) == [
+        "new",
+        "wanted",
+    ]
+
+
+def test_shrink_removes_abandoned_imports_after_a_day(cache: Cache) -> None:
+    for name in ("old", "new"):
+        (cache.path / "temporary" / name).mkdir()
+    os.utime(cache.path / "temporary/old", (0, 0))
+
+    cache.shrink(limit=1000)
+
+    assert [path.name for path in (cache.path / "temporary").iterdir()] == ["new"]
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def test_settle_clears_set_id_bits_and_opens_directories(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    program = tmp_path / "program"
+    program.write_text("x")
+    program.chmod(0o6755)
+    closed.chmod(0o2050)
+
+    total = settle(tmp_path)
+
+    assert program.stat().st_mode & 0o7777 == 0o755
+    assert closed.stat().st_mode & 0o7777 == 0o750
+    assert total >= 512
+
+
+def test_settle_and_remove_do_not_follow_links(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("x")
+    outside.chmod(0o4755)
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link").symlink_to(outside)
+    (root / "folder").symlink_to(tmp_path)
+
+    settle(root)
+    remove(root)
+
+    assert outside.stat().st_mode & 0o7777 == 0o4755
+
+
+def test_removes_directories_without_permissions(tmp_path: Path) -> None:
+    inner = tmp_path / "tree/closed/inner"
+    inner.mkdir(parents=True)
+    (inner / "file").touch()
+    inner.chmod(0)
+    inner.parent.chmod(0)
+
+    remove(tmp_path / "tree")
+
+    assert not (tmp_path / "tree").exists()

@@ -1,0 +1,78 @@
+"""Variables, working directory and entrypoint of images."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.containers.surroundings import Surroundings, of_config, of_enroot
+
+
+def test_oci_image() -> None:
+    config = {
+        "config": {
+            "Env": ["PATH=/bin", "EMPTY=", "LINES=a\nb"],
+            "WorkingDir": "/data",
+            "Entrypoint": ["/run.sh", "--", "with space"],
+            "Cmd": ["ignored"],
+        }
+    }
+
+    assert of_config(config) == Surroundings(
+        variables=("PATH=/bin", "EMPTY=", "LINES=a\nb"),
+        directory="/data",
+        entrypoint=("/run.sh", "--", "with space"),
+    )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *({}, {"config": None}, {"config": {}}),
+        {"config": {"Env": None, "WorkingDir": "", "Entrypoint": None}},
+        {"config": {"Env": "PATH=x", "WorkingDir": "relative", "Entrypoint": "sh"}},
+        {
+            "config": {
+                "Env": [1, "no value", "=x", "A\0B=c"],
+                "WorkingDir": 5,
+                "Entrypoint": [["a"]],
+            }
+        },
+    ],
+)
+def test_skips_values_of_a_wrong_type(config: dict[str, Any]) -> None:
+    assert of_config(config) == Surroundings()
+
+
+def test_enroot_image(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/environment").write_text("# comment\nPATH=/opt/bin\n\nA=b c\n")
+    (tmp_path / "etc/rc").write_text('mkdir -p "/work dir"\ncd "/work dir" || exit 1\nexec "$@"\n')
+
+    assert of_enroot(tmp_path) == Surroundings(
+        variables=("PATH=/opt/bin", "A=b c"),
+        directory="/work dir",
+        entrypoint=("/bin/sh", "/etc/rc"),
+    )
+
+
+def test_plain_directory(tmp_path: Path) -> None:
+    assert of_enroot(tmp_path) == Surroundings()
+
+
+def test_does_not_follow_links_in_the_image(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("PASSWORD=x\n")
+    root = tmp_path / "root"
+    (root / "etc").mkdir(parents=True)
+    (root / "etc/environment").symlink_to(secret)
+
+    assert of_enroot(root) == Surroundings()
+
+
+def test_writes_the_files_of_start_container(tmp_path: Path) -> None:
+    Surroundings(("A=b", "C=d e"), "/x", ("run", "-a")).write(tmp_path)
+
+    assert (tmp_path / "environment").read_bytes() == b"A=b\0C=d e\0"
+    assert (tmp_path / "entrypoint").read_bytes() == b"run\0-a\0"
+    assert (tmp_path / "directory").read_text() == "/x"

@@ -1,0 +1,116 @@
+"""What nodes get of `slurmstack:containers`."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.containers.settings import Settings as Read
+from agents.containers.settings import read
+from components.settings import Settings
+from components.slurmconf import config_files, container_files
+from local.paths import ROOT
+from tests.support.stack import alone
+
+PLUGIN = ROOT / "spank/containers/plugin.c"
+
+
+def stack(**containers: Any) -> Settings:
+    return alone(lambda values: values.update(containers=containers))
+
+
+def arguments(**containers: Any) -> list[str]:
+    """Arguments of the plugin in plugstack.conf."""
+    text = config_files(stack(**containers))["plugstack.conf"]
+    return [word for line in text.splitlines() if "/container.so " in line for word in line.split()]
+
+
+def write(folder: Path, **containers: Any) -> Path:
+    for name, text in container_files(stack(**containers).containers).items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_the_plugin_follows_the_one_that_enters_the_jail() -> None:
+    """Slurm calls plugins in the order of plugstack.conf."""
+    text = config_files(stack())["plugstack.conf"]
+
+    assert text.index("/chroot.so") < text.index("/container.so")
+
+
+def test_the_plugin_knows_every_argument() -> None:
+    known = {*re.findall(r'"(\w+)"', PLUGIN.read_text())}
+    given = {word.partition("=")[0] for word in arguments(writable=False) if "=" in word}
+
+    assert given <= known
+
+
+def test_the_plugin_is_not_loaded_where_containers_are_disabled() -> None:
+    assert not arguments(enabled=False)
+
+
+def test_the_plugin_gets_the_defaults_that_the_site_changes() -> None:
+    changed = {"mount_home=no", "remap_root=yes", "entrypoint=yes", "writable=no"}
+
+    assert not changed & {*arguments()}
+    assert changed <= {
+        *arguments(mount_home=False, remap_root=True, entrypoint=True, writable=False)
+    }
+
+
+def test_jobs_read_the_same_cache_that_the_importer_writes(tmp_path: Path) -> None:
+    folder = write(tmp_path, cache="/local/%u")
+
+    assert "cache=/local/%u" in arguments(cache="/local/%u")
+    assert read(folder).cache == "/local/%u"
+
+
+def test_sizes_are_bytes(tmp_path: Path) -> None:
+    found = read(write(tmp_path, cache_size="2GiB", image_size="1GiB", fresh_for=5))
+
+    assert (found.cache_size, found.image_size, found.fresh_for) == (2 << 30, 1 << 30, 5)
+
+
+def test_defaults_of_the_importer_are_those_of_the_settings(tmp_path: Path) -> None:
+    assert read(write(tmp_path)) == Read(folder=tmp_path)
+
+
+def test_permitted_patterns(tmp_path: Path) -> None:
+    assert read(write(tmp_path, allowed=["nvcr.io/*"])).allowed == ("nvcr.io/*",)
+
+
+def test_registries_with_mirrors(tmp_path: Path) -> None:
+    registries = [
+        {"name": "docker.io", "mirrors": ["mirror.lab/hub", "cache.lab:5000"], "insecure": True},
+        {"name": "r.lab"},
+    ]
+    folder = write(tmp_path, registries=registries)
+
+    found = tomllib.loads((folder / "registries.conf").read_text())
+
+    first, second = found["registry"]
+    assert (first["location"], first["insecure"]) == ("docker.io", True)
+    assert [mirror["location"] for mirror in first["mirror"]] == [
+        "mirror.lab/hub",
+        "cache.lab:5000",
+    ]
+    assert all(mirror["insecure"] for mirror in first["mirror"])
+    assert second == {"location": "r.lab", "insecure": False}
+
+
+def test_mounts_and_variables(tmp_path: Path) -> None:
+    folder = write(tmp_path, mounts=["/a:/b:ro", "/c"], environment={"B": "two words", "A": "1"})
+
+    assert (folder / "mounts").read_text() == "/a:/b:ro,/c"
+    assert (folder / "environment").read_text() == "A=1\nB=two words\n"
+
+
+@pytest.mark.parametrize("name", ["mounts", "environment", "registries.conf"])
+def test_empty_files_are_left_out(name: str) -> None:
+    files = container_files(stack().containers)
+
+    assert name not in files
+    assert json.loads(files["settings.json"])
