@@ -200,6 +200,10 @@ static int mount_filesystem(int context, const char *type, uint64_t attributes)
 			 ? -1
 			 : fsmount(context, FSMOUNT_CLOEXEC, (unsigned int)attributes);
 
+	/* The kernel refuses a layer that would reveal files below a mount point. */
+	if (fd < 0 && errno == EINVAL && strcmp(type, "overlay") == 0)
+		fail("cannot mount the image: %s: a directory with mount points in it cannot be an "
+		     "image", strerror(errno));
 	if (fd < 0)
 		fail("cannot mount a file system %s for the container: %s", type, strerror(errno));
 	(void)close(context);
