@@ -80,7 +80,7 @@ def test_container_has_the_cpus_of_the_job(cluster: Cluster, images: str) -> Non
     assert cluster.run(f"srun --quiet --cpus-per-task=1 {image} nproc") == "1"
 
 
-def test_job_over_its_memory_ends_in_a_container(
+def test_step_over_its_memory_ends_in_a_container(
     cluster: Cluster, images: str, folder: str
 ) -> None:
     fill = "head -c 300M /dev/zero | tail >/dev/null"
@@ -88,8 +88,8 @@ def test_job_over_its_memory_ends_in_a_container(
 
     job = cluster.submit(folder, script, "--mem=100M")
 
-    state = f"sacct --noheader --parsable2 --allocations --jobs={job} --format=State"
-    becomes("the job's state", lambda: cluster.run(state), "OUT_OF_MEMORY", timeout=120)
+    state = f"sacct --noheader --parsable2 --jobs={job}.0 --format=State"
+    becomes("the step's state", lambda: cluster.run(state), "OUT_OF_MEMORY", timeout=120)
 
 
 def test_saved_container_runs_again(cluster: Cluster, images: str) -> None:
