@@ -130,7 +130,7 @@ def test_a_jail_that_does_not_fit_is_refused_and_begins_to_exist_when_it_does(
 
 
 def test_a_refresh_of_a_full_volume_leaves_the_jail_as_it_was(volumes: Volumes) -> None:
-    shell = volumes.shell(volumes.make("1000m"))
+    shell = volumes.shell(volumes.make("1200m"))
     assert shell.populate(1)[0] == 0
     shell.answer(f"install -d -o 2000 {c.JAIL}/home/ada")
     shell.answer(NEW_IMAGE)
