@@ -24,22 +24,24 @@ def save(container: Path, target: Path) -> str:
     `container` is a directory of start-container. Raises ImageError.
     """
     subject = f"--container-save={target}"
-    temporary = target.with_name(f".{target.name}.unfinished")
     try:
         image = Path((container / "image").read_text())
-        with tempfile.TemporaryDirectory(dir=container) as folder, _link(container, image / "root"):
+        with (
+            # A private directory: another user may write to the target's directory.
+            tempfile.TemporaryDirectory(dir=target.parent, prefix=".saving-") as folder,
+            _link(container, image / "root"),
+        ):
             pseudo = _write_surroundings(Path(folder), image)
+            unfinished = Path(folder).absolute() / "image"
             command = [
                 *("unshare", "--user", "--map-root-user", "--mount", "--wd", str(container)),
-                *("sh", "-c", _SCRIPT, "sh", str(temporary.absolute()), "-noappend"),
+                *("sh", "-c", _SCRIPT, "sh", str(unfinished), "-noappend"),
                 *("-no-progress", "-quiet", "-one-file-system", "-pf", str(pseudo)),
             ]
             run(command, {}, subject=subject, written=Progress(f"{subject}: writing").reached)
-        temporary.rename(target)
+            unfinished.rename(target)
     except OSError as error:
         raise ImageError(f"{subject}: {error.strerror}: check the path") from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return f"saved as {target}, {size(target.stat().st_size)}"
 
 
@@ -68,7 +70,11 @@ def _write_surroundings(folder: Path, image: Path) -> Path:
         f'if [ $# -gt 0 ]; then exec {entrypoint} "$@"; else exec {entrypoint or "sh"}; fi\n'
     )
     listed = folder / "pseudo"
+    files = {"/etc/environment": (0o644, "environment"), "/etc/rc": (0o755, "rc")}
     listed.write_text(
-        f"/etc/environment f 644 0 0 cat {folder}/environment\n/etc/rc f 755 0 0 cat {folder}/rc\n"
+        "".join(
+            f"{path} f {mode:o} 0 0 cat {shlex.quote(str(folder.absolute() / name))}\n"
+            for path, (mode, name) in files.items()
+        )
     )
     return listed

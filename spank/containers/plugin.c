@@ -9,11 +9,7 @@
 
 #include "report.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <grp.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,9 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* Export only the symbols that Slurm looks up. */
 #pragma GCC visibility push(default)
@@ -235,6 +228,21 @@ static void add_config(struct arguments *arguments)
 		    strchr(config.shown[i], '='));
 }
 
+/* The first node of the step saves the container. */
+static int add_save(spank_t spank, struct arguments *arguments)
+{
+	uint32_t n_tasks, node;
+
+	if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_tasks) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_NODEID, &node) != ESPANK_SUCCESS)
+		return refuse("Slurm does not provide the number of tasks");
+	if (node == 0) {
+		add(arguments, "--save=%s", given.texts[SAVE]);
+		add(arguments, "--tasks=%" PRIu32, n_tasks);
+	}
+	return ACCEPTED;
+}
+
 /* Prepends start-container to the command of the task. */
 static int prepend(spank_t spank, const char *step)
 {
@@ -247,117 +255,15 @@ static int prepend(spank_t spank, const char *step)
 	add_container(&arguments, step);
 	add_options(&arguments);
 	add_config(&arguments);
+	if (given.texts[SAVE] != NULL && add_save(spank, &arguments) < 0) {
+		free_arguments(&arguments);
+		return REFUSED;
+	}
 	add(&arguments, "--");
 	rc = spank_prepend_task_argv(spank, (int)arguments.n, (const char **)arguments.words);
 	free_arguments(&arguments);
 	return rc == ESPANK_SUCCESS ? ACCEPTED
 				    : refuse("cannot start a container: %s", spank_strerror(rc));
-}
-
-/* ---- saving the container ---- */
-
-/* Credentials of the job's user. */
-struct user {
-	uid_t uid;
-	gid_t gid, *groups;
-	int n_groups;
-};
-
-static int find_user(spank_t spank, struct user *user)
-{
-	if (spank_get_item(spank, S_JOB_UID, &user->uid) != ESPANK_SUCCESS ||
-	    spank_get_item(spank, S_JOB_GID, &user->gid) != ESPANK_SUCCESS ||
-	    spank_get_item(spank, S_JOB_SUPPLEMENTARY_GIDS, &user->groups, &user->n_groups) !=
-		    ESPANK_SUCCESS)
-		return refuse("Slurm does not tell the job's user");
-	return ACCEPTED;
-}
-
-/* Identifies the pid namespace of this process; 0 if that fails. */
-static ino_t pid_namespace(void)
-{
-	struct stat status;
-
-	return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
-}
-
-/* Runs in a child of slurmstepd, which chroot.c has moved into the job. */
-__attribute__((noreturn)) static void run_as(const struct user *user, const char *directory,
-					     char *const words[], char **environment,
-					     ino_t namespace_of_slurmstepd)
-{
-	ino_t own = pid_namespace();
-
-	/* Run nothing of the user outside of the job. */
-	if (own == 0 || own == namespace_of_slurmstepd)
-		_exit(1);
-	if (setgroups((size_t)user->n_groups, user->groups) < 0 ||
-	    setresgid(user->gid, user->gid, user->gid) < 0 ||
-	    setresuid(user->uid, user->uid, user->uid) < 0) {
-		(void)dprintf(STDERR_FILENO, "container: cannot become the job's user: %s\n",
-			      strerror(errno));
-		_exit(1);
-	}
-	/* The program reports errors with relative paths. */
-	(void)!chdir(directory);
-	(void)execve(words[0], words, environment);
-	(void)dprintf(STDERR_FILENO, "container: cannot run %s: %s\n", words[0], strerror(errno));
-	_exit(1);
-}
-
-/* Passes the program's output to the user. */
-static void show_lines(int fd)
-{
-	FILE *file = fdopen(fd, "r");
-	char line[1024];
-
-	if (file == NULL) {
-		(void)close(fd);
-		return;
-	}
-	while (fgets(line, sizeof(line), file) != NULL) {
-		line[strcspn(line, "\n")] = '\0';
-		slurm_spank_log("%s", line);
-	}
-	(void)fclose(file);
-}
-
-static int save(spank_t spank)
-{
-	char step[32], directory[PATH_MAX] = "/", **environment;
-	struct arguments arguments = {.n = 0};
-	struct user user;
-	int said[2], status;
-	ino_t own;
-	pid_t pid;
-
-	if (format_step(spank, step, sizeof(step)) < 0 || find_user(spank, &user) < 0 ||
-	    spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS)
-		return REFUSED;
-	(void)spank_getenv(spank, "PWD", directory, sizeof(directory));
-	if (pipe2(said, O_CLOEXEC) < 0)
-		return refuse("cannot make a pipe: %s", strerror(errno));
-	add(&arguments, "%s", config.importer);
-	add(&arguments, "save");
-	add_name(&arguments, "--container=" STATE "/", step);
-	add(&arguments, "--");
-	add(&arguments, "%s", given.texts[SAVE]);
-	own = pid_namespace();
-	pid = fork();
-	if (pid == 0) {
-		(void)dup2(said[1], STDOUT_FILENO);
-		(void)dup2(said[1], STDERR_FILENO);
-		run_as(&user, directory, arguments.words, environment, own);
-	}
-	(void)close(said[1]);
-	show_lines(said[0]);
-	free_arguments(&arguments);
-	while (pid > 0 && waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			pid = -1;
-	return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0
-		       ? ACCEPTED
-		       : refuse("--container-save: the container is not saved");
 }
 
 /* ---- callbacks ---- */
@@ -402,22 +308,4 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
 	if (!wants_container())
 		return ACCEPTED;
 	return format_step(spank, step, sizeof(step)) < 0 ? REFUSED : prepend(spank, step);
-}
-
-/* Runs in slurmstepd as root after each task. Saves the container after the last task. */
-int slurm_spank_task_exit(spank_t spank, int ac, char **av)
-{
-	static uint32_t n_ended = 0;
-	uint32_t n_tasks, node;
-
-	(void)ac;
-	(void)av;
-	if (spank_remote(spank) != 1 || take_environment(spank) < 0 || !wants_container() ||
-	    given.texts[SAVE] == NULL)
-		return ACCEPTED;
-	if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_tasks) != ESPANK_SUCCESS ||
-	    spank_get_item(spank, S_JOB_NODEID, &node) != ESPANK_SUCCESS)
-		return refuse("Slurm does not tell how many tasks the step has");
-	n_ended++;
-	return n_ended < n_tasks || node != 0 ? ACCEPTED : save(spank);
 }

@@ -18,6 +18,7 @@
 #include "keeper.h"
 #include "root.h"
 #include "run.h"
+#include "save.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -40,8 +41,9 @@ extern char **environ;
 
 /* Path of the driver in jobs and in containers. */
 #define DRIVERS "/usr/lib/slurmstack/drivers"
-/* Prefix of the file with the answer of a step's first task. */
+/* Prefixes of the files with the answer of a step's first task, and with the count of ended tasks. */
 #define ANSWER "answer-"
+#define ENDED "ended-"
 /* The static ldconfig of the shared root. */
 #define LDCONFIG "/usr/lib/slurmstack/usr/sbin/ldconfig"
 #define PRIVATE_MODE 0700
@@ -63,6 +65,9 @@ static struct {
 	const char *image, *mounts, *workdir, *kept_variables;
 	bool home, as_root, read_only, entrypoint, entrypoint_log;
 	int kinds;
+	/* Value of --container-save, or NULL; and the number of tasks on this node. */
+	const char *save;
+	long n_tasks;
 	struct wanted_mounts wanted;
 	struct root root;
 	char *const *command;
@@ -72,7 +77,8 @@ static struct {
 
 enum { STATE = 256, CACHE, IMPORTER, SITE, CLIENTS, CONTAINER, STEP, NAME, REUSE, IMAGE, MOUNTS, SHOW, SHOW_RO,
        SHOW_MISSING,
-       NO_HOME, REMAP_ROOT, READ_ONLY, ENTRYPOINT, ENTRYPOINT_LOG, UNSHARE, ENVIRONMENT, WORKDIR };
+       NO_HOME, REMAP_ROOT, READ_ONLY, ENTRYPOINT, ENTRYPOINT_LOG, UNSHARE, ENVIRONMENT, WORKDIR,
+       SAVE, TASKS };
 
 static const struct option options[] = {
 	{"state", required_argument, NULL, STATE},
@@ -97,6 +103,8 @@ static const struct option options[] = {
 	{"unshare", required_argument, NULL, UNSHARE},
 	{"env", required_argument, NULL, ENVIRONMENT},
 	{"workdir", required_argument, NULL, WORKDIR},
+	{"save", required_argument, NULL, SAVE},
+	{"tasks", required_argument, NULL, TASKS},
 	{NULL, 0, NULL, 0},
 };
 
@@ -159,6 +167,8 @@ static void parse_argument(int option)
 	case UNSHARE: request.kinds |= parse_kind(optarg); break;
 	case ENVIRONMENT: request.kept_variables = optarg; break;
 	case WORKDIR: request.workdir = optarg; break;
+	case SAVE: request.save = optarg; break;
+	case TASKS: request.n_tasks = strtol(optarg, NULL, 10); break;
 	default: fail("wrong arguments: see spank/containers/start.c");
 	}
 }
@@ -727,18 +737,26 @@ static void begin_step(int state_fd, int answer_fd)
 		fail("cannot write the step's answer: %s", strerror(errno));
 }
 
-/* Opens and locks the answer file: the first task of the step writes it. */
-static int open_answer(int state_fd)
+/* Opens a file of the step for reading and appending. */
+static int open_of_step(int state_fd, const char *prefix)
 {
-	char *name = format_text(ANSWER "%s", request.step);
+	char *name = format_text("%s%s", prefix, request.step);
 	int fd = openat(state_fd, name, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 
 	if (fd < 0)
 		fail("cannot open %s/%s: %s", request.state, name, strerror(errno));
+	free(name);
+	return fd;
+}
+
+/* Opens and locks the answer file: the first task of the step writes it. */
+static int open_answer(int state_fd)
+{
+	int fd = open_of_step(state_fd, ANSWER);
+
 	while (flock(fd, LOCK_EX) < 0)
 		if (errno != EINTR)
-			fail("cannot lock %s/%s: %s", request.state, name, strerror(errno));
-	free(name);
+			fail("cannot lock the step's answer: %s", strerror(errno));
 	return fd;
 }
 
@@ -773,6 +791,7 @@ int main(int argc, char **argv)
 {
 	int state_fd, answer_fd;
 	struct entry entry;
+	struct save save;
 
 	if (argc == 3 && strcmp(argv[1], TELL_ENVIRONMENT) == 0)
 		return tell_environment(argv[2]);
@@ -784,5 +803,14 @@ int main(int argc, char **argv)
 	entry = read_answer(answer_fd);
 	/* This releases the lock: the keeper has no copy of the descriptor. */
 	(void)close(answer_fd);
-	enter(&entry, request.command);
+	if (request.save == NULL)
+		enter(&entry, request.command);
+	save = (struct save){
+		.target = request.save,
+		.importer = request.importer,
+		.container = format_text("%s/%s", request.state, request.container),
+		.ended_fd = open_of_step(state_fd, ENDED),
+		.n_tasks = request.n_tasks,
+	};
+	run_and_save(&entry, request.command, &save);
 }

@@ -1,0 +1,95 @@
+#include "save.h"
+
+#include "fail.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int wait_for(pid_t pid)
+{
+	int status;
+
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			fail("cannot wait for a process: %s", strerror(errno));
+	return status;
+}
+
+/* Ignores signals to the step, which its command gets as well; returns the old mask. */
+static sigset_t ignore_signals(void)
+{
+	sigset_t all, old;
+
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, &old);
+	return old;
+}
+
+static bool is_last_task(const struct save *save)
+{
+	struct stat status;
+	bool last;
+
+	if (flock(save->ended_fd, LOCK_EX) < 0 || write(save->ended_fd, "", 1) != 1 ||
+	    fstat(save->ended_fd, &status) < 0)
+		fail("cannot count the tasks of the step: %s", strerror(errno));
+	last = status.st_size == save->n_tasks;
+	(void)flock(save->ended_fd, LOCK_UN);
+	return last;
+}
+
+static void save_container(const struct save *save, const sigset_t *mask)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		fail("--container-save=%s: %s", save->target, strerror(errno));
+	if (pid == 0) {
+		(void)sigprocmask(SIG_SETMASK, mask, NULL);
+		(void)execl(save->importer, save->importer, "save", "--container", save->container,
+			    "--", save->target, (char *)NULL);
+		fail("cannot run %s: %s", save->importer, strerror(errno));
+	}
+	/* The program has printed the reason. */
+	if (wait_for(pid) != 0)
+		_Exit(CANNOT_START);
+}
+
+/* Ends this process by the signal that ended the command. */
+__attribute__((noreturn)) static void end_by(int number)
+{
+	sigset_t all;
+
+	(void)signal(number, SIG_DFL);
+	(void)raise(number);
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_UNBLOCK, &all, NULL);
+	_Exit(128 + number);
+}
+
+void run_and_save(const struct entry *entry, char *const command[], const struct save *save)
+{
+	sigset_t mask = ignore_signals();
+	pid_t pid = fork();
+	int status;
+
+	if (pid < 0)
+		fail("cannot run %s: %s", command[0], strerror(errno));
+	if (pid == 0) {
+		(void)sigprocmask(SIG_SETMASK, &mask, NULL);
+		enter(entry, command);
+	}
+	status = wait_for(pid);
+	if (WIFSIGNALED(status))
+		end_by(WTERMSIG(status));
+	if (is_last_task(save))
+		save_container(save, &mask);
+	_Exit(WEXITSTATUS(status));
+}

@@ -1,0 +1,25 @@
+/* Runs the command of a task, and saves the container after the last task of the step. */
+#ifndef SLURMSTACK_CONTAINER_SAVE_H
+#define SLURMSTACK_CONTAINER_SAVE_H
+
+#include "enter.h"
+
+struct save {
+	/* The file to write; and the importer, which writes it. */
+	const char *target, *importer;
+	/* Directory of the container. */
+	const char *container;
+	/* Open for appending; gets a byte for each task that ends. */
+	int ended_fd;
+	/* Number of tasks of the step on this node. */
+	long n_tasks;
+};
+
+/*
+ * Exits as the command does. Skips saving if a signal ends the command: the step is cancelled then.
+ * The user's processes do all of this within the step, so that Slurm can end them.
+ */
+__attribute__((noreturn)) void run_and_save(const struct entry *entry, char *const command[],
+					    const struct save *save);
+
+#endif
