@@ -94,7 +94,8 @@ class Importer:
         def make(folder: Path) -> Surroundings:
             root = folder / "root"
             command = ["unsquashfs", "-no-progress", "-no-xattrs", "-d", str(root), str(path)]
-            run(command, {}, subject=f"image {text}", written=self._limit(text))
+            subject = f"image {text}"
+            run(command, {}, subject=subject, written=_limit(subject, self.settings.image_size))
             return surroundings.of_enroot(root)
 
         status = path.stat()
@@ -136,15 +137,6 @@ class Importer:
             self.cache.shrink(self.settings.cache_size, keep=image)
             return image
 
-    def _limit(self, subject: str) -> Callable[[int], None]:
-        progress = Progress(f"image {subject}: unpacking")
-
-        def check(count: int) -> None:
-            _check_size(f"image {subject}", count, self.settings.image_size)
-            progress.reached(count)
-
-        return check
-
     def _fall_back(self, text: str, error: ImageError) -> Path:
         """Return the cached image if the registry is unavailable."""
         known = self.cache.recorded(text)
@@ -183,12 +175,19 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _check_size(subject: str, count: int, limit: int) -> None:
-    if count > limit:
-        raise ImageError(
-            f"{subject}: its files exceed {size(limit)}, the limit of this site: use a smaller "
-            "image, or contact the cluster operator"
-        )
+def _limit(subject: str, limit: int) -> Callable[[int], None]:
+    """Return a callback that reports progress, and raises ImageError above `limit` bytes."""
+    progress = Progress(f"{subject}: unpacking")
+
+    def check(count: int) -> None:
+        if count > limit:
+            raise ImageError(
+                f"{subject}: its files exceed {size(limit)}, the limit of this site: use a smaller "
+                "image, or contact the cluster operator"
+            )
+        progress.reached(count)
+
+    return check
 
 
 # --- skopeo and umoci ----------------------------------------------------------------------------
@@ -303,16 +302,10 @@ def _blob(layout: Path, digest: str) -> Path:
 
 
 def _unpack(subject: str, layout: Path, root: Path, limit: int) -> None:
-    progress = Progress(f"{subject}: unpacking")
     bundle = layout.parent / "bundle"
-
-    def check(count: int) -> None:
-        _check_size(subject, count, limit)
-        progress.reached(count)
-
     command = ["umoci", "unpack", "--rootless", "--image", f"{layout}:image", str(bundle)]
     try:
-        run(command, {}, subject=subject, written=check)
+        run(command, {}, subject=subject, written=_limit(subject, limit))
         (bundle / "rootfs").rename(root)
     finally:
         shutil.rmtree(bundle, ignore_errors=True)

@@ -124,6 +124,10 @@ class Node:
         """What a batch job has printed so far."""
         return self.root(f"cat {c.JAIL}/home/{name}/{job}.txt 2>/dev/null || true")
 
+    def has_started(self) -> bool:
+        """Whether slurmd has read its configuration."""
+        return "slurmd started on" in self.worker.log()
+
     def is_clean(self) -> bool:
         """Whether nothing of any job is left: no process, no directory, no mount."""
         left = self.root(
@@ -202,6 +206,6 @@ def several_nodes(
     for node in nodes:
         # It registers before it has read plugstack.conf, by which a test may have spoilt its
         # options.
-        eventually("slurmd has started", lambda: "slurmd started on" in node.worker.log())  # noqa: B023
+        eventually("slurmd has started", node.has_started)
     yield nodes
     controller.stop()
