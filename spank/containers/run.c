@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,6 +65,23 @@ char *read_text(int directory_fd, const char *name, size_t *length)
 	return text;
 }
 
+int wait_for(pid_t pid)
+{
+	int status;
+
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			fail("cannot wait for a process: %s", strerror(errno));
+	return status;
+}
+
+void lock_file(int fd, const char *what)
+{
+	while (flock(fd, LOCK_EX) < 0)
+		if (errno != EINTR)
+			fail("cannot lock %s: %s", what, strerror(errno));
+}
+
 char *output_of(const char *const argv[])
 {
 	int status, output[2];
@@ -84,9 +102,7 @@ char *output_of(const char *const argv[])
 	(void)close(output[1]);
 	text = read_all(output[0], &length);
 	(void)close(output[0]);
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			fail("cannot wait for %s: %s", argv[0], strerror(errno));
+	status = wait_for(pid);
 	if (text == NULL || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
 		free(text);
 		return NULL;

@@ -3,6 +3,13 @@
 #define SLURMSTACK_CONTAINER_RUN_H
 
 #include <stddef.h>
+#include <sys/types.h>
+
+/* Waits for a child process, and returns its status. */
+int wait_for(pid_t pid);
+
+/* Takes an exclusive flock(2); `what` is for messages. */
+void lock_file(int fd, const char *what);
 
 /*
  * Runs a program and returns its output without the last newline; the caller frees it. Returns NULL

@@ -1,6 +1,7 @@
 #include "save.h"
 
 #include "fail.h"
+#include "run.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -11,16 +12,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static int wait_for(pid_t pid)
-{
-	int status;
-
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			fail("cannot wait for a process: %s", strerror(errno));
-	return status;
-}
 
 /* Ignores signals to the step, which its command gets as well; returns the old mask. */
 static sigset_t ignore_signals(void)
@@ -37,8 +28,8 @@ static bool is_last_task(const struct save *save)
 	struct stat status;
 	bool last;
 
-	if (flock(save->ended_fd, LOCK_EX) < 0 || write(save->ended_fd, "", 1) != 1 ||
-	    fstat(save->ended_fd, &status) < 0)
+	lock_file(save->ended_fd, "the count of ended tasks");
+	if (write(save->ended_fd, "", 1) != 1 || fstat(save->ended_fd, &status) < 0)
 		fail("cannot count the tasks of the step: %s", strerror(errno));
 	last = status.st_size == save->n_tasks;
 	(void)flock(save->ended_fd, LOCK_UN);

@@ -249,9 +249,7 @@ static int lock_container(int container_fd)
 
 	if (fd < 0)
 		fail("cannot open the container's lock: %s", strerror(errno));
-	while (flock(fd, LOCK_EX) < 0)
-		if (errno != EINTR)
-			fail("cannot lock the container: %s", strerror(errno));
+	lock_file(fd, "the container");
 	return fd;
 }
 
@@ -385,9 +383,7 @@ static void run_entrypoint(struct surroundings *surroundings, char *words, size_
 		fail("cannot run the image's entrypoint: %s", strerror(errno));
 	if (pid == 0)
 		exec_entrypoint(words, length, program_fd, told_fd);
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			fail("cannot wait for the image's entrypoint: %s", strerror(errno));
+	status = wait_for(pid);
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || lseek(told_fd, 0, SEEK_END) == 0)
 		fail("the image's entrypoint ended before it started the command: add "
 		     "--container-entrypoint-log to see its output, or use "
@@ -727,9 +723,7 @@ static void begin_step(int state_fd, int answer_fd)
 			answer(answer_fd, container_fd, keeper);
 		_Exit(keeper > 0 ? 0 : CANNOT_START);
 	}
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			fail("cannot wait for the container: %s", strerror(errno));
+	status = wait_for(pid);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return;
 	/* The reason is printed once; the other tasks find an empty word. */
@@ -754,9 +748,7 @@ static int open_answer(int state_fd)
 {
 	int fd = open_of_step(state_fd, ANSWER);
 
-	while (flock(fd, LOCK_EX) < 0)
-		if (errno != EINTR)
-			fail("cannot lock the step's answer: %s", strerror(errno));
+	lock_file(fd, "the step's answer");
 	return fd;
 }
 
