@@ -62,7 +62,7 @@ def test_save_follows_no_link_of_another_user(site: Site, image: str) -> None:
     site.node.user(f"srun --quiet {options} true 2>&1 || true")
 
     assert site.node.root(f"cat {c.JAIL}/home/researcher/file") == "mine"
-    site.node.root(f"rm -r {c.JAIL}{shared}")
+    site.node.root(f"rm -r {c.JAIL}{shared} {c.JAIL}/home/researcher/file")
 
 
 def test_reports_a_directory_without_permission_in_one_line(site: Site, image: str) -> None:
