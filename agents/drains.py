@@ -37,8 +37,11 @@ class Evidence:
     """Names of those that could not be carried out: neither good nor bad, sorted."""
 
     def __str__(self) -> str:
-        fields = {"at": self.at, "failed": self.failed, "unknown": self.unknown}
-        return json.dumps({_MARK: fields}, separators=(",", ":"))
+        return json.dumps(self.fields(), separators=(",", ":"))
+
+    def fields(self) -> dict[str, object]:
+        """Return what the record's object has of it."""
+        return {_MARK: {"at": self.at, "failed": self.failed, "unknown": self.unknown}}
 
     @classmethod
     def parse(cls, extra: str) -> "Evidence | None":

@@ -4,12 +4,14 @@ A drain of anybody else's stays as it is. Slurm has no way to change a reason on
 what was read, so that between reading and writing there are some milliseconds.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agents.checks import bounded
 from agents.checks.passes import Outcome, Verdict
 from agents.checks.registry import Effect
+from agents.containers.counts import Counts, read
 from agents.drains import CHECK, Evidence
 
 CONF = "/var/spool/slurmd/conf-cache/slurm.conf"
@@ -61,7 +63,13 @@ def drain(node: str, outcomes: Sequence[Outcome], state: Path) -> str | None:
 
 def settle(node: str, outcomes: Sequence[Outcome], at: int, state: Path) -> str | None:
     """The same, and leaves the evidence of a whole pass. Raises `SilenceError`."""
-    return _update(node, outcomes, [f"extra={evidence(at, outcomes)}"], state)
+    return _update(node, outcomes, [f"extra={record(evidence(at, outcomes), read())}"], state)
+
+
+def record(found: Evidence, images: Counts | None) -> str:
+    """Return the `extra` of the node's record: an object of JSON in one line."""
+    fields = found.fields() | (images.fields() if images else {})
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def _update(node: str, outcomes: Sequence[Outcome], words: list[str], state: Path) -> str | None:

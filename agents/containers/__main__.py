@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.containers.cache import Cache, size_of
+from agents.containers.counts import report_failure
 from agents.containers.errors import ImageError
 from agents.containers.importer import Importer
 from agents.containers.save import save
@@ -30,6 +31,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _find(importer: Importer, image: str) -> Path:
+    try:
+        return importer.find(image)
+    except ImageError:
+        report_failure()
+        raise
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run one command."""
     options = _parse(arguments)
@@ -41,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         settings = read()
         cache = Cache(settings.cache_path())
         if options.command == "find":
-            print(Importer(cache, settings, os.environ).find(options.image))
+            print(_find(Importer(cache, settings, os.environ), options.image))
         elif options.command == "list":
             for image in sorted(cache.images()):
                 print(f"{image.name[:12]}  {size(size_of(image)):>10}")

@@ -21,7 +21,7 @@ import shutil
 import stat
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -128,7 +128,20 @@ class Cache:
                 raise
         return path
 
+    def blobs(self) -> set[str]:
+        """Return the digests of the layers in the cache."""
+        return {path.name for path in self._blobs.iterdir()}
+
+    def size_of_new(self, image: Path, known: Collection[str]) -> int:
+        """Return the bytes of an image's layers that are not among the `known`."""
+        new = [self._blobs / name for name in _lines(image / "blobs") if name not in known]
+        return sum(path.stat().st_size for path in new if path.is_file())
+
     # --- Room ------------------------------------------------------------------------------------
+
+    @property
+    def _blobs(self) -> Path:
+        return self.path / "blobs/sha256"
 
     def shrink(self, limit: int, keep: Path | None = None) -> int:
         """Remove the least recently used images until at most `limit` bytes remain.
@@ -166,7 +179,7 @@ class Cache:
         """Remove layers without an image, and imports of processes that ended."""
         wanted = {name for image in self.images() for name in _lines(image / "blobs")}
         before = time.time() - _ABANDONED
-        for blob in (self.path / "blobs/sha256").iterdir():
+        for blob in self._blobs.iterdir():
             if blob.name not in wanted and blob.stat().st_mtime < before:
                 blob.unlink(missing_ok=True)
         for path in (self.path / "temporary").iterdir():

@@ -6,12 +6,13 @@ import os
 import pwd
 import shutil
 import tarfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agents.containers import credentials, surroundings
+from agents.containers import counts, credentials, surroundings
 from agents.containers.cache import Cache, settle
 from agents.containers.errors import ImageError
 from agents.containers.reference import InFile, InRegistry, parse
@@ -120,7 +121,9 @@ class Importer:
         with self.cache.locked(key, subject):
             known = self.cache.image(key)
             if known is not None:
+                counts.report_hit()
                 return known
+            began, blobs = time.monotonic(), self.cache.blobs()
             with self.cache.temporary() as folder:
                 try:
                     make(folder).write(folder)
@@ -134,6 +137,8 @@ class Importer:
                 (folder / "size").write_text(str(used))
                 (folder / "lock").touch()
                 image = self.cache.add(key, folder)
+            if not (image / "root").is_symlink():
+                counts.report_pull(self.cache.size_of_new(image, blobs), time.monotonic() - began)
             self.cache.shrink(self.settings.cache_size, keep=image)
             return image
 
@@ -143,6 +148,7 @@ class Importer:
         if known is None or any(word in str(error).lower() for word in _DENIED):
             raise error
         tell(f"{error}: using the cached image")
+        counts.report_hit()
         return known
 
 

@@ -59,6 +59,30 @@ NODE_JOBS_FAILED = _gauge(
     "node",
 )
 
+# --- Images of users, as their jobs report them --------------------------------------------------
+
+IMAGE_PULLS = _counter(
+    "slurmstack_image_pulls_total", "Images that were imported for jobs.", "images", "node"
+)
+IMAGE_PULL_BYTES = _counter(
+    "slurmstack_image_pull_bytes_total", "Bytes that were downloaded for them.", "bytes", "node"
+)
+IMAGE_PULL_SECONDS = _counter(
+    "slurmstack_image_pull_duration_seconds_total", "Time that it took.", "seconds", "node"
+)
+IMAGE_HITS = _counter(
+    "slurmstack_image_hits_total",
+    "Containers that started from an image in the cache.",
+    "containers",
+    "node",
+)
+IMAGE_FAILURES = _counter(
+    "slurmstack_image_failures_total",
+    "Images that could not be found or imported.",
+    "images",
+    "node",
+)
+
 # --- Jobs ----------------------------------------------------------------------------------------
 
 JOBS = _gauge(
@@ -266,6 +290,7 @@ SOURCES: Mapping[str, tuple[Metric, ...]] = {
         *(NODES, NODES_DRAINED, NODE_STATE, NODE_INFO, NODE_CPUS, NODE_CPUS_ALLOCATED),
         *(NODE_MEMORY, NODE_MEMORY_ALLOCATED, NODE_MEMORY_FREE, NODE_GPUS, NODE_GPUS_ALLOCATED),
         *(NODE_LOAD, NODE_DRAINED, NODE_JOBS_FAILED),
+        *(IMAGE_PULLS, IMAGE_PULL_BYTES, IMAGE_PULL_SECONDS, IMAGE_HITS, IMAGE_FAILURES),
         *(JOBS, JOBS_PENDING, JOB_NODE, *ACCOUNTS, *USERS),
         *(PARTITION_STATE, PARTITION_NODES, PARTITION_JOBS, *PARTITION_WAITS),
         *(*PARTITION_CPUS, *PARTITION_MEMORY, *PARTITION_GPUS),

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from prometheus_client.metrics_core import Metric as Family
 
+from agents.containers.counts import Counts
 from agents.exporter import catalogue as c
 from agents.exporter import naming
 from agents.exporter.rows import Job, License, Node, Reservation, Tables, hosts
@@ -23,7 +24,7 @@ LATELY = 1800
 """Seconds within which a job must have begun for its wait to be told. By MinJobAge, Slurm has all
 of these on record, however short they were; how long one waited weeks ago tells nothing of now."""
 PARTITION_STATES = ("up", "down", "drain", "inactive")
-MICROSECOND = 1e-6
+MILLISECOND, MICROSECOND = 1e-3, 1e-6
 K = TypeVar("K", bound=Hashable)
 
 
@@ -99,6 +100,17 @@ def _nodes(
         for node in nodes
         if node.name in drained
     )
+    yield from _images({node.name: node.images for node in nodes if node.images})
+
+
+def _images(counts: Mapping[str, Counts]) -> Iterator[Family]:
+    yield c.IMAGE_PULLS.family((node, one.pulls) for node, one in counts.items())
+    yield c.IMAGE_PULL_BYTES.family((node, one.downloaded) for node, one in counts.items())
+    yield c.IMAGE_PULL_SECONDS.family(
+        (node, one.milliseconds * MILLISECOND) for node, one in counts.items()
+    )
+    yield c.IMAGE_HITS.family((node, one.hits) for node, one in counts.items())
+    yield c.IMAGE_FAILURES.family((node, one.failures) for node, one in counts.items())
 
 
 # --- Jobs ----------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 
+from agents.containers.counts import Counts, of_extra
+
 MIB = 1 << 20
 
 
@@ -69,6 +71,8 @@ class Node:
     """When the reason was set."""
     machine: str
     """The Kubernetes node on which its slurmd began, its InstanceId; "" where that did not say."""
+    images: Counts | None
+    """Counts of the images that its jobs use; None before its checks have reported any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,7 @@ def _node(
     reason: str,
     since: str,
     machine: str,
+    extra: str,
 ) -> Node:
     return Node(
         name,
@@ -193,6 +198,7 @@ def _node(
         reason,
         int(since),
         machine,
+        of_extra(extra),
     )
 
 

@@ -9,7 +9,8 @@
  *                CPUs, TRES that it has or asks for, first node; of one that runs, its id and its nodes;
  *                when it began, or may be expected to
  *   node         name, state, partitions, CPUs that jobs may have, CPUs of jobs, memory, memory of jobs,
- *                free memory, load, gres, gres of jobs, TRES, reason, since, instance
+ *                free memory, load, gres, gres of jobs, TRES, reason, since, instance,
+ *                extra
  *   partition    name, state
  *   reservation  name, nodes, start, end
  *   license      name, total, used, free, reserved
@@ -153,6 +154,7 @@ static int nodes_and_partitions(void)
 		text(node->reason);
 		number((uint64_t)node->reason_time);
 		text(node->instance_id);
+		text(node->extra);
 		putchar('\n');
 	}
 	slurm_free_partition_info_msg(partitions);

@@ -7,11 +7,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,6 +68,23 @@ static char *find_recorded(const char *cache, const char *reference)
 	return path;
 }
 
+/* ---- counts ---- */
+
+/* Reports a start from a cached image to agents/containers/listener.py, which may be missing. */
+static void report_hit(void)
+{
+	static const char word[] = "hit", name[] = "\0slurmstack-images";
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	socklen_t length = offsetof(struct sockaddr_un, sun_path) + sizeof(name) - 1;
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return;
+	memcpy(address.sun_path, name, sizeof(name) - 1);
+	(void)sendto(fd, word, sizeof(word) - 1, 0, (struct sockaddr *)&address, length);
+	(void)close(fd);
+}
+
 /* ---- images ---- */
 
 bool open_image(const char *path, struct image *image)
@@ -104,8 +124,10 @@ struct image find_image(const char *cache, const char *importer, const char *ref
 	struct image image;
 
 	*path = find_recorded(cache, reference);
-	if (*path != NULL && open_image(*path, &image))
+	if (*path != NULL && open_image(*path, &image)) {
+		report_hit();
 		return image;
+	}
 	free(*path);
 	*path = import(importer, reference);
 	if (!open_image(*path, &image))

@@ -37,6 +37,7 @@ def node(name: str = "gpu-0", **fields: Any) -> Node:
         "reason": "",
         "since": 0,
         "machine": "",
+        "images": None,
     }
     return Node(name, **(given | fields))
 
@@ -91,6 +92,12 @@ def test_a_recording_of_a_real_cluster_is_shown() -> None:
     assert found['slurm_jobs_pending{reason="held"}'] == 1
     assert found['slurm_node_jobs_failed{node="cpu-1"}'] == 1
     assert found['slurm_node_info{machine="m7",node="cpu-0"}'] == 1
+    assert found['slurmstack_image_pulls_total{node="cpu-0"}'] == 3
+    assert found['slurmstack_image_pull_bytes_total{node="cpu-0"}'] == 154_000_000
+    assert found['slurmstack_image_pull_duration_seconds_total{node="cpu-0"}'] == 21.5
+    assert found['slurmstack_image_hits_total{node="cpu-0"}'] == 40
+    assert found['slurmstack_image_failures_total{node="cpu-0"}'] == 1
+    assert 'slurmstack_image_pulls_total{node="cpu-1"}' not in found
     assert places(found) == {("1", "cpu-0"), ("1", "cpu-1")}
     assert found['slurm_user_jobs{state="pending",user="researcher"}'] == 14
     assert found['slurm_account_jobs{account="ada",state="pending"}'] == 1

@@ -1,0 +1,126 @@
+"""Counts of the images that jobs on a node use, for the operator's metrics.
+
+Steps report what they did, and agents/containers/listener.py adds it up. Users can forge reports:
+the counts are for graphs, and no decision depends on them.
+"""
+
+import json
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+ADDRESS: Final = "\0slurmstack-images"
+"""Abstract socket, which jobs reach from their own mount namespace. `spank/containers/image.c` has
+the same name."""
+FILE: Final = Path("/run/slurmstack/images.json")
+LONGEST: Final = 64
+"""Bytes of a report."""
+_MARK: Final = "images"
+_MOST: Final = 1 << 50
+"""Largest number in a report, and largest count: JSON and Prometheus represent it exactly."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What steps on a node reported since slurmd started."""
+
+    pulls: int = 0
+    """Images that were imported."""
+    downloaded: int = 0
+    """Bytes that were downloaded for them."""
+    milliseconds: int = 0
+    """Time that the imports took."""
+    hits: int = 0
+    """Containers that started from an image in the cache."""
+    failures: int = 0
+    """Images that could not be found or imported."""
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    def fields(self) -> dict[str, object]:
+        """Return what the `extra` of a node's record has of them, beside what checks found."""
+        return {_MARK: asdict(self)}
+
+    def add(self, report: bytes) -> "Counts":
+        """Return the counts with a report added; a malformed report changes nothing."""
+        found = _read(report)
+        if found is None:
+            return self
+        return Counts(
+            *(
+                min(mine + its, _MOST)
+                for mine, its in zip(_values(self), _values(found), strict=True)
+            )
+        )
+
+
+def of_extra(extra: str) -> Counts | None:
+    """Return the counts in a node's record; None if there are none."""
+    if not extra:
+        return None
+    try:
+        return _of_fields(json.loads(extra)[_MARK])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _of_fields(found: Any) -> Counts | None:
+    names = [field.name for field in fields(Counts)]
+    if not isinstance(found, dict) or sorted(found) != sorted(names):
+        return None
+    if not all(type(value) is int and 0 <= value <= _MOST for value in found.values()):
+        return None
+    return Counts(**found)
+
+
+def read(file: Path = FILE) -> Counts | None:
+    """Return the counts of this node; None if there are none."""
+    try:
+        return _of_fields(json.loads(file.read_bytes()))
+    except (OSError, ValueError):
+        return None
+
+
+def _values(counts: Counts) -> Iterable[int]:
+    return asdict(counts).values()
+
+
+def _read(report: bytes) -> Counts | None:
+    match report.split(b" "):
+        case [b"hit"]:
+            return Counts(hits=1)
+        case [b"failure"]:
+            return Counts(failures=1)
+        case [b"pull", size, time] if size.isdigit() and time.isdigit():
+            return Counts(pulls=1, downloaded=int(size), milliseconds=int(time))
+        case _:
+            return None
+
+
+# --- Reports -------------------------------------------------------------------------------------
+
+
+def report_hit() -> None:
+    """Report a container that starts from an image in the cache."""
+    _send("hit")
+
+
+def report_failure() -> None:
+    """Report an image that could not be found or imported."""
+    _send("failure")
+
+
+def report_pull(size: int, seconds: float) -> None:
+    """Report an import: bytes that were downloaded, and the time that it took."""
+    _send(f"pull {size} {seconds * 1000:.0f}")
+
+
+def _send(report: str) -> None:
+    # Login nodes have no listener. A full queue loses the report.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        sender.sendto(report.encode(), ADDRESS)

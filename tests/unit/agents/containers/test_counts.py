@@ -1,0 +1,105 @@
+"""What steps report about images, on the way into a node's record."""
+
+import json
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.checks import slurm
+from agents.containers import counts, listener
+from agents.containers.counts import Counts, of_extra, read
+from agents.drains import Evidence
+from tests.support.waiting import eventually
+
+SOME = Counts(pulls=2, downloaded=3_000, milliseconds=1_500, hits=7, failures=1)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a listener that runs at an address of its own."""
+    address = f"\0slurmstack-test-{tmp_path.name}-{id(tmp_path)}"
+    monkeypatch.setattr(counts, "ADDRESS", address)
+    file = tmp_path / "run" / "images.json"
+    threading.Thread(target=listener.main, args=(address, file), daemon=True).start()
+    eventually("the listener begins", lambda: read(file) == Counts())
+    return file
+
+
+def test_a_listener_adds_up_what_steps_report(file: Path) -> None:
+    counts.report_pull(2_000, 1.5)
+    counts.report_pull(1_000, 0.5)
+    counts.report_hit()
+    counts.report_failure()
+
+    expected = Counts(pulls=2, downloaded=3_000, milliseconds=2_000, hits=1, failures=1)
+    eventually("all reports are counted", lambda: read(file) == expected)
+
+
+def test_a_flood_of_nonsense_changes_nothing_and_a_report_after_it_is_heard(file: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        for report in (b"", b"hit hit", b"pull -1 2", b"pull 1", b"\xff" * 60_000):
+            sender.sendto(report, counts.ADDRESS)
+    counts.report_hit()
+
+    eventually("the report is counted", lambda: read(file) == Counts(hits=1))
+
+
+def test_without_a_listener_reports_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "ADDRESS", "\0slurmstack-nobody-listens")
+
+    counts.report_hit()
+
+
+@given(st.binary(max_size=80))
+def test_no_report_lowers_a_count_or_raises_it_beyond_what_json_holds(report: bytes) -> None:
+    after = SOME.add(report)
+
+    assert of_extra(json.dumps(after.fields())) == after
+    assert all(
+        getattr(after, name) >= getattr(SOME, name) for name in ("pulls", "downloaded", "hits")
+    )
+
+
+def test_a_report_of_a_huge_number_stops_at_the_largest_count() -> None:
+    assert SOME.add(b"pull %d 1" % 10**40).downloaded == 1 << 50
+
+
+def test_a_nodes_record_has_what_checks_found_and_the_counts() -> None:
+    evidence = Evidence(7, ("disk",))
+    extra = slurm.record(evidence, SOME)
+
+    assert Evidence.parse(extra) == evidence
+    assert of_extra(extra) == SOME
+    assert "\n" not in extra
+
+
+def test_a_record_without_counts_has_none() -> None:
+    assert of_extra(slurm.record(Evidence(7), None)) is None
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "",
+        "plain words",
+        "[]",
+        '{"images": {"pulls": 1}}',
+        '{"images": {"pulls":1,"downloaded":1,"milliseconds":1,"hits":1,"failures":-1}}',
+        '{"images": {"pulls":1,"downloaded":1,"milliseconds":1,"hits":1,"failures":1.5}}',
+        '{"images": {"pulls":true,"downloaded":1,"milliseconds":1,"hits":1,"failures":1}}',
+    ],
+)
+def test_what_is_no_count_is_none(extra: str) -> None:
+    assert of_extra(extra) is None
+
+
+def test_a_missing_or_broken_file_has_no_counts(tmp_path: Path) -> None:
+    broken = tmp_path / "images.json"
+    broken.write_text('{"pulls": ')
+
+    assert read(broken) is None
+    assert read(tmp_path / "missing") is None
