@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from agents.checks import infiniband
 from agents.checks.judging import EARLIER
+from agents.containers import settings as containers
 from agents.tree import Tree
 
 JAIL: Final = Path("/mnt/jail")
@@ -58,8 +59,26 @@ def disks(limits: Limits) -> str:
     return "".join(_disk(path) for path in limits["disk"]["paths"])
 
 
+def image_cache(_: Limits, root: Path = JAIL, folder: Path = containers.FOLDER) -> str:
+    """The same for the directory above users' image caches, with `missing` if there is none.
+
+    Empty for caches in home directories.
+    """
+    path = containers.read(folder).above_caches()
+    if path is None:
+        return ""
+    try:
+        with Tree(root).opened(path, os.O_RDONLY | os.O_DIRECTORY, links=True) as fd:
+            return _file_system(os.fstatvfs(fd), path)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"0 0 missing {path}\n"
+
+
 def _disk(path: str) -> str:
-    volume = os.statvfs(path)
+    return _file_system(os.statvfs(path), path)
+
+
+def _file_system(volume: os.statvfs_result, path: str) -> str:
     mode = "ro" if volume.f_flag & os.ST_RDONLY else "rw"
     # As df(1): of what users may have, which is less than all.
     used, inodes = volume.f_blocks - volume.f_bfree, volume.f_files - volume.f_ffree
@@ -270,6 +289,7 @@ READERS: Mapping[str, Reader] = {
         Reader("kernel", 3, command=("dmesg", "--raw")),
         Reader("infiniband", 3, function=ports),
         Reader("disks", 3, function=disks),
+        Reader("image-cache", 3, function=image_cache),
         Reader("memory", 3, function=memory),
         Reader("processes", 4, function=processes),
         Reader("jail", 5, function=jail),

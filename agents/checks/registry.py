@@ -210,6 +210,16 @@ CHECKS: Mapping[str, Check] = {
             },
         ),
         Check(
+            "image-cache",
+            "the local disk of users' image caches is there, writable and not full",
+            ("image-cache",),
+            system.image_cache,
+            Lift.ITSELF,
+            # Jobs without images do not need it.
+            effect=Effect.REPORT,
+            limits={"max_percent": 95},
+        ),
+        Check(
             "memory",
             "an idle node has most of its memory free",
             ("memory", "processes"),

@@ -24,12 +24,20 @@ def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> 
         if path not in found:
             raise UnknownError(f"nothing is known of {path}")
         used, used_inodes, mode = found[path]
-        if mode == "ro":
+        if mode == "missing":
+            yield f"{path} is missing"
+        elif mode == "ro":
             yield f"{path} is read-only"
         elif float(used) > most:
             yield f"{path} is full ({used} %)"
         elif float(used_inodes) > most_inodes:
             yield f"{path} is out of inodes ({used_inodes} %)"
+
+
+def image_cache(text: str, *, max_percent: float) -> str | None:
+    """The file system of users' image caches is there, writable and not full."""
+    paths = [path for *_, path in rows(text, 4)]
+    return listed(_disks(text, paths, max_percent, max_percent))
 
 
 def memory(text: str, processes: str, *, min_percent: float) -> str | None:

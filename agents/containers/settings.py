@@ -38,6 +38,12 @@ class Settings:
             return Path(user.pw_dir + self.cache[1:])
         return Path(self.cache.replace("%u", user.pw_name))
 
+    def above_caches(self) -> str | None:
+        """Return the directory of all users' caches; None if they are in home directories."""
+        if self.cache.startswith("~"):
+            return None
+        return self.cache.partition("%u")[0].rpartition("/")[0] or "/"
+
     def check_allowed(self, name: str) -> None:
         """Raise ImageError unless the site permits the image."""
         if self.allowed and not any(fnmatchcase(name, pattern) for pattern in self.allowed):

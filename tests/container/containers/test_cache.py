@@ -5,12 +5,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from agents.containers.counts import FILE, Counts
 from components import conventions as c
 from tests.support import ociimages
 from tests.support.containers import put
-from tests.support.imagesite import RUN_REGISTRY, Site, refusal, run
+from tests.support.imagesite import REGISTRY, RUN_REGISTRY, Site, refusal, run
 from tests.support.ociimages import Entry, layer
-from tests.support.waiting import eventually
+from tests.support.waiting import becomes, eventually
 
 SETTINGS = f"{c.USER_IMAGES}/settings.json"
 CACHE = f"{c.JAIL}/home/researcher/.cache/slurmstack"
@@ -21,6 +22,11 @@ def blob_of(files: dict[str, bytes], size: int) -> str:
     layers = {path: raw for path, raw in files.items() if raw[:2] == b"\x1f\x8b"}
     path = min(layers, key=lambda each: abs(len(layers[each]) - size))
     return path.rpartition("/")[2]
+
+
+def counted(site: Site) -> Counts:
+    """Return the counts of the first node."""
+    return Counts(**json.loads(site.node.root(f"cat {FILE}")))
 
 
 @contextmanager
@@ -59,6 +65,25 @@ def test_a_hundred_tasks_on_two_nodes_pull_once(site: Site) -> None:
     assert sorted({*said.splitlines()}) == ["cpu-0", "cpu-1"]
     assert len(said.splitlines()) == 100
     assert site.requests(f"/v2/cache/once/blobs/sha256:{blob}") == 1
+
+
+def test_counts_pulls_hits_and_failures(site: Site) -> None:
+    files = ociimages.layout([site.base, layer([Entry("counted", os.urandom(2_000_000))])])
+    name = site.push("cache/counted:1", files)
+    before = counted(site)
+
+    run(site, f"--nodelist=cpu-0 --container-image={name}", "true")
+    run(site, f"--nodelist=cpu-0 --container-image={name}", "true")
+    refusal(site, f"--nodelist=cpu-0 --container-image={REGISTRY}/cache/missing:1")
+
+    def since() -> list[int]:
+        now = counted(site)
+        return [now.pulls - before.pulls, now.hits - before.hits, now.failures - before.failures]
+
+    becomes("pulls, hits and failures", since, [1, 1, 1])
+    now = counted(site)
+    assert now.downloaded - before.downloaded >= 2_000_000
+    assert now.milliseconds > before.milliseconds
 
 
 def test_shared_layers_are_downloaded_once(site: Site) -> None:

@@ -1,6 +1,7 @@
 """What readers make of a node's files."""
 
 import errno
+import json
 import os
 import time
 from pathlib import Path
@@ -270,3 +271,41 @@ def test_directories_of_jobs_are_told_with_their_age(tmp_path: Path) -> None:
 
     found = [line.split() for line in text.splitlines() if line.startswith("job")]
     assert [(int(age) // 100, name) for _, age, name in found] == [(9, "41.2000"), (0, "42.2000")]
+
+
+def image_cache(cache: str, root: Path) -> str:
+    folder = root / "site"
+    files(folder, {"settings.json": json.dumps({"cache": cache})})
+    return readers.image_cache({}, root, folder)
+
+
+def test_caches_in_home_directories_have_no_disk_of_their_own(tmp_path: Path) -> None:
+    assert image_cache("~/.cache/slurmstack", tmp_path) == ""
+
+
+@pytest.mark.parametrize("cache", ["/local/%u", "/local/images-%u/cache"])
+def test_the_disk_of_local_caches_is_that_of_the_directory_above(
+    tmp_path: Path, cache: str
+) -> None:
+    (tmp_path / "local").mkdir()
+
+    *_, mode, path = image_cache(cache, tmp_path).split()
+
+    assert (mode, path) == ("rw", "/local")
+
+
+def test_a_link_of_a_user_does_not_lead_out_of_the_jail(tmp_path: Path) -> None:
+    (tmp_path / "local").symlink_to("/proc")
+
+    assert image_cache("/local/%u", tmp_path) == "0 0 missing /local\n"
+
+
+def test_a_local_cache_fails_if_it_is_missing_read_only_or_full() -> None:
+    def judge(text: str) -> str | None:
+        return system.image_cache(text, max_percent=95)
+
+    assert judge("") is None
+    assert judge("95 10 rw /local\n") is None
+    assert judge("0 0 missing /local\n") == "/local is missing"
+    assert judge("10 10 ro /local\n") == "/local is read-only"
+    assert judge("96 10 rw /local\n") == "/local is full (96 %)"
