@@ -12,15 +12,16 @@ from components.settings.types import (
     Model,
     Number,
     Registry,
+    VariableName,
     cross_field,
     duplicates,
+    matches,
 )
 
 _CACHE: Final = re.compile(r"(~|/[A-Za-z0-9_.@-]+)(/[A-Za-z0-9_.@%-]+)+")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._:/@*?\[\]-]+")
 _PLACE: Final = r"/[A-Za-z0-9_.@/-]*"
 _MOUNT: Final = re.compile(rf"({_PLACE}|tmpfs)(:{_PLACE}(:[a-zA-Z0-9=+.,_-]+)?)?")
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_SLURM: Final = ("SLURM", "PMIX", "PMI_")
 
 
@@ -36,12 +37,6 @@ def _cache(value: str) -> str:
     return value
 
 
-def _pattern(value: str) -> str:
-    if not _PATTERN.fullmatch(value):
-        raise PydanticCustomError("pattern", "expected a pattern of images, as in 'nvcr.io/*'")
-    return value
-
-
 def _mount(value: str) -> str:
     if not _MOUNT.fullmatch(value) or ".." in value.split("/"):
         raise PydanticCustomError(
@@ -51,11 +46,14 @@ def _mount(value: str) -> str:
 
 
 def _variable(value: str) -> str:
-    if not _VARIABLE.fullmatch(value):
-        raise PydanticCustomError("variable", "expected a variable's name, as in 'NCCL_DEBUG'")
     if value.startswith(_OF_SLURM):
         raise PydanticCustomError("variable", "is Slurm's own; choose another")
     return value
+
+
+ImagePattern = Annotated[
+    str, matches(_PATTERN, "pattern", "a pattern of images, as in 'nvcr.io/*'")
+]
 
 
 class ImageRegistry(Model):
@@ -83,7 +81,7 @@ class Containers(Model):
     """Limit of an image's files."""
     fresh_for: Annotated[int, Field(ge=0, le=31_536_000), Number] = 3600
     """Seconds until a tag is looked up in its registry again."""
-    allowed: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
+    allowed: tuple[ImagePattern, ...] = ()
     """Patterns of permitted registry images, such as 'nvcr.io/nvidia/*'; by default all. Images in
     files are always permitted."""
     registries: tuple[ImageRegistry, ...] = ()
@@ -94,7 +92,7 @@ class Containers(Model):
     mounts: tuple[Annotated[str, AfterValidator(_mount)], ...] = ()
     """Mounts of every container, in the syntax of `--container-mounts`."""
     environment: dict[
-        Annotated[str, AfterValidator(_variable)],
+        Annotated[VariableName, AfterValidator(_variable)],
         Annotated[str, StringConstraints(max_length=4096)],
     ] = {}
     """Variables of every container; those of the image take precedence."""

@@ -23,6 +23,7 @@ from components.settings.types import (
     Model,
     Number,
     ResourceName,
+    VariableName,
     cross_field,
     duplicates,
     parse_memory,
@@ -41,12 +42,9 @@ _OURS: Final[Mapping[str, str]] = {
 _PREFIXES: Final = ("BASH", "HWLOC_", "JAIL_", "LD_", "PATH", "PYTHON", "SLURM")
 """First parts of names by which one would change what slurmd itself does as root."""
 _WORDS: Final = ("unlimited", "none")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _variable(value: str) -> str:
-    if not _VARIABLE.fullmatch(value):
-        raise PydanticCustomError("variable", "expected a variable's name, as in 'NCCL_DEBUG'")
     if value in _OURS:
         raise PydanticCustomError("variable", "is not free; {instead}", {"instead": _OURS[value]})
     if value.startswith(_PREFIXES):
@@ -74,7 +72,7 @@ def _capability(value: str) -> str:
     return value
 
 
-Variable = Annotated[str, AfterValidator(_variable)]
+Variable = Annotated[VariableName, AfterValidator(_variable)]
 Hugepages = Annotated[str, AfterValidator(_hugepages)]
 Capability = Annotated[str, AfterValidator(_capability)]
 Text = Annotated[str, StringConstraints(max_length=4096)]

@@ -42,6 +42,7 @@ _URL_PATH = re.compile(r"[A-Za-z0-9/_.~%?&=+:,-]*")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 _PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REGISTRY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*")
 _LDAP_URI = re.compile(r"ldaps?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?")
 _PATH = re.compile(r"(/[A-Za-z0-9_.@-]+)+")
@@ -86,7 +87,7 @@ def known_names(name: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names) or 'none'}"
 
 
-def _matches(pattern: re.Pattern[str], kind: str, expected: str) -> AfterValidator:
+def matches(pattern: re.Pattern[str], kind: str, expected: str) -> AfterValidator:
     """A check that the whole text fits; `expected` ends the sentence that a user reads."""
 
     def check(value: str) -> str:
@@ -195,7 +196,7 @@ Domain = Annotated[str, AfterValidator(_domain)]
 NodesetName = Annotated[str, AfterValidator(_nodeset_name)]
 UserName = Annotated[
     str,
-    _matches(
+    matches(
         _USER_NAME,
         "user_name",
         "a user name: lower-case letters, digits, '_' and '-', a letter first",
@@ -203,68 +204,69 @@ UserName = Annotated[
 ]
 Registry = Annotated[
     str,
-    _matches(_REGISTRY, "registry", "a host and a path, as in 'registry.example.org:5000/hpc'"),
+    matches(_REGISTRY, "registry", "a host and a path, as in 'registry.example.org:5000/hpc'"),
 ]
 ImageReference = Annotated[
-    str, _matches(_IMAGE, "image", "an image's name, as in 'docker.io/grafana/grafana:11.6.0'")
+    str, matches(_IMAGE, "image", "an image's name, as in 'docker.io/grafana/grafana:11.6.0'")
+]
+VariableName = Annotated[
+    str, matches(_VARIABLE, "variable", "a variable's name, as in 'NCCL_DEBUG'")
 ]
 ResourcePattern = Annotated[
     str,
-    _matches(_RESOURCES, "resources", "a resource's name, as in 'login-sshd' or 'nodeset-*'"),
+    matches(_RESOURCES, "resources", "a resource's name, as in 'login-sshd' or 'nodeset-*'"),
 ]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 Url = Annotated[str, AfterValidator(_url)]
-Bucket = Annotated[str, _matches(_BUCKET, "bucket", "a bucket's name: 3 to 63 characters")]
+Bucket = Annotated[str, matches(_BUCKET, "bucket", "a bucket's name: 3 to 63 characters")]
 ObjectPrefix = Annotated[
-    str, _matches(_PREFIX, "object_prefix", "names with '/' between them, as in 'hpc/slurm'")
+    str, matches(_PREFIX, "object_prefix", "names with '/' between them, as in 'hpc/slurm'")
 ]
 DumpName = Annotated[
-    str, _matches(_DUMP, "dump_name", "'latest', or a dump's name, as in '1f2e3d4c'")
+    str, matches(_DUMP, "dump_name", "'latest', or a dump's name, as in '1f2e3d4c'")
 ]
 ChartVersion = Annotated[
-    str, _matches(_CHART_VERSION, "chart_version", "a chart's whole version, as '1.19.6'")
+    str, matches(_CHART_VERSION, "chart_version", "a chart's whole version, as '1.19.6'")
 ]
 InterfaceName = Annotated[
     str,
-    _matches(
+    matches(
         _INTERFACE, "interface", "a network interface, as 'eth0', or 'eth+' for all that begin so"
     ),
 ]
 DnsPattern = Annotated[
-    str, _matches(_DNS_PATTERN, "dns_pattern", "a DNS name, as 'pypi.org' or '*.pypi.org'")
+    str, matches(_DNS_PATTERN, "dns_pattern", "a DNS name, as 'pypi.org' or '*.pypi.org'")
 ]
 """A name, or with stars many: a star is any part of a name up to the next dot."""
 LdapUri = Annotated[str, AfterValidator(_ldap_uri)]
-Word = Annotated[str, _matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
+Word = Annotated[str, matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
 """A name that Slurm gives to something of its own: an account, a QOS, a switch."""
 LabelKey = Annotated[str, AfterValidator(_label_key)]
 LabelValue = Annotated[
-    str, _matches(_LABEL_NAME, "label_value", "a label's value: letters, digits, '_', '.', '-'")
+    str, matches(_LABEL_NAME, "label_value", "a label's value: letters, digits, '_', '.', '-'")
 ]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
-GpuType = Annotated[
-    str, _matches(_GPU_TYPE, "gpu_type", "lower-case letters and digits, as 'h100'")
-]
+GpuType = Annotated[str, matches(_GPU_TYPE, "gpu_type", "lower-case letters and digits, as 'h100'")]
 DeviceName = Annotated[
-    str, _matches(_DEVICE, "device_name", "a name in /dev, as in 'fuse' or 'nvidia*'")
+    str, matches(_DEVICE, "device_name", "a name in /dev, as in 'fuse' or 'nvidia*'")
 ]
 MountOption = Annotated[
-    str, _matches(_MOUNT_OPTION, "mount_option", "an option of mount, as in 'nfsvers=4.2'")
+    str, matches(_MOUNT_OPTION, "mount_option", "an option of mount, as in 'nfsvers=4.2'")
 ]
 MigProfile = Annotated[
-    str, _matches(_MIG_PROFILE, "mig_profile", "a MIG profile, as in '1g.10gb' or '1g.10gb.me'")
+    str, matches(_MIG_PROFILE, "mig_profile", "a MIG profile, as in '1g.10gb' or '1g.10gb.me'")
 ]
 
 KubernetesVersion = Annotated[
-    str, _matches(_KUBERNETES, "kubernetes_version", "Kubernetes' minor version, as '1.33'")
+    str, matches(_KUBERNETES, "kubernetes_version", "Kubernetes' minor version, as '1.33'")
 ]
 KubernetesRelease = Annotated[
-    str, _matches(_RELEASE, "kubernetes_release", "a release of Kubernetes from 1.31, as '1.34.4'")
+    str, matches(_RELEASE, "kubernetes_release", "a release of Kubernetes from 1.31, as '1.34.4'")
 ]
 Platform = Annotated[
-    str, _matches(_PLATFORM, "platform", "a platform of Nebius, as 'gpu-h100-sxm' or 'cpu-d3'")
+    str, matches(_PLATFORM, "platform", "a platform of Nebius, as 'gpu-h100-sxm' or 'cpu-d3'")
 ]
-Preset = Annotated[str, _matches(_PRESET, "preset", "a preset, as '8gpu-128vcpu-1600gb'")]
+Preset = Annotated[str, matches(_PRESET, "preset", "a preset, as '8gpu-128vcpu-1600gb'")]
 
 
 def _amd64_instance(value: str) -> str:
@@ -279,7 +281,7 @@ def _amd64_instance(value: str) -> str:
 
 InstanceType = Annotated[
     str,
-    _matches(_INSTANCE, "instance_type", "a type of instance, as 'p5.48xlarge'"),
+    matches(_INSTANCE, "instance_type", "a type of instance, as 'p5.48xlarge'"),
     AfterValidator(_amd64_instance),
 ]
 
@@ -346,7 +348,7 @@ SlurmTime = Annotated[
 
 
 PurgeAge = Annotated[
-    str, _matches(_PURGE_AGE, "purge_age", "a time as '24months', '90days' or '36hours'")
+    str, matches(_PURGE_AGE, "purge_age", "a time as '24months', '90days' or '36hours'")
 ]
 
 
@@ -470,7 +472,7 @@ def _project_file(value: str) -> str:
 
 ProjectFile = Annotated[str, AfterValidator(_project_file)]
 ParameterName = Annotated[
-    str, _matches(_PARAMETER, "parameter_name", "a parameter's name: letters, digits and '_'")
+    str, matches(_PARAMETER, "parameter_name", "a parameter's name: letters, digits and '_'")
 ]
 Scalar = Annotated[
     Any,

@@ -194,7 +194,21 @@ _COMMANDS = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol"),
     *("sinfo", "sprio", "squeue", "sreport", "srun", "sshare", "sstat"),
 )
-"""Slurm's commands that users have."""
+"""Slurm's commands that users have. In containers they have those of spank/Makefile."""
+
+
+def _for_clients(settings: Settings) -> tuple[str, ...]:
+    """What Slurm's commands in a job open, whatever the root is."""
+    return (
+        c.SPANK_DIR,
+        c.SLURM_PLUGIN_DIR,
+        # It leads to the configuration: so does /etc/slurm in the jail.
+        c.SLURM_RUN,
+        *((c.MUNGE_RUN,) if settings.auth.type == "munge" else ()),
+        "/etc/hostname",
+        "/etc/hosts",
+        "/etc/resolv.conf",
+    )
 
 
 def _plugstack(settings: Settings) -> dict[str, object]:
@@ -204,18 +218,10 @@ def _plugstack(settings: Settings) -> dict[str, object]:
         "scratch": c.WORKER_SCRATCH,
         "node": f"{c.ISOLATION}/{c.NODE_OPTIONS}",
         "spool": c.WORKER_SPOOL,
-        # What slurmstepd and the clients inside a job still open after the change of root.
-        "readable": (
-            c.SPANK_DIR,
-            c.SLURM_PLUGIN_DIR,
+        "in_jail": (
+            *_for_clients(settings),
             c.EXTRAUSERS,
             *((c.DIRECTORY_PIPES,) if settings.directory else ()),
-            # It leads to the configuration: so does /etc/slurm in the jail.
-            c.SLURM_RUN,
-            *((c.MUNGE_RUN,) if settings.auth.type == "munge" else ()),
-            "/etc/hostname",
-            "/etc/hosts",
-            "/etc/resolv.conf",
             # As old as the daemons, whatever the jail was filled from.
             *(f"/usr/bin/{command}" for command in _COMMANDS),
         ),
@@ -224,18 +230,12 @@ def _plugstack(settings: Settings) -> dict[str, object]:
         "site": c.USER_IMAGES,
         "cache": settings.containers.cache,
         "defaults": plugin_defaults(settings.containers),
+        "in_containers": (
+            *_for_clients(settings),
+            # The jail's: Slurm's commands need its libraries.
+            f"/usr={c.SPANK_DIR}/usr",
+            c.WORKER_SPOOL,
+        ),
         # srun loads it, even where it starts nothing of MPI. An image's own goes with its MPI.
         "pmix": c.PMIX_DIR,
-        # What Slurm's clients in a container need, and where they are.
-        "shown": (
-            c.SPANK_DIR,
-            f"/usr={c.SPANK_DIR}/usr",
-            c.SLURM_PLUGIN_DIR,
-            c.SLURM_RUN,
-            c.WORKER_SPOOL,
-            *((c.MUNGE_RUN,) if settings.auth.type == "munge" else ()),
-            "/etc/hostname",
-            "/etc/hosts",
-            "/etc/resolv.conf",
-        ),
     }

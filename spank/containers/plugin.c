@@ -160,25 +160,17 @@ static int format_step(spank_t spank, char *name, size_t size)
 	return ACCEPTED;
 }
 
-/* Appends `option` and the name of the container's directory. */
-static void add_name(struct arguments *arguments, const char *option, const char *step)
-{
-	const char *name = given.texts[NAME];
-
-	if (name == NULL)
-		add(arguments, "%sstep-%s", option, step);
-	else
-		add(arguments, "%sname-%.*s", option, (int)strcspn(name, ":"), name);
-}
-
+/* Appends the name of the container's directory. */
 static void add_container(struct arguments *arguments, const char *step)
 {
 	const char *name = given.texts[NAME];
 	size_t length = name == NULL ? 0 : strcspn(name, ":");
 
-	add_name(arguments, "--container=", step);
-	if (name == NULL)
+	if (name == NULL) {
+		add(arguments, "--container=step-%s", step);
 		return;
+	}
+	add(arguments, "--container=name-%.*s", (int)length, name);
 	add(arguments, "--name=%.*s", (int)length, name);
 	if (name[length] == ':')
 		add(arguments, "--reuse=%s", name + length + 1);
