@@ -22,6 +22,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     find = commands.add_parser("find", help="import an image, and print its directory")
     find.add_argument("image", help="value of --container-image")
+    share = commands.add_parser("share", help="add an image's layers to those of the site")
+    share.add_argument("image", help="value of --container-image")
     commands.add_parser("list", help="list the images in the cache")
     remove = commands.add_parser("remove", help="remove the least recently used images")
     remove.add_argument("--keep", type=float, default=0, help="GB to keep (default: 0)")
@@ -51,6 +53,8 @@ def main(arguments: Sequence[str]) -> int:
         cache = Cache(settings.cache_path())
         if options.command == "find":
             print(_find(Importer(cache, settings, os.environ), options.image))
+        elif options.command == "share":
+            print(Importer(cache, settings, os.environ).share(options.image))
         elif options.command == "list":
             for image in sorted(cache.images()):
                 print(f"{image.name[:12]}  {size(size_of(image)):>10}")

@@ -5,7 +5,7 @@
     images/<key>/size          size of the files in bytes
     images/<key>/blobs         digests of the layers that it was unpacked from
     references/<reference>     key of an image; its mtime is when to look up the tag again
-    blobs/sha256/<digest>      compressed layers, shared between images
+    blobs/sha256/<digest>      compressed layers, shared between images; links to those of the site
     locks/<key>                held during an import; other steps wait
     temporary/                 unfinished imports
 
@@ -21,8 +21,8 @@ import shutil
 import stat
 import time
 import urllib.parse
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -133,9 +133,22 @@ class Cache:
         return {path.name for path in self._blobs.iterdir()}
 
     def size_of_new(self, image: Path, known: Collection[str]) -> int:
-        """Return the bytes of an image's layers that are not among the `known`."""
+        """Return the bytes of an image's own layers that are not among the `known`."""
         new = [self._blobs / name for name in _lines(image / "blobs") if name not in known]
-        return sum(path.stat().st_size for path in new if path.is_file())
+        return sum(path.stat().st_size for path in new if path.is_file() and not path.is_symlink())
+
+    def link(self, site: Path, digests: Iterable[str]) -> None:
+        """Link the layers that the site has, instead of downloading them.
+
+        umoci compares their digests when it unpacks them, so that nobody has to trust the site's
+        directory.
+        """
+        for digest in digests:
+            mine, sites = (folder / "sha256" / digest for folder in (self.path / "blobs", site))
+            if sites.is_file() and not mine.exists():
+                mine.unlink(missing_ok=True)
+                with suppress(FileExistsError):
+                    mine.symlink_to(sites)
 
     # --- Room ------------------------------------------------------------------------------------
 
@@ -180,7 +193,7 @@ class Cache:
         wanted = {name for image in self.images() for name in _lines(image / "blobs")}
         before = time.time() - _ABANDONED
         for blob in self._blobs.iterdir():
-            if blob.name not in wanted and blob.stat().st_mtime < before:
+            if blob.name not in wanted and blob.lstat().st_mtime < before:
                 blob.unlink(missing_ok=True)
         for path in (self.path / "temporary").iterdir():
             if path.lstat().st_mtime < before:

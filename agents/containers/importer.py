@@ -7,7 +7,7 @@ import pwd
 import shutil
 import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -60,6 +60,27 @@ class Importer:
                 return self._fall_back(text, error)
             return self._of_source(text, found, skopeo)
 
+    def share(self, text: str) -> Path:
+        """Add an image's layers to those of the site, and return their directory.
+
+        Raises ImageError if there is none, or if this user cannot write to it.
+        """
+        reference, blobs = parse(text), self.settings.site_blobs()
+        if blobs is None:
+            raise ImageError("this site has no shared layers: set containers.site_cache")
+        if isinstance(reference, InFile):
+            raise ImageError(f"image {text}: expected an image in a registry")
+        try:
+            (blobs / "sha256").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ImageError(
+                f"cannot use {blobs}: {error.strerror}: use the account that owns it"
+            ) from None
+        with self.cache.temporary() as folder:
+            skopeo = _Skopeo.of_registry(reference, self, folder)
+            skopeo.copy(blobs, folder, skopeo.inspect())
+        return blobs
+
     # --- Kinds -----------------------------------------------------------------------------------
 
     def _of_file(self, text: str, reference: InFile) -> Path:
@@ -80,7 +101,11 @@ class Importer:
 
     def _of_source(self, text: str, found: "_Found", skopeo: "_Skopeo") -> Path:
         def make(folder: Path) -> Surroundings:
-            layout = skopeo.copy(self.cache, folder, found)
+            blobs, site = self.cache.path / "blobs", self.settings.site_blobs()
+            if site is not None:
+                self.cache.link(site, found.layers)
+            layout = skopeo.copy(blobs, folder, found)
+            _describe(layout)
             _unpack(skopeo.subject, layout, folder / "root", self.settings.image_size)
             shutil.copyfile(layout / "layers", folder / "blobs")
             said = surroundings.of_config(json.loads((layout / "config").read_text()))
@@ -206,8 +231,23 @@ class _Found:
     key: str
     """Key in the cache."""
     digest: str
-    total: int | None
-    """Size of the compressed layers in bytes; None if unknown."""
+    sizes: Mapping[str, int | None]
+    """Compressed layers by digest, without the algorithm, in bytes; None if unknown."""
+
+    @property
+    def layers(self) -> Collection[str]:
+        return self.sizes.keys()
+
+    def size_without(self, blobs: Path) -> int | None:
+        """Return the bytes of the layers that are not among these; None if unknown."""
+        total = 0
+        for digest, count in self.sizes.items():
+            if (blobs / "sha256" / digest).exists():
+                continue
+            if count is None:
+                return None
+            total += count
+        return total
 
 
 @dataclass(frozen=True)
@@ -243,30 +283,25 @@ class _Skopeo:
         """Ask the source for the digest and the sizes of the layers."""
         text = self._run(["inspect", "--no-tags", *self.arguments, self.source])
         found: dict[str, Any] = json.loads(text)
-        layers = found.get("LayersData") or []
-        sizes = [layer.get("Size") for layer in layers]
-        known = all(isinstance(each, int) and each >= 0 for each in sizes)
+        sizes = {
+            str(layer.get("Digest")).rpartition(":")[2]: _count(layer.get("Size"))
+            for layer in found.get("LayersData") or []
+        }
         digest = str(found["Digest"])
-        return _Found(
-            _hash(f"{digest} {found.get('Architecture')}"), digest, sum(sizes) if known else None
-        )
+        return _Found(_hash(f"{digest} {found.get('Architecture')}"), digest, sizes)
 
-    def copy(self, cache: Cache, folder: Path, found: _Found) -> Path:
-        """Copy the image into an OCI layout that shares its layers with the cache.
-
-        Adds the files `layers`, with the digests of the blobs, and `config`, with the image's
-        configuration.
-        """
-        room = shutil.disk_usage(cache.path).free
-        if found.total is not None and found.total > room:
+    def copy(self, blobs: Path, folder: Path, found: _Found) -> Path:
+        """Copy the image into an OCI layout whose layers are in `blobs`."""
+        room, total = shutil.disk_usage(blobs).free, found.size_without(blobs)
+        if total is not None and total > room:
             raise ImageError(
-                f"{self.subject}: requires {size(found.total)}, and {cache.path} has "
-                f"{size(room)} left: remove images with `slurm-image remove`, or other files"
+                f"{self.subject}: requires {size(total)}, and {blobs} has {size(room)} left: "
+                "remove images with `slurm-image remove`, or other files"
             )
         layout = folder / "layout"
         layout.mkdir()
-        (layout / "blobs").symlink_to(cache.path / "blobs")
-        progress = Progress(f"{self.subject}: downloading", found.total)
+        (layout / "blobs").symlink_to(blobs)
+        progress = Progress(f"{self.subject}: downloading", total)
         arguments = [
             f"--src-{each[2:]}" if each.startswith("--") else each for each in self.arguments
         ]
@@ -278,17 +313,21 @@ class _Skopeo:
                 "copy",
                 *arguments,
                 "--dest-shared-blob-dir",
-                str(cache.path / "blobs"),
+                str(blobs),
                 source,
                 f"oci:{layout}:image",
             ],
             written=progress.reached,
         )
-        _describe(layout)
         return layout
 
 
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else None
+
+
 def _describe(layout: Path) -> None:
+    """Add the files `layers`, with the digests of the blobs, and `config` of the image."""
     index = json.loads((layout / "index.json").read_text())
     manifest_digest = str(index["manifests"][0]["digest"])
     manifest = _blob(layout, manifest_digest)

@@ -3,7 +3,7 @@
 import json
 import os
 import pwd
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,8 @@ class Settings:
 
     cache: str = "~/.cache/slurmstack"
     """Path of the user's cache: ~ is the home directory, %u the user's name."""
+    site_cache: str | None = None
+    """Directory with the layers of the site, which an account of the site adds; None for none."""
     cache_size: int = 100 * _GIB
     """Limit in bytes; the least recently used images are removed first."""
     image_size: int = 100 * _GIB
@@ -44,6 +46,10 @@ class Settings:
             return None
         return self.cache.partition("%u")[0].rpartition("/")[0] or "/"
 
+    def site_blobs(self) -> Path | None:
+        """Return the directory of the site's layers, as in `Cache`; None for none."""
+        return Path(self.site_cache) / "blobs" if self.site_cache else None
+
     def check_allowed(self, name: str) -> None:
         """Raise ImageError unless the site permits the image."""
         if self.allowed and not any(fnmatchcase(name, pattern) for pattern in self.allowed):
@@ -63,7 +69,10 @@ class Settings:
 
 
 def read(folder: Path = FOLDER) -> Settings:
-    """Read the settings. Raises ImageError if the file is not a JSON object."""
+    """Read the settings. Raises ImageError if the file is not a JSON object.
+
+    Unknown keys are of a later version: settings change before nodes do.
+    """
     path = folder / "settings.json"
     try:
         found: dict[str, Any] = json.loads(path.read_text())
@@ -71,5 +80,6 @@ def read(folder: Path = FOLDER) -> Settings:
         return Settings(folder=folder)
     except (OSError, ValueError) as error:
         raise ImageError(f"cannot read {path}: {error}: contact the cluster operator") from None
-    allowed = tuple(found.pop("allowed", ()))
-    return Settings(**found, allowed=allowed, folder=folder)
+    known = {each.name: found[each.name] for each in fields(Settings) if each.name in found}
+    known["allowed"] = tuple(known.get("allowed", ()))
+    return Settings(**known | {"folder": folder})

@@ -20,6 +20,7 @@ from components.settings.types import (
 
 _CACHE: Final = re.compile(r"(~|/[A-Za-z0-9_.@-]+)(/[A-Za-z0-9_.@%-]+)+")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._:/@*?\[\]-]+")
+_FOLDER: Final = re.compile(r"(/[A-Za-z0-9_@-][A-Za-z0-9_.@-]*)+")
 _PLACE: Final = r"/[A-Za-z0-9_.@/-]*"
 _MOUNT: Final = re.compile(rf"({_PLACE}|tmpfs)(:{_PLACE}(:[a-zA-Z0-9=+.,_-]+)?)?")
 _OF_SLURM: Final = ("SLURM", "PMIX", "PMI_")
@@ -75,6 +76,9 @@ class Containers(Model):
     cache: Annotated[str, AfterValidator(_cache)] = "~/.cache/slurmstack"
     """Path of each user's cache: in the home directory (~), shared by all nodes, or on a node's
     disk, with %u for the user's name."""
+    site_cache: Annotated[str, matches(_FOLDER, "folder", "a path, as in '/images'")] | None = None
+    """Directory in the jail with layers for all users, which `slurm-image share` adds. An account
+    of the site owns it."""
     cache_size: MemoryMiB = Field("100GiB", validate_default=True)
     """Limit of a user's cache. The least recently used images are removed first."""
     image_size: MemoryMiB = Field("100GiB", validate_default=True)

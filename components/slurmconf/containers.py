@@ -20,6 +20,7 @@ def container_files(containers: Containers) -> dict[str, str]:
         "cache_size": containers.cache_size * _MIB,
         "fresh_for": containers.fresh_for,
         "image_size": containers.image_size * _MIB,
+        **({"site_cache": containers.site_cache} if containers.site_cache else {}),
     }
     variables = "".join(
         f"{name}={value}\n" for name, value in sorted(containers.environment.items())

@@ -68,6 +68,7 @@ FULL: dict[str, Any] = {
     "containers": {
         "enabled": True,
         "cache": "/local/%u",
+        "site_cache": "/images",
         "cache_size": "500GiB",
         "image_size": "50GiB",
         "fresh_for": 600,

@@ -98,6 +98,37 @@ def test_shared_layers_are_downloaded_once(site: Site) -> None:
     assert blobs == [1, 0]
 
 
+def test_layers_of_the_site_are_not_downloaded_again(site: Site) -> None:
+    files = ociimages.layout([site.base, layer([Entry("ours", os.urandom(3_000_000))])])
+    name = site.push("cache/ours:1", files)
+    shared = f"{c.JAIL}/images"
+    site.give_password("student")
+    site.node.root(f"install -d -o student {shared}")
+    try:
+        with settings(site, site_cache="/images"):
+            share = f"srun --quiet --nodelist=cpu-0 {c.SPANK_DIR}/slurm-image share {name}"
+            site.node.user(share, "student")
+            said = run(site, f"--nodelist=cpu-0 --container-image={name}", "stat -c %s /ours")
+    finally:
+        site.node.root(f"rm -r {shared} {c.JAIL}/home/student/.config {c.JAIL}/home/student/.cache")
+
+    assert said == "3000000"
+    assert site.requests(f"/v2/cache/ours/blobs/sha256:{blob_of(files, 3_000_000)}") == 1
+
+
+def test_only_the_sites_account_shares_layers(site: Site, image: str) -> None:
+    shared = f"{c.JAIL}/images"
+    site.node.root(f"install -d -o student {shared}")
+    try:
+        with settings(site, site_cache="/images"):
+            share = f"srun --nodelist=cpu-0 {c.SPANK_DIR}/slurm-image share {image} 2>&1 || true"
+            said = site.node.user(share)
+    finally:
+        site.node.root(f"rm -r {shared}")
+
+    assert "cannot use /images/blobs: Permission denied" in said
+
+
 def test_cached_image_starts_without_the_registry(site: Site, image: str) -> None:
     run(site, f"--container-image={image}", "true")
 

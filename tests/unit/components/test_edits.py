@@ -637,6 +637,7 @@ EDITS = [
         top(containers={"cache": "/local/%u"}),
         both(CONF, USER_IMAGES),
     ),
+    Edit("users share layers", top(containers={"site_cache": "/images"}), USER_IMAGES),
     Edit("containers are read-only by default", top(containers={"writable": False}), CONF),
     Edit("jobs cannot run images", top(containers={"enabled": False}), CONF),
     Edit(

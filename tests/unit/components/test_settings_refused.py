@@ -636,6 +636,11 @@ WORDS: dict[str, dict[Any, str]] = {
         "/local/../%u": "expected a path for each user",
         "/local/cache": "add %u for the user's name",
     },
+    "containers.site_cache": {
+        "images": "expected a path",
+        "/images/../etc": "expected a path",
+        "/": "expected a path",
+    },
     "containers.cache_size": {"100GB": _UNIT},
     "containers.image_size": {"100": _UNIT},
     "containers.allowed[0]": {"a b": "expected a pattern of images", "": "expected a pattern"},

@@ -190,3 +190,37 @@ def test_removes_directories_without_permissions(tmp_path: Path) -> None:
     remove(tmp_path / "tree")
 
     assert not (tmp_path / "tree").exists()
+
+
+def test_layers_of_the_site_are_linked_and_not_counted(cache: Cache, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "sha256").mkdir(parents=True)
+    (site / "sha256/shared").write_bytes(bytes(100))
+    own = cache.path / "blobs/sha256/own"
+    own.write_bytes(bytes(10))
+
+    cache.link(site, ["shared", "own", "nowhere"])
+
+    made = image(cache, "a", blobs="shared\nown\nnowhere\n")
+    assert (cache.path / "blobs/sha256/shared").read_bytes() == bytes(100)
+    assert not (cache.path / "blobs/sha256/nowhere").exists()
+    assert cache.size_of_new(made, known=()) == 10
+
+
+def test_link_to_a_layer_that_the_site_removed_is_replaced_or_removed(
+    cache: Cache, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    (site / "sha256").mkdir(parents=True)
+    link = cache.path / "blobs/sha256/gone"
+    link.symlink_to(site / "sha256/elsewhere")
+    os.utime(link, (0, 0), follow_symlinks=False)
+    (site / "sha256/gone").touch()
+
+    cache.link(site, ["gone"])
+    assert link.exists()
+
+    (site / "sha256/gone").unlink()
+    os.utime(link, (0, 0), follow_symlinks=False)
+    cache.shrink(0)
+    assert not link.is_symlink()
