@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agents.containers import counts, credentials, surroundings
+from agents.containers import bundle, counts, credentials, surroundings
 from agents.containers.cache import Cache, settle
 from agents.containers.errors import ImageError
 from agents.containers.reference import InFile, InRegistry, parse
@@ -84,7 +84,9 @@ class Importer:
     # --- Kinds -----------------------------------------------------------------------------------
 
     def _of_file(self, text: str, reference: InFile) -> Path:
-        path = Path(reference.path.partition(":")[0] if reference.kind != "path" else text)
+        # skopeo's have the name of the image behind a colon.
+        in_skopeo = reference.kind not in ("path", "bundle")
+        path = Path(reference.path.partition(":")[0] if in_skopeo else reference.path)
         try:
             real = path.resolve(strict=True)
             kind = _kind_of(real) if reference.kind == "path" else reference.kind
@@ -92,6 +94,8 @@ class Importer:
             raise ImageError(f"image {text}: {error.strerror}: check the path") from None
         if kind == "directory":
             return self._of_directory(real)
+        if kind == "bundle":
+            return self._of_bundle(real)
         if kind == "squashfs":
             return self._of_squashfs(text, real)
         with self.cache.temporary() as folder:
@@ -138,6 +142,21 @@ class Importer:
         image = self._bring(_hash(str(path)), f"image {path}", make)
         # The variables in the directory may have changed.
         surroundings.of_enroot(path).write(image)
+        return image
+
+    def _of_bundle(self, path: Path) -> Path:
+        """Use the root of a bundle in place, with the mounts of the bundle."""
+        found = bundle.read(path)
+
+        def make(folder: Path) -> Surroundings:
+            (folder / "root").symlink_to(found.root)
+            return found.surroundings
+
+        image = self._bring(_hash(f"{path} {found.root}"), f"bundle {path}", make)
+        # The configuration may have changed.
+        found.surroundings.write(image)
+        surroundings.replace(image / "mounts", found.mounts.encode())
+        surroundings.replace(image / "access", b"ro" if found.read_only else b"rw")
         return image
 
     # --- Into the cache --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from agents.containers.errors import ImageError
 DEFAULT_REGISTRY: Final = "docker.io"
 _DOCKER: Final = "docker://"
 _ELSEWHERE: Final = ("dockerd://", "podman://")
-_FILES: Final = ("oci", "oci-archive", "docker-archive")
+_FILES: Final = ("bundle", "oci", "oci-archive", "docker-archive")
 _DIGEST: Final = re.compile(r"@(sha256:[0-9a-f]{64})$")
 _TAG: Final = re.compile(r":([A-Za-z0-9_][A-Za-z0-9._-]{0,127})$")
 _REGISTRY: Final = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?")
@@ -44,7 +44,7 @@ class InFile:
     """An image in a file or directory."""
 
     path: str
-    kind: Literal["path", "oci", "oci-archive", "docker-archive"] = "path"
+    kind: Literal["path", "bundle", "oci", "oci-archive", "docker-archive"] = "path"
     """`path`: the content decides."""
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 Each is a file beside the image's root. `spank/containers/start.c` reads these files.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,9 +27,16 @@ class Surroundings:
 
     def write(self, folder: Path) -> None:
         """Write the files into the image's directory."""
-        (folder / "environment").write_bytes(_words(self.variables))
-        (folder / "entrypoint").write_bytes(_words(self.entrypoint))
-        (folder / "directory").write_text(self.directory)
+        replace(folder / "environment", _words(self.variables))
+        replace(folder / "entrypoint", _words(self.entrypoint))
+        replace(folder / "directory", self.directory.encode())
+
+
+def replace(file: Path, content: bytes) -> None:
+    """Write a file that other steps may read: they see the old content or the new one."""
+    temporary = file.with_name(f"{file.name}.{os.uname().nodename}-{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(file)
 
 
 def _words(words: Sequence[str]) -> bytes:
@@ -40,10 +48,15 @@ def of_config(config: Mapping[str, Any]) -> Surroundings:
     said = config.get("config") or {}
     entrypoint = tuple(_texts(said.get("Entrypoint")))
     return Surroundings(
-        variables=tuple(text for text in _texts(said.get("Env")) if _VARIABLE.fullmatch(text)),
-        directory=_directory(said.get("WorkingDir")),
+        variables=variables_of(said.get("Env")),
+        directory=directory_of(said.get("WorkingDir")),
         entrypoint=entrypoint,
     )
+
+
+def variables_of(value: object) -> tuple[str, ...]:
+    """Return the items of a list that are NAME=VALUE."""
+    return tuple(text for text in _texts(value) if _VARIABLE.fullmatch(text))
 
 
 def _texts(value: object) -> list[str]:
@@ -52,7 +65,8 @@ def _texts(value: object) -> list[str]:
     return [text for text in value if isinstance(text, str) and "\0" not in text]
 
 
-def _directory(value: object) -> str:
+def directory_of(value: object) -> str:
+    """Return an absolute path; / for other values."""
     usable = isinstance(value, str) and value.startswith("/") and "\0" not in value
     return str(value) if usable else "/"
 
@@ -65,7 +79,7 @@ def of_enroot(root: Path) -> Surroundings:
     directory = (found["quoted"] or found["plain"]) if found else "/"
     return Surroundings(
         variables=tuple(line for line in lines if _VARIABLE.fullmatch(line)),
-        directory=_directory(directory),
+        directory=directory_of(directory),
         entrypoint=("/bin/sh", f"/{_ENROOT_SCRIPT}") if script else (),
     )
 

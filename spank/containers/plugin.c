@@ -9,6 +9,8 @@
 
 #include "report.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Export only the symbols that Slurm looks up. */
 #pragma GCC visibility push(default)
@@ -31,6 +34,8 @@ extern spank_err_t spank_prepend_task_argv(spank_t spank, int argc, const char *
 /* The job's own /tmp, which also holds the writable layers of containers. */
 #define STATE "/tmp/.containers"
 #define MAX_ARGUMENTS 256
+/* Prefix of ContainerPath in oci.conf. */
+#define BUNDLES "/tmp/.oci-"
 
 /* ---- the arguments of plugstack.conf ---- */
 
@@ -235,27 +240,81 @@ static int add_save(spank_t spank, struct arguments *arguments)
 	return ACCEPTED;
 }
 
-/* Prepends start-container to the command of the task. */
-static int prepend(spank_t spank, const char *step)
+/* Adds start-container with all that precedes the command of the task. */
+static int add_start(spank_t spank, struct arguments *arguments)
 {
-	struct arguments arguments = {.n = 0};
-	spank_err_t rc;
+	char step[32];
 
-	add(&arguments, "%s", config.program);
-	add(&arguments, "--state=" STATE);
-	add(&arguments, "--step=%s", step);
-	add_container(&arguments, step);
-	add_options(&arguments);
-	add_config(&arguments);
-	if (given.texts[SAVE] != NULL && add_save(spank, &arguments) < 0) {
-		free_arguments(&arguments);
+	if (format_step(spank, step, sizeof(step)) < 0)
 		return REFUSED;
-	}
-	add(&arguments, "--");
-	rc = spank_prepend_task_argv(spank, (int)arguments.n, (const char **)arguments.words);
-	free_arguments(&arguments);
+	add(arguments, "%s", config.program);
+	add(arguments, "--state=" STATE);
+	add(arguments, "--step=%s", step);
+	add_container(arguments, step);
+	add_options(arguments);
+	add_config(arguments);
+	if (given.texts[SAVE] != NULL && add_save(spank, arguments) < 0)
+		return REFUSED;
+	add(arguments, "--");
+	return ACCEPTED;
+}
+
+static int prepend(spank_t spank, const struct arguments *arguments)
+{
+	spank_err_t rc = spank_prepend_task_argv(spank, (int)arguments->n,
+						 (const char **)arguments->words);
+
 	return rc == ESPANK_SUCCESS ? ACCEPTED
 				    : refuse("cannot start a container: %s", spank_strerror(rc));
+}
+
+/* ---- bundles (--container) ---- */
+
+/*
+ * Returns a descriptor of the directory that slurmstepd made for a task with --container; or -1. Its
+ * name is ContainerPath of oci.conf.
+ */
+static int open_task_of_bundle(spank_t spank)
+{
+	uint32_t job_id, step_id;
+	int task;
+	char path[64];
+
+	if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS)
+		return -1;
+	(void)snprintf(path, sizeof(path), BUNDLES "%" PRIu32 ".%" PRIu32 ".%d", job_id, step_id,
+		       task);
+	return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static bool write_words(int fd, char *const words[], size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (dprintf(fd, "%s%c", words[i], '\0') < 0)
+			return false;
+	return true;
+}
+
+/*
+ * Leaves the whole command for start-container, which Slurm starts by RunTimeRun of oci.conf: there,
+ * Slurm 24.11 does not quote arguments with an apostrophe correctly.
+ */
+static int leave_command(spank_t spank, int task_fd, const struct arguments *arguments)
+{
+	int argc, fd;
+	char **argv;
+	bool written;
+
+	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
+		return refuse("Slurm does not provide the command");
+	fd = openat(task_fd, "command", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	written = fd >= 0 && write_words(fd, arguments->words, arguments->n) &&
+		  write_words(fd, argv, (size_t)argc);
+	if (fd >= 0)
+		(void)close(fd);
+	return written ? ACCEPTED : refuse("cannot write the command: %s", strerror(errno));
 }
 
 /* ---- callbacks ---- */
@@ -281,15 +340,28 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 		return ACCEPTED;
 	if (take_environment(spank) < 0)
 		return REFUSED;
-	if (!wants_container())
+	/* The client has set it for --container, which has these options as well. */
+	if (!wants_container() && getenv("SLURM_CONTAINER") == NULL)
 		warn_of_ignored();
 	return ACCEPTED;
+}
+
+static int start(spank_t spank, int task_fd)
+{
+	struct arguments arguments = {.n = 0};
+	int rc = add_start(spank, &arguments);
+
+	if (rc == ACCEPTED)
+		rc = task_fd < 0 ? prepend(spank, &arguments)
+				 : leave_command(spank, task_fd, &arguments);
+	free_arguments(&arguments);
+	return rc;
 }
 
 /* Runs in each task, as the job's user. */
 int slurm_spank_task_init(spank_t spank, int ac, char **av)
 {
-	char step[32];
+	int task_fd, rc;
 
 	(void)ac;
 	(void)av;
@@ -297,7 +369,12 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
 		return ACCEPTED;
 	if (take_environment(spank) < 0)
 		return REFUSED;
-	if (!wants_container())
-		return ACCEPTED;
-	return format_step(spank, step, sizeof(step)) < 0 ? REFUSED : prepend(spank, step);
+	task_fd = open_task_of_bundle(spank);
+	if (task_fd >= 0 && wants_container())
+		rc = refuse("--container and --container-image are both set: remove one");
+	else
+		rc = task_fd < 0 && !wants_container() ? ACCEPTED : start(spank, task_fd);
+	if (task_fd >= 0)
+		(void)close(task_fd);
+	return rc;
 }

@@ -11,6 +11,7 @@
  * step ends.
  */
 #include "accounts.h"
+#include "bundle.h"
 #include "enter.h"
 #include "environment.h"
 #include "fail.h"
@@ -51,6 +52,8 @@ extern char **environ;
 #define REPORT "report"
 /* Mode of this program as the command of an entrypoint. */
 #define TELL_ENVIRONMENT "tell-environment"
+/* Mode of this program in RunTimeRun of oci.conf, with the task's directory and the bundle. */
+#define RUN_BUNDLE "run-bundle"
 
 enum reuse { AUTO, CREATE, EXEC, NO_EXEC };
 
@@ -198,18 +201,25 @@ static char *read_sites(const char *name)
 	return text;
 }
 
-/* Mounts the site's paths first, so that the user can mount over them. */
-static void take_mounts(void)
+static void add_mounts(const char *text, const char *remedy)
 {
-	char *sites = read_sites("mounts");
-	const char *reason = sites == NULL ? NULL : parse_mounts(&request.wanted, sites);
+	const char *reason = text == NULL || text[0] == '\0' ? NULL
+							     : parse_mounts(&request.wanted, text);
 
 	if (reason != NULL)
-		fail("%s: contact the cluster operator", reason);
+		fail("%s%s", reason, remedy);
+}
+
+/* Later mounts cover earlier ones: those of a bundle, of the site, and of the user. */
+static void take_mounts(const struct image *image)
+{
+	char *bundles = read_text(image->fd, "mounts", NULL), *sites = read_sites("mounts");
+
+	add_mounts(bundles, ": correct the mounts in config.json");
+	add_mounts(sites, ": contact the cluster operator");
+	add_mounts(request.mounts, "");
+	free(bundles);
 	free(sites);
-	reason = request.mounts == NULL ? NULL : parse_mounts(&request.wanted, request.mounts);
-	if (reason != NULL)
-		fail("%s", reason);
 }
 
 static void parse_arguments(int argc, char **argv)
@@ -223,7 +233,6 @@ static void parse_arguments(int argc, char **argv)
 	if (request.state == NULL || request.cache == NULL || request.importer == NULL ||
 	    request.container == NULL || request.step == NULL || request.command[0] == NULL)
 		fail("--state, --cache, --importer, --container, --step and a command are required");
-	take_mounts();
 }
 
 /* ---- directories ---- */
@@ -614,8 +623,14 @@ __attribute__((noreturn)) static void be_container(int container_fd, int keepers
 static pid_t start_container(int container_fd, int keepers_fd, const struct account *account,
 			     const struct image *image, const char *image_path)
 {
+	char *access = read_text(image->fd, "access", NULL);
 	int ready_fd, hear_fd;
 
+	/* A bundle can ask for it. */
+	if (access != NULL && strcmp(access, "ro") == 0)
+		request.read_only = true;
+	free(access);
+	take_mounts(image);
 	write_accounts(container_fd, image->root_fd, account, request.as_root);
 	show_usual(account);
 	show_accounts();
@@ -787,6 +802,8 @@ int main(int argc, char **argv)
 
 	if (argc == 3 && strcmp(argv[1], TELL_ENVIRONMENT) == 0)
 		return tell_environment(argv[2]);
+	if (argc == 4 && strcmp(argv[1], RUN_BUNDLE) == 0)
+		argv = take_bundle(argv[2], argv[3], &argc);
 	parse_arguments(argc, argv);
 	state_fd = open_directory(AT_FDCWD, request.state);
 	answer_fd = open_answer(state_fd);

@@ -77,7 +77,7 @@ HARMLESS = (
     r"High latency for 1000 calls to gettimeofday",
 )
 
-_OF_THE_JAIL = ("mpi.conf", "plugstack.conf")
+_OF_THE_JAIL = ("mpi.conf", "oci.conf", "plugstack.conf")
 
 
 @dataclass(frozen=True)

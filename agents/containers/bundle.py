@@ -1,0 +1,89 @@
+"""Read an OCI runtime bundle, the directory of `srun --container`.
+
+A container of this project replaces the bundle's namespaces, devices and limits: those of the job
+hold. Hooks are ignored.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from agents.containers.errors import ImageError
+from agents.containers.surroundings import Surroundings, directory_of, variables_of
+
+CONFIG: Final = "config.json"
+_OWN: Final = ("/proc", "/sys", "/dev")
+"""Directories that every container has of the job."""
+_FLAGS: Final = ("ro", "nosuid", "nodev", "noexec", "bind")
+_TMPFS: Final = ("size=", "mode=")
+_SEPARATORS: Final = frozenset(":,\0")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The parts of a bundle that a container uses."""
+
+    root: Path
+    surroundings: Surroundings
+    mounts: str
+    """In the syntax of `--container-mounts`."""
+    read_only: bool
+
+
+def read(path: Path) -> Bundle:
+    """Read a bundle. Raises ImageError if its configuration is missing or unusable."""
+    config = _config(path)
+    root, process = _object(config, "root"), _object(config, "process")
+    place = root.get("path")
+    if not isinstance(place, str) or not (path / place).is_dir():
+        raise ImageError(f"{path / CONFIG}: root.path: {place!r}: expected a directory")
+    return Bundle(
+        root=(path / place).resolve(),
+        surroundings=Surroundings(
+            variables=variables_of(process.get("env")), directory=directory_of(process.get("cwd"))
+        ),
+        mounts=",".join(_mounts(path, config.get("mounts"))),
+        read_only=root.get("readonly") is True,
+    )
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((path / CONFIG).read_bytes())
+    except OSError as error:
+        raise ImageError(f"{path / CONFIG}: {error.strerror}: expected an OCI bundle") from None
+    except ValueError as error:
+        raise ImageError(f"{path / CONFIG}: {error}: expected JSON") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _object(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = config.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _mounts(path: Path, mounts: object) -> Iterator[str]:
+    for mount in mounts if isinstance(mounts, list) else ():
+        if isinstance(mount, dict) and (text := _mount(path, mount)) is not None:
+            yield text
+
+
+def _mount(path: Path, mount: Mapping[str, Any]) -> str | None:
+    """Return a mount in the syntax of `--container-mounts`; None if the job's own is used."""
+    target, source = str(mount.get("destination")), str(mount.get("source"))
+    options = [each for each in mount.get("options") or () if isinstance(each, str)]
+    if any(target == own or target.startswith(f"{own}/") for own in _OWN):
+        return None
+    if mount.get("type") == "tmpfs":
+        words = [each for each in options if each in _FLAGS or each.startswith(_TMPFS)]
+        parts = ["tmpfs", target, "+".join(words)]
+    elif {"bind", "rbind"} & {*options, mount.get("type")}:
+        words = [each for each in options if each in _FLAGS]
+        parts = [str(path / source), target, "+".join(words)]
+    else:
+        return None
+    if any(_SEPARATORS & {*part} for part in parts[:2]):
+        raise ImageError(f"{path / CONFIG}: mounts: {target}: expected a path without : and ,")
+    return ":".join(parts)

@@ -1,0 +1,11 @@
+/* The command of a task with Slurm's own --container, which plugin.c and slurmstepd leave in files. */
+#ifndef SLURMSTACK_CONTAINER_BUNDLE_H
+#define SLURMSTACK_CONTAINER_BUNDLE_H
+
+/*
+ * Sets the variables of the task, and returns the arguments of start-container, with the bundle as
+ * image. Removes `directory`, which has both.
+ */
+char **take_bundle(const char *directory, const char *bundle, int *argc);
+
+#endif

@@ -1,0 +1,161 @@
+"""Slurm's own `--container`, with OCI bundles."""
+
+import json
+from typing import Any
+
+import pytest
+
+from components import conventions as c
+from tests.container.containers.test_steps import ended
+from tests.support.containers import put
+from tests.support.imagesite import Site, refusal, run
+
+HOME = "/home/researcher"
+PLACE = f"{HOME}/bundle"
+PASS_ARGUMENT = """
+srun --quiet "$1" bash -c 'printf "%s." "$1"' sh "$(cat /home/researcher/argument; echo .)"
+"""
+
+
+def configure(site: Site, place: str = PLACE, **config: Any) -> str:
+    given = {"ociVersion": "1.0.2", "root": {"path": "rootfs"}} | config
+    put(site.node.worker.container, {f"{c.JAIL}{place}/config.json": json.dumps(given)})
+    return f"--container={place}"
+
+
+@pytest.fixture(scope="module")
+def rootfs(running: Site) -> str:
+    """Directory of a bundle, without its configuration."""
+    there = f"{c.JAIL}{PLACE}"
+    running.registry_run(f"mkdir -p {there} && cp -a /srv/base {there}/rootfs")
+    running.registry_run(f"chown -R researcher: {there}")
+    return PLACE
+
+
+def test_tasks_on_two_nodes_run_in_a_bundle(site: Site, rootfs: str) -> None:
+    options = f"{configure(site)} --nodes=2 --ntasks=4"
+
+    said = run(site, options, "bash -c 'echo $(uname -n) $(readlink /proc/self/ns/mnt); sleep 1'")
+    system = run(site, options, "grep ID= /etc/os-release")
+
+    assert len({*said.splitlines()}) == 2, said
+    assert system.splitlines() == ["ID=small"] * 4
+
+
+@pytest.mark.parametrize(
+    "argument", ["it's", "a 'b' \"c\"", "$x `true` \\", "two\nlines", "", "x" * 100_000]
+)
+def test_arguments_arrive_as_they_are(site: Site, rootfs: str, argument: str) -> None:
+    files = {"argument": argument, "pass": PASS_ARGUMENT}
+    put(site.node.worker.container, {f"{c.JAIL}{HOME}/{k}": v for k, v in files.items()})
+
+    said = site.node.user(f"bash {HOME}/pass {configure(site)}")
+
+    assert said == f"{argument}.."
+
+
+def test_variables_and_directory_are_of_the_bundle(site: Site, rootfs: str) -> None:
+    process = {"env": ["COLOUR=blue and green", "PATH=/usr/bin"], "cwd": "/usr/lib"}
+    options = configure(site, process=process)
+    command = "bash -c 'echo \"$COLOUR, $OWN, $PWD, $SLURM_JOB_NUM_NODES\"'"
+
+    said = site.node.user(f"OWN=mine COLOUR=red srun --quiet {options} {command}")
+
+    assert said == "blue and green, mine, /usr/lib, 1"
+
+
+def test_variables_of_slurmd_stay_outside(site: Site, rootfs: str) -> None:
+    said = run(site, configure(site), "env")
+
+    assert "SLURMSTACK_SCRATCH" not in said
+    assert "LD_PRELOAD" not in said
+
+
+def test_mounts_of_the_bundle_are_there(site: Site, rootfs: str) -> None:
+    bind = {"destination": "/data", "source": f"{HOME}", "options": ["rbind", "ro"]}
+    memory = {"destination": "/fast", "type": "tmpfs", "options": ["size=64k"]}
+    options = configure(site, mounts=[bind, memory])
+
+    said = run(site, options, "bash -c 'ls /data/bundle/config.json; echo x >/fast/x; cat /fast/x'")
+
+    assert said.splitlines() == ["/data/bundle/config.json", "x"]
+
+
+@pytest.mark.parametrize(("access", "said"), [(True, "Read-only file system"), (False, "written")])
+def test_root_is_read_only_if_the_bundle_says_so(
+    site: Site, rootfs: str, access: bool, said: str
+) -> None:
+    options = configure(site, root={"path": "rootfs", "readonly": access})
+    command = "bash -c 'echo x >/usr/x && echo written || true'"
+
+    assert said in site.node.user(f"srun --quiet {options} {command} 2>&1")
+    assert site.node.root(f"ls {c.JAIL}{PLACE}/rootfs/usr/x 2>&1 || true").count("No such") == 1
+
+
+def test_script_of_a_batch_job_runs_in_a_bundle(site: Site, rootfs: str) -> None:
+    script = f"#!/bin/bash\n#SBATCH {configure(site)}\n. /etc/os-release; echo $ID $1\n"
+    site.node.user(f"printf %s '{script}' >/tmp/script")
+
+    job = site.node.user(f"sbatch --parsable --output={HOME}/%j.txt /tmp/script argument")
+
+    assert ended(site, job) == "small argument"
+
+
+@pytest.mark.parametrize(("command", "code"), [("exit 3", "3"), ("kill -9 $BASHPID", "137")])
+def test_exit_code_is_that_of_the_command(site: Site, rootfs: str, command: str, code: str) -> None:
+    step = f"srun --quiet {configure(site)} bash -c '{command}' 2>/dev/null; echo $?"
+
+    assert site.node.user(step) == code
+
+
+def test_signals_reach_the_command(site: Site, rootfs: str) -> None:
+    command = 'trap "echo heard; exit" USR1; touch here; while :; do sleep 0.1; done'
+    step = f"srun --quiet --chdir={HOME} {configure(site)} bash -c '{command}'"
+    wait = "until [ -e here ]; do sleep 0.1; done; scancel --signal=USR1 --name=signals"
+
+    said = site.node.user(
+        f"cd {HOME}; rm -f here; {step.replace('srun', 'srun --job-name=signals')} & {wait}; wait"
+    )
+
+    assert said == "heard"
+
+
+def test_refuses_an_image_beside_a_bundle(site: Site, rootfs: str, image: str) -> None:
+    step = f"srun {configure(site)} --container-image={image} echo it ran 2>&1 || true"
+
+    assert "it ran" not in site.node.user(step)
+
+
+@pytest.mark.parametrize(
+    ("place", "content", "expected"),
+    [
+        ("/nowhere", None, "image bundle:/nowhere: No such file or directory"),
+        (f"{HOME}/empty", None, "config.json: No such file or directory: expected an OCI bundle"),
+        (f"{HOME}/broken", "{", "expected JSON"),
+    ],
+)
+def test_reports_an_unusable_bundle_in_one_line(
+    site: Site, place: str, content: str | None, expected: str
+) -> None:
+    if place != "/nowhere":
+        site.node.user(f"mkdir -p {place}")
+    if content is not None:
+        site.node.user(f"printf %s '{content}' >{place}/config.json")
+
+    assert expected in refusal(site, f"--container={place}")
+
+
+def test_root_opens_nothing_of_a_bundle(site: Site, rootfs: str) -> None:
+    """A FIFO would stop slurmstepd, if it opened the configuration as root."""
+    site.node.user(f"rm -rf {HOME}/fifo; mkdir {HOME}/fifo; mkfifo {HOME}/fifo/config.json")
+
+    step = f"timeout 10 srun --quiet --container={HOME}/fifo true; echo $?"
+
+    assert site.node.user(step).endswith("124")
+    assert run(site, configure(site), "true") == ""
+
+
+def test_nothing_of_a_bundle_is_left(site: Site, rootfs: str) -> None:
+    run(site, configure(site), "true")
+
+    assert site.node.root("ls --almost-all /tmp | grep oci; true") == ""

@@ -1,0 +1,108 @@
+"""OCI bundles."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.containers import bundle
+from agents.containers.errors import ImageError
+
+
+def make(path: Path, **config: Any) -> Path:
+    (path / "rootfs").mkdir(parents=True)
+    given = {"ociVersion": "1.0.2", "root": {"path": "rootfs"}} | config
+    (path / "config.json").write_text(json.dumps(given))
+    return path
+
+
+def mounts(path: Path, *each: dict[str, Any]) -> list[str]:
+    return bundle.read(make(path, mounts=each)).mounts.split(",")
+
+
+def test_takes_root_variables_and_directory(tmp_path: Path) -> None:
+    process = {"env": ["A=1", "nonsense", "B=two words"], "cwd": "/data", "args": ["sh"]}
+
+    found = bundle.read(make(tmp_path / "bundle", process=process))
+
+    assert found.root == tmp_path / "bundle/rootfs"
+    assert found.surroundings.variables == ("A=1", "B=two words")
+    assert found.surroundings.directory == "/data"
+    assert not found.read_only
+
+
+def test_root_may_be_read_only_and_elsewhere(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    root = {"path": str(elsewhere), "readonly": True}
+
+    found = bundle.read(make(tmp_path / "bundle", root=root))
+
+    assert found.root == elsewhere
+    assert found.read_only
+
+
+def test_binds_and_memory_are_mounted(tmp_path: Path) -> None:
+    found = mounts(
+        tmp_path / "bundle",
+        {"destination": "/data", "source": "/srv/data", "options": ["rbind", "ro", "rprivate"]},
+        {"destination": "/own", "source": "files", "type": "bind", "options": ["bind"]},
+        {
+            "destination": "/scratch",
+            "source": "tmpfs",
+            "type": "tmpfs",
+            "options": ["nosuid", "size=64k"],
+        },
+    )
+
+    assert found == [
+        "/srv/data:/data:ro",
+        f"{tmp_path}/bundle/files:/own:bind",
+        "tmpfs:/scratch:nosuid+size=64k",
+    ]
+
+
+@pytest.mark.parametrize(
+    "mount",
+    [
+        {"destination": "/proc", "type": "proc", "source": "proc"},
+        {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
+        {"destination": "/dev/pts", "type": "devpts", "options": ["gid=5"]},
+        {"destination": "/sys/fs/cgroup", "type": "cgroup"},
+        {"destination": "/run/queue", "type": "mqueue"},
+        "nonsense",
+    ],
+)
+def test_the_jobs_own_take_the_place_of_others(tmp_path: Path, mount: Any) -> None:
+    assert mounts(tmp_path / "bundle", mount) == [""]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"root": {}}, "root.path: None: expected a directory"),
+        ({"root": {"path": "missing"}}, "root.path: 'missing': expected a directory"),
+        (
+            {"mounts": [{"destination": "/a:b", "source": "/c", "options": ["bind"]}]},
+            "expected a path without : and ,",
+        ),
+    ],
+)
+def test_reports_an_unusable_configuration(
+    tmp_path: Path, config: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ImageError, match=said):
+        bundle.read(make(tmp_path / "bundle", **config))
+
+
+def test_reports_a_missing_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="expected an OCI bundle"):
+        bundle.read(tmp_path)
+
+
+def test_reports_a_configuration_that_is_no_json(tmp_path: Path) -> None:
+    (make(tmp_path / "bundle") / "config.json").write_text("{")
+
+    with pytest.raises(ImageError, match="expected JSON"):
+        bundle.read(tmp_path / "bundle")
