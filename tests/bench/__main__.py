@@ -32,6 +32,7 @@ from tests.bench import (
     confinement,
     exporter,
     health,
+    images,
     jail,
     load,
     loss,
@@ -53,6 +54,7 @@ IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
     "health": health.measure,
     "confinement": confinement.measure,
     "jail": jail.measure,
+    "containers": images.measure,
     "accounting": accounting.measure,
     "exporter": exporter.measure,
 }

@@ -166,6 +166,7 @@ def shared(cluster: Cluster) -> Iterator[str]:
     for file in (attempts.__file__, commands.__file__, daemons.__file__):
         text = Path(file).read_text()
         cluster.run(f"cat >{path}/{Path(file).name} <<'THE-END'\n{text}\nTHE-END")
+    cluster.run(places.EMPTY_IMAGE.format(folder=f"{path}/image"))
     yield path
     cluster.run(f"scancel --user=researcher; rm -rf {path}", check=False)
 

@@ -13,10 +13,18 @@ _WAYS = {
     " cat {folder}/said",
     # As salloc itself starts a shell in its interactive step.
     "salloc": f"salloc --quiet {_JOB} srun --interactive --preserve-env {{command}}",
+    # An image without files of its own; Python is the jail's.
+    "container": f"srun {_JOB} --container-image={{folder}}/image --container-mounts=/usr:/usr:ro"
+    " {command}",
     "ssh": f"salloc --quiet {_JOB} ssh -o BatchMode=yes {NODE} {{quoted}}",
 }
-LIKE_A_JOB = ("batch", "salloc", "ssh")
+LIKE_A_JOB = ("batch", "salloc", "ssh", "container")
 """Other ways into a job, in which all is refused as in one of srun's."""
+EMPTY_IMAGE = """
+mkdir --parents {folder}/usr {folder}/etc {folder}/tmp {folder}/mnt
+for name in bin sbin lib lib64; do ln -s usr/$name {folder}/$name; done
+"""
+"""Makes the image for `container`."""
 
 
 def kind(place: str) -> str:

@@ -8,6 +8,55 @@ _UNIT: Final = "tests/unit/agents"
 
 FAULTS: Final = (
     Fault(
+        "others can read a user's images",
+        "agents",
+        "agents/containers/cache.py",
+        "            path.chmod(_PRIVATE)\n",
+        "            path.chmod(0o755)\n",
+        f"{_UNIT}/containers/test_cache.py::test_cache_is_private",
+    ),
+    Fault(
+        "set-user-ID programs of an image give a user's rights to others",
+        "agents",
+        "agents/containers/cache.py",
+        "    mode = status.st_mode & ~_SET_ID\n",
+        "    mode = status.st_mode\n",
+        f"{_UNIT}/containers/test_cache.py::test_settle_clears_set_id_bits_and_opens_directories",
+    ),
+    Fault(
+        "an image that a container uses is removed",
+        "agents",
+        "agents/containers/cache.py",
+        "                if not _try_lock(file.fileno()):\n                    return False\n",
+        "                _try_lock(file.fileno())\n",
+        f"{_UNIT}/containers/test_cache.py::test_shrink_keeps_an_image_in_use",
+    ),
+    Fault(
+        "others can read the credentials that skopeo gets",
+        "agents",
+        "agents/containers/credentials.py",
+        "os.O_EXCL, 0o600)",
+        "os.O_EXCL, 0o644)",
+        f"{_UNIT}/containers/test_credentials.py::test_authfile_is_private",
+    ),
+    Fault(
+        "a link in an image leads to a file of its user",
+        "agents",
+        "agents/containers/surroundings.py",
+        "if path.is_symlink() or path.parent.is_symlink() or not path.is_file():",
+        "if not path.is_file():",
+        f"{_UNIT}/containers/test_surroundings.py::test_does_not_follow_links_in_the_image",
+    ),
+    Fault(
+        "a job's report stops the counts of its node",
+        "agents",
+        "agents/containers/counts.py",
+        "        if found is None:\n            return self\n",
+        "        assert found is not None\n",
+        f"{_UNIT}/containers/test_counts.py"
+        "::test_a_flood_of_nonsense_changes_nothing_and_a_report_after_it_is_heard",
+    ),
+    Fault(
         "jobs of a node may have all processes of its machine",
         "agents",
         "agents/cgroups.py",

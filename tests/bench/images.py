@@ -1,0 +1,131 @@
+"""What jobs in images cost: starts from the cache, cold pulls, and reading small files.
+
+Two nodes and a registry with TLS run in containers. The ways take turns, in an order of chance, so
+that what else the machine does falls on all of them alike.
+"""
+
+import base64
+import os
+import random
+import statistics
+from collections.abc import Callable, Mapping
+
+from components import conventions as c
+from tests.bench.figures import Figures, say
+from tests.bench.jail import quartile
+from tests.support import ociimages
+from tests.support.containers import containers
+from tests.support.imagesite import Site, image_site, volume
+from tests.support.ociimages import Entry, layer
+
+ROUNDS = 20
+PULLS = 3
+LAYERS = 4
+LAYER = 256_000_000
+"""Bytes of each layer, of which a quarter can be compressed away."""
+FILES = 20_000
+READS = 5
+HOME = "/home/researcher"
+TIME = "s=$(date +%s%N); {command}; e=$(date +%s%N); echo $(( (e - s) / 1000 ))"
+"""Prints how long a command took, in microseconds."""
+
+
+def measure(figures: Figures) -> None:
+    say("containers: starts, pulls and reads in images")
+    with volume() as jail, containers("slurmstack-bench") as start, image_site(start, jail) as site:
+        site.give_password("researcher")
+        starts(figures, site)
+        pulls(figures, site)
+        reads(figures, site)
+
+
+def take_turns(ways: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[int]]:
+    """Times of each way in microseconds."""
+    times: dict[str, list[int]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way in random.sample(list(ways), len(ways)):
+            times[way].append(ways[way]())
+    return times
+
+
+def timed(site: Site, command: str) -> int:
+    return int(site.node.user(TIME.format(command=command)).splitlines()[-1])
+
+
+def starts(figures: Figures, site: Site) -> None:
+    name = site.push("bench/small:1", ociimages.layout([site.base]))
+    in_image = f"srun --quiet --container-image={name} true"
+    site.node.user(in_image)
+    times = take_turns(
+        {
+            "without": lambda: timed(site, "srun --quiet true"),
+            "with": lambda: timed(site, in_image),
+        },
+        ROUNDS,
+    )
+    without = quartile(times["without"])
+    figures.add("srun without an image, in ms", without / 1000)
+    figures.add("srun in a cached image, by that", quartile(times["with"]) / without, at_most=1.3)
+
+
+def pulls(figures: Figures, site: Site) -> None:
+    text = [base64.b64encode(os.urandom(LAYER * 3 // 4)) for _ in range(LAYERS)]
+    layers = [layer([Entry(f"file{n}", each)]) for n, each in enumerate(text)]
+    name = site.push("bench/large:1", ociimages.layout([site.base, *layers]))
+    del text, layers
+    folder = f"{HOME}/by-hand"
+    # Credentials for skopeo alone, as slurm-image finds them in enroot's file.
+    login = "reader:open sesame"
+    by_hand = (
+        f"srun --quiet bash -c \"skopeo copy --quiet --src-creds '{login}' docker://{name} "
+        f"oci:{folder}/layout:image && umoci unpack --rootless --image {folder}/layout:image "
+        f'{folder}/bundle >/dev/null"'
+    )
+
+    def clean() -> None:
+        site.node.root(f"rm -rf {c.JAIL}{folder} {c.JAIL}{HOME}/.cache/slurmstack")
+        site.node.user(f"mkdir {folder}")
+
+    def pull(command: str) -> int:
+        clean()
+        return timed(site, command)
+
+    times = take_turns(
+        {
+            "by hand": lambda: pull(by_hand),
+            "srun": lambda: pull(f"srun --quiet --container-image={name} true 2>/dev/null"),
+        },
+        PULLS,
+    )
+    clean()
+    plain = statistics.median(times["by hand"])
+    figures.add("skopeo copy and umoci unpack of 1 GB", plain / 1e6)
+    figures.add(
+        "cold srun in that image, by that", statistics.median(times["srun"]) / plain, at_most=1.5
+    )
+
+
+def reads(figures: Figures, site: Site) -> None:
+    files = [Entry(f"many/{n % 200}/{n}", "x" * (n % 8000)) for n in range(FILES)]
+    name = site.push("bench/many:1", ociimages.layout([site.base, layer(files)]))
+    site.node.user(f"srun --quiet --container-image={name} cp -r /many {HOME}/many")
+    # The shell of the image, and tools that both roots have.
+    read = "find {place} -type f -exec cat {{}} +"
+
+    def took(options: str, place: str) -> int:
+        command = TIME.format(command=f"{read.format(place=place)} >/dev/null")
+        site.node.user(f"printf %s '{command}' >{HOME}/read")
+        return int(site.node.user(f"srun --quiet {options} bash {HOME}/read"))
+
+    times = take_turns(
+        {
+            "in the jail": lambda: took("", f"{HOME}/many"),
+            "in the image": lambda: took(f"--container-image={name}", "/many"),
+        },
+        READS,
+    )
+    plain = quartile(times["in the jail"])
+    figures.add(f"reading {FILES} small files in the jail, in ms", plain / 1000)
+    figures.add(
+        "reading them in an image, by that", quartile(times["in the image"]) / plain, at_most=1.1
+    )
