@@ -6,7 +6,10 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.imagesite import MAKE_BASE
-from tests.support.waiting import becomes
+from tests.support.metrics import series
+from tests.support.waiting import becomes, eventually
+
+SHOW_METRICS = ("python3", "-m", "agents.exporter", "--once")
 
 SUM = """
 #include <mpi.h>
@@ -99,6 +102,17 @@ def test_saved_container_runs_again(cluster: Cluster, images: str) -> None:
     cluster.run(f"srun {image} --container-save={saved} bash -c 'echo made >/made'")
 
     assert cluster.run(f"srun --quiet --container-image={saved} cat /made") == "made"
+
+
+def test_images_of_jobs_are_in_the_metrics(cluster: Cluster, images: str) -> None:
+    cluster.run(f"srun --quiet --nodelist=cpu-0 --container-image={images}/small.sqsh true")
+
+    def hits() -> float:
+        text = cluster.in_pod("deploy/exporter", "exporter", *SHOW_METRICS)
+        return series(text.encode()).get('slurmstack_image_hits_total{node="cpu-0"}', 0)
+
+    # The node's checks leave the counts in its record, each minute.
+    eventually("the start is counted", lambda: hits() > 0, timeout=150)
 
 
 def test_slurm_image_lists_images_on_the_login_node(cluster: Cluster, images: str) -> None:
