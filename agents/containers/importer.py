@@ -126,7 +126,7 @@ class Importer:
             command = ["unsquashfs", "-no-progress", "-no-xattrs", "-d", str(root), str(path)]
             subject = f"image {text}"
             run(command, {}, subject=subject, written=_limit(subject, self.settings.image_size))
-            return surroundings.of_enroot(root)
+            return surroundings.of_files(root)
 
         status = path.stat()
         identity = f"{path} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
@@ -137,11 +137,11 @@ class Importer:
 
         def make(folder: Path) -> Surroundings:
             (folder / "root").symlink_to(path)
-            return surroundings.of_enroot(path)
+            return surroundings.of_files(path)
 
         image = self._bring(_hash(str(path)), f"image {path}", make)
         # The variables in the directory may have changed.
-        surroundings.of_enroot(path).write(image)
+        surroundings.of_files(path).write(image)
         return image
 
     def _of_bundle(self, path: Path) -> Path:

@@ -3,6 +3,7 @@
 Each is a file beside the image's root. `spank/containers/start.c` reads these files.
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", re.DOTALL)
 _DIRECTORY: Final = re.compile(r'^\s*cd "(?P<quoted>[^"]*)"|^\s*cd (?P<plain>\S+)', re.MULTILINE)
+_CHARLIECLOUD: Final = "ch/metadata.json"
 _ENROOT_SCRIPT: Final = "etc/rc"
 _ENROOT_VARIABLES: Final = "etc/environment"
 
@@ -71,17 +73,26 @@ def directory_of(value: object) -> str:
     return str(value) if usable else "/"
 
 
-def of_enroot(root: Path) -> Surroundings:
-    """Read the files that enroot and `--container-save` write into an image."""
+def of_files(root: Path) -> Surroundings:
+    """Read the files that enroot, Charliecloud and `--container-save` write into an image."""
     script, variables = (_read(root / name) for name in (_ENROOT_SCRIPT, _ENROOT_VARIABLES))
+    built = _of_charliecloud(_read(root / _CHARLIECLOUD))
     lines = [line.strip() for line in variables.splitlines()]
     found = _DIRECTORY.search(script)
-    directory = (found["quoted"] or found["plain"]) if found else "/"
     return Surroundings(
-        variables=tuple(line for line in lines if _VARIABLE.fullmatch(line)),
-        directory=directory_of(directory),
+        variables=(*built.variables, *(line for line in lines if _VARIABLE.fullmatch(line))),
+        directory=directory_of(found["quoted"] or found["plain"]) if found else built.directory,
         entrypoint=("/bin/sh", f"/{_ENROOT_SCRIPT}") if script else (),
     )
+
+
+def _of_charliecloud(text: str) -> Surroundings:
+    try:
+        said = json.loads(text)
+        variables = variables_of([f"{name}={value}" for name, value in said["env"].items()])
+        return Surroundings(variables=variables, directory=directory_of(said.get("cwd")))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return Surroundings()
 
 
 def _read(path: Path) -> str:

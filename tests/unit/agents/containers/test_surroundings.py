@@ -1,11 +1,12 @@
 """Variables, working directory and entrypoint of images."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agents.containers.surroundings import Surroundings, of_config, of_enroot
+from agents.containers.surroundings import Surroundings, of_config, of_files
 
 
 def test_oci_image() -> None:
@@ -49,15 +50,33 @@ def test_enroot_image(tmp_path: Path) -> None:
     (tmp_path / "etc/environment").write_text("# comment\nPATH=/opt/bin\n\nA=b c\n")
     (tmp_path / "etc/rc").write_text('mkdir -p "/work dir"\ncd "/work dir" || exit 1\nexec "$@"\n')
 
-    assert of_enroot(tmp_path) == Surroundings(
+    assert of_files(tmp_path) == Surroundings(
         variables=("PATH=/opt/bin", "A=b c"),
         directory="/work dir",
         entrypoint=("/bin/sh", "/etc/rc"),
     )
 
 
+def test_image_that_charliecloud_built(tmp_path: Path) -> None:
+    (tmp_path / "ch").mkdir()
+    said = {"cwd": "/work", "env": {"COLOUR": "blue"}, "labels": {}}
+    (tmp_path / "ch/metadata.json").write_text(json.dumps(said))
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/environment").write_text("A=b\n")
+
+    assert of_files(tmp_path) == Surroundings(("COLOUR=blue", "A=b"), directory="/work")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"cwd": "/work"}', '{"env": ["A=b"]}'])
+def test_unknown_metadata_are_skipped(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ch").mkdir()
+    (tmp_path / "ch/metadata.json").write_text(text)
+
+    assert of_files(tmp_path) == Surroundings()
+
+
 def test_plain_directory(tmp_path: Path) -> None:
-    assert of_enroot(tmp_path) == Surroundings()
+    assert of_files(tmp_path) == Surroundings()
 
 
 def test_does_not_follow_links_in_the_image(tmp_path: Path) -> None:
@@ -67,7 +86,7 @@ def test_does_not_follow_links_in_the_image(tmp_path: Path) -> None:
     (root / "etc").mkdir(parents=True)
     (root / "etc/environment").symlink_to(secret)
 
-    assert of_enroot(root) == Surroundings()
+    assert of_files(root) == Surroundings()
 
 
 def test_writes_the_files_of_start_container(tmp_path: Path) -> None:
