@@ -108,10 +108,10 @@ def _of_docker(image: InRegistry, path: Path) -> str | None:
 # --- for skopeo ----------------------------------------------------------------------------------
 
 
-def write(folder: Path, registry: str, found: str) -> Path:
-    """Write a private file for skopeo's `--authfile` with these credentials only."""
+def write(folder: Path, found: Mapping[str, str]) -> Path:
+    """Write a private file for skopeo's `--authfile` with these credentials, by registry."""
     path = folder / "auth.json"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump({"auths": {registry: {"auth": found}}}, file)
+        json.dump({"auths": {registry: {"auth": each} for registry, each in found.items()}}, file)
     return path

@@ -283,12 +283,14 @@ class _Skopeo:
     @classmethod
     def of_registry(cls, image: InRegistry, importer: Importer, folder: Path) -> "_Skopeo":
         settings, environment = importer.settings, importer.environment
-        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-        found = credentials.find(image, home, settings.credentials(), environment)
+        home, site = Path(pwd.getpwuid(os.getuid()).pw_dir), settings.credentials()
+        known = {
+            each.registry: found
+            for each in (image, *settings.mirrors_of(image))
+            if (found := credentials.find(each, home, site, environment)) is not None
+        }
         arguments: tuple[str, ...] = (
-            ("--authfile", str(credentials.write(folder, image.registry, found)))
-            if found
-            else ("--no-creds",)
+            ("--authfile", str(credentials.write(folder, known))) if known else ("--no-creds",)
         )
         if environment.get("ENROOT_ALLOW_HTTP", "").lower() in _YES:
             arguments += ("--tls-verify=false",)

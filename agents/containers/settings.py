@@ -3,12 +3,15 @@
 import json
 import os
 import pwd
-from dataclasses import dataclass, field, fields
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
 from agents.containers.errors import ImageError
+from agents.containers.reference import InRegistry
 
 FOLDER: Final = Path("/usr/lib/slurmstack/user-images")
 """Mount point of the settings on nodes and login nodes."""
@@ -58,10 +61,28 @@ class Settings:
                 "contact the cluster operator"
             )
 
+    @property
+    def _registries(self) -> Path:
+        return self.folder / "registries.conf"
+
     def of_skopeo(self) -> dict[str, str]:
         """Return the variables that point skopeo to the site's registries and mirrors."""
-        registries = self.folder / "registries.conf"
-        return {"CONTAINERS_REGISTRIES_CONF": str(registries)} if registries.is_file() else {}
+        if not self._registries.is_file():
+            return {}
+        return {"CONTAINERS_REGISTRIES_CONF": str(self._registries)}
+
+    def mirrors_of(self, image: InRegistry) -> Iterator[InRegistry]:
+        """Return where skopeo looks for the image before its own registry."""
+        if not self._registries.is_file():
+            return
+        name = f"{image.registry}/{image.repository}"
+        for registry in tomllib.loads(self._registries.read_text()).get("registry", ()):
+            if not f"{name}/".startswith(f"{registry['location']}/"):
+                continue
+            rest = name.removeprefix(registry["location"])
+            for mirror in registry.get("mirror", ()):
+                host, _, repository = f"{mirror['location']}{rest}".partition("/")
+                yield replace(image, registry=host, repository=repository)
 
     def credentials(self) -> Path:
         """Return the path of the site's credentials; the file may be missing."""

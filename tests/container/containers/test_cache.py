@@ -1,5 +1,6 @@
 """The image cache: number of downloads, and failures."""
 
+import base64
 import json
 import os
 from collections.abc import Iterator
@@ -7,9 +8,11 @@ from contextlib import contextmanager
 
 from agents.containers.counts import FILE, Counts
 from components import conventions as c
+from components.settings.containers import Containers, ImageRegistry
+from components.slurmconf import container_files
 from tests.support import ociimages
 from tests.support.containers import put
-from tests.support.imagesite import REGISTRY, RUN_REGISTRY, Site, refusal, run
+from tests.support.imagesite import ACCOUNT, REGISTRY, RUN_REGISTRY, Site, refusal, run
 from tests.support.ociimages import Entry, layer
 from tests.support.waiting import becomes, eventually
 
@@ -38,6 +41,18 @@ def settings(site: Site, **values: object) -> Iterator[None]:
         yield
     finally:
         node.root(f"rm {SETTINGS}")
+
+
+@contextmanager
+def mirror(site: Site, registry: str, place: str) -> Iterator[None]:
+    """Have a mirror of a registry on the first node, as the deploy writes it."""
+    chosen = Containers(registries=(ImageRegistry(name=registry, mirrors=(place,)),))
+    file = f"{c.USER_IMAGES}/registries.conf"
+    put(site.node.worker.container, {file: container_files(chosen)["registries.conf"]})
+    try:
+        yield
+    finally:
+        site.node.root(f"rm {file}")
 
 
 @contextmanager
@@ -186,6 +201,28 @@ def test_refuses_an_image_above_the_size_limit(site: Site) -> None:
 
     assert "exceed 100.0 MB" in said
     assert site.node.root(unfinished) == before
+
+
+def test_image_comes_from_a_mirror_with_a_password(site: Site) -> None:
+    files = ociimages.layout([site.base, layer([Entry("mirrored", "yes")])])
+    site.push("hub/library/mirrored:1", files)
+
+    with mirror(site, "docker.io", f"{REGISTRY}/hub"):
+        said = run(site, "--nodelist=cpu-0 --container-image=mirrored:1", "cat /mirrored")
+
+    assert said == "yes"
+
+
+def test_user_without_credentials_has_those_of_the_site(site: Site, image: str) -> None:
+    words = base64.b64encode(":".join(ACCOUNT).encode()).decode()
+    auth = json.dumps({"auths": {REGISTRY: {"auth": words}}})
+    put(site.node.worker.container, {f"{c.USER_IMAGES}/auth.json": auth})
+    try:
+        said = run(site, f"--nodelist=cpu-0 --container-image={image}", "whoami", "student")
+    finally:
+        site.node.root(f"rm {c.USER_IMAGES}/auth.json")
+
+    assert said == "student"
 
 
 def test_refuses_an_image_outside_the_permitted_patterns(site: Site, image: str) -> None:

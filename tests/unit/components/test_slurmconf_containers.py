@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agents.containers.reference import InRegistry, parse
 from agents.containers.settings import Settings as Read
 from agents.containers.settings import read
 from components.settings import Settings
@@ -106,6 +107,26 @@ def test_mounts_and_variables(tmp_path: Path) -> None:
 
     assert (folder / "mounts").read_text() == "/a:/b:ro,/c"
     assert (folder / "environment").read_text() == "A=1\nB=two words\n"
+
+
+def test_an_image_is_looked_for_in_the_mirrors_of_its_registry(tmp_path: Path) -> None:
+    registries = [
+        {"name": "docker.io", "mirrors": ["mirror.lab/hub", "other.lab:5000"]},
+        {"name": "nvcr.io/nvidia", "mirrors": ["mirror.lab/gpu"]},
+    ]
+    settings = read(write(tmp_path, registries=registries))
+
+    def places(text: str) -> list[str]:
+        image = parse(text)
+        assert isinstance(image, InRegistry)
+        return [str(each) for each in settings.mirrors_of(image)]
+
+    assert places("ubuntu:24.04") == [
+        "mirror.lab/hub/library/ubuntu:24.04",
+        "other.lab:5000/library/ubuntu:24.04",
+    ]
+    assert places("nvcr.io#nvidia/pytorch:1") == ["mirror.lab/gpu/pytorch:1"]
+    assert places("nvcr.io#nvidia2/pytorch:1") == []
 
 
 @pytest.mark.parametrize("name", ["mounts", "environment", "registries.conf"])

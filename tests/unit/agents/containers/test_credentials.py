@@ -109,7 +109,7 @@ def test_reports_a_file_with_invalid_json(tmp_path: Path) -> None:
 
 
 def test_authfile_is_private(tmp_path: Path) -> None:
-    path = credentials.write(tmp_path, "example.org", "words")
+    path = credentials.write(tmp_path, {"example.org": "words"})
 
     assert path.stat().st_mode & 0o777 == 0o600
     assert json.loads(path.read_text()) == {"auths": {"example.org": {"auth": "words"}}}
