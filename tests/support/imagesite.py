@@ -133,6 +133,13 @@ def run(site: Site, options: str, command: str, name: str = "researcher") -> str
     return site.node.user(f"srun --quiet {options} {command}", name)
 
 
+def ended(site: Site, job: str) -> str:
+    """Wait for the end of a batch job, and return its output."""
+    listed = f"squeue --noheader --jobs={job} --format=%T 2>/dev/null || true"
+    eventually("the job ends", lambda: not site.node.user(listed))
+    return site.node.output(job)
+
+
 def refusal(site: Site, options: str, name: str = "researcher") -> str:
     """Return the one line with the reason why a step does not run."""
     said = site.node.user(f"srun --quiet {options} true 2>&1 && echo it ran; true", name)

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from components import conventions as c
-from tests.container.containers.test_steps import ended
 from tests.support.containers import put
-from tests.support.imagesite import Site, refusal, run
+from tests.support.imagesite import Site, ended, refusal, run
 
 HOME = "/home/researcher"
 PLACE = f"{HOME}/bundle"

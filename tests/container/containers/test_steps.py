@@ -1,15 +1,8 @@
 """Containers of several tasks, steps and nodes."""
 
 from components import conventions as c
-from tests.support.imagesite import Site, run
+from tests.support.imagesite import Site, ended, run
 from tests.support.waiting import eventually
-
-
-def ended(site: Site, job: str) -> str:
-    """Wait for the end of a batch job, and return its output."""
-    listed = f"squeue --noheader --jobs={job} --format=%T 2>/dev/null || true"
-    eventually("the job ends", lambda: not site.node.user(listed))
-    return site.node.output(job)
 
 
 def test_all_tasks_on_a_node_share_one_container(site: Site, image: str) -> None:
