@@ -113,8 +113,10 @@ def test_groups_go_though_a_slurmstepd_takes_its_time(cluster: Cluster, folder: 
 
 @pytest.mark.usefixtures("nothing_left")
 def test_jobs_and_their_groups_outlive_slurmd(cluster: Cluster, folder: str) -> None:
-    job = cluster.submit(folder, "#!/bin/sh\nsleep 5; nproc", "--mem=20", "--nodelist=cpu-0")
-    cluster.wait_for_job(job, "RUNNING")
+    script = "#!/bin/sh\ntouch begun; sleep 5; nproc"
+    job = cluster.submit(folder, script, "--mem=20", "--nodelist=cpu-0")
+    # A slurmd that is killed before it has launched the script does not launch it later.
+    eventually("the script runs", lambda: cluster.run(f"ls {folder}/begun 2>/dev/null || true"))
 
     cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"kill -KILL $({FIND_SLURMD})")
 
