@@ -125,7 +125,7 @@ class Importer:
             root = folder / "root"
             command = ["unsquashfs", "-no-progress", "-no-xattrs", "-d", str(root), str(path)]
             subject = f"image {text}"
-            run(command, {}, subject=subject, written=_limit(subject, self.settings.image_size))
+            run(command, subject=subject, written=_limit(subject, self.settings.image_size))
             return surroundings.of_files(root)
 
         status = path.stat()
@@ -278,7 +278,8 @@ class _Skopeo:
     folder: Path
     """Directory for temporary files."""
     arguments: tuple[str, ...] = ()
-    environment: Mapping[str, str] | None = None
+    options: tuple[str, ...] = ()
+    """For every command of skopeo."""
 
     @classmethod
     def of_registry(cls, image: InRegistry, importer: Importer, folder: Path) -> "_Skopeo":
@@ -297,8 +298,8 @@ class _Skopeo:
         return cls(f"image {image}", image.source(), folder, arguments, settings.of_skopeo())
 
     def _run(self, command: list[str], written: Callable[[int], None] = lambda count: None) -> str:
-        base = ["skopeo", "--insecure-policy"]
-        return run([*base, *command], self.environment or {}, subject=self.subject, written=written)
+        base = ["skopeo", "--insecure-policy", *self.options]
+        return run([*base, *command], subject=self.subject, written=written)
 
     def inspect(self) -> _Found:
         """Ask the source for the digest and the sizes of the layers."""
@@ -371,7 +372,7 @@ def _unpack(subject: str, layout: Path, root: Path, limit: int) -> None:
     bundle = layout.parent / "bundle"
     command = ["umoci", "unpack", "--rootless", "--image", f"{layout}:image", str(bundle)]
     try:
-        run(command, {}, subject=subject, written=_limit(subject, limit))
+        run(command, subject=subject, written=_limit(subject, limit))
         (bundle / "rootfs").rename(root)
     finally:
         shutil.rmtree(bundle, ignore_errors=True)

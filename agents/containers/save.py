@@ -38,7 +38,7 @@ def save(container: Path, target: Path) -> str:
                 *("sh", "-c", _SCRIPT, "sh", str(unfinished), "-noappend"),
                 *("-no-progress", "-quiet", "-one-file-system", "-pf", str(pseudo)),
             ]
-            run(command, {}, subject=subject, written=Progress(f"{subject}: writing").reached)
+            run(command, subject=subject, written=Progress(f"{subject}: writing").reached)
             unfinished.rename(target)
     except OSError as error:
         raise ImageError(f"{subject}: {error.strerror}: check the path") from None

@@ -65,11 +65,14 @@ class Settings:
     def _registries(self) -> Path:
         return self.folder / "registries.conf"
 
-    def of_skopeo(self) -> dict[str, str]:
-        """Return the variables that point skopeo to the site's registries and mirrors."""
+    def of_skopeo(self) -> tuple[str, ...]:
+        """Return the options that point skopeo to the site's registries and mirrors.
+
+        skopeo ignores CONTAINERS_REGISTRIES_CONF, the variable of Podman and Buildah.
+        """
         if not self._registries.is_file():
-            return {}
-        return {"CONTAINERS_REGISTRIES_CONF": str(self._registries)}
+            return ()
+        return ("--registries-conf", str(self._registries))
 
     def mirrors_of(self, image: InRegistry) -> Iterator[InRegistry]:
         """Return where skopeo looks for the image before its own registry."""

@@ -1,11 +1,10 @@
 """Run skopeo, umoci and other programs: report errors and progress, and limit what they write."""
 
-import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -57,7 +56,6 @@ class Progress:
 
 def run(
     command: Sequence[str],
-    environment: Mapping[str, str],
     *,
     subject: str,
     written: Callable[[int], None] = lambda count: None,
@@ -74,7 +72,6 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
             text=True,
             errors="replace",
         )

@@ -102,6 +102,7 @@ def _manifest(
         "os": "linux",
         "config": dict(config),
         "rootfs": {"type": "layers", "diff_ids": plain},
+        "history": [{"created_by": "a test"} for _ in plain],
     }
     manifest = {
         "schemaVersion": 2,

@@ -9,10 +9,10 @@ from tests.support.imagesite import ACCOUNT, Site, run
 HOME = "/home/researcher"
 DOCKERFILE = """
 FROM {image}
+WORKDIR /usr
 RUN echo built >/made && chown 33:33 /made
 COPY own /own
 ENV COLOUR=green
-WORKDIR /usr
 """
 
 
@@ -24,7 +24,7 @@ def built(running: Site, image: str) -> str:
     put(running.node.worker.container, {f"{place}/{k}": text for k, text in files.items()})
     login, password = ACCOUNT
     running.node.user(
-        f"export CH_IMAGE_STORAGE={HOME}/ch CH_IMAGE_USERNAME={login} "
+        f"export USER=researcher CH_IMAGE_STORAGE={HOME}/ch CH_IMAGE_USERNAME={login} "
         f"CH_IMAGE_PASSWORD='{password}'; srun --quiet bash -c 'cd {HOME}/build "
         f"&& ch-image --auth build --tag built . && ch-convert built {HOME}/built' 2>&1"
     )

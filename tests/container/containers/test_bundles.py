@@ -8,11 +8,17 @@ import pytest
 from components import conventions as c
 from tests.support.containers import put
 from tests.support.imagesite import Site, ended, refusal, run
+from tests.support.waiting import becomes
 
 HOME = "/home/researcher"
 PLACE = f"{HOME}/bundle"
 PASS_ARGUMENT = """
-srun --quiet "$1" bash -c 'printf "%s." "$1"' sh "$(cat /home/researcher/argument; echo .)"
+srun --quiet "$1" bash -c 'printf "%s." "$1"' sh "$(cat /mnt/jail/home/researcher/argument; echo .)"
+"""
+AWAIT_SIGNAL = """
+trap 'echo heard; exit' USR1
+echo ready
+while :; do sleep 0.1; done
 """
 
 
@@ -27,7 +33,7 @@ def rootfs(running: Site) -> str:
     """Directory of a bundle, without its configuration."""
     there = f"{c.JAIL}{PLACE}"
     running.registry_run(f"mkdir -p {there} && cp -a /srv/base {there}/rootfs")
-    running.registry_run(f"chown -R researcher: {there}")
+    running.registry_run(f"chown -R 2000:2000 {there}")
     return PLACE
 
 
@@ -48,7 +54,7 @@ def test_arguments_arrive_as_they_are(site: Site, rootfs: str, argument: str) ->
     files = {"argument": argument, "pass": PASS_ARGUMENT}
     put(site.node.worker.container, {f"{c.JAIL}{HOME}/{k}": v for k, v in files.items()})
 
-    said = site.node.user(f"bash {HOME}/pass {configure(site)}")
+    said = site.node.user(f"bash {c.JAIL}{HOME}/pass {configure(site)}")
 
     assert said == f"{argument}.."
 
@@ -63,11 +69,11 @@ def test_variables_and_directory_are_of_the_bundle(site: Site, rootfs: str) -> N
     assert said == "blue and green, mine, /usr/lib, 1"
 
 
-def test_variables_of_slurmd_stay_outside(site: Site, rootfs: str) -> None:
-    said = run(site, configure(site), "env")
+def test_variables_are_those_of_a_step_without_a_bundle(site: Site, rootfs: str) -> None:
+    def names(options: str) -> set[str]:
+        return {line.partition("=")[0] for line in run(site, options, "env").splitlines()}
 
-    assert "SLURMSTACK_SCRATCH" not in said
-    assert "LD_PRELOAD" not in said
+    assert names(configure(site)) - names("") <= {"HOME", "SLURM_CONTAINER"}
 
 
 def test_mounts_of_the_bundle_are_there(site: Site, rootfs: str) -> None:
@@ -108,15 +114,13 @@ def test_exit_code_is_that_of_the_command(site: Site, rootfs: str, command: str,
 
 
 def test_signals_reach_the_command(site: Site, rootfs: str) -> None:
-    command = 'trap "echo heard; exit" USR1; touch here; while :; do sleep 0.1; done'
-    step = f"srun --quiet --chdir={HOME} {configure(site)} bash -c '{command}'"
-    wait = "until [ -e here ]; do sleep 0.1; done; scancel --signal=USR1 --name=signals"
+    put(site.node.worker.container, {f"{c.JAIL}{HOME}/wait": AWAIT_SIGNAL})
+    job = site.node.submit(f"srun --quiet {configure(site)} bash {HOME}/wait")
+    becomes("the step's output", lambda: site.node.output(job), "ready")
 
-    said = site.node.user(
-        f"cd {HOME}; rm -f here; {step.replace('srun', 'srun --job-name=signals')} & {wait}; wait"
-    )
+    site.node.user(f"scancel --signal=USR1 {job}.0")
 
-    assert said == "heard"
+    assert ended(site, job).splitlines() == ["ready", "heard"]
 
 
 def test_refuses_an_image_beside_a_bundle(site: Site, rootfs: str, image: str) -> None:
@@ -137,16 +141,17 @@ def test_reports_an_unusable_bundle_in_one_line(
     site: Site, place: str, content: str | None, expected: str
 ) -> None:
     if place != "/nowhere":
-        site.node.user(f"mkdir -p {place}")
+        site.node.user(f"mkdir -p {c.JAIL}{place}")
     if content is not None:
-        site.node.user(f"printf %s '{content}' >{place}/config.json")
+        site.node.user(f"printf %s '{content}' >{c.JAIL}{place}/config.json")
 
     assert expected in refusal(site, f"--container={place}")
 
 
 def test_root_opens_nothing_of_a_bundle(site: Site, rootfs: str) -> None:
     """A FIFO would stop slurmstepd, if it opened the configuration as root."""
-    site.node.user(f"rm -rf {HOME}/fifo; mkdir {HOME}/fifo; mkfifo {HOME}/fifo/config.json")
+    fifo = f"{c.JAIL}{HOME}/fifo"
+    site.node.user(f"rm -rf {fifo}; mkdir {fifo}; mkfifo {fifo}/config.json")
 
     step = f"timeout 10 srun --quiet --container={HOME}/fifo true; echo $?"
 

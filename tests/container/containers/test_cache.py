@@ -220,7 +220,7 @@ def test_user_without_credentials_has_those_of_the_site(site: Site, image: str) 
     try:
         said = run(site, f"--nodelist=cpu-0 --container-image={image}", "whoami", "student")
     finally:
-        site.node.root(f"rm {c.USER_IMAGES}/auth.json")
+        site.node.root(f"rm -r {c.USER_IMAGES}/auth.json {c.JAIL}/home/student/.cache")
 
     assert said == "student"
 
