@@ -1,4 +1,4 @@
-"""The program: settings in, one graph of components out."""
+"""Build the graph of components from the settings."""
 
 from pathlib import Path
 

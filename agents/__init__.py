@@ -1,1 +1,1 @@
-"""The Python that runs inside the cluster."""
+"""Python code that runs inside the cluster."""

@@ -1,6 +1,7 @@
-"""Whether this process may guard the devices of a group of processes, on version 2 of cgroups.
+"""Check that this process may restrict the devices of a cgroup, on version 2 of cgroups.
 
-Slurm does so by a program within the kernel (bpf(2)), and goes on without a word where it cannot.
+Slurm loads a program into the kernel for that (bpf(2)). If it cannot, it continues without a
+message.
 """
 
 import ctypes
@@ -9,16 +10,16 @@ import struct
 from typing import Final
 
 _SYSTEM_CALL: Final = 321
-"""bpf on x86-64, which all images are for."""
+"""Number of bpf on x86-64, the architecture of all images."""
 _LOAD: Final = 5
 _CGROUP_DEVICE: Final = 15
-"""A command and a kind of program (linux/bpf.h)."""
+"""BPF_PROG_LOAD and BPF_PROG_TYPE_CGROUP_DEVICE of linux/bpf.h."""
 _ALLOW: Final = struct.pack("<BBhi", 0xB7, 0, 0, 1) + struct.pack("<BBhi", 0x95, 0, 0, 0)
-"""Two instructions: return 1."""
+"""The program, two instructions: return 1."""
 
 
 def load_guard() -> None:
-    """Load a program that allows all devices, and drop it. Raises OSError."""
+    """Load a program that allows all devices, and unload it. Raises OSError if that fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     program, licence = ctypes.create_string_buffer(_ALLOW), ctypes.create_string_buffer(b"GPL")
     given = struct.pack(

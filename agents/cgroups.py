@@ -1,7 +1,7 @@
-"""Prepare a node's cgroups for Slurm, and tell what jobs can be confined to by them.
+"""Prepare a node's cgroups for Slurm, and report what jobs can be confined to with them.
 
-A container runtime mounts the container's own cgroups read-only. They are made writable here. Only
-root writes to them, and jobs see them read-only.
+A container runtime mounts the container's own cgroups read-only. This module makes them writable.
+Only root writes to them, and jobs see them read-only.
 """
 
 import contextlib
@@ -15,26 +15,28 @@ from typing import Final
 ROOT: Final = Path("/sys/fs/cgroup")
 PROC: Final = Path("/proc")
 SYSTEM: Final = "system"
-"""The group of version 2 that all processes of the container move to, named as Slurm names it."""
+"""Group of version 2 that all processes of the container move to, with the name that Slurm uses."""
 SCOPE: Final = "system.slice/{node}_slurmstepd.scope"
-"""The group of version 2 that Slurm makes the groups of jobs in (cgroup_v2.c of Slurm 24.11, which
-Debian builds for several slurmd on one machine)."""
+"""Group of version 2 in which Slurm makes the groups of jobs (cgroup_v2.c of Slurm 24.11). Debian
+builds Slurm for several slurmd on one machine, so the name contains the node's."""
 JOBS_V1: Final = "pids/slurm"
-"""The group of version 1 that the SPANK plugin makes the groups of jobs in (spank/cgroups.c)."""
+"""Group of version 1 in which the SPANK plugin makes the groups of jobs (spank/cgroups.c)."""
 DAEMONS: Final = "slurmstepd"
 """Parent of the groups that the plugin makes for slurmstepd, one for each job (spank/cgroups.c)."""
 _SHARE: Final = 4
-"""The part of the machine's processes that all jobs of a node may have on version 1: other
-containers need some as well. On version 2, slurmd itself is in the group of all jobs."""
+"""Divisor of the machine's process limit. On version 1, all jobs of a node together get this share,
+because other containers need processes too. On version 2 there is no such limit, because slurmd
+itself is in the group of all jobs."""
 _ATTEMPTS: Final = 50
-"""A process that starts while others are moved keeps the group from dividing what it has."""
+"""Attempts to divide a group: an attempt fails if a process starts in it while the others are
+moved."""
 
-# What jobs are confined to.
+# Resources that jobs can be confined to.
 PROCESSES, CPUS, MEMORY, SWAP, DEVICES = "processes", "CPUs", "memory", "swap", "devices"
 NUMBER = "number of processes"
 """The SPANK plugin limits it; Slurm does not."""
 USE = "use of resources"
-"""What jobs have used, which is counted rather than confined."""
+"""Use of resources by jobs. This is counted, not confined."""
 _CONFINED: Final = (CPUS, MEMORY, SWAP, DEVICES, NUMBER)
 _HIERARCHIES: Final = {
     "freezer": (PROCESSES,),
@@ -44,46 +46,48 @@ _HIERARCHIES: Final = {
     "cpuacct": (USE,),
     "pids": (NUMBER,),
 }
-"""What each hierarchy of version 1 is needed for (cgroup_v1.c of Slurm 24.11)."""
+"""Resources that need each hierarchy of version 1 (cgroup_v1.c of Slurm 24.11)."""
 _CONTROLLERS: Final = {
     "cpuset": (CPUS,),
     "memory": (MEMORY, SWAP, USE),
     "cpu": (USE,),
     "pids": (NUMBER,),
 }
-"""The same of the controllers of version 2; a program of the kernel's guards devices there."""
+"""The same for the controllers of version 2. A program in the kernel restricts devices there."""
 Remount = Callable[[Path], None]
-"""Makes a mount writable. Raises OSError."""
+"""Function that makes a mount writable. Raises OSError."""
 
 
 @dataclass(frozen=True)
 class Calls:
-    """What the kernel is asked to do."""
+    """Requests to the kernel."""
 
     remount: Remount
     load_guard: Callable[[], None]
-    """Loads a program by which devices of a group can be guarded. Raises OSError."""
+    """Loads a program that can restrict the devices of a group. Raises OSError."""
 
 
 class MissingError(Exception):
-    """The node lacks something; the text says what, and what helps."""
+    """The node lacks something. The text says what, and what helps."""
 
 
 @dataclass
 class Cgroups:
-    """What a node has."""
+    """Cgroups of a node, and what they lack."""
 
     version: int | None = None
     """None if there are no cgroups that this container may divide."""
     missing: dict[str, str] = field(default_factory=dict)
-    """What jobs cannot be confined to, by why."""
+    """Resources that jobs cannot be confined to, with the reasons. An empty reason is no
+    problem."""
 
     def lack(self, things: Iterable[str], why: str) -> None:
         for thing in things:
             self.missing.setdefault(thing, why)
 
     def unconfined(self) -> dict[str, str]:
-        """What a job can take more of than it has; how use is counted does not matter here."""
+        """Return what a job can use beyond its share, with the reasons. USE limits nothing, so it
+        is left out."""
         return {thing: why for thing, why in self.missing.items() if why and thing != USE}
 
     def __str__(self) -> str:
@@ -102,9 +106,9 @@ def _joined(words: list[str]) -> str:
 
 
 def prepare(root: Path, proc: Path, calls: Calls, node: str) -> Cgroups:
-    """Make the container's own groups ready for Slurm, and report what is missing.
+    """Prepare the container's own groups for Slurm, and report what is missing.
 
-    They are mounted at `root`; `proc` is the kernel's /proc.
+    The groups are mounted at `root`. `proc` is the kernel's /proc.
     """
     found = Cgroups()
     try:
@@ -119,7 +123,8 @@ def prepare(root: Path, proc: Path, calls: Calls, node: str) -> Cgroups:
     except (MissingError, OSError) as why:
         found.lack((PROCESSES,), str(why))
     if SWAP in found.missing and len((proc / "swaps").read_text().splitlines()) <= 1:
-        # No job can use any. But slurmd does not start if it cannot limit swap and has to.
+        # Without swap space no job can use any, so there is no reason to report. The entry stays:
+        # slurmd does not start if its configuration requires a limit of swap that it cannot set.
         found.missing[SWAP] = ""
     return found
 
@@ -134,7 +139,7 @@ def _open(group: Path, processes: Path, remount: Remount) -> None:
         remount(group)
     except OSError as error:
         raise MissingError(f"{group} cannot be made writable: {error}") from error
-    # Slurm takes turns by a lock on this folder, and a job could hold it.
+    # Slurm locks this folder, and a job that could open the folder could hold the lock.
     group.chmod(0o711)
 
 
@@ -181,13 +186,13 @@ def _prepare_v2(root: Path, found: Cgroups, calls: Calls, node: str) -> None:
         found.lack((DEVICES,), f"the kernel takes no program that guards them: {why}")
     if not (root / SYSTEM / "memory.swap.max").exists():
         found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
-    # Otherwise all of the container ends if its groups together use more than it may.
+    # Otherwise the kernel ends the whole container if its groups together exceed its memory limit.
     if (whole := root / "memory.oom.group").exists():
         whole.write_text("0")
 
 
 def _divide(root: Path, system: Path, scope: Path, controllers: list[str]) -> None:
-    """Let groups in `root` have these controllers, down to those of jobs and their slurmstepd.
+    """Enable these controllers in `root`, down to the groups of jobs and of their slurmstepd.
 
     Raises MissingError.
     """
@@ -208,7 +213,7 @@ def _divide(root: Path, system: Path, scope: Path, controllers: list[str]) -> No
 
 
 def _move(process: str, group: Path) -> None:
-    # It may have ended.
+    # The process may have ended.
     with contextlib.suppress(ProcessLookupError):
         (group / "cgroup.procs").write_text(process)
 

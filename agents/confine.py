@@ -1,12 +1,13 @@
-"""Starts a daemon without the system calls that no job and no session needs.
+"""Start a daemon with a filter that refuses the system calls that no job or session needs.
 
 `python3 -I confine.py [--allow CALL ...] COMMAND ...` runs as root with SYS_ADMIN and starts slurmd
-and sshd. Their jobs and sessions inherit the filter, and nothing lifts it. Container runtimes have
-profiles of the kind. But theirs refuse pivot_root(2), by which the SPANK plugin and users' own
-containers exchange their root, and they differ: some allow keyrings.
+and sshd. Their jobs and sessions inherit the filter, and nothing can remove it.
 
-A refused call fails with EPERM. One that libseccomp does not know yet fails with ENOSYS, so that
-programs do without.
+Container runtimes have similar profiles. But theirs refuse pivot_root(2), which the SPANK plugin
+and users' own containers need to change their root. They also differ: some allow keyrings.
+
+A refused call fails with EPERM. A call that libseccomp does not know yet fails with ENOSYS, so that
+programs work without it.
 """
 
 import argparse
@@ -36,14 +37,14 @@ REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
         *("query_module", "sysfs", "uselib", "ustat", "vm86", "vm86old", "vserver"),
     ),
 }
-"""Names of system calls by why they are refused."""
+"""Names of system calls, by the reason for refusing them."""
 _NUMBERS: Final = range(1024)
-"""All system calls have numbers in it (arch/x86/entry/syscalls)."""
+"""Range of the numbers of all system calls (arch/x86/entry/syscalls)."""
 _INT: Final = 0xFFFFFFFF
-"""What counts of an argument that the kernel takes as an int: a caller chooses the other bits."""
+"""Bits of an argument that the kernel reads as an int. Callers can set the others to anything."""
 _AF_NETLINK: Final = 16
 _FAMILIES: Final = (1, 2, 10, _AF_NETLINK)
-"""Families of sockets: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK (linux/socket.h)."""
+"""Permitted families of sockets: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK (linux/socket.h)."""
 _NETLINK_NETFILTER: Final = 12
 _OPTIONS: Final[Mapping[int, tuple[int, ...]]] = {
     # SOL_SOCKET: SO_BINDTODEVICE, SO_INCOMING_CPU and SO_BINDTOIFINDEX give a socket of IPv6
@@ -54,22 +55,23 @@ _OPTIONS: Final[Mapping[int, tuple[int, ...]]] = {
     # IPPROTO_IPV6: the same for ip6_tables.
     41: (64, 65),
 }
-"""Options of sockets that are refused, by their levels (asm-generic/socket.h, linux/netfilter*)."""
+"""Refused options of sockets, by level (asm-generic/socket.h, linux/netfilter*)."""
 
 
 def confine(allowed: Collection[str] = ()) -> None:
-    """Filters the system calls of this process and all its descendants. Raises OSError.
+    """Filter the system calls of this process and all its descendants. Raises OSError.
 
-    Those of `REFUSED` that are `allowed` by name are not refused.
+    `allowed` names calls of `REFUSED` that are not refused.
 
-    The filters add up. Programs of 32 bits do not run: their system calls are others.
+    Filters add up: a call must pass all of them. 32-bit programs do not run, because their system
+    calls are different ones.
     """
-    import seccomp  # type: ignore[import-not-found]  # of Debian: the images have it
+    import seccomp  # type: ignore[import-not-found]  # from Debian: the images have it
 
     for found in (_without_refused(seccomp, allowed), _without_unknown(seccomp)):
-        # Set-user-ID programs count on login nodes; in jobs the plugin forbids new privileges.
+        # Login nodes need set-user-ID programs. In jobs, the plugin forbids new privileges.
         found.set_attr(seccomp.Attr.CTL_NNP, 0)
-        # Steps of a binary search instead of one for each call.
+        # Use a binary search instead of one comparison for each call.
         found.set_attr(seccomp.Attr.CTL_OPTIMIZE, 2)
         found.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.ERRNO(errno.ENOSYS))
         found.load()
@@ -84,14 +86,14 @@ def _without_refused(seccomp: Any, allowed: Collection[str]) -> Any:
     def argument(number: int, value: int) -> Any:
         return seccomp.Arg(number, seccomp.MASKED_EQ, _INT, value)
 
-    # A socket of another family passes the guard by, as one of vsock, which leads to the machine's
-    # host, or has the kernel load a module that few have ever looked at.
+    # Sockets of other families bypass the packet filter (images/guard). For example, vsock reaches
+    # the machine's host. Others make the kernel load modules that few people have reviewed.
     for call in ("socket", "socketpair"):
         for family in sorted({*range(_AF_NETLINK)} - {*_FAMILIES}):
             found.add_rule(no, call, argument(0, family))
         found.add_rule(no, call, seccomp.Arg(0, seccomp.GT, _AF_NETLINK))
-    # Root of a user namespace may set the packet filter of a network of its own. Nobody needs that
-    # here, and its many faults in the kernel have been ways out.
+    # Root of a user namespace may configure the packet filter of its own network namespace. Nothing
+    # here needs that, and its many faults in the kernel have allowed escapes.
     found.add_rule(no, "socket", argument(0, _AF_NETLINK), argument(2, _NETLINK_NETFILTER))
     for level, options in _OPTIONS.items():
         for option in options:

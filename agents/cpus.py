@@ -1,11 +1,13 @@
 """Choose the CPUs of a node from those of its machine, and describe them to Slurm.
 
-Slurm numbers a node's CPUs from 0, by sockets and cores, and takes it that the node has all of its
-machine. A container may be given any of them: exclusive ones of the kubelet's CPU manager, or more
-than its node is to have, which are then shared out. So hwloc, by which Slurm looks at the machine,
-is given another one to look at (HWLOC_XMLFILE). There, the node's CPUs come first, with the numbers
-that they have on the machine, and further ones that do not exist come after them: Slurm ignores a
-number that is not less than the number of CPUs (xcpuinfo.c of Slurm 24.11).
+Slurm numbers a node's CPUs from 0, by sockets and cores, and assumes that the node has the whole
+machine. But a container may have any CPUs: exclusive ones of the kubelet's CPU manager, or more
+than its node needs. In the second case, the nodes of a machine share them out.
+
+Slurm uses hwloc to examine the machine. So hwloc gets a description of a different machine
+(HWLOC_XMLFILE). The node's CPUs come first in it, with the numbers that they have on the real
+machine. Further CPUs, which do not exist, follow: Slurm ignores a number that is not less than the
+number of CPUs (xcpuinfo.c of Slurm 24.11).
 """
 
 from collections import Counter
@@ -21,14 +23,14 @@ _HEADER: Final = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYS
 
 @dataclass(frozen=True, order=True)
 class Cpu:
-    """One of the machine's, in the order of where it is."""
+    """CPU of the machine. CPUs sort by their place."""
 
     package: int
     numa: int
     core: int
     """Unique within its package."""
     number: int
-    """How the kernel calls it."""
+    """Number in the kernel."""
 
     def of_core(self) -> tuple[int, int]:
         return self.package, self.core
@@ -36,7 +38,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a node's CPUs are arranged: the same everywhere."""
+    """Arrangement of a node's CPUs, the same in every socket and core."""
 
     sockets: int
     cores: int
@@ -45,12 +47,12 @@ class Layout:
     """Threads of each core."""
 
     def words(self) -> str:
-        """The parameters of slurm.conf."""
+        """Return the parameters of slurm.conf."""
         return f"Sockets={self.sockets} CoresPerSocket={self.cores} ThreadsPerCore={self.threads}"
 
 
 def of_machine(root: Path, numbers: Iterable[int]) -> list[Cpu]:
-    """Describe CPUs by what the kernel tells below `root`, which is /sys/devices/system/cpu."""
+    """Describe CPUs, sorted, from the kernel's files below `root` (/sys/devices/system/cpu)."""
     return sorted(_described(root / f"cpu{number}", number) for number in numbers)
 
 
@@ -59,7 +61,7 @@ def _described(folder: Path, number: int) -> Cpu:
     package = int((topology / "physical_package_id").read_text())
     nodes = [int(path.name.removeprefix("node")) for path in folder.glob("node[0-9]*")]
     return Cpu(
-        package=max(package, 0),  # -1 where the machine does not tell
+        package=max(package, 0),  # -1 if the machine does not report it
         numa=min(nodes, default=0),
         core=int((topology / "core_id").read_text()),
         number=number,
@@ -69,8 +71,8 @@ def _described(folder: Path, number: int) -> Cpu:
 def choose(usable: Sequence[Cpu], wanted: int, place: int) -> list[Cpu]:
     """Choose a node's CPUs. Raises ValueError if there are too few.
 
-    If the container may use more, the node whose number is `place` has those behind the ones of the
-    nodes before it, so that nodes of a machine share as few as possible.
+    `place` is the node's number. If the container may use more CPUs than it needs, each node gets
+    the CPUs after those of the nodes before it. So nodes of a machine share as few as possible.
     """
     if len(usable) < wanted:
         raise ValueError(f"the node has {wanted} CPUs, and its container can use {len(usable)}")
@@ -79,10 +81,10 @@ def choose(usable: Sequence[Cpu], wanted: int, place: int) -> list[Cpu]:
 
 
 def arrange(cpus: Sequence[Cpu]) -> Layout:
-    """Tell how CPUs are arranged.
+    """Return the layout of CPUs.
 
-    Where cores have different numbers of them, each counts as a core; where sockets have, there is
-    one.
+    If cores have different numbers of CPUs, each CPU counts as a core. If sockets have different
+    numbers, all CPUs count as one socket.
     """
     threads = _same(Counter(cpu.of_core() for cpu in cpus).values())
     sockets = Counter(cpu.package for cpu in cpus)
@@ -101,7 +103,7 @@ def _same(numbers: Iterable[int]) -> int | None:
 def topology(cpus: Sequence[Cpu], layout: Layout) -> str:
     """Return a machine in hwloc's XML (version 2) whose first CPUs are these, in this layout.
 
-    The number of sockets follows from the number of CPUs; that of `layout` is not used.
+    The number of sockets follows from the number of CPUs; `layout.sockets` is not used.
     """
     per_socket = layout.cores * layout.threads
     numbers = [cpu.number for cpu in cpus]
@@ -145,7 +147,7 @@ def _object(kind: str, numbers: Iterable[int], index: int) -> ET.Element:
 
 
 def _mask(numbers: Iterable[int]) -> str:
-    """A set as hwloc writes it: words of 32 bits, the highest first."""
+    """Return a set in hwloc's format: words of 32 bits, the highest first."""
     bits = sum(1 << number for number in {*numbers})
     words: list[str] = []
     while bits or not words:

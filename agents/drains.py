@@ -1,19 +1,20 @@
-"""Why a node is out of service: whose drain it is, and what the checks last said of the node.
+"""Reasons of drains, which name their source, and the last result of a node's checks.
 
-Plain text on both sides: what writes it runs on every node and has no more than Python itself.
+Both are plain text: the program that writes them runs on every node, where only the standard
+library is available.
 """
 
 import json
 from dataclasses import dataclass
 
 OWN = "slurmstack:"
-"""How the reason of every drain of ours begins; a drain of any other reason is somebody else's."""
+"""Prefix of the reasons of slurmstack's drains. Other reasons are not slurmstack's."""
 CHECK = f"{OWN}check:"
-"""A check's: `slurmstack:check:disk: /tmp is full (97 %)`."""
+"""Prefix for a check: `slurmstack:check:disk: /tmp is full (97 %)`."""
 LONGCHECK = f"{OWN}longcheck:"
-"""A long check's: `slurmstack:longcheck:nccl: 212 GB/s, wanted at least 460`."""
+"""Prefix for a long check: `slurmstack:longcheck:nccl: 212 GB/s, wanted at least 460`."""
 KUBERNETES = f"{OWN}kubernetes:"
-"""The reconciler's, for what Kubernetes says: `slurmstack:kubernetes:cordoned: …`."""
+"""Prefix for the reconciler, for a state in Kubernetes: `slurmstack:kubernetes:cordoned: …`."""
 _MARK = "slurmstack"
 
 
@@ -23,29 +24,29 @@ def is_own(reason: str) -> bool:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the checks of a node said when they last ran, as its record's `extra` keeps it.
+    """Result of the last checks of a node, as stored in the `extra` field of its record.
 
-    An object of JSON in one line: with SchedulerParameters=extra_constraints slurmctld takes
+    It is a JSON object in one line: with SchedulerParameters=extra_constraints, slurmctld accepts
     nothing else there (update_node in node_mgr.c, 24.11).
     """
 
     at: int
     """Seconds since 1970."""
     failed: tuple[str, ...] = ()
-    """Names of the checks that want the node out of service, sorted."""
+    """Names of the failed checks that drain the node, sorted."""
     unknown: tuple[str, ...] = ()
-    """Names of those that could not be carried out: neither good nor bad, sorted."""
+    """Names of the checks that could not be carried out, so neither passed nor failed, sorted."""
 
     def __str__(self) -> str:
         return json.dumps(self.fields(), separators=(",", ":"))
 
     def fields(self) -> dict[str, object]:
-        """Return what the record's object has of it."""
+        """Return the evidence's part of the record's JSON object."""
         return {_MARK: {"at": self.at, "failed": self.failed, "unknown": self.unknown}}
 
     @classmethod
     def parse(cls, extra: str) -> "Evidence | None":
-        """The evidence in a record, or None where there is none, or something else."""
+        """Return the evidence in a record's `extra`, or None if it holds no evidence."""
         try:
             fields = json.loads(extra)[_MARK]
             at, failed, unknown = (fields[key] for key in ("at", "failed", "unknown"))

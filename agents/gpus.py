@@ -1,10 +1,10 @@
-"""Which GPUs a node has, as gres.conf says it.
+"""Find the GPUs of a node, and describe them in lines of gres.conf.
 
-A container that is given some of a machine's GPUs keeps their numbers: `/dev/nvidia3` and
-`/dev/nvidia5` may be all that it has. So the files are looked for, and nothing is counted on.
+A container that has some of a machine's GPUs keeps their numbers: it may have only `/dev/nvidia3`
+and `/dev/nvidia5`. So this module looks for the files, and makes no assumption about their numbers.
 
-Where the image has Slurm's plugin for a vendor's library, and the driver brings that library, Slurm
-asks it for what the files do not tell: which cores are near, and how GPUs are linked.
+If the image has Slurm's plugin for a vendor's library, and the driver brings that library, Slurm
+asks the library for what the files do not show: which cores are near, and how GPUs are linked.
 """
 
 import re
@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Final
 
 _AMD_COMMON: Final = "dev/kfd"
-"""Each program for AMD's GPUs opens it, beside those of its GPUs (the kernel's amdkfd)."""
+"""Each program for AMD GPUs opens this file, and those of its GPUs (the kernel's amdkfd)."""
 _LAST_COMMON: Final = 2
 _PROFILE: Final = r"\d+g\.\d+gb.*"
-"""What NVIDIA calls a kind of MIG slices: `1g.10gb`, `1g.10gb+me`."""
+"""NVIDIA's names of MIG profiles, such as `1g.10gb` and `1g.10gb+me`."""
 
 _DETECTORS: Final = {
     "nvml": ("gpu_nvml.so", "libnvidia-ml.so.1"),
     "rsmi": ("gpu_rsmi.so", "librocm_smi64.so.*"),
 }
-"""Values of AutoDetect, with Slurm's plugin and the library that it loads. Debian has the plugins
-in packages of their own (slurm-wlm-nvml-plugin, slurm-wlm-rsmi-plugin)."""
+"""Values of AutoDetect, with Slurm's plugin and the library that it loads. Debian has each plugin
+in a separate package (slurm-wlm-nvml-plugin, slurm-wlm-rsmi-plugin)."""
 
 _NO_DETECTOR: Final = "off"
 
 Cores = Callable[[Iterable[int]], Iterable[int]]
-"""Slurm's numbers of cores by the machine's numbers of CPUs."""
+"""Function that maps the machine's CPU numbers to Slurm's core numbers."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class Gpu:
     """A GPU, or a slice of one, and the CPUs of the machine that are near it."""
 
     files: tuple[str, ...]
-    """All that a job opens of it, and no other job may."""
+    """All files that a job needs to use it. Other jobs must not open them."""
     cpus: tuple[int, ...] = ()
-    """None where the machine does not tell."""
+    """Empty if the machine does not report them."""
 
 
 def lines(gres: str, root: Path, cores: Cores) -> list[str]:
-    """Return the lines of gres.conf for what is below `root`, a file system.
+    """Return the lines of gres.conf for the GPUs in the file system `root`.
 
-    `gres` is what the node is to have, as `gpu:h100:8,shard:16`, or for slices `gpu:1g.10gb:7`.
-    There are none if that is nothing.
+    `gres` is the node's setting, such as `gpu:h100:8,shard:16`, or `gpu:1g.10gb:7` for slices. If
+    it is empty, there are no lines.
     """
     if not gres:
         return []
@@ -57,7 +57,7 @@ def lines(gres: str, root: Path, cores: Cores) -> list[str]:
     found = _slices(root) if sliced else _whole(root)
     detector = _detector(root) if found else _NO_DETECTOR
     if sliced and len(kinds) > 1:
-        # The files do not tell which profile a slice has. The library does.
+        # Only the library knows which profile a slice has; the files do not show it.
         return [f"AutoDetect={detector}"]
     near = cores if detector == _NO_DETECTOR else (lambda _: ())
     return [
@@ -100,7 +100,7 @@ def _numbered(folder: Path, prefix: str) -> list[tuple[int, Path]]:
 
 
 def _near_nvidia(root: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """CPUs by the number of the GPU's device file."""
+    """Yield the number of each GPU's device file, and the CPUs near the GPU."""
     for folder in (root / "proc/driver/nvidia/gpus").glob("*"):
         text = (folder / "information").read_text()
         if minor := re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE):
@@ -108,13 +108,13 @@ def _near_nvidia(root: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def _near(device: Path) -> tuple[int, ...]:
-    """CPUs near a device of the PCI bus."""
+    """Return the CPUs near a PCI device."""
     file = device / "local_cpulist"
     return tuple(numbers(file.read_text().strip())) if file.exists() else ()
 
 
 def numbers(text: str) -> Iterator[int]:
-    """The numbers of a list as the kernel writes it: `0-3,8`."""
+    """Yield the numbers of a list in the kernel's format, such as `0-3,8`."""
     for part in text.split(","):
         first, _, last = part.partition("-")
         if first:
@@ -122,7 +122,7 @@ def numbers(text: str) -> Iterator[int]:
 
 
 def _slices(root: Path) -> list[Gpu]:
-    """MIG slices that the node has: those whose GPU instance and compute instance have files."""
+    """Return the node's MIG slices: both GPU instance and compute instance must have files."""
     near = dict(_near_nvidia(root))
     capabilities = root / "proc/driver/nvidia/capabilities"
     found = []
@@ -135,9 +135,10 @@ def _slices(root: Path) -> list[Gpu]:
 
 
 def _slices_of_one_gpu(root: Path) -> list[Gpu]:
-    """The same by the files alone: a compute instance has the number behind its GPU instance's."""
+    """Return the same from the files alone: a compute instance has the number after its GPU
+    instance's."""
     gpus = _numbered(root / "dev", "nvidia")
-    # The first two are for who configures and who watches slices.
+    # The first two files are for configuring and for monitoring slices.
     capabilities = _numbered(root / "dev/nvidia-caps", "nvidia-cap")
     files = [f"/dev/nvidia-caps/{path.name}" for n, path in capabilities if n > _LAST_COMMON]
     if len(gpus) != 1 or len(files) % 2:

@@ -1,8 +1,8 @@
-"""Gives users a home directory in the jail.
+"""Make home directories for users in the jail.
 
-Runs as `python3 -m agents.homes USERS JAIL` in a Job after each change of the users, where USERS is
-a passwd(5) file, and as `python3 -m agents.homes --login NAME JAIL` when a user of a directory logs
-in. Homes that are there stay as they are, whatever their owner; nothing is ever removed.
+`python3 -m agents.homes USERS JAIL` runs in a Job after each change of the users; USERS is a
+passwd(5) file. `python3 -m agents.homes --login NAME JAIL` runs when a user of a directory service
+logs in. Existing homes stay as they are, whatever their owner. Nothing is ever removed.
 """
 
 import errno
@@ -19,21 +19,21 @@ from agents.tree import FOLDER, Tree, by_descriptor
 
 _SKELETON = "etc/skel"
 _ROOM = 64 * 1024
-"""Bytes that a new home takes, about."""
+"""Approximate size of a new home in bytes."""
 
 
 def homes(passwd: str) -> list[tuple[str, int, int]]:
-    """Home directory, uid and gid of each line of a passwd(5) file."""
+    """Return home directory, uid and gid of each line of a passwd(5) file."""
     entries = (line.split(":") for line in passwd.splitlines())
     return [(home, int(uid), int(gid)) for _, _, uid, gid, _, home, _ in entries]
 
 
 def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> bool:
-    """Makes one home from the jail's /etc/skel, private to its user; False where it was there.
+    """Make a home from the jail's /etc/skel, private to its user. Returns False if it exists.
 
-    The home appears under its name only when it is complete; until then its name ends in `mark`.
-    What an interrupted run has left under that mark is removed first. Symbolic links on the way to
-    it are followed within the jail: a site may have /home elsewhere.
+    The home gets its name only when it is complete; until then its name ends in `mark`. Remains of
+    an interrupted run with the same mark are removed first. Symbolic links in the home's path are
+    followed within the jail: a site may have /home elsewhere.
     """
     _make_above(jail, home)
     with jail.parent(home, links=True) as (folder, name):
@@ -50,13 +50,13 @@ def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> b
         except BaseException as error:
             above.remove(unfinished)
             if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                return False  # made meanwhile, from another login node
+                return False  # another login node has made it meanwhile
             raise
     return True
 
 
 def _make_above(jail: Tree, home: str) -> None:
-    """Makes the folders above a home where they are missing."""
+    """Make the missing folders above a home."""
     try:
         with jail.parent(home, links=True):
             pass
@@ -65,13 +65,13 @@ def _make_above(jail: Tree, home: str) -> None:
 
 
 def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
-    """Makes a home in an open folder, which may be a user's."""
+    """Make a home in an open folder, which a user may own."""
     os.mkdir(name, 0o700, dir_fd=folder)
     home = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=folder)
     try:
         made = os.fstat(home)
-        # The owner of the folder above can exchange the new directory at any moment. Only root can
-        # enter ours before it is given away.
+        # The owner of the folder above can replace the new directory at any moment. Until it is
+        # given to its user, only root can enter the genuine one.
         if made.st_uid != os.geteuid() or made.st_mode & 0o077:
             raise RefusedError(f"{name}: another directory was put in its place; run this again")
         if jail.is_folder(_SKELETON):
@@ -83,7 +83,7 @@ def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
 
 
 def _copy(source: int, target: int, uid: int, gid: int) -> None:
-    """Copies what is in one open folder into another, and gives it to a user."""
+    """Copy the contents of one open folder to another, and give them to a user."""
     for entry in os.scandir(source):
         name, mode = entry.name, stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
         if entry.is_symlink():
@@ -113,11 +113,12 @@ def _copy(source: int, target: int, uid: int, gid: int) -> None:
 
 
 def first_login(jail: Tree, name: str) -> int:
-    """Makes the home of one user, to whom it says why it cannot: an exit code."""
-    # By fields, not by lines of text: people of a directory may write their own names with colons.
+    """Make the home of one user, and return an exit code. Prints for the user why it failed."""
+    # Use fields, not lines of text: users of a directory service may put colons into their names.
     entry = pwd.getpwnam(name)
     try:
-        # Two login nodes may do this at once, and none waits for a Job.
+        # Two login nodes may do this at once, because a login does not wait for a Job. So each uses
+        # a mark of its own.
         make_home(jail, entry.pw_dir, entry.pw_uid, entry.pw_gid, secrets.token_hex(4))
     except (RefusedError, OSError) as error:
         print(f"Your home directory cannot be made; tell the operator: {error}")

@@ -39,14 +39,14 @@ class Keeper:
     """Runs one slurmd after the other, until one exits by itself or `end` is called."""
 
     def __init__(self, command: Sequence[str], jobs_run: Callable[[], bool]) -> None:
-        """Keep the slurmd that `command` starts. `jobs_run` tells if jobs run on this node."""
+        """Keep the slurmd that `command` starts. `jobs_run` returns whether the node has jobs."""
         self._command = command
         self._jobs_run = jobs_run
         self._running: subprocess.Popen[bytes] | None = None
         self._is_to_end = False
 
     def run(self, listener: socket.socket) -> int:
-        """Return the exit code of the last slurmd, 128 and more where a signal ended it."""
+        """Return the exit code of the last slurmd, 128 and more if a signal ended it."""
         environment = {**os.environ, "SLURMD_RECONF_LISTEN_FD": "0"}
         code = 0
         while not self._is_to_end:
@@ -93,12 +93,12 @@ def _name(process: Path) -> str:
     try:
         return (process / "comm").read_text().strip()
     except OSError:
-        # It has ended.
+        # The process has ended.
         return ""
 
 
 def main(port: int, command: Sequence[str]) -> int:
-    """Exit code of slurmd. Raises OSError where the port is in use."""
+    """Return the exit code of slurmd. Raises OSError if the port is in use."""
     keeper = Keeper(command, steps_run)
     signal.signal(signal.SIGTERM, lambda *_: keeper.end())
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what one is called and means, and a port at which they are scraped."""
+"""Metrics for Prometheus: their names and meanings, and a server for scrapes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 Labels = str | tuple[str, ...]
-"""Values of a metric's labels; of the only one, itself."""
+"""Values of a metric's labels. A single label's value may stand alone."""
 
 
 @dataclass(frozen=True)
 class Metric:
     name: str
-    """As it is scraped; a counter's ends with `_total`."""
+    """Name as scraped. A counter's name ends with `_total`."""
     means: str
     unit: str
     labels: tuple[str, ...] = ()
     type: Literal["counter", "gauge"] = "gauge"
 
     def family(self, samples: Iterable[tuple[Labels, float]]) -> Family:
-        """The metric with values, in the order that they come in."""
+        """Return the metric with its samples, in the order given."""
         kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
         family = kind(self.name, self.means, labels=self.labels)
         for labels, value in samples:
@@ -32,15 +32,15 @@ class Metric:
         return family
 
     def value(self, value: float) -> Family:
-        """The metric, which has no labels, with its value."""
+        """Return a metric without labels, with its value."""
         return self.family([((), value)])
 
 
 def serve(collector: Collector, port: int) -> WSGIServer:
-    """Answers scrapes at /metrics from now on, each in a thread of its own that holds up nobody.
+    """Answer scrapes at /metrics from now on, each in its own daemon thread.
 
-    To what is collected it adds the process' own metrics. `port` 0 is one that is free. Raises
-    `OSError` where the port is not to be had.
+    Adds the process's own metrics to those of `collector`. Port 0 chooses a free port. Raises
+    `OSError` if the port is unavailable.
     """
     registry = CollectorRegistry()
     registry.register(collector)

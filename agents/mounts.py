@@ -1,10 +1,11 @@
-"""Shows files and directories of a pod in the jail, before its sessions or jobs see that.
+"""Mount files and directories of a pod in the jail, before its sessions or jobs see the jail.
 
-Runs as `python3 -m agents.mounts JAIL [--lay SOURCE=TARGET ...] [PATH | SOURCE=TARGET ...]` as
-root, before sshd and before slurmd. Users can lay links in the jail, so Kubernetes mounts nothing
-there: it would follow them, in the pod's own root.
+`python3 -m agents.mounts JAIL [--lay SOURCE=TARGET ...] [PATH | SOURCE=TARGET ...]` runs as root,
+before sshd and before slurmd. Users can make links in the jail, and Kubernetes would follow them in
+the pod's own root. So Kubernetes mounts nothing in the jail.
 
-TARGET is made where it is missing. What `--lay` shows is a file that users can do without.
+A missing TARGET is created. `--lay` is for files that users can do without: if it fails, the pod
+continues.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from agents.tree import Tree, system_call
 _OPEN_TREE: Final = 428
 _MOVE_MOUNT: Final = 429
 _MOUNT_SETATTR: Final = 442
-"""Numbers of system calls on every architecture, of Linux 5.12 and later."""
+"""Numbers of these system calls on every architecture, in Linux 5.12 and later."""
 _AT_EMPTY_PATH: Final = 0x1000
 _AT_FDCWD: Final = -100
 _AT_RECURSIVE: Final = 0x8000
@@ -42,9 +43,9 @@ class _MountAttributes(ctypes.Structure):
 
 
 def show(jail: Tree, source: str, target: str) -> None:
-    """Mounts what is at a path of the pod, with all that is mounted below it, in the jail.
+    """Mount a path of the pod, with all mounts below it, in the jail.
 
-    Raises OSError: with ELOOP where a link is on the way to `target`.
+    Raises OSError, with ELOOP if the path of `target` contains a link.
     """
     tree = _copy(source)
     try:
@@ -58,7 +59,7 @@ def show(jail: Tree, source: str, target: str) -> None:
 
 
 def _copy(source: str) -> int:
-    """A detached copy of a path's mounts, which hears of no others."""
+    """Return a detached copy of a path's mounts, which later mounts do not reach."""
     flags = _CLONE | os.O_CLOEXEC | _AT_RECURSIVE
     tree = system_call(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags)
     attributes = _MountAttributes(propagation=_PRIVATE)

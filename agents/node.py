@@ -1,15 +1,19 @@
-"""Prepare a node before slurmd starts, and tell what jobs can be confined to there.
+"""Prepare a node before slurmd starts, and report what its jobs can be confined to.
 
 `python3 -BS -m agents.node` runs as root with SYS_ADMIN in slurmd's container, and prints one line.
-`NODE_SHAPE` in its environment are words of the node's description in slurm.conf, `NODE_NAME` ends
-with its number in the nodeset, and `NODE_CONF` is empty if slurm.conf lists the node. In `FOLDER`
-it leaves, where they are needed:
+It reads these environment variables:
 
-    layout            words that the description of a dynamic node lacks
-    topology.xml      the machine as hwloc is to show it to Slurm
-    slurm.conf        lines that follow those of the configuration on this node alone, since all
-    cgroup.conf       nodes read the same one (images/worker/preload.c)
-    gres.conf         what is read there instead of the configuration's
+    NODE_SHAPE        parameters of the node in slurm.conf
+    NODE_NAME         name of the node, which ends with its number in the nodeset
+    NODE_CONF         empty if slurm.conf lists the node
+
+It writes the files that are needed to `FOLDER`:
+
+    layout            parameters that the description of a dynamic node lacks
+    topology.xml      the machine that hwloc is to show to Slurm
+    slurm.conf        lines that this node adds to the configuration's, because all nodes
+    cgroup.conf       share one configuration (images/worker/preload.c)
+    gres.conf         used instead of the configuration's
     unconfined        what jobs cannot be confined to, and why; missing if there is nothing
 """
 
@@ -35,14 +39,14 @@ _LAYOUT: Final = ("sockets", "corespersocket", "threadspercore")
 
 @dataclass(frozen=True)
 class Machine:
-    """What a node's container sees of its machine."""
+    """A machine, as a node's container sees it."""
 
     root: Path
-    """Where devices, and what the kernel tells of them, are to be found."""
+    """File system with the devices and with the kernel's files about them."""
     usable: list[cpus.Cpu]
     """CPUs that the container may use."""
     number: int
-    """How many CPUs the machine has."""
+    """Number of the machine's CPUs."""
 
 
 def prepare(
@@ -50,8 +54,8 @@ def prepare(
 ) -> dict[str, str]:
     """Return the files for a node, by name, and note in `found` what cannot be confined.
 
-    `place` is the node's number in its nodeset. If slurm.conf lists the node, it says how the CPUs
-    are arranged: without a word on it, each is a socket (slurm.conf(5), Sockets).
+    `place` is the node's number in its nodeset. If slurm.conf lists the node, it also defines the
+    layout of the CPUs. By default, each CPU is a socket (slurm.conf(5), Sockets).
     """
     words = _words(shape)
     gres = words.get("gres", "")
@@ -75,7 +79,7 @@ def _cores(own: list[cpus.Cpu], layout: cpus.Layout) -> gpus.Cores:
     known = {cpu.number: n // layout.threads for n, cpu in enumerate(own)}
 
     def cores(numbers: Iterable[int]) -> Iterable[int]:
-        """None where all are as near as each other."""
+        """Return the cores near these CPUs; none if all cores are equally near."""
         near = {known[number] for number in numbers if number in known}
         return near if near != {*known.values()} else ()
 
@@ -83,7 +87,7 @@ def _cores(own: list[cpus.Cpu], layout: cpus.Layout) -> gpus.Cores:
 
 
 def _words(shape: str) -> dict[str, str]:
-    """The parameters of a node, by their names in lower case."""
+    """Return the parameters of a node by their names in lower case."""
     pairs = (word.partition("=") for word in shape.split())
     return {name.lower(): value for name, _, value in pairs}
 
@@ -95,7 +99,7 @@ def _declared(words: Mapping[str, str]) -> cpus.Layout | None:
 
 
 def overrides(found: Cgroups, gres: list[str], *, binds: bool) -> dict[str, str]:
-    """Lines for files of Slurm's, by file. Without `binds`, tasks are bound to no CPU."""
+    """Return lines for Slurm's files, by file. Without `binds`, tasks are not bound to CPUs."""
     if PROCESSES in found.missing:
         plugins = "task/affinity" if binds else "task/none"
         lines = ["ProctrackType=proctrack/linuxproc", f"TaskPlugin={plugins}"]
@@ -111,7 +115,7 @@ def overrides(found: Cgroups, gres: list[str], *, binds: bool) -> dict[str, str]
 
 
 def write(files: Mapping[str, str], folder: Path) -> None:
-    """Replace what the folder holds."""
+    """Replace the contents of the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()

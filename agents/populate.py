@@ -1,18 +1,21 @@
 #!/usr/bin/python3 -B
-"""Brings the system files of the jail to a generation, and keeps the one before.
+"""Bring the jail's system files to a generation, and keep the generation before.
 
-Runs as root in a Job of the jail's image, which is what a new generation is unpacked from. All that
-the image has are system files; whatever else is in the jail is the users', and stays.
+Runs as root in a Job with the jail's image. A new generation is a copy of that image. All files of
+the image are system files. Everything else in the jail belongs to users, and stays.
 
-A generation is first laid out whole beside the jail, on its volume, where only root comes. Then
-each of its files takes its place by a rename: running programs keep theirs, and nobody finds a file
-missing or half written, or the volume full in the middle. What this replaces or removes has another
-link in the generation before; so over NFS a program of another machine goes on with it as well. Of
-what was begun when it was cut short, the next run finishes what was laid out whole, and throws away
-what was not.
+A generation is first copied completely, to a place beside the jail on its volume that only root can
+enter. Then a rename moves each file to its place. So running programs keep their files, no file is
+ever missing or half written, and the volume cannot become full halfway.
 
-Users write to the jail, and some may be root there: all work goes through `agents.tree`. The jail's
-image has these two files of the project.
+Files that are replaced or removed keep another link in the generation before. So over NFS, programs
+of other machines can continue with them as well.
+
+After an interruption, the next run finishes a generation that was copied completely, and removes
+one that was not.
+
+Users write to the jail, and some may be root there, so all work uses `agents.tree`. The jail's
+image contains these two files of the project.
 """
 
 import errno
@@ -33,18 +36,18 @@ from agents.tree import FOLDER, Tree, by_descriptor
 
 STATE: Final = "var/lib/slurmstack"
 MARKER: Final = f"{STATE}/jail-refresh"
-"""Holds the number of the generation, once the jail has one: workers wait for it."""
+"""File with the number of the generation. Workers wait until it exists."""
 GENERATIONS: Final = f"{STATE}/generations"
 _SYSTEM: Final = f"{GENERATIONS}/system"
 LOGS: Final = "var/log/slurmstack-checks"
-"""Where the jobs of long checks have their output."""
+"""Folder for the output of the jobs of long checks."""
 CHECKS_ID: Final = 64034
 SLURM_ID: Final = 64030
 MOUNT_POINTS: Final = ("dev", "proc", "sys")
 MOUNTED_FILES: Final = ("etc/hostname", "etc/hosts", "etc/resolv.conf")
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 REFUSED: Final = 3
-"""Exit code of a Job that would fail again as long as nobody does anything."""
+"""Exit code of a Job that fails again unless the operator acts."""
 MIB: Final = 1024 * 1024
 _BLOCK = 4096
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -52,20 +55,20 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EX
 
 
 class RefusedError(Exception):
-    """It cannot be done; one line for the operator."""
+    """The work cannot be done. The text is one line for the operator."""
 
 
 def free(fd: int) -> int:
-    """Bytes that are free on the volume of an open directory, as far as it knows."""
+    """Return the free bytes on an open directory's volume, as far as the volume reports them."""
     volume = os.statvfs(fd)
     return volume.f_bavail * volume.f_frsize
 
 
 @contextmanager
 def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
-    """Refuses where `needed` bytes are not free, or turn out not to be.
+    """Raise RefusedError if `needed` bytes are not free, or if the volume becomes full meanwhile.
 
-    `folder` is an open directory of the volume; `state` says how things are then.
+    `folder` is an open directory of the volume. `state` describes the jail after the failure.
     """
     found = free(folder)
 
@@ -80,7 +83,7 @@ def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # shutil gathers errors, of which only the text is left.
+        # shutil collects errors, and keeps only their text.
         if any(error.errno == code or os.strerror(code) in str(error) for code in _NO_ROOM):
             raise full() from error
         raise
@@ -91,19 +94,19 @@ def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Image:
-    """The files of the container that this runs in, but for what its runtime has put there."""
+    """Files of this container, without those that its runtime has added."""
 
     root: Path = Path("/")
 
     def size(self) -> int:
-        """Bytes that they take on a volume, about."""
+        """Return their approximate size on a volume, in bytes."""
         device, seen, size = self.root.stat().st_dev, set[int](), 0
         folders = [self.root]
         while folders:
             for entry in os.scandir(folders.pop()):
                 status = entry.stat(follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):
-                    # Of a mount only the place is copied.
+                    # Only the mount point is copied, not what is mounted there.
                     folders += [Path(entry.path)] if status.st_dev == device else []
                     size += _BLOCK
                 elif status.st_ino not in seen:
@@ -112,7 +115,7 @@ class Image:
         return size
 
     def unpack(self, target: int) -> None:
-        """Copies them to an empty folder, an open one. Raises OSError."""
+        """Copy them to an empty folder, which is open. Raises OSError."""
         excluded = (
             *("/mnt/jail", "/proc/*", "/sys/*", "/dev/*", "/run/secrets", "/tmp/*"),  # noqa: S108
             *("/.dockerenv", *(f"/{path}" for path in MOUNTED_FILES)),
@@ -120,7 +123,8 @@ class Image:
         done = subprocess.run(
             [
                 *("rsync", "--archive", "--hard-links", "--one-file-system", "--numeric-ids"),
-                # Else a process that fails says why by way of another, which may be gone by then.
+                # Otherwise, a process that fails reports the reason through another process, which
+                # may have ended by then.
                 "--stderr=all",
                 *("--no-devices", "--no-specials", *(f"--exclude={path}" for path in excluded)),
                 *(f"{str(self.root).rstrip('/')}/", f"{by_descriptor(target)}/"),
@@ -141,26 +145,27 @@ class Image:
 
 @dataclass(frozen=True)
 class Generation:
-    """System files that are, or were, to be in the jail."""
+    """System files that are to be, or were, in the jail."""
 
     tree: Tree
-    """The jail's."""
+    """Tree of the jail."""
     path: str
 
     @property
     def root(self) -> str:
-        """Its files, each at its place below the jail."""
+        """Return the folder with its files, which have the same paths below it as in the jail."""
         return f"{self.path}/root"
 
     def number(self) -> int | None:
         return _read_number(self.tree, f"{self.path}/number")
 
     def paths(self) -> set[str]:
-        """Of its files and folders; some of a generation before may be what a user had there."""
+        """Return the paths of its files and folders. In the generation before, some may be users'
+        files."""
         return _read_paths(self.tree, f"{self.path}/paths")
 
     def system(self) -> set[str]:
-        """Those of them that are system files."""
+        """Return the paths of its system files."""
         return _read_paths(self.tree, f"{self.path}/system")
 
     def describe(self, number: int, paths: Iterable[str], system: Iterable[str]) -> None:
@@ -177,18 +182,18 @@ class Jail:
         self.submounts = tuple(submounts)
         """Paths in the jail where nodes mount other volumes."""
         self.incoming = Generation(self.tree, f"{GENERATIONS}/incoming")
-        """Laid out whole, and on its way into its places."""
+        """Complete generation, whose files are being moved to their places."""
         self.before = Generation(self.tree, f"{GENERATIONS}/before")
 
     def number(self) -> int | None:
         return _read_number(self.tree, MARKER)
 
     def system(self) -> set[str]:
-        """Paths of the system files of its generation; of an older jail nobody knows them."""
+        """Return the paths of the present system files. Older jails have no record of them."""
         return _read_paths(self.tree, _SYSTEM)
 
     def reach(self, wanted: int, image: Image) -> str:
-        """Brings the jail to a generation, and says so in a line.
+        """Bring the jail to a generation, and return a line about the result.
 
         Raises RefusedError and OSError.
         """
@@ -206,8 +211,8 @@ class Jail:
         return f"the jail is populated (refresh {wanted}; before: {current})"
 
     def furnish(self) -> None:
-        """Makes what nodes mount over. A root for ChrootDirectory must be root's, whatever the
-        volume's maker thought."""
+        """Make the mount points for nodes, and make root the owner of the jail's root.
+        ChrootDirectory requires that, whatever owner the volume was created with."""
         for path in (*MOUNT_POINTS, *self.submounts):
             self._furnish_folder(path.lstrip("/"))
         for path in MOUNTED_FILES:
@@ -229,8 +234,8 @@ class Jail:
         self.tree.make_folder(path)
 
     def _furnish_file(self, path: str) -> None:
-        """Makes an empty file. One that took its place would take the mount off it, wherever
-        somebody is logged in."""
+        """Make an empty file if it is missing. A new file in place of an existing one would remove
+        the mount on it in all sessions."""
         self._furnish_folder(str(Path(path).parent))
         status = self.tree.status(path)
         if status is None:
@@ -241,8 +246,8 @@ class Jail:
             )
 
     def _make_logs(self) -> None:
-        """Makes the folder for the output of long checks, which their user alone writes to, and
-        slurm's group reads."""
+        """Make the folder for the output of long checks. Only their user writes to it, and slurm's
+        group reads it."""
         above = str(Path(LOGS).parent)
         in_the_way = self.tree.exists(LOGS) and not self.tree.is_folder(LOGS)
         if in_the_way or not self.tree.is_folder(above):
@@ -266,7 +271,7 @@ class Jail:
             yield
 
     def _stage(self, number: int, image: Image) -> None:
-        """Lays out the image."""
+        """Copy the image to a complete incoming generation."""
         new = Generation(self.tree, f"{GENERATIONS}/incoming.new")
         try:
             with self._room_for(f"generation {number}", image.size()):
@@ -282,7 +287,7 @@ class Jail:
         self.tree.rename(new.path, self.incoming.path)
 
     def _recall(self, number: int, current: int) -> None:
-        """Takes the generation before for the next."""
+        """Make the generation before the incoming one."""
         kept = self.before.number()
         if kept != number:
             others = f"{kept} to go back, or to " if kept is not None else ""
@@ -295,7 +300,7 @@ class Jail:
         self.tree.rename(self.before.path, self.incoming.path)
 
     def _check(self, coming: Generation) -> None:
-        """Refuses files that would take the place of a folder in which users have something."""
+        """Raise RefusedError if a file would replace a folder that contains users' files."""
         system = self.system()
         for path in sorted(self.tree.listing(coming.root)):
             if self.tree.is_folder(f"{coming.root}/{path}") or not self.tree.is_folder(path):
@@ -308,7 +313,7 @@ class Jail:
                 )
 
     def _finish(self) -> None:
-        """Puts what is laid out whole into its places, or finishes that."""
+        """Move the complete incoming generation to its places, or finish an interrupted move."""
         coming = self.incoming
         number = coming.number()
         if number is None:
@@ -326,16 +331,17 @@ class Jail:
         self._throw_away(coming)
 
     def _throw_away(self, generation: Generation) -> None:
-        """Removes it; what is left of it when that is cut short is no generation."""
+        """Rename a generation, and then remove it, so that an interruption leaves no part of a
+        generation."""
         self.tree.rename(generation.path, f"{GENERATIONS}/trash")
         self.tree.remove(f"{GENERATIONS}/trash")
 
     def _keep(self, number: int, coming: set[str]) -> None:
-        """Makes the generation before of all that is to be replaced or removed."""
+        """Make the generation before from all files that are to be replaced or removed."""
         new = Generation(self.tree, f"{GENERATIONS}/before.new")
         system = self.system()
         present = [path for path in sorted(system | coming) if self.tree.exists(path)]
-        # Links to files take next to nothing, folders do.
+        # Links to files need almost no space, but folders do.
         folders = sum(map(self.tree.is_folder, present))
         needed = folders * _BLOCK + sum(map(len, present)) * 4
         with self._room_for("the generation before", needed):
@@ -367,7 +373,7 @@ class Jail:
             self._move(path, place, system)
 
     def _vacate(self, folder: str, system: set[str]) -> None:
-        """Removes a folder that held system files, for a file that is to be there instead."""
+        """Remove a folder of system files, because a file is to replace it."""
         self._clear({folder} | {name for name in system if name.startswith(f"{folder}/")})
         if self.tree.is_folder(folder):
             raise RefusedError(
@@ -375,7 +381,7 @@ class Jail:
             )
 
     def _clear(self, paths: Iterable[str]) -> None:
-        """Removes files, and folders in which nothing else is."""
+        """Remove files, and folders that contain nothing else."""
         for path in sorted(paths, reverse=True):
             if not self.tree.exists(path):
                 continue
@@ -393,7 +399,7 @@ class Jail:
 
 
 def _copy_attributes(tree: Tree, source: str, target: str) -> None:
-    """Gives one folder the owner and mode of another."""
+    """Copy owner and mode of one folder to another."""
     with tree.opened(source, FOLDER) as given, tree.opened(target, FOLDER) as folder:
         status = os.fstat(given)
         os.chown(folder, status.st_uid, status.st_gid)
@@ -401,7 +407,7 @@ def _copy_attributes(tree: Tree, source: str, target: str) -> None:
 
 
 def _preserve(tree: Tree, source: str, target: str) -> None:
-    """Another link to a file, or a copy where the volume has none."""
+    """Make another link to a file, or a copy if the volume does not support links."""
     status = tree.status(source)
     if status is None:
         return
@@ -418,7 +424,7 @@ def _preserve(tree: Tree, source: str, target: str) -> None:
 
 
 def _copy(tree: Tree, source: str, target: str, status: os.stat_result) -> None:
-    """A copy of a file or of a symbolic link, with its owner."""
+    """Copy a file or a symbolic link, with its owner."""
     with tree.parent(source) as (folder, name), tree.parent(target) as (new_folder, new_name):
         if stat.S_ISLNK(status.st_mode):
             os.symlink(os.readlink(name, dir_fd=folder), new_name, dir_fd=new_folder)
@@ -428,7 +434,7 @@ def _copy(tree: Tree, source: str, target: str, status: os.stat_result) -> None:
             return
     created = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with tree.opened(source) as given, tree.opened(target, created, 0o600) as made:
-        # The owner first: to change it clears the set-user-ID bit.
+        # Set the owner first: that clears the set-user-ID bit.
         os.chown(made, status.st_uid, status.st_gid)
         shutil.copy2(by_descriptor(given), by_descriptor(made))
 
@@ -456,7 +462,7 @@ def _read_paths(tree: Tree, path: str) -> set[str]:
 
 @contextmanager
 def alone(tree: Tree) -> Iterator[None]:
-    """Waits for the Job of the deploy before, which may be about to end: ten minutes at most."""
+    """Hold the jail's lock. Waits ten minutes at most for the Job of an earlier deploy to end."""
     tree.make_folder(STATE)
     tree.make_folder(GENERATIONS, 0o700)
     with tree.opened(f"{GENERATIONS}/lock", os.O_WRONLY | os.O_CREAT, 0o600) as lock:
@@ -478,7 +484,8 @@ def alone(tree: Tree) -> Iterator[None]:
 
 
 def job(what: str, work: Callable[[], str]) -> int:
-    """Does a Job's work: its exit code. Why it failed is its termination message, in one line."""
+    """Do a Job's work, and return its exit code. A failure becomes the termination message, in one
+    line."""
     try:
         print(work(), flush=True)
     except (RefusedError, OSError) as error:

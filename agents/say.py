@@ -1,6 +1,6 @@
-"""What agents tell: a line each, which says how grave it is; see docs/logs.md.
+"""Log lines of agents, with their level; see docs/logs.md.
 
-It runs on the standard library alone: checks on nodes tell by it as well.
+This module needs only the standard library, because checks on nodes use it as well.
 """
 
 import json
@@ -11,17 +11,16 @@ Level = Literal["info", "warn", "error"]
 
 
 def logfmt(level: Level, text: str) -> str:
-    """The line of a daemon, whatever there is in the text. When it was, the kubelet writes before
-    it."""
+    """Return the log line of a daemon, for any text. The kubelet adds the time."""
     return f"level={level} msg={json.dumps(text, ensure_ascii=False)}"
 
 
 def say(level: Level, text: str) -> None:
-    """Tells something of a daemon's."""
+    """Write a daemon's log line to stderr."""
     print(logfmt(level, text), file=sys.stderr, flush=True)
 
 
 def fail(text: str) -> None:
-    """Tells why a command, or a Job, whose last words a deploy shows, has failed: a sentence, as
-    people read it."""
+    """Write to stderr why a command or a Job has failed: a sentence for people. A deploy shows the
+    last lines of a Job."""
     print("error:", " ".join(text.split()), file=sys.stderr, flush=True)

@@ -1,12 +1,13 @@
-"""Makes a VolumeSnapshot of each of some claims, and keeps so many of each.
+"""Make a VolumeSnapshot of each claim, and keep a number of snapshots per claim.
 
-`python3 -m agents.snapshots [--check] CLAIM=CLASS …`, CLASS being a VolumeSnapshotClass. A snapshot
-counts once its storage says that it is ready; only then older ones go, so that a claim never has
-fewer than before. With `--check` it makes none, and tells whether the cluster has VolumeSnapshots.
+`python3 -m agents.snapshots [--check] CLAIM=CLASS …`: CLASS is a VolumeSnapshotClass. Older
+snapshots are deleted only after the storage has reported the new one ready. So a claim never has
+fewer than before. With `--check` the program makes none, and only checks that the cluster has
+VolumeSnapshots.
 
-It takes its way from the environment: NAMESPACE, KEEP (how many of each claim), WAIT (seconds until
-a snapshot must be ready). The exit code is 3 where the cluster has no VolumeSnapshots, 1 where
-something else is in the way; the last line then says what.
+Environment variables: NAMESPACE, KEEP (snapshots per claim), WAIT (seconds until a snapshot must be
+ready). The exit code is 3 if `--check` finds no VolumeSnapshots, and 1 after any other failure. The
+last line then says what is wrong.
 
 The objects are those of https://kubernetes.io/docs/concepts/storage/volume-snapshots/.
 """
@@ -27,9 +28,9 @@ from agents.say import fail
 
 API = "snapshot.storage.k8s.io/v1"
 OF = "slurmstack.dev/snapshot-of"
-"""Label of those that are made here; its value is the claim. Others' snapshots are left alone."""
+"""Label of the snapshots that this program makes; its value is the claim. Others are left alone."""
 PAUSE = 5
-"""Seconds between two looks."""
+"""Seconds between two requests for the state."""
 REFUSED = 3
 
 
@@ -48,7 +49,7 @@ class Status(msgspec.Struct):
 
 
 class Snapshot(msgspec.Struct):
-    """What is read of a VolumeSnapshot."""
+    """Fields of a VolumeSnapshot that are read."""
 
     metadata: Meta
     status: Status | None = None
@@ -59,12 +60,12 @@ class Snapshot(msgspec.Struct):
 
     @property
     def error(self) -> str:
-        """Why it is not ready yet, as far as its storage has said."""
+        """Return why it is not ready yet, if its storage has reported that."""
         return self.status.error.message if self.status and self.status.error else "it is not ready"
 
 
 class NotReadyError(Exception):
-    """A snapshot could not be made; one line for people."""
+    """A snapshot could not be made. The text is one line for people."""
 
 
 def named(claim: str, moment: datetime) -> str:
@@ -72,7 +73,7 @@ def named(claim: str, moment: datetime) -> str:
 
 
 def body(claim: str, snapshot_class: str, moment: datetime) -> dict[str, Any]:
-    """The object that asks for a snapshot."""
+    """Return the object that requests a snapshot."""
     return {
         "apiVersion": API,
         "kind": "VolumeSnapshot",
@@ -85,9 +86,10 @@ def body(claim: str, snapshot_class: str, moment: datetime) -> dict[str, Any]:
 
 
 def surplus(snapshots: Iterable[Snapshot], newest: str, keep: int) -> list[str]:
-    """Names of those that go once the newest is ready: all but so many that are ready.
+    """Return the names to delete once `newest` is ready: all but the latest `keep` ready ones.
 
-    What never got ready goes as well, but for what somebody else may be making right now.
+    This includes snapshots that never became ready. Those after `newest` stay, because another run
+    may be making them.
     """
     oldest_first = sorted(snapshots, key=lambda one: one.metadata.creationTimestamp)
     names = [one.metadata.name for one in oldest_first]
@@ -122,7 +124,8 @@ def take(
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
-    """Makes one of a claim, and says so. Raises `KubernetesError` and `NotReadyError`."""
+    """Make a snapshot of a claim, and return a line about it. Raises `KubernetesError` and
+    `NotReadyError`."""
     began = clock()
     wanted = body(claim, snapshot_class, datetime.fromtimestamp(began, UTC))
     name = wanted["metadata"]["name"]

@@ -1,8 +1,8 @@
-"""Work as root in a directory that users write to, without being led out of it.
+"""Work as root in a directory that users write to, without following their links out of it.
 
-A name that was a directory a moment ago can be a symbolic link now. openat2(2), of Linux 5.6 and
+A name that was a directory a moment ago can be a symbolic link now. openat2(2), in Linux 5.6 and
 later, opens a path without following links, or with links that cannot leave the tree. All further
-work goes by names in directories that were opened so.
+work uses names in directories that were opened this way.
 """
 
 import ctypes
@@ -22,15 +22,16 @@ _OPENAT2: Final = 437
 _NO_SYMLINKS: Final = 0x04
 _IN_ROOT: Final = 0x10
 _ATTEMPTS: Final = 100
-"""The kernel gives up (EAGAIN) where directories on the way are renamed meanwhile."""
+"""Attempts to open a path: the kernel gives up (EAGAIN) if directories in the path are renamed
+meanwhile."""
 _NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def system_call(number: int, *arguments: object) -> int:
-    """What a system call without a function of its own returns. Raises OSError."""
-    # As wide as registers: what is left of a narrow one would be anything.
+    """Return the result of a system call that has no function of its own. Raises OSError."""
+    # Pass integers as wide as registers: the upper bits of a narrower one would be undefined.
     wide = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     found: int = _libc.syscall(ctypes.c_long(number), *wide)
     if found < 0:
@@ -50,9 +51,9 @@ class _OpenHow(ctypes.Structure):
 
 
 class Tree:
-    """A directory, held open. Paths are relative to it, with or without a leading slash.
+    """Directory that is held open. Paths are relative to it, with or without a leading slash.
 
-    All methods raise OSError, with ELOOP where a symbolic link is on the way.
+    All methods raise OSError, with ELOOP if the path contains a symbolic link.
     """
 
     def __init__(self, root: Path) -> None:
@@ -63,7 +64,7 @@ class Tree:
     def open(
         self, path: str, flags: int = os.O_RDONLY, mode: int = 0, *, links: bool = False
     ) -> int:
-        """A descriptor of a path.
+        """Return a descriptor of a path.
 
         With `links`, symbolic links are followed as in a process whose root is the tree.
         """
@@ -83,7 +84,7 @@ class Tree:
     def opened(
         self, path: str, flags: int = os.O_RDONLY, mode: int = 0, *, links: bool = False
     ) -> Iterator[int]:
-        """The same for a while."""
+        """Provide the same descriptor, and close it at the end."""
         fd = self.open(path, flags, mode, links=links)
         try:
             yield fd
@@ -92,13 +93,14 @@ class Tree:
 
     @contextmanager
     def parent(self, path: str, *, links: bool = False) -> Iterator[tuple[int, str]]:
-        """A descriptor of the directory that a path is in, and the path's name in it."""
+        """Provide a descriptor of the path's directory, and the path's name in it."""
         folder, _, name = path.rstrip("/").rpartition("/")
         with self.opened(folder, FOLDER, links=links) as fd:
             yield fd, name
 
     def status(self, path: str) -> os.stat_result | None:
-        """What is there, be it a link; None where nothing is, or a link leads there."""
+        """Return the status of a path, which may be a link; None if it is missing or below a
+        link."""
         try:
             with self.parent(path) as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -115,7 +117,7 @@ class Tree:
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def listing(self, path: str) -> Iterator[str]:
-        """Paths of all that is below a folder, relative to it."""
+        """Yield the paths of everything below a folder, relative to it."""
         with self.opened(path, FOLDER) as top:
             for folder, folders, files, _ in os.fwalk(".", dir_fd=top):
                 prefix = folder.removeprefix(".").removeprefix("/")
@@ -123,7 +125,7 @@ class Tree:
                     yield f"{prefix}/{name}" if prefix else name
 
     def make_folder(self, path: str, mode: int = 0o755) -> None:
-        """Make a folder where none is; those above it get the mode 0755."""
+        """Make a folder if it is missing. Missing folders above it get the mode 0755."""
         parts = Path(path.lstrip("/")).parts
         for n in range(1, len(parts) + 1):
             above = "/".join(parts[:n])
@@ -136,7 +138,7 @@ class Tree:
             os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
 
     def link(self, path: str, new: str) -> None:
-        """Give a file another name; a symbolic link is such a file."""
+        """Give another name to a file, which may be a symbolic link."""
         with self.parent(path) as (folder, name), self.parent(new) as (new_folder, new_name):
             os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder, follow_symlinks=False)
 
@@ -149,7 +151,7 @@ class Tree:
             os.rmdir(name, dir_fd=folder)
 
     def remove(self, path: str) -> None:
-        """Remove a folder with all that is in it, or another file, where one is there."""
+        """Remove a folder with its contents, or another file, if it exists."""
         if self.is_folder(path):
             with self.parent(path) as (folder, name):
                 shutil.rmtree(name, dir_fd=folder)
@@ -161,7 +163,7 @@ class Tree:
             return file.read()
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, which appears when it is whole and on the disk."""
+        """Write a file, which appears only when it is complete and on the disk."""
         new = f"{path}.new"
         fd = self.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         with os.fdopen(fd, "w", errors="surrogateescape") as file:
@@ -172,5 +174,5 @@ class Tree:
 
 
 def by_descriptor(fd: int) -> str:
-    """A path of what is open already, for functions that take paths alone (proc_pid_fd(5))."""
+    """Return a path of an open descriptor, for functions that take only paths (proc_pid_fd(5))."""
     return f"/proc/self/fd/{fd}"

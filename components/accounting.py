@@ -1,4 +1,4 @@
-"""slurmdbd: what is remembered of jobs, for who asks `sacct`."""
+"""slurmdbd, which keeps the records of jobs that `sacct` shows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from components.directory import People
 from components.settings import Archive
 
 _ANSWERS = ("sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster")
-"""What it answers only by asking the database."""
+"""Command that slurmdbd can answer only if the database works."""
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,20 @@ class AccountingArgs:
     files: pulumi.Input[Mapping[str, str]]
     """slurmdbd's configuration files by name."""
     password_secret: pulumi.Input[str]
-    """Secret whose entry `password` is that of the database's user."""
+    """Secret with the password of the database's user, in the entry `password`."""
     address: str
-    """DNS name that it is found under."""
+    """DNS name of slurmdbd."""
     archive: Archive | None
     protect: bool
     restore: Restore
-    """What loads a dump before it starts."""
+    """Parts of the pod that load a dump before slurmdbd starts."""
 
 
 class Accounting(pulumi.ComponentResource):
-    """slurmdbd and its Service, ready when the database answers through it."""
+    """slurmdbd and its Service. slurmdbd is ready when the database answers through it."""
 
     alias: pulumi.Output[pods.Spec]
-    """Its Service in /etc/hosts, known once it answers."""
+    """Line of /etc/hosts for the Service, known once slurmdbd answers."""
 
     def __init__(
         self, name: str, args: AccountingArgs, opts: pulumi.ResourceOptions | None = None
@@ -70,13 +70,14 @@ class Accounting(pulumi.ComponentResource):
             metadata={"name": c.ACCOUNTING, "namespace": args.namespace},
             spec={
                 "replicas": 1,
-                # Two would each sum up the use of every hour.
+                # Two daemons would both sum up the usage of each hour.
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": pods.labels(c.ACCOUNTING)},
                 "template": {
                     "metadata": {
                         "labels": pods.labels(c.ACCOUNTING),
-                        # It reads most of it only when it starts; meanwhile slurmctld waits.
+                        # A change restarts slurmdbd, which reads most keys only at its start.
+                        # slurmctld waits meanwhile.
                         "annotations": {
                             c.ANNOTATION_CHECKSUM: pulumi.Output.from_input(args.files).apply(
                                 c.checksum
@@ -132,10 +133,10 @@ def _slurmdbd(args: AccountingArgs) -> pods.Spec:
         **pods.image("accounting", args.images),
         **pods.security(user=c.SLURM_ID),
         **pods.requests("20m", "64Mi"),
-        # What keeps it from starting is its last line.
+        # The last line of its log says why it does not start.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [
-            # Of the clients in this pod; slurmdbd finds its own beside it.
+            # For the clients in this pod. slurmdbd reads slurmdbd.conf in the same folder.
             {"name": "SLURM_CONF", "value": f"{c.DBD_RUN}/slurm.conf"},
             *args.auth.daemon_environment(),
         ],

@@ -1,4 +1,4 @@
-"""Accounts, users in them and QOS, brought to what the settings want; see agents/accounts."""
+"""Job that sets accounts, their users and QOS as in the settings; see agents/accounts."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from components.auth import Auth, Conf, pod_security
 from components.directory import People
 
 _DEADLINE = 1200
-"""Seconds for it all: jobs that are cancelled end in their own time, and there can be thousands of
-users, of whom about twenty a second are made."""
+"""Limit of the Job in seconds. Cancelled jobs need time to end. There can be thousands of users,
+and the Job creates about twenty a second."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class AccountsArgs:
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
     wanted: pulumi.Input[str]
-    """What the settings want, as agents/accounts reads it."""
+    """Wanted accounts, in the format of agents/accounts."""
     conf_server: pulumi.Input[str]
-    """`host:port` of slurmctld, known once it answers, which is after slurmdbd does."""
+    """`host:port` of slurmctld, known once it answers. slurmdbd answers before that."""
 
 
 class Accounts(pulumi.ComponentResource):
-    """A Job that ends when accounts are as the settings say; who deploys waits for it.
+    """A Job that ends when accounts match the settings; the deploy waits for it.
 
-    It is refused, and changes nothing, where jobs are on something that is to go.
+    It fails, and changes nothing, if jobs use something that is to be removed.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
                         ],
                         **pods.security(user=c.SLURM_ID),
                         **pods.requests("20m", "64Mi"),
-                        # Why it is refused, to who waits for it.
+                        # The deploy shows the last lines of the log, which say why it failed.
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                         "volumeMounts": [
                             *args.auth.client_mounts(),

@@ -18,32 +18,32 @@ from components.pods import Spec
 _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
 """Keys of an object's metadata that the API server itself changes with each request."""
 _EFFECT = "NoSchedule"
-"""Effect of our taint: no other pod comes, and none has to go."""
+"""Effect of the project's taint: it keeps other new pods away, and evicts none."""
 _PARTS: Mapping[str, tuple[str, str]] = {
     "annotations": ("metadata", "{}"),
     "taints": ("spec", "[]"),
     "conditions": ("status", "[]"),
 }
-"""Parts of a Node that may be absent: where each is, and what it is then."""
+"""Optional parts of a Node: the field that holds each, and the value of an absent part."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the settings ask of the reconciler."""
+    """Rights that the reconciler needs for the settings."""
 
     reboots: bool
-    """Whether it may ask for the reboot of a Kubernetes node."""
+    """Whether it may request the reboot of a Kubernetes node."""
     deletes: bool
     """Whether it may delete Nodes."""
     machines: tuple[Mapping[str, str], ...]
-    """By nodeset, labels that all its Kubernetes nodes have; empty where there are none."""
+    """For each nodeset, the labels that all its Kubernetes nodes have; empty if there are none."""
 
 
 def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels below slurmstack.dev/.
+    """Return the labels below slurmstack.dev/.
 
-    Others may change while the pods of a nodeset run, as NVIDIA's do where a GPU is lost. A policy
-    must not depend on them: it would refuse to mark the machine at that very moment.
+    Other labels can change while the pods of a nodeset run, as NVIDIA's do when a GPU is lost. A
+    policy must not depend on them: it would refuse to mark the machine at that moment.
     """
     return {key: labels[key] for key in sorted(labels) if key.startswith(f"{c.DOMAIN}/")}
 
@@ -51,7 +51,7 @@ def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
 def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
     """Render the spec of the ValidatingAdmissionPolicy for requests of one user."""
     return {
-        # A request that cannot be judged is refused.
+        # Refuse a request if an expression fails.
         "failurePolicy": "Fail",
         "matchConstraints": {
             "resourceRules": [
@@ -82,9 +82,9 @@ def _requests(resources: list[str], operations: list[str]) -> Spec:
 
 
 def variables(limits: Limits) -> list[tuple[str, str]]:
-    """Names and expressions that `validations` refers to; each may refer to those before it."""
+    """Return the names and expressions that `validations` uses. Each can use those before it."""
     return [
-        # Not typed: maps that the API describes as objects cannot be iterated.
+        # Untyped: CEL cannot iterate over maps that the API describes as objects.
         ("before", "dyn(oldObject)"),
         ("after", "dyn(object)"),
         *(
@@ -103,7 +103,7 @@ def _part(place: str, part: str, absent: str) -> str:
 
 
 def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
-    """Whether pods of a nodeset may run on the Node, as far as its labels show that."""
+    """Write the condition that pods of a nodeset may run on the Node, as far as labels show it."""
     if not all(machines):
         return "true"
     choices = ", ".join(sorted({_text(labels) for labels in machines}))
@@ -114,7 +114,7 @@ def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
 
 
 def validations(limits: Limits) -> list[tuple[str, str]]:
-    """Expressions that must be true, each with what is refused otherwise."""
+    """Return expressions that must be true, each with the message of a refusal."""
     before, after = "variables.before", "variables.after"
     annotation, taint = _text(c.ANNOTATION_REBOOT), _text(c.TAINT_UNHEALTHY)
     condition, component = _text(c.CONDITION_UNHEALTHY), _text(c.LABEL_COMPONENT)
@@ -135,7 +135,7 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
         f"{old_conditions}.filter(one, one.type != {condition})"
         f" == {new_conditions}.filter(one, one.type != {condition})"
     )
-    # Our fields may be removed from every Node, but set only on ours.
+    # The project's fields may be removed from all Nodes, but set only on those of nodesets.
     on_ours = (
         f"variables.is_ours || {no_new_request}"
         f" && {new_taints}.all(one, one.key != {taint} || one in {old_taints})"
@@ -184,7 +184,7 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
 
 
 def _same(old: str, new: str, *but: str) -> str:
-    """Whether two maps are equal in all keys but some."""
+    """Write the condition that two maps are equal in all keys but some."""
     free = _text(but)
     return (
         f"{old}.all(key, key in {free} || key in {new} && {new}[key] == {old}[key])"
@@ -193,5 +193,5 @@ def _same(old: str, new: str, *but: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Write texts, lists and maps of texts for CEL, which reads JSON's."""
+    """Write strings, and lists and maps of strings, for CEL, which accepts their JSON form."""
     return json.dumps(value)

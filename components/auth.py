@@ -1,4 +1,4 @@
-"""How Slurm's daemons and clients prove who they are: by munge, or by Slurm's own plugin."""
+"""Authentication of Slurm's daemons and clients, by munge or by Slurm's own plugin."""
 
 import shlex
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ from components.settings import Auth as AuthSettings
 class AuthKeyArgs:
     namespace: pulumi.Input[str]
     rotations: Sequence[datetime]
-    """Moments from which a further key counts."""
+    """Times at which a new key takes effect."""
 
 
 class AuthKey(pulumi.ComponentResource):
     """Random keys, kept only in encrypted state and in one Kubernetes Secret.
 
-    Munge knows one key at a time. So that all pods change it in the same second, each gets the next
-    one beforehand, with the moment from which it counts.
+    munged uses one key at a time. All pods must change it in the same second, so each gets the next
+    key in advance, with the time at which it takes effect.
     """
 
     secret: pulumi.Output[str]
-    """Name of the Secret. Its entries are keys, named by the Unix time from which each counts; the
-    first one's name is `0`."""
+    """Name of the Secret. Each entry is a key. Its name is the Unix time at which the key takes
+    effect, and `0` for the first key."""
 
     def __init__(
         self, name: str, args: AuthKeyArgs, opts: pulumi.ResourceOptions | None = None
@@ -47,7 +47,7 @@ class AuthKey(pulumi.ComponentResource):
             metadata={"name": c.AUTH_SECRET, "namespace": args.namespace},
             type="Opaque",
             # munged takes 32 to 1024 bytes as its key; 128 letters and digits hold 762 random bits.
-            # No RandomBytes: its id is the value itself, and ids stand in the state in plain.
+            # No RandomBytes: its id is the value itself, and the state does not encrypt ids.
             string_data={
                 str(since): random.RandomPassword(
                     resource, length=128, special=False, opts=child
@@ -61,50 +61,50 @@ class AuthKey(pulumi.ComponentResource):
 
 
 class Auth(Protocol):
-    """What a pod needs so that its daemons and clients can prove who they are."""
+    """Parts of a pod that authenticate its daemons and clients."""
 
     @property
     def fs_group(self) -> int:
-        """Group that the pod's Secrets are readable for."""
+        """Group that can read the pod's Secrets."""
 
     @property
     def brings_conf(self) -> bool:
-        """Whether the sidecars keep slurm.conf, too, where Slurm's clients look for it."""
+        """Whether the sidecars also keep slurm.conf where Slurm's clients look for it."""
 
     def sidecars(self, images: pods.Images, conf: "Conf") -> list[pods.Spec]:
-        """Init containers that stay beside the pod's own, started before and stopped after them."""
+        """Return init containers that start before the pod's own containers and stop after them."""
 
     def volumes(self) -> list[pods.Spec]: ...
 
     def client_mounts(self) -> list[pods.Spec]:
-        """Mounts for Slurm's clients."""
+        """Return the mounts for Slurm's clients."""
 
     def daemon_mounts(self) -> list[pods.Spec]:
-        """Mounts for slurmctld and slurmd."""
+        """Return the mounts for slurmctld and slurmd."""
 
     def daemon_environment(self) -> list[pods.Spec]:
-        """Environment of slurmctld and slurmd."""
+        """Return the environment of slurmctld and slurmd."""
 
 
 @dataclass(frozen=True)
 class Conf:
-    """Where a pod has Slurm's configuration from: slurmctld, or a volume of its own."""
+    """Source of Slurm's configuration in a pod: slurmctld, or a volume of its own."""
 
     server: pulumi.Input[str] | None = None
     """`host:port` of slurmctld."""
     follow: bool = False
-    """Whether its changes are followed, as where users find it; not beside slurmd."""
+    """Whether to follow changes, for users' clients; not with slurmd, whose port it would use."""
     mount: pods.Spec | None = None
     """Mount of the folder that holds slurm.conf."""
 
 
 def auth(settings: AuthSettings, secret: pulumi.Input[str]) -> Auth:
-    """What the settings chose, with the Secret of an `AuthKey`."""
+    """Return the plugin of the settings, with the Secret of an `AuthKey`."""
     return Munge(secret) if settings.type == "munge" else SlurmKey(secret)
 
 
 def pod_security(how: Auth, *sysctls: pods.Spec) -> pods.Spec:
-    """Lets the sidecar read the mounted keys, and sets what the pod's kernel is to be like."""
+    """Let the sidecar read the mounted keys, and set kernel parameters of the pod."""
     return {
         "securityContext": {
             "fsGroup": how.fs_group,
@@ -115,7 +115,7 @@ def pod_security(how: Auth, *sysctls: pods.Spec) -> pods.Spec:
 
 
 def daemon_security(how: Auth) -> pods.Spec:
-    """The same for slurmctld's and slurmdbd's pods, whose volumes are `slurm`'s besides."""
+    """Return the same for slurmctld and slurmdbd, whose volumes also belong to `slurm`."""
     return {
         "securityContext": {
             "fsGroup": c.SLURM_ID,
@@ -127,7 +127,7 @@ def daemon_security(how: Auth) -> pods.Spec:
 
 @dataclass(frozen=True)
 class Munge:
-    """auth/munge: a munged in every pod, whose socket the others mount."""
+    """auth/munge: each pod has a munged, and its other containers mount the socket."""
 
     secret: pulumi.Input[str]
     fs_group: int = c.MUNGE_ID
@@ -137,7 +137,7 @@ class Munge:
         del conf  # munged needs none
         encode = ("munge", f"--socket={c.MUNGE_SOCKET}", "--no-input")
         decode = ("unmunge", f"--socket={c.MUNGE_SOCKET}", "--no-output")
-        # One that hangs does not end when it is told to, and its pod may have hours for that.
+        # A munged that hangs does not end on SIGTERM, and its pod may have hours for that.
         killed = {"terminationGracePeriodSeconds": 5}
         munged = {
             "name": "munge",
@@ -152,8 +152,8 @@ class Munge:
                 "failureThreshold": 60,
                 **killed,
             },
-            # slurmctld hears nothing of a node whose munged hangs, so that nobody else would mend
-            # it. The others find the new one's socket in the same directory.
+            # slurmctld hears nothing from a node whose munged hangs, so only the kubelet can repair
+            # it. The other containers find the new socket in the same directory.
             "livenessProbe": {
                 **pods.command("sh", "-c", f"{shlex.join(encode)} | {shlex.join(decode)}"),
                 "periodSeconds": 30,
@@ -187,7 +187,7 @@ class Munge:
 
 @dataclass(frozen=True)
 class SlurmKey:
-    """auth/slurm: slurmctld and slurmd hold the keys, a sackd in every pod vouches for users."""
+    """auth/slurm: slurmctld and slurmd hold the keys; a sackd in each pod authenticates users."""
 
     secret: pulumi.Input[str]
     fs_group: int = c.SLURM_ID

@@ -1,4 +1,4 @@
-"""Dumps of the accounting database: made by a CronJob, loaded before slurmdbd starts."""
+"""Dumps of the accounting database. A CronJob makes them; slurmdbd's pod can load one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from components import pods
 from components.settings import Backup as BackupSettings
 
 _DEADLINE = 6 * 3600
-"""Seconds after which a run is given up."""
+"""Limit of a run in seconds."""
 
 
 @dataclass(frozen=True)
@@ -20,23 +20,23 @@ class BackupArgs:
     settings: BackupSettings
     images: pods.Images
     files: Mapping[str, str]
-    """What dumps and restores read, by name."""
+    """Files for dumps and restores, by name."""
     environment: Mapping[str, str]
     password_secret: pulumi.Input[str]
-    """Secret whose entry `password` is that of the database's user."""
+    """Secret with the password of the database's user, in the entry `password`."""
     protect: bool
 
 
 @dataclass(frozen=True)
 class Restore:
-    """What goes before slurmdbd in its pod, to load a dump."""
+    """Parts of slurmdbd's pod that load a dump before it starts."""
 
     containers: Sequence[pods.Spec] = ()
     volumes: Sequence[pods.Spec] = ()
 
 
 class Backup(pulumi.ComponentResource):
-    """A CronJob that dumps the database, and what loads a dump where the settings name one."""
+    """A CronJob that dumps the database, and a restore if the settings name a dump."""
 
     restore: Restore
 
@@ -69,7 +69,7 @@ class Backup(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _store(self, name: str, args: BackupArgs) -> list[pods.Spec]:
-        """Volumes of the store and its credentials."""
+        """Return the volumes of the store and its credentials."""
         settings = args.settings
         secrets = {
             "backup-s3": settings.s3 and settings.s3.secret,
@@ -94,7 +94,7 @@ class Backup(pulumi.ComponentResource):
 
 
 def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
-    # The volume may be one that only one Kubernetes node at a time has.
+    # The volume may be ReadWriteOnce: run on the node of slurmdbd, which mounts it as well.
     where = pods.beside(c.ACCOUNTING) if args.settings.restore and not args.settings.s3 else {}
     return {
         "backoffLimit": 2,
@@ -104,7 +104,7 @@ def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
             "spec": {
                 **pods.pod_defaults(args.images),
                 **where,
-                # Of slurmdbd's pod too, which may load what is dumped here.
+                # As in slurmdbd's pod, which may load these dumps.
                 "securityContext": {
                     "fsGroup": c.SLURM_ID,
                     "fsGroupChangePolicy": "OnRootMismatch",
@@ -127,7 +127,7 @@ def _container(program: str, args: BackupArgs) -> pods.Spec:
         "env": [{"name": name, "value": value} for name, value in sorted(args.environment.items())],
         "securityContext": {**security, "readOnlyRootFilesystem": True},
         **pods.requests("50m", "128Mi"),
-        # Its last lines say why.
+        # The last lines of the log say why it failed.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             pods.mount("backup-config", c.ACCOUNTING_ETC, read_only=True),

@@ -1,4 +1,4 @@
-"""Long checks: CronJobs that measure nodes by Slurm jobs, and the time series that they keep."""
+"""Long checks: CronJobs that measure nodes with Slurm jobs, and store time series."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from components.settings import LongCheck
 from components.settings import LongChecks as LongChecksSettings
 
 _DEADLINE = 11 * 3600
-"""Seconds after which a run is given up."""
+"""Limit of a run in seconds."""
 _FINAL = (2, 3, 4)
-"""Exit codes of agents/longchecks with which another attempt would end as well."""
+"""Exit codes of agents/longchecks that another attempt would not change."""
 _DESK: pods.Spec = {
     "args": ["agents.longchecks", "serve"],
     "ports": pods.metrics_port(c.LONG_CHECKS),
 }
-"""What the pod that people look from does until they come."""
+"""Container of the pod for queries by operators: meanwhile it serves metrics."""
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,20 @@ class LongChecksArgs:
     settings: LongChecksSettings
     images: pods.Images
     wanted: str
-    """What the settings want, as agents/longchecks reads it."""
+    """Wanted checks, in the format of agents/longchecks."""
     jwt_secret: pulumi.Input[str]
     jail_claim: pulumi.Input[str]
-    """The jail, in which the jobs leave their output."""
+    """Claim of the jail, to which the jobs write their output."""
     rest_url: pulumi.Input[str]
     protect: bool
 
 
 class LongChecks(pulumi.ComponentResource):
-    """A CronJob for each check, the volume with the time series, and a pod to look at it from.
+    """A CronJob for each check, the volume with the time series, and a pod to query them.
 
-    Meanwhile that pod shows the newest values as metrics.
+    The pod also serves the newest values as metrics.
 
-    The volume may be one that only one Kubernetes node at a time has: all that mount it are where
-    that pod is.
+    The volume may be ReadWriteOnce, so all pods that mount it run on the node of this pod.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class LongChecks(pulumi.ComponentResource):
 
 def _job(args: LongChecksArgs, check: LongCheck, volumes: list[pods.Spec]) -> pods.Spec:
     return {
-        # A pod that was killed, or did not reach Slurm, is followed by one that goes on.
+        # If a pod is killed or does not reach Slurm, the next one continues the run.
         "backoffLimit": 6,
         "activeDeadlineSeconds": _DEADLINE,
         **pods.gives_up("longchecks", *_FINAL),
@@ -132,7 +131,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
         "env": [{"name": name, "value": value} for name, value in environment.items()],
         **pods.security(user=c.SLURM_ID),
         **pods.requests("10m", "48Mi"),
-        # Its last lines say what is bad.
+        # The last lines of the log name what is bad.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             pods.mount("config", c.LONG_CHECKS_ETC, read_only=True),

@@ -1,6 +1,6 @@
 """Cilium, the cluster's network, as a Helm release of its official chart.
 
-Names and meaning of the values are those of the chart's values.yaml.
+The chart's values.yaml defines the names and the meaning of the values.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ from components.settings import Network as NetworkSettings
 REPOSITORY = "https://helm.cilium.io"
 NAMESPACE = "kube-system"
 _PATIENCE = 900
-"""Seconds that its pods may take on all machines: each pulls half a gigabyte first."""
+"""Seconds until its pods must be ready on all machines; each first pulls half a gigabyte."""
 
 
 def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
-    """Values of the chart; what is not said here is the chart's default.
+    """Return values of the chart; all others keep the chart's defaults.
 
-    `guard` says whether pods have a packet filter of their own, which must see a Service's address
-    before Cilium puts that of a pod in its place.
+    `guard` is true if pods have a packet filter of their own. It must see a Service's address
+    before Cilium replaces it with a pod's address.
     """
     return {
-        # An agent reads its configuration once.
+        # A change restarts the pods: an agent reads its configuration only at its start.
         "rollOutCiliumPods": True,
         "operator": {"rollOutPods": True},
         "hubble": {
@@ -46,11 +46,11 @@ def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
 
 
 def _chained(network: str) -> dict[str, Any]:
-    # The one plugin that Cilium is chained to by a mode of its own.
+    # The only plugin here for which Cilium has a chaining mode of its own.
     aws = network == c.AWS_CNI
     by = {"chainingMode": network} if aws else {"chainingTarget": network}
     return {
-        # The other plugin's configuration stays, and what it routes needs no address of a machine.
+        # Keep the other plugin's configuration. Its routes need no masquerading.
         "cni": {**by, "exclusive": False, "enableRouteMTUForCNIChaining": True},
         "enableIPv4Masquerade": False,
         "routingMode": "native",
@@ -83,7 +83,7 @@ def _services(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
         "k8sServiceHost": settings.api_host,
         "k8sServicePort": settings.api_port,
         **({"socketLB": {"hostNamespaceOnly": True}} if guard else {}),
-        # By eBPF, as host routing by eBPF needs it, which bbr needs.
+        # bbr requires host routing by eBPF, which requires masquerading by eBPF.
         **({"bpf": {"masquerade": True}} if settings.bbr else {}),
     }
 
@@ -99,13 +99,13 @@ def _encryption(settings: CiliumSettings) -> dict[str, Any]:
 class CiliumArgs:
     settings: CiliumSettings
     guard: bool
-    """Pods have packet filters of their own."""
+    """Whether pods have packet filters of their own."""
     machines: Sequence[pulumi.Resource]
-    """Those that the deploy makes: without one its pods have no place to run at."""
+    """Machines that the deploy creates. Without one, Cilium's pods cannot run."""
 
 
 class Cilium(pulumi.ComponentResource):
-    """Cilium on the cluster; it is there when all its pods are."""
+    """Cilium on the cluster, ready when all its pods are."""
 
     release: k8s.helm.v3.Release
 
@@ -132,9 +132,9 @@ def install(
     machines: Sequence[pulumi.Resource],
     opts: pulumi.ResourceOptions,
 ) -> tuple[k8s.helm.v3.Release, ...]:
-    """Cilium where it is wanted: what must be there before any pod can be.
+    """Install Cilium if the settings want it, and return what must exist before any pod.
 
-    `machines` must not wait for a network, which those of one's own have by nothing else.
+    `machines` must not wait for a network: on the site's own machines, only Cilium provides it.
     """
     if settings.cilium is None:
         return ()

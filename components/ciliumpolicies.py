@@ -1,7 +1,7 @@
 """The rules of `network` as CiliumNetworkPolicies (cilium.io/v2).
 
-What these know and NetworkPolicies do not: names outside, Kubernetes' API, its nodes and its DNS,
-and a denial that no other policy lifts. Facts are from Cilium's documentation, "Network Policy".
+Unlike NetworkPolicies, they can select external names, Kubernetes' API, its nodes and its DNS, and
+they have denials that no other policy overrides. Source: Cilium's documentation, "Network Policy".
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,19 +19,19 @@ _DNS = {
         {"key": "k8s:k8s-app", "operator": "In", "values": ["kube-dns", "node-local-dns"]}
     ],
 }
-"""The pods of the cluster's DNS, as kubeadm and the clouds label them."""
+"""Pods of the cluster's DNS, by the labels of kubeadm and the clouds."""
 _ANYBODY = ["all"]
 
 
 def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
-    """Specs of CiliumNetworkPolicies by name.
+    """Return the specs of CiliumNetworkPolicies by name.
 
-    The one called `default` is of all our pods: it allows nothing, and denies the metadata of
-    clouds, so that no policy of anybody else's gives it back to one of them.
+    `default` selects all pods of the project. It allows nothing, and denies the metadata services
+    of clouds, so that no other policy can allow them again.
     """
     default = {
         "endpointSelector": pods.selector(),
-        # A rule that is empty allows nothing, and nothing it is from then on; so does a denial.
+        # An empty rule allows nothing, and denies all by default from then on. So does a denial.
         "ingress": [{}],
         "egressDeny": [{"toCIDR": list(network.METADATA)}],
     }
@@ -47,7 +47,7 @@ def _policy(rules: Rules) -> pods.Spec:
     if rules.world:
         storage = _ports(network.STORAGE_PORTS, "TCP", "UDP")
         spec["egressDeny"] = [
-            # Where the API is outside of the cluster, it is a part of the world.
+            # An API server outside the cluster is a part of the world.
             _to("toEntities", ["kube-apiserver"], _tcp(network.API_PORTS)),
             _to("toEntities", ["world"], [storage]),
         ]
@@ -72,13 +72,13 @@ def _egress(rules: Rules) -> Iterator[pods.Spec]:
     servers = [rule for reach in rules.reaches for rule in _reached(reach)]
     world = list(_world(rules))
     if rules.dns:
-        # Cilium learns a name's addresses from the answers of DNS, where it is told to read them.
+        # With a rule for DNS, Cilium reads the answers and learns the addresses of names.
         by_name = any("toFQDNs" in rule for rule in (*servers, *world))
         ports = [_ports([network.DNS_PORT], "TCP", "UDP")]
         if by_name:
             ports[0]["rules"] = {"dns": [{"matchPattern": "*"}]}
         yield _to("toEndpoints", [_DNS], ports)
-        # DNS of the machine itself, or in its network.
+        # DNS servers on the machine itself, or in its network.
         yield _to("toEntities", list(network.MACHINES), ports)
     yield from world
     yield from servers
@@ -115,10 +115,10 @@ def _is_address(server: str) -> bool:
 
 
 def _service(name: str) -> Iterator[pods.Spec]:
-    """Pods behind a name, where it may be a Service's: Cilium takes no name for a pod's.
+    """Select the pods behind a name that may be a Service's: Cilium matches no pods by name.
 
-    `collector` is one beside us, `loki.logs.svc` one of another namespace; `loki.logs` may be that,
-    and a server outside as well.
+    `collector` is a Service in the same namespace, and `loki.logs.svc` one in another.
+    `loki.logs` may be that, or an external server.
     """
     labels = name.split(".")
     if len(labels) == 1:
@@ -157,5 +157,5 @@ def _ports(ports: Iterable[int], *protocols: str) -> pods.Spec:
 
 
 def _to(peers: str, them: list[Any], ports: list[pods.Spec]) -> pods.Spec:
-    """A rule for one kind of peers: Cilium takes no two kinds in one."""
+    """Return a rule for one kind of peers: Cilium does not allow two kinds in a rule."""
     return {peers: them, **({"toPorts": ports} if ports else {})}

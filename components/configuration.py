@@ -1,4 +1,4 @@
-"""Slurm's configuration files: proven by the real slurmctld before they come into force."""
+"""Slurm's configuration files. A real slurmctld tests them before they take effect."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class SlurmConfigArgs:
     files: Mapping[str, str]
     """Slurm's configuration files by name."""
     node_confs: Mapping[str, str]
-    """By name of a dynamic nodeset, what its nodes will say of themselves."""
+    """For each dynamic nodeset, the description with which its nodes register."""
     scripts: Mapping[str, str]
     """Scripts that workers run, by name."""
     images: pods.Images
@@ -28,13 +28,13 @@ class SlurmConfigArgs:
 
 
 class SlurmConfig(pulumi.ComponentResource):
-    """The files as a candidate, and the Job that starts slurmctld on them.
+    """The files as a candidate, and the Job that starts slurmctld with them.
 
-    A candidate that slurmctld refuses fails the Job, and what is in force stays as it was.
+    If slurmctld refuses the candidate, the Job fails, and the configuration in force stays.
     """
 
     proven: pulumi.Output[Mapping[str, str]]
-    """The files, known once the Job has passed them."""
+    """The files, known once the Job has succeeded."""
     _check: k8s.batch.v1.Job
     scripts: pulumi.Output[str]
     """Name of the ConfigMap with the scripts."""
@@ -68,15 +68,15 @@ class SlurmConfig(pulumi.ComponentResource):
         self.register_outputs({"proven": self.proven, "scripts": self.scripts})
 
     def once_proven(self, value: T) -> pulumi.Output[T]:
-        """The value, known once the Job has passed: what a refused edit would have changed."""
-        # Of the Job, something that a preview knows as well.
+        """Return the value, known once the Job has succeeded: a refused edit must not change it."""
+        # A value of the Job that a preview knows as well.
         passed: pulumi.Output[str] = self._check.metadata.namespace
         return passed.apply(lambda _: value)
 
 
 def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec:
-    # Nothing rather than something empty, here and elsewhere: Pulumi's provider keeps no such thing
-    # in its state, and the embedded engine would then see a change.
+    # Omit empty values, here and elsewhere: Pulumi's provider does not keep them in its state, so
+    # the embedded engine would see a change.
     environment = args.auth.daemon_environment()
     return {
         "backoffLimit": 3,
@@ -90,7 +90,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                 **pods.pod_defaults(args.images),
                 **pod_security(args.auth),
                 "restartPolicy": "Never",
-                # slurmctld starts only on a host of the name that its configuration gives it.
+                # slurmctld starts only on a host with the name in SlurmctldHost.
                 "hostname": c.CONTROLLER_HOST,
                 "initContainers": args.auth.sidecars(
                     args.images,
@@ -120,7 +120,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                 "volumes": [
                     *args.auth.volumes(),
                     pods.config_volume("candidate", candidate),
-                    # Not there before the first deploy, as it is made after this Job.
+                    # Missing in the first deploy, which creates it after this Job.
                     {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}},
                     pods.disk_volume("state"),
                     pods.disk_volume("tmp"),

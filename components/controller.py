@@ -14,7 +14,7 @@ from components.placeholder import Placeholder, PlaceholderArgs
 from components.settings import Controller as ControllerSettings
 
 _CONFIG_DEADLINE = 300
-"""Seconds until slurmctld must run by a new configuration; the kubelet takes up to about 90."""
+"""Seconds until slurmctld must run with a new configuration; the kubelet takes up to about 90."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ControllerArgs:
     namespace: pulumi.Input[str]
     settings: ControllerSettings
     shared: pulumi.Input[str] | None
-    """A class with ReadWriteMany, for a state that two controllers share; None for the default."""
+    """Storage class with ReadWriteMany, for two controllers with one state; None: the default."""
     images: pods.Images
     auth: Auth
     people: People
@@ -32,26 +32,26 @@ class ControllerArgs:
     config: pulumi.Input[Mapping[str, str]]
     """Slurm's configuration files by name."""
     config_mark: str
-    """Word by which slurmctld shows that it runs by them."""
+    """Word by which slurmctld shows that it runs with these files."""
     address: str
-    """DNS name that daemons and clients find slurmctld under."""
+    """DNS name of slurmctld for daemons and clients."""
     accounting: Sequence[pulumi.Input[pods.Spec]]
-    """slurmdbd in /etc/hosts, where there is one; slurmctld's first start needs it."""
+    """Line of /etc/hosts for slurmdbd, if there is one; slurmctld's first start needs slurmdbd."""
     hosts_domain: str
     protect: bool
 
 
 class Controller(pulumi.ComponentResource):
-    """slurmctld, ready when it answers, and where the settings ask for it another that waits."""
+    """slurmctld, ready when it answers, and a standby if the settings want one."""
 
     server: pulumi.Output[str]
     """`host:port` for `--conf-server`, known once slurmctld answers."""
     alias: pulumi.Output[pods.Spec]
-    """Its Service in /etc/hosts, known once slurmctld answers."""
+    """Line of /etc/hosts for the Service, known once slurmctld answers."""
     config: pulumi.Output[str]
     """Name of the ConfigMap with the configuration, known once slurmctld answers."""
     config_mark: pulumi.Output[str]
-    """What tells the configuration from others, known once slurmctld runs by it."""
+    """Word that identifies the configuration, known once slurmctld runs with it."""
 
     def __init__(
         self, name: str, args: ControllerArgs, opts: pulumi.ResourceOptions | None = None
@@ -81,17 +81,17 @@ class Controller(pulumi.ComponentResource):
             metadata={
                 "name": c.CONTROLLER,
                 "namespace": args.namespace,
-                # Of two, one waits, and is not ready until it takes over.
+                # A standby is not ready until it takes over.
                 "annotations": {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"},
             },
-            # A Deployment, since a StatefulSet replaces no pod whose node is lost. What keeps two
-            # from writing one state is the lease that they take turns on (images/controller).
+            # A Deployment, because a StatefulSet does not replace a pod of a lost node. A lease
+            # (images/controller) keeps two controllers from writing the same state.
             spec={
                 "replicas": 2 if args.settings.standby else 1,
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": pods.labels(c.CONTROLLER)},
                 "template": {
-                    # No digest of the configuration: slurmctld is told of a new one, and goes on.
+                    # No digest of the configuration: slurmctld reloads a new one without a restart.
                     "metadata": {"labels": pods.labels(c.CONTROLLER)},
                     "spec": pod,
                 },
@@ -103,8 +103,8 @@ class Controller(pulumi.ComponentResource):
             metadata={
                 "name": c.CONTROLLER,
                 "namespace": args.namespace,
-                # One pod is ready by now, or this would not be asked for. The other never is, which
-                # Pulumi would wait for until its patience ends.
+                # One pod is ready by now: the Service depends on the Deployment. A standby never is
+                # ready, and Pulumi would wait for it until it times out.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
             spec={
@@ -122,11 +122,12 @@ class Controller(pulumi.ComponentResource):
         if not args.settings.standby:
             Placeholder(
                 f"{name}-placeholder",
-                # Of the Deployment, whose pod is to choose its node first.
+                # Derived from the Deployment, whose pod must get its node first.
                 PlaceholderArgs(slurmctld.metadata.namespace, args.images, c.CONTROLLER, pod),
                 child,
             )
-        # Of the Service, so that who asks for it comes after slurmctld answers, and goes before.
+        # Derived from the Service, so consumers are created after slurmctld answers and deleted
+        # before it.
         self.server = service.metadata.name.apply(lambda _: c.conf_server(args.address))
         self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
         self.config = pulumi.Output.all(config.metadata.name, self.server).apply(
@@ -140,17 +141,17 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
     lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
     return {
         **pods.pod_defaults(args.images),
-        # slurmctld's own clients must not go through its Service, which leads
-        # nowhere until they have told that slurmctld is ready.
+        # slurmctld's own clients must not use its Service, which leads nowhere until
+        # they have reported that slurmctld is ready.
         **pods.named(args.hosts_domain, pods.alias("127.0.0.1", args.address), *args.accounting),
-        # slurmctld starts only on a host of the name that its configuration gives it.
+        # slurmctld starts only on a host with the name in SlurmctldHost.
         "hostname": c.CONTROLLER_HOST,
         "subdomain": c.HOSTS,
         **daemon_security(args.auth),
-        # Not of the placeholder alone: who is kept out by another's wish only is not tried again
-        # when that one has made room (kube-scheduler 1.34), but minutes later.
+        # Both pods have anti-affinity. If only the placeholder had it, kube-scheduler 1.34 would
+        # retry slurmctld's pod minutes after the placeholder has made room.
         **pods.apart_from(c.CONTROLLER, c.PLACEHOLDER),
-        # Elsewhere as soon as its node is known to be lost, and not five minutes later.
+        # Move as soon as the node is known to be lost, and not five minutes later.
         "tolerations": [
             {"key": f"node.kubernetes.io/{reason}", **lost}
             for reason in ("not-ready", "unreachable")
@@ -189,7 +190,7 @@ def _reload(args: ControllerArgs) -> pods.Spec:
 
 
 def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
-    """Ends when slurmctld runs by the configuration: who deploys it waits for this Job."""
+    """Return a Job that ends when slurmctld runs with the configuration. The deploy awaits it."""
     return {
         "backoffLimit": 3,
         "activeDeadlineSeconds": _CONFIG_DEADLINE,
@@ -232,11 +233,10 @@ def _slurmctld(args: ControllerArgs) -> pods.Spec:
             *args.auth.daemon_environment(),
         ],
         "ports": [{"name": "slurmctld", "containerPort": c.SLURMCTLD_PORT}],
-        # A controller that waits beside another has no open port, and is asked nothing else.
+        # A standby has no open port, so its startup probe does not pass, and no other probe runs.
         **pods.answers(pods.command("scontrol", "ping"), pods.open_port(c.SLURMCTLD_PORT)),
-        # `scontrol ping` is answered by a slurmctld that is locked in itself, too. (24.11.5 without
-        # accounting locks itself up for good when a user cancels another's job by
-        # `scancel --ctld` or by HTTP.)
+        # A slurmctld in a deadlock still answers `scontrol ping`. (24.11.5 without accounting locks
+        # up for good when a user cancels another user's job by `scancel --ctld` or by HTTP.)
         "livenessProbe": {
             **pods.command("sinfo", "--noheader", "--format=%n"),
             "periodSeconds": 30,

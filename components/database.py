@@ -1,4 +1,4 @@
-"""The database behind accounting: a MariaDB of the stack's own."""
+"""The stack's own MariaDB for accounting."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from components import pods
 from components.settings import BundledDatabase
 
 _LOCK_WAIT = 900
-"""Seconds that a change waits for another one, as Slurm's manual asks (accounting.html)."""
+"""Seconds that a change waits for another, as Slurm's manual recommends (accounting.html)."""
 _PACKET = 64
-"""MiB that one message may have; job scripts are sent whole."""
+"""Limit of a message in MiB: slurmdbd sends a whole job script in one."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Database(pulumi.ComponentResource):
     """
 
     password_secret: pulumi.Output[str]
-    """Secret whose entry `password` it is; known once the database answers."""
+    """Secret with the password in the entry `password`; known once the database answers."""
 
     def __init__(
         self, name: str, args: DatabaseArgs, opts: pulumi.ResourceOptions | None = None
@@ -68,7 +68,7 @@ class Database(pulumi.ComponentResource):
                             "fsGroup": c.MYSQL_ID,
                             "fsGroupChangePolicy": "OnRootMismatch",
                         },
-                        # What it has in memory is written when it ends.
+                        # MariaDB writes its memory to disk at shutdown.
                         "terminationGracePeriodSeconds": 120,
                         "containers": [_mariadb(args)],
                         "volumes": [
@@ -101,11 +101,11 @@ def _mariadb(args: DatabaseArgs) -> pods.Spec:
     options = {
         "port": c.MARIADB_PORT,
         "innodb-buffer-pool-size": f"{pool}M",
-        # A quarter of the pool, as Slurm's manual asks.
+        # A quarter of the pool, as Slurm's manual recommends.
         "innodb-log-file-size": f"{max(pool // 4, 64)}M",
         "innodb-lock-wait-timeout": _LOCK_WAIT,
         "max-allowed-packet": f"{_PACKET}M",
-        # Its tables take more memory than all else together, and nobody reads them.
+        # Its tables take more memory than all else together, and nothing reads them.
         "performance-schema": "OFF",
     }
     return {

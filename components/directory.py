@@ -1,4 +1,4 @@
-"""People of an LDAP directory as users: an sssd beside whoever must know them."""
+"""Users from an LDAP directory: an sssd in each pod that must know them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _OURS = c.DAEMON_IDS
 
 
 def sssd_conf(settings: DirectorySettings) -> str:
-    """sssd.conf(5) without the password, which belongs at its end."""
+    """Render sssd.conf(5) without the password, which is appended later."""
     return "".join(f"{line}\n" for line in _lines(settings))
 
 
@@ -26,11 +26,11 @@ def _lines(settings: DirectorySettings) -> Iterator[str]:
     yield "domains = directory"
     yield "[domain/directory]"
     yield "id_provider = ldap"
-    # Keys alone log in, which sshd judges.
+    # Users log in only with keys, which sshd checks.
     yield "auth_provider = none"
     yield "access_provider = permit"
     yield "sudo_provider = none"
-    # What changes in the directory is seen within so many seconds.
+    # Changes in the directory take effect within this number of seconds.
     yield "entry_cache_timeout = 300"
     yield f"ldap_uri = {', '.join(settings.uris)}"
     yield "ldap_id_use_start_tls = true"
@@ -42,11 +42,11 @@ def _lines(settings: DirectorySettings) -> Iterator[str]:
     yield f"ldap_user_search_base = {settings.base}?subtree?{_people(settings.user_filter)}"
     yield f"ldap_group_search_base = {settings.base}?subtree?{_without_ours('gidNumber')}"
     yield f"ldap_user_ssh_public_key = {settings.key_attribute}"
-    # The ids below are the system's.
+    # The system uses the ids below.
     yield f"min_id = {c.USER_IDS.start}"
-    # Whose group has no entry has one all the same, of the person's name.
+    # Generate a private group if the primary group has no entry.
     yield "auto_private_groups = hybrid"
-    # The jail has homes there, and no other shell is certain.
+    # The jail has homes there, and bash is the only shell that certainly exists.
     yield "override_homedir = /home/%u"
     yield "default_shell = /bin/bash"
     if settings.bind_dn:
@@ -62,7 +62,7 @@ def _people(user_filter: str | None) -> str:
 
 
 def _without_ours(attribute: str) -> str:
-    """A filter that no entry passes which has an id of Slurm's daemons: nobody may become one."""
+    """Return a filter that excludes the ids of Slurm's daemons: no user may become one."""
     return f"(!(|{''.join(f'({attribute}={number})' for number in _OURS)}))"
 
 
@@ -75,10 +75,10 @@ class DirectoryArgs:
 
 
 class Directory(pulumi.ComponentResource):
-    """What sssd reads, in a ConfigMap; it takes an edit up by itself."""
+    """A ConfigMap with sssd's configuration. Changes take effect without a new pod."""
 
     people: "People"
-    """For the pods that must know them."""
+    """Parts for pods that must know the directory's users."""
 
     def __init__(
         self, name: str, args: DirectoryArgs, opts: pulumi.ResourceOptions | None = None
@@ -98,15 +98,15 @@ class Directory(pulumi.ComponentResource):
 
 @dataclass(frozen=True)
 class People:
-    """What pods need that must know the directory's people; nothing where there is no directory."""
+    """Parts of pods that must know the directory's users; empty without a directory."""
 
     config: pulumi.Input[str] | None = None
     """ConfigMap that sssd reads."""
     password: str | None = None
-    """Secret whose entry `password` it sends."""
+    """Secret with the password of `bind_dn`, in the entry `password`."""
 
     def sidecars(self, images: pods.Images) -> list[pods.Spec]:
-        """Init containers that stay beside the pod's own, started before and stopped after them."""
+        """Return init containers that start before the pod's own containers and stop after them."""
         if not self.config:
             return []
         password = pods.mount("sss-password", c.DIRECTORY_PASSWORD, read_only=True)
@@ -114,7 +114,7 @@ class People:
             "name": "sssd",
             **pods.image("directory", images),
             "restartPolicy": "Always",
-            # Root, or sssd would not start; it has no capability, and needs none.
+            # sssd starts only as root. It has no capability, and needs none.
             **pods.security(user=0),
             **pods.requests("10m", "64Mi"),
             "startupProbe": {
@@ -140,7 +140,7 @@ class People:
         ]
 
     def mounts(self) -> list[pods.Spec]:
-        """Mounts that make the people known."""
+        """Return the mounts by which a container knows the directory's users."""
         if not self.config:
             return []
         return [{**pods.mount("sss", c.DIRECTORY_PIPES, read_only=True), "subPath": "pipes"}]

@@ -1,4 +1,4 @@
-"""Slurm's state, and the jail's, as metrics for Prometheus; see agents/exporter."""
+"""Metrics of Slurm and of the jail for Prometheus; see agents/exporter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from components.settings import Submount
 from components.volumes import volume
 
 _HIDES = frozenset({"jobs", "nodes", "partitions", "reservations"})
-"""Of what users may be told only of their own, what metrics are of."""
+"""PrivateData categories that the metrics would reveal."""
 _ATTEMPTS = 3
-"""Probes in a row that fail before something is done."""
+"""Failed probes in a row before the kubelet acts."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,20 @@ class ExporterArgs:
     config: pulumi.Input[str]
     """ConfigMap with Slurm's configuration files."""
     jail_claim: pulumi.Input[str]
-    """The jail, of which it tells how full it is."""
+    """Claim of the jail, whose usage it reports."""
     submounts: Sequence[Submount]
-    """Volumes in it, of which it tells the same where they have one size for all nodes."""
+    """Volumes in the jail. It reports the usage of those that all nodes share."""
     daemons: Sequence[pulumi.Input[pods.Spec]]
-    """slurmctld in /etc/hosts."""
+    """Line of /etc/hosts for slurmctld."""
     private_data: Sequence[str]
-    """What Slurm tells users only of their own."""
+    """PrivateData of slurm.conf: categories in which users see only their own entries."""
 
 
 class Exporter(pulumi.ComponentResource):
-    """One pod that reads Slurm in intervals, and the Service at which it is scraped.
+    """One pod that queries Slurm at intervals, and the Service for scrapes.
 
-    It is a user whom nobody knows, who may ask what everybody may ask. Where Slurm tells users
-    only of their own, it is SlurmUser, since nobody else is told of everything.
+    It runs as an unknown user, with the rights that all users have. If PrivateData hides what it
+    needs, it runs as SlurmUser, because only SlurmUser sees everything.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Exporter(pulumi.ComponentResource):
             metadata={"name": c.EXPORTER, "namespace": args.namespace},
             spec={
                 "replicas": 1,
-                # Two would show everything twice.
+                # Two pods would export everything twice.
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": pods.labels(c.EXPORTER)},
                 "template": {
@@ -74,7 +74,7 @@ class Exporter(pulumi.ComponentResource):
 
 def _pod(args: ExporterArgs) -> pods.Spec:
     watched = [one for one in args.submounts if _fills_up(one)]
-    # Slurm's programs would otherwise ask slurmctld for it each time that they start.
+    # Otherwise, Slurm's programs would fetch it from slurmctld at each start.
     config = pods.mount("config", c.SLURM_ETC, read_only=True)
     return {
         **pods.pod_defaults(args.images),
@@ -133,12 +133,12 @@ def _pod(args: ExporterArgs) -> pods.Spec:
 
 
 def _fills_up(one: Submount) -> bool:
-    """Whether a volume is the same for all nodes, and they write to it."""
+    """Return whether all nodes share a volume, and write to it."""
     return bool(one.claim or one.nfs) and not one.read_only
 
 
 def _path(one: Submount) -> str:
-    # Not below the jail's: where that one hangs, nothing in it could be asked.
+    # Not below the jail's mount point: if the jail hangs, every path in it hangs.
     return f"{c.JAIL_VOLUMES}/{one.name}"
 
 

@@ -11,16 +11,16 @@ from components import conventions as c
 from components import monitoringconf, pods
 
 _PASSWORD = "/etc/slurmstack/grafana_admin"
-"""Where the password of `admin` is mounted, in a file `password`."""
+"""Mount point of the password of `admin`, in the file `password`."""
 _PROVISIONING = "/etc/grafana/provisioning"
-"""Where Grafana's image looks for what it is given."""
+"""Folder in which Grafana's image looks for provisioning files."""
 _QUIET = {
     "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
     "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
     "GF_ANALYTICS_REPORTING_ENABLED": "false",
     "GF_USERS_ALLOW_SIGN_UP": "false",
 }
-"""It asks nobody outside for anything, and tells nobody anything."""
+"""Grafana contacts no other server, sends no reports, and has no sign-up."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class GrafanaArgs:
 
 
 class Grafana(pulumi.ComponentResource):
-    """One pod, whose dashboards come from here alone: what is made in its pages goes with it."""
+    """One pod with the project's dashboards. Changes in its pages are lost with the pod."""
 
     def __init__(
         self, name: str, args: GrafanaArgs, opts: pulumi.ResourceOptions | None = None
@@ -118,7 +118,7 @@ def _container(image: str, given: list[str]) -> pods.Spec:
             pods.mount("data", "/var/lib/grafana"),
             pods.mount("password", _PASSWORD, read_only=True),
             pods.mount("dashboards", monitoringconf.DASHBOARDS_ETC, read_only=True),
-            # Each kind has a folder of its own.
+            # Each kind of file has its own folder.
             *(
                 {
                     **pods.mount(
@@ -141,7 +141,7 @@ def dashboard(
     labels: Mapping[str, str],
     opts: pulumi.ResourceOptions,
 ) -> pulumi.Output[str]:
-    """A ConfigMap with one dashboard; returns its name."""
+    """Create a ConfigMap with one dashboard, and return its name."""
     made = k8s.core.v1.ConfigMap(
         f"dashboard-{uid}",
         metadata={

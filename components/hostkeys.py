@@ -1,4 +1,4 @@
-"""Keys of SSH that follow from a random text."""
+"""SSH keys that are derived from a random seed."""
 
 import hashlib
 
@@ -7,10 +7,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 def host_key(seed: str) -> str:
-    """The Ed25519 private key that follows from a random text, as PEM.
+    """Return the Ed25519 private key of a seed, as PEM.
 
-    PKCS #8 and not OpenSSH's own format, which puts random numbers in: the same seed must give
-    the same text, or every deploy would see a change.
+    The format is PKCS #8, because OpenSSH's own format contains random numbers. The same seed must
+    give the same text, or every deploy would see a change.
     """
     return (
         _private_key(seed)
@@ -24,7 +24,7 @@ def host_key(seed: str) -> str:
 
 
 def public_host_key(seed: str) -> str:
-    """The public half, as it stands in a known_hosts file after the host's name."""
+    """Return the public key, as it follows the host's name in a known_hosts file."""
     return (
         _private_key(seed)
         .public_key()

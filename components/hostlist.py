@@ -1,4 +1,4 @@
-"""Slurm's hostlist expressions, as `scontrol show hostlist` makes them: `cpu-0,gpu-[0-3,7]`."""
+"""Slurm's hostlist expressions, as `scontrol show hostlist` prints them: `cpu-0,gpu-[0-3,7]`."""
 
 import re
 from collections import defaultdict
@@ -10,11 +10,11 @@ _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PART = re.compile(r"([^\[\],]*)(?:\[([0-9,-]+)\])?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 MAX_HOSTS = 65_536
-"""More hosts than one range of Slurm may have (its MAX_RANGE is 64 Ki)."""
+"""Limit of hosts, as for one range in Slurm (its MAX_RANGE is 64 Ki)."""
 
 
 def compress(names: Iterable[str]) -> str:
-    """The shortest expression of these names, each once, sorted by prefix and number."""
+    """Return the shortest expression of these names, each once, sorted by prefix and number."""
     plain: set[str] = set()
     numbered: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
     for name in names:
@@ -23,7 +23,7 @@ def compress(names: Iterable[str]) -> str:
             plain.add(name)
             continue
         prefix, digits = match.groups()
-        # Numbers with leading zeros keep their width; all others go together.
+        # Numbers with leading zeros are grouped by their width, all others together.
         padded = digits.startswith("0") and digits != "0"
         numbered[prefix, len(digits) if padded else 0].add(int(digits))
     parts = [(name, 0, name) for name in plain]
@@ -35,9 +35,9 @@ def compress(names: Iterable[str]) -> str:
 
 
 def expand(expression: str) -> tuple[str, ...]:
-    """The names of an expression with at most one bracket a part, in its order.
+    """Return the names of an expression with at most one bracket in each part, in its order.
 
-    Raises `ValueError` that says what is wrong.
+    Raises `ValueError` with the reason if the expression is invalid.
     """
     names: list[str] = []
     for part in _split(expression):
@@ -56,7 +56,7 @@ def expand(expression: str) -> tuple[str, ...]:
 
 
 def _split(expression: str) -> list[str]:
-    """The parts between commas that stand outside of brackets."""
+    """Split an expression at the commas outside of brackets."""
     return re.split(r",(?![^\[]*\])", expression)
 
 
@@ -74,7 +74,7 @@ def _numbers(ranges: str) -> Iterator[str]:
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """First and last number of each run without a gap."""
+    """Yield the first and last number of each run without a gap."""
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         yield members[0], members[-1]

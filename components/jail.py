@@ -14,13 +14,13 @@ from components.settings import Jail as JailSettings
 from components.volumes import submount_volumes
 
 ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
-"""What root needs to lay out files of every owner, and no more."""
+"""Capabilities that root needs to create files of every owner, and no others."""
 
 
 _NOMINAL = 1024
-"""Size in MiB that a volume claims to have where its file system has one of its own."""
+"""Nominal size of a volume in MiB, if its file system has its own size."""
 _PATIENCE = "1h"
-"""The jail is tens of thousands of small files, which some network file systems write slowly."""
+"""Timeout: some network file systems write the jail's tens of thousands of small files slowly."""
 
 
 @dataclass(frozen=True)
@@ -31,24 +31,24 @@ class JailArgs:
     accounts: pulumi.Input[str]
     """ConfigMap with passwd and group."""
     passwd: str
-    """Its passwd: when that changes, homes are made for who is new."""
+    """Its passwd. A change of it creates the homes of new users."""
     protect: bool
     files: pods.Spec | None = None
-    """The cluster's own file system, as a volume's source; where the settings name no other."""
+    """The cluster's own file system as a volume's source, used if the settings name no other."""
 
 
 class Jail(pulumi.ComponentResource):
     """The jail's volume, the Job for its system files (`agents.populate`), and the one for homes.
 
-    Both Jobs do nothing where their work is done, so that replacing one is safe at any time.
+    Both Jobs skip work that is done, so replacing one is safe at any time.
     """
 
     origin: k8s.core.v1.ConfigMap
-    """Where the volume comes from. It is made, or refuses another volume, before all that is done
-    for the jail."""
+    """Record of the volume's source. It is created, or refuses another volume, before any other
+    step for the jail."""
     claim: pulumi.Output[str]
-    """Name of the PersistentVolumeClaim, known once the volume is filled and the homes are there:
-    who mounts it by this output comes after both Jobs."""
+    """Name of the PersistentVolumeClaim, known once the volume is filled and the homes exist. Pods
+    that use this output are created after both Jobs."""
 
     def __init__(
         self, name: str, args: JailArgs, opts: pulumi.ResourceOptions | None = None
@@ -57,7 +57,7 @@ class Jail(pulumi.ComponentResource):
         self.origin = _origin(name, args, self)
         claim = self._claim(name, args)
         places = sorted(volume.path for volume in args.settings.volumes)
-        # The Job for homes needs no others.
+        # The Job for homes needs only these volumes.
         homes_own = [v for v in args.settings.volumes if f"{v.path}/".startswith("/home/")]
         populate = self._job(
             f"{name}-populate",
@@ -98,14 +98,14 @@ class Jail(pulumi.ComponentResource):
             annotations={c.ANNOTATION_CHECKSUM: c.checksum({"passwd": args.passwd})},
             depends_on=[populate],
         )
-        # Of `homes`, something that a preview knows as well, so that it shows no false changes.
+        # A value of `homes` that a preview knows as well, so that it shows no false changes.
         self.claim = pulumi.Output.all(claim, homes.metadata.namespace).apply(
             lambda known: str(known[0])
         )
         self.register_outputs({"claim": self.claim})
 
     def _claim(self, name: str, args: JailArgs) -> pulumi.Output[str]:
-        """Name of the claim; its volume is ours, of a storage class, or somebody else's."""
+        """Return the claim's name. Its volume is created here, by a storage class, or by others."""
         settings = args.settings
         held: pulumi.Output[str] = self.origin.data["claim"]
         if settings.claim:
@@ -125,18 +125,18 @@ class Jail(pulumi.ComponentResource):
         opts = pulumi.ResourceOptions(parent=self, protect=args.protect, depends_on=[self.origin])
         wanted = pods.Volume("ReadWriteMany", settings.size, settings.storage_class)
         if files:
-            # Nobody may resize a volume that Kubernetes has not made. What counts is the size of
-            # the file system, which the cluster or the server gives it.
+            # Kubernetes resizes only volumes that it has made. The real size is that of the file
+            # system, which the cluster or the server sets.
             wanted = replace(wanted, size=_NOMINAL)
         if source:
             volume = k8s.core.v1.PersistentVolume(
                 f"{name}-volume",
-                # PersistentVolumes are in no namespace: two stacks may be in one cluster.
+                # Two stacks may be in one cluster, and PersistentVolumes have no namespace.
                 metadata={"name": pulumi.Output.concat(args.namespace, "-", c.JAIL_CLAIM)},
                 spec={
                     "accessModes": [wanted.access],
                     "capacity": {"storage": f"{wanted.size}Mi"},
-                    # Nobody else's claim may take it, and whatever becomes of ours, it is kept.
+                    # Reserve the volume for this claim, and keep it if the claim is deleted.
                     "claimRef": {
                         "apiVersion": "v1",
                         "kind": "PersistentVolumeClaim",
@@ -165,7 +165,7 @@ class Jail(pulumi.ComponentResource):
         annotations: dict[str, str] | None = None,
         depends_on: Sequence[pulumi.Resource] = (),
     ) -> k8s.batch.v1.Job:
-        """A Job that runs one container as root with the jail mounted."""
+        """Create a Job that runs one container as root with the jail mounted."""
         metadata = {"annotations": annotations} if annotations else {}
         return k8s.batch.v1.Job(
             name,
@@ -192,11 +192,11 @@ class Jail(pulumi.ComponentResource):
 
 
 def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
-    """Says by its name, which is all that counts, where the jail's volume comes from.
+    """Create a ConfigMap whose name records the source of the jail's volume.
 
-    Protected as it is, it refuses another kind of volume before anything is made for that, and
-    before pods move there, away from their users' data. Of our own claim the engine would only
-    learn in the end that it is to go.
+    The ConfigMap is protected. So it refuses another kind of volume before anything is created for
+    that volume, and before pods move there, away from their users' data. For the claim itself, the
+    engine would find out only at the end that it is to be deleted.
     """
     settings = args.settings
     origin = settings.origin() or (("cluster",) if _files(args) else ())
@@ -209,12 +209,12 @@ def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
 
 
 def _files(args: JailArgs) -> pods.Spec | None:
-    """The cluster's own file system, where the jail is on that."""
+    """Return the cluster's own file system, if the jail is on it."""
     return None if args.settings.is_elsewhere() else args.files
 
 
 def _source(settings: JailSettings, namespace: pulumi.Input[str]) -> pods.Spec:
-    """Where a volume that is there already has its files; nothing for one of a storage class."""
+    """Return the source of a volume that already exists; empty for one of a storage class."""
     if settings.nfs:
         nfs = settings.nfs
         found = {"nfs": {"server": nfs.server, "path": nfs.path}}

@@ -1,4 +1,4 @@
-"""The key that makes tokens for Slurm's HTTP interface."""
+"""The key that signs tokens for Slurm's REST API."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -18,7 +18,7 @@ class JwtKeyArgs:
 class JwtKey(pulumi.ComponentResource):
     """A random key, kept only in encrypted state and in one Kubernetes Secret.
 
-    Who has it can speak to Slurm as anybody.
+    With this key, a client can act as any user of Slurm.
     """
 
     secret: pulumi.Output[str]
@@ -29,7 +29,7 @@ class JwtKey(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("jwt", "JwtKey"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        # 64 letters and digits hold more random bits than HS256 uses. No RandomBytes: see auth.
+        # 64 letters and digits hold more random bits than HS256 uses. No RandomBytes: see auth.py.
         key = random.RandomPassword(f"{name}-password", length=64, special=False, opts=child)
         secret = k8s.core.v1.Secret(
             f"{name}-secret",

@@ -1,4 +1,4 @@
-"""Where users log in: nodes with sshd, whose sessions see the jail as their root."""
+"""Login nodes: pods with sshd, whose sessions see the jail as their root."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from components.settings import Submount
 from components.volumes import shown, shows, submount_mounts, submount_volumes
 
 SSHD_CAPABILITIES = (
-    # sshd takes on the user, owns the terminal it gives out, and signals the session.
+    # sshd switches to the user, sets the terminal's owner, and signals the session.
     "AUDIT_WRITE",
     "CHOWN",
     "DAC_OVERRIDE",
@@ -27,16 +27,16 @@ SSHD_CAPABILITIES = (
     "SETGID",
     "SETUID",
     "SYS_CHROOT",
-    # For the mounts at start; the entrypoint gives SYS_ADMIN up before sshd runs.
+    # For the mounts at the start; the entrypoint drops SYS_ADMIN before sshd runs.
     "SETPCAP",
     "SYS_ADMIN",
 )
 _AFFINITY = 86_400
-"""Seconds that a client is led to the same node for: the most that Kubernetes allows."""
+"""Seconds for which a client gets the same node: the maximum of Kubernetes."""
 _STOP_MARGIN = 15
-"""Seconds past the drain grace that a pod has to stop."""
+"""Seconds after the drain grace in which a pod must stop."""
 _START = 600
-"""Seconds that a pod has to be ready in, its images' pull included."""
+"""Seconds in which a pod must become ready, including the pull of its images."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class LoginArgs:
     namespace: pulumi.Input[str]
     settings: LoginSettings
     annotations: Mapping[str, pulumi.Input[str]]
-    """Of the Service, for the cloud's load balancer."""
+    """Annotations of the Service for the cloud's load balancer."""
     images: pods.Images
     auth: Auth
     people: People
@@ -55,24 +55,24 @@ class LoginArgs:
     keys: pulumi.Input[str]
     """ConfigMap with each user's public keys."""
     node_ssh: pulumi.Input[str]
-    user_images: pods.Spec
-    """The volume with what the site says of users' images."""
     """Secret of a `NodeSsh`."""
+    user_images: pods.Spec
+    """Volume with the site's settings for users' images."""
     jail_claim: pulumi.Input[str]
     submounts: Sequence[Submount]
     """Volumes in the jail."""
     conf_server: pulumi.Input[str]
     """`host:port` of slurmctld."""
     daemons: Sequence[pulumi.Input[pods.Spec]]
-    """slurmctld and slurmdbd in /etc/hosts."""
+    """Lines of /etc/hosts for slurmctld and slurmdbd."""
     hosts_domain: str
 
 
 class Login(pulumi.ComponentResource):
-    """Nodes with sshd and one host key, which survives them, and the Service that leads there.
+    """Nodes with sshd, their Service, and one host key, which outlives the nodes.
 
-    Of the settings only those that say how many nodes there are, how they are reached and how they
-    go are in what Kubernetes is asked for. The others are in files that running nodes read again.
+    Of the settings, only the number of nodes, the access and the shutdown are parts of the pods and
+    the Service. The others are in files that running nodes read again.
     """
 
     host_key: pulumi.Output[str]
@@ -83,7 +83,7 @@ class Login(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("login", "Login"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        # 64 letters and digits hold more random bits than the key. No RandomBytes: see auth.
+        # 64 letters and digits hold more random bits than the key. No RandomBytes: see auth.py.
         seed = random.RandomPassword(f"{name}-host-key-seed", length=64, special=False, opts=child)
         key = k8s.core.v1.Secret(
             f"{name}-host-key",
@@ -106,8 +106,8 @@ class Login(pulumi.ComponentResource):
             spec={
                 "replicas": args.settings.replicas,
                 "serviceName": c.HOSTS,
-                # Parallel: an ordered set does not replace a pod that never became ready, so that
-                # a bad edit could not be mended by a good one.
+                # Parallel: an ordered set does not replace a pod that never became ready, so a
+                # good edit could not repair a bad one.
                 "podManagementPolicy": "Parallel",
                 "selector": {"matchLabels": pods.labels(c.LOGIN)},
                 "template": {
@@ -156,7 +156,7 @@ class Login(pulumi.ComponentResource):
             spec={
                 **_way_in(args.settings),
                 "selector": sshd.spec.selector.match_labels,
-                # A user's terminals meet on one node: tmux and what runs there is found again.
+                # Sessions from one address get one node, so users find tmux and their programs.
                 "sessionAffinity": "ClientIP",
                 "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": _AFFINITY}},
             },
@@ -167,19 +167,19 @@ class Login(pulumi.ComponentResource):
 
 
 def _patience(settings: LoginSettings) -> int:
-    """Seconds in which all login nodes are replaced, one after the other."""
+    """Return the seconds for the replacement of all login nodes, one after the other."""
     return settings.replicas * (settings.drain_grace + _STOP_MARGIN + _START)
 
 
 def _way_in(settings: LoginSettings) -> pods.Spec:
-    """The Service's type, its port, and who may come."""
+    """Return the Service's type, its port, and the allowed addresses."""
     node_port = {"nodePort": settings.node_port} if settings.node_port else {}
     ranges = sorted(settings.source_ranges)
     return {
         "type": settings.service,
         "ports": [{"name": "ssh", "port": c.SSH_PORT, "targetPort": c.SSHD_PORT, **node_port}],
-        # So that sshd sees a client's own address, and one that fails to log in is slowed down
-        # alone. Not on a NodePort: it would answer only on machines that have a login node.
+        # sshd sees each client's own address, and slows down only clients that fail to log in.
+        # Not for NodePort: it would answer only on machines with a login node.
         **({"externalTrafficPolicy": "Local"} if settings.service == "LoadBalancer" else {}),
         **({"loadBalancerSourceRanges": ranges} if ranges else {}),
     }

@@ -1,6 +1,6 @@
-"""What login nodes read of the settings: sshd's part, limits, and what users are told.
+"""Files of login nodes from the settings: sshd's options, limits, and messages for users.
 
-Login nodes take an edit of these files up while sessions go on (images/login/serve).
+Login nodes apply changes of these files while sessions continue (images/login/serve).
 """
 
 from collections.abc import Iterator
@@ -10,23 +10,23 @@ from components.settings.login import Limits, Login
 
 _MIB = 1024 * 1024
 CPU_PERIOD = 100_000
-"""Microseconds in which a cgroup's share of CPU time is counted: the kernel's own choice."""
+"""Period of a cgroup's CPU quota in microseconds: the kernel's default."""
 
 
 def login_files(settings: Login) -> dict[str, str]:
-    """The files by name; one that has nothing to say is left out."""
+    """Return the files by name, without empty ones."""
     files = {
         "sshd_config": _lines(sshd_options(settings)),
         "limits": _lines(limits(settings.limits)),
         "motd": _lines([settings.motd.text] if settings.motd.text else []),
-        # That it is there says that the state is to be told.
+        # If the file exists, the login shows the cluster's state.
         "state": _lines(["yes"] if settings.motd.state else []),
     }
     return {name: text for name, text in sorted(files.items()) if text}
 
 
 def sshd_options(settings: Login) -> Iterator[str]:
-    """Lines of sshd_config(5)."""
+    """Yield lines of sshd_config(5)."""
     home_keys = f"{c.JAIL}/%h/.ssh/authorized_keys" if settings.home_keys else "none"
     forwarding = settings.forwarding
     yield f"AuthorizedKeysFile {home_keys}"
@@ -34,13 +34,13 @@ def sshd_options(settings: Login) -> Iterator[str]:
     yield f"AllowStreamLocalForwarding {_switch(forwarding.tcp)}"
     yield f"AllowAgentForwarding {_switch(forwarding.agent)}"
     yield f"X11Forwarding {_switch(forwarding.x11)}"
-    # Through the other kinds of Service all clients can come from one address, a Kubernetes node's:
-    # whoever fails to log in would shut out everybody.
+    # With other kinds of Service, all clients can have one address, that of a Kubernetes node. One
+    # client that fails to log in would then lock out all.
     yield f"PerSourcePenalties {_switch(settings.service == 'LoadBalancer')}"
 
 
 def limits(settings: Limits) -> Iterator[str]:
-    """Assignments for a shell, in the units of cgroups(7): microseconds a period, bytes, number."""
+    """Yield shell assignments in the units of cgroups(7): microseconds a period, bytes, number."""
     if settings.cpus is not None:
         yield f"cpu_quota={round(settings.cpus * CPU_PERIOD)}"
     if settings.memory is not None:

@@ -1,4 +1,4 @@
-"""Sends what the daemons say to a collector of logs; see agents/logs and docs/logs.md."""
+"""Send the daemons' logs to a log collector; see agents/logs and docs/logs.md."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +12,11 @@ from components.settings import Logs as LogsSettings
 from components.slurmconf.scripts import read_text
 
 _HEADERS = "/etc/slurmstack/logs-headers"
-"""Where the Secret with headers of requests is mounted."""
+"""Mount point of the Secret with request headers."""
 _ETC = "/etc/slurmstack/logs"
 _CA_FILE = "ca.pem"
 _DATA = "/var/lib/slurmstack/logs"
-"""Where it keeps how far it is, for as long as its pod lasts."""
+"""Folder for its position in each log. It lasts as long as the pod."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class LogsArgs:
 
 
 class Logs(pulumi.ComponentResource):
-    """One pod that reads the logs of the namespace's pods by Kubernetes' API, and posts them.
+    """One pod that reads the logs of the namespace's pods through Kubernetes' API, and posts them.
 
-    So no machine's folder is mounted, and nothing has a right beyond the namespace.
+    So it mounts no folder of a machine, and needs no right outside the namespace.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Logs(pulumi.ComponentResource):
             metadata={"name": c.LOGS, "namespace": args.namespace},
             spec={
                 "replicas": 1,
-                # Two would send everything twice.
+                # Two pods would send everything twice.
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": pods.labels(c.LOGS)},
                 "template": {
                     "metadata": {
                         "labels": pods.labels(c.LOGS),
-                        # Certificates are read when it starts.
+                        # It reads certificates only at its start.
                         "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(trusted)},
                     },
                     "spec": _pod(args, account, config),
@@ -78,7 +78,7 @@ class Logs(pulumi.ComponentResource):
 
 
 def _trusted(args: LogsArgs) -> dict[str, str]:
-    """Raises `SettingsError` where the settings' file cannot be read."""
+    """Return the file of the CA, if any. Raises `SettingsError` if it cannot be read."""
     ca = args.settings.ca
     return {_CA_FILE: read_text("monitoring.logs.ca", ca, args.root)} if ca else {}
 
@@ -99,7 +99,7 @@ def _pod(args: LogsArgs, account: rights.Account, config: pulumi.Output[str] | N
     return {
         **pods.pod_defaults(args.images),
         **rights.token(account),
-        # For the files of its Secret and its token.
+        # Make the files of its Secret and its token readable.
         "securityContext": {"fsGroup": c.NOBODY_ID},
         "containers": [
             {

@@ -1,4 +1,4 @@
-"""What the machines do that the cluster is on."""
+"""Metrics of the cluster's machines."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ from components import conventions as c
 from components import pods
 
 _HOST = "/host"
-"""Where a node exporter sees its machine."""
+"""Mount point of the machine's root in node-exporter."""
 _COLLECTORS = (
     *("cpu", "diskstats", "filesystem", "infiniband", "loadavg", "meminfo", "netdev"),
     *("pressure", "stat", "time", "uname", "vmstat"),
 )
-"""What a node exporter reads: what dashboards and alerts ask for, of hundreds of series."""
+"""Collectors of node-exporter: of hundreds of series, those that dashboards and alerts use."""
 _UNSEEN_FILES = r"^/(dev|proc|run|sys|var/lib/(containerd|docker|kubelet)/.+)($|/)"
-"""File systems that are no disk of the machine's, or those of pods."""
+"""Ignored file systems: they are no disk of the machine, or belong to pods."""
 _UNSEEN_LINKS = "^(lo|veth.*|cali.*|cilium.*|lxc.*|nodelocaldns|kube-.*)$"
-"""Network devices that lead to pods."""
+"""Ignored network devices: loopback, and devices that lead to pods."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class MachinesArgs:
 
 
 class Machines(pulumi.ComponentResource):
-    """A node exporter on each Kubernetes node.
+    """node-exporter on each Kubernetes node.
 
-    It sees the machine's files, to read only and as nobody, and is in its network: the counters of
-    network devices are told nowhere else.
+    It runs as `nobody` and sees the machine's files read-only. It is in the machine's network,
+    because only that network shows the counters of its devices.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Machines(pulumi.ComponentResource):
             metadata={
                 "name": c.MACHINES,
                 "namespace": args.namespace,
-                # A Kubernetes node that is down would be waited for.
+                # Pulumi would wait for a Kubernetes node that is down.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
             spec={
@@ -87,7 +87,7 @@ def _pod(images: pods.Images) -> pods.Spec:
                 "volumeMounts": [
                     {
                         **pods.mount("machine", _HOST, read_only=True),
-                        # What is mounted later is seen as well.
+                        # Later mounts are visible as well.
                         "mountPropagation": "HostToContainer",
                     }
                 ],

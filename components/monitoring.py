@@ -1,4 +1,4 @@
-"""Who gathers metrics, judges them and shows them; see docs/monitoring.md."""
+"""Collection, alerts and dashboards of metrics; see docs/monitoring.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from components.settings import Bundled, Settings
 
 _DATA = "/var/lib/monitoring"
 _FULL = 0.9
-"""Share of the volume that metrics may take; the rest is for what is written meanwhile."""
+"""Share of the volume for stored metrics; the rest is for data that is still being written."""
 _OPERATOR_API = "monitoring.coreos.com/v1"
 
 
@@ -25,7 +25,7 @@ class MonitoringArgs:
 
 
 class Monitoring(pulumi.ComponentResource):
-    """Prometheus with Alertmanager, or what tells a Prometheus Operator of all that is scraped."""
+    """Prometheus with Alertmanager, or objects for a Prometheus Operator."""
 
     def __init__(
         self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None
@@ -39,7 +39,7 @@ class Monitoring(pulumi.ComponentResource):
         self.register_outputs({})
 
 
-# --- Prometheus and Alertmanager of our own ------------------------------------------------------
+# --- Bundled Prometheus and Alertmanager ---------------------------------------------------------
 
 
 def _bundled(
@@ -74,7 +74,8 @@ def _bundled(
             "template": {
                 "metadata": {
                     "labels": pods.labels(c.MONITORING),
-                    # Both would read these again: that they start on them is what a deploy sees.
+                    # Both can reload these files, but only a restart shows the deploy that they
+                    # are valid.
                     "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(config)},
                 },
                 "spec": {
@@ -151,7 +152,7 @@ def _alertmanager(images: pods.Images) -> pods.Spec:
         "config.file": f"{monitoringconf.ALERTMANAGER_ETC}/{monitoringconf.ALERTMANAGER_FILE}",
         "storage.path": f"{_DATA}/alertmanager",
         "web.listen-address": f":{c.ALERTMANAGER_PORT}",
-        # It is one alone.
+        # There is only one replica.
         "cluster.listen-address": "",
     }
     command = _reading(monitoringconf.ALERTMANAGER_ETC, "prometheus-alertmanager", options)
@@ -166,7 +167,7 @@ def _alertmanager(images: pods.Images) -> pods.Spec:
 
 
 def _reading(folder: str, program: str, options: Mapping[str, str]) -> list[str]:
-    """The command of a daemon that reads the files of that folder again whenever they change."""
+    """Return the command of a daemon that reloads the files of that folder when they change."""
     arguments = (f"--{option}={value}" for option, value in options.items())
     return [f"{c.SPANK_DIR}/serve", folder, program, *arguments]
 

@@ -1,4 +1,4 @@
-"""What Prometheus, Alertmanager and Grafana read; pure functions of the settings."""
+"""Files of Prometheus, Alertmanager and Grafana, as pure functions of the settings."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -13,38 +13,38 @@ from components.settings import Bundled, Settings
 Document = dict[str, Any]
 
 MONITORING_ETC = "/etc/slurmstack/monitoring"
-"""Where the files of Prometheus and Alertmanager are mounted."""
+"""Mount point of the files of Prometheus and Alertmanager."""
 ALERTMANAGER_ETC = "/etc/slurmstack/alertmanager"
-"""Where Alertmanager's configuration is mounted."""
+"""Mount point of Alertmanager's configuration."""
 PROMETHEUS_FILE = "prometheus.yml"
 ALERTMANAGER_FILE = "alertmanager.yml"
 DASHBOARDS_ETC = "/etc/slurmstack/dashboards"
-"""Where Grafana finds the dashboards."""
+"""Folder of Grafana's dashboards."""
 
 _FOLDER = Path(__file__).resolve().parent.parent / "monitoring"
 _LONGEST_INTERVAL = 60
-"""Seconds between two scrapes at most: Prometheus shows nothing that is older than five minutes."""
+"""Limit of seconds between two scrapes: Prometheus shows no value older than five minutes."""
 _DCGM = "app=nvidia-dcgm-exporter"
-"""Label of DCGM exporter's pods as NVIDIA's GPU operator makes them; their port is `metrics`."""
+"""Label of DCGM exporter's pods from NVIDIA's GPU operator; their port is named `metrics`."""
 DCGM_PORT = 9400
-"""Where it listens by default."""
+"""Default port of DCGM exporter."""
 TELLING_PORTS = (25, 443, 465, 587)
-"""Of mail, and of whatever else is told by https."""
+"""Ports of Alertmanager's receivers: of mail, and of all others, which use HTTPS."""
 _REPEAT = "12h"
-"""After what time an alert that still fires is told again."""
+"""Time after which an alert that still fires is sent again."""
 
 
 def text(document: Document) -> str:
-    """The document as YAML, the same for the same content."""
+    """Render the document as YAML; the same content gives the same text."""
     return yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000)
 
 
-# --- What is the same for everybody --------------------------------------------------------------
+# --- Rules and dashboards, the same for all sites ------------------------------------------------
 
 
 @cache
 def rules() -> Mapping[str, Document]:
-    """The files with alerts and recording rules, by name; see monitoring/alerts."""
+    """Return the files with alerts and recording rules, by name; see monitoring/alerts."""
     return {
         path.name: yaml.safe_load(path.read_text())
         for path in sorted((_FOLDER / "alerts").glob("*.yaml"))
@@ -52,31 +52,31 @@ def rules() -> Mapping[str, Document]:
 
 
 def dashboards() -> dict[str, str]:
-    """The dashboards as JSON, by uid; see monitoring/dashboards."""
+    """Return the dashboards as JSON, by uid; see monitoring/dashboards."""
     found = sorted((_FOLDER / "dashboards" / "built").glob("*.json"))
     return {path.stem: path.read_text() for path in found}
 
 
-# --- Who is scraped ------------------------------------------------------------------------------
+# --- Targets -------------------------------------------------------------------------------------
 
 
 def targets(settings: Settings) -> dict[str, str]:
-    """The components that tell metrics in the namespace, by the names of their jobs."""
+    """Return the components with metrics in the namespace, by the names of their jobs."""
     long_checks = {"longchecks": c.LONG_CHECKS} if settings.long_checks.checks else {}
     logs = {"logs": c.LOGS} if settings.monitoring.logs else {}
     return {"slurm": c.EXPORTER, "reconciler": c.RECONCILER, **long_checks, **logs}
 
 
 def scrape_interval(settings: Settings) -> int:
-    """Seconds between two scrapes."""
+    """Return the seconds between two scrapes."""
     return min(settings.monitoring.exporter.interval, _LONGEST_INTERVAL)
 
 
-# --- Prometheus and Alertmanager of our own ------------------------------------------------------
+# --- Bundled Prometheus and Alertmanager ---------------------------------------------------------
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """What Prometheus and Alertmanager read, by file name, but for what is the operator's own."""
+    """Return the files of Prometheus and Alertmanager by name, except a file of the site's own."""
     bundled = settings.monitoring.bundled
     documents = {PROMETHEUS_FILE: prometheus(settings)}
     if not bundled.alertmanager_secret:
@@ -86,12 +86,12 @@ def files(settings: Settings) -> dict[str, str]:
 
 @cache
 def _rule_files() -> Mapping[str, str]:
-    """The rules as Prometheus reads them, without comments."""
+    """Return the rules for Prometheus, without comments."""
     return {name: text(document) for name, document in rules().items()}
 
 
 def prometheus(settings: Settings) -> Document:
-    """Prometheus' configuration."""
+    """Return Prometheus' configuration."""
     static = {
         **{job: (name, c.SCRAPED[name]) for job, name in targets(settings).items()},
         "prometheus": ("localhost", c.PROMETHEUS_PORT),
@@ -123,7 +123,7 @@ def _at(host: str, port: int) -> Document:
 
 
 def _pods(job: str, namespace: str, label: str) -> Document:
-    """Pods with a label, one on each Kubernetes node, whose name is the label `machine`."""
+    """Scrape pods with a label, one on each Kubernetes node. The label `machine` names the node."""
     pod = "__meta_kubernetes_pod"
     return {
         "job_name": job,
@@ -148,7 +148,7 @@ def _keep(label: str, value: str) -> Document:
 
 
 def alertmanager(settings: Bundled) -> Document:
-    """Alertmanager's configuration: all that fires goes to the webhook, where there is one."""
+    """Return Alertmanager's configuration: all alerts go to the webhook, if there is one."""
     posted = [{"url": settings.webhook, "send_resolved": True}]
     return {
         "route": {
@@ -168,8 +168,9 @@ def alertmanager(settings: Bundled) -> Document:
 
 
 def grafana(interval: int) -> dict[str, str]:
-    """What Grafana is given: where the metrics are, scraped each `interval` seconds, and where the
-    dashboards."""
+    """Return Grafana's provisioning files: the source of metrics, scraped every `interval` seconds,
+    and the folder of dashboards.
+    """
     source = {
         "apiVersion": 1,
         "datasources": [
@@ -180,7 +181,7 @@ def grafana(interval: int) -> dict[str, str]:
                 "access": "proxy",
                 "url": f"http://{c.MONITORING}:{c.PROMETHEUS_PORT}",
                 "isDefault": True,
-                # By which Grafana takes the rates of counters over long enough times.
+                # Grafana then computes the rates of counters over long enough times.
                 "jsonData": {"timeInterval": f"{interval}s"},
             }
         ],
@@ -203,9 +204,10 @@ def grafana(interval: int) -> dict[str, str]:
 
 
 def service_monitor(job: str, component: str, interval: int) -> Document:
-    """Spec of a ServiceMonitor for the Service of a component.
+    """Return the spec of a ServiceMonitor for the Service of a component.
 
-    Its series are the Service's, as where it is scraped by its name: they go on in another pod.
+    The label `instance` has the Service's name, as in the bundled Prometheus. So the series
+    continue in a new pod.
     """
     endpoint = {"port": c.METRICS, **_scraped_as(job, interval)}
     instance = f"{component}:{c.SCRAPED[component]}"
@@ -217,7 +219,7 @@ def service_monitor(job: str, component: str, interval: int) -> Document:
 
 
 def pod_monitor(job: str, component: str, interval: int) -> Document:
-    """Spec of a PodMonitor for pods of a component, one on each Kubernetes node."""
+    """Return the spec of a PodMonitor for pods of a component, one on each Kubernetes node."""
     machine = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "machine"}
     endpoint = {"port": c.METRICS, **_scraped_as(job, interval)}
     endpoint["relabelings"].append(machine)
@@ -228,7 +230,7 @@ def pod_monitor(job: str, component: str, interval: int) -> Document:
 
 
 def _scraped_as(job: str, interval: int) -> Document:
-    """As our own Prometheus names it: dashboards and alerts ask by these labels."""
+    """Use the labels of the bundled Prometheus: dashboards and alerts depend on them."""
     dropped = ("container", "endpoint", "namespace", "pod", "service")
     return {
         "interval": f"{interval}s",

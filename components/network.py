@@ -1,4 +1,4 @@
-"""Who may talk to whom: NetworkPolicies, and a packet filter in the pods that users are in."""
+"""Allowed connections: NetworkPolicies, and a packet filter in the pods of users."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from components.monitoringconf import DCGM_PORT, TELLING_PORTS
 from components.settings import Settings, endpoint_host, endpoint_port
 
 METADATA = (
-    "169.254.0.0/16",  # of nearly every cloud, and of agents that hand credentials to pods
+    "169.254.0.0/16",  # nearly all clouds, and agents that give credentials to pods
     "100.100.100.200/32",  # Alibaba Cloud
     "168.63.129.16/32",  # Azure: WireServer
     "192.0.0.192/32",  # Oracle Cloud at Customer
@@ -25,32 +25,32 @@ METADATA = (
     "fd20:ce::254/128",  # Google Cloud
     "fe80::a9fe:a9fe/128",  # OpenStack
 )
-"""Where clouds tell a machine about itself, its credentials included."""
+"""Addresses of clouds' metadata services, which also give out a machine's credentials."""
 
 _GUARDED_PORTS = (
-    6443,  # Kubernetes' API, where a machine of the cluster itself serves it
+    6443,  # Kubernetes' API, if a machine of the cluster serves it
     10250,  # kubelet
     10255,  # kubelet, read-only
-    *c.SCRAPED.values(),  # metrics, which tell of all users' jobs
+    *c.SCRAPED.values(),  # metrics, which show all users' jobs
     c.NODE_EXPORTER_PORT,
     c.PROMETHEUS_PORT,
     c.ALERTMANAGER_PORT,
     c.GRAFANA_PORT,
 )
-"""Ports that users reach nowhere: whose addresses are not known beforehand."""
+"""Ports that are closed to users at all addresses, which are not known in advance."""
 STORAGE_PORTS = (
     111,  # rpcbind, by which NFSv3 finds its servers
     *(port for first, last in c.LUSTRE_PORTS for port in range(first, last + 1)),
     c.NFS_PORT,
     20048,  # mountd of NFSv3
 )
-"""Ports of file systems that trust the uid that a client sends. Machines mount them, not users."""
+"""Ports of file systems that trust the uid from the client. Machines mount them, not users."""
 API_PORTS = (443, 6443)
-"""TCP ports of Kubernetes' API: of its Service, and of the machines behind that, by which some
-network plugins judge."""
+"""TCP ports of Kubernetes' API: of its Service, and of the machines behind it, which some network
+plugins check."""
 DNS_PORT = 53
 MACHINES = ("host", "remote-node")
-"""Cilium's words for Kubernetes nodes: the pod's own, and the others."""
+"""Cilium's entities for Kubernetes nodes: the pod's own, and the others."""
 _CILIUM_API = "cilium.io/v2"
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
@@ -66,71 +66,71 @@ class Flow:
 
 
 _NODES = (c.LOGIN, c.WORKER)
-"""Where users are."""
+"""Components that run users' processes."""
 _ASK_A_DIRECTORY = (c.ACCOUNTING, c.ACCOUNTS, c.CONTROLLER, c.EXPORTER, c.REST, *_NODES)
-"""Where an sssd is beside those who must know a directory's people."""
+"""Components with an sssd, because they must know the directory's users."""
 FLOWS = (
     Flow(
         (c.ACCOUNTS, c.CONFIG, c.CONFIG_CHECK, c.EXPORTER, c.REST, *_NODES),
         (c.CONTROLLER,),
         c.SLURMCTLD_PORT,
     ),
-    # slurmd has a port of its own; srun, salloc, sackd and MPI listen wherever there is room.
+    # slurmd has a fixed port; srun, salloc, sackd and MPI listen on any free port.
     Flow((c.CONTROLLER, *_NODES), _NODES),
     Flow((c.LONG_CHECK, c.LONG_CHECKS, c.RECONCILER, *_NODES), (c.REST,), c.REST_PORT),
     Flow((c.ACCOUNTS, c.CONTROLLER, c.REST, *_NODES), (c.ACCOUNTING,), c.SLURMDBD_PORT),
-    # slurmdbd tells slurmctld when somebody changes an account.
+    # slurmdbd notifies slurmctld of changed accounts.
     Flow((c.ACCOUNTING,), (c.CONTROLLER,), c.SLURMCTLD_PORT),
     Flow((c.ACCOUNTING, c.BACKUP), (c.DATABASE,), c.MARIADB_PORT),
     *(Flow((c.MONITORING,), (component,), port) for component, port in c.SCRAPED.items()),
     Flow((c.GRAFANA,), (c.MONITORING,), c.PROMETHEUS_PORT),
 )
-"""All that goes from pod to pod. What is not here is refused, both where it leaves and arrives."""
+"""All allowed connections between pods. Both ends refuse all others."""
 
 
-# --- Who may what --------------------------------------------------------------------------------
+# --- Rules ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Somebody who is no pod of ours, and the TCP ports at which pods of ours ask.
+    """A server that is no pod of the project, and the TCP ports on which pods connect to it.
 
-    NetworkPolicies do not know where that is, and go by the ports alone. Cilium does.
+    NetworkPolicies do not know its address, and check only the ports. Cilium checks both.
     """
 
     ports: tuple[int, ...]
     servers: tuple[str, ...] = ()
     """Names or addresses."""
     namespaces: tuple[str, ...] = ()
-    """All pods of these."""
+    """Namespaces: all pods in them."""
     entities: tuple[str, ...] = ()
-    """What Cilium has a word for."""
+    """Entities of Cilium."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the pods of one component may, and nothing besides."""
+    """All connections that the pods of one component may have."""
 
     component: str
     asked: tuple[Flow, ...]
-    """Who may open connections to them."""
+    """Connections that others may open to them."""
     asks: tuple[Flow, ...]
-    """To whom they may."""
+    """Connections that they may open."""
     reaches: tuple[Reach, ...]
     dns: bool
-    """They look for others by name."""
+    """Whether they may use DNS."""
     world: tuple[pods.Spec, ...]
-    """Ranges of addresses outside, as `cidr` and what of it is left out (`except`)."""
+    """Ranges of external addresses: `cidr`, and the ranges in it to leave out (`except`)."""
     names: tuple[str, ...] | None
-    """Names in place of all of that world."""
+    """External names that replace the ranges of `world`."""
     open_port: int | None
-    """TCP port at which anybody may ask."""
+    """TCP port that all may connect to."""
     machines_port: int | None
-    """TCP port at which Kubernetes nodes may ask."""
+    """TCP port that Kubernetes nodes may connect to."""
     machines: tuple[str, ...]
-    """Ranges of their addresses, by which NetworkPolicies know them. Cilium does without."""
+    """Ranges of Kubernetes nodes' addresses for NetworkPolicies. Cilium does not need them."""
     scrapers: tuple[str, ...]
-    """Namespaces whose pods may ask for metrics."""
+    """Namespaces whose pods may scrape metrics."""
 
 
 _ANYWHERE = ("all",)
@@ -138,7 +138,7 @@ _API = Reach(API_PORTS, entities=("kube-apiserver",))
 
 
 def rules(settings: Settings) -> tuple[Rules, ...]:
-    """Of each component; both kinds of policies are rendered from these."""
+    """Return the rules of each component, from which both kinds of policies are rendered."""
     components = {component for flow in FLOWS for component in (*flow.by, *flow.to)} | {c.REBOOTER}
     if settings.jail.server:
         components.add(c.JAIL_SERVER)
@@ -160,7 +160,7 @@ def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Ru
         asked=tuple(flow for flow in FLOWS if component in flow.to),
         asks=asks,
         reaches=reaches,
-        # Whom lines are sent to is no pod of ours, and has a name all the same.
+        # The pod for logs has no flow, but looks up the log collector's name.
         dns=bool(asks) or component == c.LOGS,
         world=tuple(_world(settings.network.refuse)) if users else (),
         names=settings.network.names if users else None,
@@ -172,7 +172,7 @@ def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Ru
 
 
 def _reached(settings: Settings) -> dict[str, list[Reach]]:
-    """Whom each component asks that is no pod of ours."""
+    """Return the servers of each component that are no pods of the project."""
     external, dumps = settings.accounting.external, settings.accounting.backup
     logs = settings.monitoring.logs
     directory = [
@@ -180,7 +180,7 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
         for port, hosts in (settings.directory.servers() if settings.directory else {}).items()
     ]
     database = [Reach((external.port,), servers=(external.host,))] if external else []
-    # An object store answers under as many names as it has buckets and places.
+    # An object store has as many names as buckets and locations.
     store = [Reach((endpoint_port(dumps.s3.endpoint),), entities=_ANYWHERE)] if dumps.s3 else []
     reached = {component: list(directory) for component in _ASK_A_DIRECTORY}
     reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]
@@ -192,13 +192,13 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
 
 
 def _watched(settings: Settings) -> list[Reach]:
-    """Whom Prometheus asks, and Alertmanager tells."""
+    """Return the servers that Prometheus scrapes, and those that Alertmanager notifies."""
     bundled, gpus = settings.monitoring.bundled, settings.dcgm_namespace()
     return [
         Reach((c.NODE_EXPORTER_PORT,), entities=MACHINES),
         *([Reach((DCGM_PORT,), namespaces=(gpus,))] if gpus else []),
         *([_server(bundled.webhook)] if bundled.webhook else []),
-        # Whom a configuration of the operator's own tells is written in a Secret.
+        # Only the Secret with the site's own configuration names the receivers.
         *([Reach(TELLING_PORTS, entities=_ANYWHERE)] if bundled.alertmanager_secret else []),
     ]
 
@@ -208,7 +208,7 @@ def _server(endpoint: str) -> Reach:
 
 
 def _world(refuse: tuple[str, ...]) -> Iterator[pods.Spec]:
-    """Every address but metadata's and those of `refuse`."""
+    """Yield all addresses except those of metadata services and of `refuse`."""
     for everywhere in _EVERYWHERE:
         version = ip_network(everywhere).version
         but = sorted(cidr for cidr in {*METADATA, *refuse} if ip_network(cidr).version == version)
@@ -219,10 +219,10 @@ def _world(refuse: tuple[str, ...]) -> Iterator[pods.Spec]:
 
 
 def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
-    """Specs of NetworkPolicies by name.
+    """Return the specs of NetworkPolicies by name.
 
-    The one called `default` is of all our pods and allows nothing: whom no other concerns, as the
-    Jobs that fill the jail, has no network.
+    `default` selects all pods of the project and allows nothing. So pods that no other policy
+    selects, such as the Jobs that fill the jail, have no network.
     """
     return {
         "default": _spec(pods.selector(), [], []),
@@ -236,7 +236,7 @@ def _policy(rules: Rules) -> pods.Spec:
     ]
     egress: list[pods.Spec] = [{"to": _peers(flow.to), **_tcp(flow.port)} for flow in rules.asks]
     if rules.dns:
-        # Clusters have their DNS in many places, those of the machine itself included.
+        # The place of DNS depends on the cluster; it may be the machine itself.
         ports = [{"protocol": protocol, "port": DNS_PORT} for protocol in ("TCP", "UDP")]
         egress.append({"ports": ports})
     if rules.world:
@@ -268,7 +268,7 @@ def _peers(components: tuple[str, ...]) -> list[pods.Spec]:
 
 
 def _namespaces(names: tuple[str, ...]) -> list[pods.Spec]:
-    """Pods of other namespaces, by the label that Kubernetes itself gives each of these."""
+    """Select pods of other namespaces, by the label that Kubernetes sets on each namespace."""
     either = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(names)}
     return [{"namespaceSelector": {"matchExpressions": [either]}}]
 
@@ -290,7 +290,7 @@ class NetworkArgs:
 
 
 class Network(pulumi.ComponentResource):
-    """Policies over the pods of the Slurm layer."""
+    """Network policies for the pods of the Slurm layer."""
 
     def __init__(
         self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None
@@ -319,10 +319,10 @@ class Network(pulumi.ComponentResource):
 
 
 def guard(settings: Settings, images: pods.Images) -> list[pods.Spec]:
-    """What goes before all other init containers of a pod that users are in.
+    """Return the init container that runs before all others in the pods of users.
 
-    It alone has the right to the pod's packet filter, and a pod whose filter cannot be set does not
-    start. See images/guard.
+    Only it may change the pod's packet filter. If it cannot set the filter, the pod does not start.
+    See images/guard.
     """
     if not settings.network.guard:
         return []

@@ -1,4 +1,4 @@
-"""An NFS server for the jail, where nothing else in the cluster offers ReadWriteMany."""
+"""An NFS server for the jail, for clusters without another source of ReadWriteMany."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from components import pods
 from components.settings import NfsServer as NfsServerSettings
 
 _CAPABILITIES = (
-    "CHOWN",  # clients' root gives files to others
-    "DAC_OVERRIDE",  # clients' root passes over modes, as on a disk
-    "DAC_READ_SEARCH",  # files are opened by their handles (open_by_handle_at(2))
+    "CHOWN",  # clients' root changes owners of files
+    "DAC_OVERRIDE",  # clients' root ignores modes, as on a disk
+    "DAC_READ_SEARCH",  # opens files by their handles (open_by_handle_at(2))
     "FOWNER",  # clients' root sets modes and times of others' files
-    "FSETID",  # and leaves the set-user-ID and set-group-ID bits where they are
-    "SETGID",  # each request is carried out as who sends it, with his groups
+    "FSETID",  # clients' root keeps the set-user-ID and set-group-ID bits
+    "SETGID",  # runs each request as its sender, with the sender's groups
     "SETUID",
 )
-"""What Ganesha does on behalf of its clients, and no more."""
+"""Capabilities that Ganesha needs for its clients' requests, and no others."""
 _MOUNT_OPTIONS = (
     "nfsvers=4.1",
-    # Who connects anew comes from another port: from the same one, the machine's address
-    # translation would send him to where the server was before.
+    # A reconnect uses another port. With the same port, the machine's address translation would
+    # lead it to the server's previous place.
     "noresvport",
 )
 _LEASE = 60
-"""Seconds after which a machine that says nothing has lost its locks."""
+"""Seconds after which a silent machine loses its locks."""
 _GRACE = 90
-"""Seconds after a restart within which machines reclaim what they had open, and nobody gets what
-another may reclaim; less where all have. By then who tried in vain for a while has tried again."""
+"""Seconds after a restart in which machines reclaim open files, and get nothing that another may
+reclaim. It ends early when all have reclaimed. It is longer than the pause of a retrying client."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class NfsServerArgs:
     namespace: pulumi.Input[str]
     settings: NfsServerSettings
     size: int
-    """Of its volume, in MiB."""
+    """Size of its volume in MiB."""
     images: pods.Images
     protect: bool
 
 
 class NfsServer(pulumi.ComponentResource):
-    """NFS-Ganesha on a volume, and its Service, whose address stays while the server moves."""
+    """NFS-Ganesha on a volume, and its Service, whose address stays when the server moves."""
 
     source: pods.Spec
-    """What it serves, as the source of a PersistentVolume; its address is known once it answers."""
+    """Its export as the source of a PersistentVolume; the address is known once it answers."""
 
     def __init__(
         self, name: str, args: NfsServerArgs, opts: pulumi.ResourceOptions | None = None
@@ -70,7 +70,7 @@ class NfsServer(pulumi.ComponentResource):
             pods.Volume("ReadWriteOnce", args.size, args.settings.storage_class),
             kept,
         )
-        # Of a StatefulSet: there are never two, not even while a machine is away.
+        # A StatefulSet never runs two servers, even if a machine is lost.
         ganesha = k8s.apps.v1.StatefulSet(
             f"{name}-ganesha",
             metadata={"name": c.JAIL_SERVER, "namespace": args.namespace},
@@ -85,8 +85,8 @@ class NfsServer(pulumi.ComponentResource):
                     },
                     "spec": {
                         **pods.pod_defaults(args.images),
-                        # A machine that is short of memory writes here what its jobs have
-                        # written: a server on it may wait for the very memory that this frees.
+                        # A machine short of memory writes its jobs' data to this server. A server
+                        # on the same machine may wait for the memory that this would free.
                         **pods.rather_apart_from(c.WORKER),
                         "containers": [_ganesha(args.images)],
                         "volumes": [
@@ -107,10 +107,10 @@ class NfsServer(pulumi.ComponentResource):
                 "selector": ganesha.spec.selector.match_labels,
                 "ports": pods.service_port("nfs", c.NFS_PORT),
             },
-            # Its address is in a volume, which nobody can tell another one.
+            # A volume contains its address, and cannot get another.
             opts=kept,
         )
-        # By address: it is kubelets that mount, and the machines' resolver knows no Services.
+        # By address: kubelets mount it, and the machines' resolver knows no Services.
         self.source = {
             "nfs": {"server": service.spec.cluster_ip, "path": "/"},
             "mountOptions": list(_MOUNT_OPTIONS),
@@ -119,11 +119,11 @@ class NfsServer(pulumi.ComponentResource):
 
 
 def ganesha_conf(machines: Sequence[str]) -> str:
-    """The server's configuration (ganesha-config(8)), for all machines or those of some ranges.
+    """Render ganesha-config(8), for all machines or those of some ranges.
 
-    Whoever may mount is believed who he is (`SecType = sys`), root included: the jail's system
-    files are root's. So who may mount is all that counts, which is why others are refused here as
-    well as by network policies.
+    NFS trusts the uid that the client sends (`SecType = sys`), including root, which owns the
+    jail's system files. The only protection is the choice of clients, so both this file and
+    network policies refuse others.
     """
     access = "RW"
     clients = ""
@@ -170,7 +170,7 @@ EXPORT {{
 
 
 def _client(cidr: str) -> str:
-    """A range as Ganesha reads it: a single address has no prefix of three digits."""
+    """Write a range for Ganesha: a single address must not have a prefix of three digits."""
     network = ip_network(cidr)
     return str(network.network_address) if network.prefixlen == network.max_prefixlen else cidr
 
@@ -188,7 +188,7 @@ def _ganesha(images: pods.Images) -> pods.Spec:
             pods.mount("data", c.JAIL_SERVED),
             pods.mount("config", c.JAIL_SERVER_ETC, read_only=True),
             pods.mount("run", "/run/ganesha"),
-            # It tries there what locks the machine has.
+            # It tests there which locks the machine supports.
             pods.mount("tmp", "/tmp"),
         ],
     }

@@ -1,4 +1,4 @@
-"""Workers of one kind: slurmd in pods that register as dynamic nodes."""
+"""Workers of one kind: slurmd in pods, which register as dynamic or static nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ from components.volumes import (
 )
 
 _RUNTIMES_OPEN_FILES = 2**20
-"""Open files that containerd and Docker allow a process that may not raise the limit."""
+"""Open files that containerd and Docker allow a process that cannot raise the limit."""
 SLURMD_CAPABILITIES = (
-    # slurmstepd takes on the job's user, owns its files and signals its processes.
+    # slurmstepd switches to the job's user, sets owners of files and signals processes.
     "CHOWN",
     "DAC_OVERRIDE",
     "FOWNER",
@@ -38,14 +38,14 @@ SLURMD_CAPABILITIES = (
     # The SPANK plugin makes the job's mount namespace and changes its root.
     "SYS_ADMIN",
     "SYS_CHROOT",
-    # Priorities of jobs, and looking at processes of other users.
+    # For priorities of jobs, and to inspect processes of other users.
     "SYS_NICE",
     "SYS_PTRACE",
     # Checks read the kernel's log.
     "SYSLOG",
 )
 _STOP_MARGIN = 60
-"""Seconds past the drain grace that a pod has to delete its record and stop slurmd."""
+"""Seconds after the drain grace in which a pod must delete its record and stop slurmd."""
 
 
 @dataclass(frozen=True)
@@ -63,31 +63,31 @@ class NodesetArgs:
     scripts: pulumi.Input[str]
     """ConfigMap with the scripts that slurmd and tasks run."""
     checks: pulumi.Input[str]
-    """What the settings say of its checks; "" for none."""
+    """Checks of its nodes as JSON; "" for none."""
     node_ssh: pulumi.Input[str]
-    user_images: pods.Spec
-    """The volume with what the site says of users' images."""
     """Secret of a `NodeSsh`."""
+    user_images: pods.Spec
+    """Volume with the site's settings for users' images."""
     jail_claim: pulumi.Input[str]
     submounts: Sequence[Submount]
     """Volumes in the jail."""
     conf_server: pulumi.Input[str]
     """`host:port` of slurmctld."""
     confinement_required: bool
-    """Whether a node that cannot confine jobs is to take none."""
+    """Whether a node that cannot confine jobs must accept none."""
     daemons: Sequence[pulumi.Input[pods.Spec]]
-    """slurmctld and slurmdbd in /etc/hosts."""
+    """Lines of /etc/hosts for slurmctld and slurmdbd."""
     hosts_domain: str
 
 
 class Nodeset(pulumi.ComponentResource):
     """A StatefulSet whose pods are the nodes `<name>-0`, `<name>-1`, …
 
-    It is not waited for: a node may be down for good, and the others are of use meanwhile.
+    The deploy does not wait for it: one node may be down for good while the others work.
     """
 
     mark: pulumi.Output[str]
-    """Digest of what its pods are to be, known once Kubernetes has noticed."""
+    """Digest of the pods' template, known once Kubernetes has observed it."""
 
     def __init__(
         self, name: str, args: NodesetArgs, opts: pulumi.ResourceOptions | None = None
@@ -146,8 +146,8 @@ class Nodeset(pulumi.ComponentResource):
             metadata={
                 "name": settings.name,
                 "namespace": args.namespace,
-                # On the way up, wait only until it is noticed. (skipAwait would not wait for a
-                # deletion either, and slurmctld must outlive the nodes that take their leave.)
+                # Except at deletion, wait only until Kubernetes has observed it. (skipAwait would
+                # not wait for deletion either, and slurmctld must outlive nodes that deregister.)
                 "annotations": {"pulumi.com/waitFor": "jsonpath={.status.observedGeneration}"},
             },
             spec={
@@ -164,7 +164,7 @@ class Nodeset(pulumi.ComponentResource):
                 ),
             ),
         )
-        # Of the StatefulSet, so that who asks for it comes after it.
+        # Derived from the StatefulSet, so consumers are created after it.
         digest = pulumi.Output.json_dumps(template, sort_keys=True)
         self.mark = pulumi.Output.all(digest, slurmd.metadata.name).apply(
             lambda known: c.checksum({"template": str(known[0])})
@@ -173,7 +173,7 @@ class Nodeset(pulumi.ComponentResource):
 
 
 def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
-    """On which Kubernetes nodes the pods may run, and before whom."""
+    """Return the Kubernetes nodes that the pods may run on, and the pods' priority."""
     tolerations = [
         {
             "operator": toleration.operator,
@@ -185,7 +185,7 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
         for toleration in settings.tolerations
     ]
     tolerations += machines.tolerations()
-    # Whether the fault is still there can be seen only by a node on that machine.
+    # Only a node on the faulty machine can see whether the fault is still there.
     tolerations.append({"key": c.TAINT_UNHEALTHY, "operator": "Exists"})
     chosen = {
         "nodeSelector": {**machines.labels, **settings.node_selector},
@@ -197,7 +197,7 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
 
 
 def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
-    """What a pod reserves and may use at most; the same but for CPUs that nodes share."""
+    """Return a pod's requests and limits, which are equal except for CPUs that nodes share."""
     size = {
         "cpu": str(settings.cpus),
         "memory": f"{settings.memory}Mi",
@@ -237,7 +237,7 @@ def _join(args: NodesetArgs) -> pods.Spec:
 
 
 def _site_container(container: InitContainer) -> pods.Spec:
-    """One of the operator's own. Its name cannot be that of one of ours."""
+    """Return a container of the site. Its prefix avoids the names of the project's containers."""
     environment = [{"name": name, "value": value} for name, value in container.environment.items()]
     return {
         "name": f"site-{container.name}",
@@ -262,7 +262,7 @@ def _locked_memory(args: NodesetArgs) -> int | str | None:
 
 
 def _limits(args: NodesetArgs) -> list[pods.Spec]:
-    """What slurmd sets before it starts, as `c=0 n=65536`, by ulimit's options; sizes in KiB."""
+    """Return limits for slurmd's start, as `c=0 n=65536`, by ulimit's options; sizes in KiB."""
     limits = args.settings.limits
     chosen = {"c": _kib(limits.core), "n": limits.open_files, "l": _kib(_locked_memory(args))}
     words = [f"{flag}={value}" for flag, value in chosen.items() if value is not None]
@@ -276,7 +276,7 @@ def _kib(size: int | str | None) -> int | str | None:
 
 
 def _capabilities(args: NodesetArgs) -> tuple[str, ...]:
-    """With one more where a limit is above what container runtimes allow."""
+    """Return the capabilities; SYS_RESOURCE if a limit is above what container runtimes allow."""
     many = (args.settings.limits.open_files or 0) > _RUNTIMES_OPEN_FILES
     raised = many or _locked_memory(args) not in (None, "none")
     return (*SLURMD_CAPABILITIES, *(("SYS_RESOURCE",) if raised else ()))
@@ -284,7 +284,7 @@ def _capabilities(args: NodesetArgs) -> tuple[str, ...]:
 
 def _slurmd(args: NodesetArgs) -> pods.Spec:
     settings = args.settings
-    # A static node is described in slurm.conf.
+    # slurm.conf describes static nodes.
     description = node_conf(settings) if settings.kind == "dynamic" else ""
     return {
         "name": "slurmd",

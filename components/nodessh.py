@@ -1,4 +1,4 @@
-"""`ssh <node>` from login nodes and jobs: it leads into a job of the user's there."""
+"""`ssh <node>` from login nodes and jobs: it enters a job of the user on that node."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from components.hostkeys import host_key, public_host_key
 
 
 def ssh_config(nodesets: Iterable[str]) -> str:
-    """ssh_config(5) of the nodes of some nodesets; nothing where there are none."""
+    """Render ssh_config(5) for the nodes of some nodesets; empty if there are none."""
     patterns = [f"{nodeset}-*" for nodeset in sorted(nodesets)]
     if not patterns:
         return ""
     options = {
         "ProxyCommand": f"{c.SPANK_DIR}/to-node %h %r",
         "IdentityFile": f"{c.NODE_SSH}/key",
-        # Kept apart from what users know of hosts that bear such names elsewhere.
+        # Separate from users' entries for hosts of the same name at other sites.
         "GlobalKnownHostsFile": f"{c.NODE_SSH}/known_hosts",
         "UserKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
     }
-    # Bare names alone: another site's may begin so, too.
+    # Bare names only: full names of other sites may begin with the same text.
     lines = [f"Host {' '.join(patterns)} !*.*", *(f"  {k} {v}" for k, v in options.items())]
     return "".join(f"{line}\n" for line in lines)
 
@@ -34,14 +34,14 @@ def ssh_config(nodesets: Iterable[str]) -> str:
 class NodeSshArgs:
     namespace: pulumi.Input[str]
     nodesets: tuple[str, ...]
-    """Names of the nodesets whose nodes are reached."""
+    """Names of the nodesets whose nodes users can reach."""
 
 
 class NodeSsh(pulumi.ComponentResource):
-    """What ssh and sshd read, in a Secret for login nodes and workers.
+    """Files of ssh and sshd, in a Secret for login nodes and workers.
 
-    Its key keeps nothing safe, and every user may read it: SSH wants one on either side, but the
-    two talk by way of a job's step (images/base/to-node), to which Slurm lets nobody but its user.
+    The key protects nothing, and every user can read it: SSH requires a key on both sides. The
+    connection uses a step of a job (images/base/to-node), which Slurm opens only to the job's user.
     """
 
     secret: pulumi.Output[str]
@@ -69,12 +69,12 @@ class NodeSsh(pulumi.ComponentResource):
 
 
 def known_hosts(seed: str) -> str:
-    """known_hosts of every node."""
+    """Render known_hosts for all nodes."""
     return f"* {public_host_key(seed)}\n"
 
 
 def volume(secret: pulumi.Input[str]) -> pods.Spec:
-    """The volume of login nodes and workers, with the name of a `NodeSsh`'s Secret."""
+    """Return the volume of login nodes and workers, from the name of a `NodeSsh`'s Secret."""
     return pods.secret_volume("node-ssh", secret, mode=0o444)
 
 

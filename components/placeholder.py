@@ -1,4 +1,4 @@
-"""A warm place for a controller that has to move: its images, and room for it, on another node."""
+"""Images and room for the controller on another node, so that it can move there at once."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from components import conventions as c
 from components import pods
 
 _PRIORITY = -10
-"""Below all pods that do not say otherwise; the lowest for which an autoscaler still makes room."""
+"""Below the default of pods; the lowest priority for which an autoscaler still adds nodes."""
 _KEPT = ("name", "image", "imagePullPolicy", "securityContext", "resources")
 
 
@@ -18,13 +18,13 @@ class PlaceholderArgs:
     namespace: pulumi.Input[str]
     images: pods.Images
     component: str
-    """Label of the pod whose place is kept."""
+    """Label of the pod for which it keeps a place."""
     pod: pods.Spec
-    """That pod."""
+    """Spec of that pod."""
 
 
 class Placeholder(pulumi.ComponentResource):
-    """A pod that does nothing, as large as another, on another node, and gives way to it."""
+    """An idle pod as large as another pod, on another node. The other pod can preempt it."""
 
     def __init__(
         self, name: str, args: PlaceholderArgs, opts: pulumi.ResourceOptions | None = None
@@ -33,7 +33,7 @@ class Placeholder(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         yielding = k8s.scheduling.v1.PriorityClass(
             f"{name}-priority",
-            # Of the whole cluster, which may have other stacks.
+            # PriorityClasses have no namespace, and the cluster may have other stacks.
             metadata={"name": pulumi.Output.concat(args.namespace, "-", c.PLACEHOLDER)},
             description="Pods that keep a place for others, and make room for any.",
             value=_PRIORITY,
@@ -45,7 +45,7 @@ class Placeholder(pulumi.ComponentResource):
             metadata={
                 "name": c.PLACEHOLDER,
                 "namespace": args.namespace,
-                # Where there is no other node it waits for one, and nobody for it.
+                # Without another node, the pod stays pending. The deploy must not wait for it.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
             spec={
@@ -66,7 +66,7 @@ def _pod(args: PlaceholderArgs, priority_class: pulumi.Input[str]) -> pods.Spec:
         **pods.pod_defaults(args.images),
         **pods.apart_from(args.component),
         "priorityClassName": priority_class,
-        # Who takes its place does not wait for it to go.
+        # The pod that takes its place must not wait for its end.
         "terminationGracePeriodSeconds": 0,
         "containers": [
             _idle(container) for container in (*args.pod["initContainers"], *args.pod["containers"])
@@ -75,6 +75,6 @@ def _pod(args: PlaceholderArgs, priority_class: pulumi.Input[str]) -> pods.Spec:
 
 
 def _idle(container: pods.Spec) -> pods.Spec:
-    """A container of the same image and size that does nothing."""
+    """Return an idle container of the same image and size."""
     kept = {key: value for key, value in container.items() if key in _KEPT}
     return {**kept, "command": ["sleep", "infinity"]}

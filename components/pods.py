@@ -1,4 +1,4 @@
-"""What the pods of the Slurm layer have in common: rights, volumes, users."""
+"""Common parts of the Slurm layer's pods: rights, volumes, users."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from components import conventions as c
 from images import digests
 
 Spec = dict[str, Any]
-"""A part of a pod's spec, as Kubernetes' API spells it."""
+"""A part of a pod's spec, with the keys of Kubernetes' API."""
 
 
 LABELS = {"app.kubernetes.io/name": c.PROJECT}
-"""Labels of all our pods."""
+"""Labels of all pods of the project."""
 PING: Spec = {"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}
-"""Lets every user ping, as Debian does; Kubernetes counts it among the safe sysctls."""
+"""Let every user ping, as Debian does. It is one of Kubernetes' safe sysctls."""
 
 NO_ORPHANED_MEMORY: Spec = {"name": "kernel.shm_rmid_forced", "value": "1"}
-"""Removes System V memory that no process has attached any more; another safe sysctl."""
+"""Remove System V shared memory that no process has attached any more. Also a safe sysctl."""
 
 
 def labels(component: str) -> dict[str, str]:
-    """Labels that select the pods of one component."""
+    """Return labels that select the pods of one component."""
     return {**LABELS, c.LABEL_COMPONENT: component}
 
 
 def selector(*components: str) -> Spec:
-    """Selects the pods of some components, or with none named all of ours."""
+    """Select the pods of some components; without components, all pods of the project."""
     either = {"key": c.LABEL_COMPONENT, "operator": "In", "values": list(components)}
     return {"matchLabels": LABELS, **({"matchExpressions": [either]} if components else {})}
 
@@ -40,7 +40,7 @@ def selector(*components: str) -> Spec:
 
 @dataclass(frozen=True)
 class Images:
-    """Where pods get their images."""
+    """Source of the pods' images."""
 
     registry: str | None
     pull_secrets: tuple[str, ...] = ()
@@ -48,22 +48,22 @@ class Images:
 
 
 def image(name: str, images: Images) -> Spec:
-    """The image of a container. Its name says its content, so that no pull need ask twice."""
+    """Return the image of a container. Its name identifies its content, so one pull is enough."""
     return {"image": _reference(name, images.registry), "imagePullPolicy": "IfNotPresent"}
 
 
 @cache
 def _reference(name: str, registry: str | None) -> str:
-    """The image's reference. Many containers share an image, whose files are read once."""
+    """Return the image's reference. Cached: many containers share an image, so read it once."""
     return digests.pinned(name, registry)
 
 
 def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool = True) -> Spec:
-    """A container's rights: never privileged, no capability but those named.
+    """Return a container's rights: never privileged, and only the named capabilities.
 
-    The runtime's profile for AppArmor refuses all mounts, that for seccomp pivot_root(2); a
-    container that needs these does without. For seccomp it has a filter of its own then
-    (agents/confine.py).
+    The runtime's AppArmor profile refuses all mounts, and its seccomp profile refuses
+    pivot_root(2). A container that needs these runs without the profiles. Instead of the seccomp
+    profile, it has a filter of its own (agents/confine.py).
     """
     context: Spec = {
         "allowPrivilegeEscalation": bool(capabilities),
@@ -83,21 +83,20 @@ def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool
 
 
 def told_outside_dev() -> Spec:
-    """For a container that shows its /dev to users.
+    """Move the termination message of a container that shows its /dev to users.
 
-    What it tells at its end is by default a file there that everybody may write, on the machine's
-    disk.
+    By default, the message is a file in /dev that all users can write, on the machine's disk.
     """
     return {"terminationMessagePath": "/run/termination-log"}
 
 
 def requests(cpu: str, memory: str) -> Spec:
-    """Resources that reserve for a small daemon, without a limit that could kill it."""
+    """Reserve resources for a small daemon, without a limit that could kill it."""
     return {"resources": {"requests": {"cpu": cpu, "memory": memory}}}
 
 
 def answers(asked: Spec, at_start: Spec | None = None) -> Spec:
-    """Probes of a daemon that is ready while it answers; `at_start` asks it before it is ready.
+    """Return probes of a daemon that is ready while it answers; `at_start` is its startup probe.
 
     Probes start processes on the node. So a daemon that has answered once is asked less often.
     A start has no time limit, because a restart would only begin the same work again.
@@ -111,28 +110,28 @@ def answers(asked: Spec, at_start: Spec | None = None) -> Spec:
 
 
 def command(*words: str) -> Spec:
-    """What a probe or a hook runs in the container."""
+    """Run a command in the container, for a probe or a hook."""
     return {"exec": {"command": list(words)}}
 
 
 def open_port(port: int) -> Spec:
-    """What a probe connects to, by TCP."""
+    """Connect to a port by TCP, for a probe."""
     return {"tcpSocket": {"port": port}}
 
 
 def page(path: str, port: int) -> Spec:
-    """What a probe gets, by HTTP."""
+    """Get a page by HTTP, for a probe."""
     return {"httpGet": {"path": path, "port": port}}
 
 
 def gives_up(container: str, *codes: int) -> Spec:
-    """For a Job: these exit codes stand, and anything else that befalls the pod is tried again."""
+    """Fail a Job at these exit codes of a container. After any other failure, the Job retries."""
     refused = {"containerName": container, "operator": "In", "values": list(codes)}
     return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": refused}]}}
 
 
 def scheduled(schedule: str, job: Spec) -> Spec:
-    """Of a CronJob, in UTC. One that is late because the last one took so long is left out."""
+    """Return a CronJob's spec, in UTC. A run is skipped if the last one delays it by an hour."""
     return {
         "schedule": schedule,
         "timeZone": "Etc/UTC",
@@ -145,7 +144,7 @@ def scheduled(schedule: str, job: Spec) -> Spec:
 
 
 def pod_defaults(images: Images) -> Spec:
-    """No credentials of Kubernetes' API in a pod, and no Service addresses in its environment."""
+    """Give a pod no credentials of Kubernetes' API, and no Service addresses in its environment."""
     secrets = [{"name": name} for name in images.pull_secrets]
     return {
         "automountServiceAccountToken": False,
@@ -155,20 +154,20 @@ def pod_defaults(images: Images) -> Spec:
 
 
 def apart_from(*components: str) -> Spec:
-    """On no Kubernetes node where a pod of these components is."""
+    """Exclude Kubernetes nodes with a pod of these components."""
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [_on_one_node(*components)]}
     return {"affinity": {"podAntiAffinity": required}}
 
 
 def rather_apart_from(*components: str) -> Spec:
-    """On a Kubernetes node where no pod of these components is, where there is one."""
+    """Prefer Kubernetes nodes without a pod of these components."""
     rather = {"weight": 100, "podAffinityTerm": _on_one_node(*components)}
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [rather]}
     return {"affinity": {"podAntiAffinity": preferred}}
 
 
 def beside(component: str) -> Spec:
-    """On the Kubernetes node where a pod of this component is."""
+    """Require the Kubernetes node with a pod of this component."""
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [_on_one_node(component)]}
     return {"affinity": {"podAffinity": required}}
 
@@ -178,7 +177,7 @@ def _on_one_node(*components: str) -> Spec:
 
 
 def spread(component: str) -> Spec:
-    """On as many Kubernetes nodes as there are, where that can be."""
+    """Spread the pods over all Kubernetes nodes, if possible."""
     return {
         "topologySpreadConstraints": [
             {
@@ -192,26 +191,26 @@ def spread(component: str) -> Spec:
 
 
 def alias(ip: str, name: str) -> Spec:
-    """A line of /etc/hosts."""
+    """Return a line of /etc/hosts."""
     return {"ip": ip, "hostnames": [name]}
 
 
 def named(hosts_domain: str, *daemons: pulumi.Input[Spec]) -> Spec:
-    """Lets a pod find the others by their bare host names, as `cpu-0`; `daemons` are aliases.
+    """Let a pod find the others by their bare host names, as `cpu-0`; `daemons` are aliases.
 
-    Not for users alone: slurmctld calls an srun back on the host name that it gave, and a name
-    that does not resolve halts slurmctld for ten seconds.
+    slurmctld needs this as well as users: it calls an srun back on the host name that srun sent.
+    A name that does not resolve blocks slurmctld for ten seconds.
     """
-    # Nothing in Slurm remembers an address: each job would ask DNS for slurmctld's five times, and
-    # with short jobs that is a twentieth of all that they cost.
+    # Slurm does not cache addresses: each job would ask DNS for slurmctld's five times. That would
+    # be a twentieth of the whole cost of a short job.
     hosts = {"hostAliases": list(daemons)}
-    # Whole names are asked for as they are, as on any machine, and not below five domains first.
+    # Look up full names as they are, as on any machine, and not below five domains first.
     whole = {"name": "ndots", "value": "1"}
     return {"dnsConfig": {"searches": [hosts_domain], "options": [whole]}, **hosts}
 
 
 def service_port(name: str, port: int) -> list[Spec]:
-    """The one port of a Service, the same as its pods listen on."""
+    """Return the only port of a Service, the same as its pods'."""
     return [{"name": name, "port": port, "targetPort": port}]
 
 
@@ -219,7 +218,7 @@ def service_port(name: str, port: int) -> list[Spec]:
 
 
 def metrics_port(component: str) -> list[Spec]:
-    """The port of a container that is scraped."""
+    """Return the metrics port of a container."""
     return [{"name": c.METRICS, "containerPort": c.SCRAPED[component]}]
 
 
@@ -230,9 +229,9 @@ def metrics_service(
     deployment: k8s.apps.v1.Deployment,
     opts: pulumi.ResourceOptions,
 ) -> k8s.core.v1.Service:
-    """The Service at which a component is scraped.
+    """Create the Service for scrapes of a component.
 
-    It goes by the port's name: pods of the component that have none, as those of a Job, are not
+    It uses the port's name, so pods of the component without this port, as those of a Job, are not
     behind it.
     """
     port = {"name": c.METRICS, "port": c.SCRAPED[component], "targetPort": c.METRICS}
@@ -249,14 +248,14 @@ def metrics_service(
 
 @dataclass(frozen=True)
 class Volume:
-    """What a PersistentVolumeClaim asks for; `size` in MiB."""
+    """Request of a PersistentVolumeClaim; `size` in MiB."""
 
     access: Literal["ReadWriteOnce", "ReadWriteMany"]
     size: int
     storage_class: pulumi.Input[str] | None
-    """"" is none at all."""
+    """None is the default class; "" is no class."""
     name: pulumi.Input[str] | None = None
-    """PersistentVolume that it is bound to."""
+    """PersistentVolume to which it is bound."""
 
 
 def claim(
@@ -266,7 +265,7 @@ def claim(
     volume: Volume,
     opts: pulumi.ResourceOptions,
 ) -> k8s.core.v1.PersistentVolumeClaim:
-    """A PersistentVolumeClaim with a fixed name."""
+    """Create a PersistentVolumeClaim with a fixed name."""
     chosen: Spec = {}
     if volume.storage_class is not None:
         chosen["storageClassName"] = volume.storage_class
@@ -289,7 +288,7 @@ def mount(volume: str, path: str, *, read_only: bool = False) -> Spec:
 
 
 def claim_volume(name: str, claim_name: pulumi.Input[str], *, read_only: bool = False) -> Spec:
-    """A claim's volume; of a read-only one, Kubernetes leaves the owners of its files alone."""
+    """Return a claim's volume. If it is read-only, Kubernetes does not change files' owners."""
     source: Spec = {"claimName": claim_name, **({"readOnly": True} if read_only else {})}
     return {"name": name, "persistentVolumeClaim": source}
 
@@ -300,23 +299,23 @@ def config_volume(
     keys: Sequence[str] | None = None,
     mode: int = 0o444,
 ) -> Spec:
-    """A ConfigMap's entries as files, all of them or those of `keys`."""
+    """Return a ConfigMap's entries as files: all of them, or those of `keys`."""
     items = {"items": [{"key": key, "path": key} for key in keys]} if keys else {}
     return {"name": name, "configMap": {"name": config_map, "defaultMode": mode, **items}}
 
 
 def secret_volume(name: str, secret: pulumi.Input[str], mode: int = 0o440) -> Spec:
-    """A Secret's entries as files that, by default, root and the pod's fsGroup can read."""
+    """Return a Secret's entries as files; by default, root and the pod's fsGroup can read them."""
     return {"name": name, "secret": {"secretName": secret, "defaultMode": mode}}
 
 
 def disk_volume(name: str) -> Spec:
-    """Node-local disk that goes with the pod."""
+    """Return a node-local disk, which is deleted with the pod."""
     return {"name": name, "emptyDir": {}}
 
 
 def memory_volume(name: str, size: str) -> Spec:
-    """Memory-backed files that go with the pod and count against its memory."""
+    """Return a volume in memory, which is deleted with the pod and counts as its memory."""
     return {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
 
 
@@ -328,5 +327,5 @@ def users_volume(accounts: pulumi.Input[str]) -> Spec:
 
 
 def users_mount() -> Spec:
-    """Mount that makes the configured users known."""
+    """Return the mount by which a container knows the configured users."""
     return mount("users", c.EXTRAUSERS, read_only=True)

@@ -1,4 +1,4 @@
-"""Looks after nodes: what Slurm remembers, what Kubernetes says, and what the settings want."""
+"""Reconciliation of nodes: Slurm's records, Kubernetes' state, and the settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from components import conventions as c
 from components.settings import Reconciler as ReconcilerSettings
 
 _LAST_LOOK = 120
-"""Seconds past the roll-out that a look may take, each of which asks slurmrestd for up to 90."""
+"""Seconds after the roll-out for a last check, which queries slurmrestd for up to 90."""
 _TRIES = 3
 
 
@@ -23,25 +23,25 @@ class ReconcilerArgs:
     rest_url: pulumi.Input[str]
     settings: ReconcilerSettings
     wanted: pulumi.Input[str]
-    """What the settings want of nodes, as agents/reconciler reads it."""
+    """Wanted nodes, in the format of agents/reconciler."""
     machines: Sequence[Mapping[str, str]]
-    """By nodeset, the labels of its Kubernetes nodes that are this project's own."""
+    """For each nodeset, the project's own labels of its Kubernetes nodes."""
     marks: Sequence[pulumi.Input[str]]
-    """Digests of what else nodes depend on: with another one, the Job runs again."""
+    """Digests of all else that nodes depend on. A changed digest runs the Job again."""
 
 
 class Reconciler(pulumi.ComponentResource):
-    """One pod that looks after nodes for good, and a Job that does so once a deploy is over.
+    """One permanent pod that checks nodes, and a Job that does so at the end of a deploy.
 
-    A pod that stays, since starting one takes longer than a look does.
+    The pod is permanent, because its start takes longer than a check.
 
-    They alone have credentials of Kubernetes' API, with the rights to what agents/reconciler does;
-    where a ladder has a reboot, a rebooter on each Kubernetes node may read Nodes besides. An
-    admission policy limits these rights to our own fields of Nodes, and to pods of nodesets.
+    Both have credentials of Kubernetes' API, with the rights that agents/reconciler needs. An
+    admission policy limits these rights to the project's own fields of Nodes, and to pods of
+    nodesets. If a ladder has a reboot, a rebooter on each Kubernetes node may also read Nodes.
     """
 
     report: pulumi.Output[str]
-    """How nodes stood after the last deploy that changed anything for them."""
+    """State of the nodes after the last deploy that changed anything for them."""
 
     def __init__(
         self, name: str, args: ReconcilerArgs, opts: pulumi.ResourceOptions | None = None
@@ -54,7 +54,7 @@ class Reconciler(pulumi.ComponentResource):
             data={c.NODES_FILE: args.wanted},
             opts=child,
         )
-        # What is in it is the agent's own.
+        # Only the agent writes its content.
         memory = k8s.core.v1.ConfigMap(
             f"{name}-memory",
             metadata={"name": c.MEMORY_CONFIG, "namespace": args.namespace},
@@ -89,7 +89,7 @@ class Reconciler(pulumi.ComponentResource):
         pods.metrics_service(f"{name}-service", c.RECONCILER, args.namespace, agent, child)
         after_deploy = k8s.batch.v1.Job(
             f"{name}-after-deploy",
-            # Its name is fixed: its own pod may annotate this Job, and no other.
+            # The name is fixed, because the Job's pod may annotate only this Job.
             metadata={
                 "name": c.AFTER_DEPLOY,
                 "namespace": args.namespace,
@@ -100,7 +100,7 @@ class Reconciler(pulumi.ComponentResource):
                 parent=self,
                 depends_on=[agent],
                 delete_before_replace=True,
-                # Kubernetes is to give it up first, and says why.
+                # Longer than the Job's own limit: Kubernetes then fails it first, and says why.
                 custom_timeouts=pulumi.CustomTimeouts(create=f"{_deadline(args.settings) + 60}s"),
             ),
         )
@@ -145,7 +145,7 @@ def _pod(
                 **({"ports": pods.metrics_port(c.RECONCILER)} if scraped else {}),
                 **pods.security(user=c.SLURM_ID),
                 **pods.requests("10m", "64Mi"),
-                # Why it could not look, to who waits for the Job.
+                # The deploy shows the last lines of the log, which say why the check failed.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [
                     pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
@@ -161,7 +161,7 @@ def _pod(
 
 
 def _deadline(settings: ReconcilerSettings) -> int:
-    """Seconds after which the Job is given up."""
+    """Return the limit of the Job in seconds."""
     return settings.rollout + _TRIES * _LAST_LOOK
 
 
@@ -198,7 +198,7 @@ def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
         metadata={
             "name": name,
             "namespace": args.namespace,
-            # A Kubernetes node that is down would be waited for.
+            # Pulumi would wait for a Kubernetes node that is down.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
         spec={
@@ -208,9 +208,9 @@ def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
                 "spec": {
                     **pods.pod_defaults(args.images),
                     **rights.token(account),
-                    # reboot(2) is the machine's only for processes of the machine.
+                    # reboot(2) reboots the machine only in the machine's own PID namespace.
                     "hostPID": True,
-                    # Where there is something to reboot for, there are taints.
+                    # Machines that need a reboot have taints.
                     "tolerations": [{"operator": "Exists"}],
                     "containers": [
                         {
@@ -238,7 +238,7 @@ def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
 
 
 def _rules() -> list[pods.Spec]:
-    """Rights in the namespace."""
+    """Return the rights in the namespace."""
     return [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete", "list"]},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list"]},
@@ -259,12 +259,12 @@ def _rules() -> list[pods.Spec]:
 
 
 def _deletes(settings: ReconcilerSettings) -> bool:
-    """Whether a ladder deletes Nodes."""
+    """Return whether a ladder deletes Nodes."""
     return "replace" in settings.steps() and not settings.replace
 
 
 def _cluster_rules(settings: ReconcilerSettings) -> list[pods.Spec]:
-    """Rights to Nodes, which are in no namespace."""
+    """Return the rights to Nodes, which are in no namespace."""
     verbs = [*(["delete"] if _deletes(settings) else []), "get", "list", "patch"]
     return [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": verbs},
@@ -282,7 +282,7 @@ def _limit(
         machines=tuple(args.machines),
     )
     user = pulumi.Output.concat("system:serviceaccount:", account.namespace, ":", account.name)
-    # In no namespace: two stacks may be in one cluster.
+    # These objects have no namespace, and two stacks may be in one cluster.
     metadata = {"name": pulumi.Output.concat(account.namespace, "-", name)}
     policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
         f"{name}-limits", metadata=metadata, spec=admission.policy(user, limits), opts=opts

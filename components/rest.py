@@ -1,4 +1,4 @@
-"""slurmrestd: Slurm over HTTP, for who has a token."""
+"""slurmrestd: Slurm's REST API, for clients with a token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ class RestArgs:
     config: pulumi.Input[str]
     """ConfigMap with Slurm's configuration files."""
     daemons: Sequence[pulumi.Input[pods.Spec]]
-    """slurmctld and slurmdbd in /etc/hosts."""
+    """Lines of /etc/hosts for slurmctld and slurmdbd."""
     accounting: bool
-    """Whether there is a slurmdbd, which is then asked as well."""
+    """Whether there is a slurmdbd, whose API is then served as well."""
 
 
 class Rest(pulumi.ComponentResource):
-    """slurmrestd in pods of their own, and its Service inside the cluster.
+    """slurmrestd in its own pods, and its Service inside the cluster.
 
-    It holds no key: slurmctld judges the token that comes with each request.
+    It has no key: slurmctld verifies the token of each request.
     """
 
     url: pulumi.Output[str]
-    """Where to ask it, known once it listens."""
+    """URL of the API, known once slurmrestd listens."""
 
     def __init__(
         self, name: str, args: RestArgs, opts: pulumi.ResourceOptions | None = None
@@ -83,7 +83,7 @@ def _init(containers: list[pods.Spec]) -> pods.Spec:
 
 
 def _parts(accounting: bool) -> pods.Spec:
-    """Of Slurm's API, which the image sets to slurmctld's alone."""
+    """Return the parts of Slurm's API to serve. By default, the image serves only slurmctld's."""
     if not accounting:
         return {}
     return {"env": [{"name": "SLURMRESTD_OPENAPI_PLUGINS", "value": "slurmctld,slurmdbd"}]}
@@ -99,7 +99,7 @@ def _slurmrestd(args: RestArgs) -> pods.Spec:
         "ports": [{"name": "http", "containerPort": c.REST_PORT}],
         **pods.answers(pods.open_port(c.REST_PORT)),
         "volumeMounts": [
-            # It reads here where slurmctld is. What else an edit changes is no concern of its own.
+            # It reads slurmctld's address here. Other changes do not concern it.
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.users_mount(),
             *args.people.mounts(),

@@ -1,4 +1,4 @@
-"""Who may do what by Kubernetes' API: accounts of pods, and what is granted to them."""
+"""Rights in Kubernetes' API: accounts of pods, and what they may do."""
 
 from dataclasses import dataclass
 
@@ -18,18 +18,18 @@ class Account:
     namespace: pulumi.Input[str]
 
     def subjects(self) -> list[Spec]:
-        """Who it is, as bindings of roles say it."""
+        """Return the account in the form of role bindings."""
         return [{"kind": "ServiceAccount", "name": self.name, "namespace": self.namespace}]
 
 
 def account(
     name: str, account_name: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> Account:
-    """A ServiceAccount, whose token is in those pods alone that ask for it."""
+    """Create a ServiceAccount, whose token is only in pods that ask for it."""
     made = k8s.core.v1.ServiceAccount(
         f"{name}-account",
         metadata={"name": account_name, "namespace": namespace},
-        # Whoever else takes the account gets no token unless he asks.
+        # Other pods with this account get no token, unless they ask for it.
         automount_service_account_token=False,
         opts=opts,
     )
@@ -37,7 +37,7 @@ def account(
 
 
 def token(holder: Account) -> Spec:
-    """The part of a pod's spec that puts the account's token into it."""
+    """Return the part of a pod's spec that mounts the account's token."""
     return {"serviceAccountName": holder.name, "automountServiceAccountToken": True}
 
 
@@ -48,10 +48,10 @@ def grant(
     rules: list[Spec],
     opts: pulumi.ResourceOptions,
 ) -> pulumi.Resource:
-    """Binds an account to rights in a namespace.
+    """Grant an account rights in a namespace.
 
-    In another one than its own, what is made carries the name of both: two stacks may be in one
-    cluster.
+    In a namespace that is not the account's, the objects' names contain the account's namespace:
+    two stacks may be in one cluster.
     """
     own = holder.namespace is namespace
     called = name if own else pulumi.Output.concat(holder.namespace, "-", name)
@@ -70,8 +70,8 @@ def grant(
 def grant_everywhere(
     name: str, holder: Account, rules: list[Spec], opts: pulumi.ResourceOptions
 ) -> pulumi.Resource:
-    """Binds an account to rights in all the cluster."""
-    # In no namespace: two stacks may be in one cluster.
+    """Grant an account rights in the whole cluster."""
+    # These objects have no namespace, and two stacks may be in one cluster.
     metadata = {"name": pulumi.Output.concat(holder.namespace, "-", name)}
     role = k8s.rbac.v1.ClusterRole(
         f"{name}-cluster-role", metadata=metadata, rules=rules, opts=opts

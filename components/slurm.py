@@ -1,4 +1,4 @@
-"""The Slurm layer, put together from its components."""
+"""The Slurm layer, composed of its components."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,11 +49,11 @@ from components.slurmconf import (
 from components.userimages import UserImages, UserImagesArgs
 
 _POD_SECURITY = {
-    # slurmd and sshd mount, and node exporters see their machine: baseline would refuse them.
+    # baseline would refuse the mounts of slurmd and sshd, and node-exporter's host access.
     "pod-security.kubernetes.io/enforce": "privileged",
     "pod-security.kubernetes.io/audit": "baseline",
 }
-"""What the namespace admits, whatever the cluster's own default is, and what is logged of it."""
+"""Pods that the namespace admits, whatever the cluster's default is, and those that it logs."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,19 @@ class SlurmArgs:
     """Folder that paths in the settings are relative to."""
     cluster: Cluster
     after: Sequence[pulumi.Resource] = ()
-    """What the cluster must have before anything of Slurm can be there, as a network."""
+    """Resources that must exist before any of Slurm's, such as a network."""
 
 
 class Slurm(pulumi.ComponentResource):
     """Namespace, network, keys, users, jail, accounting, controller, nodesets, login and the rest.
 
-    Its Kubernetes provider comes by `opts`.
+    `opts` contains its Kubernetes provider.
     """
 
     namespace: pulumi.Output[str]
     login_host_key: pulumi.Output[str]
     report: pulumi.Output[str]
-    """How nodes stood after the last deploy that changed anything for them."""
+    """State of the nodes after the last deploy that changed anything for them."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("slurm", "Slurm"), name, None, opts)
@@ -84,7 +84,8 @@ class Slurm(pulumi.ComponentResource):
         namespace = k8s.core.v1.Namespace(
             "namespace",
             metadata={"name": settings.namespace, "labels": _POD_SECURITY},
-            # A namespace takes its claims with it; and it comes first, before anything has changed.
+            # Deleting the namespace deletes its claims. It comes first, so a refusal of its
+            # deletion comes before any other change.
             opts=pulumi.ResourceOptions(
                 parent=self, protect=settings.protect_data, depends_on=list(args.after)
             ),
@@ -97,7 +98,7 @@ class Slurm(pulumi.ComponentResource):
             metadata={"name": c.HOSTS, "namespace": self.namespace},
             spec={
                 "clusterIP": "None",
-                # A name must lead somewhere from the moment that its pod begins.
+                # A pod's name must resolve from the start of the pod.
                 "publishNotReadyAddresses": True,
                 "selector": pods.LABELS,
             },
@@ -129,7 +130,7 @@ class Slurm(pulumi.ComponentResource):
             ),
             child,
         )
-        # A jail refuses to be on another volume before anything has begun for that.
+        # The jail refuses another volume before any change for that volume.
         agreed = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
         kinds = settings.network.kinds()
         if kinds:

@@ -12,7 +12,7 @@ from components.settings import Settings
 from components.settings import Snapshots as SnapshotsSettings
 
 _DEADLINE = 6 * 3600
-"""Seconds after which a run is given up: clouds copy a first snapshot for hours."""
+"""Limit for one snapshot in seconds: clouds need hours to copy a first one."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class SnapshotsArgs:
 
 
 class Snapshots(pulumi.ComponentResource):
-    """A CronJob that makes them and removes old ones, and a Job that sees whether there can be any.
+    """A CronJob that makes snapshots and removes old ones, and a Job that checks their support.
 
-    Nobody waits for that Job but the deploy, which fails where the cluster has no VolumeSnapshots:
-    in the night nobody would hear of it.
+    The deploy waits for that Job, and fails if the cluster has no VolumeSnapshots. A failure of the
+    CronJob at night would go unnoticed.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Snapshots(pulumi.ComponentResource):
             spec=pods.scheduled(
                 args.settings.schedule,
                 {
-                    # One that was not ready in time is no better made again at once.
+                    # If a snapshot was not ready in time, an immediate retry does not help.
                     "backoffLimit": 0,
                     "activeDeadlineSeconds": _DEADLINE * len(args.classes) + 600,
                     "template": _pod(args, account),
@@ -83,7 +83,7 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
         "spec": {
             **pods.pod_defaults(args.images),
             **rights.token(account),
-            # For the file of its token.
+            # Make the file of its token readable.
             "securityContext": {"fsGroup": c.NOBODY_ID},
             "restartPolicy": "Never",
             "containers": [
@@ -98,7 +98,7 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
                     "env": [{"name": key, "value": value} for key, value in environment.items()],
                     "securityContext": {**security, "readOnlyRootFilesystem": True},
                     **pods.requests("10m", "64Mi"),
-                    # Its last line says why.
+                    # The last line of the log says why it failed.
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                 }
             ],
@@ -112,7 +112,7 @@ def install(
     images: pods.Images,
     opts: pulumi.ResourceOptions,
 ) -> None:
-    """What the settings want of snapshots, if anything."""
+    """Create what the settings want of snapshots, if anything."""
     wanted, jail = settings.snapshots, settings.jail
     if wanted:
         of_jail = jail.claim or (c.JAIL_SERVER if jail.server else c.JAIL_CLAIM)

@@ -17,7 +17,7 @@ _CREDENTIALS = ".dockerconfigjson"
 class UserImagesArgs:
     namespace: pulumi.Input[str]
     files: Mapping[str, str]
-    """By name."""
+    """Files by name."""
     credentials_secret: str | None = None
 
 

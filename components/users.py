@@ -1,4 +1,4 @@
-"""The people of the cluster: one source for login, workers and controller."""
+"""The cluster's users: one source for login nodes, workers and controller."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from components.settings import Group, SettingsError, User, parse_ssh_key
 
 
 def passwd(users: Sequence[User]) -> str:
-    """passwd(5) of the users; `*`: no password opens the account."""
+    """Render passwd(5); `*`: no password opens the account."""
     return "".join(
         f"{user.name}:*:{user.uid}:{user.uid}:{user.name}:/home/{user.name}:{user.shell}\n"
         for user in _sorted(users)
@@ -20,7 +20,7 @@ def passwd(users: Sequence[User]) -> str:
 
 
 def group(users: Sequence[User], groups: Sequence[Group] = ()) -> str:
-    """group(5) with each user's own group, and the groups that they share."""
+    """Render group(5) with each user's own group, and the shared groups."""
     own = [(user.uid, f"{user.name}:*:{user.uid}:\n") for user in users]
     shared = [
         (one.gid, f"{one.name}:*:{one.gid}:{','.join(sorted(one.members))}\n") for one in groups
@@ -29,9 +29,9 @@ def group(users: Sequence[User], groups: Sequence[Group] = ()) -> str:
 
 
 def authorized_keys(user: User, root: Path) -> str:
-    """The user's keys, those in files below `root` included; one a line.
+    """Return the user's keys, including those in files below `root`, one a line.
 
-    Raises `SettingsError` for a file that is missing or holds no public key.
+    Raises `SettingsError` if a file is missing or has no public key.
     """
     from_files = [_read_key(user, root / name, name) for name in user.ssh_key_files]
     return "".join(f"{key}\n" for key in (*user.ssh_keys, *from_files))
@@ -65,8 +65,8 @@ class UsersArgs:
 class Users(pulumi.ComponentResource):
     """ConfigMaps with the users and with their public keys.
 
-    Pods mount them whole, so that an edit reaches them in place within the kubelet's sync period
-    (about a minute) and restarts nothing.
+    Pods mount them as folders. So a change reaches them within the kubelet's sync period (about a
+    minute), without a restart.
     """
 
     accounts: pulumi.Output[str]

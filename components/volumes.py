@@ -1,4 +1,4 @@
-"""Volumes that settings name, as pods have them."""
+"""Volumes of the settings in pods."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from components.settings import Empty, Source, Submount, Volume
 
 
 def volume(name: str, source: Source) -> Spec:
-    """A pod's volume."""
+    """Return a pod's volume."""
     found: Spec
     if source.claim:
         found = {"persistentVolumeClaim": {"claimName": source.claim}}
@@ -32,12 +32,12 @@ def volume(name: str, source: Source) -> Spec:
 
 
 def submount_volumes(given: Iterable[Submount]) -> list[Spec]:
-    """Volumes of a pod that has the jail."""
+    """Return the volumes of a pod that has the jail."""
     return [volume(f"jail-{one.name}", one) for one in _ordered(given)]
 
 
 def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
-    """Where a pod has them: outside the jail, where no link of a user's can lead elsewhere."""
+    """Return their mounts: outside the jail, where a user's link cannot lead elsewhere."""
     return [
         mount(f"jail-{one.name}", _place(f"jail-{one.name}"), read_only=one.read_only)
         for one in _ordered(given)
@@ -45,7 +45,7 @@ def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
 
 
 def volume_mounts(given: Iterable[Volume]) -> list[Spec]:
-    """Where a worker has its further volumes; those for jobs are outside the jail alike."""
+    """Return the mounts of a worker's further volumes; those for jobs are also outside the jail."""
     return [
         mount(one.name, _place(one.name) if one.in_jail() else one.path, read_only=one.read_only)
         for one in given
@@ -53,14 +53,14 @@ def volume_mounts(given: Iterable[Volume]) -> list[Spec]:
 
 
 def shown(submounts: Iterable[Submount], further: Iterable[Volume] = ()) -> list[str]:
-    """What `agents.mounts` is to show of all these in the jail, as `source=target`."""
+    """Return what `agents.mounts` must show of these volumes in the jail, as `source=target`."""
     places = [(one.path, f"jail-{one.name}") for one in submounts]
     places += [(path, one.name) for one in further if (path := one.in_jail())]
     return [f"{_place(name)}={path}" for path, name in sorted(places)]
 
 
 def shows(shown: Iterable[str]) -> list[Spec]:
-    """Environment of a container whose start script calls `agents.mounts`."""
+    """Return the environment of a container whose start script calls `agents.mounts`."""
     return [{"name": "JAIL_MOUNTS", "value": " ".join(shown)}]
 
 
@@ -69,5 +69,5 @@ def _place(name: str) -> str:
 
 
 def _ordered(given: Iterable[Submount]) -> list[Submount]:
-    """Outer ones first."""
+    """Sort volumes, outer ones first."""
     return sorted(given, key=lambda one: one.path)

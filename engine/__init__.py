@@ -1,1 +1,1 @@
-"""Deploys the Pulumi program where the `pulumi` command cannot be had."""
+"""A Pulumi engine for environments without the `pulumi` command."""

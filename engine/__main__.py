@@ -1,4 +1,4 @@
-"""The command: `python -m engine up|preview|destroy|stack`, with the meaning that Pulumi's have.
+"""Run `python -m engine up|preview|destroy|stack`; the commands mean the same as Pulumi's.
 
 python -m engine up --stack dev --yes
 python -m engine preview --stack dev --expect-no-changes
@@ -82,12 +82,12 @@ def _stack_name(options: argparse.Namespace) -> str:
 
 
 def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
-    """`up` and `destroy`: with --yes at once, else after a look and a question."""
+    """Run `up` or `destroy`: at once with --yes, otherwise after a preview and a question."""
     name = _stack_name(options)
     packs = _packs(options)
     if not options.yes and (options.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
         raise EngineError("nobody is there to be asked: pass --yes to go ahead")
-    # What a policy forbids is to be known before anything has changed.
+    # Preview first with policy packs too: violations must show before anything changes.
     if packs or not options.yes:
         look = Request(kind, True, options.parallel, packs=packs)
         seen = run(project, name, look, choose(options.json, only_failure=True))
@@ -129,7 +129,7 @@ def _crypter(checkpoint: Checkpoint) -> PassphraseCrypter | None:
 
 def _output(options: argparse.Namespace, project: Project) -> int:
     checkpoint = _checkpoint(options, project)
-    # What is not shown need not be opened: no passphrase for outputs without secrets.
+    # Redacted outputs need no decryption, and so no passphrase.
     crypter = _crypter(checkpoint) if options.show_secrets else None
     outputs = checkpoint.open(crypter).outputs
     value: Any = plain(outputs) if options.show_secrets else redacted(outputs)
@@ -162,7 +162,7 @@ def _export(options: argparse.Namespace, project: Project) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 done, 1 failed, 130 stopped by the user."""
+    """Run the command and return the exit code: 0 done, 1 failed, 130 stopped by the user."""
     options = _parser().parse_args(arguments)
     try:
         project = find_project(options.cwd)

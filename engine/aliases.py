@@ -1,4 +1,4 @@
-"""Under which other URNs the state may know a resource: Pulumi's rules for aliases."""
+"""Former URNs of resources in the state, by Pulumi's rules for aliases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.urns import make_urn, name_of, resource_type_of
 
 @dataclass(frozen=True)
 class Alias:
-    """A former name. Whatever is "" is as it is now; ``urn`` alone says it all."""
+    """A former name. An empty field means the present value; ``urn`` overrides all others."""
 
     urn: str = ""
     name: str = ""
@@ -23,7 +23,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a resource stands now; ``parent`` is a URN."""
+    """The present place of a resource; ``parent`` is a URN."""
 
     stack: str
     project: str
@@ -35,7 +35,7 @@ class Place:
 def former_urns(
     place: Place, aliases: Sequence[Alias], renamed: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The URNs to look under, in order. ``renamed`` has the former URNs of renamed resources."""
+    """Return the URNs to look up, in order. ``renamed`` maps renamed resources to former URNs."""
     own = [_former_urn(place, alias, renamed) for alias in aliases]
     result = dict.fromkeys(own)
     above = renamed.get(place.parent)
@@ -62,7 +62,10 @@ def _former_urn(place: Place, alias: Alias, renamed: Mapping[str, str]) -> str:
 
 
 def _under(place: Place, above: str, kind: str, name: str) -> str:
-    """The URN below a parent's former one. A name that begins with the parent's went along."""
+    """Return the URN below a parent's former URN.
+
+    If the name starts with the parent's name, that part is renamed too.
+    """
     parent = name_of(place.parent)
     if name.startswith(parent):
         name = name_of(above) + name.removeprefix(parent)

@@ -1,7 +1,7 @@
-"""Where state is kept: Pulumi's own file backend, so that either engine finds it.
+"""The state in the layout of Pulumi's file backend, so that both engines find it.
 
-``<dir>/.pulumi/stacks/<project>/<stack>.json`` holds the checkpoint, ``.json.bak`` the one before;
-``history/`` has one entry an update; ``meta.yaml`` the layout's version.
+``<dir>/.pulumi/stacks/<project>/<stack>.json`` holds the checkpoint, ``.json.bak`` the previous
+one. ``history/`` has one entry per update, and ``meta.yaml`` the layout's version.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from engine.errors import EngineError
 from engine.state import VERSION, Checkpoint
 
 _LAYOUT: Final = 1
-_ORGANIZATION: Final = "organization"  # what the file backend calls it, always
+_ORGANIZATION: Final = "organization"  # the only organization of the file backend
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Backend:
-    """Where the state of one stack is kept."""
+    """The stored state of one stack."""
 
     def __init__(self, directory: Path, project: str, stack: str) -> None:
         for kind, name in (("project", project), ("stack", stack)):
@@ -41,7 +41,7 @@ class Backend:
         self.locks: Final = self.root / "locks" / _ORGANIZATION / project / stack
 
     def read(self) -> Checkpoint | None:
-        """The state, or None where the stack has none yet. Raises EngineError."""
+        """Return the state, or None if the stack has none yet. Raises EngineError."""
         self._check_layout()
         try:
             document = json.loads(self.file.read_text())
@@ -89,7 +89,7 @@ class Backend:
             )
 
     def write(self, deployment: Mapping[str, Any]) -> None:
-        """Store the deployment; whoever reads sees the old state or the new one, whole."""
+        """Store the deployment atomically: a reader sees either the old or the new state."""
         meta = self.root / "meta.yaml"
         if not meta.exists():
             write_atomically(meta, f"version: {_LAYOUT}\n")
@@ -126,7 +126,7 @@ class Backend:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file that only its owner reads, so that a crash leaves the old one or the new one."""
+    """Write a file that only its owner can read. A crash leaves either the old or the new file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

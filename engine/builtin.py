@@ -1,4 +1,4 @@
-"""What the engine itself provides: components, and providers as resources of the program."""
+"""Resources that the engine itself manages: components, and providers as resources."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Final
 from engine.providers import Diff, Operation, Resource
 from engine.values import Properties, changed_paths, format_path
 
-_INTERNAL: Final = "__internal"  # where Pulumi keeps what is no config of the provider's
+_INTERNAL: Final = "__internal"  # Pulumi's key for inputs that are not config
 
 
 class Builtin:
-    """Components: they exist in the state alone."""
+    """Components, which exist only in the state."""
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
-        """Whatever the program says."""
+        """Return the program's inputs."""
         return news
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """Any difference is an update."""
+        """Report every difference as an update."""
         return Diff(tuple(format_path(path) for path in changed_paths(old.inputs, news)))
 
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
-        """No id; the outputs follow from the program."""
+        """Return an empty id and no outputs: the program registers them."""
         return "", {}
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """As they were, until the program says otherwise."""
+        """Return the old outputs; the program may register others."""
         return old.outputs
 
     def delete(self, old: Resource, op: Operation) -> None:
-        """There is nothing outside the state."""
+        """Do nothing: nothing exists outside the state."""
 
     def read(
         self,
@@ -43,42 +43,42 @@ class Builtin:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """There is nothing outside the state."""
+        """Return None: nothing exists outside the state."""
         return None
 
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """As they are."""
+        """Return the old outputs."""
         return old.outputs if old else {}
 
     def secret_outputs(self, resource_type: str) -> frozenset[str]:
-        """Only what the program marks."""
+        """Return no names: only the program marks secrets."""
         return frozenset()
 
 
 class ProviderResources(Builtin):
-    """Providers as resources: their inputs are config, their ids made up once."""
+    """Providers as resources: their inputs are config, their ids are random and never change."""
 
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
-        """An id by which resources refer to it."""
+        """Return a new id, which resources use as a reference, and the config."""
         return str(uuid.uuid4()), provider_config(inputs)
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """The same provider with another config."""
+        """Return the new config; the provider stays the same."""
         return provider_config(news)
 
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """Its config."""
+        """Return the config."""
         return provider_config(inputs)
 
 
 def provider_inputs(config: Properties, version: str) -> Properties:
-    """A provider's inputs as the state has them."""
+    """Return a provider's inputs as the state stores them."""
     inputs: Properties = {_INTERNAL: {}, **config}
     if version:
         inputs["version"] = version
@@ -86,5 +86,5 @@ def provider_inputs(config: Properties, version: str) -> Properties:
 
 
 def provider_config(inputs: Properties) -> Properties:
-    """The config in a provider's inputs."""
+    """Return the config in a provider's inputs."""
     return {key: value for key, value in inputs.items() if key != _INTERNAL}

@@ -1,4 +1,4 @@
-"""A stack's file, ``Pulumi.<stack>.yaml``, read as the Pulumi command reads it."""
+"""Parser of a stack's file, ``Pulumi.<stack>.yaml``, by the rules of the Pulumi command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIELDS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Ciphertext:
-    """A value that the file holds encrypted (``secure: …``)."""
+    """An encrypted value of the file (``secure: …``)."""
 
     text: str
 
@@ -32,16 +32,16 @@ ConfigValue: TypeAlias = (
 
 
 class Decrypter(Protocol):
-    """What opens the encrypted values of a stack file."""
+    """Decrypts the encrypted values of a stack file."""
 
     def decrypt(self, ciphertext: str) -> str:
-        """The plain text. Raises EngineError."""
+        """Return the plain text. Raises EngineError."""
         ...
 
 
 @dataclass(frozen=True)
 class StackFile:
-    """What a stack file says. Config keys are ``<namespace>:<name>``."""
+    """Contents of a stack file. Config keys are ``<namespace>:<name>``."""
 
     path: Path
     config: dict[str, ConfigValue] = field(default_factory=dict)
@@ -54,10 +54,10 @@ class StackFile:
         return any(_holds_ciphertext(value) for value in self.config.values())
 
     def decrypted(self, crypter: Decrypter | None) -> tuple[dict[str, str], list[str]]:
-        """Values as a language host is given them, and the keys which hold a secret.
+        """Return the values in the format of language hosts, and the keys with a secret.
 
-        Text is handed on as it is, everything else as JSON. Raises EngineError naming the key
-        where a value cannot be decrypted, or is encrypted and ``crypter`` is None.
+        Text stays as it is, everything else becomes JSON. Raises EngineError with the key if a
+        value cannot be decrypted, or is encrypted and ``crypter`` is None.
         """
         texts = {key: self._text(key, value, crypter) for key, value in self.config.items()}
         secret = [key for key, value in self.config.items() if _holds_ciphertext(value)]
@@ -73,14 +73,14 @@ class StackFile:
         if isinstance(opened, str):
             return opened
         if isinstance(opened, float):
-            return repr(opened).replace("e-0", "e-")  # as JSON is written elsewhere
+            return repr(opened).replace("e-0", "e-")  # 1e-5 as in other JSON writers
         return json.dumps(opened, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
 def read_stack_file(path: Path) -> StackFile:
-    """Read a stack file; one that does not exist is a stack without config.
+    """Read a stack file; a missing file means a stack without config.
 
-    Raises EngineError naming the file and the key.
+    Raises EngineError with the file and the key.
     """
     try:
         document = yaml.load(path.read_text(), _Loader)  # noqa: S506 - a safe loader
@@ -119,9 +119,9 @@ def _parsed(path: Path, document: Any) -> StackFile:
 
 
 def parse_config(path: Path, config: Any, namespace: str | None = None) -> dict[str, ConfigValue]:
-    """The ``config`` of a stack or project file. Raises EngineError naming file and key.
+    """Parse the ``config`` of a stack or project file. Raises EngineError with file and key.
 
-    A key without a namespace belongs to ``namespace``, the project; without one it is an error.
+    A key without a namespace gets ``namespace``, the project. If that is None, it is an error.
     """
     if config is None:
         return {}
@@ -140,7 +140,7 @@ def _key(path: Path, key: Any, namespace: str | None) -> str:
         case [_, _]:
             return ":".join(parts)
         case [package, "config", name]:
-            return f"{package}:{name}"  # how keys were written long ago
+            return f"{package}:{name}"  # an old syntax of keys
     raise EngineError(f"{path}: config: {key}: expected a key of the form <namespace>:<name>")
 
 
@@ -152,7 +152,7 @@ def _value(path: Path, key: str, value: Any) -> ConfigValue:
     if isinstance(value, list):
         return [_value(path, f"{key}[{index}]", item) for index, item in enumerate(value)]
     if isinstance(value, float) and value.is_integer():
-        return int(value)  # JSON, which a program reads, has one kind of number
+        return int(value)  # programs read JSON, which has one kind of number
     if isinstance(value, float) and not math.isfinite(value):
         raise EngineError(f"{path}: {key}: {value}: expected a number that JSON can hold")
     if value is None or isinstance(value, bool | int | float | str):
@@ -190,7 +190,7 @@ def _one_line(error: yaml.YAMLError) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Pulumi reads it: ``yes`` and ``1:30:00`` are text, only true and false boolean."""
+    """YAML as Pulumi reads it: only true and false are booleans; ``yes``, ``1:30:00`` are text."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 

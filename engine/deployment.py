@@ -1,6 +1,6 @@
-"""Makes resources what the program says: each is checked, compared, planned and carried out.
+"""Bring each resource to the program's goal: check, compare, plan, carry out.
 
-One event loop plans; providers work in threads.
+One event loop plans; providers run in threads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Deployment:
-    """One run over one stack. All methods belong to the event loop's thread."""
+    """One run on one stack. All methods belong to the event loop's thread."""
 
     def __init__(self, work: Work, policies: Policies) -> None:
         self._work = work
@@ -46,28 +46,28 @@ class Deployment:
         self._interrupted = work.journal.snapshot().pending
         self._managers = Managers(work)
         self._removal = Removal(work, self._managers)
-        self._begun: dict[str, StoredResource] = {}  # what an interrupted run may have made
+        self._begun: dict[str, StoredResource] = {}  # an interrupted run may have created these
         self._goals: dict[str, Goal] = {}
         self._stored = {resource.urn for resource in work.journal.left()}
-        self._renamed: dict[str, str] = {}  # URNs to the former ones they were found by
-        self._taken_over: dict[str, str] = {}  # and the other way round
+        self._renamed: dict[str, str] = {}  # new URN to the former one in the state
+        self._taken_over: dict[str, str] = {}  # the reverse: former URN to new one
         self._default_providers: dict[str, asyncio.Task[str]] = {}
         self._stack_outputs: Properties | None = None
 
     async def recover(self) -> None:
-        """Settle what an interrupted run has left unknown. Raises EngineError."""
+        """Resolve the operations that an interrupted run has left. Raises EngineError."""
         self._begun = await recover(self._interrupted, self._work, self._managers)
 
     # -- registering ---------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Raises Stopped where the deployment goes no further."""
+        """Raise Stopped if the deployment has stopped."""
         self._work.go_on()
 
     async def register(self, goal: Goal) -> StoredResource:
-        """Make a resource what the program wants it to be: its state, or in a preview its plan.
+        """Bring a resource to its goal, and return its new state; in a preview, the planned one.
 
-        Raises Stopped where the deployment goes no further.
+        Raises Stopped if the deployment has stopped.
         """
         self._work.go_on()
         goal = planning.inherited(goal, self._goals.get(goal.parent))
@@ -94,7 +94,7 @@ class Deployment:
                 manager.diff, as_providers_see(old), plain_properties(inputs)
             )
         if old is not None:
-            # A replacement that takes this one along may have been decided upon meanwhile.
+            # Wait and read it again: the replacement of another resource may just delete this one.
             await self._removal.settled(old.urn)
             old = self._journal.old(old.urn)
         self._removal.decided.add(urn)
@@ -124,7 +124,7 @@ class Deployment:
         self._goals[urn] = goal
 
     def _claim(self, urn: str, goal: Goal) -> StoredResource | None:
-        """The resource in the state that is meant: by its own URN, else by an alias."""
+        """Return the goal's resource in the state, found by its own URN or else by an alias."""
         own = self._journal.old(urn)
         if own is not None:
             return own
@@ -144,7 +144,7 @@ class Deployment:
         return None
 
     async def _with_provider(self, goal: Goal) -> Goal:
-        """The goal with the provider that manages it, or as a provider with its inputs."""
+        """Return the goal with a reference to its provider; for a provider, with stored inputs."""
         if not goal.custom or (goal.provider and not is_provider(goal.type)):
             return goal
         if is_provider(goal.type):
@@ -163,7 +163,7 @@ class Deployment:
     async def _checked(
         self, manager: Provider, urn: str, goal: Goal, old: StoredResource | None
     ) -> Properties:
-        """The goal's inputs as they are to be stored; ``old`` lends what the provider made up."""
+        """Return the inputs to store; values that the provider generated come from ``old``."""
         wanted, known = goal.inputs, Properties()
         if _is_comparable(old):
             wanted, known = reset(goal.inputs, old.inputs, goal.ignore_changes), old.inputs
@@ -177,19 +177,22 @@ class Deployment:
     # -- policies ------------------------------------------------------------------------------
 
     async def _judged(self, urn: str, goal: Goal, inputs: Properties) -> None:
-        """Raises EngineError where policies forbid an update; in a preview they only say so."""
+        """Apply the policies. Raises EngineError on a mandatory violation, except in a preview."""
         broken = await self._policies.analyze(self._subject(urn, goal, inputs))
         if broken and not self._work.options.preview:
             raise EngineError(f"mandatory policies forbid it: {', '.join(broken)}")
 
     def _subject(self, urn: str, goal: Goal, properties: Properties) -> Subject:
         provider = self.registered(split_reference(goal.provider)[0]) if goal.provider else None
-        # What begins so is between an engine and its providers.
+        # Keys with this prefix are internal to engines and providers.
         shown = {key: value for key, value in properties.items() if not key.startswith("__")}
         return Subject(urn, goal, shown, provider)
 
     async def judge(self) -> None:
-        """Have the whole stack judged, as it is or would be now. Raises EngineError."""
+        """Apply the policies to the whole stack, in a preview to the planned one.
+
+        Raises EngineError if mandatory policies are violated.
+        """
         options = self._work.options
         stack = make_urn(
             options.stack, options.project, "", STACK_TYPE, f"{options.project}-{options.stack}"
@@ -232,7 +235,7 @@ class Deployment:
         *,
         condemn: bool = False,
     ) -> StoredResource:
-        """Make ``new``, which then stands in the place of ``old``."""
+        """Create ``new``, which takes the place of ``old`` in the state."""
         inputs = plain_properties(new.inputs)
         if self._work.options.preview:
             foreseen = await self._work.ask(manager.preview_outputs, new.type, inputs, None)
@@ -281,7 +284,7 @@ class Deployment:
         new: StoredResource,
         old: StoredResource,
     ) -> StoredResource:
-        # Names that were made up for the old one are not for the new one.
+        # Check without the old inputs: their generated names must not be used again.
         new = replace(new, inputs=await self._checked(manager, new.urn, goal, None))
         changes = planning.changes(old.inputs, new.inputs, planned, shown)
         step = Step(new.urn, Op.REPLACE, new.parent, changes, old=old, new=new)
@@ -307,7 +310,7 @@ class Deployment:
         made: Callable[[T], StoredResource],
         condemn: bool = False,
     ) -> StoredResource:
-        """Run a create or update. What came of it, whole or half, is in the state afterwards."""
+        """Run a create or update, and record its outcome, also that of a partial failure."""
         try:
             new = made(await self._work.run(kind, step, new, call))
         except PartialFailure as error:
@@ -325,7 +328,7 @@ class Deployment:
         return new
 
     def _record(self, new: StoredResource, old: StoredResource | None, condemn: bool) -> None:
-        """Write what came of an operation."""
+        """Write the outcome of an operation."""
         self._journal.settle(new, old, condemn=condemn)
         begun = self._begun.pop(new.urn, None)
         if begun is not None:
@@ -340,7 +343,7 @@ class Deployment:
         *,
         condemn: bool = False,
     ) -> StoredResource:
-        """Record what takes no operation: nothing to do, or a preview."""
+        """Record a step without an operation: no change, or a preview."""
         self._journal.settle(new, old, condemn=condemn)
         self._work.done(step, 0.0)
         return new
@@ -348,7 +351,7 @@ class Deployment:
     # -- reading -------------------------------------------------------------------------------
 
     async def read(self, goal: Goal, resource_id: str) -> StoredResource:
-        """A resource that somebody else manages. Raises Stopped where there is none."""
+        """Read a resource that is managed elsewhere. Raises Stopped if it does not exist."""
         self._work.go_on()
         urn = self._urn(goal)
         try:
@@ -364,7 +367,7 @@ class Deployment:
         self._removal.decided.add(urn)
         old = self._journal.old(urn)
         step = Step(urn, Op.READ, goal.parent)
-        if resource_id == UNKNOWN_STRING:  # of something that is still to be made
+        if resource_id == UNKNOWN_STRING:  # the resource does not exist yet
             new = replace(_wanted(urn, goal, goal.inputs, old), external=True)
             return self._settle(step, new, old)
         found = await self._work.ask(
@@ -374,18 +377,18 @@ class Deployment:
             raise EngineError(f"id {resource_id!r}: there is no such resource; check the id")
         new = _wanted(urn, goal, found[1], old)
         new = replace(new, id=found[0], external=True, outputs=_secret(new, manager, found[2]))
-        # What the stack made itself under another id is deleted; under this id it is let go.
+        # The stack's own resource is deleted if its id differs; otherwise it is only forgotten.
         condemn = old is not None and not old.external and old.id != new.id
         return self._settle(step, new, old, condemn=condemn)
 
     def registered(self, urn: str) -> StoredResource | None:
-        """A resource of this run."""
+        """Return a resource that this run has settled, or None."""
         return self._journal.settled(urn)
 
     # -- outputs and the end -------------------------------------------------------------------
 
     async def register_outputs(self, urn: str, outputs: Properties) -> None:
-        """What a component says that it consists of; the stack's count when all went well."""
+        """Record a component's outputs; the stack's take effect only after success."""
         self._work.go_on()
         current = self._journal.settled(urn)
         if current is None:
@@ -396,9 +399,9 @@ class Deployment:
             self._journal.amend(current, replace(current, outputs=outputs))
 
     async def finish(self) -> None:
-        """Delete what the program no longer has, and take over the stack's outputs.
+        """Delete resources that the program no longer has, and record the stack's outputs.
 
-        For a program that has run to its end. What fails is shown.
+        Call it only if the program has run to its end. Failures are shown.
         """
         await self._removal.delete_all(self._journal.left())
         self._give_up_begun()
@@ -408,13 +411,13 @@ class Deployment:
         self._work.save()
 
     async def destroy(self) -> None:
-        """Delete the whole stack. What fails is shown."""
+        """Delete the whole stack. Failures are shown."""
         await self._removal.delete_all(self._journal.snapshot().resources)
         self._give_up_begun()
         self._work.save()
 
     def _give_up_begun(self) -> None:
-        """What an interrupted run may have made and nothing has come back to is for people."""
+        """Warn about resources that an interrupted run may have created."""
         for begun in self._begun.values():
             self._journal.end(begun)
             self._work.display.message(
@@ -425,14 +428,14 @@ class Deployment:
             )
 
     def fail(self, reason: str = "") -> None:
-        """Begin nothing any more: something outside the resources failed."""
+        """Stop the deployment because of a failure outside the resources."""
         self._work.failed = True
         if reason:
             self._work.display.message(Severity.ERROR, reason)
 
 
 def _is_comparable(old: StoredResource | None) -> TypeGuard[StoredResource]:
-    """Whether there is something of the stack's own to compare with."""
+    """Return whether ``old`` is the stack's own, so that inputs can be compared with it."""
     return old is not None and not old.external and not old.pending_replacement
 
 
@@ -461,6 +464,6 @@ def _wanted(urn: str, goal: Goal, inputs: Properties, old: StoredResource | None
 
 
 def _secret(new: StoredResource, manager: Provider, outputs: Properties) -> Properties:
-    """Outputs with what is secret in them marked."""
+    """Return the outputs with their secrets marked."""
     names = manager.secret_outputs(new.type) | frozenset(new.additional_secret_outputs)
     return providers.with_secrecy(outputs, new.inputs, names)

@@ -1,4 +1,4 @@
-"""Shows a deployment: a live tree on a terminal, a line per event elsewhere, or one JSON document.
+"""Show a deployment: a live tree on a terminal, a line per event elsewhere, or one JSON document.
 
 Results go to standard output, errors to standard error.
 """
@@ -60,7 +60,7 @@ _SHOWN_CHANGES: Final = 20
 
 @dataclass(frozen=True)
 class Result:
-    """How a deployment came out; ``seconds`` is its duration."""
+    """Outcome of a deployment; ``seconds`` is its duration."""
 
     succeeded: bool
     cancelled: bool
@@ -74,10 +74,10 @@ class Result:
 
 
 class Report(Display, Protocol):
-    """A display that also shows the end."""
+    """A display that also shows the result."""
 
     def __enter__(self) -> Report:
-        """Begin to show."""
+        """Start the display."""
 
     def __exit__(
         self,
@@ -92,7 +92,7 @@ class Report(Display, Protocol):
 
 
 def summary(result: Result) -> str:
-    """Counts in one line: ``+ 3 created, ~ 1 updated, 38 unchanged, 1 failed``."""
+    """Return the counts in one line: ``+ 3 created, ~ 1 updated, 38 unchanged, 1 failed``."""
     parts = []
     for op in (Op.CREATE, Op.UPDATE, Op.REPLACE, Op.DELETE, Op.READ):
         count = result.counts.get(op, 0)
@@ -119,14 +119,14 @@ def _change_line(change: Change) -> str:
 
 
 def change_lines(step: Step) -> list[str]:
-    """A line for each property that changes, up to a screenful."""
+    """Return a line for each property that changes, at most a screenful."""
     lines = [_change_line(change) for change in step.changes[:_SHOWN_CHANGES]]
     more = len(step.changes) - _SHOWN_CHANGES
     return [*lines, f"… {more} more"] if more > 0 else lines
 
 
 def verdict(result: Result) -> str:
-    """How it ended, in a word."""
+    """Return the outcome in one word."""
     if result.cancelled:
         return "cancelled"
     return "succeeded" if result.succeeded else "failed"
@@ -151,7 +151,7 @@ def _output(name: str, before: Properties, after: Properties) -> str:
 
 
 def _policy_lines(verdicts: Sequence[Verdict]) -> list[str]:
-    """Each pack with its violations, the mandatory ones first, as Pulumi's command shows them."""
+    """Return each pack with its violations, mandatory ones first, as Pulumi's command does."""
     lines = ["Policies:"] if verdicts else []
     for verdict in verdicts:
         found = verdict.violations
@@ -198,7 +198,7 @@ class Plain:
         return None
 
     def _line(self, text: str) -> None:
-        # A reader that has gone (`… | head`) is no reason to leave a deployment half done.
+        # Ignore a closed pipe (`… | head`): it must not stop a deployment halfway.
         with contextlib.suppress(OSError):
             print(text, file=self._out, flush=True)
 
@@ -211,7 +211,7 @@ class Plain:
         self._line(f"{_SYMBOLS[step.op]:>2} {short(step.urn)} {words}")
 
     def known(self, step: Step) -> None:
-        """Show what would be done, unless that is nothing."""
+        """Show the planned operation, unless nothing changes."""
         if step.op is Op.SAME:
             return
         self._step(step, step.note or step.op.value)
@@ -219,28 +219,28 @@ class Plain:
             self._line(f"       {line}")
 
     def started(self, step: Step) -> None:
-        """Show what begins."""
+        """Show that an operation starts."""
         self._step(step, step.note or _DOING[step.op])
 
     def status(self, urn: str, line: str) -> None:
-        """Show what is waited for, when it is something new."""
+        """Show what the operation waits for, if that has changed."""
         if urn and self._status.get(urn) != line:
             self._status[urn] = line
             if line:
                 self._line(f"   {short(urn)}: {line}")
 
     def finished(self, step: Step, seconds: float) -> None:
-        """Show what is done."""
+        """Show a finished operation."""
         if step.op is not Op.SAME:
             words = f"{step.note}: done" if step.note else _DONE[step.op]
             self._step(step, f"{words} ({seconds:.1f} s)")
 
     def failed(self, step: Step, reason: str) -> None:
-        """Show what failed, and why."""
+        """Show a failure and its reason."""
         self._error(f"{short(step.urn)}: {reason}")
 
     def message(self, severity: Severity, text: str, urn: str = "") -> None:
-        """Show a line of the program's or the engine's."""
+        """Show a line from the program or the engine."""
         where = f"{short(urn)}: " if urn else ""
         if severity is Severity.ERROR:
             self._error(f"{where}{text}")
@@ -264,7 +264,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 class Json:
-    """Everything in one document on standard output; what happens meanwhile on standard error."""
+    """One document on standard output; progress on standard error."""
 
     def __init__(self, only_failure: bool = False) -> None:
         self._only_failure = only_failure
@@ -300,30 +300,30 @@ class Json:
         self._steps.append({**entry, **more})
 
     def known(self, step: Step) -> None:
-        """Keep what would be done."""
+        """Record the planned operation."""
         self._add(step)
         self._progress.known(step)
 
     def started(self, step: Step) -> None:
-        """Only shown as progress."""
+        """Show it as progress only."""
         self._progress.started(step)
 
     def status(self, urn: str, line: str) -> None:
-        """Only shown as progress."""
+        """Show it as progress only."""
         self._progress.status(urn, line)
 
     def finished(self, step: Step, seconds: float) -> None:
-        """Keep what was done."""
+        """Record the finished operation."""
         self._add(step, seconds=round(seconds, 3))
         self._progress.finished(step, seconds)
 
     def failed(self, step: Step, reason: str) -> None:
-        """Keep what failed."""
+        """Record the failure."""
         self._add(step, error=reason)
         self._progress.failed(step, reason)
 
     def message(self, severity: Severity, text: str, urn: str = "") -> None:
-        """Keep the message."""
+        """Record the message."""
         entry = {"severity": severity.value, "message": text}
         self._diagnostics.append({**entry, "urn": urn} if urn else entry)
         self._progress.message(severity, text, urn)
@@ -346,9 +346,9 @@ class Json:
 
 
 class PreviewJson(Json):
-    """The document of `pulumi preview --json`, so that one reader does for either engine.
+    """The document of `pulumi preview --json`, so that one reader works for both engines.
 
-    As there, what stays as it is is only counted, and nothing is said of the stack's outputs.
+    As there, unchanged resources are only counted, and the stack's outputs are left out.
     """
 
     def _add(self, step: Step, **more: Any) -> None:
@@ -367,7 +367,7 @@ class PreviewJson(Json):
         )
 
     def failed(self, step: Step, reason: str) -> None:
-        """Keep what would have been done, and what is wrong with it."""
+        """Record the planned operation and its error."""
         super().failed(step, reason)
         self._diagnostics.append({"severity": "error", "message": reason, "urn": step.urn})
 
@@ -404,14 +404,14 @@ class _Row:
 
 @dataclass
 class _Tree:
-    """What the live tree shows, by URN in the order in which it came up."""
+    """Contents of the live tree by URN, in the order of the first events."""
 
     rows: dict[str, _Row] = field(default_factory=dict)
     parents: dict[str, str] = field(default_factory=dict)
 
 
 class Live:
-    """A tree that changes in place, on a terminal."""
+    """A tree on a terminal, updated in place."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -458,29 +458,29 @@ class Live:
         return row
 
     def known(self, step: Step) -> None:
-        """Show what would be done."""
+        """Show the planned operation."""
         self._counts[step.op] += 1
         self._row(step, "known")
 
     def started(self, step: Step) -> None:
-        """Show what begins."""
+        """Show that an operation starts."""
         row = self._row(step, "running")
         row.begun, row.text = time.monotonic(), ""
 
     def status(self, urn: str, line: str) -> None:
-        """Show what is waited for."""
+        """Show what the operation waits for."""
         row = self._tree.rows.get(urn)
         if row is not None:
             row.text = line
 
     def finished(self, step: Step, seconds: float) -> None:
-        """Show what is done."""
+        """Show a finished operation."""
         self._counts[step.op] += 1
         row = self._row(step, "done")
         row.seconds, row.text = seconds, ""
 
     def failed(self, step: Step, reason: str) -> None:
-        """Show what failed, and why."""
+        """Show a failure and its reason."""
         row = self._row(step, "failed")
         row.seconds = time.monotonic() - row.begun
         row.text = reason
@@ -500,7 +500,7 @@ class Live:
         console.print(line, soft_wrap=True)
 
     def finish(self, result: Result) -> None:
-        """Leave the tree of what changed on the screen, then outputs, counts and duration."""
+        """Print the final tree of changes, then outputs, counts and duration."""
         from rich.text import Text
 
         self._stop()
@@ -518,7 +518,7 @@ class Live:
         from rich.console import Group
         from rich.text import Text
 
-        # The screen is refreshed from a thread of its own: it looks at copies.
+        # Use copies: a separate thread refreshes the screen.
         running = sum(row.state == "running" for row in list(self._tree.rows.values()))
         seconds = time.monotonic() - self._begun
         head = Text(
@@ -539,7 +539,7 @@ class Live:
         return root if len(nodes) > 1 else None
 
     def _wanted(self, everything: bool) -> list[str]:
-        """What changes; where that is more than the screen holds, what runs or went wrong."""
+        """Return the changed URNs; if the screen is too small, running and failed ones only."""
         changed = [
             urn
             for urn, row in list(self._tree.rows.items())
@@ -551,7 +551,7 @@ class Live:
         return busy[: max(1, (self._console.height - 3) // 2)]
 
     def _with_parents(self, wanted: list[str]) -> list[str]:
-        """The URNs with all above them, each after its parent."""
+        """Return the URNs with all their ancestors, each after its parent."""
         result: dict[str, None] = {}
 
         def add(urn: str) -> None:
@@ -606,9 +606,9 @@ class Live:
 
 
 def choose(as_json: bool, *, preview: bool = False, only_failure: bool = False) -> Report:
-    """The display for where standard output goes.
+    """Return the display that fits standard output.
 
-    ``only_failure``: another document follows what succeeds.
+    ``only_failure``: print no document on success, because another one follows.
     """
     if as_json:
         return PreviewJson() if preview else Json(only_failure)

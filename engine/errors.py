@@ -1,4 +1,4 @@
-"""What the engine tells its user when something is wrong: one line, with the remedy."""
+"""Errors that the engine shows to its user: one line each, with the remedy."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class EngineError(Exception):
     """An error to show to the user as it is: one line that says what to do."""
 
 
-class WrongPassphrase(EngineError):  # noqa: N818 - named for what happened
+class WrongPassphrase(EngineError):  # noqa: N818 - named for the event
     """The passphrase does not open the stack's secrets."""
 
 
 class Absent(EngineError):  # noqa: N818
-    """What a provider is to manage cannot be found, and may be yet to be made.
+    """The target of a provider cannot be found; it may not exist yet.
 
-    ``key`` is the provider's config key that says where it is.
+    ``key`` is the provider's config key that names the target.
     """
 
     def __init__(self, key: str, reason: str) -> None:
@@ -39,7 +39,7 @@ class CheckError(EngineError):
 
 
 class PartialFailure(EngineError):  # noqa: N818
-    """The resource exists but is not as it should be: made, but never became ready.
+    """The resource exists, but is not ready.
 
     The engine stores it, so that the next update continues with it.
     """
@@ -59,7 +59,7 @@ class Cancelled(EngineError):  # noqa: N818
 
 
 class CancelledPartway(PartialFailure, Cancelled):
-    """The user stopped the operation when the resource existed already but was not ready."""
+    """The user stopped the operation when the resource existed but was not ready."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a deployment tells of itself while it runs; the display shows it."""
+"""Events of a running deployment, for the display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.state import StoredResource
 
 
 class Severity(StrEnum):
-    """How much a message matters. OUTPUT is what the program prints."""
+    """Severity of a message. OUTPUT is what the program prints."""
 
     OUTPUT = "output"
     INFO = "info"
@@ -21,39 +21,39 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """What is done about one resource. ``parent`` is a URN or ""."""
+    """One step of one resource. ``parent`` is a URN or ""."""
 
     urn: str
     op: Op
     parent: str = ""
     changes: tuple[Change, ...] = ()
     note: str = ""
-    """What is done, where the operation's own name does not say it: "deleting original"."""
+    """A description that replaces the operation's name, such as "deleting original"."""
     counts: bool = True
-    """Whether it is one of the changes; a part of another's is not."""
+    """Whether it counts as a change; a part of another change does not."""
     old: StoredResource | None = None
-    """What the state has, where that is touched."""
+    """The resource in the state, if the step affects it."""
     new: StoredResource | None = None
-    """What the program wants; its inputs are checked."""
+    """The resource that the program wants, with checked inputs."""
 
 
 class Display(Protocol):
-    """Where events go. All methods are called in the engine's own thread."""
+    """Receiver of events. The engine calls all methods in its own thread."""
 
     def known(self, step: Step) -> None:
-        """A resource has been decided upon: in a preview this is all that happens to it."""
+        """A resource is planned: in a preview, nothing else happens to it."""
 
     def started(self, step: Step) -> None:
-        """An operation begins."""
+        """An operation starts."""
 
     def status(self, urn: str, line: str) -> None:
-        """What a running operation is waiting for."""
+        """A running operation waits for something; ``line`` names it."""
 
     def finished(self, step: Step, seconds: float) -> None:
-        """It succeeded."""
+        """An operation has succeeded."""
 
     def failed(self, step: Step, reason: str) -> None:
-        """It failed, or the resource could not even be planned."""
+        """An operation has failed, or its resource could not be planned."""
 
     def message(self, severity: Severity, text: str, urn: str = "") -> None:
         """A line from the program or the engine."""

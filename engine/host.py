@@ -1,7 +1,7 @@
-"""The services that a Pulumi program talks to: Pulumi's ResourceMonitor and Engine, over gRPC.
+"""The gRPC services for a Pulumi program: Pulumi's ResourceMonitor and Engine.
 
-Facts from the protocol's own files (proto/pulumi/resource.proto, engine.proto). What this engine
-does not do it refuses by name; the program's SDK shows the refusal.
+The facts are from the protocol's files (proto/pulumi/resource.proto, engine.proto). This engine
+refuses unsupported features by name, and the program's SDK shows the refusal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.work import Options, Stopped, describe_bug
 
 T = TypeVar("T")
 
-# Yes to secrets and resource references, no to output values: dependencies come beside them.
+# Output values are not among them: dependencies come in separate fields.
 _FEATURES: Final = {
     "parameterization": resource_pb2.RESOURCE_MONITOR_FEATURE_PARAMETERIZATION,
     "secrets": resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
@@ -55,7 +55,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration like ``5m`` or ``1h30m``. Raises EngineError."""
+    """Return the seconds of a duration like ``5m`` or ``1h30m``. Raises EngineError."""
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise EngineError(f"customTimeouts: {text!r}: expected a duration like 90s, 5m or 1h30m")
@@ -63,9 +63,9 @@ def parse_duration(text: str) -> float:
 
 
 def goal_of(request: Any, *, preview: bool = False) -> Goal:
-    """What a RegisterResourceRequest asks for. Raises EngineError for what is not supported.
+    """Return the goal of a RegisterResourceRequest. Raises EngineError for unsupported features.
 
-    What other providers make is planned in a preview by what is asked for.
+    A preview allows remote components and parameterized packages: it plans them by their inputs.
     """
     for name, asked in (
         ("remote components", request.remote and not preview),
@@ -152,35 +152,35 @@ async def _refuse(context: Any, reason: str) -> NoReturn:
 
 
 class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
-    """Takes the program's registrations to the deployment."""
+    """Forwards the program's registrations to the deployment."""
 
     def __init__(self, deployment: Deployment, options: Options, display: Display) -> None:
         self._deployment = deployment
         self._options = options
         self._display = display
         self.finished = False
-        """Whether the program has come to its end and registered all it has."""
+        """Whether the program has ended and registered everything."""
         self._running: set[asyncio.Task[Any]] = set()
 
     async def idle(self) -> None:
-        """Wait until all that has been begun for the program has come out."""
+        """Wait until all requests of the program are finished."""
         while self._running:
             await asyncio.wait(self._running)
 
     async def _do(self, context: Any, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Answer with what the work yields, or that the deployment is over."""
-        # A program that ends, or is ended, takes its requests back; what runs runs on.
+        """Return the result of the work, or report that the deployment has stopped."""
+        # Shield the work: a program that ends cancels its requests, but the work must finish.
         task = asyncio.create_task(self._guarded(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         results = await asyncio.shield(task)
         if not results:
-            # As the SDK expects it, which then stops without a word.
+            # The SDK expects this status, and then stops without a message.
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the deployment has stopped")
         return results[0]
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, T]]) -> list[T]:
-        """The result, or nothing where there is none and why has been shown."""
+        """Return the result in a list, or an empty list after an error, which is shown."""
         try:
             return [await work()]
         except Stopped:
@@ -192,7 +192,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         return []
 
     async def GetDeploymentInfo(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """What the program may want to know, and what it may ask for."""
+        """Return the deployment's options and the supported features."""
         return resource_pb2.DeploymentInfo(
             project=self._options.project,
             stack=self._options.stack,
@@ -204,18 +204,18 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def SupportsFeature(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """The same, asked for one by one."""
+        """Return whether a single feature is supported."""
         return resource_pb2.SupportsFeatureResponse(hasSupport=request.id in _FEATURES)
 
     async def RegisterPackage(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """A name for a package that a provider makes of a parameter; see `goal_of`."""
+        """Return a name for a parameterized package; see `goal_of`."""
         return resource_pb2.RegisterPackageResponse(ref=request.parameterization.name)
 
     async def RegisterResource(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """A resource as the program wants it."""
+        """Register a resource that the program wants."""
 
         async def register() -> StoredResource:
-            # What is refused is refused in one line, however much of it the program asks for.
+            # Stop here after the first refusal: further requests must not add more lines.
             self._deployment.go_on()
             try:
                 goal = goal_of(request, preview=self._options.preview)
@@ -232,7 +232,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def RegisterResourceOutputs(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """What a component consists of."""
+        """Record a component's outputs."""
 
         async def register() -> None:
             await self._deployment.register_outputs(request.urn, _properties(request.outputs))
@@ -241,7 +241,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         return empty_pb2.Empty()
 
     async def ReadResource(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """A resource that exists already and is somebody else's."""
+        """Read a resource that exists already and is managed elsewhere."""
 
         async def read() -> StoredResource:
             goal = Goal(
@@ -264,7 +264,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def Invoke(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """The state of a resource; no function of a provider's."""
+        """Return the state of a resource; functions of providers are refused."""
         if request.tok != _GET_RESOURCE:
             await _refuse(
                 context,
@@ -279,7 +279,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         return resource_pb2.ResourceInvokeResponse(**{"return": to_struct(answer)})
 
     async def Call(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Methods of remote components, which there are none of."""
+        """Refuse methods: only remote components have them, which are not supported."""
         await _refuse(
             context,
             f"method {request.tok}: this engine runs no remote components; deploy this stack with"
@@ -287,20 +287,20 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def SignalAndWaitForShutdown(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """The program has come to its end. Nothing of it is needed for what is deleted now."""
+        """Record the program's end, and let it exit: deletions do not need it."""
         self.finished = True
         return empty_pb2.Empty()
 
 
 class Engine(engine_pb2_grpc.EngineServicer):
-    """What is no matter of resources: log lines."""
+    """The service for log lines and the stack's URN."""
 
     def __init__(self, display: Display) -> None:
         self._display = display
         self._root = ""
 
     async def Log(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Show a line of the program's."""
+        """Show a line from the program."""
         severity = _SEVERITIES.get(request.severity)
         if severity is not None and not request.ephemeral:
             self._display.message(severity, request.message.rstrip(), request.urn)
@@ -309,18 +309,18 @@ class Engine(engine_pb2_grpc.EngineServicer):
         return empty_pb2.Empty()
 
     async def GetRootResource(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """The stack's URN."""
+        """Return the stack's URN."""
         return engine_pb2.GetRootResourceResponse(urn=self._root)
 
     async def SetRootResource(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """The stack's URN."""
+        """Store the stack's URN."""
         self._root = request.urn
         return engine_pb2.SetRootResourceResponse()
 
 
 @asynccontextmanager
 async def served(monitor: Monitor, engine: Engine) -> AsyncIterator[str]:
-    """Serve both on a socket that only this user can open: its address."""
+    """Serve both on a socket that only this user can open; yield its address."""
     server = grpc.aio.server(options=_NO_LIMIT)
     resource_pb2_grpc.add_ResourceMonitorServicer_to_server(monitor, server)
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)

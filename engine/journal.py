@@ -10,41 +10,41 @@ from engine.urns import split_reference
 
 
 class Journal:
-    """The state while it changes: what this run has settled, then what it has yet to come to.
+    """The state during a run: the resources that the run has settled, then the others.
 
-    What is settled stands in the order in which it was, so that everything a resource refers to
-    precedes it; the rest keeps its old order.
+    Settled resources are in the order of settling, so that a resource follows everything that it
+    refers to. The others keep their old order.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._old = list(snapshot.resources)
         self._settled: list[StoredResource] = []
         self._pending = {pending.resource: pending for pending in snapshot.pending}
-        self._renamed: dict[str, str] = {}  # old URNs to new ones, of what was found by an alias
+        self._renamed: dict[str, str] = {}  # old URN to new one, for resources found by an alias
 
     def old(self, urn: str) -> StoredResource | None:
-        """What the state has under a URN and this run has not settled; nothing condemned."""
+        """Return the resource with this URN that is neither settled nor condemned."""
         return next((r for r in self._old if r.urn == urn and not r.delete), None)
 
     def settled(self, urn: str) -> StoredResource | None:
-        """What this run has made of a resource."""
+        """Return the settled resource with this URN."""
         return next((r for r in self._settled if r.urn == urn), None)
 
     def find(self, urn: str, resource_id: str) -> StoredResource | None:
-        """Any resource, condemned or not, by URN and id."""
+        """Return any resource, condemned or not, by URN and id."""
         both = (*self._settled, *self._old)
         return next((r for r in both if r.urn == urn and r.id == resource_id), None)
 
     def left(self) -> tuple[StoredResource, ...]:
-        """What this run has not settled."""
+        """Return the resources that this run has not settled."""
         return tuple(self._old)
 
     def settle(
         self, new: StoredResource, old: StoredResource | None, *, condemn: bool = False
     ) -> None:
-        """``new`` is how the resource is from now on, in place of ``old``.
+        """Settle a resource as ``new``, in place of ``old``.
 
-        To ``condemn`` the old one is to keep it, marked, until it is deleted.
+        ``condemn`` keeps the old one, marked, until it is deleted.
         """
         self._settled.append(new)
         if old is None:
@@ -57,29 +57,29 @@ class Journal:
             self._renamed[old.urn] = new.urn
 
     def append(self, found: StoredResource) -> None:
-        """A resource that the state did not know of; the program has yet to come to it."""
+        """Add a resource that was not in the state; the program has not registered it yet."""
         self._old.append(found)
 
     def amend(self, before: StoredResource, after: StoredResource) -> None:
-        """One resource in place of another, where it stands."""
+        """Replace a resource at its position."""
         for resources in (self._settled, self._old):
             resources[:] = [after if resource is before else resource for resource in resources]
 
     def drop(self, resource: StoredResource) -> None:
-        """The resource is gone."""
+        """Remove a resource."""
         for resources in (self._settled, self._old):
             resources[:] = [other for other in resources if other is not resource]
 
     def begin(self, kind: str, resource: StoredResource) -> None:
-        """An operation starts; until ``end`` its outcome is unknown."""
+        """Record the start of an operation; its outcome is unknown until ``end``."""
         self._pending[resource] = Pending(kind, resource)
 
     def end(self, resource: StoredResource) -> None:
-        """The operation's outcome is known."""
+        """Record that the operation's outcome is known."""
         self._pending.pop(resource, None)
 
     def snapshot(self) -> Snapshot:
-        """The state as it is now."""
+        """Return the present state."""
         resources = (*self._settled, *self._old)
         if self._renamed:
             resources = tuple(_renamed(resource, self._renamed) for resource in resources)
@@ -87,7 +87,7 @@ class Journal:
 
 
 def _renamed(resource: StoredResource, names: Mapping[str, str]) -> StoredResource:
-    """The resource with what it refers to under its new name; itself where nothing changes."""
+    """Return the resource with renamed references, or itself if none is renamed."""
     if not any(urn in names for urn in resource.references()):
         return resource
 

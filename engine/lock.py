@@ -1,4 +1,4 @@
-"""One update of a stack at a time: Pulumi's lock files, which either engine heeds."""
+"""Pulumi's lock files: one update of a stack at a time, by either engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.state import now
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock, as its file says."""
+    """The holder of a lock, from its file."""
 
     file: Path
     pid: int
@@ -30,7 +30,7 @@ class Holder:
 
     @property
     def gone(self) -> bool:
-        """Whether its process is known to have ended: only one of this machine can be."""
+        """Whether its process has ended, which is known only for processes of this host."""
         return self.host == socket.gethostname() and not _alive(self.pid)
 
 
@@ -48,8 +48,8 @@ def _alive(pid: int) -> bool:
 def locked(directory: Path) -> Iterator[Path]:
     """Hold the lock of the stack whose locks are in ``directory``.
 
-    A lock of a process of this machine that has ended is taken over. Raises EngineError naming
-    the holder where another update runs.
+    Removes locks of ended processes of this host. Raises EngineError with the holder if another
+    update runs.
     """
     own = directory / f"{uuid.uuid4()}.json"
     _refuse_if_held(directory, own)
@@ -61,7 +61,7 @@ def locked(directory: Path) -> Iterator[Path]:
     }
     write_atomically(own, json.dumps(content))
     try:
-        # Two that start at once both see the other's: none goes on, rather than both.
+        # Check again: if two updates start at once, both see the other's lock and stop.
         _refuse_if_held(directory, own)
         yield own
     finally:
@@ -85,7 +85,7 @@ def _refuse_if_held(directory: Path, own: Path) -> None:
 
 
 def _read(file: Path) -> Holder | None:
-    """The holder, or None where the lock was released meanwhile."""
+    """Return the holder, or None if the lock was released meanwhile."""
     try:
         content: Any = json.loads(file.read_text())
         return Holder(

@@ -1,4 +1,4 @@
-"""Finds what manages a resource: the engine itself, or a provider configured as the state says."""
+"""Find the manager of a resource: the engine itself, or a provider configured from the state."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from engine.work import Work
 
 
 class Managers:
-    """The providers of one run. Each is configured once, when it is first needed."""
+    """The providers of one run. Each is configured once, on first use."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
         self._loading: dict[StoredResource, asyncio.Task[Provider]] = {}
 
     async def manager(self, resource_type: str, reference: str) -> Provider:
-        """What manages a resource that refers to a provider, or "" for none.
+        """Return a resource's manager; ``reference`` names its provider, "" means none.
 
-        Raises EngineError where the provider cannot be had.
+        Raises EngineError if the provider is unavailable.
         """
         if not reference:
             return ProviderResources() if is_provider(resource_type) else Builtin()
@@ -44,7 +44,7 @@ class Managers:
         return await asyncio.shield(self._loading[stored])
 
     async def of(self, resource: StoredResource) -> Provider:
-        """What manages a stored resource. Raises EngineError."""
+        """Return the manager of a stored resource. Raises EngineError."""
         return await self.manager(resource.type, resource.provider)
 
     def _stored(self, reference: str) -> StoredResource:
@@ -70,13 +70,13 @@ class Managers:
         except Absent as error:
             if not preview:
                 raise
-            # As of one that this very run would make: nobody is there to be asked.
+            # This run may create the provider's target, such as a cluster: plan without it.
             note = f"{error}; previewed by program and state alone"
             self._work.display.message(Severity.WARNING, note, stored.urn)
             return await self._work.ask(load, {**config, error.key: UNKNOWN})
 
     def default(self, goal: Goal) -> Goal:
-        """The provider for a resource that names none: configured by the stack's config alone."""
+        """Return the default provider, which only the stack's config configures."""
         package = package_of(goal.type)
         suffix = f"_{goal.version}".replace(".", "_") if goal.version else ""
         prefix = f"{package}:"
@@ -94,7 +94,7 @@ class Managers:
         )
 
     def changed(self, goal: Goal, old: StoredResource) -> bool:
-        """Whether the provider that the program names cannot go on with the old resource."""
+        """Return whether the program's provider cannot manage the old resource."""
         if goal.provider == old.provider or is_provider(goal.type):
             return False
         if not goal.provider or not old.provider:

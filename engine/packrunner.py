@@ -1,12 +1,12 @@
-"""Runs a policy pack as Pulumi's language host does, and ends it when the engine ends.
+"""Run a policy pack as Pulumi's language host does, and end it with the engine.
 
-Started with the pack's own Python, in the pack's folder. It needs nothing but the Pulumi SDK. The
-engine keeps standard input open for as long as it lives.
+The engine starts this with the pack's own Python, in the pack's folder, and keeps standard input
+open until it ends. It requires only the Pulumi SDK.
 """
 
 import sys
 
-# Its own directory is no place to import from: there is a `secrets` in it.
+# Do not import from this directory: its `secrets` would replace the standard library's.
 sys.path.pop(0)
 sys.path.insert(0, "")
 
@@ -24,6 +24,6 @@ def _watch() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_watch, daemon=True).start()
-    # The engine's address, which packs in Python have no use for, and the pack.
+    # Arguments: the engine's address, which packs in Python ignore, and the pack.
     sys.argv = ["pulumi.policy", "", str(Path.cwd())]
     runpy.run_module("pulumi.policy", run_name="__main__", alter_sys=True)

@@ -1,9 +1,9 @@
-"""Policy packs in processes of their own, asked over gRPC.
+"""Policy packs in separate processes, called over gRPC.
 
-Facts from the protocol's own file (proto/pulumi/analyzer.proto) and from how Pulumi's engine uses
-it: a pack prints the port that it serves on, is told the stack and its config, and then each
-resource before it is touched, and all of them in the end. What this engine does not do it refuses
-by name. A pack that does not start, or answers with an error, stops the deployment.
+The facts are from the protocol's file (proto/pulumi/analyzer.proto) and from Pulumi's engine. A
+pack prints the port that it serves on. The engine sends it the stack and its config, then each
+resource before an operation, and all resources at the end. Unsupported features are refused by
+name. A pack that does not start, or answers with an error, stops the deployment.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from engine.values import to_struct
 from engine.work import Options
 
 _RUNNER: Final = Path(__file__).with_name("packrunner.py")
-_START: Final = 60.0  # seconds that a pack has to import what it needs
+_START: Final = 60.0  # seconds for a pack's imports
 _ANSWER: Final = 60.0  # seconds for one answer
 _CHANNEL: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    ("grpc.enable_http_proxy", 0),  # it is on this machine
+    ("grpc.enable_http_proxy", 0),  # the pack runs on this host
 )
 _ORGANIZATION: Final = "organization"
 
@@ -51,7 +51,7 @@ async def started(
     secret_keys: Sequence[str],
     display: Display,
 ) -> AsyncIterator[list[Pack]]:
-    """Packs that are ready to be asked, until the end. Raises EngineError."""
+    """Start the packs and yield them when they are ready. Raises EngineError."""
     async with contextlib.AsyncExitStack() as held:
         packs: list[Pack] = []
         for project in projects:
@@ -80,7 +80,7 @@ async def _process(
             "PULUMI_DRY_RUN": str(options.preview).lower(),
             "PULUMI_CONFIG": json.dumps(dict(options.config)),
         },
-        # Ctrl-C is for the engine to answer.
+        # Only the engine handles Ctrl-C.
         start_new_session=True,
     )
     assert process.stderr is not None  # noqa: S101 - all three are pipes
@@ -88,7 +88,7 @@ async def _process(
     try:
         yield process
     finally:
-        # It holds nothing that would have to be put in order.
+        # Kill it at once: a pack has nothing to clean up.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
@@ -106,7 +106,7 @@ async def _ready(
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=_CHANNEL)
     await held.enter_async_context(channel)
     stub = analyzer_pb2_grpc.AnalyzerStub(channel)
-    # What a pack prints later is nobody's, and must not fill the pipe.
+    # Discard later output, so that it does not fill the pipe.
     assert process.stdout is not None  # noqa: S101
     drained = asyncio.create_task(_drain(process.stdout))
     held.callback(drained.cancel)
@@ -138,14 +138,14 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 
 
 class _Served:
-    """A pack that serves."""
+    """A running pack."""
 
     def __init__(self, project: PackProject, stub: Any) -> None:
         self._stub = stub
         self.verdict = Verdict(str(project.root), project.version, project.path)
 
     async def begin(self, options: Options, secret_keys: Sequence[str]) -> None:
-        """Tell it the stack, and learn its policies. Raises EngineError."""
+        """Send it the stack, and read its policies. Raises EngineError."""
         await self._configure_stack(options, secret_keys)
         info = await self._ask(self._stub.GetAnalyzerInfo, empty_pb2.Empty())
         self.verdict.name = info.name
@@ -173,12 +173,12 @@ class _Served:
         try:
             await self._stub.ConfigureStack(request, timeout=_ANSWER)
         except grpc.aio.AioRpcError as error:
-            # Packs of before there was this have it from their environment.
+            # Older packs lack this method, and read the stack from their environment.
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise self._failed(error) from error
 
     async def analyze(self, subject: Subject) -> Sequence[Violation]:
-        """What its resource policies say. Raises EngineError where it cannot tell."""
+        """Return the violations of its resource policies. Raises EngineError if the pack fails."""
         answer = await self._ask(
             self._stub.Analyze,
             analyzer_pb2.AnalyzeRequest(
@@ -193,7 +193,7 @@ class _Served:
         return [_violation(said, subject.urn) for said in answer.diagnostics]
 
     async def analyze_stack(self, subjects: Sequence[Subject], stack: str) -> Sequence[Violation]:
-        """What its stack policies say; of the whole ``stack`` where of no resource."""
+        """Return the violations of its stack policies; those without a resource name ``stack``."""
         known = {subject.urn for subject in subjects}
         answer = await self._ask(
             self._stub.AnalyzeStack,
@@ -219,9 +219,9 @@ class _Served:
 
 
 def _configuration(info: Any, policy: Any) -> Any:
-    """A policy's level and properties as the pack itself has them: defaults, then its own config.
+    """Return a policy's level and properties from the pack: defaults, then the pack's config.
 
-    ``all`` in that config is every policy's level.
+    ``all`` in that config sets the level of every policy.
     """
     result = analyzer_pb2.PolicyConfig(enforcementLevel=policy.enforcementLevel)
     for key, schema in policy.configSchema.properties.fields.items():
@@ -281,7 +281,7 @@ def _resource(subject: Subject) -> Any:
 
 
 def _violation(said: Any, urn: str) -> Violation:
-    # Whatever is more than advice is an order.
+    # Every level other than advisory counts as mandatory.
     advice = said.enforcementLevel == analyzer_pb2.ADVISORY
     level = Level.ADVISORY if advice else Level.MANDATORY
     return Violation(said.policyName, level, said.message, urn)

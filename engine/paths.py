@@ -1,4 +1,4 @@
-"""Property paths as programs write them in ``ignore_changes`` and ``replace_on_changes``.
+"""Property paths in the syntax of ``ignore_changes`` and ``replace_on_changes``.
 
 ``spec.ports[0].name``, ``data["a.b"]``; ``*`` stands for any one key or index.
 """
@@ -20,7 +20,7 @@ _ANY: Final = "*"
 
 
 class Missing(Enum):
-    """There is nothing at a path."""
+    """Marker for a path without a value."""
 
     MISSING = "missing"
 
@@ -29,7 +29,7 @@ MISSING: Final = Missing.MISSING
 
 
 def parse_path(text: str) -> Path:
-    """Raises EngineError naming a path that cannot be read."""
+    """Parse a property path. Raises EngineError if it is invalid."""
     steps: list[str | int] = []
     position = 0
     while position < len(text):
@@ -50,14 +50,14 @@ def parse_path(text: str) -> Path:
 
 
 def contains(pattern: Path, path: Path) -> bool:
-    """Whether the path is what the pattern names, or lies below it."""
+    """Return whether the pattern matches the path or one of its ancestors."""
     return len(pattern) <= len(path) and all(
         wanted in (_ANY, step) for wanted, step in zip(pattern, path, strict=False)
     )
 
 
 def look_up(value: Value, path: Path) -> Value | Missing:
-    """What lies at a path, or MISSING; inside a secret everything is secret."""
+    """Return the value at a path, or MISSING; everything inside a secret is secret."""
     secret = False
     for step in path:
         if isinstance(value, Secret):
@@ -72,10 +72,10 @@ def look_up(value: Value, path: Path) -> Value | Missing:
 
 
 def reset(news: Properties, olds: Properties, patterns: Sequence[str]) -> Properties:
-    """``news`` with what lies at each pattern as it is in ``olds``: the rule of ignore_changes.
+    """Return ``news`` with the values of ``olds`` at each pattern: the rule of ignore_changes.
 
-    A value that only ``news`` has is taken out, one that only ``olds`` has is put back, as far as
-    what surrounds it is in both. Raises EngineError on a pattern that cannot be read.
+    If both have the surrounding object, a value that only ``news`` has is removed, and one that
+    only ``olds`` has is restored. Raises EngineError on an invalid pattern.
     """
     result: Value = news
     for pattern in patterns:

@@ -1,7 +1,7 @@
-"""The rules by which a deployment is planned; nothing here does or asks anything.
+"""Rules for planning a deployment, as pure functions.
 
-They are Pulumi's: what a difference leads to, what a replacement takes with it, and in which order
-things go.
+The rules are Pulumi's: the operation for a difference, the resources that a replacement includes,
+and the order of deletion.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from engine.values import (
 
 
 class Op(StrEnum):
-    """What is done about a resource. The values are those of Pulumi's own reports."""
+    """An operation on a resource. The values are those of Pulumi's reports."""
 
     SAME = "same"
     CREATE = "create"
@@ -65,13 +65,13 @@ class Goal:
     custom_timeouts: Mapping[str, float] = field(default_factory=dict)
 
     def urn(self, stack: str, project: str) -> str:
-        """The name by which the state knows it."""
+        """Return its URN."""
         return make_urn(stack, project, self.parent, self.type, self.name)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done about one resource, and the property paths that are why."""
+    """The planned operation on one resource, and the property paths that cause it."""
 
     op: Op
     changed: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def plan(
     replaced: Collection[str] = (),
     provider_changed: bool = False,
 ) -> Plan:
-    """What a difference leads to. ``replaced`` are the URNs this deployment has replaced."""
+    """Return the plan for a difference. ``replaced``: the URNs that this deployment replaced."""
     if old is None or old.external:
         return Plan(Op.CREATE)
     replaces = _reasons_to_replace(goal, old, diff, replaced, provider_changed)
@@ -136,7 +136,7 @@ def _trigger_fired(new: Value, old: Value) -> bool:
 
 
 def inherited(goal: Goal, parent: Goal | None) -> Goal:
-    """The goal with what it takes over from its parent where it says nothing itself."""
+    """Return the goal with options from its parent that it does not set itself."""
     if parent is None:
         return goal
     return replace(
@@ -150,7 +150,7 @@ def inherited(goal: Goal, parent: Goal | None) -> Goal:
 
 
 def refuse_replacing_protected(old: StoredResource, protect: bool | None) -> None:
-    """Raises EngineError where the resource may not be deleted, so that it cannot be replaced."""
+    """Raise EngineError if the resource is protected: a replacement would delete it."""
     if old.protect and protect:
         raise EngineError(
             "it is protected and this change would replace it; take the change back, or remove"
@@ -159,7 +159,7 @@ def refuse_replacing_protected(old: StoredResource, protect: bool | None) -> Non
 
 
 def refuse_deleting_protected(condemned: Iterable[StoredResource]) -> None:
-    """Raises EngineError naming the resources that may not be deleted; none of them then is."""
+    """Raise EngineError with the protected resources, if any, so that nothing is deleted."""
     held = [resource for resource in condemned if resource.protect and not resource.delete]
     if held:
         names = ", ".join(sorted(f"{r.type} {r.urn.split('::', 3)[3]}" for r in held))
@@ -170,7 +170,7 @@ def refuse_deleting_protected(condemned: Iterable[StoredResource]) -> None:
 
 
 def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties | None:
-    """Inputs of a dependent with unknowns for what will change; None where nothing does."""
+    """Return a dependent's inputs with UNKNOWN for those that will change, None if none will."""
     affected = {
         key
         for key, urns in old.property_dependencies.items()
@@ -182,23 +182,24 @@ def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties
 
 
 def goes_with(old: StoredResource, replaced: Collection[str]) -> bool:
-    """Whether a resource is lost with what is replaced, whatever its properties say."""
+    """Return whether a resource is lost because its provider or ``deleted_with`` is replaced."""
     provider = split_reference(old.provider)[0] if old.provider else ""
     return provider in replaced or old.deleted_with in replaced
 
 
 def may_be_dependent(old: StoredResource, settled: Collection[str]) -> bool:
-    """Whether a replacement could reach a resource: custom, and not yet come to in this run."""
+    """Return whether a replacement can include a resource: custom, and not settled in this run."""
     return old.custom and not old.external and not old.delete and old.urn not in settled
 
 
 def order_of_deletion(
     condemned: Sequence[StoredResource],
 ) -> dict[StoredResource, frozenset[StoredResource]]:
-    """For each resource, in the state's order, those that have to be gone before it.
+    """Return for each resource, in the state's order, those that must be deleted before it.
 
-    What refers to a resource goes first: dependents, children, what its provider manages. Only an
-    earlier resource can be meant, so there are no cycles even where a URN occurs twice.
+    Resources that refer to it are deleted first: dependents, children, and what a provider
+    manages. A reference means only earlier resources, so there are no cycles, even if a URN occurs
+    twice.
     """
     before: dict[StoredResource, set[StoredResource]] = {r: set() for r in condemned}
     earlier: dict[str, list[StoredResource]] = {}
@@ -212,7 +213,7 @@ def order_of_deletion(
 
 @dataclass(frozen=True)
 class Change:
-    """One property's change as it is shown: JSON texts, secrets hidden; None where absent."""
+    """A property's change for display: JSON texts with hidden secrets; None if absent."""
 
     path: str
     old: str | None
@@ -223,7 +224,7 @@ class Change:
 def changes(
     old: Properties, new: Properties, planned: Plan, show: Callable[[Value], str]
 ) -> tuple[Change, ...]:
-    """What a plan changes, each difference at its own path."""
+    """Return what a plan changes, with one entry for each path that differs."""
     result: dict[str, Change] = {}
     forcing = [parse_path(key) for key in planned.replaces]
     for text in dict.fromkeys((*planned.changed, *planned.replaces)):
@@ -237,7 +238,7 @@ def changes(
 
 
 def _differences(old: Properties, new: Properties, path: Path) -> list[Path]:
-    """The paths below one at which two values differ in more than something empty."""
+    """Return the differing paths below ``path``, those between empty values only if alone."""
     before, after = look_up(old, path), look_up(new, path)
     if isinstance(before, Missing) or isinstance(after, Missing):
         return [path]

@@ -1,7 +1,7 @@
-"""What policy packs say of a deployment; the packs themselves run in processes of their own.
+"""Verdicts of policy packs on a deployment; the packs run in separate processes.
 
-As with Pulumi's command, a mandatory violation lets a preview go on, so that all of them are seen,
-and fails it in the end; an update it stops before the resource is touched.
+As with Pulumi's command, a preview goes on after a mandatory violation, to show all violations,
+and fails at the end. An update stops before it touches the resource.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.values import Properties
 
 
 class Level(StrEnum):
-    """What a violation does: nothing but tell, or fail the deployment."""
+    """The effect of a violation: only a message, or a failed deployment."""
 
     ADVISORY = "advisory"
     MANDATORY = "mandatory"
@@ -26,7 +26,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Violation:
-    """What a policy says against a resource, or against the stack."""
+    """A violation of a policy by a resource or by the stack."""
 
     policy: str
     level: Level
@@ -35,13 +35,13 @@ class Violation:
 
 
 def mandatory(violations: Iterable[Violation]) -> tuple[str, ...]:
-    """Names of the policies that are to be kept and are not, each once and in order."""
+    """Return the names of violated mandatory policies, sorted and without duplicates."""
     return tuple(sorted({one.policy for one in violations if one.level is Level.MANDATORY}))
 
 
 @dataclass
 class Verdict:
-    """What one pack has said so far."""
+    """The violations that one pack has found so far."""
 
     name: str
     version: str
@@ -51,7 +51,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Subject:
-    """A resource as packs are shown it: before an operation its inputs, in the end its outputs."""
+    """A resource for packs: with its inputs before an operation, with its outputs at the end."""
 
     urn: str
     goal: Goal
@@ -65,34 +65,34 @@ class Pack(Protocol):
     verdict: Verdict
 
     async def analyze(self, subject: Subject) -> Sequence[Violation]:
-        """What its resource policies say. Raises EngineError where it cannot tell."""
+        """Return the violations of its resource policies. Raises EngineError if the pack fails."""
         ...
 
     async def analyze_stack(self, subjects: Sequence[Subject], stack: str) -> Sequence[Violation]:
-        """What its stack policies say; of the whole ``stack`` where of no resource."""
+        """Return the violations of its stack policies; those without a resource name ``stack``."""
         ...
 
 
 class Policies:
-    """The packs of one deployment; with none of them, everything is allowed."""
+    """The packs of one deployment; without packs, everything is allowed."""
 
     def __init__(self) -> None:
         self.packs: list[Pack] = []
-        self._one_by_one = asyncio.Lock()  # as Pulumi's engine asks; packs may rely on it
+        self._one_by_one = asyncio.Lock()  # as Pulumi's engine does; packs may rely on it
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What all packs have said."""
+        """The verdicts of all packs."""
         return tuple(pack.verdict for pack in self.packs)
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Names of the mandatory policies that are violated: the deployment fails."""
+        """Names of violated mandatory policies, with which the deployment fails."""
         said = (one for verdict in self.verdicts for one in verdict.violations)
         return mandatory(said)
 
     async def analyze(self, subject: Subject) -> tuple[str, ...]:
-        """Names of the mandatory policies that a resource violates. Raises EngineError."""
+        """Return the mandatory policies that a resource violates. Raises EngineError."""
         found: list[Violation] = []
         async with self._one_by_one:
             for pack in self.packs:
@@ -102,7 +102,7 @@ class Policies:
         return mandatory(found)
 
     async def analyze_stack(self, subjects: Sequence[Subject], stack: str) -> None:
-        """Have the whole stack judged. Raises EngineError."""
+        """Apply the policies to the whole stack. Raises EngineError."""
         async with self._one_by_one:
             for pack in self.packs:
                 pack.verdict.violations.extend(await pack.analyze_stack(subjects, stack))

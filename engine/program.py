@@ -1,4 +1,4 @@
-"""The program's process: started with the engine's, ended with it."""
+"""The program's process, which starts and ends with the engine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from engine.project import Project
 from engine.work import Options
 
 _RUNNER: Final = Path(__file__).with_name("runner.py")
-_STOPPED: Final = 3  # the runner's exit code for a program that the deployment's end has ended
-_GRACE: Final = 3.0  # seconds that a program has to end by itself when it is told to
+_STOPPED: Final = 3  # the runner's exit code if the deployment has stopped
+_GRACE: Final = 3.0  # seconds between SIGTERM and SIGKILL
 _LONGEST_LINE: Final = 1024 * 1024
 
 
@@ -30,7 +30,7 @@ class Program:
 
     @classmethod
     async def start(cls, project: Project) -> Program:
-        """Start the program's Python, up to where it has to know the deployment."""
+        """Start the program's Python, up to the point where it needs the deployment."""
         process = await asyncio.create_subprocess_exec(
             str(project.interpreter),
             str(_RUNNER),
@@ -39,7 +39,7 @@ class Program:
             stderr=PIPE,
             cwd=project.root,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            # Ctrl-C is for the engine to answer, which ends the program in order.
+            # Only the engine handles Ctrl-C, and then ends the program cleanly.
             start_new_session=True,
             limit=_LONGEST_LINE,
         )
@@ -53,7 +53,7 @@ class Program:
         address: str,
         display: Display,
     ) -> bool:
-        """Run it to its end and show what it prints; whether nothing went wrong."""
+        """Run it to its end and show its output; return whether it succeeded."""
         settings = {
             "address": address,
             "project": options.project,
@@ -80,7 +80,7 @@ class Program:
         return code == 0
 
     async def stop(self) -> None:
-        """End the process and all that it has started, kindly and then at once."""
+        """End the process and all that it has started: SIGTERM first, SIGKILL later."""
         if self._process.returncode is not None:
             return
         self._ended_by_us = True
@@ -105,7 +105,7 @@ async def show(stream: asyncio.StreamReader, display: Display) -> None:
     while True:
         try:
             line = await stream.readline()
-        except ValueError:  # a line longer than any that is worth showing
+        except ValueError:  # skip a line beyond _LONGEST_LINE
             continue
         if not line:
             return

@@ -1,4 +1,4 @@
-"""The project: what Pulumi.yaml says, and where its files and its state are."""
+"""The project: the settings of Pulumi.yaml, and the places of its files and its state."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Project:
     backend: str | None
 
     def stack_file(self, stack: str) -> Path:
-        """Where the stack's config is."""
+        """Return the path of the stack's config."""
         return self.root / f"Pulumi.{stack}{self.file.suffix}"
 
     def read_stack(self, stack: str) -> StackFile:
-        """The stack's config, with the project's defaults below it. Raises EngineError."""
+        """Return the stack's config, on top of the project's defaults. Raises EngineError."""
         file = read_stack_file(self.stack_file(stack))
         return StackFile(
             file.path,
@@ -46,9 +46,9 @@ class Project:
         )
 
     def state_directory(self) -> Path:
-        """Where the state is kept: PULUMI_BACKEND_URL, Pulumi.yaml's backend, or .local/state.
+        """Return the state's place: PULUMI_BACKEND_URL, Pulumi.yaml's backend, or .local/state.
 
-        Raises EngineError for a place that is no directory of this machine.
+        Raises EngineError if it is not a local directory.
         """
         url = os.environ.get(_BACKEND) or self.backend
         if not url:
@@ -66,7 +66,7 @@ class Project:
 
 @dataclass(frozen=True)
 class PackProject:
-    """A policy pack. ``root`` is the folder of its PulumiPolicy.yaml, ``path`` as it was given."""
+    """A policy pack. ``root`` is the folder of PulumiPolicy.yaml, ``path`` the user's spelling."""
 
     root: Path
     path: str
@@ -75,7 +75,7 @@ class PackProject:
 
 
 def find_pack(path: Path) -> PackProject:
-    """The policy pack in a folder. Raises EngineError."""
+    """Return the policy pack in a folder. Raises EngineError."""
     root = path.resolve()
     file = root / _PACK
     document = _document(file)
@@ -86,7 +86,7 @@ def find_pack(path: Path) -> PackProject:
 
 
 def find_project(start: Path) -> Project:
-    """The project of a directory: the nearest Pulumi.yaml there or above. Raises EngineError."""
+    """Return a directory's project: the nearest Pulumi.yaml there or above. Raises EngineError."""
     start = start.resolve()
     for directory in (start, *start.parents):
         for name in _NAMES:
@@ -153,7 +153,7 @@ def _interpreter(file: Path, options: dict[str, Any]) -> Path:
 
 
 def _defaults(file: Path, name: str, config: Any) -> dict[str, ConfigValue]:
-    """The values of Pulumi.yaml's ``config``: plain, or under ``value`` or ``default``."""
+    """Return the values of Pulumi.yaml's ``config``: plain, or under ``value`` or ``default``."""
     values: dict[str, Any] = {}
     for key, entry in (config or {}).items():
         if not isinstance(entry, dict):

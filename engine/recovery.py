@@ -1,4 +1,4 @@
-"""Finds out what became of operations whose end an earlier run did not see."""
+"""Find the outcome of operations that an interrupted run did not finish."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _INTERRUPTED: Final = "an earlier run was interrupted here"
 async def recover(
     interrupted: tuple[Pending, ...], work: Work, managers: Managers
 ) -> dict[str, StoredResource]:
-    """Bring the state in line with what there is. Raises EngineError where nobody can say.
+    """Bring the state in line with what exists. Raises EngineError if a provider fails.
 
-    A resource that was being made or changed is marked so that the next update goes over it.
-    Returned are, by URN, those that may have been made or not, which stay pending: made again
-    under the names that were made up then, they are taken over by providers that know their own.
+    A resource that was being created or updated is marked, so that the next update covers it.
+
+    Returns by URN the resources that may or may not exist; they stay pending. They are created
+    again under the same generated names, and providers take over the objects that they recognize.
     """
     unknown: dict[str, StoredResource] = {}
     for pending in interrupted:
@@ -42,7 +43,7 @@ async def recover(
 
 
 async def _after_creation(begun: StoredResource, work: Work, managers: Managers) -> bool:
-    """Whether it is known what came of it; where it was made it is in the state then."""
+    """Return whether the outcome is known. If the resource exists, add it to the state."""
     manager = await managers.of(begun)
     found = await work.ask(
         manager.read, begun.type, begun.urn, begun.id, plain_properties(begun.inputs), {}
@@ -62,7 +63,7 @@ async def _after_creation(begun: StoredResource, work: Work, managers: Managers)
         id=found[0],
         outputs=providers.with_secrecy(found[2], begun.inputs, names),
         init_errors=(_INTERRUPTED,),
-        # The state has the one that it was to replace: it is replaced anew, and this goes.
+        # If the state still has the original, that is replaced again and this one deleted.
         delete=_half_of_a_replacement(begun, work),
     )
     work.journal.append(exists)

@@ -1,4 +1,4 @@
-"""Deletes resources: those the program no longer has, and those that make way for others."""
+"""Delete resources that the program no longer has, and those that make way for a replacement."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from engine.work import Stopped, Work, as_providers_see
 
 
 class Removal:
-    """The deletes of one run."""
+    """The deletions of one run."""
 
     def __init__(self, work: Work, managers: Managers) -> None:
         self._work = work
         self._managers = managers
-        self._going: set[str] = set()  # URNs of what is deleted, with which others are lost
+        self._going: set[str] = set()  # deleted URNs, for ``deleted_with``
         self._underway: dict[str, asyncio.Future[None]] = {}
         self.decided: set[str] = set()
-        """URNs that the program has registered and that are past being taken along."""
+        """URNs that the program has registered, so that a replacement no longer includes them."""
         self.replaced: set[str] = set()
         """URNs that this run replaces."""
 
     # -- at the end of a run -------------------------------------------------------------------
 
     async def delete_all(self, condemned: Sequence[StoredResource]) -> None:
-        """Delete resources, each after all that refer to it. What fails is shown.
+        """Delete resources, each after all that refer to it. Failures are shown.
 
-        Nothing is deleted where one of them is protected.
+        Deletes nothing if one of them is protected.
         """
         try:
             planning.refuse_deleting_protected(condemned)
         except EngineError as error:
             self._work.failed = True
             self._work.display.message(Severity.ERROR, str(error))
-            if self._work.options.preview:  # what it would have been
+            if self._work.options.preview:  # still show the plan
                 for resource in reversed(condemned):
                     self._work.done(self._step(resource), 0.0)
             return
@@ -56,7 +56,7 @@ class Removal:
         await asyncio.gather(*tasks.values())
 
     async def _delete_after(self, waits: Sequence[asyncio.Task[bool]], old: StoredResource) -> bool:
-        """Whether the resource is gone; it stays where something that refers to it does."""
+        """Delete a resource, unless one that refers to it stays; return whether it is gone."""
         if not all(await asyncio.gather(*waits)):
             return False
         step = self._step(old)
@@ -79,7 +79,7 @@ class Removal:
         return Step(old.urn, Op.DELETE, old.parent, old=old)
 
     async def _remove(self, step: Step, old: StoredResource) -> None:
-        """Delete with the provider, where it is for the provider to delete."""
+        """Let the provider delete the resource, if that is the provider's task."""
         self._work.go_on()
         if self._work.options.preview or not self._has_to_be_deleted(old):
             self._work.done(step, 0.0)
@@ -104,9 +104,9 @@ class Removal:
     # -- before a replacement ------------------------------------------------------------------
 
     async def make_way(self, old: StoredResource) -> StoredResource:
-        """Remove what has to go before its replacement is made: it as it then is in the state.
+        """Delete a resource before its replacement is created; return its new entry in the state.
 
-        Dependents whose own replacement that forces go first. Raises EngineError.
+        Dependents that must be replaced with it are deleted first. Raises EngineError.
         """
         dependents = await self._lost_with(old)
         planning.refuse_deleting_protected(dependents)
@@ -120,13 +120,13 @@ class Removal:
         return await self._remove_for_replacement(old)
 
     async def settled(self, urn: str) -> None:
-        """Wait until a removal of the resource, if one is under way, has come out."""
+        """Wait until a running removal of the resource, if any, has ended."""
         removal = self._underway.get(urn)
         if removal is not None:
             await removal
 
     async def _lost_with(self, root: StoredResource) -> list[StoredResource]:
-        """Dependents which the replacement of ``root`` forces to be replaced, in state order."""
+        """Return the dependents that are replaced together with ``root``, in the state's order."""
         lost: list[StoredResource] = []
         urns = {root.urn}
         for old in self._work.journal.left():

@@ -1,13 +1,13 @@
-"""Runs a Pulumi program; started by the engine with the program's own Python.
+"""Run a Pulumi program; the engine starts this with the program's own Python.
 
-It needs nothing but the Pulumi SDK, and reads what it has to know as JSON from its standard
-input, so that no secret is on a command line. Exit codes: 0 done, 1 failed and said why, 3 stopped
-because the deployment was over.
+It requires only the Pulumi SDK, and reads its settings as JSON from standard input, so that no
+secret is on a command line. Exit codes: 0 done, 1 failed with a message, 3 stopped because the
+deployment had stopped.
 """
 
 import sys
 
-# Its own directory is no place to import from: there is a `secrets` in it.
+# Do not import from this directory: its `secrets` would replace the standard library's.
 sys.path.pop(0)
 
 import asyncio
@@ -41,10 +41,9 @@ def _imported_sdk() -> Any:
 
 
 def _told() -> dict[str, Any]:
-    """What the engine says; the program itself has no input to read.
+    """Read the engine's settings from standard input, then give the program an empty one.
 
-    The engine keeps its end open for as long as it lives. A program that it has left behind,
-    however that came about, ends too.
+    The engine keeps its end open until it ends, for whatever reason; then the program ends too.
     """
     stream = os.fdopen(os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
@@ -61,7 +60,7 @@ def _told() -> dict[str, Any]:
 
 
 def _user_traceback(error: BaseException, main: Path) -> str:
-    """The traceback from the program's first frame on."""
+    """Return the traceback from the program's first frame on."""
     frames = traceback.extract_tb(error.__traceback__)
     files = {str(main), str(main / "__main__.py")}
     first = next((i for i, frame in enumerate(frames) if frame.filename in files), 0)
@@ -90,7 +89,7 @@ def _run(pulumi: Any, settings: dict[str, Any]) -> int:
     os.chdir(main if main.is_dir() else main.parent)
     sys.argv = [str(main)]
     sys.path.insert(0, str(main if main.is_dir() else main.parent))
-    # What is left undone when a deployment stops is of no interest to anybody.
+    # Hide asyncio's warnings about tasks that are unfinished when a deployment stops.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -125,4 +124,4 @@ if __name__ == "__main__":
     code = _run(sdk, _told())
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads that wait for an answer that will not come hold nothing up
+    os._exit(code)  # do not wait for threads: their answers will not come

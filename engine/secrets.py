@@ -1,9 +1,9 @@
-"""Secrets at rest, in Pulumi's passphrase format, so that either engine reads the other's state.
+"""Encrypted secrets in Pulumi's passphrase format, so that each engine reads the other's state.
 
-The key is PBKDF2-HMAC-SHA256 of the passphrase over the stack's salt (1,000,000 rounds, 32 bytes);
-a value is AES-256-GCM under that key, written ``v1:<base64 nonce>:<base64 ciphertext and tag>``.
-The stack's salt string, ``v1:<base64 salt>:`` and the encrypted word "pulumi", lets a wrong
-passphrase be told from a damaged value. Facts from the documentation of Pulumi's state format.
+The key is PBKDF2-HMAC-SHA256 of the passphrase and the stack's salt (1,000,000 rounds, 32 bytes).
+A value is AES-256-GCM under that key, written ``v1:<base64 nonce>:<base64 ciphertext and tag>``.
+The stack's salt string is ``v1:<base64 salt>:`` and the encrypted word "pulumi". It distinguishes
+a wrong passphrase from a damaged value. Source: the documentation of Pulumi's state format.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PASSPHRASE_FILE: Final = "PULUMI_CONFIG_PASSPHRASE_FILE"  # noqa: S105 - the va
 
 
 class PassphraseCrypter:
-    """Encrypts and decrypts a stack's secrets; may be used from several threads.
+    """Encrypts and decrypts a stack's secrets; safe for several threads.
 
-    Deriving the key takes a few tenths of a second, without the interpreter's lock: make the
-    crypter in a thread where something else can be done meanwhile.
+    Deriving the key takes a few tenths of a second, without the interpreter's lock. To do other
+    work meanwhile, create the crypter in a thread.
     """
 
     def __init__(self, key: bytes, salt: bytes, proof: str | None = None) -> None:
@@ -48,15 +48,15 @@ class PassphraseCrypter:
 
     @classmethod
     def new(cls, passphrase: str) -> PassphraseCrypter:
-        """A crypter with a salt of its own, for a stack that has no secrets yet."""
+        """Return a crypter with a new salt, for a stack that has no secrets yet."""
         salt = os.urandom(_SALT_BYTES)
         return cls(_derive(passphrase, salt), salt)
 
     @classmethod
     def from_state(cls, passphrase: str, state: str) -> PassphraseCrypter:
-        """The crypter of a stack, from its salt string.
+        """Return the crypter of a stack, from its salt string.
 
-        Raises WrongPassphrase, or EngineError where the string is no salt string.
+        Raises WrongPassphrase, or EngineError if the salt string is invalid.
         """
         version, _, rest = state.partition(":")
         encoded, _, proof = rest.partition(":")
@@ -79,7 +79,7 @@ class PassphraseCrypter:
         return crypter
 
     def encrypt(self, plaintext: str) -> str:
-        """The ciphertext of a text: the one it was read from, so that a state does not churn."""
+        """Encrypt a text. A decrypted text keeps its ciphertext, so that the state is stable."""
         with self._lock:
             known = self._known.get(plaintext)
             if known is None:
@@ -87,7 +87,7 @@ class PassphraseCrypter:
             return known
 
     def decrypt(self, ciphertext: str) -> str:
-        """The text. Raises EngineError where the ciphertext is damaged or another stack's."""
+        """Decrypt a text. Raises EngineError if it is damaged or from another stack."""
         plaintext = self._open(ciphertext)
         with self._lock:
             self._known.setdefault(plaintext, ciphertext)
@@ -118,7 +118,7 @@ class PassphraseCrypter:
 
 
 def passphrase_from_environment() -> str:
-    """The passphrase the user has set. Raises EngineError where there is none to be had."""
+    """Return the user's passphrase. Raises EngineError if it is not set or cannot be read."""
     passphrase = os.environ.get(_PASSPHRASE)
     if passphrase is not None:
         return passphrase
@@ -138,12 +138,12 @@ def passphrase_from_environment() -> str:
 
 
 def seal(value: Value, crypter: PassphraseCrypter) -> Any:
-    """A value as JSON for the state, with every secret in it encrypted.
+    """Return a value as JSON for the state, with every secret in it encrypted.
 
-    Raises ValueError on an unknown: a state holds only what is.
+    Raises ValueError on an unknown value, which a state cannot hold.
     """
     if isinstance(value, Secret):
-        # Sorted, since a program's maps come in any order, and what is the same is to stay so.
+        # Sort keys: a program's maps come in any order, and equal secrets must stay equal.
         opened = seal(plain(value), crypter)
         text = json.dumps(opened, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
         return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(text)}
@@ -157,9 +157,9 @@ def seal(value: Value, crypter: PassphraseCrypter) -> Any:
 
 
 def unseal(stored: Any, crypter: PassphraseCrypter) -> Value:
-    """The value that the state's JSON stands for, with ``Secret`` where it was encrypted.
+    """Return the value of the state's JSON, with ``Secret`` for encrypted parts.
 
-    Raises EngineError where a secret cannot be read.
+    Raises EngineError if a secret cannot be read.
     """
     if isinstance(stored, list):
         return [unseal(item, crypter) for item in stored]
@@ -168,7 +168,7 @@ def unseal(stored: Any, crypter: PassphraseCrypter) -> Value:
         return value
     if stored.get(SIGNATURE) != SECRET:
         return {key: unseal(item, crypter) for key, item in stored.items()}
-    # A state exported with its secrets shown has them as plain text.
+    # A state that was exported with visible secrets has them as plain text.
     sealed = stored.get("ciphertext")
     text = stored["plaintext"] if sealed is None else crypter.decrypt(sealed)
     return as_secret(unseal(json.loads(text), crypter))

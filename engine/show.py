@@ -1,4 +1,4 @@
-"""Values as people see them: short, on one line, and no secret among them."""
+"""Values for display: short, on one line, and without secrets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from engine.values import Secret, Unknown, Value
 
-SECRET_SHOWN: Final = "[secret]"  # noqa: S105 - what is shown instead of one
+SECRET_SHOWN: Final = "[secret]"  # noqa: S105 - a placeholder
 UNKNOWN_SHOWN: Final = "[unknown]"
 _WIDTH: Final = 72
 
 
 def shown(value: Value) -> str:
-    """A value as JSON, cut where it is long."""
+    """Return a value as JSON, truncated if long."""
     if isinstance(value, Secret):
         return SECRET_SHOWN
     if isinstance(value, Unknown):
@@ -23,7 +23,7 @@ def shown(value: Value) -> str:
 
 
 def redacted(value: Value, unknown: str = UNKNOWN_SHOWN) -> Any:
-    """A value as JSON has it, with words in place of what is secret or unknown."""
+    """Return a value as JSON data, with placeholders for secret and unknown parts."""
     if isinstance(value, Secret):
         return SECRET_SHOWN
     if isinstance(value, Unknown):

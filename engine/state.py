@@ -1,7 +1,6 @@
-"""A stack's state as Pulumi's checkpoints (version 3) have it, so that either engine reads it.
+"""A stack's state in the format of Pulumi's checkpoints (version 3), so that both engines read it.
 
-Field names and the rules of a sound checkpoint (what a resource refers to stands before it) are
-Pulumi's.
+Field names are Pulumi's, and so is the rule that a resource follows everything it refers to.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from engine.secrets import PassphraseCrypter, seal, unseal
 from engine.urns import STACK_TYPE, split_reference
 from engine.values import SECRET, SIGNATURE, Properties, Secret, Value
 
-VERSION: Final = 3  # of checkpoints
-# The Pulumi whose checkpoints these are; its magic, by which they are known, is a digest of it.
+VERSION: Final = 3  # version of checkpoints
+# The version of Pulumi that writes such checkpoints; the magic that marks them is its digest.
 _ENGINE_VERSION: Final = "3.272.0"
 
 
 @dataclass(frozen=True, eq=False)
 class StoredResource:
-    """A resource as the state holds it. Timeouts are in seconds; times are RFC 3339.
+    """A resource in the state. Timeouts are in seconds; times are RFC 3339.
 
-    Two are equal only if they are the same: a URN may occur twice, once condemned (``delete``).
+    Instances compare by identity: a URN may occur twice, once condemned (``delete``).
     """
 
     urn: str
@@ -56,10 +55,10 @@ class StoredResource:
     created: str = ""
     modified: str = ""
     carried: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of Pulumi's that this engine has no use for and hands on as they are."""
+    """Fields of Pulumi that this engine does not use and keeps unchanged."""
 
     def references(self) -> Iterable[str]:
-        """URNs of everything that must be there before this resource and go after it."""
+        """Yield the URNs that must exist before this resource and be deleted after it."""
         yield from filter(None, (self.parent, self.deleted_with))
         if self.provider:
             yield split_reference(self.provider)[0]
@@ -102,7 +101,7 @@ _OWN: Final = frozenset(
 
 
 def to_json(resource: StoredResource, sealed: Callable[[Value], Any]) -> dict[str, Any]:
-    """The resource as the checkpoint has it; ``sealed`` says how values are written."""
+    """Return the resource in the checkpoint's format; ``sealed`` converts values."""
     document: dict[str, Any] = {
         "urn": resource.urn,
         "custom": resource.custom,
@@ -123,7 +122,7 @@ def to_json(resource: StoredResource, sealed: Callable[[Value], Any]) -> dict[st
 
 
 def _said(value: Any) -> bool:
-    """What is empty is left out, as Pulumi leaves it out; a false trigger is still a trigger."""
+    """Return whether a field is written: like Pulumi, leave out false and empty values."""
     return value is not None and value is not False and value not in ("", [], {})
 
 
@@ -155,7 +154,7 @@ def from_json(document: Mapping[str, Any], unsealed: Callable[[Any], Value]) -> 
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """An operation that had begun when the state was written: creating, updating, deleting."""
+    """An operation that ran when the state was written: creating, updating or deleting."""
 
     kind: str
     resource: StoredResource
@@ -163,7 +162,7 @@ class Pending:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a stack consists of, in an order in which nothing refers to what comes after it."""
+    """The contents of a stack; no resource refers to a later one."""
 
     resources: tuple[StoredResource, ...] = ()
     pending: tuple[Pending, ...] = ()
@@ -175,12 +174,12 @@ class Snapshot:
 
 
 def now() -> str:
-    """The time as the state has it."""
+    """Return the time in the state's format."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class Sealer:
-    """Writes resources as JSON; what was written once is not written anew."""
+    """Converts resources to JSON, each of them only once."""
 
     def __init__(self, crypter: PassphraseCrypter | None) -> None:
         self.crypter = crypter
@@ -190,13 +189,13 @@ class Sealer:
         return seal(value, self.crypter) if self.crypter else _without_secrets(value)
 
     def write(self, resource: StoredResource) -> dict[str, Any]:
-        """Raises EngineError where there is a secret and no passphrase."""
+        """Return the resource as JSON. Raises EngineError for a secret without a passphrase."""
         if resource not in self._written:
             self._written[resource] = to_json(resource, self._seal)
         return self._written[resource]
 
     def deployment(self, snapshot: Snapshot) -> dict[str, Any]:
-        """The deployment of a checkpoint, as Pulumi exports it."""
+        """Return the deployment of a checkpoint, as Pulumi exports it."""
         document: dict[str, Any] = {
             "manifest": {
                 "time": now(),
@@ -235,15 +234,15 @@ def _without_secrets(value: Value) -> Any:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state file as read, its secrets still sealed."""
+    """The contents of a state file, with secrets still encrypted."""
 
     salt: str | None
     deployment: dict[str, Any]
 
     def open(self, crypter: PassphraseCrypter | None) -> Snapshot:
-        """The state's contents; without a crypter there is nothing in its secrets.
+        """Return the state's contents; without a crypter, its secrets are empty.
 
-        Raises EngineError where a secret cannot be read.
+        Raises EngineError if a secret cannot be read.
         """
 
         def unsealed(value: Any) -> Value:
@@ -259,7 +258,7 @@ class Checkpoint:
 
 
 def _emptied(stored: Any) -> Value:
-    """A stored value with an empty secret in place of each sealed one."""
+    """Return a stored value with an empty secret in place of each encrypted one."""
     if isinstance(stored, list):
         return [_emptied(item) for item in stored]
     if not isinstance(stored, dict):
@@ -271,7 +270,7 @@ def _emptied(stored: Any) -> Value:
 
 
 def in_the_clear(stored: Any, crypter: PassphraseCrypter | None) -> Any:
-    """Stored JSON as ``pulumi stack export --show-secrets`` has it. Raises EngineError."""
+    """Decrypt stored JSON, as ``pulumi stack export --show-secrets`` does. Raises EngineError."""
     if isinstance(stored, list):
         return [in_the_clear(item, crypter) for item in stored]
     if not isinstance(stored, dict):

@@ -1,4 +1,4 @@
-"""One command over one stack: `up`, `preview`, `destroy`, from lock to history entry."""
+"""Run `up`, `preview` or `destroy` on a stack, from the lock to the history entry."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from engine.state import Checkpoint, Sealer, Snapshot
 from engine.work import Options, Stopped, Work
 
 INTERRUPTED: Final = 130
-"""Exit code of a run that the user stopped, as a shell gives it."""
+"""Exit code of a run that the user stopped, as in a shell."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack with its state and config read, and its secrets opened."""
+    """A stack with its state and config, and its secrets decrypted."""
 
     project: Project
     name: str
@@ -48,7 +48,7 @@ class Stack:
 
 
 def open_stack(project: Project, name: str, *, writes: bool) -> Stack:
-    """Read a stack. ``writes``: state will be written, so a passphrase must be at hand.
+    """Read a stack. ``writes``: the state will be written, which requires a passphrase.
 
     Raises EngineError, WrongPassphrase.
     """
@@ -64,7 +64,7 @@ def open_stack(project: Project, name: str, *, writes: bool) -> Stack:
 def _crypters(
     checkpoint: Checkpoint | None, file: StackFile, writes: bool
 ) -> tuple[PassphraseCrypter | None, PassphraseCrypter | None]:
-    """What opens the state, and what opens the config: the same where their salts are."""
+    """Return the crypters of the state and of the config: the same if their salts are equal."""
     state_salt = checkpoint.salt if checkpoint else None
     if not (state_salt or writes or file.has_secrets):
         return None, None
@@ -84,9 +84,9 @@ def _crypters(
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks for. ``parallel`` is the number of operations at once."""
+    """A user's request. ``parallel`` is the number of simultaneous operations."""
 
-    kind: str  # "update" or "destroy", as the history has it
+    kind: str  # "update" or "destroy", as in the history
     preview: bool
     parallel: int
     expect_no_changes: bool = False
@@ -95,13 +95,13 @@ class Request:
 
 
 def run(project: Project, name: str, request: Request, report: Report) -> int:
-    """Deploy, and show it: the exit code. Raises EngineError before anything is begun."""
+    """Deploy and show it; return the exit code. Raises EngineError only before the start."""
     with contextlib.ExitStack() as held:
         lock: Path | None = None
         if not request.preview:
             backend = Backend(project.state_directory(), project.name, name)
             lock = held.enter_context(locked(backend.locks))
-        # A program may name files of its project by relative paths, and so do its providers.
+        # A program and its providers may name files by paths relative to the project.
         held.enter_context(contextlib.chdir(project.root))
         return asyncio.run(_run(project, name, request, report, lock))
 
@@ -147,13 +147,13 @@ def _saving(stack: Stack) -> Callable[[Snapshot], None]:
 async def _carried_out(
     work: Work, program: Program | None, stack: Stack, request: Request
 ) -> tuple[Verdict, ...]:
-    """The whole deployment, and what policies say of it; what goes wrong is shown and noted."""
+    """Run the deployment and return the policies' verdicts. Failures are shown and recorded."""
     policies = Policies()
     deployment = Deployment(work, policies)
     try:
         async with contextlib.AsyncExitStack() as held:
             if request.packs:
-                # Imported on demand: its protocol takes a while to load.
+                # Import on demand: its protocol takes a while to load.
                 from engine.packs import started
 
                 packs = started(request.packs, work.options, stack.secret_keys, work.display)
@@ -164,7 +164,7 @@ async def _carried_out(
             else:
                 await _deploy(deployment, work, program, stack)
     except Stopped:
-        pass  # why has been shown
+        pass  # the reason has been shown
     except EngineError as error:
         deployment.fail(str(error))
     return policies.verdicts
@@ -183,7 +183,7 @@ def _exit_code(result: Result, request: Request) -> int:
 
 
 async def _deploy(deployment: Deployment, work: Work, program: Program, stack: Stack) -> None:
-    # Imported while the program's process starts: its protocol takes a while to load.
+    # Import while the program's process starts: its protocol takes a while to load.
     from engine.host import Engine, Monitor, served
 
     monitor = Monitor(deployment, work.options, work.display)
@@ -205,7 +205,7 @@ async def _deploy(deployment: Deployment, work: Work, program: Program, stack: S
 def _signals(
     work: Work, lock: Path | None, program: Program | None, report: Report
 ) -> Iterator[None]:
-    """Ctrl-C and SIGTERM: the first ends the run in order, the second at once."""
+    """Handle SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, the second at once."""
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []
 
@@ -231,7 +231,7 @@ def _signals(
 
 
 def _leave_at_once(report: Report, lock: Path | None) -> None:
-    """The state says which operations run; the next run finds out what became of them."""
+    """Exit. The state lists the running operations, and the next run finds their outcome."""
     report.__exit__(None, None, None)
     print("stopped at once; the next run finds out what was under way", file=sys.stderr)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The names that Pulumi gives to resources: URNs and provider references.
+"""Pulumi's names of resources: URNs and provider references.
 
 A URN is ``urn:pulumi:<stack>::<project>::<types of its parents, $-separated>$<type>::<name>``; a
 provider reference is ``<urn>::<id>``. Only the name may itself contain ``::``.
@@ -15,7 +15,7 @@ _PREFIX: Final = "urn:pulumi:"
 
 
 def make_urn(stack: str, project: str, parent: str, resource_type: str, name: str) -> str:
-    """The URN of a resource; ``parent`` is a URN, or "" for none."""
+    """Return the URN of a resource; ``parent`` is a URN, or "" for none."""
     qualified = resource_type
     if parent and resource_type_of(parent) != STACK_TYPE:
         qualified = f"{_qualified_type(parent)}${resource_type}"
@@ -27,27 +27,27 @@ def _qualified_type(urn: str) -> str:
 
 
 def resource_type_of(urn: str) -> str:
-    """The type token of the resource itself, without those of its parents."""
+    """Return the type token of the resource itself, without those of its parents."""
     return _qualified_type(urn).rpartition("$")[2]
 
 
 def name_of(urn: str) -> str:
-    """The name that the program gave the resource."""
+    """Return the name that the program gave the resource."""
     return urn.split("::", 3)[3]
 
 
 def package_of(resource_type: str) -> str:
-    """The package whose provider manages a type: ``kubernetes`` of ``kubernetes:core/v1:Pod``."""
+    """Return the package that manages a type: ``kubernetes`` for ``kubernetes:core/v1:Pod``."""
     return resource_type.partition(":")[0]
 
 
 def is_provider(resource_type: str) -> bool:
-    """Whether resources of the type are providers themselves."""
+    """Return whether resources of the type are providers themselves."""
     return resource_type.startswith(PROVIDER_PREFIX)
 
 
 def is_default_provider(urn: str) -> bool:
-    """Whether the resource is a provider that the engine, not the program, has made."""
+    """Return whether the resource is a provider that the engine, not the program, created."""
     return (
         is_provider(resource_type_of(urn))
         and re.fullmatch("default(_.*)?", name_of(urn)) is not None
@@ -55,12 +55,12 @@ def is_default_provider(urn: str) -> bool:
 
 
 def provided_package(provider_type: str) -> str:
-    """The package of a provider: ``kubernetes`` of ``pulumi:providers:kubernetes``."""
+    """Return a provider's package: ``kubernetes`` for ``pulumi:providers:kubernetes``."""
     return provider_type.removeprefix(PROVIDER_PREFIX)
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """URN and id of a provider reference. Raises ValueError where it is none."""
+    """Return URN and id of a provider reference. Raises ValueError if it is invalid."""
     urn, separator, provider_id = reference.rpartition("::")
     if not separator or urn.count("::") < 3:
         raise ValueError(f"{reference!r} is no provider reference; expected <urn>::<id>")
@@ -68,5 +68,5 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 
 def short(urn: str) -> str:
-    """Type and name as people are shown them: ``kubernetes:core/v1:Pod web``."""
+    """Return type and name for display: ``kubernetes:core/v1:Pod web``."""
     return f"{resource_type_of(urn)} {name_of(urn)}"

@@ -1,9 +1,9 @@
-"""Property values as they travel between program, engine, providers and state.
+"""Property values of programs, providers and the state.
 
-On the wire (Pulumi's gRPC protocol) everything is a protobuf ``Struct``; what a Struct cannot say
-is an object with a signature key. Here those become ordinary Python: a secret is ``Secret(value)``
-and a value that only an update will know is ``UNKNOWN``. Facts from the protocol's documentation
-of property values ("special values").
+On the wire (Pulumi's gRPC protocol) everything is a protobuf ``Struct``. Values that a Struct
+cannot express are objects with a signature key. Here they are Python values: ``Secret(value)`` for
+a secret, and ``UNKNOWN`` for a value that only an update will know. Source: the protocol's
+documentation of property values ("special values").
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESOURCE_REFERENCE: Final = "5cf8f73096256a8f31e491e813e4eb8e"
 OUTPUT_VALUE: Final = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 UNKNOWN_STRING: Final = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
-# One per kind of value; a reader takes each of them for "not known yet".
+# One per kind of value; each of them means "not known yet".
 _UNKNOWN_STRINGS: Final = frozenset(
     {
         UNKNOWN_STRING,
@@ -35,7 +35,7 @@ _UNKNOWN_STRINGS: Final = frozenset(
 
 
 class Unknown:
-    """A value that is not known before the update has run; use the singleton ``UNKNOWN``."""
+    """A value that is unknown until the update has run; use the singleton ``UNKNOWN``."""
 
     _instance: Unknown | None = None
 
@@ -75,9 +75,9 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def from_struct(struct: struct_pb2.Struct) -> Properties:
-    """Read a Struct. Resource references become the id (component: the urn) they point to.
+    """Read a Struct. A resource reference becomes the resource's id, or a component's URN.
 
-    Raises ValueError on a signature that this engine does not know.
+    Objects with other signatures (assets, archives) stay as they are.
     """
     return {key: _from_wire(value) for key, value in struct.fields.items()}
 
@@ -109,20 +109,20 @@ def _from_wire_object(struct: struct_pb2.Struct) -> Value:
             value = fields.get("value", UNKNOWN)
             return as_secret(value) if fields.get("secret") is True else value
         case signature if signature == RESOURCE_REFERENCE:
-            # A component's reference carries no id. An empty one is a resource not yet created.
+            # A component's reference has no id. An empty id: the resource is not created yet.
             if "id" not in fields:
                 return fields["urn"]
             return fields["id"] or UNKNOWN
-    return fields  # assets and archives: plain objects to an engine that only hands them on
+    return fields  # assets and archives: plain objects that the engine only forwards
 
 
 def whole(number: float) -> int | float:
-    """Struct numbers are all doubles: one without a fraction was written as an integer."""
+    """Convert a double without a fraction to an integer: a Struct holds only doubles."""
     return int(number) if number.is_integer() else number
 
 
 def as_secret(value: Value) -> Secret:
-    """A secret of a secret is one secret."""
+    """Mark a value as secret; a secret stays as it is."""
     return value if isinstance(value, Secret) else Secret(value)
 
 
@@ -166,7 +166,7 @@ def _to_wire(wire: struct_pb2.Value, value: Value, keep_secrets: bool) -> None:
 
 
 def plain(value: Value) -> Value:
-    """A copy of the value with every secret opened."""
+    """Return a copy of the value without secret markers."""
     if isinstance(value, Secret):
         return plain(value.value)
     if isinstance(value, dict):
@@ -177,12 +177,12 @@ def plain(value: Value) -> Value:
 
 
 def plain_properties(properties: Mapping[str, Value]) -> Properties:
-    """``plain`` for a whole set of properties."""
+    """Apply ``plain`` to all properties."""
     return {key: plain(value) for key, value in properties.items()}
 
 
 def contains_unknown(value: Value) -> bool:
-    """Whether the value, or anything inside it, is not known yet."""
+    """Return whether the value, or anything inside it, is unknown."""
     return any(isinstance(item, Unknown) for item in _walk(value))
 
 
@@ -199,9 +199,9 @@ def _walk(value: Value) -> Iterator[Value]:
 
 
 def mark_secret_like(new: Value, model: Value) -> Value:
-    """``new`` with a secret wherever ``model`` has one at the same path.
+    """Return ``new`` with a secret wherever ``model`` has one at the same path.
 
-    A secret in the model whose path ``new`` lacks marks nothing: there is nothing to hide.
+    Secrets of the model at paths that ``new`` lacks are ignored: there is nothing to hide.
     """
     if isinstance(model, Secret):
         return as_secret(plain(new))
@@ -219,7 +219,7 @@ def mark_secret_like(new: Value, model: Value) -> Value:
 
 
 def format_path(path: Path) -> str:
-    """A property path in Pulumi's notation: ``spec.ports[0].name``, ``data["a.b"]``."""
+    """Return a property path in Pulumi's notation: ``spec.ports[0].name``, ``data["a.b"]``."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -233,9 +233,9 @@ def format_path(path: Path) -> str:
 
 
 def changed_paths(old: Value, new: Value) -> tuple[Path, ...]:
-    """Paths at which two values differ, the deepest that name the difference.
+    """Return the deepest paths at which two values differ.
 
-    An unknown differs from everything; whether a value is secret makes no difference.
+    An unknown differs from everything; secret markers are ignored.
     """
     return tuple(_changed(old, new, ()))
 
@@ -264,5 +264,5 @@ def _opened(value: Value) -> Value:
 
 
 def _same(old: Value, new: Value) -> bool:
-    # In Python True == 1, in a manifest it is another value.
+    # In Python True == 1, but in a manifest they are different values.
     return isinstance(old, bool) == isinstance(new, bool) and old == new

@@ -1,4 +1,4 @@
-"""What the parts of a deployment share: its state, its threads, its display, and when it stops."""
+"""Shared parts of a deployment: its state, threads, display, and the decision to stop."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from engine.values import plain_properties
 
 T = TypeVar("T")
 
-_QUICK_CALLS: Final = 8  # checks and diffs at once; they do not wait for anything
+_QUICK_CALLS: Final = 8  # simultaneous checks and diffs; they do not wait
 _TIMEOUT_OF: Final = {"creating": "create", "updating": "update", "deleting": "delete"}
 
 
-class Stopped(Exception):  # noqa: N818 - no error of its own: why has been shown already
-    """The deployment goes no further."""
+class Stopped(Exception):  # noqa: N818 - not an error: the reason has been shown
+    """The deployment has stopped."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to deploy. ``parallel`` is the number of operations at once."""
+    """Options of a deployment. ``parallel`` is the number of simultaneous operations."""
 
     project: str
     stack: str
     preview: bool
     parallel: int
     config: Mapping[str, str]
-    """The stack's config in the clear, by ``<namespace>:<name>``."""
+    """The stack's decrypted config by ``<namespace>:<name>``."""
 
 
 class Work:
     """One run's operations. All methods belong to the event loop's thread.
 
-    The state is written before and after each operation, so that whatever stops the engine, the
-    next run knows what there is.
+    The state is written before and after each operation. Whatever stops the engine, the next run
+    knows what exists.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class Work:
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """Ask running operations to stop, and begin no other."""
+        """Ask running operations to stop, and start no others."""
         self._cancelled.set()
 
     def go_on(self) -> None:
-        """Raises Stopped where nothing new is to be begun."""
+        """Raise Stopped if nothing new may start."""
         if self.failed or self.cancelled:
             raise Stopped
 
     def close(self) -> None:
-        """Let the threads go; what hangs in one does not hold the engine up."""
+        """Release the threads; a thread that hangs does not delay the engine."""
         self._operations.shutdown(wait=False, cancel_futures=True)
         self._quick.shutdown(wait=False, cancel_futures=True)
 
@@ -94,18 +94,18 @@ class Work:
             self._save_snapshot(self.journal.snapshot())
 
     async def ask(self, function: Callable[..., T], *arguments: object) -> T:
-        """Ask a provider something that is soon answered. Raises EngineError."""
+        """Call a quick function of a provider. Raises EngineError."""
         return await _in_thread(self._quick, function, *arguments)
 
     async def run(
         self, kind: str, step: Step, resource: StoredResource, call: Callable[[Operation], T]
     ) -> T:
-        """Run an operation; meanwhile the state says that it runs. Raises EngineError, Stopped.
+        """Run an operation; meanwhile the state lists it as running. Raises EngineError, Stopped.
 
-        What came of it is for the caller to record and save.
+        The caller records and saves the outcome.
         """
         if not resource.custom or is_provider(resource.type):
-            result = call(Operation())  # it exists in the state alone
+            result = call(Operation())  # it exists only in the state
             self.done(step, 0.0)
             return result
         async with self._slots:
@@ -138,9 +138,9 @@ class Work:
         )
 
     def done(self, step: Step, seconds: float) -> None:
-        """Count and show what has been done, or in a preview would be."""
+        """Count and show a finished step; in a preview, a planned one."""
         if is_default_provider(step.urn):
-            return  # the engine's own affair
+            return  # internal to the engine
         if step.counts:
             self.counts[step.op] += 1
         if self.options.preview:
@@ -149,7 +149,7 @@ class Work:
             self.display.finished(step, seconds)
 
     def report(self, step: Step, error: EngineError) -> None:
-        """Show what failed; nothing new is begun after it."""
+        """Show a failure; nothing new starts after it."""
         step = self._begun.get(step.urn, step)
         if self.cancelled and isinstance(error, Cancelled):
             self.display.failed(step, "cancelled")
@@ -171,7 +171,7 @@ async def _in_thread(
 
 
 def describe_bug(error: BaseException) -> str:
-    """A line for what nothing should raise, with the place where it was raised."""
+    """Return one line for an unexpected exception, with the place where it was raised."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -181,7 +181,7 @@ def describe_bug(error: BaseException) -> str:
 
 
 def as_providers_see(old: StoredResource) -> Resource:
-    """A stored resource without its secrecy."""
+    """Return a stored resource without secret markers."""
     return Resource(
         old.urn,
         old.type,

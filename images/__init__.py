@@ -1,1 +1,1 @@
-"""The container images of the cluster: what each is made of, its tag, and how it is built."""
+"""The container images of the cluster: their contents, tags and builds."""

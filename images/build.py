@@ -1,10 +1,10 @@
-"""Builds the images of a stack and puts them where its nodes find them.
+"""Build the images of a stack and put them where its nodes find them.
 
 `python -m images.build [--stack dev] [--image NAME …] [--build-only] [--json]`
 
 An image whose tag exists is not built again: tags follow from content (`images.tags`). Then the
-images are pushed where the stack names a registry, or loaded into the nodes of a local cluster.
-A build that is interrupted leaves no tag, and the next run continues after its last finished step.
+images are pushed to the stack's registry, or loaded into the nodes of a local cluster. A build
+that is interrupted leaves no tag, and the next run continues after its last finished step.
 """
 
 import argparse
@@ -42,14 +42,14 @@ from local.errors import LocalError
 from local.paths import CACHE, LOCK, locked
 
 LABEL = f"{DOMAIN}/image"
-"""On each image: its name, by which ours are told from others."""
+"""Label with the image's name, which marks images of this project."""
 BUILDS_AT_ONCE = 2
 SILENCE = 1800
-"""Seconds that Docker may be silent for during a step before it counts as gone."""
+"""Seconds of silence during a step after which Docker counts as gone."""
 OLD = 30
-"""Days after which Debian's packages are to be newer."""
+"""Age of Debian's packages in days after which the report suggests newer ones."""
 KEPT_LINES = 40
-"""How much of a failing step's output is shown."""
+"""Lines shown of a failing step's output."""
 STEP = re.compile(r"Step (\d+/\d+) : (.*)", re.DOTALL)
 EXIT_CODE = re.compile(r"returned a non-zero code: (\d+)$")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -61,7 +61,7 @@ Say = Callable[[str], None]
 
 
 class BuildError(Exception):
-    """An image cannot be built or handed on. `output` is what the failing step printed."""
+    """An image cannot be built or delivered. `output` is what the failing step printed."""
 
     def __init__(self, message: str, output: str = "") -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """One image after the run; `seconds` is how long its build took, 0 where it was there."""
+    """One image after the run; `seconds` is the duration of its build, 0 if it existed."""
 
     name: str
     reference: str
@@ -79,7 +79,7 @@ class Result:
 
 
 class Report:
-    """What a run tells on stderr: live lines on a terminal, one line per step elsewhere."""
+    """Progress on stderr: live lines on a terminal, one line per step elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -106,13 +106,13 @@ class Report:
         self._live.stop()
 
     def line(self, text: str, style: str = "") -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         elapsed = f"[{time.monotonic() - self._start:6.1f} s] "
         self._live.console.print(Text(elapsed + text, style=style), soft_wrap=True)
 
     @contextmanager
     def doing(self, name: str) -> Iterator[Say]:
-        """A function that shows what `name` is at, for as long as the context lasts."""
+        """Yield a function that shows the progress of `name` during the context."""
         if not self._console.is_terminal:
             yield lambda text: self.line(f"{name}: {shorten(text, 100)}")
             return
@@ -127,16 +127,16 @@ class Report:
 
 
 def shorten(text: str, width: int) -> str:
-    """The text on one line of at most `width` characters."""
+    """Return the text on one line of at most `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-# --- What a build is given -----------------------------------------------------------------------
+# --- Inputs of a build ---------------------------------------------------------------------------
 
 
 def context(name: str) -> bytes:
-    """The image's build context as a tar archive; the same bytes wherever it is made."""
+    """Return the image's build context as a tar archive, with the same bytes everywhere."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for archive_name, path in tags.context_files(name).items():
@@ -151,7 +151,7 @@ def context(name: str) -> bytes:
 def build_arguments(
     name: str, registry: str | None, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Build arguments: the parent's reference, and the proxies of this machine if it has any."""
+    """Return the build arguments: the parent's reference, and the host's proxies, if any."""
     spellings = (spelling for proxy in PROXIES for spelling in (proxy, proxy.upper()))
     proxies = {key: environment[key] for key in spellings if environment.get(key)}
     parent = tags.find(name).parent
@@ -160,7 +160,7 @@ def build_arguments(
 
 
 def needed(settings: Settings) -> list[str]:
-    """The images that the stack's pods run."""
+    """Return the images that the stack's pods run."""
     unused = {
         *([] if settings.directory else ["directory"]),
         *([] if settings.jail.server else ["nfs"]),
@@ -169,17 +169,17 @@ def needed(settings: Settings) -> list[str]:
 
 
 def closure(names: Iterable[str]) -> list[str]:
-    """The images and all their ancestors, each once and after its parent."""
+    """Return the images and all their ancestors, each once and after its parent."""
     return list(dict.fromkeys(member for name in names for member in tags.lineage(name)))
 
 
 def references(settings: Settings) -> list[str]:
-    """The images that the stack's nodes need, with all ancestors, as its pods name them."""
+    """Return the images that the stack's nodes need, with all ancestors, as its pods name them."""
     return [tags.reference(name, settings.registry) for name in closure(needed(settings))]
 
 
 def age(snapshot: datetime, now: datetime) -> tuple[str, str]:
-    """How old Debian's packages in the images are, and the style to say it in."""
+    """Return the age of Debian's packages in the images as text, and the style of that text."""
     days = (now - snapshot).days
     said = f"Debian's packages are those of {snapshot:%Y-%m-%d}, {days} days ago"
     if days <= OLD:
@@ -191,7 +191,7 @@ def age(snapshot: datetime, now: datetime) -> tuple[str, str]:
 
 
 def connect(say: Say) -> docker.DockerClient:
-    """A client of a Docker that answers, started if need be. Raises LocalError with the remedy."""
+    """Return a client of Docker; start it if needed. Raises LocalError with the remedy."""
     client = host.connect()
     if client is None:
         with locked(LOCK, say):
@@ -201,7 +201,7 @@ def connect(say: Say) -> docker.DockerClient:
 
 
 def reason(error: BaseException) -> str:
-    """The innermost cause of a client's error, which alone says what is wrong."""
+    """Return the innermost cause of a client's error: only that one is informative."""
     if isinstance(error, APIError):
         return shorten(error.explanation or str(error), 300)
     while isinstance(inner := error.__cause__ or error.__context__, Exception):
@@ -210,7 +210,7 @@ def reason(error: BaseException) -> str:
 
 
 def published(client: docker.DockerClient, reference: str) -> str | None:
-    """The digest by which the registry has the image; None also where it will not tell."""
+    """Return the image's digest in the registry; None if it is missing or the registry refuses."""
     try:
         return str(client.images.get_registry_data(reference).id)
     except APIError:
@@ -218,7 +218,7 @@ def published(client: docker.DockerClient, reference: str) -> str | None:
 
 
 def build(client: docker.DockerClient, name: str, registry: str | None, say: Say) -> None:
-    """Builds and tags one image, unless another run has just done so.
+    """Build and tag one image, unless another run has just done so.
 
     Raises BuildError with the failing step's output.
     """
@@ -231,8 +231,8 @@ def build(client: docker.DockerClient, name: str, registry: str | None, say: Say
 def _build(
     client: docker.DockerClient, name: str, registry: str | None, reference: str, say: Say
 ) -> None:
-    # The host's network is used: the way out of Docker's own bridge needs address translation,
-    # which firewalls and machines inside other machines often lack.
+    # Use the host's network: Docker's own bridge needs address translation to reach the outside,
+    # which is often missing behind firewalls and on nested machines.
     messages = client.api.build(
         fileobj=io.BytesIO(context(name)),
         custom_context=True,
@@ -249,7 +249,7 @@ def _build(
 
 
 def follow(name: str, messages: Iterable[dict[str, Any]], say: Say) -> None:
-    """Reads the messages of a build to the end. Raises BuildError where one tells of an error."""
+    """Read the messages of a build to the end. Raises BuildError if one reports an error."""
     step = "before its first step"
     output = ""
     for message in messages:
@@ -268,14 +268,14 @@ def follow(name: str, messages: Iterable[dict[str, Any]], say: Say) -> None:
 
 
 def printed(output: str) -> str:
-    """The last lines that the step itself printed: without colours and without Docker's notes."""
+    """Return the last lines that the step itself printed, without colours and Docker's notes."""
     lines = (line.rstrip() for line in COLOUR.sub("", output).splitlines())
     kept = [line for line in lines if line and not line.lstrip().startswith(NOTES)]
     return "\n".join(kept[-KEPT_LINES:])
 
 
 def push(client: docker.DockerClient, reference: str, say: Say) -> None:
-    """Pushes one image, with the credentials of Docker's configuration."""
+    """Push one image, with the credentials of Docker's configuration."""
     say("push")
     for message in client.api.push(reference, stream=True, decode=True):
         if "error" in message:
@@ -286,7 +286,7 @@ def push(client: docker.DockerClient, reference: str, say: Say) -> None:
 
 
 def share(client: docker.DockerClient, references: Iterable[str], report: Report) -> dict[str, str]:
-    """Pushes what the registry lacks. Returns the digests that the registry has, by reference."""
+    """Push what the registry lacks. Returns the digests that the registry has, by reference."""
     found = {}
     for reference in references:
         digest = published(client, reference)
@@ -300,9 +300,9 @@ def share(client: docker.DockerClient, references: Iterable[str], report: Report
 
 
 def pin(found: Mapping[str, str], *, keep: bool, root: Path = tags.ROOT) -> str:
-    """Compares the registry's digests with those on record, and puts new ones on record.
+    """Compare the registry's digests with the recorded ones, and record new ones.
 
-    With `keep`, nothing is written. Returns what to add to the report. Raises BuildError where the
+    With `keep`, nothing is written. Returns an addition to the report. Raises BuildError if the
     registry has another image.
     """
     if differing := digests.differing(found, root):
@@ -318,9 +318,9 @@ def pin(found: Mapping[str, str], *, keep: bool, root: Path = tags.ROOT) -> str:
 def build_missing(
     client: docker.DockerClient, names: Sequence[str], registry: str | None, report: Report
 ) -> list[Result]:
-    """Builds those images that neither Docker nor the registry has; parents come first in `names`.
+    """Build those images that neither Docker nor the registry has; parents come first in `names`.
 
-    Raises the error of the first image that fails; what depends on it is not begun.
+    Raises the error of the first image that fails; images that depend on it are not started.
     """
     references = {name: tags.reference(name, registry) for name in names}
     missing = [
@@ -342,8 +342,8 @@ def build_missing(
         report.line(f"{name}: built {references[name]} in {seconds:.1f} s", "green")
         return Result(name, references[name], True, round(seconds, 1))
 
-    # One at a time is slower by half: a build waits for downloads as long as it computes. An
-    # image is submitted after its parent, so that whoever waits, waits for one that runs.
+    # Builds run in parallel: one at a time is slower by half, since a build waits for downloads
+    # as long as it computes. An image is submitted after its parent, so it waits for a running one.
     pool = ThreadPoolExecutor(BUILDS_AT_ONCE)
     futures: dict[str, Future[Result]] = {}
     try:
@@ -353,7 +353,7 @@ def build_missing(
         for future in as_completed(futures.values()):
             future.result()
     except BaseException as error:
-        # A build under way is finished, so that the error is the last line; not on Ctrl-C.
+        # Let running builds finish, so that the error is the last line, except on Ctrl-C.
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
     pool.shutdown()
@@ -372,7 +372,7 @@ def hand_on(
     *,
     keep_digests: bool,
 ) -> str:
-    """Puts the images where the stack's nodes find them, and says where that is."""
+    """Put the images where the stack's nodes find them, and return a description of the place."""
     if settings.registry:
         found = share(client, [result.reference for result in results], report)
         return f"in {settings.registry}{pin(found, keep=keep_digests)}"
@@ -389,7 +389,7 @@ def hand_on(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code: 0 when every image is where it belongs."""
+    """Run the command; return 0 if every image is where it belongs."""
     parser = argparse.ArgumentParser(prog="python -m images.build", description=__doc__)
     parser.add_argument("--stack", default="dev", help="whose registry or cluster (default: dev)")
     parser.add_argument("--image", action="append", metavar="NAME", help="only this; repeatable")
@@ -413,7 +413,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         console.print("interrupted; the next run continues from here")
         sys.stdout.flush()
-        # Builds under way end with the connection to Docker: do not wait for their threads.
+        # Running builds end with the connection to Docker: do not wait for their threads.
         os._exit(130)
     if options.json:
         table = {r.name: {"reference": r.reference, "built": r.built, "seconds": r.seconds}
@@ -425,7 +425,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, report: Report) -> list[Result]:
     settings = read_stack(options.stack, tags.ROOT)
     names = closure(options.image or needed(settings))
-    for name in names:  # what is wrong with the files is said before anything is begun
+    for name in names:  # report missing files before anything starts
         tags.context_files(name)
     with report:
         with report.doing("Docker") as say:

@@ -1,8 +1,8 @@
-"""The digests by which pods name images of a registry: those that `make images` found there.
+"""Digests of images in a registry, which `make images` found there; pods name images by them.
 
-A tag can be given to another image by anyone who may push. `images/digests.json` is committed, so
-that a change of an image is a change of the repository. Pods name an image that is not in it by its
-tag alone.
+Anyone who may push can move a tag to another image. `images/digests.json` is committed, so that a
+change of an image is a change of the repository. Images that are not in it are named by their tag
+alone.
 """
 
 import json
@@ -16,7 +16,7 @@ FILE = "images/digests.json"
 
 
 def pinned(name: str, registry: str | None, root: Path = tags.ROOT) -> str:
-    """An image's reference with its digest, where that is known. Raises ContextError."""
+    """Return an image's reference, with its digest if known. Raises ContextError."""
     reference = tags.reference(name, registry, root)
     digest = known(root).get(reference)
     return f"{reference}@{digest}" if digest else reference
@@ -24,7 +24,7 @@ def pinned(name: str, registry: str | None, root: Path = tags.ROOT) -> str:
 
 @cache
 def known(root: Path = tags.ROOT) -> Mapping[str, str]:
-    """Digests by reference, `registry/slurmstack/name:tag`. Raises ContextError."""
+    """Return digests by reference, `registry/slurmstack/name:tag`. Raises ContextError."""
     path = root / FILE
     try:
         found = json.loads(path.read_text())
@@ -45,7 +45,7 @@ def _is_digest(value: object) -> bool:
 
 
 def differing(found: Mapping[str, str], root: Path = tags.ROOT) -> list[str]:
-    """One line for each image of which the registry has another than the file says."""
+    """Return one line for each image whose digest in the registry differs from the file."""
     expected = known(root)
     return [
         f"{reference}: the registry has {digest}, and {FILE} says {expected[reference]}; "
@@ -56,7 +56,7 @@ def differing(found: Mapping[str, str], root: Path = tags.ROOT) -> list[str]:
 
 
 def write(found: Mapping[str, str], root: Path = tags.ROOT) -> bool:
-    """Add digests to the file, and drop those of older tags: whether anything has changed."""
+    """Add digests to the file, and drop those of older tags; return whether it has changed."""
     repositories = {reference.rpartition(":")[0] for reference in found}
     others = {
         reference: digest

@@ -1,9 +1,9 @@
-"""Writes a bill of materials (CycloneDX) of each image: all Debian packages in it, with versions.
+"""Write a bill of materials (CycloneDX) of each image: all Debian packages in it, with versions.
 
 `python -m images.sbom [--stack dev] [--image NAME …] [--folder .local/sbom]`
 
-Programs and libraries in the images are Debian's, but for those of this project, whose sources the
-image's tag is a digest of. An image that Docker does not have is pulled from the stack's registry.
+All programs and libraries in the images are Debian's, except those of this project: the image's
+tag is a digest of their sources. An image that Docker lacks is pulled from the stack's registry.
 """
 
 import argparse
@@ -35,7 +35,7 @@ _PROGRAM: Final = Path(sys.executable).with_name("debsbom")
 
 
 def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
-    """Writes the bill of one image. Raises LocalError, and DockerException for Docker's errors."""
+    """Write the bill of one image. Raises LocalError, and DockerException for Docker's errors."""
     name, _, tag = reference.rpartition("/")[2].partition(":")
     file = folder / f"{name}-{tag}.cdx.json"
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
             [
                 *(str(_PROGRAM), "generate", "--sbom-type=cdx", f"--root={root}", f"--out={file}"),
                 *(f"--distro-name=slurmstack-{name}", f"--distro-version={tag}"),
-                # One image has one bill, whenever that is written.
+                # Fixed values: an image's bill must not depend on when it is written.
                 f"--timestamp={tags.snapshot().isoformat()}",
                 f"--cdx-serialnumber={uuid.uuid5(uuid.NAMESPACE_URL, f'{name}:{tag}').urn}",
             ],
@@ -62,7 +62,7 @@ def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
 
 
 def _copy_status(client: docker.DockerClient, reference: str, folder: Path) -> None:
-    """Copies dpkg's list of packages out of an image, of which nothing is run."""
+    """Copy dpkg's list of packages out of an image, without running it."""
     container = client.containers.create(reference)
     try:
         chunks, _ = container.get_archive(f"/{_DPKG}/status")
@@ -73,7 +73,7 @@ def _copy_status(client: docker.DockerClient, reference: str, folder: Path) -> N
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code: 0 when every image has its bill."""
+    """Run the command; return 0 if every image has its bill."""
     parser = argparse.ArgumentParser(prog="python -m images.sbom", description=__doc__)
     parser.add_argument("--stack", default="dev", help="whose images (default: dev)")
     parser.add_argument("--image", action="append", metavar="NAME", help="only this; repeatable")

@@ -1,8 +1,8 @@
-"""Which files make up an image, and the tag that follows from them.
+"""The files of each image, and the tag that follows from them.
 
-A tag is a digest of the image's build context and of its parent's tag. So it is known before
-anything is built, is the same in every checkout, and changes exactly when a build would read
-something else. Nothing here needs Docker: the Pulumi program calls `reference` in a preview.
+A tag is a digest of the image's build context and of its parent's tag. So it is known before the
+build, is the same in every checkout, and changes exactly when the input of a build changes.
+Nothing here needs Docker: the Pulumi program calls `reference` in a preview.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 REPOSITORY = "slurmstack"
 TAG_LENGTH = 12
 _MOMENT = "%Y%m%dT%H%M%SZ"
-"""As snapshot.debian.org names what it keeps."""
+"""The format of snapshot.debian.org's timestamps."""
 
-# What editors, interpreters, compilers and linters leave in a folder.
+# Files that editors, interpreters, compilers and linters leave behind.
 JUNK_FOLDERS = ("__pycache__", ".*_cache", "*.egg-info")
 JUNK_FILES = (
     *("*.py[co]", "*.so", "*.o", "*.a", "*.d", "*.gcda", "*.gcno"),
@@ -27,7 +27,7 @@ JUNK_FILES = (
 
 
 class ContextError(Exception):
-    """An image is unknown, or its build context cannot be put together; one line, for the user."""
+    """An image is unknown, or its build context is incomplete; one line, for the user."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ IMAGES: Mapping[str, Image] = {
     for image in (
         Image("debian"),
         Image("base", parent="debian", extra=(*PLUGIN, *IMPORTER)),
-        # Takes longest, so it is begun first.
+        # First, because its build takes longest.
         Image("jail", parent="base", extra=("agents/populate.py", "agents/tree.py")),
         Image("controller", parent="base"),
         Image("worker", parent="base", extra=NODE),
@@ -79,7 +79,7 @@ IMAGES: Mapping[str, Image] = {
 
 
 def find(name: str) -> Image:
-    """The image of that name. Raises ContextError with the names there are."""
+    """Return the image of that name. Raises ContextError with the valid names."""
     try:
         return IMAGES[name]
     except KeyError:
@@ -87,16 +87,16 @@ def find(name: str) -> Image:
 
 
 def lineage(name: str) -> list[str]:
-    """The image and its ancestors, the oldest first: the order in which they are built."""
+    """Return the image and its ancestors, the oldest first, in build order."""
     parent = find(name).parent
     return [*(lineage(parent) if parent else ()), name]
 
 
 def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
-    """Every file of the image's build context by its name in the archive, sorted by that name.
+    """Return every file of the image's build context by its name in the archive, sorted by name.
 
-    Raises ContextError where the Dockerfile or an extra path is missing, or where two files
-    claim one name.
+    Raises ContextError if the Dockerfile or an extra path is missing, or if two files have the
+    same name.
     """
     image = find(name)
     folder = root / "images" / name
@@ -118,12 +118,12 @@ def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
 
 
 def is_executable(path: Path) -> bool:
-    """Whether the owner may execute the file: the one permission bit that counts (git's rule)."""
+    """Return whether the owner may execute the file, the only permission bit that git records."""
     return bool(path.stat().st_mode & 0o100)
 
 
 def snapshot(root: Path = ROOT) -> datetime:
-    """The moment as of which all images have Debian's packages. Raises ContextError."""
+    """Return the moment of Debian's archive that all images use. Raises ContextError."""
     path = root / "images/debian/snapshot"
     try:
         return datetime.strptime(path.read_text().strip(), _MOMENT).replace(tzinfo=UTC)
@@ -134,7 +134,7 @@ def snapshot(root: Path = ROOT) -> datetime:
 
 
 def tag(name: str, root: Path = ROOT) -> str:
-    """The image's tag: twelve hexadecimal digits over its context and its parent's tag."""
+    """Return the image's tag: twelve hexadecimal digits from its context and its parent's tag."""
     parent = find(name).parent
     digest = sha256((tag(parent, root) if parent else "").encode())
     for archive_name, path in context_files(name, root).items():
@@ -145,13 +145,13 @@ def tag(name: str, root: Path = ROOT) -> str:
 
 
 def reference(name: str, registry: str | None = None, root: Path = ROOT) -> str:
-    """The image's full reference, as pods and registries name it."""
+    """Return the image's full reference, as pods and registries name it."""
     prefix = f"{registry.rstrip('/')}/" if registry else ""
     return f"{prefix}{REPOSITORY}/{name}:{tag(name, root)}"
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file itself, or every file below a folder; without junk, in no particular order."""
+    """Yield the file itself, or every file below a folder; without junk, in no fixed order."""
     if path.is_dir():
         if not _is_junk(path.name, JUNK_FOLDERS):
             for child in path.iterdir():

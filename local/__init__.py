@@ -1,1 +1,1 @@
-"""A real Kubernetes on one machine: its binaries, its node image, and its start and stop."""
+"""A real Kubernetes on one host: its binaries, its node image, and its start and stop."""

@@ -21,13 +21,13 @@ from local.progress import Progress
 from local.state import State
 
 RESERVED = frozenset({"bin", "cache", "engine", "lock", "state"})
-"""Names below `.local` that are no stack's."""
+"""Names below `.local` that a stack cannot have."""
 _STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
 class Command:
-    """What is asked for."""
+    """A parsed command line."""
 
     verb: str
     stack: str
@@ -35,9 +35,9 @@ class Command:
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """The command that the arguments name. Raises LocalError for a stack's bad name.
+    """Parse the arguments. Raises LocalError if the stack's name is invalid.
 
-    Exits as argparse does for anything else that is wrong.
+    Other errors end the process, as usual with argparse.
     """
     parser = argparse.ArgumentParser(
         prog="python -m local", description="A real Kubernetes on this machine."
@@ -59,7 +59,7 @@ def parse(arguments: Sequence[str]) -> Command:
         command.add_argument("--stack", default=argparse.SUPPRESS, help="whose cluster")
         if verb == "load":
             command.add_argument("arguments", nargs="+", metavar="IMAGE")
-    # kubectl's own options are not for argparse to understand.
+    # argparse must not parse kubectl's own options.
     before, kubectl, after = _split_kubectl(arguments)
     options = parser.parse_args([*before, *kubectl])
     stack = options.stack
@@ -72,7 +72,7 @@ def parse(arguments: Sequence[str]) -> Command:
 
 
 def _split_kubectl(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """What stands before the command kubectl, the command itself, and what follows it."""
+    """Return the words before `kubectl`, the word itself, and the words after it."""
     words = list(arguments)
     index = 0
     while index < len(words) and words[index].startswith("-"):
@@ -83,7 +83,7 @@ def _split_kubectl(arguments: Sequence[str]) -> tuple[list[str], list[str], list
 
 
 def _take_stack(words: list[str], default: str) -> tuple[str, list[str]]:
-    """Our `--stack NAME` out of kubectl's arguments, from which all after `--` is left alone."""
+    """Take `--stack NAME` out of kubectl's arguments; everything after `--` stays."""
     end = words.index("--") if "--" in words else len(words)
     for index, word in enumerate(words[:end]):
         if word == "--stack" and index + 1 < end:
@@ -94,7 +94,7 @@ def _take_stack(words: list[str], default: str) -> tuple[str, list[str]]:
 
 
 def up(stack: str, settings: Settings, progress: Progress) -> int:
-    """Starts the cluster, with the images that are built already in its nodes."""
+    """Start the cluster, and give its nodes the images if all are built."""
     if not isinstance(settings.cluster, LocalCluster):
         progress.note(f"stack '{stack}' has no local cluster: nothing to start")
         return 0
@@ -109,7 +109,7 @@ def up(stack: str, settings: Settings, progress: Progress) -> int:
 
 
 def down(stack: str, settings: Settings, progress: Progress) -> int:
-    """Removes the cluster, and stops Docker if nobody else needs what was started here."""
+    """Remove the cluster. Stop Docker if it was started from here and has no containers left."""
     if not isinstance(settings.cluster, LocalCluster):
         progress.note(f"stack '{stack}' has no local cluster: nothing to remove")
         return 0
@@ -121,7 +121,7 @@ def down(stack: str, settings: Settings, progress: Progress) -> int:
 
 
 def clear(progress: Progress) -> int:
-    """Removes every local cluster of this machine, and stops Docker if it was started here."""
+    """Remove every local cluster of the host. Stop Docker if it was started from here."""
     with locked(LOCK, progress.note):
         client = host.engine(progress.note)
         for stack in sorted(stacks(client)):
@@ -132,7 +132,7 @@ def clear(progress: Progress) -> int:
 
 
 def stop(stack: str, settings: Settings, progress: Progress) -> int:
-    """Stops the cluster, with its data kept."""
+    """Stop the cluster and keep its data."""
     client = host.connect()
     if client is None or not isinstance(settings.cluster, LocalCluster):
         progress.note(f"stack '{stack}' has no local cluster that runs")
@@ -143,7 +143,7 @@ def stop(stack: str, settings: Settings, progress: Progress) -> int:
 
 
 def status(stack: str, settings: Settings) -> int:
-    """Prints a line for each node; 0 if all that are wanted are ready."""
+    """Print a line for each node; return 0 if all are ready."""
     if not isinstance(settings.cluster, LocalCluster):
         print(f"stack '{stack}' has no local cluster")
         return 0
@@ -158,7 +158,7 @@ def status(stack: str, settings: Settings) -> int:
 
 
 def load(stack: str, references: Sequence[str], progress: Progress) -> int:
-    """Loads images into the nodes."""
+    """Load images into the nodes."""
     client = host.connect()
     if client is None:
         raise LocalError(f"no Docker engine answers: run `python -m local up --stack {stack}`")
@@ -168,7 +168,7 @@ def load(stack: str, references: Sequence[str], progress: Progress) -> int:
 
 
 def kubectl(stack: str, arguments: Sequence[str]) -> int:
-    """Becomes kubectl."""
+    """Replace this process by kubectl."""
     config = State(stack).kubeconfig
     if not config.is_file():
         raise LocalError(
@@ -183,7 +183,7 @@ def kubectl(stack: str, arguments: Sequence[str]) -> int:
 
 
 def run(command: Command) -> int:
-    """Runs the command; the exit code."""
+    """Run the command and return the exit code."""
     if command.verb == "kubectl":
         return kubectl(command.stack, command.arguments)
     progress = Progress()
@@ -198,7 +198,7 @@ def run(command: Command) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code; problems are told in one line."""
+    """Run a command line and return the exit code; errors are printed in one line."""
     try:
         return run(parse(arguments))
     except (LocalError, SettingsError, tags.ContextError) as error:

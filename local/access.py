@@ -1,9 +1,9 @@
-"""Says how to log in, once there is something to log in to.
+"""Print the command for login, as soon as login works.
 
 `python -m local.access --stack dev` writes `.local/<stack>/ssh_config` and `known_hosts` for a
-local cluster, waits until the login node answers and the nodes that the settings ask for are
-idle, and prints the command. The login node's host key comes from the stack's outputs, so that
-nobody has to trust a first connection.
+local cluster. It waits until the login node answers and the nodes of the settings are up, and
+prints the command. The login node's host key comes from the stack's outputs, so that no first
+connection must be trusted.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from local.errors import LocalError
 from local.paths import ROOT
 
 _PATIENCE = 180
-"""Seconds until nodes that do not come are only reported."""
+"""Seconds to wait for nodes; then missing ones are only reported."""
 
 
 def ssh_config(directory: Path, user: str, port: int) -> str:
-    """OpenSSH client configuration for the host `login`; absolute paths, for any caller."""
+    """Return OpenSSH's client configuration for `login`, with absolute paths for any caller."""
     return "\n".join(
         [
             "Host login",
@@ -36,7 +36,7 @@ def ssh_config(directory: Path, user: str, port: int) -> str:
             f"  UserKnownHostsFile {directory / 'known_hosts'}",
             "  GlobalKnownHostsFile /dev/null",
             "  StrictHostKeyChecking yes",
-            # Docker's proxy answers where no sshd does yet.
+            # Docker's proxy accepts connections before sshd listens.
             "  ConnectTimeout 10",
             "  ServerAliveInterval 30",
             "",
@@ -49,9 +49,9 @@ def known_hosts(port: int, host_key: str) -> str:
 
 
 def host_key(stack: str) -> str:
-    """The login node's public host key, from the stack's outputs.
+    """Return the login node's public host key, from the stack's outputs.
 
-    Raises `SettingsError` where the stack has none.
+    Raises `SettingsError` if the stack has none.
     """
     path = ROOT / ".local/state/.pulumi/stacks/slurmstack" / f"{stack}.json"
     try:
@@ -65,7 +65,7 @@ def host_key(stack: str) -> str:
 
 
 def write_access(stack: str, settings: Settings, cluster: LocalCluster) -> Path:
-    """Writes the files for ssh and returns the path of its configuration."""
+    """Write the files for ssh and return the path of its configuration."""
     directory = ROOT / ".local" / stack
     user = settings.users[0].name if settings.users else "root"
     (directory / "known_hosts").write_text(known_hosts(cluster.ssh_port, host_key(stack)))
@@ -75,7 +75,7 @@ def write_access(stack: str, settings: Settings, cluster: LocalCluster) -> Path:
 
 
 def nodes(config: Path) -> dict[str, str] | None:
-    """State and reason of each node by its name; None where login or Slurm does not answer."""
+    """Return state and reason of each node by name; None if login or Slurm does not answer."""
     answer = subprocess.run(
         ["ssh", "-F", config, "-o", "ConnectTimeout=5", "login",
          "sinfo --noheader --Node --format='%N %t %E'"],
@@ -89,12 +89,12 @@ def nodes(config: Path) -> dict[str, str] | None:
 
 
 def is_up(said: str) -> bool:
-    """Whether a node of this state takes jobs; a node that does not answer has a mark behind it."""
+    """Return whether a node in this state takes jobs; a suffix, as in `idle*`, means no answer."""
     return said.split()[0] in ("idle", "mix", "alloc")
 
 
 def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
-    """Each of these nodes that is not up, with what Slurm says of it."""
+    """Return each of these nodes that is not up, with its state in Slurm."""
     if found is None:
         return [f"{name}: Slurm does not answer" for name in wanted]
     return [
@@ -105,7 +105,7 @@ def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
 
 
 def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
-    """Waits for these nodes, for no longer than is sensible; those that did not come, and why."""
+    """Wait for these nodes, at most _PATIENCE; return the missing ones with the reason."""
     start = time.monotonic()
     said = ""
     while True:
@@ -124,7 +124,7 @@ def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 when one can log in and all nodes are up; 1 with one line otherwise."""
+    """Return 0 if login works and all nodes are up; otherwise print one line and return 1."""
     parser = argparse.ArgumentParser(prog="python -m local.access", description=__doc__)
     parser.add_argument("--stack", default="dev")
     stack = parser.parse_args(arguments).stack

@@ -1,6 +1,6 @@
-"""What every cluster here carries from the start: DNS and the StorageClass `shared`.
+"""Add-ons of every local cluster: DNS and the StorageClass `shared`.
 
-Kubernetes objects as data; pure functions.
+Pure functions that return Kubernetes objects as data.
 """
 
 import json
@@ -21,16 +21,17 @@ NAMESPACE = "kube-system"
 STORAGE_CLASS = "shared"
 PROVISIONER = f"{DOMAIN}/local-path"
 DEPLOYMENTS = ("coredns", "local-path-provisioner")
-# On a volume that everybody may write to, as on a fresh disk of any cloud, whoever mounts it
-# first says whose it is.
+# A new volume is writable for all, as a fresh disk of a cloud is: the first user that mounts it
+# sets its owner.
 _SETUP = '#!/bin/sh\nset -eu\nmkdir -m 0777 -p "$VOL_DIR"\n'
 _TEARDOWN = '#!/bin/sh\nset -eu\nrm -rf "$VOL_DIR"\n'
 
 
 def objects(system_image: str, api_address: str) -> list[Object]:
-    """All of them, in the order in which they can be applied.
+    """Return all objects, in the order in which they can be applied.
 
-    They reach the API at its own address: after a restart, they need not wait for its Service.
+    The add-ons reach the API at its own address, so that after a restart they need not wait for
+    its Service.
     """
     api = [
         {"name": "KUBERNETES_SERVICE_HOST", "value": api_address},
@@ -43,10 +44,10 @@ def objects(system_image: str, api_address: str) -> list[Object]:
 
 
 def corefile() -> str:
-    """CoreDNS's configuration.
+    """Return CoreDNS's configuration.
 
-    The cluster's own names are answered from memory and never cached: a cached 'no such name'
-    would keep a pod's peers from finding it for half a minute.
+    The cluster's own names come from memory and are never cached: a cached 'no such name' would
+    hide a pod from its peers for half a minute.
     """
     return f""".:53 {{
     errors
@@ -73,8 +74,8 @@ def _dns(image: str, environment: list[Object]) -> list[Object]:
     pod: Object = {
         "serviceAccountName": name,
         "priorityClassName": "system-cluster-critical",
-        # In the first node's network, whose resolver is Docker's: it knows the way to the
-        # machine's name servers, and answers only there.
+        # Use the first node's network: its resolver is Docker's, which reaches the host's
+        # name servers and answers only there.
         "hostNetwork": True,
         "dnsPolicy": "Default",
         "nodeSelector": {"kubernetes.io/hostname": node_name(0)},
@@ -250,7 +251,7 @@ def _storage(image: str, environment: list[Object]) -> list[Object]:
                 "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
             },
             "provisioner": PROVISIONER,
-            # One directory that all nodes mount: a volume has no place that a pod must follow.
+            # All nodes mount one directory, so a volume does not bind a pod to a node.
             "volumeBindingMode": "Immediate",
             "reclaimPolicy": "Delete",
         },
@@ -289,7 +290,7 @@ def _deployment(name: str, labels: dict[str, str], pod: Object) -> Object:
 
 
 def _account(name: str, rules: list[Object]) -> list[Object]:
-    """A service account with rights in the whole cluster."""
+    """Return a service account with rights in the whole cluster."""
     role = f"{DOMAIN}:{name}"
     group = "rbac.authorization.k8s.io"
     return [

@@ -1,4 +1,4 @@
-"""The few questions that are asked of the Kubernetes API here, without a client library."""
+"""A minimal client of the Kubernetes API, without a client library."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ TIMEOUT = 10
 
 
 class ApiError(Exception):
-    """The API does not answer, or says no; `status` is the HTTP status, 0 without an answer."""
+    """The API refuses or does not answer; `status` is the HTTP status, 0 without an answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -21,21 +21,21 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Api:
-    """The API server on a loopback port, talked to as the administrator."""
+    """The API server on a loopback port, with the rights of the administrator."""
 
     port: int
     pki: Path
 
     def get(self, path: str) -> Any:
-        """The object at a path. Raises ApiError."""
+        """Return the object at a path. Raises ApiError."""
         return self._ask("GET", path)
 
     def merge(self, path: str, patch: dict[str, Any]) -> None:
-        """Merges a patch into the object at a path. Raises ApiError."""
+        """Merge a patch into the object at a path. Raises ApiError."""
         self._ask("PATCH", path, patch)
 
     def delete(self, path: str) -> None:
-        """Deletes the object at a path, if there. Raises ApiError."""
+        """Delete the object at a path, if it exists. Raises ApiError."""
         try:
             self._ask("DELETE", path)
         except ApiError as error:
@@ -43,7 +43,7 @@ class Api:
                 raise
 
     def is_ready(self) -> bool:
-        """Whether the API server says that it is."""
+        """Return whether the API server reports that it is ready."""
         try:
             self._ask("GET", "/readyz")
         except ApiError:

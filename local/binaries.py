@@ -1,4 +1,4 @@
-"""The cluster's programs, built from pinned Go modules and cached by what they are built from."""
+"""The cluster's programs, built from pinned Go modules and cached by a digest of the sources."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ from local.paths import CACHE, KUBECTL, ROOT
 GO = ROOT / "local" / "go"
 KUBERNETES_VERSION = "v1.34.4"
 KUBERNETES = "kubernetes"
-"""The binary that is every Kubernetes server, etcd and kubectl: whichever it is called by."""
+"""One binary for every Kubernetes server, etcd and kubectl: the name of the call selects one."""
 REPORT_EVERY = 100
 _PACKAGE = re.compile(r"[\w.~/-]+")
 UNFINISHED = "go-unfinished-"
@@ -56,7 +56,7 @@ BUILDS = (
 
 
 def cache_key(sources: Path, toolchain: str) -> str:
-    """Twelve hex digits that change when a Go source, a module version or the toolchain does."""
+    """Return twelve hex digits that depend on Go sources, module versions and the toolchain."""
     digest = hashlib.sha256(f"{toolchain}\n{BUILDS!r}\n".encode())
     for path in sorted(sources.rglob("*")):
         if path.is_file() and (path.suffix == ".go" or path.name in ("go.mod", "go.sum")):
@@ -66,7 +66,10 @@ def cache_key(sources: Path, toolchain: str) -> str:
 
 
 def ensure(say: Callable[[str], None]) -> Path:
-    """The directory with the binaries, built if need be; one run at a time. Raises LocalError."""
+    """Return the directory with the binaries; build them if needed. Raises LocalError.
+
+    Only one run at a time may call this.
+    """
     toolchain = host.go_version()
     directory = CACHE / f"go-{cache_key(GO, toolchain)}"
     if not directory.is_dir():
@@ -76,7 +79,7 @@ def ensure(say: Callable[[str], None]) -> Path:
 
 
 def ensure_further(build: Build, say: Callable[[str], None]) -> Path:
-    """A binary that no cluster of ours needs, built if need be. Raises LocalError."""
+    """Return a binary that no local cluster needs; build it if needed. Raises LocalError."""
     toolchain = host.go_version()
     path = CACHE / f"{build.binary}-{cache_key(GO / build.module, toolchain)}"
     if not path.is_file():
@@ -126,7 +129,7 @@ def _go_build(build: Build, output: Path, say: Callable[[str], None]) -> None:
 
 
 def _watched(lines: Iterable[str], say: Callable[[str], None]) -> list[str]:
-    """Counts what `go build -v` reports, saying so now and then; the lines that are no reports."""
+    """Count the reports of `go build -v`, and show the counts; return all other lines."""
     counts = Counter[str]()
     rest: list[str] = []
     for line in map(str.rstrip, lines):

@@ -1,4 +1,4 @@
-"""The cluster's certificates: an authority, and what it signs."""
+"""The cluster's certificates: an authority, and the certificates that it signs."""
 
 import datetime
 import ipaddress
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALIDITY = datetime.timedelta(days=3650)
-"""Longer than any local cluster lives: nothing here renews a certificate."""
+"""Longer than the life of any local cluster: nothing renews the certificates."""
 _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
@@ -27,10 +27,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Request:
-    """What a certificate is to say: who its holder is, and by which names others reach it.
+    """Contents of a certificate: its holder, and the names by which others reach it.
 
-    Kubernetes reads a client's user from `name` and its groups from `groups`. A request with
-    hosts or addresses may serve, every one may be a client.
+    Kubernetes reads a client's user from `name` and its groups from `groups`. Every certificate
+    is for clients; one with hosts or addresses is for servers too.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Authority:
 
     @classmethod
     def new(cls, name: str) -> Self:
-        """An authority with a new key."""
+        """Return an authority with a new key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = (
@@ -58,7 +58,7 @@ class Authority:
         return cls(_pair(builder.sign(key, hashes.SHA256()), key))
 
     def issue(self, request: Request) -> Pair:
-        """A certificate for the request, with a new key."""
+        """Issue a certificate for the request, with a new key."""
         issuer = x509.load_pem_x509_certificate(self.pair.certificate)
         signer = serialization.load_pem_private_key(self.pair.key, None)
         assert isinstance(signer, ec.EllipticCurvePrivateKey)  # noqa: S101  # `new` makes no other
@@ -82,7 +82,7 @@ class Authority:
         return _pair(builder.sign(signer, hashes.SHA256()), key)
 
     def has_issued(self, certificate: bytes, request: Request) -> bool:
-        """Whether the certificate is this authority's and says just what is requested."""
+        """Return whether this authority issued the certificate, with exactly these contents."""
         try:
             issued = x509.load_pem_x509_certificate(certificate)
             issued.verify_directly_issued_by(x509.load_pem_x509_certificate(self.pair.certificate))
@@ -97,7 +97,7 @@ class Authority:
 
 
 def new_key() -> tuple[bytes, bytes]:
-    """A private key and its public key, PEM, to sign and check service account tokens with."""
+    """Return a private and a public key, PEM, to sign and verify service account tokens."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -106,7 +106,7 @@ def new_key() -> tuple[bytes, bytes]:
 
 
 def new_ssh_key(comment: str) -> tuple[bytes, bytes]:
-    """An OpenSSH Ed25519 private key, and its line for `authorized_keys`."""
+    """Return an OpenSSH Ed25519 private key, and its line for `authorized_keys`."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(
         serialization.Encoding.PEM,

@@ -26,17 +26,17 @@ API_TIMEOUT = 120
 NODES_TIMEOUT = 120
 ADDONS_TIMEOUT = 180
 DRAIN_TIMEOUT = 60
-"""All in seconds."""
+"""All timeouts are in seconds."""
 POLL = 0.25
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 ADDONS_RECORD = "slurmstack-addons"
-"""ConfigMap which says what was applied last, so that it is not applied again."""
+"""ConfigMap with a digest of the applied add-ons, so that they are not applied again."""
 
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """A node as Docker and Kubernetes see it."""
+    """A node's state in Docker and Kubernetes."""
 
     name: str
     container: str
@@ -52,7 +52,7 @@ class Cluster:
     spec: LocalCluster
     login_node_port: int
     images: Sequence[str] = ()
-    """References of images that nodes are to have; Docker has them all."""
+    """References of images for the nodes; Docker must have all of them."""
 
     @classmethod
     def of(
@@ -62,7 +62,7 @@ class Cluster:
         settings: Settings,
         images: Sequence[str] = (),
     ) -> "Cluster":
-        """The cluster that the settings ask for. Raises LocalError if they ask for another kind."""
+        """Return the cluster of the settings. Raises LocalError if it is of another kind."""
         if not isinstance(settings.cluster, LocalCluster) or settings.login.node_port is None:
             raise LocalError(f"stack '{stack}': slurmstack:cluster is of another kind than local")
         return cls(client, stack, settings.cluster, settings.login.node_port, images)
@@ -85,7 +85,7 @@ class Cluster:
     # --- Up --------------------------------------------------------------------------------------
 
     def up(self, progress: Progress) -> None:
-        """Makes the cluster run as the settings say, from whatever there is of it.
+        """Bring the cluster to the state of the settings, whatever exists of it.
 
         Raises LocalError.
         """
@@ -94,7 +94,7 @@ class Cluster:
         self._refuse_foreign()
         image, system_image = self._prepare_images(progress)
         if not self.state.has_authority:
-            # What is left of a cluster whose keys are lost cannot be used again.
+            # Without its keys, the rest of a cluster cannot be used again.
             self.engine.remove_all()
         self.state.write_user_files()
         self.state.write_cluster_files(self.spec.api_port)
@@ -150,7 +150,7 @@ class Cluster:
                 pass
 
     def _unpacked(self, image: str, progress: Progress) -> str:
-        """The volume of unpacked images that new nodes begin with, if there is anything for it."""
+        """Return the volume of unpacked images for new nodes, "" without images."""
         if not self.images:
             return ""
         return images.unpacked(self.client, image, self.images, progress.note)
@@ -245,7 +245,7 @@ class Cluster:
     def kubectl(
         self, arguments: Sequence[str], text: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs kubectl as the administrator, with `text` on its standard input."""
+        """Run kubectl as the administrator, with `text` on its standard input."""
         return subprocess.run(
             [str(KUBECTL), "--kubeconfig", str(self.state.kubeconfig), *arguments],
             input=text,
@@ -254,7 +254,7 @@ class Cluster:
         )
 
     def _remove_surplus(self, progress: Progress) -> None:
-        """Removes the last nodes, if there are more than the settings want."""
+        """Remove the last nodes, if there are more than the settings want."""
         surplus = {
             ordinal: container
             for ordinal, container in sorted(self.engine.nodes().items(), reverse=True)
@@ -269,7 +269,7 @@ class Cluster:
                         *("--delete-emptydir-data", f"--timeout={DRAIN_TIMEOUT}s"),
                     ]
                 )
-                # What could not be moved in time ends with the node.
+                # Pods that could not move in time end with the node.
                 pods = self.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}")["items"]
                 self.engine.remove_node(container)
                 self.api.delete(f"/api/v1/nodes/{name}")
@@ -285,13 +285,13 @@ class Cluster:
     # --- Stop, down and status --------------------------------------------------------------------
 
     def stop(self, progress: Progress) -> None:
-        """Stops the nodes and keeps their data, for `up` to go on from. Raises LocalError."""
+        """Stop the nodes and keep their data for the next `up`. Raises LocalError."""
         self._refuse_foreign()
         with progress.phase("node containers stopped"):
             self.engine.stop_all()
 
     def down(self, progress: Progress) -> None:
-        """Removes the cluster and everything below the stack's directory. Raises LocalError."""
+        """Remove the cluster and everything below the stack's directory. Raises LocalError."""
         self._refuse_foreign()
         with progress.phase("node containers removed"):
             self.engine.remove_all()
@@ -306,7 +306,7 @@ class Cluster:
                 ) from error
 
     def status(self) -> list[NodeStatus]:
-        """The nodes that there are, and those that the settings want."""
+        """Return the existing nodes, and those that the settings want."""
         existing = self.engine.nodes()
         try:
             listed = self.api.get("/api/v1/nodes")["items"]
@@ -328,9 +328,9 @@ class Cluster:
 
 
 def node_is_ready(node: Mapping[str, Any], started: Mapping[int, datetime.datetime]) -> bool:
-    """Whether a Node is ready by word of a kubelet that began after its container did.
+    """Return whether a Node is ready, reported by a kubelet that started after its container.
 
-    `started` are the containers' times of start by ordinal.
+    `started` has the containers' start times by ordinal.
     """
     since = _started_by_name(started).get(node["metadata"]["name"])
     for condition in node["status"].get("conditions", []):
@@ -341,7 +341,7 @@ def node_is_ready(node: Mapping[str, Any], started: Mapping[int, datetime.dateti
 
 
 def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
-    """Whether all pods of a Deployment are available, and of its latest shape."""
+    """Return whether all pods of a Deployment are available and of its latest revision."""
     status = deployment["status"]
     wanted = deployment["spec"]["replicas"]
     return status.get("observedGeneration") == deployment["metadata"]["generation"] and all(
@@ -351,7 +351,7 @@ def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
 
 
 def pod_runs(pod: Mapping[str, Any], started: Mapping[int, datetime.datetime]) -> bool:
-    """Whether a Pod is ready, and its containers began after the container of its node did."""
+    """Return whether a Pod is ready, and its containers started after its node's container."""
     since = _started_by_name(started).get(pod["spec"].get("nodeName", ""))
     containers = pod["status"].get("containerStatuses", [])
     if since is None or not containers:
@@ -367,7 +367,7 @@ def _runs_since(container: Mapping[str, Any], when: datetime.datetime) -> bool:
 
 
 def belongs_to(pod: Mapping[str, Any], deployment: str) -> bool:
-    """Whether the Pod is one of the Deployment's, by the name that this gave it."""
+    """Return whether the Pod's name shows that it belongs to the Deployment."""
     prefix: str = pod["metadata"].get("generateName", "")
     return prefix.rstrip("-").rpartition("-")[0] == deployment
 

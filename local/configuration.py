@@ -1,6 +1,6 @@
-"""What the nodes of a cluster are told: addresses, arguments and files, as data.
+"""Configuration of a cluster's nodes as data: addresses, arguments and files.
 
-Pure functions: where the files go and what starts is `local.cluster`'s to do.
+Pure functions: `local.cluster` puts the files in place and starts the nodes.
 """
 
 import base64
@@ -16,7 +16,7 @@ from components.conventions import CLUSTER_DOMAIN, DOMAIN
 from local.certificates import Pair, Request
 
 MAX_NODES = 16
-"""Each node knows the way to the pods of so many, so that one can be added without a word."""
+"""Each node has routes to the pods of this many nodes: a new node needs no change elsewhere."""
 POD_RANGE = ipaddress.ip_network("10.244.0.0/16")
 SERVICE_RANGE = ipaddress.ip_network("10.96.0.0/16")
 API_SERVICE = SERVICE_RANGE[1]
@@ -25,20 +25,20 @@ API_PORT = 6443
 """Port of the API server inside the cluster."""
 ETCD_URL = "https://127.0.0.1:2379"
 DNS_READY_PORT = 10253
-"""CoreDNS runs in the first node's network: a port that nobody else wants."""
+"""CoreDNS runs in the first node's network, so this must be an unused port there."""
 VOLUMES = "/srv/volumes"
-"""Where every node sees the volumes, which lie in one directory of the machine."""
+"""Path of the volumes in every node; they are in one directory of the host."""
 CONFIG = "/etc/slurmstack"
-"""Where a node finds its files."""
+"""Path of a node's files."""
 PKI = f"{CONFIG}/pki"
 NODE_LABELS = {f"{DOMAIN}/node-class": "cpu"}
 FIRST_ADDRESS = 10
-"""Number of the first node's address in the network; Docker takes the first ones."""
+"""Number of the first node's address in the network; Docker uses the first ones."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node: the first one, 0, carries the control plane."""
+    """A node: the first one, 0, runs the control plane."""
 
     ordinal: int
     network: ipaddress.IPv4Network
@@ -76,7 +76,7 @@ def node_name(ordinal: int) -> str:
 
 
 def choose_network(taken: Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
-    """A /24 for node containers that overlaps nothing taken, and no pod or service range.
+    """Return a /24 for node containers that overlaps neither taken networks nor pods and services.
 
     Raises LookupError if none is left.
     """
@@ -89,7 +89,7 @@ def choose_network(taken: Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Netw
 
 
 def routed_networks(table: str) -> list[ipaddress.IPv4Network]:
-    """Networks that this machine has routes to, from the text of `/proc/net/route`."""
+    """Return the networks that the host has routes to, from the text of `/proc/net/route`."""
     networks = []
     for line in table.splitlines()[1:]:
         fields = line.split()
@@ -101,14 +101,14 @@ def routed_networks(table: str) -> list[ipaddress.IPv4Network]:
     return networks
 
 
-# --- Who is who ----------------------------------------------------------------------------------
+# --- Identities ----------------------------------------------------------------------------------
 
 ADMIN = Request("slurmstack-admin", groups=("system:masters",))
 FRONT_PROXY = Request("front-proxy-client")
 
 
 def requests(node: Node) -> dict[str, Request]:
-    """The certificates of a node by the file that they go to, all from the cluster's authority."""
+    """Return a node's certificates by file name; the cluster's authority issues all of them."""
     issued = {
         "kubelet": Request(
             f"system:node:{node.name}",
@@ -131,7 +131,7 @@ def requests(node: Node) -> dict[str, Request]:
                 ),
                 addresses=("127.0.0.1", node.address, str(API_SERVICE)),
             ),
-            # The API server's own user at the kubelets.
+            # The user of the API server at the kubelets.
             "kubelet-client": Request("kube-apiserver-kubelet-client", groups=("system:masters",)),
             "etcd": Request("etcd", hosts=("localhost",), addresses=("127.0.0.1",)),
             "kube-controller-manager": Request("system:kube-controller-manager"),
@@ -141,11 +141,11 @@ def requests(node: Node) -> dict[str, Request]:
 
 
 CLIENTS = ("kubelet", "kube-proxy", "kube-controller-manager", "kube-scheduler")
-"""Programs that find the API by a kubeconfig of their own."""
+"""Programs with a kubeconfig of their own."""
 
 
 def kubeconfig(server: str, authority: bytes, pair: Pair, context: str) -> dict[str, Any]:
-    """A kubeconfig with everything inline."""
+    """Return a kubeconfig with inline certificates and keys."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -176,7 +176,7 @@ def kubeconfig(server: str, authority: bytes, pair: Pair, context: str) -> dict[
 
 
 def node_files(node: Node) -> dict[str, str]:
-    """The node's files below `CONFIG`, but for certificates and kubeconfigs."""
+    """Return the node's files below `CONFIG`, except certificates and kubeconfigs."""
     files = {
         "node.env": _environment(node),
         "routes": _routes(node),
@@ -208,9 +208,9 @@ def _routes(node: Node) -> str:
 
 
 def cni(node: Node) -> dict[str, Any]:
-    """The pod network: a pair of interfaces for each pod, and the node routes.
+    """Return the pod network: each pod has a pair of interfaces, and the node routes.
 
-    Nothing here masquerades: Slurm takes a node's address from the connection it registers on.
+    There is no masquerading: Slurm takes a node's address from the connection of its registration.
     """
     return {
         "cniVersion": "0.4.0",
@@ -221,7 +221,7 @@ def cni(node: Node) -> dict[str, Any]:
                 "ipMasq": False,
                 "ipam": {
                     "type": "host-local",
-                    # In memory: no pod outlives the node, and no address is to leak.
+                    # In memory: no pod outlives the node, so no address may stay reserved.
                     "dataDir": "/run/cni",
                     "ranges": [[{"subnet": str(node.pods)}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
@@ -255,10 +255,10 @@ def kubelet(node: Node) -> dict[str, Any]:
         "maxPods": 110,
         "registerNode": True,
         "serializeImagePulls": False,
-        # Images are loaded by hand, and nobody could pull one again that was thrown away.
+        # Images are loaded by hand: a deleted one could not be pulled again.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
-        # The nodes share this machine's disk and memory with everything else on it.
+        # The nodes share the host's disk and memory with everything else on it.
         "evictionHard": {
             "memory.available": "100Mi",
             "nodefs.available": "1%",
@@ -267,9 +267,9 @@ def kubelet(node: Node) -> dict[str, Any]:
         },
         "systemReserved": {"cpu": "100m", "memory": "256Mi"},
         "enforceNodeAllocatable": ["pods"],
-        # How soon a pod sees that a ConfigMap has changed; a minute by default.
+        # Time until a pod sees a changed ConfigMap; the default is a minute.
         "syncFrequency": "10s",
-        # Nobody reads the sizes of volumes, and to sum up a root file system takes its time.
+        # No program reads the sizes of volumes, and measuring a root file system is slow.
         "volumeStatsAggPeriod": "-1s",
         "runtimeRequestTimeout": "5m",
         "shutdownGracePeriod": "0s",
@@ -286,7 +286,7 @@ def kube_proxy(node: Node) -> dict[str, Any]:
         "hostnameOverride": node.name,
         "mode": "iptables",
         "oomScoreAdj": 0,
-        # The connection table is the whole machine's, not ours to size.
+        # Keep the size of the connection table: it belongs to the whole host.
         "conntrack": {
             "maxPerCore": 0,
             "min": 0,
@@ -308,11 +308,11 @@ MEMORY_LIMITS = {
     "kubelet": 128,
     "kube-proxy": 64,
 }
-"""MiB from which on a program rather spends processor time than memory."""
+"""MiB (GOMEMLIMIT) above which a program spends CPU time to save memory."""
 
 
 def programs(node: Node) -> dict[tuple[str, str], list[str]]:
-    """Command lines by stage and program: stages are explained in the image's entrypoint."""
+    """Return the command lines by stage and program; the image's entrypoint explains the stages."""
     commands = {
         ("late", "kubelet"): _kubelet_arguments(node),
         ("late", "kube-proxy"): {"config": f"{CONFIG}/kube-proxy.yaml"},
@@ -350,7 +350,7 @@ def _etcd_arguments() -> dict[str, str]:
     return {
         "name": "control-plane",
         "data-dir": "/var/lib/etcd",
-        # A throw-away cluster: a power cut may cost it its memory.
+        # The cluster is disposable: it may lose data in a power cut.
         "unsafe-no-fsync": "true",
         "listen-client-urls": ETCD_URL,
         "advertise-client-urls": ETCD_URL,
@@ -418,7 +418,7 @@ def _controller_manager_arguments() -> dict[str, str]:
         "cluster-signing-key-file": f"{PKI}/ca.key",
         "service-account-private-key-file": f"{PKI}/service-account.key",
         "use-service-account-credentials": "true",
-        # At its usual pace it takes five seconds to make its controllers' accounts.
+        # At the default rate, creating the accounts of its controllers takes five seconds.
         "kube-api-qps": "200",
         "kube-api-burst": "400",
         "profiling": "false",
@@ -440,5 +440,5 @@ def _scheduler_arguments() -> dict[str, str]:
 
 
 def yaml_text(value: Mapping[str, Any]) -> str:
-    """A document for people to read."""
+    """Return a document as readable YAML."""
     return yaml.safe_dump(dict(value), sort_keys=True)

@@ -26,17 +26,17 @@ LABEL_CONTENT = f"{DOMAIN}/content"
 LABEL_DIRECTORY = f"{DOMAIN}/directory"
 """The stack's working directory."""
 LABEL_UNPACKED = f"{DOMAIN}/unpacked"
-"""The volume of unpacked images that a node's volume relies on; on such a volume, its own name."""
+"""The volume of unpacked images that a node's volume needs; on that volume, its own name."""
 IMAGES = "/srv/images"
-"""Where a node finds images to load."""
+"""Path of images that a node loads."""
 UNPACKED = "/srv/unpacked"
-"""Where it finds those that are unpacked already."""
+"""Path of images that are unpacked already."""
 IN_MEMORY = {"/run": "", "/tmp": ""}  # noqa: S108  # the container's own
-"""What a container forgets when it ends, as Docker's API wants it."""
+"""Directories that a container loses when it ends, in the format of Docker's API."""
 LOOPBACK = "127.0.0.1"
 ROUTES = Path("/proc/net/route")
 
-# Linux's own numbering (capabilities(7)), as far as every Docker engine knows their names.
+# In the order of Linux's numbers (capabilities(7)), as far as all Docker engines know the names.
 CAPABILITIES = (
     *(
         "CHOWN",
@@ -89,7 +89,7 @@ CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Port:
-    """A loopback port of this machine, the node port that it leads to, and the key that sets it."""
+    """A loopback port of the host, the node port behind it, and the settings key for it."""
 
     number: int
     target: int
@@ -107,7 +107,7 @@ class NodeContainer:
     files: Mapping[str, bytes]
     ports: tuple[Port, ...]
     unpacked: str = ""
-    """The volume of unpacked images that the node begins with, if any."""
+    """The volume of unpacked images that the node starts with, if any."""
 
     @property
     def name(self) -> str:
@@ -116,9 +116,9 @@ class NodeContainer:
 
     @property
     def content(self) -> str:
-        """A digest that changes with whatever makes another container necessary.
+        """A digest of everything whose change requires a new container.
 
-        A node stays with the unpacked images that it began with.
+        Unpacked images are not part of it: a node keeps those that it started with.
         """
         digest = hashlib.sha256()
         for part in (
@@ -133,7 +133,7 @@ class NodeContainer:
         return digest.hexdigest()[:16]
 
     def labels(self) -> dict[str, str]:
-        """By which the container is found again and judged."""
+        """Return the labels that identify the container and its content."""
         return {
             LABEL_STACK: self.stack,
             LABEL_NODE: str(self.node.ordinal),
@@ -142,7 +142,7 @@ class NodeContainer:
         }
 
     def configuration(self, rights: Mapping[str, Any]) -> dict[str, Any]:
-        """The container as Docker's API wants it."""
+        """Return the container in the format of Docker's API."""
         published = {
             f"{port.target}/tcp": [{"HostIp": LOOPBACK, "HostPort": str(port.number)}]
             for port in self.ports
@@ -156,7 +156,8 @@ class NodeContainer:
             "HostConfig": {
                 "CgroupnsMode": "private",
                 "NetworkMode": network,
-                # Reboots come back; what fails again and again is left for its log to be read.
+                # Restart the container after a reboot of the node. After repeated failures, keep it
+                # stopped, so that its log can be read.
                 "RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3},
                 "PortBindings": published,
                 "Tmpfs": IN_MEMORY,
@@ -186,8 +187,8 @@ class NodeContainer:
             f"{self.directory}/images": (IMAGES, True),
         }
         return [
-            # etcd, containerd and kubelet live below /var: it survives the container, and
-            # containerd's overlays do not lie on Docker's.
+            # etcd, containerd and kubelet keep their data below /var. The volume outlives the
+            # container, and containerd's overlays are not on top of Docker's.
             {
                 "Type": "volume",
                 "Source": self.name,
@@ -208,33 +209,33 @@ class NodeContainer:
 
 
 def network_name(stack: str) -> str:
-    """Name of the stack's Docker network."""
+    """Return the name of the stack's Docker network."""
     return f"{PROJECT}-{stack}"
 
 
 def all_rights() -> dict[str, Any]:
-    """What a node container wants."""
+    """Return the rights of a node container."""
     return {"Privileged": True}
 
 
 def named_rights(bounding_set: int) -> dict[str, Any]:
-    """The same where this machine lacks a capability, which Docker's 'privileged' insists on.
+    """Return the same rights for a host that lacks a capability, which 'privileged' requires.
 
-    `bounding_set` are the capabilities that can be had, as bits of capabilities(7).
+    `bounding_set` has the available capabilities, as bits of capabilities(7).
     """
     had = [name for bit, name in enumerate(CAPABILITIES) if bounding_set >> bit & 1]
     return {
         "CapAdd": had,
         "DeviceCgroupRules": ["a *:* rwm"],
         "SecurityOpt": ["seccomp=unconfined", "apparmor=unconfined", "label=disable"],
-        # The client's `systempaths=unconfined`.
+        # As with `systempaths=unconfined` of Docker's client.
         "MaskedPaths": [],
         "ReadonlyPaths": [],
     }
 
 
 def bounding_set(status: Path = Path("/proc/self/status")) -> int:
-    """The capabilities that processes of this machine can have at most."""
+    """Return the capabilities that processes of this host can have at most."""
     for line in status.read_text().splitlines():
         if line.startswith("CapBnd:"):
             return int(line.split()[1], 16)
@@ -245,7 +246,7 @@ def bounding_set(status: Path = Path("/proc/self/status")) -> int:
 
 
 def require_free(port: Port, stack: str) -> None:
-    """Raises LocalError if something listens on the port."""
+    """Raise LocalError if something listens on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -262,7 +263,7 @@ def require_free(port: Port, stack: str) -> None:
 
 
 def stacks(client: docker.DockerClient) -> set[str]:
-    """The stacks, of whatever working tree, that have anything in the Docker engine."""
+    """Return the stacks of all working trees that have anything in the Docker engine."""
     any_of: dict[str, str | list[str] | bool] = {"label": LABEL_STACK}
     others = [*client.volumes.list(filters=any_of), *client.networks.list(filters=any_of)]
     containers = client.containers.list(all=True, filters=any_of)
@@ -272,22 +273,22 @@ def stacks(client: docker.DockerClient) -> set[str]:
 
 @dataclass(frozen=True)
 class Engine:
-    """What belongs to one stack in a Docker engine."""
+    """The objects of one stack in a Docker engine."""
 
     client: docker.DockerClient
     stack: str
 
     def nodes(self) -> dict[int, Container]:
-        """The stack's node containers by ordinal, running or not."""
+        """Return the stack's node containers by ordinal, running or not."""
         found = self.client.containers.list(all=True, filters=self._ours())
         return {int(container.labels[LABEL_NODE]): container for container in found}
 
     def running(self) -> dict[int, Container]:
-        """Those of them that run."""
+        """Return the running node containers by ordinal."""
         return {k: node for k, node in self.nodes().items() if node.status == "running"}
 
     def started(self) -> dict[int, datetime.datetime]:
-        """When each running node began, in whole seconds, as Kubernetes counts."""
+        """Return the start time of each running node, in whole seconds as Kubernetes has them."""
         times = {}
         for ordinal, container in self.running().items():
             text = container.attrs["State"]["StartedAt"]
@@ -295,12 +296,12 @@ class Engine:
         return times
 
     def volumes(self) -> dict[str, str]:
-        """The nodes' volumes, each with that of unpacked images which it relies on, if any."""
+        """Return the nodes' volumes, each with its volume of unpacked images, or ""."""
         found = self.client.volumes.list(filters=self._ours())
         return {one.name: one.attrs["Labels"].get(LABEL_UNPACKED, "") for one in found}
 
     def ensure_network(self) -> ipaddress.IPv4Network:
-        """The stack's network, made if need be, on addresses that nothing else uses."""
+        """Return the stack's network; if needed, create it on addresses that nothing else uses."""
         name = network_name(self.stack)
         for network in self.client.networks.list(names=[name], filters=self._ours()):
             if network.name == name:
@@ -319,11 +320,11 @@ class Engine:
         return subnet
 
     def ensure_node(self, wanted: NodeContainer, existing: Container | None) -> bool:
-        """Makes the node's container run, a new one if the old one is another; False if it did.
+        """Make the node's container run; replace it if it differs. Return False if it ran already.
 
         Its volume is kept. Raises LocalError.
         """
-        # One that is only 'created' could not start, or its start was cut short: try it all again.
+        # A container in state 'created' failed to start or was interrupted: create it again.
         current = (
             existing is not None
             and existing.status != "created"
@@ -347,19 +348,19 @@ class Engine:
         return True
 
     def stop_all(self) -> None:
-        """Stops the stack's containers; their volumes stay."""
+        """Stop the stack's containers and keep their volumes."""
         nodes = list(self.nodes().values())
         with ThreadPoolExecutor(max(1, len(nodes))) as pool:
             for _ in pool.map(Container.stop, nodes):
                 pass
 
     def remove_node(self, container: Container) -> None:
-        """Removes a node's container with its volume."""
+        """Remove a node's container with its volume."""
         container.remove(force=True)
         self._remove_volume(container.name or "")
 
     def remove_all(self) -> None:
-        """Removes the stack's containers, volumes and network; nothing that is not labelled so."""
+        """Remove the stack's containers, volumes and network, but nothing without its label."""
         for container in self.client.containers.list(all=True, filters=self._ours()):
             container.remove(force=True, v=True)
         for volume in self.client.volumes.list(filters=self._ours()):
@@ -382,7 +383,7 @@ def start(
     configuration: Callable[[Mapping[str, Any]], dict[str, Any]],
     name: str | None = None,
 ) -> str:
-    """Starts a container with all rights that this machine can give; its id. Raises APIError."""
+    """Start a container with all rights that the host has; return its id. Raises APIError."""
     try:
         return _start(client, configuration(all_rights()), name)
     except APIError as error:
@@ -392,7 +393,7 @@ def start(
 
 
 def _start(client: docker.DockerClient, configuration: dict[str, Any], name: str | None) -> str:
-    api: Any = client.api  # whose types lack the call that takes a whole configuration
+    api: Any = client.api  # its types lack the call with a whole configuration
     identity = str(api.create_container_from_config(configuration, name)["Id"])
     try:
         api.start(identity)
@@ -403,7 +404,7 @@ def _start(client: docker.DockerClient, configuration: dict[str, Any], name: str
 
 
 def _published(container: Container) -> set[int]:
-    """The ports of this machine that the container, if it runs, holds itself."""
+    """Return the host's ports that the container holds, if it runs."""
     bindings = container.ports.values()
     return {int(binding["HostPort"]) for bound in bindings if bound for binding in bound}
 
@@ -415,6 +416,6 @@ def _subnets(attributes: Mapping[str, Any]) -> list[ipaddress.IPv4Network]:
 
 
 def _lacks_capability(error: APIError) -> bool:
-    """Whether a start failed for a capability, as in `unable to apply caps`."""
+    """Return whether a start failed because of a capability, as in `unable to apply caps`."""
     text = (error.explanation or str(error)).lower()
     return "caps" in text or "operation not permitted" in text

@@ -1,4 +1,4 @@
-"""The base of every image: debian:trixie-slim, also where no image registry is reached."""
+"""The base of every image: debian:trixie-slim, even if no image registry can be reached."""
 
 import re
 import shutil
@@ -22,21 +22,21 @@ TAG = f"{SUITE}-slim"
 BASE_IMAGE = f"{REPOSITORY}:{TAG}"
 WORK = "debian-root-"
 PULL_SILENCE = 20
-"""Seconds without a word after which a registry counts as out of reach."""
+"""Seconds of silence after which a registry counts as unreachable."""
 
 
 @dataclass(frozen=True)
 class Mirrors:
-    """Where a machine gets Debian from; None: it does not say."""
+    """Debian mirrors of a host; None if it names none."""
 
     main: str | None
     security: str | None
 
 
 def ensure_base_image(client: docker.DockerClient, progress: Callable[[str], None]) -> None:
-    """Makes `debian:trixie-slim` present: pulled, or else bootstrapped from a Debian mirror.
+    """Provide `debian:trixie-slim`: pull it, or else bootstrap it from a Debian mirror.
 
-    `progress` is told each step, a line each. Raises LocalError.
+    `progress` gets one line for each step. Raises LocalError.
     """
     if host.has_image(client, BASE_IMAGE):
         return
@@ -95,7 +95,7 @@ def _run(*command: str) -> None:
 
 
 def _slim(root: Path, mirrors: Mirrors) -> None:
-    """Leaves out what a container never needs, and names the mirrors for later builds."""
+    """Remove what a container never needs, and set the mirrors for later builds."""
     for name in (
         "var/cache/apt/archives",
         "var/lib/apt/lists",
@@ -115,17 +115,17 @@ def _slim(root: Path, mirrors: Mirrors) -> None:
     sources = root / "etc/apt/sources.list"
     if mirrors.main:
         sources.write_text(container_sources(mirrors))
-    # What belongs to this machine must not be in the image.
+    # The host's own values must not be in the image.
     (root / "etc/resolv.conf").write_text("")
     (root / "etc/hostname").write_text("debian\n")
     (root / "etc/machine-id").write_text("")
 
 
-# --- The machine's own sources -------------------------------------------------------------------
+# --- The host's own sources ----------------------------------------------------------------------
 
 
 def machine_mirrors(directory: Path = Path("/etc/apt")) -> Mirrors:
-    """The Debian mirrors that this machine's apt uses."""
+    """Return the Debian mirrors that the host's apt uses."""
     parts = directory / "sources.list.d"
     files = [directory / "sources.list", *sorted(parts.glob("*.list"))]
     uris = [uri for file in files if file.is_file() for uri in _one_line_uris(file.read_text())]
@@ -135,7 +135,7 @@ def machine_mirrors(directory: Path = Path("/etc/apt")) -> Mirrors:
 
 
 def find_mirrors(uris: Iterable[str]) -> Mirrors:
-    """The archive and the security archive among the URIs of apt sources."""
+    """Return the archive and the security archive among the URIs of apt sources."""
     archives = [uri.rstrip("/") for uri in uris]
     main = [uri for uri in archives if re.search(r"/debian$", uri)]
     security = [uri for uri in archives if re.search(r"/debian-security$", uri)]
@@ -153,10 +153,10 @@ def _deb822_uris(text: str) -> list[str]:
 
 
 def container_sources(mirrors: Mirrors) -> str:
-    """`sources.list` of an image.
+    """Return the `sources.list` of an image.
 
-    Over plain http: apt checks the archive's signatures itself, and a base image has no
-    certificates to check https by.
+    It uses plain HTTP: apt verifies the archive's signatures itself, and a base image has no
+    certificates to verify HTTPS.
     """
     lines = []
     if mirrors.main:

@@ -1,17 +1,17 @@
-"""Runs the program with Pulumi's command or with the embedded engine.
+"""Run the program with Pulumi's command or with the embedded engine.
 
 `python -m local.deploy up|preview|destroy|down [--stack dev] [--engine pulumi|embedded]
 [--policy-pack policy] [--program FOLDER] [-- …]`
 `python -m local.deploy preview --json|--markdown`: for programs, or as a comment on a pull request
 
-The command is taken where it is on PATH, the embedded engine where it is not. A stack that `make
-up` made keeps its state and its passphrase below `.local/`; for any other stack both are what the
-operator's environment says.
+The default is the command if it is on PATH, otherwise the embedded engine. A stack that `make up`
+created keeps its state and its passphrase below `.local/`. For any other stack, the operator's
+environment sets both.
 
-`down` is `destroy`, but for a stack whose cluster goes with it: there only the state is forgotten.
+`down` is `destroy`. For a stack whose local cluster is removed too, it only deletes the state.
 
-With `--program`, program and stack files come from another checkout, while engine, policy pack and
-this module stay those of this one: a pipeline judges a pull request by code that it cannot edit.
+With `--program`, program and stack files come from another checkout. Engine, policy pack and this
+module stay those of this one, so that a pull request cannot edit the code that judges it.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from local.paths import ROOT
 
 
 def environment(stack: str, root: Path, outer: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the engine: what is set already goes before what is kept in `.local/`."""
+    """Return the engine's environment: variables that are set override those from `.local/`."""
     kept = root / ".local" / stack / "passphrase"
     result = dict(outer)
     if kept.exists():
@@ -48,10 +48,10 @@ def commands(
     packs: Sequence[str] = (),
     program: Path | None = None,
 ) -> list[list[str]]:
-    """The commands to run, one after the other.
+    """Return the commands to run, in order.
 
-    `packs` are folders of policy packs. With any, both engines look before they change anything.
-    `program` is the program's folder, where it is not the working directory.
+    `packs` are folders of policy packs. With any, both engines preview before they change
+    anything. `program` is the program's folder, if it is not the working directory.
     """
     judged = () if verb == "destroy" else packs
     policies = [word for pack in judged for word in ("--policy-pack", pack)]
@@ -69,14 +69,14 @@ def commands(
 
 
 def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own arguments, and those after `--`, which are the engine's."""
+    """Return this module's arguments, and those after `--`, which are the engine's."""
     words = list(arguments)
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]
 
 
 def forget(stack: str, root: Path) -> None:
-    """Removes a stack's state, with its history and its backups, from below `.local/`."""
+    """Remove a stack's state, with its history, backups and locks, below `.local/`."""
     state = root / ".local/state/.pulumi"
     for path in (
         *(state / "stacks" / PROJECT).glob(f"{stack}.json*"),
@@ -90,7 +90,7 @@ def forget(stack: str, root: Path) -> None:
 
 
 def goes_with_its_cluster(stack: str, root: Path) -> bool:
-    """Whether the stack's cluster is a local one, that `python -m local down` removes.
+    """Return whether the stack's cluster is a local one, which `python -m local down` removes.
 
     Raises `SettingsError`.
     """
@@ -98,7 +98,7 @@ def goes_with_its_cluster(stack: str, root: Path) -> bool:
 
 
 def without_salt(text: str) -> str:
-    """A stack file without the salt of its passphrase."""
+    """Return a stack file without the salt of its passphrase."""
     return "".join(
         line for line in text.splitlines(keepends=True) if not line.startswith("encryptionsalt:")
     )
@@ -106,11 +106,11 @@ def without_salt(text: str) -> str:
 
 @contextmanager
 def committed_file_kept(stack: str, root: Path) -> Iterator[None]:
-    """Leaves the stack file as it was, which Pulumi's command writes its salt into and reformats.
+    """Restore the stack file, which Pulumi's command reformats and adds its salt to.
 
-    Where the passphrase is kept in `.local/`, it goes with `make down`. A salt that stayed behind
-    in a committed file would then refuse every other passphrase; the state holds it as well.
-    An edit that somebody makes meanwhile stays.
+    If the passphrase is in `.local/`, `make down` deletes it. A salt that stays in a committed
+    file would then reject every other passphrase. The state contains the salt as well.
+    Edits that are made meanwhile are kept.
     """
     path = root / f"Pulumi.{stack}.yaml"
     if not (root / ".local" / stack / "passphrase").exists() or not path.exists():
@@ -129,7 +129,7 @@ def _settings(stack: str, root: Path) -> Settings | None:
     try:
         return read_stack(stack, root)
     except SettingsError:
-        return None  # the program will say what is wrong with them
+        return None  # the program will report what is wrong
 
 
 def run(
@@ -138,9 +138,10 @@ def run(
     env: Mapping[str, str],
     reader: Sequence[str] = (),
 ) -> int:
-    """Runs them until one fails: its exit code. Standard output is the last one's alone.
+    """Run the commands until one fails; return its exit code.
 
-    A reader is given that, and what it prints takes its place.
+    Standard output is that of the last command alone. A reader gets it as input, and its own
+    output takes the place.
     """
     for command in commands[:-1]:
         status = wait(subprocess.Popen(command, cwd=root, env=env, stdout=sys.stderr))
@@ -157,7 +158,7 @@ def run(
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:
-    """Exit code of a process that answers Ctrl-C itself, and ends in order."""
+    """Wait for a process that handles Ctrl-C itself and ends cleanly; return its exit code."""
     while True:
         try:
             return process.wait()
@@ -166,7 +167,7 @@ def wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code of the engine."""
+    """Run the engine and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m local.deploy", description=__doc__)
     parser.add_argument("verb", choices=["up", "preview", "destroy", "down"])
     parser.add_argument("--stack", default="dev")
@@ -202,12 +203,12 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     state = root / ".local" / "state"
     state.mkdir(parents=True, exist_ok=True)
-    # Pulumi's command leaves backups in it that everybody could read.
+    # Pulumi's command leaves world-readable backups in it.
     state.chmod(0o700)
     inner = environment(options.stack, root, os.environ)
     packs = options.policy_pack
     if program:
-        # The `pulumi` command would look for them in the program's folder.
+        # Make them absolute: the `pulumi` command would look in the program's folder.
         packs = [str(ROOT / pack) for pack in packs]
     asked = commands(options.verb, options.stack, engine, extra, sys.executable, packs, program)
     reader = [sys.executable, "-m", "plans", "show", "-", "--stack", options.stack]

@@ -1,5 +1,5 @@
-"""The one exception that is meant for people."""
+"""The one exception that is shown to the user."""
 
 
 class LocalError(Exception):
-    """The cluster cannot be had like this; the text is one line with the remedy."""
+    """The cluster cannot be provided like this; the text is one line with the remedy."""

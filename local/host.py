@@ -1,4 +1,4 @@
-"""What this machine must have: a few Debian packages, a Docker engine that answers, Go."""
+"""Requirements of the host: a few Debian packages, a Docker engine that answers, Go."""
 
 import os
 import re
@@ -25,7 +25,7 @@ PACKAGES = {
     "debootstrap": "debootstrap",
     "ssh": "openssh-client",
 }
-"""Command to look for, and the Debian package that brings it."""
+"""Commands, each with the Debian package that provides it."""
 ENGINE_COMMANDS = ("dockerd", "containerd", "runc", "iptables")
 GO_MINIMUM = (1, 24)
 ENGINE_START = 60
@@ -36,13 +36,13 @@ _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 def missing_packages(
     commands: Sequence[str], find: Callable[[str], str | None] | None = None
 ) -> list[str]:
-    """Packages for those of the commands that this machine lacks."""
+    """Return the packages of those commands that the host lacks."""
     look = find or (lambda command: shutil.which(command, path=_PATH))
     return sorted({PACKAGES[command] for command in commands if look(command) is None})
 
 
 def install(packages: Sequence[str], say: Say) -> None:
-    """Installs Debian packages. Raises LocalError where that needs another user or machine."""
+    """Install Debian packages. Raises LocalError on failure, without root or without apt-get."""
     if not packages:
         return
     names = " ".join(packages)
@@ -55,7 +55,7 @@ def install(packages: Sequence[str], say: Say) -> None:
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
     if subprocess.run(command, env=environment, capture_output=True).returncode == 0:
         return
-    # The package lists may be missing or out of date: a second try with fresh ones.
+    # The package lists may be missing or out of date: try again with fresh ones.
     subprocess.run(["apt-get", "update"], env=environment, capture_output=True)
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     if result.returncode != 0:
@@ -68,7 +68,7 @@ def install(packages: Sequence[str], say: Say) -> None:
 
 
 def connect() -> docker.DockerClient | None:
-    """A client of the Docker engine that the environment names, or None if none answers."""
+    """Return a client of the Docker engine in the environment, or None if none answers."""
     try:
         client = docker.from_env(timeout=10)
         client.ping()
@@ -79,7 +79,7 @@ def connect() -> docker.DockerClient | None:
 
 
 def engine(say: Say) -> docker.DockerClient:
-    """A client of a Docker engine that answers; installs and starts one if need be.
+    """Return a client of a Docker engine that answers; install and start one if needed.
 
     Raises LocalError with the remedy.
     """
@@ -92,7 +92,7 @@ def engine(say: Say) -> docker.DockerClient:
             "start it, or unset DOCKER_HOST"
         )
     install(missing_packages(ENGINE_COMMANDS), say)
-    client = connect()  # Where systemd runs, the package has started it.
+    client = connect()  # With systemd, the package has started it.
     if client is not None:
         return client
     if os.geteuid() != 0:
@@ -132,7 +132,7 @@ def _start_engine(say: Say) -> docker.DockerClient:
 
 
 def has_image(client: docker.DockerClient, reference: str) -> bool:
-    """Whether the Docker engine has the image."""
+    """Return whether the Docker engine has the image."""
     try:
         client.images.get(reference)
     except ImageNotFound:
@@ -141,7 +141,7 @@ def has_image(client: docker.DockerClient, reference: str) -> bool:
 
 
 def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
-    """Stops the engine if it was started by `engine` and nobody has a container on it."""
+    """Stop the engine if `engine` has started it and no container is left on it."""
     pid = own_engine(_pid_file())
     if pid is None or client.containers.list(all=True):
         return
@@ -155,7 +155,7 @@ def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
 
 
 def own_engine(pid_file: Path) -> int | None:
-    """Process id of the engine that the file tells of, if that is what runs under it."""
+    """Return the process id in the file, if it is that of a running dockerd."""
     try:
         pid = int(pid_file.read_text())
         name = Path(f"/proc/{pid}/comm").read_text().strip()
@@ -179,7 +179,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def go_version() -> str:
-    """Version of the Go toolchain, as `go1.24.2`. Raises LocalError if it is none or too old."""
+    """Return the Go toolchain's version, as `go1.24.2`. Raises LocalError if missing or too old."""
     wanted = f"Go {GO_MINIMUM[0]}.{GO_MINIMUM[1]} or newer"
     remedy = f"install {wanted} and put `go` on the PATH: it builds the local Kubernetes"
     try:

@@ -1,4 +1,4 @@
-"""Images in the nodes: unpacked once for all that are new, loaded into those that run."""
+"""Images in the nodes: unpacked once for all new nodes, loaded into running ones."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,12 +24,12 @@ Say = Callable[[str], None]
 
 
 def are_here(client: docker.DockerClient, references: Sequence[str]) -> bool:
-    """Whether there are any, and Docker has them all."""
+    """Return whether there are references, and Docker has all of them."""
     return bool(references) and all(host.has_image(client, one) for one in references)
 
 
 def load(client: docker.DockerClient, stack: str, references: Iterable[str], say: Say) -> None:
-    """Loads images from Docker into all nodes of the stack; what a node has already is left out.
+    """Load images from Docker into all nodes of the stack that lack any.
 
     Raises LocalError.
     """
@@ -53,7 +53,7 @@ def load(client: docker.DockerClient, stack: str, references: Iterable[str], say
 
 
 def canonical(reference: str) -> str:
-    """The image's name as containerd keeps it, with its registry and tag."""
+    """Return the image's name in containerd, with its registry and tag."""
     first, _, rest = reference.partition("/")
     if not rest:
         reference = f"docker.io/library/{reference}"
@@ -67,12 +67,12 @@ def _loaded(node: Container) -> set[str]:
 
 
 def _import(node: Container, archive: str) -> None:
-    # Otherwise every byte goes through containerd's socket as well.
+    # --local: otherwise every byte goes through containerd's socket as well.
     _ctr(node, "images", "import", "--local", f"{IMAGES}/{archive}")
 
 
 def _ctr(node: Container, *arguments: str) -> str:
-    """Output of containerd's client in a node. Raises LocalError."""
+    """Run containerd's client in a node and return its output. Raises LocalError."""
     code, content = node.exec_run(["ctr", "--namespace", "k8s.io", *arguments])
     output = content.decode(errors="replace") if isinstance(content, bytes) else ""
     if code != 0:
@@ -85,10 +85,10 @@ def _ctr(node: Container, *arguments: str) -> str:
 
 
 def unpacked(client: docker.DockerClient, node: str, references: Sequence[str], say: Say) -> str:
-    """Name of a Docker volume with the images unpacked, which is made if need be.
+    """Return the name of a Docker volume with the unpacked images; create it if needed.
 
-    New nodes begin with what is in it, instead of unpacking gigabytes each. `node` is the node
-    image. Docker has to have them all. Raises LocalError.
+    New nodes start with its contents, instead of unpacking gigabytes each. `node` is the node
+    image. Docker must have all images. Raises LocalError.
     """
     name = f"{PROJECT}-unpacked-{_digest(client, [node, *references])}"
     client.volumes.create(name, labels={LABEL_UNPACKED: name})
@@ -135,7 +135,7 @@ def _unpack(client: docker.DockerClient, node: str, volume: str, archive: Path) 
 
 
 def _remove_others(client: docker.DockerClient, name: str) -> None:
-    """Removes what was unpacked before, unless a node relies on it."""
+    """Remove older volumes of unpacked images, unless a node needs them."""
     for volume in client.volumes.list(filters={"label": LABEL_UNPACKED}):
         if volume.name != name:
             try:
@@ -149,7 +149,7 @@ def _remove_others(client: docker.DockerClient, name: str) -> None:
 
 
 def _digest(client: docker.DockerClient, references: Iterable[str]) -> str:
-    """Changes with what is behind any of the names. Raises ImageNotFound."""
+    """Return a digest of the names and of the images behind them. Raises ImageNotFound."""
     parts = [f"{name} {client.images.get(name).id}" for name in references]
     return node_image.content_digest(parts, ())
 
@@ -158,7 +158,7 @@ def _digest(client: docker.DockerClient, references: Iterable[str]) -> str:
 def saved(
     client: docker.DockerClient, references: Sequence[str], directory: Path, say: Say
 ) -> Iterator[Path]:
-    """A file with all images, so that what they share is in it once; afterwards it is gone.
+    """Yield a file with all images, and delete it afterwards. It has shared layers only once.
 
     Raises LocalError.
     """

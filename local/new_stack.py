@@ -1,11 +1,11 @@
-"""Writes a new stack's file, from answers on a terminal or from options.
+"""Write a new stack's file, from answers on a terminal or from options.
 
 `python -m local.new_stack NAME [--set key=value …]`
 
-A key is what stands in the file below `slurmstack:`, with dots and, in lists, places from 0 on:
-`--set cluster.kind=existing --set nodesets.0.name=cpu`; a value is YAML. What is not given so is
-asked for where there is a terminal. What may be answered, and what the questions say, is the
-settings' own; a file is written only if they accept it, and none is ever overwritten.
+A key is a path in the file below `slurmstack:`, with dots and, in lists, places from 0 on:
+`--set cluster.kind=existing --set nodesets.0.name=cpu`. A value is YAML. On a terminal, the command
+asks for values that are not given. Questions and valid answers come from the settings. A file is
+written only if the settings accept it, and no file is ever overwritten.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from components.settings.types import known_names
 from local.paths import ROOT
 
 HEAD = f"# yaml-language-server: $schema={STACK_SCHEMA.relative_to(ROOT)}\n"
-"""By this line, editors complete and check the file."""
+"""With this line, editors complete and check the file."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 Key = tuple[str, ...]
@@ -49,7 +49,7 @@ Document = dict[str, Any]
 
 
 def put(document: Document, key: Key, value: Any) -> None:
-    """Sets a value, and makes what it lies in. Raises `SettingsError` where that cannot be."""
+    """Set a value and create its parents. Raises `SettingsError` if the key is impossible."""
     here: Any = document
     for step, deeper in zip(key, (*key[1:], None), strict=True):
         inner = value if deeper is None else [] if deeper.isdecimal() else {}
@@ -71,7 +71,7 @@ def put(document: Document, key: Key, value: Any) -> None:
 
 
 def look_up(document: Document, key: Key) -> Any:
-    """What stands at a key; None where nothing does."""
+    """Return the value at a key, or None."""
     here: Any = document
     for step in key:
         if isinstance(here, list) and step.isdecimal() and int(step) < len(here):
@@ -84,7 +84,7 @@ def look_up(document: Document, key: Key) -> Any:
 
 
 def parse_option(text: str) -> tuple[Key, Any]:
-    """Key and value of one `--set`. Raises `SettingsError`."""
+    """Return key and value of one `--set`. Raises `SettingsError`."""
     key, separator, value = text.partition("=")
     steps = tuple(key.strip().split("."))
     if not separator or not all(steps):
@@ -99,7 +99,7 @@ def parse_option(text: str) -> tuple[Key, Any]:
 
 
 class Interview:
-    """Fills a document with answers; what stands in it already is not asked for."""
+    """Fills a document with answers, and asks only for missing values."""
 
     def __init__(
         self, document: Document, reply: Callable[[str], str], say: Callable[[str], None]
@@ -109,7 +109,7 @@ class Interview:
         self._say = say
 
     def ask(self, at: Key, model: type[BaseModel], name: str, default: Any = None) -> Any:
-        """The value of a field, asked for until it is one; None where it is left out."""
+        """Return a field's value; ask until the answer is valid. None if the user leaves it out."""
         key, field = (*at, name), model.model_fields[name]
         known = look_up(self.document, key)
         if known is not None:
@@ -126,7 +126,7 @@ class Interview:
             self._say(f"{text.strip() or 'nothing'}: {problem}")
 
     def stack(self, name: str) -> None:
-        """Everything that a new stack is asked."""
+        """Ask everything for a new stack."""
         self.ask((), Settings, "cluster_name", name)
         kind = self._cluster()
         if kind != "local":
@@ -160,7 +160,7 @@ class Interview:
                 self._say(f"{kind or 'nothing'}: {known_names(kind, models)}")
         put(self.document, ("cluster", "kind"), kind)
         for name, known in models[kind].model_fields.items():
-            # A list of machines cannot be taken from the nodesets.
+            # A list of machines cannot be derived from the nodesets.
             asked = (
                 known.is_required() or name == "context" or get_origin(known.annotation) is tuple
             )
@@ -185,7 +185,7 @@ class Interview:
                         self.ask((*at, "gpus"), Gpus, name)
 
     def _machines(self, cluster: type[BaseModel]) -> None:
-        """Of a cloud, what each nodeset's machines are."""
+        """Ask for each nodeset's machines in a cloud."""
         for name, field in cluster.model_fields.items():
             for machines in _models_by_nodeset(field.annotation):
                 for nodeset in look_up(self.document, ("nodesets",)) or ():
@@ -195,7 +195,7 @@ class Interview:
 
 
 def _models_by_nodeset(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The model of the values, where a field of a cluster is a mapping to models."""
+    """Yield the model of the values if a cluster's field is a mapping to models."""
     if get_origin(annotation) is dict:
         _, value = get_args(annotation)
         if isinstance(value, type) and issubclass(value, BaseModel):
@@ -203,13 +203,13 @@ def _models_by_nodeset(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def clusters() -> dict[str, type[BaseModel]]:
-    """Models of clusters by their kind, as the settings have them."""
+    """Return the settings' models of clusters by kind."""
     models = get_args(Settings.model_fields["cluster"].annotation)
     return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
 
 
 def _help(field: FieldInfo) -> str:
-    """What the settings say of a field, with its choices."""
+    """Return the settings' description of a field, with its choices."""
     said = " ".join((field.description or "").split())
     if get_origin(field.annotation) is not Literal:
         return said
@@ -221,15 +221,15 @@ def _one_of(choices: Iterable[str]) -> str:
 
 
 def _understood(field: FieldInfo, text: str) -> Any:
-    """An answer as YAML, as the text that it is, or as a list of such: what the field takes."""
+    """Return an answer as YAML, as plain text, or as a list: the first that the field accepts."""
     readings: list[Any] = [*_yaml(text), text, *_yaml(f"[{text}]")]
-    # Of what it does not take, what is wrong is best said of this.
+    # If the field accepts none, this one gives the best error.
     refused = readings[-1] if get_origin(field.annotation) is tuple else text
     return next((value for value in readings if _problem(field, value) is None), refused)
 
 
 def _yaml(text: str) -> list[Any]:
-    """What a text says as YAML, if it is any."""
+    """Return a text's value as YAML in a list, empty if it is invalid."""
     try:
         return [yaml.safe_load(text)]
     except yaml.YAMLError:
@@ -237,7 +237,7 @@ def _yaml(text: str) -> list[Any]:
 
 
 def _problem(field: FieldInfo, value: Any) -> str | None:
-    """Why the field does not take a value, None where it does."""
+    """Return why the field rejects a value, None if it accepts it."""
     if value is None:
         return "is required" if field.is_required() else None
     kind: Any = field.annotation
@@ -254,9 +254,10 @@ def _problem(field: FieldInfo, value: Any) -> str | None:
 
 
 def allowed(settings: Settings) -> Document:
-    """What such a stack needs of the policy pack, as the example beside the program has it.
+    """Return the policy settings that such a stack needs, from the example beside the program.
 
-    Nothing of what the stack does without: it is told to be idle, or says what is not so.
+    Leave out other exceptions: the policy pack reports unused ones as idle, and their reasons
+    would be untrue.
     """
     is_local = settings.cluster.kind == "local"
     example = yaml.safe_load((ROOT / f"Pulumi.{'dev' if is_local else 'gpu'}.yaml").read_text())
@@ -280,22 +281,22 @@ def allowed(settings: Settings) -> Document:
 
 
 def written(document: Document) -> str:
-    """The text of the stack file."""
+    """Return the text of the stack file."""
     config = {f"{PROJECT}:{key}": value for key, value in document.items()}
     return HEAD + yaml.safe_dump({"config": config}, sort_keys=False, allow_unicode=True, width=100)
 
 
 def read(name: str, document: Document) -> Settings:
-    """The settings of a stack with that file. Raises `SettingsError`."""
+    """Return the settings of a stack with that file. Raises `SettingsError`."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / f"Pulumi.{name}.yaml").write_text(written(document))
         return read_stack(name, Path(folder))
 
 
 def check_keys(name: str, settings: Settings, root: Path) -> None:
-    """Raises `SettingsError` where a key file that the settings name is not right.
+    """Raise `SettingsError` if a key file in the settings is missing or invalid.
 
-    The key of a local stack is made by `make up`.
+    Skip the key of a local stack: `make up` creates it.
     """
     for user in settings.users:
         for file in user.ssh_key_files:
@@ -315,7 +316,7 @@ def _check_key(key: str, path: Path) -> None:
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
-    """The exit code."""
+    """Write the file and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m local.new_stack", description=__doc__)
     parser.add_argument("name")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
@@ -337,13 +338,13 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
             Interview(document, input, print).stack(options.name)
         document.setdefault("cluster_name", options.name)
         if look_up(document, ("cluster", "kind")) == "metal":
-            # kubeadm brings none, and nothing would ever be ready.
+            # kubeadm installs no network, and without one no node becomes ready.
             document.setdefault("network", {"cilium": {}})
         try:
             settings = read(options.name, document)
             check_keys(options.name, settings, root)
         except SettingsError:
-            if asked:  # answers are not to be given twice
+            if asked:  # so that the user need not answer again
                 print(f"\n{written(document)}", file=sys.stderr)
             raise
         document.setdefault("policy", allowed(settings))

@@ -1,4 +1,4 @@
-"""The image that every node container is started from."""
+"""The image of all node containers."""
 
 import hashlib
 import os
@@ -30,23 +30,23 @@ PROXIES = (
     "HTTPS_PROXY",
     "NO_PROXY",
 )
-"""Build arguments that Docker knows by itself, and keeps out of the image."""
+"""Build arguments that Docker predefines and keeps out of the image."""
 
 
 def system_image(binaries: Path) -> str:
-    """Reference of the image that Kubernetes' own pods are started from."""
+    """Return the reference of the image for Kubernetes' own pods."""
     digest = content_digest([binaries.name], (SOURCES / name for name in SYSTEM_FILES))
     return f"{PROJECT}/system:{digest}"
 
 
 def node_image(binaries: Path) -> str:
-    """Reference of the image that the node containers are started from."""
+    """Return the reference of the image for node containers."""
     parts = [binaries.name, system_image(binaries)]
     return f"{PROJECT}/node:{content_digest(parts, (SOURCES / name for name in NODE_FILES))}"
 
 
 def content_digest(parts: Iterable[str], files: Iterable[Path]) -> str:
-    """Twelve hex digits that change with any of the words and files."""
+    """Return twelve hex digits that depend on all words and files."""
     digest = hashlib.sha256("\n".join(parts).encode())
     for path in files:
         content = path.read_bytes()
@@ -55,9 +55,9 @@ def content_digest(parts: Iterable[str], files: Iterable[Path]) -> str:
 
 
 def ensure(client: docker.DockerClient, binaries: Path, say: Callable[[str], None]) -> str:
-    """The node image's reference; builds it and the system image if need be; one run at a time.
+    """Return the node image's reference; build it and the system image if needed.
 
-    Needs the base image. Raises LocalError.
+    Requires the base image. Only one run at a time may call this. Raises LocalError.
     """
     node = node_image(binaries)
     if host.has_image(client, node):
@@ -74,7 +74,7 @@ def ensure(client: docker.DockerClient, binaries: Path, say: Callable[[str], Non
         context = Path(directory) / "node"
         _fill(context, NODE_FILES, [binaries / KUBERNETES])
         _save(client, system, context / "system.tar")
-        known_as = f"docker.io/{system}"  # to containerd
+        known_as = f"docker.io/{system}"  # in containerd
         (context / "system.name").write_text(f"{known_as}\n")
         containerd = context / "containerd.toml"
         containerd.write_text(containerd.read_text().replace("@SYSTEM_IMAGE@", known_as))
@@ -109,7 +109,7 @@ def _build(
         tag=reference,
         rm=True,
         forcerm=True,
-        # Docker's own bridge has no way out on machines that are containers themselves.
+        # Docker's own bridge has no route outside on hosts that are containers themselves.
         network_mode="host",
         buildargs={name: os.environ[name] for name in PROXIES if os.environ.get(name)},
         labels={LABEL: reference.rpartition("/")[2].partition(":")[0]},

@@ -1,4 +1,4 @@
-"""Where things lie: below the project's `.local`, which git ignores."""
+"""Paths of files and folders: below the project's `.local`, which git ignores."""
 
 import fcntl
 import os
@@ -11,17 +11,17 @@ LOCAL = ROOT / ".local"
 CACHE = LOCAL / "cache"
 KUBECTL = LOCAL / "bin" / "kubectl"
 ENGINE = LOCAL / "engine"
-"""The Docker engine's log and pid file, where it was started from here."""
+"""Log and pid file of a Docker engine that was started from here."""
 LOCK = LOCAL / "lock"
 
 
 def stack_directory(stack: str) -> Path:
-    """The working state of a stack."""
+    """Return the folder with a stack's working state."""
     return LOCAL / stack
 
 
 def write(path: Path, content: bytes | str, mode: int = 0o600) -> None:
-    """Writes a file whole or not at all, with parents as needed."""
+    """Write a file atomically, and create its parents if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.new")
@@ -34,7 +34,7 @@ def write(path: Path, content: bytes | str, mode: int = 0o600) -> None:
 
 @contextmanager
 def locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Holds a lock file for as long as the context lasts; says so if it must wait for another."""
+    """Hold a lock file during the context; report if it must wait for another run."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:

@@ -1,4 +1,4 @@
-"""What a run tells on stderr: its phases and how long each took."""
+"""Progress of a run on stderr: its phases and their durations."""
 
 import sys
 import threading
@@ -15,12 +15,12 @@ from rich.status import Status
 class Progress:
     """Phases with elapsed seconds: a spinner on a terminal, plain lines elsewhere.
 
-    Phases may run side by side in threads.
+    Phases may run in parallel threads.
     """
 
     console: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
     phases: list[tuple[str, float]] = field(default_factory=list)
-    """Name and duration in seconds of each phase that is over."""
+    """Name and duration in seconds of each finished phase."""
     _start: float = field(default_factory=time.monotonic)
     _running: list[str] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -28,7 +28,7 @@ class Progress:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Tells of the phase when it begins (on a terminal) and when it is over."""
+        """Show the phase when it begins (on a terminal) and when it ends."""
         began = time.monotonic()
         with self._lock:
             self._running.append(name)
@@ -45,12 +45,12 @@ class Progress:
                     self._line(f"{name} ({took:.1f} s)", "green")
 
     def note(self, text: str) -> None:
-        """One line about what is being done, on top of the phases."""
+        """Print one line in addition to the phases."""
         with self._lock:
             self._line(text, "dim")
 
     def summary(self) -> None:
-        """One line with the time of each phase that took noticeable time."""
+        """Print one line with the durations of all phases that took noticeable time."""
         times = ", ".join(f"{name} {took:.1f}" for name, took in self.phases if took >= 0.05)
         total = time.monotonic() - self._start
         with self._lock:

@@ -1,4 +1,4 @@
-"""A stack's own files: keys, certificates, kubeconfigs, and what each node is told."""
+"""A stack's own files: keys, certificates, kubeconfigs, and each node's configuration."""
 
 import secrets
 import shutil
@@ -26,13 +26,13 @@ PASSPHRASE_BYTES = 24
 
 @dataclass(frozen=True)
 class State:
-    """The files of one stack; each is made once, and again only when it is missing or stale."""
+    """The files of one stack. Each is created once, and again only if missing or stale."""
 
     stack: str
 
     @property
     def directory(self) -> Path:
-        """Where all of it lies."""
+        """The directory of all these files."""
         return stack_directory(self.stack)
 
     @property
@@ -42,7 +42,7 @@ class State:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's way to the API."""
+        """The administrator's kubeconfig."""
         return self.directory / "kubeconfig"
 
     @property
@@ -52,22 +52,22 @@ class State:
 
     @property
     def images(self) -> Path:
-        """Where images pass through on their way into the nodes."""
+        """Temporary place of images on their way into the nodes."""
         return self.directory / "images"
 
     def node(self, node: Node) -> Path:
-        """What the node finds in its configuration directory."""
+        """Return the node's configuration directory."""
         return self.directory / "nodes" / node.name
 
     @property
     def has_authority(self) -> bool:
-        """Whether this cluster's certificates have been begun."""
+        """Whether this cluster has its certificate authority."""
         return (self.pki / "ca.key").is_file()
 
     # --- Writing ---------------------------------------------------------------------------------
 
     def write_user_files(self) -> None:
-        """The key to log in with, and the passphrase of the deployment's state."""
+        """Write the key for login, and the passphrase of the deployment's state."""
         private = self.directory / "id_ed25519"
         public = self.directory / "id_ed25519.pub"
         if not (private.is_file() and public.is_file()):
@@ -79,7 +79,7 @@ class State:
             write(passphrase, secrets.token_urlsafe(PASSPHRASE_BYTES) + "\n")
 
     def write_cluster_files(self, api_port: int) -> None:
-        """The cluster's authorities and the administrator's kubeconfig."""
+        """Write the cluster's authorities and the administrator's kubeconfig."""
         self.volumes.mkdir(parents=True, exist_ok=True)
         self.images.mkdir(parents=True, exist_ok=True)
         front_proxy = self._authority("front-proxy-ca")
@@ -97,7 +97,7 @@ class State:
         _refresh(self.kubeconfig, yaml_text(document))
 
     def write_node_files(self, node: Node) -> dict[str, bytes]:
-        """The node's directory, brought up to date; returns its files by relative path."""
+        """Bring the node's directory up to date; return its files by relative path."""
         directory = self.node(node)
         authority = self._authority("ca")
         files = {name: text.encode() for name, text in node_files(node).items()}
@@ -130,7 +130,7 @@ class State:
         return files
 
     def remove_node(self, node: Node) -> None:
-        """Forgets a node that has left."""
+        """Remove the files of a node that has left."""
         shutil.rmtree(self.node(node), ignore_errors=True)
 
     def _authority(self, name: str) -> Authority:
@@ -138,7 +138,7 @@ class State:
         if not (certificate.is_file() and key.is_file()):
             pair = Authority.new(f"slurmstack {self.stack} {name}").pair
             write(certificate, pair.certificate, 0o644)
-            write(key, pair.key)  # last: its presence says that all is there
+            write(key, pair.key)  # last: if it exists, both files do
         return Authority(Pair(certificate.read_bytes(), key.read_bytes()))
 
     def _pair(self, stem: Path, request: Request, authority: Authority) -> Pair:
@@ -148,7 +148,7 @@ class State:
             pair = Pair(certificate.read_bytes(), key.read_bytes())
             if authority.has_issued(pair.certificate, request):
                 return pair
-        # Without its certificate a key is not believed: no pair is ever half new.
+        # Remove the certificate first: a key without one is ignored, so no pair is ever half new.
         certificate.unlink(missing_ok=True)
         pair = authority.issue(request)
         write(key, pair.key)

@@ -1,1 +1,1 @@
-"""What people see of the cluster, and what they are told about: dashboards and alerts."""
+"""Dashboards and alerts of the cluster."""

@@ -1,1 +1,1 @@
-"""What a deploy would do, for those who have to agree to it: as a comment, and as a refusal."""
+"""Effect of a deploy, for those who approve it: a comment, and a refusal if necessary."""

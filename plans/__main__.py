@@ -1,11 +1,11 @@
-"""The command: what a preview's JSON means, for people and for pipelines.
+"""Command that explains a preview's JSON, for people and for pipelines.
 
-python -m plans show preview.json --stack gpu     the comment, on standard output
-python -m plans check preview.json                refuses what takes protected things or data away
-python -m plans post preview.json --stack gpu     writes the comment, or writes it anew
-python -m plans fetch plan.json --stack gpu       the plan that was saved for what is merged
+python -m plans show preview.json --stack gpu     print the comment on standard output
+python -m plans check preview.json                refuse the removal of protected resources or data
+python -m plans post preview.json --stack gpu     create or update the comment
+python -m plans fetch plan.json --stack gpu       fetch the saved plan of the merged change
 
-`preview.json` is what `pulumi preview --json` prints, `-` is standard input; --status is the exit
+`preview.json` is the output of `pulumi preview --json`, `-` is standard input; --status is the exit
 code of the command that printed it.
 """
 
@@ -22,7 +22,7 @@ from plans.protection import refusals
 from plans.reading import PlanError, Preview, read
 
 REFUSED: Final = 3
-"""Exit code of `check` where protected things or data would go; 1 is any other failure."""
+"""Exit code of `check` if protected resources or data would be removed; 1 is any other failure."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,7 +50,7 @@ def _preview(file: Path, status: int) -> Preview:
 
 
 def check(preview: Preview) -> int:
-    """The exit code; why stands on standard error, a line each."""
+    """Return the exit code; print the reasons on standard error, one per line."""
     refused = refusals(preview)
     for line in refused:
         print(f"refused: {line}", file=sys.stderr)
@@ -62,7 +62,7 @@ def check(preview: Preview) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 done, 1 failed, 3 refused."""
+    """Return the exit code: 0 done, 1 failed, 3 refused."""
     options = _parser().parse_args(arguments)
     try:
         match options.command:

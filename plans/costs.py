@@ -1,8 +1,8 @@
-"""What a deploy would make more or less of that is paid for, from the resources' own inputs.
+"""Find the billed resources that a deploy would add or remove, from the resources' own inputs.
 
 Names of inputs are those of the Kubernetes API, and of the SDKs of Nebius (`Mk8sV1NodeGroup`,
-`ComputeV1Filesystem`) and AWS (`eks.NodeGroup`, alike in the component of EKS' SDK that makes one,
-and `fsx.LustreFileSystem`).
+`ComputeV1Filesystem`) and AWS (`fsx.LustreFileSystem`, and `eks.NodeGroup`, with the same names in
+the component of the EKS SDK that creates one).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,21 +21,21 @@ _GIB: Final = 1024**3
 
 @dataclass(frozen=True)
 class Cost:
-    """So much of something; `amount` is None where it is not known before the deploy."""
+    """Amount of a billed resource; `amount` is None if it is not known before the deploy."""
 
     what: str
-    """As "Slurm nodes"."""
+    """Sort of resource, as "Slurm nodes"."""
     name: str
-    """Whose, as a nodeset's."""
+    """Name, as of a nodeset."""
     amount: Decimal | None
     unit: str = ""
     each: str = ""
-    """What one of them has."""
+    """Size or type of one of them."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something of which there is more or less, or which is of another kind."""
+    """A billed resource whose amount or type changes."""
 
     what: str
     name: str
@@ -44,7 +44,7 @@ class Difference:
 
     @property
     def more(self) -> Decimal | None:
-        """By how much, None where that is not known."""
+        """Change of the amount, None if it is not known."""
         sides = (self.before, self.after)
         amounts = [Decimal(0) if side is None else side.amount for side in sides]
         if amounts[0] is None or amounts[1] is None:
@@ -53,7 +53,7 @@ class Difference:
 
 
 def differences(preview: Preview) -> list[Difference]:
-    """What the steps change in it, in the order in which it is told."""
+    """Return the changes by a preview's steps, in the order of the comment."""
     found: list[Difference] = []
     for step in preview.steps:
         before, after = ({(c.what, c.name): c for c in side} for side in _sides(step))
@@ -101,7 +101,7 @@ def _stateful_set(name: str, inputs: Inputs) -> Iterator[Cost]:
 
 
 def _limits(containers: list[Inputs]) -> dict[str, Decimal]:
-    """What the containers of one pod may have together, by name of the resource."""
+    """Return the sum of the limits of one pod's containers, by name of the resource."""
     total: dict[str, Decimal] = {}
     for container in containers:
         for key, value in (at(container, "resources", "limits") or {}).items():
@@ -122,7 +122,7 @@ def _each(limits: Mapping[str, Decimal]) -> str:
 
 
 def _is_gpu(resource: str) -> bool:
-    """Whether a device plugin hands out whole GPUs or slices of them by that name."""
+    """Return whether device plugins offer whole GPUs or slices of them by that name."""
     name = resource.rpartition("/")[2]
     return name == "gpu" or name.startswith("mig-")
 
@@ -149,7 +149,7 @@ def _nebius_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
 def _aws_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
     sizes = inputs.get("scalingConfig") or {}
     least, most = sizes.get("minSize"), sizes.get("maxSize")
-    # A group without bounds may have one machine even where it has none (EKS, scalingConfig).
+    # EKS requires a maxSize of at least 1, even for a fixed group of 0 machines (scalingConfig).
     fixed = sizes.get("desiredSize") == least and most in (least, 1)
     kind = ", ".join(map(str, inputs.get("instanceTypes") or ()))
     count = sizes.get("desiredSize") if fixed else most
@@ -157,7 +157,7 @@ def _aws_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
 
 
 def _own_machine(name: str, _inputs: Inputs) -> Iterator[Cost]:
-    """What makes a machine one of the cluster's, among all that is done on machines by SSH."""
+    """Count a machine by the command that joins it to the cluster, among all commands by SSH."""
     kind, _, machine = name.partition("-member-")
     if kind != name:
         yield Cost("Machines", machine, Decimal(1), each="of one's own")
@@ -193,14 +193,14 @@ _READERS: Final[Mapping[str, Callable[[str, Inputs], Iterator[Cost]]]] = {
 
 
 def at(value: Any, *keys: str) -> Any:
-    """What lies below some keys; None where one of them is missing, or not known yet."""
+    """Return the value below some keys; None if one of them is missing, or not known yet."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
 def number(amount: Decimal) -> str:
-    """A number without zeros that say nothing."""
+    """Format a number with at most two decimals, and without trailing zeros."""
     text = f"{amount:.2f}"
     return text.rstrip("0").rstrip(".")
 
@@ -216,7 +216,7 @@ _parse: Callable[[Any], Decimal] = parse_quantity
 
 
 def _quantity(value: Any) -> Decimal | None:
-    """A quantity of Kubernetes in its own unit: CPUs, bytes, pieces."""
+    """Parse a quantity of Kubernetes, in its own unit: CPUs, bytes, pieces."""
     try:
         return None if value is None else _parse(value)
     except (ValueError, TypeError):

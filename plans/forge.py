@@ -1,4 +1,4 @@
-"""Where pull requests are: GitHub, or GitLab. Each by its HTTP API, with what a job of it is told.
+"""Clients of GitHub and GitLab for pull requests, by HTTP and with the variables of their jobs.
 
 GitHub: REST API of 2022-11-28 (issue comments, pull requests of a commit, artifacts, runs).
 GitLab: REST API v4 (notes of merge requests, merge requests of a commit, jobs' artifacts).
@@ -16,32 +16,32 @@ import httpx
 from plans.reading import PlanError
 
 PLAN: Final = "plan.json"
-"""What the saved plan is called in an artifact."""
+"""Name of the saved plan in an artifact."""
 WORKFLOW: Final = ".github/workflows/preview.yml"
-"""The workflow on GitHub whose plans are deployed."""
+"""Workflow on GitHub whose plans are deployed."""
 EVENT: Final = "pull_request_target"
-"""Its event. GitHub then takes the workflow from the default branch, never from a pull request."""
+"""Its event: GitHub then takes the workflow from the default branch, never from a pull request."""
 JUDGE: Final = "judge"
-"""The job that refuses plans; a plan counts only where it succeeded, for that plan's stack."""
+"""Job that refuses plans. A plan is valid only if this job has succeeded for the plan's stack."""
 _SECONDS: Final = 30.0
 _PAGE: Final = 100
 _MOST_PAGES: Final = 50
 
 
 class Forge(Protocol):
-    """What is asked of either. All methods raise `PlanError`."""
+    """Interface of both. All methods raise `PlanError`."""
 
     def comment(self, marker: str, body: str) -> str:
-        """Write the comment that begins with the marker, or write it anew: where it is."""
+        """Create or update the comment that begins with the marker; return where it is."""
         ...
 
     def plan(self, stack: str) -> bytes:
-        """The plan that was saved for what this job's commit has merged."""
+        """Return the plan that was saved for the change that this job's commit has merged."""
         ...
 
 
 def forge(environment: Mapping[str, str]) -> Forge:
-    """The one whose job this is. Raises `PlanError`."""
+    """Return the client for this job. Raises `PlanError` if it is a job of neither."""
     if environment.get("GITHUB_ACTIONS"):
         return GitHub(environment)
     if environment.get("GITLAB_CI"):
@@ -53,7 +53,7 @@ def forge(environment: Mapping[str, str]) -> Forge:
 
 
 class _Api:
-    """JSON over HTTP, with errors of one line that hold no credential."""
+    """JSON over HTTP. Errors are one line, and hold no credential."""
 
     def __init__(self, base: str, headers: Mapping[str, str]) -> None:
         self._client = httpx.Client(
@@ -77,7 +77,7 @@ class _Api:
         return self.ask(method, path, **more).json()
 
     def pages(self, path: str) -> Iterator[Mapping[str, Any]]:
-        """Every entry of a list."""
+        """Yield every entry of a list."""
         for page in range(1, _MOST_PAGES + 1):
             entries = self.json("GET", path, params={"per_page": _PAGE, "page": page})
             yield from entries
@@ -101,10 +101,10 @@ class GitHub:
         )
 
     def comment(self, marker: str, body: str) -> str:
-        """Write the comment of a job that a pull request started."""
+        """Create or update the comment, in a job that a pull request started."""
         issue = f"{self._repository}/issues/{self._pull_request()}/comments"
         for entry in self._api.pages(issue):
-            # Anybody may write the marker; what people write is not ours to edit.
+            # Any user can write the marker, so update only comments of bots.
             if entry["body"].startswith(marker) and entry["user"]["type"] == "Bot":
                 path = f"{self._repository}/issues/comments/{entry['id']}"
                 return str(self._api.json("PATCH", path, json={"body": body})["html_url"])
@@ -117,7 +117,7 @@ class GitHub:
         return int(event["pull_request"]["number"])
 
     def plan(self, stack: str) -> bytes:
-        """The plan of the pull request that the commit came by."""
+        """Return the plan of the pull request that brought the commit."""
         commit = _needed(self._environment, "GITHUB_SHA")
         found = self._api.json("GET", f"{self._repository}/commits/{commit}/pulls")
         merged = [pull for pull in found if pull.get("merged_at")]
@@ -129,7 +129,7 @@ class GitHub:
         )
         for artifact in listed["artifacts"]:
             run = artifact["workflow_run"]
-            # A fork may give its artifacts any name.
+            # A fork can give its artifacts any name.
             ours = run["head_repository_id"] == run["repository_id"]
             if ours and not artifact["expired"] and self._passed(run["id"], stack, head):
                 path = f"{self._repository}/actions/artifacts/{artifact['id']}/zip"
@@ -137,11 +137,10 @@ class GitHub:
         raise _no_plan(stack, commit)
 
     def _passed(self, run: int, stack: str, head: str) -> bool:
-        """Whether the run is our workflow's, for this commit, and its judge let the plan pass.
+        """Return whether a run is of `WORKFLOW`, for this commit, and its judge accepted the plan.
 
-        Any branch may bring a workflow that gives its artifacts any name, so the name proves
-        nothing. The run's title names the commit: the `head_sha` of such a run is the base
-        branch's.
+        Any branch can bring a workflow that gives its artifacts any name, so the name proves
+        nothing. The run's title names the commit, because its `head_sha` is the base branch's.
         """
         path = f"{self._repository}/actions/runs/{run}"
         found = self._api.json("GET", path)
@@ -167,7 +166,7 @@ class GitLab:
         )
 
     def comment(self, marker: str, body: str) -> str:
-        """Write the note of a job that a merge request started."""
+        """Create or update the note, in a job that a merge request started."""
         merge_request = _needed(self._environment, "CI_MERGE_REQUEST_IID")
         notes = f"{self._project}/merge_requests/{merge_request}/notes"
         own = self._api.json("GET", "/user")["id"]
@@ -179,7 +178,7 @@ class GitLab:
         return f"note {made['id']} of !{merge_request}"
 
     def plan(self, stack: str) -> bytes:
-        """The plan of the merge request that the commit came by."""
+        """Return the plan of the merge request that brought the commit."""
         commit = _needed(self._environment, "CI_COMMIT_SHA")
         path = f"{self._project}/repository/commits/{commit}/merge_requests"
         merged = [one for one in self._api.json("GET", path) if one["state"] == "merged"]
@@ -195,7 +194,7 @@ class GitLab:
 
 
 def title(head: str) -> str:
-    """The title of the workflow's run that previews a commit (`run-name`)."""
+    """Return the title of the workflow's run that previews a commit (`run-name`)."""
     return f"preview of {head}"
 
 

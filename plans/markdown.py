@@ -12,11 +12,11 @@ from plans.protection import refusals
 from plans.reading import Preview, Step, rolls_pods
 
 LIMIT: Final = 65_536
-"""Most that GitHub takes as a comment, in characters; here counted as bytes, which are no fewer."""
+"""GitHub's limit of a comment in characters, used here as a limit in bytes, which are no fewer."""
 _MOST_CHANGES: Final = 12
-"""Properties of one resource that are told."""
+"""Limit of the shown properties of one resource."""
 _TOLD: Final = (Op.REPLACE, Op.DELETE, Op.UPDATE, Op.CREATE)
-"""In this order: what hurts comes first, and is not cut."""
+"""Order of operations: destructive ones first, so that truncation spares them."""
 _DONE: Final = {
     Op.REPLACE: "replaced",
     Op.DELETE: "deleted",
@@ -26,14 +26,14 @@ _DONE: Final = {
 
 
 def marker(stack: str) -> str:
-    """First line of the comment, which nobody sees: by it a later push finds the comment again."""
+    """Return the comment's invisible first line, by which a later push finds the comment again."""
     return f"<!-- slurmstack preview of {stack} -->"
 
 
 def render(preview: Preview, stack: str, limit: int = LIMIT) -> str:
-    """The comment, of at most `limit` bytes; what is cut is said to be, with the way to all of it.
+    """Render the comment with at most `limit` bytes; a cut one says so, and how to see everything.
 
-    Names are of the program, values of its inputs: in it no secret stands in the clear.
+    Names come from the program, and values from its inputs: they show no secret in plain text.
     """
     head = "\n".join(_head(preview, stack))
     lines = _cut([*_details(preview)], limit - _bytes(head), stack)
@@ -137,7 +137,7 @@ def _kinds(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _details(preview: Preview) -> Iterator[str]:
-    """One text for each resource; it is cut between them, not within."""
+    """Yield one text for each resource; the comment is cut only between these texts."""
     for op in _TOLD:
         for step in sorted(
             (s for s in preview.steps if s.op is op), key=lambda s: (s.kind, s.name)
@@ -157,7 +157,7 @@ def _resource(step: Step) -> Iterator[str]:
 
 def _change(change: Change) -> str:
     why = " (replaces it)" if change.replaces else ""
-    if change.old == change.new:  # of a secret, or of what only the cluster has
+    if change.old == change.new:  # a secret, or a value that only the cluster has
         return f"{code(change.path)}{why}"
     if change.old is None:
         return f"{code(change.path)}: + {code(str(change.new))}{why}"
@@ -167,7 +167,7 @@ def _change(change: Change) -> str:
 
 
 def _cut(lines: Sequence[str], room: int, stack: str) -> list[str]:
-    """As many as there is room for, in bytes, with a line in place of the others."""
+    """Return as many lines as fit into `room` bytes, with one line in place of the others."""
     if sum(map(_bytes, lines)) + 2 <= room:
         return ["", *lines] if lines else []
     kept: list[str] = [""]
@@ -183,12 +183,12 @@ def _cut(lines: Sequence[str], room: int, stack: str) -> list[str]:
 
 
 def _bytes(line: str) -> int:
-    """With the line break after it."""
+    """Return the length in bytes, including the line break."""
     return len(line.encode()) + 1
 
 
 def code(text: str) -> str:
-    """Text as it is: neither Markdown nor HTML nor somebody's name in it counts."""
+    """Return text that is shown literally: Markdown, HTML and mentions in it have no effect."""
     plain = " ".join(text.encode(errors="replace").decode().split())
     fence = "`" * (max((len(run) for run in re.findall("`+", plain)), default=0) + 1)
     pad = " " if plain.startswith("`") or plain.endswith("`") or not plain else ""

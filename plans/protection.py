@@ -1,4 +1,4 @@
-"""What no plan may do without a person: take something away that is protected or holds data."""
+"""Refuse plans that remove protected resources or data: this requires a person."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -21,7 +21,7 @@ _VERBS: Final = {Op.REPLACE: "would be replaced", Op.DELETE: "would be deleted"}
 
 
 def refusals(preview: Preview) -> list[str]:
-    """One line for each step that is refused."""
+    """Return one line for each refused step."""
     return list(_refusals(preview))
 
 
@@ -45,7 +45,7 @@ def _reason(step: Step) -> str | None:
 
 
 def _has_data(stateful_set: Mapping[str, Any]) -> bool:
-    """Whether its pods keep data; workers and login nodes only mount what outlives them."""
+    """Return whether its pods keep data; workers and login nodes mount only what outlives them."""
     spec = at(stateful_set, "spec") or {}
     if spec.get("volumeClaimTemplates"):
         return True

@@ -1,4 +1,4 @@
-"""Reads what `pulumi preview --json` prints, or the embedded engine in its place."""
+"""Read the output of `pulumi preview --json`, or of the embedded engine in its place."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from engine.urns import is_provider, name_of, resource_type_of, short
 from engine.values import UNKNOWN_STRING, changed_paths, format_path
 
 _OPS: Final = {op.value: op for op in (Op.CREATE, Op.UPDATE, Op.REPLACE, Op.DELETE)}
-# Nothing is done, or it is a part of a step "replace" that stands there as well.
+# These change nothing, or are a part of a step "replace" that is listed as well.
 _PASSED_OVER: Final = frozenset(
     {"create-replacement", "delete-replaced", "read", "read-replacement", "refresh", "same"}
 )
@@ -21,22 +21,22 @@ _KUBERNETES: Final = "kubernetes:"
 
 
 class PlanError(Exception):
-    """A preview that cannot be read or told; the text is one line for people."""
+    """A preview or plan that cannot be read or published; the text is one line for people."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is done about one resource. Inputs hold no secret: Pulumi writes a word in its place."""
+    """Planned change of a resource. Its inputs hold no secret: Pulumi puts a word in its place."""
 
     op: Op
     urn: str
     old: Mapping[str, Any] | None = None
-    """Inputs now; None where it is not there yet."""
+    """Current inputs; None if the resource does not exist yet."""
     new: Mapping[str, Any] | None = None
-    """Inputs then; None where it is no more."""
+    """Planned inputs; None if the resource will no longer exist."""
     protected: bool = False
     retained: bool = False
-    """Whether only the state forgets it, where it is deleted."""
+    """Whether a deletion only removes it from the state."""
     changes: tuple[Change, ...] = ()
 
     @property
@@ -46,30 +46,30 @@ class Step:
 
     @property
     def kind(self) -> str:
-        """The last part of that, `StatefulSet`."""
+        """Last part of the type token, `StatefulSet`."""
         return self.type.rpartition(":")[2]
 
     @property
     def name(self) -> str:
-        """The name that the program gives it."""
+        """Name that the program gives it."""
         return name_of(self.urn)
 
 
 @dataclass(frozen=True)
 class Preview:
-    """Steps over real resources, and over components whose resources nobody knows yet; `unchanged`
-    counts what stays as it is."""
+    """Steps for real resources, and for components whose resources are not known yet. `unchanged`
+    is the number of unchanged resources."""
 
     steps: tuple[Step, ...]
     unchanged: int = 0
     errors: tuple[str, ...] = field(default=())
-    """Why it came to no good end, a line each."""
+    """Reasons of a failure, one line each."""
 
 
 def read(text: str, source: str, status: int = 0) -> Preview:
-    """The preview in a JSON document of a command that ended with an exit status.
+    """Parse the JSON document of a preview command that ended with this exit status.
 
-    Where a policy refuses a plan, or cannot be asked, the status may be all that tells. Raises
+    If a policy refuses a plan, or cannot be evaluated, the status may be the only sign. Raises
     `PlanError`, which names the source.
     """
     try:
@@ -80,7 +80,7 @@ def read(text: str, source: str, status: int = 0) -> Preview:
     if not isinstance(document, dict) or not isinstance(document.get("steps", []), list):
         raise PlanError(f"{source}: expected an object with `steps`, as of `pulumi preview --json`")
     errors = list(_errors(document.get("diagnostics", [])))
-    # Of a run that got nowhere the summary is missing, and sometimes the reason as well.
+    # A run that failed early has no summary, and sometimes no reason either.
     if not errors and (status or "changeSummary" not in document):
         errors.append(
             f"the preview failed (exit code {status}), or a policy refused it; the job's log says"
@@ -111,14 +111,14 @@ def _steps(entries: list[Mapping[str, Any]], source: str) -> Iterator[Step]:
         if state.get("custom"):
             is_shown = not is_provider(resource_type_of(urn))
         else:
-            # A component of another process, of which that process has not told anything.
+            # A component of another process, which has not reported its resources yet.
             is_shown = bool(state.get("inputs")) and _types(urn) not in parents
         if is_shown:
             yield _step(_OPS[op], urn, entry, old, new)
 
 
 def _types(urn: Any) -> str:
-    """A resource's type, after those of what it lies in; "" of what is no urn."""
+    """Return a resource's type, after the types of its parents; "" if this is no URN."""
     return urn.split("::")[2] if isinstance(urn, str) and urn.count("::") > 2 else ""
 
 
@@ -150,7 +150,7 @@ def _step(
 
 
 def _shown(value: Any) -> str:
-    """A value as JSON, cut where it is long; words for what is secret or not known yet."""
+    """Return a value as JSON, cut if it is long, with words for secret and unknown values."""
     if value == SECRET_SHOWN:
         return SECRET_SHOWN
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -166,7 +166,7 @@ def _errors(diagnostics: list[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def rolls_pods(step: Step) -> bool:
-    """Whether the pods of a workload that stays are replaced."""
+    """Return whether a workload stays but its pods are replaced."""
     return step.op is Op.UPDATE and any(
         parse_path(change.path)[:2] == ("spec", "template") for change in step.changes
     )

@@ -1,7 +1,7 @@
-"""The policy pack: what no stack of this program may contain.
+"""Policy pack: it defines what no stack of this program may contain.
 
-Rules are pure functions, in modules by subject; `catalogue` names them all, and `__main__` hands
-them to Pulumi's policy SDK, which serves them to whichever engine deploys the stack. Pulumi runs
-the pack with this folder as its working directory: no module here may be called as one of Python's
-own or of a dependency.
+Rules are pure functions, in modules by subject. `catalogue` lists them all. `__main__` passes them
+to Pulumi's policy SDK, which serves them to the engine that deploys the stack. Pulumi runs the pack
+with this folder as its working directory: no module here may have the name of a module of Python or
+of a dependency.
 """

@@ -1,9 +1,9 @@
-"""The pack as an engine starts it; it serves until it is ended."""
+"""Entry point that an engine starts; it serves the pack until it is ended."""
 
 import sys
 from pathlib import Path
 
-# Pulumi runs this folder, and not the package that it is.
+# Pulumi runs this folder as a script, not as a package.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pulumi

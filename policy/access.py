@@ -1,4 +1,4 @@
-"""Rules over who reaches what: the network, Kubernetes' API, and what a namespace admits."""
+"""Rules about access: to the network, to Kubernetes' API, and of pods to namespaces."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
@@ -26,7 +26,7 @@ def _load_balancers(resource: Resource, _: Allowed) -> Iterator[str]:
 
 
 def _whole_worlds(ranges: Sequence[Any]) -> Iterator[str]:
-    """The worlds, of IPv4 and IPv6, that ranges have all of together."""
+    """Yield 0.0.0.0/0 and ::/0, each if the ranges together cover it."""
     known = [one for one in map(_network, ranges) if one]
     fours = collapse_addresses(one for one in known if isinstance(one, IPv4Network))
     sixes = collapse_addresses(one for one in known if isinstance(one, IPv6Network))
@@ -35,7 +35,7 @@ def _whole_worlds(ranges: Sequence[Any]) -> Iterator[str]:
 
 
 def _network(text: Any) -> IPv4Network | IPv6Network | None:
-    """None for what is not known yet, or no range at all, which Kubernetes refuses."""
+    """Parse a range; return None if it is not known yet, or invalid, which Kubernetes refuses."""
     try:
         return ip_network(str(text), strict=False)
     except ValueError:
@@ -54,7 +54,7 @@ LOAD_BALANCERS = Rule(
 
 
 _SELECTORS = {"CiliumNetworkPolicy": "endpointSelector", "NetworkPolicy": "podSelector"}
-"""Kinds of policies, and by which field each selects pods."""
+"""Kinds of policies, with the field by which each selects pods."""
 
 
 def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[Resource, str]]:
@@ -63,7 +63,7 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         found = pod(workload)
         if found is None or found.spec.get("hostNetwork"):
-            return  # in its node's network no NetworkPolicy holds, and another rule speaks of that
+            return  # NetworkPolicies do not apply to the node's network; another rule covers it
         labels = found.metadata.get("labels") or {}
         held = {
             direction
@@ -82,7 +82,7 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
 def _directions(spec: Mapping[str, Any]) -> tuple[str, ...]:
     if told := tuple(spec.get("policyTypes") or ()):
         return told
-    # A denial makes all else be denied as well: Cilium's policies are lists of what is allowed.
+    # Cilium's policies are allow lists: even a deny rule causes everything else to be denied.
     cilium = "endpointSelector" in spec
     inwards = not cilium or spec.get("ingress") or spec.get("ingressDeny")
     outwards = spec.get("egress") or spec.get("egressDeny")
@@ -103,7 +103,7 @@ NETWORK_POLICIES = StackRule(
 # --- Kubernetes' API -----------------------------------------------------------------------------
 
 _TAKES_OVER = ("bind", "escalate", "impersonate")
-"""Verbs by which one has the rights of others."""
+"""Verbs that give an account the rights of others."""
 _ALL_POWERFUL = ("admin", "cluster-admin")
 
 

@@ -1,4 +1,4 @@
-"""What a stack's own config allows: `slurmstack:policy`, and the registry of its images."""
+"""Permissions in a stack's own config: `slurmstack:policy`, and the registry of its images."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -11,34 +11,34 @@ Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class ConfigError(Exception):
-    """The stack's config does not say what is allowed; one line, for the user."""
+    """The policy settings in the stack's config are invalid; one line, for the user."""
 
 
 class Allowed(BaseModel):
-    """What is allowed in one stack beside what is allowed in all."""
+    """Permissions of one stack, in addition to those of all stacks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     registries: tuple[Words, ...] = ()
     host_paths: tuple[Words, ...] = ()
     exceptions: Mapping[Words, Mapping[Words, Words]] = Field(default_factory=dict)
-    """By rule and pattern of resources, why the rule does not hold there."""
+    """Reasons for exceptions, by rule and pattern of resources."""
 
     def excepts(self, rule: str, type_: str, name: str) -> bool:
-        """Whether a rule does not hold for a resource."""
+        """Return whether a resource is an exception to a rule."""
         return any(matches(pattern, type_, name) for pattern in self.exceptions.get(rule, ()))
 
 
 def matches(pattern: str, type_: str, name: str) -> bool:
-    """Whether a pattern means a resource: by its name, or as `type::name`, `*` being any text."""
+    """Return whether a pattern matches a resource: `name` or `type::name`; `*` is any text."""
     return fnmatchcase(f"{type_}::{name}" if "::" in pattern else name, pattern)
 
 
 def read(config: Mapping[str, str], project: str, rules: Collection[str]) -> Allowed:
-    """What a stack allows, from its config as Pulumi hands it over.
+    """Read a stack's permissions from its config as Pulumi passes it.
 
-    Images may come from the stack's own `registry`; without one, its nodes have those that are
-    called after the project. Raises ConfigError.
+    Images may come from the stack's own `registry`. Without one, images named after the project are
+    allowed, which its nodes have. Raises ConfigError.
     """
     key = f"{project}:policy"
     try:

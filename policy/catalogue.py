@@ -1,4 +1,4 @@
-"""All rules there are."""
+"""All rules."""
 
 from collections.abc import Iterator, Sequence
 
@@ -34,7 +34,7 @@ RULES: tuple[Rule, ...] = (
     NAMESPACES,
     PROTECTED_DATA,
 )
-"""Rules over single resources."""
+"""Rules about single resources."""
 
 
 def _idle_exceptions(resources: Sequence[Resource], allowed: Allowed) -> Iterator[tuple[None, str]]:
@@ -61,6 +61,6 @@ STACK_RULES: tuple[StackRule, ...] = (
     REPLACED_DATA,
     IDLE_EXCEPTIONS,
 )
-"""Rules over all resources of a stack."""
+"""Rules about all resources of a stack."""
 ABOUT: tuple[About, ...] = (*(one.about for one in RULES), *(one.about for one in STACK_RULES))
 NAMES: tuple[str, ...] = tuple(about.name for about in ABOUT)

@@ -1,4 +1,4 @@
-"""Rules over data: what holds it is protected, and who writes it is not replaced."""
+"""Rules about data: resources that hold it are protected, workloads that write it not replaced."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,13 +9,13 @@ from policy.manifests import LASTING, STATEFUL_SET, at, kind, namespace, object_
 from policy.rule import About, Resource, Rule, StackRule, over
 
 _HOLDS_DATA = ("Namespace", "PersistentVolume", "PersistentVolumeClaim")
-"""Kinds that take data with them; a namespace takes its claims."""
+"""Kinds that take data with them if they are removed; a namespace takes its claims."""
 _FILE_SYSTEMS = (
     "aws:efs/fileSystem:FileSystem",
     "aws:fsx/lustreFileSystem:LustreFileSystem",
     "nebius:index/computeV1Filesystem:ComputeV1Filesystem",
 )
-"""Types of clouds' shared file systems, which a jail may be on."""
+"""Types of clouds' shared file systems, which may hold a jail."""
 
 
 def _protected_data(resource: Resource, _: Allowed) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         own = [one for one in _claims(workload) if one in there and writers[one] == 1]
         if own and not _exists(workload):
-            # Of what is partly unknown the server was not asked: it may exist after all.
+            # Raise for unknown values: the server was then not asked, and the workload may exist.
             list(strings(workload.props))
             yield workload, f"it is made anew over the data in claim {own[0][1]}"
 
@@ -58,12 +58,12 @@ def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[
 
 
 def _exists(resource: Resource) -> bool:
-    """Whether Kubernetes has it now: only an object that is stored has a version."""
+    """Return whether Kubernetes has the object now: only a stored object has a version."""
     return bool(at(resource.props, "metadata", "resourceVersion"))
 
 
 def _claims(workload: Resource) -> frozenset[tuple[str, str]]:
-    """Namespace and name of the claims that its pods mount."""
+    """Return namespace and name of the claims that a workload's pods mount."""
     found = pod(workload)
     volumes = found.volumes() if found else ()
     names = (at(one, "persistentVolumeClaim", "claimName") for one in volumes)

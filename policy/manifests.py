@@ -1,4 +1,4 @@
-"""Where in Kubernetes' objects the things are that rules speak of."""
+"""Access to the parts of Kubernetes' objects that rules need."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ DEFAULT_NAMESPACE = "default"
 
 
 def kind(resource: Resource) -> str:
-    """Kind of a Kubernetes object, "" for anything else; a patch is judged as what it patches."""
+    """Return the kind of a Kubernetes object, or "". A patch has the kind that it patches."""
     package, _, rest = resource.type.partition(":")
     return rest.rpartition(":")[2].removesuffix("Patch") if package == "kubernetes" else ""
 
 
 def at(value: Any, *path: str) -> Any:
-    """What is at a path of keys; None where there is nothing."""
+    """Return the value at a path of keys, or None."""
     for key in path:
         if not isinstance(value, Mapping):
             return None
@@ -29,7 +29,8 @@ def at(value: Any, *path: str) -> Any:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Every text inside a value. Raises UnknownValueError after the last that is known."""
+    """Yield every text in a value. Raises UnknownValueError after the last known text, if others
+    are unknown."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -43,7 +44,7 @@ def namespace(resource: Resource) -> str:
 
 
 def object_name(resource: Resource) -> str:
-    """The object's own name, which is not Pulumi's."""
+    """Return the object's own name, which is not Pulumi's."""
     return str(at(resource.props, "metadata", "name"))
 
 
@@ -58,7 +59,7 @@ class Pod:
     spec: Mapping[str, Any]
 
     def containers(self) -> tuple["Container", ...]:
-        """All containers, those that run before the others included."""
+        """Return all containers, including init containers."""
         return tuple(
             Container(container, self, key)
             for key in ("initContainers", "containers", "ephemeralContainers")
@@ -83,22 +84,22 @@ class Container:
 
     @property
     def stays(self) -> bool:
-        """Whether it runs as long as the pod does, as sidecars do among init containers."""
+        """Whether it runs as long as the pod, as sidecars among the init containers do."""
         return self.key == "containers" or self.spec.get("restartPolicy") == "Always"
 
     def rights(self, key: str) -> Any:
-        """A key of its security context, else of the pod's."""
+        """Return a key of its security context, or else of the pod's."""
         own = at(self.spec, "securityContext", key)
         return at(self.pod.spec, "securityContext", key) if own is None else own
 
     def capabilities(self, key: str) -> tuple[str, ...]:
-        """Those it has to `add` or `drop`, without the prefix that some write."""
+        """Return its capabilities to `add` or `drop`, without the optional prefix CAP_."""
         listed = at(self.spec, "securityContext", "capabilities", key) or ()
         return tuple(str(one).upper().removeprefix("CAP_") for one in listed)
 
 
 def pod(resource: Resource) -> Pod | None:
-    """The pods of a workload, None for anything else."""
+    """Return the pods of a workload; None for anything else."""
     found = kind(resource)
     holder: Any = None
     if found in (*_WITH_TEMPLATE, STATEFUL_SET):
@@ -115,13 +116,13 @@ def pod(resource: Resource) -> Pod | None:
 
 
 def containers(resource: Resource) -> tuple[Container, ...]:
-    """Containers of a workload's pods; none for anything else."""
+    """Return the containers of a workload's pods; none for anything else."""
     found = pod(resource)
     return found.containers() if found else ()
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
-    """Whether a label selector means something with these labels; an empty one means all."""
+    """Return whether a label selector matches these labels; an empty one matches all."""
     wanted = selector.get("matchLabels") or {}
     return all(labels.get(key) == wanted[key] for key in wanted) and all(
         _holds(expression, labels) for expression in selector.get("matchExpressions") or ()

@@ -1,4 +1,4 @@
-"""The rules as Pulumi's policy SDK takes them."""
+"""Convert the rules for Pulumi's policy SDK."""
 
 from pulumi_policy import (
     EnforcementLevel,
@@ -19,7 +19,7 @@ NAME = "slurmstack"
 
 
 def policies(allowed: Allowed) -> list[Policy]:
-    """Every rule as a policy, for a stack that allows this much."""
+    """Return every rule as a policy, for a stack with these permissions."""
     return [
         *(_policy(rule, allowed) for rule in RULES),
         *(_stack_policy(rule, allowed) for rule in STACK_RULES),

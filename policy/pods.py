@@ -1,4 +1,4 @@
-"""Rules over pods: what they may do on their node, and what they may use of it."""
+"""Rules about pods: their rights on their node, and the resources that they use of it."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -114,7 +114,7 @@ NON_ROOT = Rule(
 
 
 _ADDED = "container site-"
-"""How the program calls an operator's own containers (nodesets[].pod.init_containers)."""
+"""Start of the names of an operator's own containers (nodesets[].pod.init_containers)."""
 
 
 def _added_containers(resource: Resource, _: Allowed) -> Iterator[str]:
@@ -147,7 +147,7 @@ def _requests(resource: Resource, _: Allowed) -> Iterator[str]:
 
 
 def _unreserved(container: Container) -> Iterator[str]:
-    # Where only a limit is given, Kubernetes takes it for the request.
+    # If only a limit is set, Kubernetes uses it as the request.
     told = [at(container.spec, "resources", key) or {} for key in ("requests", "limits")]
     for quantity in ("cpu", "memory"):
         if not any(one.get(quantity) for one in told):

@@ -1,4 +1,4 @@
-"""Rules over what runs: where images and charts come from, and that they stay what they are."""
+"""Rules about images and charts: their origin, and their exact versions."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from policy.rule import About, Resource, Rule, over
 
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 _CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
-"""A tag that is a digest of what the image is made of, as those of images/ are."""
+"""A tag that is a digest of the image's sources, as for images/."""
 _EXACT = re.compile(r"v?\d+(\.\d+){2}(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 

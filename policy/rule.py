@@ -1,9 +1,9 @@
-"""What a rule is, and how it treats what a preview does not know yet.
+"""Types of rules, and the treatment of values that a preview does not know yet.
 
-A rule reads properties through the policy SDK's proxies, which raise `UnknownValueError` where a
-value is only known once the update runs. Then the rule is not passed: the SDK tells as a warning
-that it could not be judged, and `up` judges it before the resource is made. `over` sees to it that
-one such value hides no violation beside it.
+A rule reads properties through the policy SDK's proxies, which raise `UnknownValueError` if a value
+is known only when the update runs. Then the rule does not pass: the SDK warns that it could not be
+judged, and `up` judges it before it creates the resource. `over` ensures that such a value hides no
+other violation.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ F = TypeVar("F")
 
 
 class Level(StrEnum):
-    """What a violation does: nothing but tell, or stop the deployment."""
+    """Effect of a violation: only report it, or stop the deployment."""
 
     ADVISORY = "advisory"
     MANDATORY = "mandatory"
@@ -28,7 +28,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource as a rule sees it: its inputs, or once it is made its outputs."""
+    """A resource as a rule sees it: its inputs or, after its creation, its outputs."""
 
     type: str
     name: str
@@ -36,15 +36,16 @@ class Resource:
     props: Mapping[str, Any]
     protected: bool = False
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By property, URNs of the resources that its value comes from; known to stack rules only."""
+    """URNs of the resources that a property's value comes from, by property. Only stack rules have
+    them."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What people are told of a rule."""
+    """Description of a rule for people."""
 
     name: str
-    """As exceptions and `--policy-pack-config` call it."""
+    """Name in exceptions and in `--policy-pack-config`."""
     demand: str
     reason: str
     remedy: str
@@ -53,7 +54,7 @@ class About:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule over one resource; `check` yields what is wrong with it."""
+    """A rule about one resource; `check` yields its violations."""
 
     about: About
     check: Callable[[Resource, Allowed], Iterable[str]]
@@ -61,16 +62,16 @@ class Rule:
 
 @dataclass(frozen=True)
 class StackRule:
-    """A rule over all resources; `check` yields what is wrong, and with which, if with any one."""
+    """A rule about all resources; `check` yields violations, each with its resource or None."""
 
     about: About
     check: Callable[[Sequence[Resource], Allowed], Iterable[tuple[Resource | None, str]]]
 
 
 def over(items: Iterable[T], check: Callable[[T], Iterable[F]]) -> Iterator[F]:
-    """What is found in each item, whatever is not known of the others.
+    """Yield the findings in each item, even if values of other items are unknown.
 
-    Raises UnknownValueError in the end, where anything was not known.
+    Raises UnknownValueError at the end if any value was unknown.
     """
     unknown: UnknownValueError | None = None
     for item in items:

@@ -1,4 +1,4 @@
-"""Rules over secrets: they are in Secrets and nowhere else."""
+"""Rules about secrets: they are in Secrets and nowhere else."""
 
 import base64
 import binascii
@@ -13,10 +13,10 @@ _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _CREDENTIALS = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s:@$]+@", re.IGNORECASE)
 _NAMED = re.compile(r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|(^|_)KEY(_|$)")
 _LEAST = 8
-"""Characters of a secret that is looked for; what is shorter is found everywhere."""
+"""Minimum length in characters of a secret to search for: shorter ones are found everywhere."""
 
 
-# --- One by one ----------------------------------------------------------------------------------
+# --- Single resources ----------------------------------------------------------------------------
 
 
 def _open_secrets(resource: Resource, _: Allowed) -> Iterator[str]:
@@ -28,7 +28,7 @@ def _open_secrets(resource: Resource, _: Allowed) -> Iterator[str]:
 
 
 def _texts(resource: Resource) -> Iterator[str]:
-    """What a person wrote there; of pods not, among other things, whose addresses they know."""
+    """Yield the texts that people wrote. In pods, skip other fields, such as `hostAliases`."""
     found = pod(resource)
     if found is None:
         return strings(resource.props)
@@ -45,7 +45,7 @@ def _looks_secret(text: str) -> Iterable[str]:
 
 def _told(env: object) -> Iterable[str]:
     name, value = str(at(env, "name")), str(at(env, "value") or "")
-    # Where the name is of a secret, a path is of the file that it is in.
+    # If the value is a path, it names the file with the secret.
     if value and not value.startswith("/") and _NAMED.search(name.upper()):
         yield f"the environment variable {name} has its value in the open"
 
@@ -61,13 +61,13 @@ OPEN_SECRETS = Rule(
 )
 
 
-# --- By what the stack itself makes --------------------------------------------------------------
+# --- Secrets that the stack generates ------------------------------------------------------------
 
 _MADE = {
     "random:index/randomPassword:RandomPassword": ("result",),
     "tls:index/privateKey:PrivateKey": ("privateKeyPem", "privateKeyOpenssh"),
 }
-"""Types of resources that make secrets, with the outputs that those are."""
+"""Types of resources that generate secrets, with the outputs that hold them."""
 
 
 def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[Resource, str]]:
@@ -83,7 +83,7 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
         for urn in sorted(urns & makers.keys()):
             yield one, f"it is made from the secret of {makers[urn]}"
 
-    # This shows in a preview too, where nobody knows the secrets yet.
+    # Dependencies show this in a preview too, while the secrets are unknown.
     yield from over(open_, takes)
     secrets: list[tuple[str, str]] = []
 
@@ -93,7 +93,7 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
 
     def holds(one: Resource) -> Iterator[tuple[Resource, str]]:
         left, texts = set(secrets), _texts(one)
-        # Without a secret to look for, an unknown text is no reason for doubt.
+        # Read texts only while there is a secret to search for: an unknown text raises.
         while left and (text := next(texts, None)) is not None:
             for secret, name in sorted(known for known in left if known[0] in text):
                 left.remove((secret, name))
@@ -107,7 +107,7 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
 
 
 def _secrets_of(resource: Resource) -> Iterator[tuple[str, str]]:
-    """Secrets that a resource makes or a Secret holds, each with the resource's name."""
+    """Yield secrets that a resource generates or a Secret holds, each with the resource's name."""
     for key in _MADE.get(resource.type, ()):
         secret = str(at(resource.props, key) or "")
         if len(secret) >= _LEAST:
@@ -115,7 +115,7 @@ def _secrets_of(resource: Resource) -> Iterator[tuple[str, str]]:
     if kind(resource) == "Secret":
         plain = tuple(strings(at(resource.props, "stringData")))
         for text in (*plain, *map(_decoded, strings(at(resource.props, "data")))):
-            # Of what is told beside a key, public halves and settings are no secrets.
+            # Public keys and settings beside a private key are no secrets.
             if _PRIVATE_KEY.search(text):
                 yield text.strip(), resource.name
 

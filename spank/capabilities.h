@@ -1,4 +1,4 @@
-/* The capabilities of the calling thread. All of these set errno and return -1 on failure. */
+/* Capabilities of the calling thread. All functions return -1 with errno on failure. */
 #ifndef SLURMSTACK_CAPABILITIES_H
 #define SLURMSTACK_CAPABILITIES_H
 
@@ -10,19 +10,21 @@ struct capabilities {
 };
 
 /*
- * slurmstepd takes on a user by the effective id, and so without effective capabilities. It still
- * owns them: this takes them up, and *old is what to lay down again.
+ * Makes all permitted capabilities effective, and saves the earlier ones in *old. slurmstepd
+ * becomes a user by the effective uid only: it then has no effective capabilities, but they stay
+ * permitted. lay_down_capabilities restores *old.
  */
 int take_up_capabilities(struct capabilities *old);
 int lay_down_capabilities(struct capabilities *old);
 
 /*
- * What slurmstepd opens for a job of root's, it opens with no more than the job has: those that
- * rule files and take on users. They can be taken up again.
+ * Reduces the effective capabilities to those that jobs of root have: for files and for changing
+ * users. slurmstepd then opens files for a job of root with no more rights than the job.
+ * take_up_capabilities restores the others.
  */
 int lower_capabilities(void);
 
-/* The same for good. */
+/* Reduces all sets of capabilities to these, permanently. */
 int give_up_capabilities(void);
 
 #endif

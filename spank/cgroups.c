@@ -18,14 +18,17 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Version 2 has one hierarchy. All jobs are in a group of it, which Slurm calls after the node. */
+/* Version 2 has one hierarchy. Slurm puts all jobs into one cgroup of it, named after the node. */
 #define OF_SCOPE CGROUPS "/system.slice/%s_slurmstepd.scope/job_"
-/* Groups of slurmstepd, by version. agents/cgroups.py makes their parents. */
+/* Cgroups of slurmstepd on each version. agents/cgroups.py makes their parents. */
 #define DAEMONS_V2 CGROUPS "/slurmstepd/job_"
 #define DAEMONS_V1 CGROUPS "/memory/slurmstepd/job_"
-/* Slurm needs far less for a job of many steps. The kernel charges other groups for their start. */
+/*
+ * Limit in bytes. Slurm needs far less, even for a job with many steps. The kernel charges the
+ * start of slurmstepd to other cgroups.
+ */
 #define DAEMONS_MEMORY (UINT64_C(512) << 20)
-/* Version 1 has a hierarchy for each resource. Slurm does not use that for numbers of processes. */
+/* Version 1 has a hierarchy for each resource. Slurm does not use the one for processes. */
 #define PIDS CGROUPS "/pids/slurm"
 #define OF_PIDS PIDS "/job_"
 #define PROCESSES "cgroup.procs"
@@ -34,29 +37,29 @@
 #define COUNT_SIZE sizeof("18446744073709551615\n")
 #define MACHINE_LIMIT "/proc/sys/kernel/pid_max"
 #define OWN_GROUPS "/proc/self/cgroup"
-/* How its line of version 2 begins. */
+/* Prefix of the line of version 2 in this file. */
 #define V2_LINE "0::"
-/* The part of that which a job may have: other jobs and the machine itself need some as well. */
+/* A job may have this part of the machine's limit: other jobs and the machine need some too. */
 #define SHARE 8
 #define GROUP (O_PATH | O_DIRECTORY | O_CLOEXEC)
 #define GROUP_MODE 0755
-/* Descriptors that nftw(3) may have open, one for each level. */
+/* Limit of nftw(3)'s open descriptors, one for each level. */
 #define LEVELS 8
-/* How often a group is tried to be removed, and the pause between two tries, in microseconds. */
+/* Attempts to remove a cgroup, and microseconds between two attempts. */
 #define TRIES 600
 #define PAUSE 100000
 
 typedef char path_text[PATH_MAX];
 
-/* Whether a group is not there, or not writable: Slurm confines nothing by it then. */
+/* Whether a cgroup is missing or read-only: Slurm then confines nothing by it. */
 static bool is_unprepared(int error)
 {
 	return error == ENOENT || error == EROFS;
 }
 
-/* ---- who is in it ---- */
+/* ---- members ---- */
 
-/* The group of version 2, or that of version 1 in the hierarchy by which Slurm ends processes. */
+/* Opens the cgroup of version 2, or of version 1 in the hierarchy by which Slurm ends processes. */
 int open_node_group(int *group_fd)
 {
 	static const char *const paths[] = {
@@ -76,8 +79,8 @@ int open_node_group(int *group_fd)
 }
 
 /*
- * The group of a step in a line of /proc/self/cgroup, or NULL. On version 1 the kernel may write the
- * container's own group in front of it.
+ * Returns the step's cgroup in a line of /proc/self/cgroup; or NULL. On version 1, the kernel may
+ * put the container's own cgroup in front of it.
  */
 static const char *path_of_step(const char *line)
 {
@@ -141,7 +144,7 @@ int join_group(int group_fd, pid_t pid)
 
 /* ---- limits ---- */
 
-/* Writes a file of a group. Where it is missing, the kernel does not limit that. */
+/* Writes a file of a cgroup. Skips a missing file: the kernel then lacks this limit. */
 static int write_limit(int group_fd, const char *group, const char *name, uint64_t limit)
 {
 	int rc = ACCEPTED;
@@ -159,7 +162,7 @@ static int write_limit(int group_fd, const char *group, const char *name, uint64
 
 static const struct daemons_group {
 	const char *prefix, *memory, *swap;
-	/* With swap, version 1 limits both together. */
+	/* Version 1 limits the sum of memory and swap. */
 	uint64_t most_swap;
 } daemons_groups[] = {
 	{DAEMONS_V2, "memory.max", "memory.swap.max", 0},
@@ -196,9 +199,9 @@ int open_daemons_group(uint32_t job_id, int *processes_fd)
 	return ACCEPTED;
 }
 
-/* ---- how many processes there may be ---- */
+/* ---- number of processes ---- */
 
-/* Sets *number to what the machine's kernel can have at once, in all its containers together. */
+/* Sets *number to the machine's limit of processes, which all its containers share. */
 static int read_machine_limit(uint64_t *number)
 {
 	char text[COUNT_SIZE];
@@ -222,7 +225,7 @@ static int open_made_group(const char *group, uint64_t limit, int *group_fd, int
 	return open_processes(*group_fd, group, processes_fd);
 }
 
-/* Slurm knows no limit of this kind, so that version 1 has no group for it. */
+/* Slurm has no such limit, so version 1 has no cgroup for it yet. */
 static int limit_on_version_1(uint32_t job_id, uint64_t limit, int *group_fd, int *processes_fd)
 {
 	path_text group;
@@ -258,7 +261,7 @@ int limit_processes(uint32_t job_id, uint64_t limit, int *group_fd, int *process
 	return write_limit(*group_fd, group, LIMIT, limit);
 }
 
-/* Sets *number to what a file of a group says. Leaves it where there is no such file. */
+/* Sets *number to the number in a file of a cgroup. A missing file leaves it unchanged. */
 static int read_number(int group_fd, const char *name, uint64_t *number)
 {
 	char text[COUNT_SIZE];
@@ -295,13 +298,13 @@ bool is_of_cgroup(int fd)
 					     status.f_type == CGROUP2_SUPER_MAGIC);
 }
 
-/* ---- its end ---- */
+/* ---- removal ---- */
 
 static int remove_group(const char *path, const struct stat *status, int kind, struct FTW *where)
 {
 	(void)status;
 	(void)where;
-	/* Files of a group go with it. One with processes stays. */
+	/* rmdir(2) removes a cgroup with its files, but fails if the cgroup has processes. */
 	if (kind == FTW_DP)
 		(void)rmdir(path);
 	return 0;
@@ -317,8 +320,8 @@ static const char *cut(char *path)
 }
 
 /*
- * On version 1 the jobs of a user have a group in common: <hierarchy>/slurm_<node>/uid_<user>.
- * Slurm makes and removes it under a lock on the hierarchy.
+ * On version 1, the jobs of a user share a cgroup: <hierarchy>/slurm_<node>/uid_<user>. Slurm
+ * creates and removes it under a lock on the hierarchy.
  */
 static void remove_users_group(const char *user_group)
 {
@@ -336,8 +339,8 @@ static void remove_users_group(const char *user_group)
 }
 
 /*
- * A slurmstepd that has said goodbye to slurmd may not have left its groups yet. On a busy node that
- * takes seconds.
+ * A slurmstepd that has reported its end to slurmd may still be in its cgroups. On a busy node,
+ * leaving them takes seconds.
  */
 static void remove_jobs_group(char *group)
 {

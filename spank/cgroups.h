@@ -1,6 +1,6 @@
 /*
- * The groups of processes, of cgroups(7), that Slurm confines a job by, where it does. This process
- * sees them as the node does, and writable only where agents/cgroups.py has prepared them.
+ * The cgroups(7) by which Slurm confines jobs, if it does. This process sees the node's cgroups.
+ * They are writable only if agents/cgroups.py has prepared them.
  */
 #ifndef SLURMSTACK_CGROUPS_H
 #define SLURMSTACK_CGROUPS_H
@@ -12,49 +12,52 @@
 #define CGROUPS "/sys/fs/cgroup"
 
 /*
- * Sets *group_fd to the group of the node's own processes, for `join_group`, or to -1 where cgroups
- * are not writable. Returns ACCEPTED or REFUSED.
+ * Sets *group_fd to the cgroup of the node's own processes, for `join_group`; to -1 if cgroups are
+ * not writable. Returns ACCEPTED or REFUSED.
  */
 int open_node_group(int *group_fd);
 
 /*
- * Sets *processes_fd to the group that slurmstepd processes of a job share, and makes it if it is missing;
- * to -1 where cgroups are not writable. Slurm puts slurmstepd into the group of its step. There the kernel
- * may end slurmstepd instead of a task that takes too much, since a container can rarely forbid that
- * (oom_score_adj), and the job would never end. The shared group is limited as well: a user can make
- * slurmstepd keep much in memory, which must not cost other jobs. Returns ACCEPTED or REFUSED.
+ * Sets *processes_fd to the cgroup that all slurmstepd processes of a job share, and creates it if
+ * it is missing; to -1 if cgroups are not writable. Returns ACCEPTED or REFUSED.
+ *
+ * Slurm puts slurmstepd into the cgroup of its step. There, the kernel may kill slurmstepd instead
+ * of a task that uses too much memory, and the job would never end. A container can rarely prevent
+ * that (oom_score_adj). The shared cgroup has a limit too: a user can make slurmstepd use much
+ * memory, which must not affect other jobs.
  */
 int open_daemons_group(uint32_t job_id, int *processes_fd);
 
 /*
- * Sets *group_fd to the group that limits the memory of this process, which Slurm has made for its
- * step, or to -1 where it is in none. Returns ACCEPTED or REFUSED.
+ * Sets *group_fd to the cgroup that Slurm has made for this process's step, and that limits its
+ * memory; to -1 if there is none. Returns ACCEPTED or REFUSED.
  */
 int open_step_group(int *group_fd);
 
-/* Moves a process, or this one for 0, to an open group. Returns ACCEPTED or REFUSED. */
+/* Moves a process to an open cgroup; 0 means this process. Returns ACCEPTED or REFUSED. */
 int join_group(int group_fd, pid_t pid);
 
 /*
- * Limits how many processes and threads a job may have on this node: to `limit`, or to an eighth of
- * what the machine can have if that is less. Sets *group_fd to its group, or
- * to -1 where nothing is limited, and *processes_fd to what its processes have to join, or to -1 where
- * they need not. Returns ACCEPTED or REFUSED.
+ * Limits the processes and threads of a job on this node to `limit`, or to an eighth of the
+ * machine's limit if that is less. Returns ACCEPTED or REFUSED.
+ *
+ * Sets *group_fd to the job's cgroup, or to -1 if nothing is limited. Sets *processes_fd to the
+ * cgroup that the job's processes have to join, or to -1 if they need not.
  */
 int limit_processes(uint32_t job_id, uint64_t limit, int *group_fd, int *processes_fd);
 
 /*
- * Refuses where the job has more processes than it may have. The kernel refuses a fork that leads to
- * more, but no process that comes from another group. `group_fd` is of `limit_processes`.
+ * Refuses if the job has more processes than its limit. The kernel enforces the limit at fork(2),
+ * but not when a process joins from another cgroup. `group_fd` comes from `limit_processes`.
  */
 int check_number(int group_fd);
 
-/* Whether an open file is of a cgroup. */
+/* Whether an open file belongs to a cgroup. */
 bool is_of_cgroup(int fd);
 
 /*
- * Removes the groups of a job that has ended, if Slurm has not: a slurmstepd may have been killed.
- * Waits up to a second for processes that are about to leave them.
+ * Removes the cgroups of an ended job, if Slurm has not: a slurmstepd may have been killed. For
+ * each cgroup, waits up to a minute for processes that are about to leave it.
  */
 void remove_groups(uint32_t job_id);
 

@@ -1,32 +1,31 @@
 /*
- * chroot: a SPANK plugin that puts every step of a job into the shared root file system ("the
- * jail") of the cluster, and apart from all other jobs. slurmstack-chroot(8) has its options.
+ * chroot: SPANK plugin that runs each step of a job in the cluster's shared root file system ("the
+ * jail"), isolated from all other jobs. slurmstack-chroot(8) describes its options.
  *
- * What a job shares on a node, its mount, ipc and pid namespaces, is made once, by its first step,
- * and kept by a process of its own (keeper.c); the later steps join it. Nothing of it is ever
- * seen in the namespaces of slurmd, so that there is nothing to undo when a step fails half-way.
+ * The steps of a job share mount, ipc and pid namespaces on a node. The first step creates them, a
+ * keeper process (keeper.c) holds them, and later steps join them. They never appear in slurmd's
+ * namespaces, so a step that fails half-way leaves nothing to undo.
  *
- * slurmstepd moves in slurm_spank_init_post_opt, not in the task: it opens the files of a job's
- * standard streams itself, and they have to be those that the user means. Other threads of it stay
- * where they are, and so do its open files and its process id. All of these are in the node's
- * /proc, and a path through that would lead out of the jail: "/proc/self/task/<thread>/root". The
- * main thread alone opens paths that a user chose. So /proc is empty for it until the tasks are
- * due. Until then, it also has no more capabilities than the job.
+ * slurmstepd moves to the jail itself, in slurm_spank_init_post_opt, before its tasks. It opens the
+ * files of a job's standard streams, and these have to be the files that the user means. Its other
+ * threads, its open files and its process id stay on the node. All of them appear in the node's
+ * /proc, where a path such as "/proc/self/task/<thread>/root" leads out of the jail. Only the main
+ * thread opens paths that a user chose. So it sees an empty /proc until the tasks are due. Until
+ * then, it also has no more capabilities than the job.
  *
- * From slurm_spank_user_init on, it opens no more of these paths, and sees the node's /proc again,
- * by which it signals the tasks and counts what they use. What it forks from then on, be it a task
- * or a script of the user, is put into the job's pid namespace and sees the job's mounts: a
- * process cannot change its own pid namespace, only that of its children, and cannot start threads
- * while it differs (pid_namespaces(7)). That is why it is done around fork() itself.
+ * From slurm_spank_user_init on, slurmstepd opens no more of these paths. It sees the node's /proc
+ * again, in which it signals the tasks and counts their usage. Its later forks (tasks, and scripts
+ * of the user) join the job's pid namespace and see the job's mounts. A process cannot change its
+ * own pid namespace, only that of its children, and cannot start threads while the two differ
+ * (pid_namespaces(7)). So the plugin changes it around fork() itself.
  *
- * The jail is written by users, root among them where a site allows that. So no path
- * below it is ever resolved by name from outside: each mount point is opened with
- * openat2(2) relative to the jail, without following any symbolic link, and trees are
- * attached to the file descriptor that this gives (move_mount(2), Linux 5.12 and later).
- * The node's own side lies in directories that only root can enter.
+ * Users write to the jail, and so does root if a site allows that. So the plugin never resolves a
+ * path below the jail by name from outside. It opens each mount point with openat2(2) relative to
+ * the jail, without following any symbolic link. It attaches trees to the resulting descriptor
+ * (move_mount(2), Linux 5.12 and later). On the node, it uses directories that only root can enter.
  *
- * Every failure ends in a negative code. Slurm takes a positive one for success, and
- * the step would run outside the jail.
+ * Every failure returns a negative code. Slurm takes a positive code for success, and the step
+ * would run outside the jail.
  */
 #include "capabilities.h"
 #include "cgroups.h"
@@ -53,44 +52,46 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Everything is hidden but what Slurm looks up by name. */
+/* Export only the symbols that Slurm looks up. */
 #pragma GCC visibility push(default)
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 SPANK_PLUGIN(chroot, 1)
 #pragma GCC visibility pop
 
-/* Not on the stack, for it holds the text of a file. Each callback parses anew: it may be one
- * of another process. */
+/*
+ * Not on the stack, because it holds the text of a file. Each callback parses the options again,
+ * because it may run in another process.
+ */
 static struct config config;
 /* True once this slurmstepd is inside the jail. */
 static bool inside_jail = false;
 static bool of_root = false;
-/* The job's keeper, and this process itself, as pidfds. */
+/* pidfds of the job's keeper and of this process. */
 static int keeper_fd = -1;
 static int own_fd = -1;
 /*
- * The group that limits how many processes the job has; -1 where nothing limits them. What its
- * processes have to join for it; -1 where they need not.
+ * First the cgroup that limits the job's processes, or -1 without a limit. Then the cgroup that
+ * these processes have to join for it, or -1 if they need not.
  */
 static int limits_fd = -1;
 static int processes_fd = -1;
-/* The group that slurmstepd has left, and its later forks join; -1 where it has left none. */
+/* The cgroup that slurmstepd has left and that its later forks join; -1 if it has left none. */
 static int step_group_fd = -1;
 static struct own_trees own_trees = {-1, -1, -1, -1};
 
-/* A value of nice(2): jobs go first. */
+/* Value of nice(2): jobs come first. */
 #define LOWEST_PRIORITY 19
-/* With the highest score, this process is the first that the kernel ends (proc(5)). */
+/* The kernel kills the process with the highest score first (proc(5)). */
 #define OOM_SCORE "/proc/self/oom_score_adj"
 #define OOM_FIRST 1000
 
 /* ---- entering the job ---- */
 
-/* Joins the namespaces that an earlier step of the job has made. */
+/* Joins the namespaces that an earlier step of the job has created. */
 static int join_job(void)
 {
-	/* A process that shares its root with threads cannot change it, so it stops to share. */
+	/* A process cannot change a root that it shares with other threads, so stop sharing it. */
 	if (unshare(CLONE_FS) < 0)
 		return refuse("cannot leave the root of other threads: %s", strerror(errno));
 	if (setns(keeper_fd, JOB_NAMESPACES) < 0)
@@ -102,7 +103,7 @@ static int make_job(int job_fd, const char *job_name, uid_t uid)
 {
 	int group_fd, proc_fd = -1, rc;
 
-	/* Before it sees what the job sees, which is read-only. */
+	/* Open it before entering the job's view, in which cgroups are read-only. */
 	rc = open_node_group(&group_fd);
 	if (rc == ACCEPTED)
 		rc = make_root(&config, job_name, &proc_fd);
@@ -113,7 +114,7 @@ static int make_job(int job_fd, const char *job_name, uid_t uid)
 	return rc;
 }
 
-/* Makes what the job shares on this node, or joins it; steps that start together take turns. */
+/* Creates what the job shares on this node, or joins it. Steps that start together take turns. */
 static int share_job(int job_fd, const char *job_name, uid_t uid)
 {
 	int rc;
@@ -125,23 +126,23 @@ static int share_job(int job_fd, const char *job_name, uid_t uid)
 	rc = find_keeper(job_fd, &keeper_fd);
 	if (rc == ACCEPTED)
 		rc = keeper_fd < 0 ? make_job(job_fd, job_name, uid) : join_job();
-	/* Not left to close(): a copy of the descriptor may live on in another process. */
+	/* Do not rely on close(): another process may still have a copy of the descriptor. */
 	(void)flock(job_fd, LOCK_UN);
 	return rc;
 }
 
-/* Before Slurm opens paths that the user chose. */
+/* Call it before Slurm opens paths that the user chose. */
 static int prepare_for_paths(uid_t uid)
 {
 	if (enter_own_view(&config, &own_trees) < 0)
 		return REFUSED;
-	/* Slurm itself takes those of other users away, with their effective id. */
+	/* For other users, Slurm itself drops the capabilities with the effective uid. */
 	if (uid == 0 && lower_capabilities() < 0)
 		return refuse("cannot lower capabilities: %s", strerror(errno));
 	return ACCEPTED;
 }
 
-/* After that, or where it fails. */
+/* Call it after Slurm has opened these paths or has failed to. */
 static int return_from_paths(void)
 {
 	struct capabilities old;
@@ -150,7 +151,7 @@ static int return_from_paths(void)
 	if (take_up_capabilities(&old) < 0)
 		return refuse("cannot take up capabilities: %s", strerror(errno));
 	rc = return_to_node(&config, &own_trees);
-	/* In a job of root's nothing else gives back what was lowered. */
+	/* In a job of root, nothing else restores the lowered capabilities. */
 	if (geteuid() != 0 && lay_down_capabilities(&old) < 0)
 		return refuse("cannot lay down capabilities: %s", strerror(errno));
 	return rc;
@@ -189,14 +190,14 @@ out:
 
 /* ---- what slurmstepd forks for the job ---- */
 
-/* True in the thread that forks tasks, from when they are due. */
+/* True in the thread that forks tasks, once they are due. */
 static _Thread_local bool forks_into_job = false;
-/* Whether the fork that goes on puts its child into the job's pid namespace. */
+/* Whether the current fork puts its child into the job's pid namespace. */
 static _Thread_local bool fork_is_inside = false;
-/* True in a process that was put into the job: below slurmstepd, nothing else runs. */
+/* True in a process that the plugin has put into the job. No other child of slurmstepd runs. */
 static bool in_job = false;
 
-/* Joins namespaces of another process, whatever the effective user. Sets errno. */
+/* Joins namespaces of another process with any effective uid. Returns -1 with errno on failure. */
 static int join_namespaces(int process_fd, int kinds)
 {
 	struct capabilities old;
@@ -231,19 +232,19 @@ static void after_fork_in_parent(void)
 }
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-/* Skips as many steps if what was loaded is, or is not, `value`. */
+/* Skips this number of steps if the loaded value equals `value`, or has none of `bits`. */
 #define IF_IS(value, steps) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, steps, 0)
 #define UNLESS_HAS(bits, steps) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 0, steps)
 #define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 #define FAIL(error) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (error))
 
 /*
- * On cgroups of version 2, Slurm guards devices by a program within the kernel, so that slurmd and
- * slurmstepd may call bpf(2). What they run for users may not.
+ * On version 2 of cgroups, Slurm guards devices with a BPF program. So slurmd and slurmstepd may
+ * call bpf(2), but not what they run for users.
  *
- * In a user namespace, a job may mount cgroups again, writable, once it has a namespace of
- * cgroups. Those of its node are root's, so that root's jobs get none. The flags of clone3(2)
- * cannot be seen; for ENOSYS the C library calls clone(2) instead.
+ * In a user namespace, a job with its own cgroup namespace can mount cgroups again, writable.
+ * Cgroups of the node belong to root, so jobs of root get no cgroup namespace. The flags of
+ * clone3(2) are invisible to a filter: it returns ENOSYS, and the C library calls clone(2) instead.
  */
 static int forbid_calls(void)
 {
@@ -285,7 +286,7 @@ static int enter_as_child(void)
 
 	if (!fork_is_inside)
 		return REFUSED;
-	/* Slurm adds tasks to their groups itself, but no script that it runs after them. */
+	/* Slurm itself adds tasks to their cgroups, but not the scripts that it runs after them. */
 	if (step_group_fd >= 0 && join_group(step_group_fd, 0) < 0)
 		return REFUSED;
 	if (processes_fd >= 0 && join_group(processes_fd, 0) < 0)
@@ -298,7 +299,7 @@ static int enter_as_child(void)
 		return refuse("cannot tell the working directory: %s", strerror(errno));
 	if (join_namespaces(keeper_fd, JOB_NAMESPACES) < 0)
 		return refuse("cannot join the namespaces of the job: %s", strerror(errno));
-	/* To join moves to the root. Slurm itself complains where it needs another directory. */
+	/* Joining moves to the root. Slurm itself complains if it requires another directory. */
 	(void)!chdir(directory);
 	if (!config.no_new_privs)
 		return ACCEPTED;
@@ -323,9 +324,9 @@ static void after_fork_in_child(void)
 /* ---- what Slurm calls ---- */
 
 /*
- * In slurmd: a wrong plugstack.conf or an incomplete jail keeps the node from starting, so
- * that few users ever meet it. So does a missing library, without which slurmd and slurmstepd would
- * do as root what users want: ld.so only warns of that.
+ * Runs in slurmd. A wrong plugstack.conf or an incomplete jail prevents the node from starting, so
+ * that few users ever see the error. So does a missing library, about which ld.so only warns.
+ * Without the library, slurmd and slurmstepd would do as root what users want.
  */
 int slurm_spank_init(spank_t spank, int ac, char **av)
 {
@@ -341,7 +342,7 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
 	return check_jail(&config);
 }
 
-/* Whether this is the step that Slurm itself begins with a job, and that runs nothing of it. */
+/* Whether this is the external step: Slurm itself starts it, and it runs nothing of the user. */
 static bool is_external(spank_t spank)
 {
 	uint32_t step_id;
@@ -381,7 +382,9 @@ static int enter(spank_t spank, int ac, char **av)
 			      config.steps);
 	if (enter_job(job_name, job_id, uid) < 0)
 		return REFUSED;
-	/* It opens no path of the user's and is not called again, but runs a program of the jail. */
+	/*
+	 * It opens no path of the user and gets no more callbacks, but runs programs of the jail.
+	 */
 	if (is_external(spank)) {
 		if (return_from_paths() < 0)
 			return REFUSED;
@@ -404,13 +407,14 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 	inside_jail = enter(spank, ac, av) == ACCEPTED;
 	close_log_of_slurmd();
 	/*
-	 * At once, before Slurm opens paths of the user's outside the jail. Where the external step
-	 * fails, the others do as well; and were it refused, Slurm would take the node for broken.
+	 * Refuse now, before Slurm opens paths of the user outside the jail. Accept a failed
+	 * external step: the other steps fail as well, and Slurm would drain the node if this one
+	 * were refused.
 	 */
 	return inside_jail || is_external(spank) ? ACCEPTED : REFUSED;
 }
 
-/* No task starts in a step that was refused, whether or not Slurm was told so before. */
+/* No task starts in a failed step, even if an earlier callback has returned ACCEPTED. */
 static int check(spank_t spank, bool inside)
 {
 	if (spank_remote(spank) == 0 || inside)
@@ -419,7 +423,7 @@ static int check(spank_t spank, bool inside)
 		      refusal[0] != '\0' ? refusal : "the jail was never entered");
 }
 
-/* The last callback before slurmstepd forks the tasks, and in the thread that does. */
+/* The last callback before slurmstepd forks the tasks. It runs in the thread that forks them. */
 int slurm_spank_user_init(spank_t spank, int ac, char **av)
 {
 	(void)ac;
@@ -430,8 +434,8 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
 }
 
 /*
- * slurmstepd leaves its step's group: see open_daemons_group. Not before, since Slurm puts it back
- * there when it makes the groups of the first task; no task runs yet.
+ * Moves slurmstepd out of its step's cgroup: see open_daemons_group. It cannot leave earlier,
+ * because Slurm puts it back when it makes the cgroups of the first task. No task runs yet.
  */
 static int leave_step_group(spank_t spank)
 {
@@ -451,7 +455,7 @@ static int leave_step_group(spank_t spank)
 	return rc;
 }
 
-/* In slurmstepd, after each fork of a task. */
+/* Runs in slurmstepd after each fork of a task. */
 int slurm_spank_task_post_fork(spank_t spank, int ac, char **av)
 {
 	(void)ac;
@@ -462,8 +466,8 @@ int slurm_spank_task_post_fork(spank_t spank, int ac, char **av)
 }
 
 /*
- * If the node runs out of memory, the kernel ends tasks first, and no daemon. A user may lower this
- * again, but not below what the daemons have.
+ * If the node runs out of memory, the kernel kills tasks first, and no daemon. A user may lower the
+ * score again, but not below that of the daemons.
  */
 static int go_first(void)
 {
@@ -475,7 +479,7 @@ static int go_first(void)
 	return rc;
 }
 
-/* After Slurm has set another score. */
+/* Runs after Slurm has set another score. */
 int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 {
 	(void)ac;
@@ -485,7 +489,7 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 	return check(spank, in_job);
 }
 
-/* slurmstepd opens them where cgroups are writable, and a directory leads to all files in it. */
+/* slurmstepd opens them where cgroups are writable. A directory gives access to all files in it. */
 static int check_streams(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -503,7 +507,10 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
 	return check(spank, in_job);
 }
 
-/* A step whose files could not be opened starts no task, and Slurm removes what it made for it. */
+/*
+ * A step whose files cannot be opened starts no task. slurmstepd still has to return to the node,
+ * because Slurm removes what it made for the step.
+ */
 int slurm_spank_exit(spank_t spank, int ac, char **av)
 {
 	(void)spank;
@@ -528,9 +535,9 @@ static void leave_slurm(void)
 }
 
 /*
- * The node takes no job before the epilog ends, and removal may take minutes: a job can leave many
- * files, and another job can add more through directories that it holds open. Groups of the job
- * stay until its slurmstepd processes have ended.
+ * Removes in a child, because the node accepts no job before the epilog ends. Removal may take
+ * minutes: a job can leave many files, and another job can add more through directories that it
+ * holds open. The job's cgroups stay until its slurmstepd processes have ended.
  */
 static void remove_behind_slurm(uint32_t job_id)
 {
@@ -550,10 +557,9 @@ static void remove_behind_slurm(uint32_t job_id)
 }
 
 /*
- * Ends what is left of the job and removes its private directories. What cannot be removed is
- * logged and left: an error here would drain the node for files that only root can reach and
- * that no other user's job will ever be given, and a disk that really fails shows in the node's
- * checks.
+ * Ends the remaining processes of the job, and removes its private directories. Logs what cannot be
+ * removed, and leaves it: an error here would drain the node. Only root can reach these files, and
+ * no job of another user ever gets them. The node's checks report a failed disk.
  */
 int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 {
@@ -565,7 +571,7 @@ int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 		slurm_error("chroot: Slurm does not tell the job's number: nothing is removed");
 		return ACCEPTED;
 	}
-	/* The parent is slurmd, and the environment is the job's, without the number of slurmd. */
+	/* The parent is slurmd. The environment is the job's, and lacks the pid of slurmd. */
 	name_slurmd(getppid());
 	open_log_of_slurmd();
 	end_job(config.scratch, job_id);

@@ -20,15 +20,15 @@
 #include <slurm/spank.h>
 #pragma GCC visibility pop
 
-/* Only its user, and root, connect. */
+/* Only the job's user and root can connect. */
 #define SOCKET_MODE 0600
-/* How many entries of one job are removed before the next job's turn. */
+/* Entries of one job to remove before the next job's turn. */
 #define TURN 10000
 /* Prefix of the directories of ended jobs: ended.<job name>.<number>. */
 #define ENDED "ended."
 #define DIRECTORY (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
-/* ---- what a job is given ---- */
+/* ---- directories of a job ---- */
 
 void format_job_name(char name[JOB_NAME_SIZE], uint32_t job_id, uid_t uid)
 {
@@ -80,7 +80,7 @@ int open_job(const char *base, const char *job_name)
 	return job_fd;
 }
 
-/* The entries of the directory `name` below `parent`, to be closed; or NULL with errno set. */
+/* Opens the entries of the directory `name` below `parent`. Returns NULL with errno on failure. */
 static DIR *open_entries(int parent, const char *name)
 {
 	int fd = openat(parent, name, DIRECTORY);
@@ -93,7 +93,7 @@ static DIR *open_entries(int parent, const char *name)
 
 /* ---- slurmstepd's socket ---- */
 
-/* Whether a name ends as a step's socket does, before the part of a heterogeneous job. */
+/* Whether a name is a step's socket, with or without the component of a heterogeneous job. */
 static bool is_of_step(const char *name, const char *step)
 {
 	const char *found = strstr(name, step);
@@ -101,7 +101,7 @@ static bool is_of_step(const char *name, const char *step)
 	return found != NULL && (found[strlen(step)] == '\0' || found[strlen(step)] == '.');
 }
 
-/* Whether a name is of a step's socket, as "cpu-0_123.0", and not of a file about the step. */
+/* Whether a name is a socket of any step, as "cpu-0_123.0", and not a file about a step. */
 static bool is_of_job(const char *name, const char *job)
 {
 	const char *found = strstr(name, job);
@@ -158,20 +158,24 @@ out:
 /* ---- the end of a job ---- */
 
 /*
- * Ends what a user can do in a directory. Their processes in this job have ended, but another job's
- * may have been handed a descriptor of it, and would make files faster than they are removed.
+ * Ends the users' access to a directory. The job's processes have ended, but processes of another
+ * job may have received a descriptor of it. They would create files faster than they are removed.
+ * Returns 0 or an error number.
  */
 static int close_to_users(int fd)
 {
 	return fchown(fd, 0, 0) < 0 || fchmod(fd, PRIVATE_MODE) < 0 ? errno : 0;
 }
 
-/* Makes the names of what is moved differ. */
+/* Counter that makes the names of moved directories unique. */
 static unsigned long moves = 0;
-/* How many more entries may be removed in this turn. */
+/* Entries that may still be removed in this turn. */
 static unsigned long turn = ULONG_MAX;
 
-/* The next entry of a directory but "." and ".."; or NULL with errno set, to 0 at the end. */
+/*
+ * Returns the next entry except "." and "..". Returns NULL with errno: 0 at the end of the
+ * directory, EAGAIN at the end of the turn.
+ */
 static struct dirent *next_entry(DIR *stream)
 {
 	struct dirent *entry;
@@ -189,8 +193,8 @@ static struct dirent *next_entry(DIR *stream)
 }
 
 /*
- * Empties `directory` by one level: moves what it holds up into `top`, and removes it.
- * Returns 0, or -1 with errno set: to EAGAIN at the end of the turn.
+ * Removes `directory` and its files, and moves its subdirectories up into `top`. Returns 0, or -1
+ * with errno: EAGAIN at the end of the turn.
  */
 static int dissolve(int top, const char *directory)
 {
@@ -224,9 +228,9 @@ static int dissolve(int top, const char *directory)
 }
 
 /*
- * Removes all that the directory `name` below `parent` holds, and the directory itself.
- * It does not descend: a user can nest directories deeper than any stack, path or number
- * of open files goes. Returns 0, or -1 with errno set: to EAGAIN at the end of the turn.
+ * Removes the directory `name` below `parent` and all that it contains. Does not descend: users can
+ * nest directories deeper than the limits of stacks, paths and open files. Returns 0, or -1 with
+ * errno: EAGAIN at the end of the turn.
  */
 static int remove_tree(int parent, const char *name)
 {
@@ -259,7 +263,7 @@ static int remove_tree(int parent, const char *name)
 	return error == 0 ? 0 : -1;
 }
 
-/* Moves a job's directory aside, under a name that no job has. Returns 0, or -1 with errno set. */
+/* Renames a job's directory to a name that no job has. Returns 0, or -1 with errno. */
 static int put_aside(int jobs_fd, const char *name)
 {
 	char aside[NAME_MAX + 32];
@@ -274,8 +278,8 @@ static int put_aside(int jobs_fd, const char *name)
 }
 
 /*
- * Calls `act` for each entry of <base>/slurm-jobs whose name begins with `prefix`. Returns how many
- * calls returned true, or -1 with errno set.
+ * Calls `act` for each entry of <base>/slurm-jobs whose name begins with `prefix`. Returns the
+ * number of calls that returned true, or -1 with errno.
  */
 static int for_each(const char *base, const char *prefix,
 		    bool (*act)(int jobs_fd, const char *base, const char *name))
@@ -306,7 +310,7 @@ static bool end_one(int jobs_fd, const char *base, const char *name)
 	if (job_fd >= 0)
 		end_keeper(job_fd);
 	close_fd(&job_fd);
-	/* A full disk may have no room for another name. */
+	/* A full disk may have no space for another name. */
 	if (put_aside(jobs_fd, name) < 0 && remove_tree(jobs_fd, name) < 0)
 		(void)refuse("cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY, name,
 			     strerror(errno));
@@ -323,7 +327,7 @@ void end_job(const char *base, uint32_t job_id)
 			     strerror(errno));
 }
 
-/* True in the first round alone: each round meets the same failures. */
+/* True only in the first round: later rounds meet the same failures. */
 static bool tells = true;
 
 /* Returns whether another round may find something to remove. */

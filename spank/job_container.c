@@ -1,10 +1,11 @@
 /*
- * job_container/slurmstack: lets slurmd put what `sbcast` and `srun --bcast` bring into the job.
+ * job_container/slurmstack: makes slurmd write the files of `sbcast` and `srun --bcast` in the job.
  *
- * These files are not written by slurmstepd, which the SPANK plugin has moved into the jail, but
- * by slurmd, outside of it. Its only hook for that is a plugin of this kind: slurmd calls
- * container_p_join in a child that becomes the user and opens the file, and here that child joins
- * what the job's first step has made. All else that Slurm asks of such a plugin is done already.
+ * slurmd writes these files, and it runs outside the jail. slurmstepd, which the SPANK plugin moves
+ * into the jail, does not write them. slurmd's only hook for this is a plugin of this kind. It
+ * calls container_p_join in a child, which then becomes the user and opens the file. Here, the
+ * child joins the mount namespace that the job's first step has made. Slurm's other requests to
+ * such a plugin need no action: the SPANK plugin does that work.
  *
  * SLURMSTACK_SCRATCH in slurmd's environment is the SPANK plugin's scratch=.
  */
@@ -23,7 +24,7 @@
 #include <string.h>
 #include <sys/types.h>
 
-/* Everything is hidden but what Slurm looks up by name. */
+/* Export only the symbols that Slurm looks up. */
 #pragma GCC visibility push(default)
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
@@ -46,15 +47,15 @@ const char plugin_name[] = "files for jobs in the jail";
 const char plugin_type[] = "job_container/slurmstack";
 const uint32_t plugin_version = SLURM_VERSION_NUMBER;
 
-/* True in slurmd and what it forks. slurmstepd is started anew, and finds its own way. */
+/* True in slurmd and its forks. slurmstepd is executed anew, and enters the job itself. */
 static bool in_slurmd = false;
 
 /* ---- joining the job ---- */
 
 /*
- * Slurm begins a job's first step on each node when it allocates them (PrologFlags=Contain). The
- * batch script of another node may be quicker than that. In milliseconds: the first step is waited
- * for by this process alone, and for less time than Slurm waits for an answer.
+ * In milliseconds. Slurm starts a job's first step on each node at allocation
+ * (PrologFlags=Contain). The batch script on another node may be faster. Only this process waits
+ * for the first step, and for less time than Slurm waits for an answer.
  */
 enum { FIRST_STEP_TIMEOUT = 7000, FIRST_STEP_POLL = 50 };
 
@@ -70,7 +71,7 @@ static int await_keeper(int job_fd, int *keeper)
 	return rc;
 }
 
-/* Sets *keeper to a pidfd of the job's keeper; a job that has none has begun no step. */
+/* Sets *keeper to a pidfd of the job's keeper. Refuses a job whose first step has not started. */
 static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 {
 	const char *scratch = getenv("SLURMSTACK_SCRATCH");
@@ -93,7 +94,7 @@ static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 	return rc;
 }
 
-/* So that no file of another user's is opened, and nothing that is not a file. */
+/* Makes the preloaded library refuse other users' files, and all but regular files. */
 static int tell_preload(void)
 {
 	bool *opens_for_user = flag_of_preload();
@@ -111,10 +112,10 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 	if (!in_slurmd || creates_step)
 		return SLURM_SUCCESS;
 	rc = open_jobs_keeper(step->job_id, uid, &keeper);
-	/* To join moves the root and the working directory as well (setns(2)). */
+	/* Joining also changes the root and the working directory (setns(2)). */
 	if (rc == ACCEPTED && setns(keeper, CLONE_NEWNS) < 0)
 		rc = refuse("cannot join the mount namespace of the job: %s", strerror(errno));
-	/* Others lose them when slurmd takes on the user. */
+	/* Other users' processes lose them when slurmd becomes the user. */
 	if (rc == ACCEPTED && uid == 0 && give_up_capabilities() < 0)
 		rc = refuse("cannot give up capabilities: %s", strerror(errno));
 	close_fd(&keeper);
@@ -123,9 +124,9 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 	return rc == ACCEPTED ? SLURM_SUCCESS : SLURM_ERROR;
 }
 
-/* ---- what the SPANK plugin does ---- */
+/* ---- left to the SPANK plugin ---- */
 
-/* Called in slurmd alone, when it starts. */
+/* Only slurmd calls this, when it starts. */
 int container_p_restore(char *directory, bool recover)
 {
 	(void)directory;
@@ -144,7 +145,7 @@ int fini(void)
 	return SLURM_SUCCESS;
 }
 
-/* For pam_slurm_adopt, which wants a descriptor of the job's mount namespace. */
+/* pam_slurm_adopt requests a descriptor of the job's mount namespace. */
 int container_p_join_external(uint32_t job_id)
 {
 	(void)job_id;

@@ -17,15 +17,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A file below the job's directory, which the keeper holds a lock on: so it is found, and never
- * taken for another process that has got its number since. */
+/*
+ * File in the job's directory. The keeper holds a lock on it, so that steps find the keeper and
+ * never mistake a later process with the same pid for it.
+ */
 #define LOCK_FILE "keeper"
-/* How long the kernel may take to end the processes of a job, in milliseconds. */
+/* Milliseconds that the kernel may take to end the processes of a job. */
 #define END_TIMEOUT 10000
 
-/* ---- finding it ---- */
+/* ---- find the keeper ---- */
 
-/* Sets *pid to the process that holds the lock, as this pid namespace counts, or to 0. */
+/* Sets *pid to the process that holds the lock, as seen in this pid namespace; or to 0. */
 static int lock_holder(int lock_fd, pid_t *pid)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -52,7 +54,7 @@ static int open_keeper(int lock_fd, int *keeper_fd)
 			return refuse("cannot open the job's keeper: %s", strerror(errno));
 		if (*keeper_fd < 0)
 			continue;
-		/* Its number may have gone to another process before it was opened. */
+		/* Another process may have got its pid before pidfd_open(2). */
 		if (lock_holder(lock_fd, &again) < 0) {
 			close_fd(keeper_fd);
 			return REFUSED;
@@ -78,12 +80,12 @@ int find_keeper(int job_fd, int *keeper_fd)
 	return rc;
 }
 
-/* ---- being it ---- */
+/* ---- run as the keeper ---- */
 
-/* The keeper's only open files; everything else of slurmstepd is closed. */
+/* The keeper's only open files. It closes all others of slurmstepd. */
 enum { LOCK = 0, REPORT = 1, PROC = 2, FIRST_OTHER = 3 };
 
-/* Moves the files that it needs to where they stay, and closes the rest. */
+/* Moves the keeper's files to these descriptors, and closes all others. */
 static int keep_files(int lock_fd, int report_fd, int proc_fd)
 {
 	if (lock_fd < FIRST_OTHER || report_fd < FIRST_OTHER || proc_fd < FIRST_OTHER) {
@@ -101,26 +103,28 @@ static int become_keeper(uid_t uid)
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	sigset_t all;
 
-	/* slurmstepd's handlers must not run here. Children that nobody waits for are reaped. */
+	/*
+	 * slurmstepd's handlers must not run here. Ignoring SIGCHLD makes the kernel reap children.
+	 */
 	(void)sigfillset(&all);
 	if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || sigaction(SIGCHLD, &ignore, NULL) < 0)
 		return refuse("the job's keeper cannot block its signals: %s", strerror(errno));
 	if (setsid() < 0)
 		return refuse("the job's keeper cannot have a session: %s", strerror(errno));
-	/* Its program, its memory and its lock are the node's, and root in the job sees it. */
+	/* Root in the job sees the keeper, but its program, memory and lock belong to the node. */
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return refuse("the job's keeper cannot be closed to others: %s", strerror(errno));
 	if (mount_proc(PROC, uid) < 0)
 		return REFUSED;
-	/* Last: who finds the lock may join. */
+	/* Take the lock last: steps that find it may join. */
 	if (fcntl(LOCK, F_SETLK, &lock) < 0)
 		return refuse("the job's keeper cannot lock its file: %s", strerror(errno));
 	return ACCEPTED;
 }
 
 /*
- * Runs in a copy of slurmstepd that shares nothing with it but open files, made while its
- * other threads went on: only system calls, no memory from malloc, no line to the log.
+ * Runs in a copy of slurmstepd, which shares only open files with it. The copy was made while other
+ * threads of slurmstepd ran. So only system calls are safe: no malloc(3), and no lines in the log.
  */
 __attribute__((noreturn)) static void keep(int lock_fd, int report_fd, int proc_fd, uid_t uid)
 {
@@ -134,7 +138,7 @@ __attribute__((noreturn)) static void keep(int lock_fd, int report_fd, int proc_
 		report_fd = REPORT;
 		rc = become_keeper(uid);
 	}
-	/* Up to the NUL, which says that it was all. */
+	/* Include the NUL, which marks the end of the report. */
 	if (write(report_fd, refusal, strlen(refusal) + 1) < 0 || rc < 0)
 		_exit(1);
 	(void)close(REPORT);
@@ -143,9 +147,9 @@ __attribute__((noreturn)) static void keep(int lock_fd, int report_fd, int proc_
 		(void)pause();
 }
 
-/* ---- making it ---- */
+/* ---- start the keeper ---- */
 
-/* Waits for what the keeper says of its start: nothing, up to the NUL, where all is well. */
+/* Waits for the keeper's report up to its NUL: empty if the keeper is ready, or the reason. */
 static int hear_keeper(int report_fd)
 {
 	char reason[sizeof(refusal)];
@@ -181,7 +185,7 @@ int start_keeper(int job_fd, int proc_fd, int group_fd, uid_t uid, int *keeper_f
 		(void)refuse("cannot make a pipe for the job's keeper: %s", strerror(errno));
 		goto out;
 	}
-	/* Not by fork(): that would run the handlers that other code has for its children. */
+	/* Avoid fork(), which would run the handlers of other code (pthread_atfork(3)). */
 	pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, 0);
 	if (pid == 0)
 		keep(lock_fd, report[1], proc_fd, uid);
@@ -209,7 +213,7 @@ out:
 	return rc;
 }
 
-/* ---- ending it ---- */
+/* ---- end the keeper ---- */
 
 void end_keeper(int job_fd)
 {

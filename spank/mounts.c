@@ -18,27 +18,27 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* For trees of the node and directories of the job: a job gets no devices or rights by them. */
+/* For trees of the node and directories of the job: they give a job no devices and no rights. */
 #define HARMLESS (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
-/* Of a uint64_t in decimal, with its final NUL. */
+/* Size of a uint64_t in decimal, with the final NUL. */
 #define NUMBER_SIZE 21
-/* In a job's /tmp; mpi.conf names it as SLURM_PMIX_TMPDIR. */
+/* Directory in a job's /tmp; mpi.conf names it as SLURM_PMIX_TMPDIR. */
 #define PMIX_DIRECTORY ".pmix"
 
 /* ---- mount points in the jail ---- */
 
-/* The root of a job, and what to call it. */
+/* The root of a job, and its path for messages. */
 struct jail {
 	int fd;
 	const char *path;
 };
 
-/* Opens a mount point in the jail; it and every directory above it must be real ones. */
+/* Opens a mount point in the jail. Neither it nor a directory above it may be a symbolic link. */
 static int open_mount_point(const struct jail *jail, const char *path,
 			    bool directory)
 {
 	struct open_how how = {
-		/* Without O_NOFOLLOW, which would open a symbolic link itself. */
+		/* Do not add O_NOFOLLOW, which would open a symbolic link itself. */
 		.flags = O_PATH | O_CLOEXEC | (directory ? O_DIRECTORY : 0),
 		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS,
 	};
@@ -57,7 +57,7 @@ static int open_mount_point(const struct jail *jail, const char *path,
 			      strerror(errno));
 	if (directory)
 		return fd;
-	/* O_DIRECTORY has no opposite. */
+	/* No flag of open(2) excludes directories. */
 	if (fstat(fd, &status) < 0)
 		(void)refuse("cannot examine mount point %s%s in the jail: %s", jail->path, path,
 			     strerror(errno));
@@ -89,7 +89,7 @@ static int attach(const struct jail *jail, int tree_fd, const char *path)
 	return rc;
 }
 
-/* The same, where a tree could be had at all; closes it. */
+/* Attaches a tree and closes it. Returns REFUSED if `tree_fd` is negative. */
 static int attach_and_close(const struct jail *jail, int tree_fd,
 			    const char *path)
 {
@@ -113,7 +113,7 @@ static int restrict_tree(int tree_fd, const char *path, uint64_t attributes)
 	return ACCEPTED;
 }
 
-/* A detached copy of what is at `name` below `parent`, or of `parent` itself where it is "". */
+/* Returns a detached copy of `name` below `parent`, or of `parent` if it is ""; or REFUSED. */
 static int copy_tree(int parent, const char *name, unsigned int flags, const char *path,
 		     uint64_t attributes)
 {
@@ -139,7 +139,7 @@ struct parameter {
 	const char *value;
 };
 
-/* A detached mount of a new file system, to be at `path`; or REFUSED. */
+/* Returns a detached mount of a new file system for `path`; or REFUSED. */
 static int new_filesystem(const char *type, const struct parameter *parameters, size_t n,
 			  const char *path, unsigned int attributes)
 {
@@ -193,15 +193,15 @@ static const struct parameter device_links[] = {
 };
 
 /*
- * Shows a device, or a directory of devices, in the job's /dev. Only root writes there, so its
- * names are safe. Anything else that a pattern matches is left out.
+ * Shows a device, or a directory of devices, in the job's /dev. Its names are safe, because only
+ * root writes there. Skips other files that a pattern matches.
  */
 static int show_device(int node_dev_fd, int dev_fd, const char *name)
 {
 	struct stat status;
 	int tree_fd, file_fd, made, rc = REFUSED;
 
-	/* Jobs can still write to the devices. But sbcast cannot change their owner. */
+	/* Read-only: jobs can still write to the devices, but sbcast cannot change their owner. */
 	tree_fd = copy_tree(node_dev_fd, name, AT_RECURSIVE | AT_SYMLINK_NOFOLLOW, name,
 			    MOUNT_ATTR_RDONLY);
 	if (tree_fd < 0)
@@ -221,7 +221,7 @@ static int show_device(int node_dev_fd, int dev_fd, const char *name)
 		goto out;
 	}
 	if (made < 0 && errno == EEXIST)
-		/* Two patterns match it, or it is one that every job has. */
+		/* Two patterns match it, or it is a usual device. */
 		rc = ACCEPTED;
 	else if (made < 0)
 		(void)refuse("cannot make /dev/%s of the job: %s", name, strerror(errno));
@@ -234,7 +234,7 @@ out:
 	return rc;
 }
 
-/* Shows what the node has of the devices that match: none, where it has no GPU. */
+/* Shows the devices of the node that match. A node without GPUs may have none. */
 static int show_devices(int node_dev_fd, int dev_fd, const char *pattern)
 {
 	struct dirent *entry;
@@ -259,10 +259,10 @@ static int show_devices(int node_dev_fd, int dev_fd, const char *pattern)
 	return rc;
 }
 
-/* Terminals of the job's own, for `srun --pty`: nobody else's are in sight. */
+/* Mounts terminals of the job's own, for `srun --pty`. Those of other users are invisible. */
 static int make_terminals(int dev_fd)
 {
-	/* Group 5 is tty in Debian, as in most. */
+	/* Group 5 is tty in Debian and most other distributions. */
 	static const struct parameter parameters[] = {
 		{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"},
 	};
@@ -304,7 +304,7 @@ static int fill_dev(int dev_fd, const struct config *config)
 	return rc;
 }
 
-/* A /dev with what every program expects and the devices that the options name. */
+/* Mounts a /dev with the devices that every program expects, and those that the options name. */
 static int make_dev(const struct jail *jail, const struct config *config)
 {
 	static const struct parameter parameters[] = {{"mode", "0755"}, {"size", "64K"}};
@@ -314,7 +314,7 @@ static int make_dev(const struct jail *jail, const struct config *config)
 
 	if (fd < 0)
 		return REFUSED;
-	/* Before it is filled: nothing can be mounted on what is not attached itself. */
+	/* Attach it before filling it: nothing can be mounted on a detached tree. */
 	rc = attach(jail, fd, "/dev");
 	if (rc == ACCEPTED)
 		rc = fill_dev(fd, config);
@@ -324,18 +324,18 @@ static int make_dev(const struct jail *jail, const struct config *config)
 
 /* ---- the job's own directories ---- */
 
-/* A directory of the job, and where the job finds it. */
+/* A directory of the job, and its path in the job. */
 struct private_mount {
 	int job_fd;
 	const char *base;
 	const char *name;
 	const char *target;
-	/* Bytes of a tmpfs instead of the directory; or 0. */
+	/* Bytes of a tmpfs that replaces the directory; or 0. */
 	uint64_t size;
 	bool for_pmix;
 };
 
-/* A detached copy of a directory of the job, to be at `target`; or REFUSED. */
+/* Returns a detached copy of a directory of the job, for `target`; or REFUSED. */
 static int copy_own_directory(int parent, const char *name, const char *base, mode_t mode,
 			      const char *target)
 {
@@ -358,8 +358,8 @@ static int private_tree(const struct private_mount *private_mount)
 }
 
 /*
- * slurmstepd, as root, makes a directory for each step with MPI and gives it to the user. It is to
- * stand where the user cannot put something else in its place.
+ * For each step with MPI, slurmstepd creates a directory as root and gives it to the user. Its
+ * parent belongs to root, so that the user cannot replace it.
  */
 static int make_pmix_directory(int tmp_fd)
 {
@@ -383,7 +383,7 @@ static int mount_private(const struct jail *jail, const struct private_mount *pr
 static int mount_privates(const struct jail *jail, const struct config *config, int job_fd,
 			  const char *job_name)
 {
-	/* A tmpfs needs no directory on the node. */
+	/* A tmpfs requires no directory on the node. */
 	int shm_fd = config->shm_size > 0 ? -1 : open_job(config->shm, job_name);
 	const struct private_mount private_mounts[] = {
 		{job_fd, config->scratch, "tmp", "/tmp", config->tmp_size, true},
@@ -400,10 +400,10 @@ static int mount_privates(const struct jail *jail, const struct config *config, 
 
 /* ---- the root ---- */
 
-/* The jail with an upper layer of the job's own: what the job changes, only the job sees. */
+/* Returns the jail with an upper layer of the job's own: only the job sees its changes. */
 static int new_overlay(const struct config *config, int lower_fd, int job_fd)
 {
-	/* "/proc/self/fd/" and a number: the paths themselves may hold what overlayfs splits at. */
+	/* "/proc/self/fd/" and a number: the real paths may contain the separators of overlayfs. */
 	char lower[32], upper[32], work[32];
 	const struct parameter parameters[] = {
 		{"lowerdir", lower}, {"upperdir", upper}, {"workdir", work},
@@ -425,7 +425,7 @@ static int new_overlay(const struct config *config, int lower_fd, int job_fd)
 	return fd;
 }
 
-/* What becomes the root, mounted over the jail: pivot_root wants a mount point. */
+/* Mounts the future root over the jail: pivot_root(2) requires a mount point. */
 static int mount_root(const struct config *config, int lower_fd, int job_fd)
 {
 	int fd;
@@ -433,7 +433,7 @@ static int mount_root(const struct config *config, int lower_fd, int job_fd)
 	if (config->overlay)
 		fd = new_overlay(config, lower_fd, job_fd);
 	else
-		/* The file systems that the node has mounted below the jail come along. */
+		/* This includes the file systems that the node has mounted below the jail. */
 		fd = copy_tree(AT_FDCWD, config->jail, AT_RECURSIVE, config->jail, 0);
 	if (fd < 0)
 		return REFUSED;
@@ -445,7 +445,7 @@ static int mount_root(const struct config *config, int lower_fd, int job_fd)
 	return fd;
 }
 
-/* Shows a directory of the jail itself through the overlay: /home, which all jobs share. */
+/* Shows a directory of the jail itself through the overlay, such as /home, which all jobs share. */
 static int show_through(const struct jail *jail, const struct jail *lower, const char *path)
 {
 	int tree_fd;
@@ -464,7 +464,7 @@ static int fill_jail(const struct jail *jail, const struct config *config,
 	for (size_t i = 0; i < config->through.n; i++)
 		if (show_through(jail, lower, config->through.values[i]) < 0)
 			return REFUSED;
-	/* With the masks of the node's container. Root's jobs could write to cgroups. */
+	/* With the masked paths of the node's container. Jobs of root could write to cgroups. */
 	if (show(jail, "/sys", MOUNT_ATTR_RDONLY) < 0)
 		return REFUSED;
 	if ((config->private_dev ? make_dev(jail, config) : show(jail, "/dev", 0)) <
@@ -477,14 +477,14 @@ static int fill_jail(const struct jail *jail, const struct config *config,
 		if (show(jail, bind->path, attributes) < 0)
 			return REFUSED;
 	}
-	/* The batch script and Slurm's configuration are in there. */
+	/* It contains the batch script and Slurm's configuration. */
 	if (show(jail, config->spool, HARMLESS | MOUNT_ATTR_RDONLY) < 0)
 		return REFUSED;
-	/* Last, so that no bind= can uncover what belongs to another job. */
+	/* Mount these last, so that no bind= can uncover files of another job. */
 	return mount_privates(jail, config, job_fd, job_name);
 }
 
-/* Makes the jail the root of this process; nothing of the old root stays mounted. */
+/* Makes the jail the root of this process. Nothing of the old root stays mounted. */
 static int pivot(int jail_fd, const char *path)
 {
 	if (fchdir(jail_fd) < 0)
@@ -515,7 +515,7 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd)
 	lower.fd = open(config->jail, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (lower.fd < 0)
 		return refuse("cannot open the jail %s: %s", config->jail, strerror(errno));
-	/* Anew: what was opened in another mount namespace cannot be mounted here. */
+	/* Open it again: directories of another mount namespace cannot be mounted here. */
 	job_fd = open_job(config->scratch, job_name);
 	if (job_fd >= 0)
 		jail.fd = mount_root(config, lower.fd, job_fd);
@@ -558,7 +558,7 @@ static int protect(int proc_fd, const char *name)
 
 int mount_proc(int point_fd, uid_t uid)
 {
-	/* By some of these, root needs no capability to have the machine's kernel run programs. */
+	/* Some of these let root make the machine's kernel run programs without any capability. */
 	static const char *const of_the_machine[] = {
 		"acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger",
 	};
@@ -610,7 +610,7 @@ void close_own_trees(struct own_trees *trees)
 	close_fd(&trees->cgroups);
 }
 
-/* Attaches a detached tree at a path of the root, which is the jail's by now; closes it. */
+/* Attaches a detached tree at a path of the root, which is now the job's, and closes the tree. */
 static int attach_in_root(int *tree_fd, const char *path)
 {
 	struct jail root = {open("/", O_PATH | O_DIRECTORY | O_CLOEXEC), ""};
@@ -647,7 +647,7 @@ int enter_own_view(const struct config *config, struct own_trees *trees)
 
 int return_to_node(const struct config *config, struct own_trees *trees)
 {
-	/* A directory that is a task's standard input stays in the mount namespace before this one. */
+	/* An open directory, as a task's standard input, stays in the previous mount namespace. */
 	if (unshare(CLONE_NEWNS) < 0)
 		return refuse("cannot unshare the mount namespace of slurmstepd: %s",
 			      strerror(errno));
@@ -658,7 +658,7 @@ int return_to_node(const struct config *config, struct own_trees *trees)
 
 /* ---- when slurmd starts ---- */
 
-/* Whether `path` of the node has a mount point of its kind in the jail; mounts nothing. */
+/* Checks that a path of the node has a mount point of its kind in the jail; mounts nothing. */
 static int check_mount_point(const struct jail *jail, const char *path)
 {
 	struct stat status;
@@ -685,7 +685,7 @@ static int check_directory(const struct jail *jail, const char *path)
 
 int check_jail(const struct config *config)
 {
-	/* Not /dev/shm: that one lies in what is mounted on /dev. */
+	/* Without /dev/shm, which is in the file system that is mounted on /dev. */
 	static const char *const directories[] = {"/proc", "/sys", "/dev", "/tmp", "/var/tmp"};
 	struct jail jail = {-1, config->jail};
 	int rc = ACCEPTED;

@@ -11,7 +11,7 @@
 
 #define DEFAULT_SHM "/dev/shm"
 #define KIB ((uint64_t)1024)
-/* More than any node has, and far from an overflow. */
+/* More than any node has, and far below an overflow. */
 #define MAX_SIZE (KIB * KIB * KIB * KIB * KIB)
 
 enum kind { PATH, SIZE, NUMBER, SWITCH, BIND, BIND_RO, THROUGH, DEVICE };
@@ -19,7 +19,7 @@ enum kind { PATH, SIZE, NUMBER, SWITCH, BIND, BIND_RO, THROUGH, DEVICE };
 static const struct option {
 	const char *key;
 	enum kind kind;
-	/* Of the field in struct config, for the kinds that have one value. */
+	/* Offset in struct config, for kinds with one value. */
 	size_t field;
 } known[] = {
 	{"jail", PATH, offsetof(struct config, jail)},
@@ -41,12 +41,12 @@ static const struct option {
 	{"through", THROUGH, 0},
 };
 
-/* Where an option stands, for messages. */
+/* Name of the file with the options, for messages. */
 static const char plugstack[] = "plugstack.conf";
 
 /* ---- values ---- */
 
-/* Absolute, not "/" itself, and without "." or ".." parts, so that it means one place. */
+/* Whether a path is absolute, not "/" itself, and without "." or ".." parts: it names one place. */
 static bool is_plain_path(const char *path)
 {
 	const char *part = path;
@@ -68,14 +68,17 @@ static bool is_plain_path(const char *path)
 	return named;
 }
 
-/* Of one entry of /dev, or of several: "nvidia*". */
+/* Whether a value can name one entry of /dev, or several as in "nvidia*". */
 static bool is_device_pattern(const char *value)
 {
 	return value[0] != '\0' && value[0] != '.' && strchr(value, '/') == NULL &&
 	       strlen(value) <= NAME_MAX;
 }
 
-/* The digits that a value begins with; moves behind them. 0 for none, or for too many. */
+/*
+ * Returns the number at the start of *value, and moves *value behind it. Returns 0 if there are no
+ * digits or the number exceeds MAX_SIZE.
+ */
 static uint64_t read_digits(const char **value)
 {
 	uint64_t number = 0;
@@ -88,7 +91,7 @@ static uint64_t read_digits(const char **value)
 	return number;
 }
 
-/* Digits and K, M, G or T, powers of 1024; 0 for anything else. */
+/* Returns the bytes of digits and K, M, G or T, powers of 1024. Returns 0 for other text. */
 static uint64_t size_of(const char *value)
 {
 	static const char units[] = "KMGT";
@@ -218,7 +221,7 @@ static int parse_option(struct config *config, const char *argument, const char 
 
 /* ---- the node's own file ---- */
 
-/* Reads the file into `lines`. It is as good as an argument, so only root may write it. */
+/* Reads the file into `lines`. Its lines act as arguments, so only root may write it. */
 static int read_node_file(struct config *config)
 {
 	struct stat status;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define MAX_LISTED 64
-/* Bytes of the file that node= names, at most. */
+/* Maximum bytes of the file that node= names. */
 #define MAX_NODE_FILE 16384
 
 struct bind {
@@ -26,19 +26,19 @@ struct config {
 	const char *scratch;
 	const char *shm;
 	const char *node;
-	/* slurmd's SlurmdSpoolDir. */
+	/* SlurmdSpoolDir of slurm.conf. */
 	const char *spool;
 	struct bind binds[MAX_LISTED];
 	size_t n_binds;
 	struct list devices;
 	struct list through;
-	/* Bytes; 0 where a directory of the node is used instead of a tmpfs. */
+	/* Bytes; 0 to use a directory of the node instead of a tmpfs. */
 	uint64_t tmp_size;
 	uint64_t var_tmp_size;
 	uint64_t shm_size;
-	/* That a job may have at once, threads included; 0 for any number. */
+	/* Limit of a job's processes and threads at once; 0 for no limit. */
 	uint64_t processes;
-	/* Limit of a job's steps at once, Slurm's own included; 0 for any number. */
+	/* Limit of a job's steps at once, including Slurm's own; 0 for no limit. */
 	uint64_t steps;
 	bool no_new_privs;
 	bool private_dev;
@@ -48,7 +48,7 @@ struct config {
 	char lines[MAX_NODE_FILE + 1];
 };
 
-/* Returns ACCEPTED or REFUSED; a refusal names the option, what is expected and what to do. */
+/* Returns ACCEPTED or REFUSED. A refusal names the option, what is expected, and what to do. */
 int parse_options(struct config *config, int ac, char **av);
 
 #endif

@@ -15,7 +15,7 @@
 char refusal[2 * PATH_MAX + 256] = "";
 bool refuse_silently = false;
 
-/* In the environment that slurmd hands on. */
+/* Environment variable that slurmstepd inherits from slurmd. */
 #define SLURMD "SLURMSTACK_SLURMD"
 static int log_fd = -1;
 

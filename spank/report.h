@@ -1,4 +1,4 @@
-/* Why the plugin refuses, in Slurm's log and for who is told later. */
+/* Reasons why the plugin refuses, for Slurm's log and for later messages. */
 #ifndef SLURMSTACK_REPORT_H
 #define SLURMSTACK_REPORT_H
 
@@ -13,21 +13,23 @@
 
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The first thing that went wrong, without the plugin's name: at most two paths and words. */
+/* The first reason, without the plugin's name: at most two paths and words. */
 extern char refusal[2 * PATH_MAX + 256];
-/* True in a process that must not log: another one is going to, with its `refusal`. */
+/* True in a process that must not log, because another process will log its `refusal`. */
 extern bool refuse_silently;
 
 /*
- * slurmd's standard error, where the log of a container is. slurmstepd has none of its own: its log
- * goes to SlurmdLogFile or to syslog, of which a container has neither. slurmd says which process it
- * is when it starts, and slurmstepd opens it while it sees the node's /proc. No file is no error.
+ * Names slurmd's process, and opens its standard error, which is the log of the container.
+ *
+ * slurmstepd itself logs to SlurmdLogFile or to syslog, and a container has neither. So slurmd
+ * records its pid when it starts, and slurmstepd opens the log while it sees the node's /proc. A
+ * missing file is no error.
  */
 void name_slurmd(pid_t pid);
 void open_log_of_slurmd(void);
 void close_log_of_slurmd(void);
 
-/* Logs why the plugin refuses, keeps the first reason, and returns the code for Slurm. */
+/* Logs the reason, keeps the first one in `refusal`, and returns REFUSED. */
 __attribute__((format(printf, 1, 2))) int refuse(const char *format, ...);
 
 void close_fd(int *fd);

@@ -1,6 +1,6 @@
-"""Keeps accounts, users and QOS in agreement with the settings, and leaves what people made.
+"""Keep accounts, users and QOS as the settings say, and leave alone what people made.
 
-It goes by sacctmgr, not by slurmrestd. Tried on Slurm 24.11.5, slurmrestd makes an account without
-the parent that was asked for, sets a user's list of QOS where none was named, and changes neither
-comments nor a default QOS that is there; sacctmgr does just what it is told.
+This package uses sacctmgr, not slurmrestd. In tests with Slurm 24.11.5, slurmrestd made an account
+without the requested parent. It also set a user's list of QOS if the request named none, and
+changed neither comments nor an existing default QOS. sacctmgr does exactly what it is asked.
 """

@@ -1,12 +1,13 @@
-"""`python3 -m agents.accounts [--wanted FILE] [--dry-run] [--json]`: accounts as the settings say.
+"""`python3 -m agents.accounts [--wanted FILE] [--dry-run] [--json]`: reconcile the accounts.
 
-Prints the plan, a line for each step (`+` made, `~` changed, `-` removed), and then follows it.
-It may be stopped and started again at any moment. The exit code says how it went:
+Prints the plan, a line for each step (`+` add, `~` change, `-` remove), and then carries it out.
+The program can be interrupted and run again at any moment. Its exit codes are:
 
-    0  all is as the settings say
-    1  Slurm cannot be asked, or refused a step; run it again
+    0  accounts are as the settings say
+    1  Slurm does not answer, or refused a step; run it again
     2  the arguments or the file cannot be used
-    3  refused, and nothing is changed: jobs are on something that is to go
+    3  refused: jobs use something that is to be removed; nothing is changed, unless they began
+       in between
     4  with --dry-run: there is something to do
 """
 
@@ -29,10 +30,9 @@ from agents.say import fail
 
 DONE, FAILED, UNUSABLE, REFUSED, PENDING = range(5)
 PATIENCE = 240
-"""Seconds that slurmdbd may take until it knows the cluster, which slurmctld's first start tells
-it."""
+"""Seconds until slurmdbd must know the cluster, which slurmctld registers when it first starts."""
 ROUNDS = 3
-"""Plans that are followed until there is nothing left to do."""
+"""Maximum number of plans that are carried out until nothing is left to do."""
 _COLOURS = {"+": "32", "~": "33", "-": "31"}
 
 
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _await(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
-    """Waits until slurmdbd answers and slurmctld has told it of the cluster."""
+    """Wait until slurmdbd answers and slurmctld has registered the cluster with it."""
     problem = ""
     for _ in range(PATIENCE):
         try:
@@ -97,7 +97,7 @@ def _await(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
 def _follow(
     made: Plan, observed: Observed, wanted: Wanted, run: Run, sleep: Callable[[float], None]
 ) -> int:
-    """Does what the plan says, and looks whether it came out so, in slurmctld as well."""
+    """Carry out the plan, and verify the result, in slurmctld as well."""
     is_changed = bool(made.actions)
     if is_changed:
         slurmctld.ensure_it_hears(wanted.cluster, run, sleep)
@@ -113,7 +113,7 @@ def _follow(
         observed = sacctmgr.observe(run, wanted.cluster)
         made = plan(observed, wanted)
         if made.refusals:
-            # Somebody came with a job in between.
+            # A job has been submitted meanwhile.
             for refusal in made.refusals:
                 fail(refusal)
             return REFUSED
@@ -121,7 +121,7 @@ def _follow(
     raise CommandError(f"Slurm takes it, but does not show it: {left}")
 
 
-# --- What it tells -------------------------------------------------------------------------------
+# --- Output --------------------------------------------------------------------------------------
 
 
 def _show(made: Plan, *, as_json: bool) -> None:

@@ -1,11 +1,11 @@
-"""The fields that the settings can name, as sacctmgr(1) spells and shows them.
+"""Fields that the settings can name, as sacctmgr(1) spells and shows them.
 
-Every value is a text in one canonical form, so that what Slurm shows and what the settings want
-can be compared: whole numbers in decimal, times in seconds, memory in MiB, lists sorted, all in
-lower case, as sacctmgr itself keeps names. "" is what Slurm has without any: no limit, nothing.
+Every value is a text in one canonical form, so that Slurm's values can be compared with those of
+the settings. Whole numbers are in decimal, times in seconds, memory in MiB, and lists are sorted.
+All are in lower case, as sacctmgr itself keeps names. "" is the value for no limit or nothing.
 
-A limit per kind of resource is a field of its own for each, `grptres:cpu`, since Slurm, too,
-changes each by itself.
+A limit of several kinds of resources is a separate field for each kind, such as `grptres:cpu`,
+because Slurm also changes each kind separately.
 """
 
 import re
@@ -14,7 +14,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """How the values of a field are written."""
+    """Format of a field's values."""
 
     NUMBER = "number"
     FACTOR = "factor"
@@ -50,7 +50,7 @@ ASSOCIATION: Mapping[str, Kind] = {
     "maxsubmitjobs": Kind.NUMBER,
     "qoslevel": Kind.NAMES,
 }
-"""Of an account, or of a user in an account."""
+"""Fields of an account, or of a user in an account."""
 ACCOUNT: Mapping[str, Kind] = {
     **ASSOCIATION,
     "description": Kind.TEXT,
@@ -58,7 +58,7 @@ ACCOUNT: Mapping[str, Kind] = {
     "parent": Kind.TEXT,
 }
 PERSON: Mapping[str, Kind] = {"adminlevel": Kind.TEXT, "defaultaccount": Kind.TEXT}
-"""Of a user whatever the account."""
+"""Fields of a user, the same in every account."""
 USER: Mapping[str, Kind] = {**ASSOCIATION, **PERSON}
 QOS: Mapping[str, Kind] = {
     **_LIMITS,
@@ -88,20 +88,20 @@ DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "user": {"fairshare": "1", "adminlevel": "none"},
     "qos": {"gracetime": "0", "preemptmode": "cluster", "priority": "0", "usagefactor": "1"},
 }
-"""What Slurm shows, by kind of thing, of a field that nobody has set, where that is not nothing."""
+"""Values that Slurm shows for unset fields, by kind of thing, unless it shows nothing."""
 
 _UNITS = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
-"""MiB of sacctmgr's units of memory."""
+"""sacctmgr's units of memory in MiB."""
 _AMOUNT = re.compile(r"(\d+)([KMGTP]?)")
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 
 
 class ValueUnknownError(Exception):
-    """Slurm shows something that is not understood; nothing is to be concluded then."""
+    """Slurm shows a value of unknown form, from which nothing may be concluded."""
 
 
 def read(field: str, shown: str) -> dict[str, str]:
-    """Fields, in canonical form, out of what sacctmgr shows in one column.
+    """Return the fields of what sacctmgr shows in one column, in canonical form.
 
     Raises `ValueUnknownError`.
     """
@@ -123,7 +123,7 @@ def read(field: str, shown: str) -> dict[str, str]:
 
 
 def write(kind: str, changes: Mapping[str, str]) -> list[str]:
-    """`field=value` for sacctmgr; `kind` is that of the thing."""
+    """Return `field=value` words for sacctmgr; `kind` is that of the thing."""
     tres: dict[str, list[str]] = {}
     options = []
     for key, value in sorted(changes.items()):
@@ -148,7 +148,7 @@ def _written(field: str, value: str) -> str:
 
 
 def _cleared(kind: str, field: str) -> str:
-    """What takes a value away (sacctmgr(1): numbers by -1, lists by nothing)."""
+    """Return what clears a field (sacctmgr(1): -1 for numbers, nothing for lists)."""
     if given := default(kind, field):
         return given
     unset = KINDS[field] in (Kind.TEXT, Kind.NAMES) and field not in ("defaultqos", "flags")
@@ -160,7 +160,7 @@ def _amount(name: str, value: str) -> str:
     if match is None:
         raise ValueUnknownError(f"'{name}={value}' is no amount of a resource")
     if name.lower() != "mem":
-        # Slurm shortens nothing but memory; a count with a unit would be another count.
+        # Slurm uses units only for memory. A unit would change the value of a count.
         if match[2]:
             raise ValueUnknownError(f"'{name}={value}' is no count")
         return match[1]
@@ -176,5 +176,5 @@ def _seconds(shown: str) -> str:
 
 
 def with_defaults(kind: str, fields: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The fields without those that say what would hold without them."""
+    """Return the fields without those that have their default."""
     return {field: value for field, value in fields if value != default(kind, field)}

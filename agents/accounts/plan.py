@@ -1,4 +1,4 @@
-"""What is to be done: a function of what there is and what is wanted, and nothing else."""
+"""Plan of changes: a pure function of the observed and the wanted state."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ from agents.accounts.things import (
 
 @dataclass(frozen=True)
 class Plan:
-    """Actions in an order in which each can be done, and why they are not to be."""
+    """Actions in an order in which each is possible, and reasons to refuse them."""
 
     actions: tuple[Action, ...] = ()
     refusals: tuple[str, ...] = ()
-    """One line each; with any, nothing is done."""
+    """One line each. If there are any, no action is carried out."""
     notes: tuple[str, ...] = ()
-    """What would have been removed, but for what people made."""
+    """Things that are not removed because of what people made."""
 
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
-    """First what comes, then what changes, then what goes; a parent before its children."""
+    """Return the plan: additions and changes, parents first, and then removals, children first."""
     asked = wanted.things()
     added = [_add(thing, asked[thing]) for thing in _order(asked) if thing not in observed.things]
     changed = [
@@ -56,11 +56,11 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
     )
 
 
-# --- What comes and changes ----------------------------------------------------------------------
+# --- Additions and changes -----------------------------------------------------------------------
 
 
 def _order(asked: Mapping[Thing, Mapping[str, str]]) -> list[Thing]:
-    """Each after what it names: an account after its parent, a QOS after those it preempts."""
+    """Sort things after those that they name: an account's parent, the QOS that a QOS preempts."""
     graph: dict[Thing, set[Thing]] = {}
     for thing, fields in sorted(asked.items()):
         named: set[Thing] = set()
@@ -79,12 +79,15 @@ def _add(thing: Thing, fields: Mapping[str, str]) -> Action:
 
 
 def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wanted) -> Action | None:
-    """What makes a thing as the settings want it; the fields that they do not name stay."""
+    """Return the change that makes a thing as the settings want it, or None.
+
+    Fields that the settings never named stay. Those that they no longer name return to the default.
+    """
     no_longer = (state.mark.fields if state.mark else frozenset()) - fields.keys()
-    # There is a default account as long as there is any: who names none leaves it as it is.
+    # A user with an account always has a default account. It stays if the settings name none.
     no_longer -= {"defaultaccount"}
     if thing.kind == "user" and _has_rank(thing.name, wanted):
-        # By another of the user's associations.
+        # Another of the user's associations sets the rank.
         no_longer -= {"adminlevel"}
     goal = {**fields, **{field: default(thing.kind, field) for field in no_longer}}
     present = {field: state.fields.get(field, default(thing.kind, field)) for field in goal}
@@ -106,17 +109,17 @@ def _is_adopted(state: State) -> bool:
 
 
 def _release(thing: Thing, state: State) -> Action:
-    """Lets go of what was there before us: it stays as it is, without the mark."""
+    """Release a thing that existed before the settings named it: it stays, without the mark."""
     return Action("~", thing, comment=state.comment, note="let go")
 
 
-# --- What goes -----------------------------------------------------------------------------------
+# --- Removals ------------------------------------------------------------------------------------
 
 
 def _held(
     going: set[Thing], observed: Observed, asked: Mapping[Thing, Mapping[str, str]]
 ) -> dict[Thing, str]:
-    """What must stay because something of people's is in it, and why."""
+    """Return the things that must stay because they hold things that people made, and why."""
     kept = dict.fromkeys(
         going & observed.partitioned, "somebody gave this user associations with single partitions"
     )
@@ -138,13 +141,14 @@ def _inside(
     observed: Observed,
     asked: Mapping[Thing, Mapping[str, str]],
 ) -> Thing | None:
-    """The first of what stays that an account holds."""
+    """Return the first thing that stays and that the account holds."""
     if account.kind != "account":
         return None
     for thing in sorted(staying):
         if thing.kind == "qos" or thing == account:
             continue
-        # Where the settings have it, it is by now where they want it.
+        # A thing of the settings is already where they want it, because changes come before
+        # removals.
         fields = asked.get(thing, observed.things[thing].fields)
         if account.name == (thing.account or fields.get("parent")):
             return thing
@@ -160,7 +164,7 @@ def _removals(
         jobs = jobs_on(thing, observed.jobs)
         told_twice = {str(thing), *([str(above)] if above in going else [])}
         if jobs and not told_twice & wanted.remove_with_jobs:
-            # The account's own line tells of those of its users.
+            # The refusal of the account covers the jobs of its users.
             if above not in going:
                 refusals.append(_refusal(thing, len(jobs)))
             continue
@@ -169,7 +173,10 @@ def _removals(
 
 
 def _leaving_order(going: set[Thing], observed: Observed) -> list[Thing]:
-    """Users before accounts, children before parents, QOS last; a default account after others."""
+    """Sort removals: users before accounts, children before parents, QOS last.
+
+    A user's default account comes after the user's other accounts.
+    """
 
     def depth(thing: Thing) -> int:
         steps, name = 0, thing.name
@@ -215,7 +222,10 @@ def _remove(
 def _next_default(
     thing: Thing, going: set[Thing], observed: Observed, wanted: Wanted
 ) -> str | None:
-    """The account that takes the place of a user's default; None where no other is left."""
+    """Return the account that replaces a user's default.
+
+    Returns None if no other is left, or if the settings name a default.
+    """
     named = wanted.users.get(thing.name, {})
     if any("defaultaccount" in fields for fields in named.values()):
         return None

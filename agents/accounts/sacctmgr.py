@@ -1,9 +1,10 @@
-"""Reads what Slurm has, and does what a plan says: by Slurm's own commands, as SlurmUser.
+"""Read Slurm's accounts, and carry out plans, with Slurm's own commands, as SlurmUser.
 
-What sacctmgr 24.11 makes of its words has been tried out: `modify user … set` with a field of the
-user's own (a default account, a rank) beside one of an association changes that association in
-every account, whatever `where` says; so each kind has a command of its own. An empty `partition=`
-keeps associations with single partitions, which only people make, out of it.
+Tests with sacctmgr 24.11 showed a trap: `modify user … set` with a field of the user (a default
+account, a rank) and one of an association. It changes that association in every account, whatever
+`where` says. So each kind of field has a command of its own.
+
+An empty `partition=` excludes associations with single partitions, which only people make.
 """
 
 import subprocess
@@ -14,16 +15,16 @@ from agents.accounts.fields import ASSOCIATION, PERSON, QOS, read, with_defaults
 from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, read_mark
 
 TIMEOUT = 120
-"""Seconds that one command may take."""
+"""Time limit of a command, in seconds."""
 GOING = 120
-"""Seconds that cancelled jobs may take to be gone: by default, KillWait is 30 of them."""
+"""Seconds until cancelled jobs must have ended. By default, KillWait takes 30 of them."""
 
 Run = Callable[[Sequence[str]], str]
-"""Runs a command and returns what it prints. Raises `CommandError`."""
+"""Function that runs a command and returns its output. Raises `CommandError`."""
 
 
 class CommandError(Exception):
-    """Slurm did not do what it was asked for; one line with its own words."""
+    """Slurm did not do what was requested. The text is one line, with Slurm's own words."""
 
 
 def run(command: Sequence[str]) -> str:
@@ -46,15 +47,15 @@ _OF_QOS = ("name", *sorted(QOS))
 
 
 def observe(run: Run, cluster: str) -> Observed:
-    """All that Slurm has. Raises `CommandError`, and `ValueUnknownError`."""
-    # Jobs last: nothing that is on them now was there before.
+    """Return the state of Slurm. Raises `CommandError` and `ValueUnknownError`."""
+    # Read jobs last, so that jobs that were submitted meanwhile are included.
     things, partitioned = _associations(run, cluster)
     things |= _qos(run)
     return Observed(things, tuple(_jobs(run)), frozenset(partitioned))
 
 
 def clusters(run: Run) -> list[str]:
-    """Clusters that slurmdbd knows."""
+    """Return the clusters that slurmdbd knows."""
     return [row[0] for row in _show(run, "cluster", ("cluster",))]
 
 
@@ -64,7 +65,7 @@ def _associations(run: Run, cluster: str) -> tuple[dict[Thing, State], set[Thing
     things: dict[Thing, State] = {}
     partitioned: set[Thing] = set()
     columns = (*_OF_ASSOCIATIONS, "comment")
-    # Without what an association has from those above it.
+    # wopl leaves out limits that an association inherits from its parents.
     where = ("wopl", "where", f"cluster={cluster}")
     for row in _show(run, "association", columns, *where):
         values = dict(zip(columns, row, strict=True))
@@ -99,7 +100,7 @@ def _state(thing: Thing, shown: Mapping[str, str], comment: str) -> State:
 
 
 def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterator[list[str]]:
-    """Rows of what sacctmgr lists; the last column is the one that people may write into."""
+    """Yield the rows of a list of sacctmgr. Only the last column may hold text by people."""
     command = ("sacctmgr", "--noheader", "--parsable2", "show", entity, *words)
     for line in run((*command, f"format={','.join(columns)}")).splitlines():
         row = line.split("|", len(columns) - 1)
@@ -109,17 +110,17 @@ def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterato
 
 
 def _jobs(run: Run) -> Iterator[Job]:
-    """Every job that has not ended."""
+    """Yield all jobs that have not ended."""
     told = run(("squeue", "--noheader", "--all", "--format=%A|%u|%a|%q"))
     for line in sorted(set(told.splitlines())):
         yield Job(*line.strip().split("|", 3))
 
 
-# --- Doing ---------------------------------------------------------------------------------------
+# --- Changes -------------------------------------------------------------------------------------
 
 
 def do(action: Action, cluster: str, run: Run, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Does one step of a plan. Raises `CommandError`."""
+    """Carry out one step of a plan. Raises `CommandError`."""
     if action.cancels:
         _cancel(action, run, sleep)
     for command in commands(action, cluster):
@@ -127,7 +128,7 @@ def do(action: Action, cluster: str, run: Run, sleep: Callable[[float], None] = 
 
 
 def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:
-    """What a step is done by. One that is repeated after a half-done one does the rest."""
+    """Return the commands of a step. Repeating them completes a step that was interrupted."""
     thing = action.thing
     own = {field: value for field, value in action.changes.items() if field in PERSON}
     others = {field: value for field, value in action.changes.items() if field not in PERSON}
@@ -142,14 +143,14 @@ def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:
     fields = [*write(thing.kind, others), *mark]
     found = [_verb(action, cluster, fields)] if fields else []
     if own:
-        # The mark says whose it is before it is so, and for as long as it is.
+        # The mark is set before the user's fields are, and stays for as long as they are.
         found.append((*person, *write("user", own)))
     return [_sacctmgr(*words) for words in found]
 
 
 def _verb(action: Action, cluster: str, fields: Sequence[str]) -> tuple[str, ...]:
     thing = action.thing
-    # There is one set of QOS for all clusters.
+    # All clusters share one set of QOS.
     where = [] if thing.kind == "qos" else [f"cluster={cluster}"]
     where += [f"account={thing.account}"] if thing.account else []
     if action.sign == "+":

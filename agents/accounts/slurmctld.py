@@ -1,11 +1,15 @@
-"""What slurmctld knows of accounts. It is told of each change once, and does not always hear it.
+"""Verify what slurmctld knows of accounts: it receives each change once, and can miss it.
 
-Seen with 24.11: slurmdbd that has started again reaches slurmctld only when that has next had
-something to tell, and what is changed before is lost. And a user whom slurmctld's machine does not
-know yet, since the files of a new one are still on their way, stays unknown to it for an hour.
-`scontrol reconfigure` mends both: slurmctld then reads everything anew, and jobs see nothing of it.
-It also writes down then what it was told, as it else does every five minutes: one that is lost
-before would wait for slurmdbd, which may be lost with it.
+Seen with 24.11:
+
+- After a restart, slurmdbd reaches slurmctld only once slurmctld has had something to send. Changes
+  before that are lost.
+- If the files with a new user have not reached slurmctld's machine yet, the user stays unknown to
+  slurmctld for an hour.
+
+`scontrol reconfigure` repairs both: slurmctld reads everything again, and jobs do not notice. It
+also saves what it has received, which it otherwise does every five minutes. A slurmctld that is
+lost before that would have to wait for slurmdbd, which may be lost too.
 """
 
 import pwd
@@ -17,18 +21,18 @@ from agents.accounts.sacctmgr import CommandError, Run
 from agents.accounts.things import ROOT, Thing
 
 HEARS_WITHIN = 3
-"""Seconds that a change takes at most to get there."""
+"""Maximum time until a change reaches slurmctld, in seconds."""
 KNOWS_WITHIN = 180
-"""Seconds until slurmctld must know all users; the kubelet brings new ones within about 90."""
+"""Seconds until slurmctld must know all users. The kubelet delivers new ones within about 90."""
 AGAIN_AFTER = 10
-"""Seconds between two attempts to have it look again."""
+"""Seconds between two reconfigurations."""
 _RECORD = re.compile(r"ClusterName=\S+ Account=(\S+) UserName=[^\s(]+\((\d+)\)(?:\s|$)")
 
 UidOf = Callable[[str], int | None]
 
 
 def uid_of(name: str) -> int | None:
-    """A user's id on this machine, which has the newest users; or None."""
+    """Return a user's uid on this machine, which has the newest users; or None."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
@@ -36,7 +40,7 @@ def uid_of(name: str) -> int | None:
 
 
 def ensure_it_hears(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
-    """Leaves a word in the database that slurmctld must hear, or else has it read everything."""
+    """Write a word to the database. If slurmctld does not receive it, make it read everything."""
     word = f"slurmstack: heard {time.time_ns()}"
     where = ("where", f"cluster={cluster}")
     run(("sacctmgr", "--immediate", "modify", "account", ROOT, *where, "set", f"comment={word}"))
@@ -53,9 +57,9 @@ def await_users(
     sleep: Callable[[float], None],
     uid_of: UidOf = uid_of,
 ) -> None:
-    """Waits until slurmctld knows who is in which account. Raises `CommandError` where it does not.
+    """Wait until slurmctld knows the users of each account. Raises `CommandError` if it does not.
 
-    `things` is what the database has. Users whom nobody knows any more do not count.
+    `things` are those of the database. Users whose names are unknown by now do not count.
     """
     wanted = {
         (thing.account, uid)
@@ -74,7 +78,7 @@ def await_users(
 
 
 def known(told: str) -> set[tuple[str, int]]:
-    """Accounts and user ids of the associations that slurmctld tells of."""
+    """Return account and uid of each association that slurmctld reports."""
     return {(account, int(uid)) for account, uid in _RECORD.findall(told)}
 
 
@@ -83,5 +87,5 @@ def _told(run: Run, *which: str) -> str:
 
 
 def look_again(run: Run) -> None:
-    """Has it read everything anew, and write down what it was told."""
+    """Make slurmctld read everything again, and save what it has received."""
     run(("scontrol", "reconfigure"))

@@ -1,4 +1,4 @@
-"""What there is and what is wanted: QOS, accounts, and users in accounts."""
+"""Observed and wanted state: QOS, accounts, and users in accounts."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,19 +8,19 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 ROOT = "root"
-"""The account above all, which Slurm makes itself."""
+"""Account above all others, which Slurm makes itself."""
 
 
 class Thing(NamedTuple):
-    """Names one QOS, one account, or one user in one account; orders them as they come to be."""
+    """Name of one QOS, one account, or one user in one account."""
 
     kind: Literal["account", "qos", "user"]
     name: str
     account: str = ""
-    """Of a user."""
+    """Account of a user."""
 
     def __str__(self) -> str:
-        """As sacctmgr's words, `user ada account physics`."""
+        """Return the words of sacctmgr, such as `user ada account physics`."""
         return f"{self.kind} {self.name}" + (f" account {self.account}" if self.account else "")
 
 
@@ -29,25 +29,25 @@ _MARK = re.compile(r"\[slurmstack(?P<adopted> adopted)?:(?P<fields>[^\]]*)\] ?(?
 
 @dataclass(frozen=True)
 class Mark:
-    """What a thing's comment (a QOS's description) begins with when the settings look after it.
+    """Prefix of a thing's comment (a QOS's description) if the settings manage the thing.
 
-    It is the only record of what is ours, and it is written by the very command that makes or
-    changes a thing, so that there is no moment at which the two disagree.
+    It is the only record of what the settings manage. The command that makes or changes the thing
+    also writes the mark, so the two never disagree.
     """
 
     fields: frozenset[str] = frozenset()
-    """The fields that the settings name, which are cleared when they no longer do."""
+    """Fields that the settings name. They are cleared when the settings no longer name them."""
     adopted: bool = False
-    """It was there before the settings named it: it is let go in the end, not removed."""
+    """Whether the thing is older than its settings. Then it is released in the end, not removed."""
 
     def text(self, rest: str) -> str:
-        """The comment, with what people have written behind the mark."""
+        """Return the comment: the mark, and then what people have written."""
         whose = "slurmstack adopted" if self.adopted else "slurmstack"
         return f"[{' '.join([f'{whose}:', *sorted(self.fields)])}] {rest}".strip()
 
 
 def read_mark(comment: str) -> tuple[Mark | None, str]:
-    """The mark, if there is one, and what else the comment says."""
+    """Return the mark or None, and the rest of the comment."""
     match = _MARK.fullmatch(comment.strip())
     if match is None:
         return None, comment.strip()
@@ -55,37 +55,37 @@ def read_mark(comment: str) -> tuple[Mark | None, str]:
 
 
 class State(NamedTuple):
-    """One thing as Slurm has it."""
+    """State of one thing in Slurm."""
 
     fields: Mapping[str, str]
-    """In canonical form, without those that are at their default; an account's parent as well."""
+    """Fields in canonical form, with an account's parent, without those at their default."""
     mark: Mark | None = None
     comment: str = ""
-    """Without the mark."""
+    """Comment without the mark."""
 
 
 class Job(NamedTuple):
-    """A job that waits, runs or is suspended."""
+    """A pending, running or suspended job."""
 
     id: str
     user: str
-    """Its number, where nobody knows the name."""
+    """Name, or uid if the name is unknown."""
     account: str
     qos: str
 
 
 @dataclass(frozen=True)
 class Observed:
-    """All that Slurm has."""
+    """State of Slurm."""
 
     things: Mapping[Thing, State]
     jobs: tuple[Job, ...] = ()
     partitioned: frozenset[Thing] = frozenset()
-    """Users who have, in an account, associations with single partitions: made by people."""
+    """Users, by account, who have associations with single partitions. Only people make these."""
 
 
 class Wanted(BaseModel):
-    """What the settings want, as its file says; see `components.slurmconf.accounts`."""
+    """Wanted state, as in the file with the settings; see `components.slurmconf.accounts`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -94,14 +94,14 @@ class Wanted(BaseModel):
     """Fields by name."""
     accounts: dict[str, dict[str, str]] = {}
     users: dict[str, dict[str, dict[str, str]]] = {}
-    """Fields by name and account; the first account counts where the default one goes."""
+    """Fields by name and account. The first account replaces a default account that is removed."""
     remove_with_jobs: frozenset[str] = frozenset()
-    """What may be removed although jobs are on it, such as `user ada account physics`."""
+    """Things that may be removed although jobs use them, such as `user ada account physics`."""
 
     def things(self) -> dict[Thing, dict[str, str]]:
         found = {Thing("qos", name): fields for name, fields in self.qos.items()}
-        # Where an account stands is always theirs to say: half a tree of one and half of another
-        # could be a circle.
+        # The settings always decide an account's parent: a tree that comes from two sources could
+        # contain a cycle.
         found |= {Thing("account", n): {"parent": ROOT, **f} for n, f in self.accounts.items()}
         for name, accounts in self.users.items():
             found |= {Thing("user", name, account): f for account, f in accounts.items()}
@@ -109,10 +109,10 @@ class Wanted(BaseModel):
 
 
 def jobs_on(thing: Thing, jobs: Iterable[Job]) -> tuple[Job, ...]:
-    """The jobs that a thing cannot be removed without.
+    """Return the jobs that use a thing, which cannot be removed without them.
 
-    That of somebody whose name is unknown here is nobody's; sacctmgr, which looks once more before
-    it removes a user or an account, knows better.
+    A job of a user whose name is unknown here matches no user. sacctmgr finds it: it checks again
+    before it removes a user or an account.
     """
 
     def is_on(job: Job) -> bool:
@@ -135,15 +135,15 @@ class Action:
     changes: Mapping[str, str] = field(default_factory=dict)
     """New values; "" clears a field."""
     before: Mapping[str, str] = field(default_factory=dict)
-    """The values that are there, of the fields that change."""
+    """Present values of the fields that change."""
     comment: str | None = None
-    """The new comment, mark included; None where it stays."""
+    """New comment with the mark; None if it stays."""
     cancels: tuple[Job, ...] = ()
-    """Jobs that go with it."""
+    """Jobs to cancel with it."""
     note: str = ""
-    """What it is about, where no field changes."""
+    """Description, if no field changes."""
     new_default: str | None = None
-    """Account that becomes the user's default, since this one was and goes."""
+    """Account that becomes the user's default, because the present default is removed."""
 
     def __str__(self) -> str:
         told = [_told(name, self.before.get(name), to) for name, to in sorted(self.changes.items())]

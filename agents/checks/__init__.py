@@ -1,5 +1,5 @@
-"""Whether a node is fit for jobs: about twenty checks, and the one runner that Slurm calls.
+"""Check that a node is fit for jobs: about twenty checks, and the one runner that Slurm calls.
 
-A *reader* fetches a text, and may hang: it is a process of its own, with a time limit. A *check* is
-a pure function over such texts. Nothing here needs more than Python's standard library.
+A *reader* fetches a text. It may hang, so it is a separate process with a time limit. A *check* is
+a pure function of such texts. Everything here needs only Python's standard library.
 """

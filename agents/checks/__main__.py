@@ -1,9 +1,12 @@
-"""Runs the checks of a node: `interval`, `prolog` and `epilog` for Slurm, `check-node` for people.
+"""Run the checks of a node: `interval`, `prolog` and `epilog` for Slurm, `check-node` for people.
 
-Exit codes for Slurm: 0, but for a prolog whose checks failed (the job is queued again), and for an
-epilog that found the node unfit and could not drain it (Slurm does). `check-node` changes nothing,
-and ends with 0 where all passed, 1 where one failed, 3 where one could not be carried out, and 2
-where nothing can be begun.
+For Slurm, the exit code is 0 except in these cases:
+
+- A prolog exits with 1 if a check failed that drains. Slurm requeues the job.
+- An epilog exits with 1 if it found the node unfit and could not drain it. Slurm drains it then.
+
+`check-node` changes nothing. It exits with 0 if all checks passed, 1 if one failed, 3 if one could
+not be carried out, and 2 if it cannot start.
 """
 
 import fcntl
@@ -21,18 +24,18 @@ from agents.checks.settings import Chosen, SettingsError, read
 from agents.say import Level, logfmt
 
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""slurmd gives its programs no PATH."""
+"""PATH of the checks: slurmd gives its programs none."""
 SCRIPT = Path("/usr/lib/slurmstack/scripts/health_check")
-"""The site's own, which is run after an interval's pass."""
+"""The site's own script, which runs after each pass of the interval."""
 LOG = Path("/proc/1/fd/1")
-"""The pod's log: slurmd keeps what a successful program says to itself."""
+"""The pod's log: slurmd discards what a successful program prints."""
 
 
 def main(occasion: str, arguments: Sequence[str] = ()) -> int:
     os.environ["PATH"] = PATHS
     os.environ.setdefault("SLURM_CONF", slurm.CONF)
     if occasion not in set(When):
-        from agents.checks.demand import show  # Slurm's occasions do without a parser of arguments
+        from agents.checks.demand import show  # only people need a parser of arguments
 
         return show(occasion, arguments)
     try:
@@ -47,7 +50,7 @@ def main(occasion: str, arguments: Sequence[str] = ()) -> int:
 
 
 def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
-    """A whole pass, of which the evidence counts."""
+    """Run a whole pass, and record its evidence."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(state / "pass", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -68,7 +71,7 @@ def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
 
 
 def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> int:
-    """A few of the checks, which can only drain: that all is well, they cannot tell."""
+    """Run the few checks around a job. They can drain the node, but cannot show that it is fit."""
     if not chosen:
         return 0
     outcomes = carry_out(chosen, state)
@@ -78,7 +81,7 @@ def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> 
     try:
         slurm.drain(node_name(), outcomes, state)
     except slurm.SilenceError as error:
-        # Slurm learns of it by the exit code, and drains the node for a reason of its own.
+        # Because of the exit code, Slurm drains the node with a reason of its own.
         _say("error", f"cannot drain: {error}")
         return 1
     return int(occasion == When.PROLOG)

@@ -1,8 +1,8 @@
-"""Runs what may hang, all at once, and waits for none of it longer than it may take.
+"""Run tasks that may hang, all at once, each with a time limit.
 
-A child that does not end is killed with all that it has started, and left to itself: one that waits
-in the kernel would take its time to die. It holds its name's lock for as long as it lives, so that
-there is never more than one of a name, however often it hangs.
+A child that does not end in time is killed, with all that it has started. The runner does not wait
+for its end: a process that waits in the kernel may take long to die. The child holds the lock of
+its name as long as it lives. So there is never more than one of a name, however often it hangs.
 """
 
 import fcntl
@@ -16,30 +16,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MISSING = 127
-"""Exit code where there is no such command (as in a shell)."""
+"""Exit code for a missing command, as in a shell."""
 _MOST = 8 * 1024 * 1024
-"""Bytes of output after which a child counts as one that does not end."""
+"""Bytes of output after which a child counts as timed out."""
 _CHUNK = 1 << 16
 _DESCRIPTORS = 1 << 16
-"""More than this runner ever has open."""
+"""Upper bound of the descriptors that this runner has open."""
 
 Task = tuple[float, Sequence[str] | Callable[[], str]]
-"""Seconds that it may take, and a command, or a function of which the text counts."""
+"""Time limit in seconds, and a command or a function that returns the text."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a child has said, and how it ended."""
+    """Output of a child, and how it ended."""
 
     text: str
     said: str = ""
-    """On stderr."""
+    """Output on stderr."""
     code: int = 0
-    """Exit code; negative where a signal ended it."""
+    """Exit code; negative if a signal ended it."""
 
 
 def run(tasks: Mapping[str, Task], locks: Path) -> dict[str, Reading | None]:
-    """The reading of each task by its name; None of one that did not end in time."""
+    """Run tasks, and return the reading of each by name; None for a task that timed out."""
     running = {name: _Child(task, locks / f"{name}.lock") for name, task in tasks.items()}
     found: dict[str, Reading | None] = {}
     while running:
@@ -82,7 +82,7 @@ class _Child:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
             return None
-        self.read()  # what came between
+        self.read()  # output since the last read
         out, err = (text.decode(errors="replace") for text in self.texts.values())
         return Reading(out, err, os.waitstatus_to_exitcode(status))
 
@@ -90,7 +90,7 @@ class _Child:
         return time.monotonic() >= self.until or self._size() > _MOST
 
     def bury(self) -> None:
-        """Ends it, and whatever it left behind."""
+        """Kill the child and what it left behind, and close its descriptors."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         for descriptor in (self.end, *self.texts):
@@ -101,7 +101,7 @@ class _Child:
 
 
 def _await(children: Collection[_Child]) -> None:
-    """Waits until one of them says something, or ends, or has had its time."""
+    """Wait until a child writes output, ends or times out."""
     events = select.poll()
     for child in children:
         for descriptor in (child.end, *child.open):
@@ -111,14 +111,14 @@ def _await(children: Collection[_Child]) -> None:
 
 
 def _become(task: Sequence[str] | Callable[[], str], lock: Path, out: int, err: int) -> None:
-    """Is the child from here on; never returns."""
+    """Turn this process into the child. Never returns."""
     code = 1
     try:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        # A child that hangs is to keep nothing of the parent's but its own lock.
+        # A child that hangs must keep no descriptor of the parent, only its own lock.
         os.closerange(3, _DESCRIPTORS)
         held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         os.set_inheritable(held, True)
@@ -131,7 +131,7 @@ def _become(task: Sequence[str] | Callable[[], str], lock: Path, out: int, err: 
     except FileNotFoundError as error:
         code = 1 if callable(task) else MISSING
         _write(2, str(error))
-    except BaseException as error:  # nothing of it is the parent's
+    except BaseException as error:  # no exception may reach the parent's code
         _write(2, f"{type(error).__name__}: {error}")
     finally:
         os._exit(code)

@@ -1,4 +1,4 @@
-"""What an operator sees of the checks on demand."""
+"""Run the checks on demand, and show their outcomes to an operator."""
 
 import argparse
 import json
@@ -44,7 +44,7 @@ def as_json(outcomes: Sequence[Outcome]) -> str:
 
 
 def table(outcomes: Sequence[Outcome], *, colours: bool) -> str:
-    """A line each: its parts in columns on a terminal, between tabs elsewhere."""
+    """Return a line for each outcome: in coloured columns for a terminal, otherwise with tabs."""
     if not colours:
         return "\n".join(f"{one.name}\t{one.verdict}\t{one.what}" for one in outcomes)
     width = max((len(one.name) for one in outcomes), default=0)

@@ -1,8 +1,7 @@
-"""What nvidia-smi(1) tells of GPUs.
+"""Checks of GPUs, by the output of nvidia-smi(1).
 
-Its `--query` text is the same from driver 450 on but for sections that come and names that change;
-a name that is not there is a thing that this GPU has not. All numbers are counts but where a unit
-is named.
+The text of `--query` is the same since driver 450, except for new sections and changed names. If a
+name is missing, the GPU lacks the feature. Numbers are counts, unless a unit is named.
 """
 
 import re
@@ -14,7 +13,7 @@ from agents.checks.judging import UnknownError, jobs, listed
 _HEADER = re.compile(r"GPU ([0-9A-Fa-f]+:[0-9A-Fa-f:.]+)$")
 _ATTACHED = re.compile(r"^Attached GPUs\s*: (\d+)$", re.MULTILINE)
 _BROKEN = frozenset({"unknown error", "err!", "gpu requires reset", "gpu is lost"})
-"""What stands in place of a value of a GPU that does not answer."""
+"""Texts that replace a value if the GPU does not answer."""
 _DEAD = (
     "No devices were found",
     "couldn't communicate with the NVIDIA driver",
@@ -22,15 +21,15 @@ _DEAD = (
     "GPU is lost",
     "Unable to determine the device handle",
 )
-"""Of what nvidia-smi says in place of its report (nvidia-smi(1), return values)."""
+"""Parts of messages that replace nvidia-smi's report (nvidia-smi(1), return values)."""
 _MPS = "nvidia-cuda-mps-server"
-"""The one process that waits on a GPU for jobs to come."""
+"""The only process that may wait on a GPU for jobs."""
 _LINK = re.compile(r"^\s+Link (\d+): (.*)$")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of the report: values by their path, as `ECC Errors/Volatile/DRAM Uncorrectable`."""
+    """A GPU of the report, with values by path: `ECC Errors/Volatile/DRAM Uncorrectable`."""
 
     index: int
     bus: str
@@ -40,13 +39,13 @@ class Gpu:
         return f"GPU {self.index} ({self.bus.partition(':')[2]})"
 
     def get(self, *paths: str) -> str:
-        """The first value of the first path that is there; "" for none."""
+        """Return the first value of the first path that exists, or ""."""
         return next((self.fields[path][0] for path in paths if path in self.fields), "")
 
     def number(self, *paths: str) -> float | None:
-        """The same as a number, without its unit; None where the GPU has no such thing.
+        """Return the same as a number, without its unit; None if the GPU lacks the feature.
 
-        Raises `UnknownError`.
+        Raises `UnknownError` if the GPU does not answer.
         """
         value = self.get(*paths)
         if is_broken(value):
@@ -57,7 +56,7 @@ class Gpu:
             return None
 
     def below(self, path: str) -> Iterator[str]:
-        """Paths below one."""
+        """Return the paths below a path."""
         return (found for found in self.fields if found.startswith(f"{path}/"))
 
 
@@ -66,7 +65,8 @@ def is_broken(value: str) -> bool:
 
 
 def report(text: str) -> list[Gpu]:
-    """The GPUs of `nvidia-smi --query`. Raises `UnknownError` where it is none, or cut short."""
+    """Return the GPUs of `nvidia-smi --query`. Raises `UnknownError` if it is no complete
+    report."""
     attached = _ATTACHED.search(text)
     if not attached:
         raise UnknownError(f"nvidia-smi: {_first(text)}")
@@ -104,7 +104,7 @@ def _first(text: str) -> str:
 
 
 def present(smi: str) -> str | None:
-    """The driver answers, and no GPU asks for a reset."""
+    """Check that the driver answers, and that no GPU requests a reset."""
     for line in smi.splitlines():
         if any(sentence in line for sentence in _DEAD):
             return line.strip()
@@ -123,19 +123,19 @@ def _lost(gpu: Gpu) -> str | None:
 
 
 def count(smi: str, *, count: int | None) -> str | None:
-    """There are as many as the nodeset is to have."""
+    """Check that no GPU of the nodeset is missing."""
     found = 0 if "No devices were found" in smi else len(report(smi))
     return f"{found} of {count} GPUs" if count is not None and found < count else None
 
 
 def ecc(smi: str, *, max_uncorrectable: float) -> str | None:
-    """No memory errors that could not be corrected, since the driver was loaded."""
+    """Check for memory errors that were not corrected, since the driver was loaded."""
     return listed(_ecc(report(smi), max_uncorrectable))
 
 
 def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
     for gpu in gpus:
-        # Before Turing the errors are told by bits, and summed up.
+        # Before Turing, GPUs report the errors by bits, with totals.
         uncorrectable = [
             gpu.number(path) or 0
             for path in gpu.below("ECC Errors/Volatile")
@@ -148,7 +148,7 @@ def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
 
 
 def retired_pages(smi: str, *, max_pages: float) -> str | None:
-    """No page waits to be retired, and not too many are (GPUs before Ampere)."""
+    """Check that no page waits for retirement, and that few are retired (GPUs before Ampere)."""
     return listed(_retired(report(smi), max_pages))
 
 
@@ -164,7 +164,7 @@ def _retired(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
 
 
 def row_remap(smi: str) -> str | None:
-    """No row waits to be remapped, and none could not be (GPUs from Ampere on)."""
+    """Check that no row waits for remapping, and that no remapping failed (GPUs from Ampere on)."""
     return listed(f"{gpu}: {wrong}" for gpu in report(smi) if (wrong := _remap(gpu)))
 
 
@@ -183,14 +183,14 @@ _SLOWDOWNS = (
 
 
 def throttle(smi: str) -> str | None:
-    """Neither heat nor a lack of power slows a GPU down at this moment."""
+    """Check that neither heat nor a lack of power slows a GPU down at this moment."""
     return listed(_slowed(report(smi)))
 
 
 def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
     for gpu in gpus:
         for name in _SLOWDOWNS:
-            # Named so up to driver 525.
+            # Drivers up to 525 use the second name.
             if (
                 gpu.get(f"Clocks Event Reasons/{name}", f"Clocks Throttle Reasons/{name}")
                 == "Active"
@@ -200,10 +200,10 @@ def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
 
 
 def nvlink(status: str, smi: str, *, links: int | None) -> str | None:
-    """All links of NVLink are up, and GPUs on a switch have joined its fabric.
+    """Check that all links of NVLink are up, and that GPUs on a switch have joined its fabric.
 
-    GPUs without any active link have none in use, unless others of the node do, or `links` says
-    how many each is to have.
+    `links` is the number of links that each GPU must have. By default, each must have as many
+    active links as any other GPU of the node. So a node without an active link passes.
     """
     gpus = report(smi)
     return listed([*_fabric(gpus), *_links(status, gpus, links)])
@@ -236,7 +236,7 @@ def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str
 
 
 def power(smi: str, *, min_watts: float | None) -> str | None:
-    """Power can be read, and no GPU is limited to less than its like, or than `min_watts`."""
+    """Check that power can be read, and is not limited below that of like GPUs, or `min_watts`."""
     return listed(_power(report(smi), min_watts))
 
 
@@ -264,9 +264,10 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
 
 
 def temperature(smi: str, *, max_celsius: float | None) -> str | None:
-    """No GPU is as hot as it slows down at, or its memory hotter than it may be, or `max_celsius`.
+    """Check that no GPU has reached its slowdown temperature or exceeds `max_celsius`.
 
-    From Hopper on a GPU tells how far it is from its limit (T.Limit) in place of that limit.
+    The memory must not exceed its own maximum. From Hopper on, a GPU reports its distance to the
+    limit (T.Limit) instead of the limit.
     """
     return listed(_hot(report(smi), max_celsius))
 
@@ -290,11 +291,8 @@ def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
 
 
 def busy(smi: str, processes: str, job: str, *, max_mib: float, shared: bool) -> str | None:
-    """No GPU works for nobody: neither on a node without jobs, nor around a job on the job's own.
-
-    `job` has the indexes of the GPUs of the job that begins or has just ended. A container sees no
-    processes of others, but the memory that they hold, in MiB.
-    """
+    """Check that no GPU is in use without a job: on an idle node all, around a job the job's
+    own."""
     gpus = report(smi)
     if job.strip() and not shared:
         free = {int(index) for index in job.strip().split(",")}

@@ -1,7 +1,7 @@
-"""What the kernel tells of InfiniBand ports in /sys/class/infiniband.
+"""Checks of InfiniBand ports, by the kernel's files in /sys/class/infiniband.
 
-One line for each value: device, port, name and value, as `mlx5_0 1 state 4: ACTIVE`. The names are
-those of the files (Documentation/ABI/stable/sysfs-class-infiniband of Linux).
+The text has a line such as `mlx5_0 1 state 4: ACTIVE` for each value: device, port, name and value.
+The names are those of the files (Documentation/ABI/stable/sysfs-class-infiniband of Linux).
 """
 
 from collections import defaultdict
@@ -19,15 +19,15 @@ ERRORS = (
     "port_rcv_errors",
     "symbol_error",
 )
-"""Counters of a port, since it was reset; each stops at its greatest value."""
+"""Counters of a port since its reset. Each stops at its maximum."""
 
 Port = dict[str, str]
 
 
 def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None:
-    """All ports are up, or at least `ports` of them, and none slower than `min_gbits`.
+    """Check that all ports, or at least `ports`, are up, and that none is slower than `min_gbits`.
 
-    A port that somebody has disabled is none.
+    Disabled ports do not count.
     """
     now, _, _ = text.partition(EARLIER)
     found = {
@@ -50,7 +50,7 @@ def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None
 
 
 def errors(text: str, *, max_downed: float, max_errors: float) -> str | None:
-    """No port counts more errors within an hour than it may."""
+    """Check that no port counts more errors within an hour than the limits allow."""
     now, before, age = earlier(text)
     earlier_ports = _ports(before)
     return listed(
@@ -70,7 +70,7 @@ def _errors(
             then = before.get(name, {}).get(counter)
             if then is None or counter not in port:
                 continue
-            # A reset port counts from nothing again.
+            # A port counts from 0 again after a reset.
             new = int(port[counter]) - int(then)
             new = int(port[counter]) if new < 0 else new
             if new / hours > (max_downed if counter == DOWNED else max_errors):
@@ -78,7 +78,7 @@ def _errors(
 
 
 def _ports(text: str) -> dict[str, Port]:
-    """InfiniBand's ports by `device/port`; those of Ethernet are none. Raises `UnknownError`."""
+    """Return ports of InfiniBand, not of Ethernet, by `device/port`. Raises `UnknownError`."""
     found: dict[str, Port] = defaultdict(dict)
     for device, port, name, value in rows(text, 4):
         found[f"{device}/{port}"][name] = value

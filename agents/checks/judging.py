@@ -1,37 +1,37 @@
-"""What all checks have in common.
+"""Parts that all checks share.
 
-A judge gets texts that readers have fetched and its limits, and returns what is wrong in a few
-words, or None where nothing is. It raises `UnknownError` where that cannot be told.
+A judge receives its limits and the texts that readers have fetched. It returns in a few words what
+is wrong, or None if nothing is. It raises `UnknownError` if it cannot decide.
 """
 
 from collections.abc import Iterable, Iterator
 
 EARLIER = "\f"
-"""Stands between a text and an earlier one of the same reader, which begins with its age in
-seconds, in a line of its own."""
+"""Separator between a text and an earlier one of the same reader. The earlier one begins with a
+line that contains its age in seconds."""
 _MOST = 4
 
 
 class UnknownError(Exception):
-    """A check cannot be carried out: the node is neither good nor bad by it."""
+    """A check cannot be carried out, so it finds the node neither good nor bad."""
 
 
 def listed(things: Iterable[object]) -> str | None:
-    """Things in a few words; None where there are none."""
+    """Return things in a few words, or None if there are none."""
     found = [str(thing) for thing in things]
     more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
     return ", ".join(found[:_MOST] + more) or None
 
 
 def rows(text: str, fields: int) -> Iterator[list[str]]:
-    """Words of each line; the last of so many fields has the rest of its line."""
+    """Yield the words of each line, at most `fields`. The last one holds the rest of the line."""
     for line in text.splitlines():
         if line.strip():
             yield line.split(None, fields - 1)
 
 
 def earlier(text: str) -> tuple[str, str, float]:
-    """A text, the one before it, and that one's age in seconds. Raises `UnknownError`."""
+    """Return a text, the earlier one, and its age in seconds. Raises `UnknownError` without one."""
     now, marked, before = text.partition(EARLIER)
     if not marked:
         raise UnknownError("there is nothing yet to compare with")
@@ -40,9 +40,9 @@ def earlier(text: str) -> tuple[str, str, float]:
 
 
 def jobs(processes: str) -> set[str]:
-    """Ids of the jobs of which there is a slurmstepd, which calls itself `slurmstepd: [42.batch]`.
+    """Return the ids of the jobs that have a slurmstepd: it calls itself `slurmstepd: [42.batch]`.
 
-    One that has just begun has no id yet. An earlier text behind this one does not count.
+    A slurmstepd that has just begun has no id yet. An earlier text after this one is ignored.
     """
     now, _, _ = processes.partition(EARLIER)
     steps = (row for row in rows(now, 8) if (row[2], row[6]) == ("0", "slurmstepd"))

@@ -1,6 +1,6 @@
-"""What the kernel's log tells, as dmesg(1) prints it: `<4>[   12.345678] text`.
+"""Checks of the kernel's log, in the format of dmesg(1): `<4>[   12.345678] text`.
 
-A line stays there until the machine starts again, or until newer ones have pushed it out.
+A line stays there until the machine restarts, or until newer lines push it out.
 """
 
 import re
@@ -10,19 +10,30 @@ from agents.checks.judging import listed
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+), (.*)")
 _RECOVERED = "(None)"
-"""How Xid 154 ends where a GPU needs nothing any more."""
+"""End of Xid 154 if the GPU needs no recovery any more."""
 _LINE = re.compile(r"((?:<\d+>)?\[ *\d+\.\d+\](?:\[ *[TC]\d+\])?|) ?(?:\[[^\]]*\] )?(.*)")
-"""A stamp, which may be missing or be that of `dmesg --ctime`, and a text."""
+"""A stamp and a text. The stamp may be missing, or that of `dmesg --ctime`."""
 _OF_A_PROCESS = re.compile(r".{1,15}\[\d+\]")
-"""How the kernel begins what it tells of a process: with a name that its user has chosen."""
+"""Start of the kernel's messages about a process: its name, which its user has chosen."""
 
 XIDS = (46, 48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 149, 154)
-"""Those of Xid that a GPU does not come back from without a reset or a repair: it stopped (46), an
-uncorrectable error (48), its microcontroller halted (62), a row that could not be remapped (64),
-NVLink (74, 149), off the bus (79), an uncontained error (95), its system processor silent (119,
-120), an unrecovered error (140), not initialised (143), and what the driver itself concludes (154).
-Row remapping (63) and contained errors (94) are told by nvidia-smi, and most others are an
-application's (https://docs.nvidia.com/deploy/xid-errors/)."""
+"""Xids after which a GPU needs a reset or a repair:
+
+    46        the GPU stopped
+    48        an uncorrectable error
+    62        its microcontroller halted
+    64        a row could not be remapped
+    74, 149   NVLink
+    79        off the bus
+    95        an uncontained error
+    119, 120  its system processor is silent
+    140       an unrecovered error
+    143       not initialised
+    154       the driver's own conclusion
+
+nvidia-smi reports row remapping (63) and contained errors (94). Applications cause most others
+(https://docs.nvidia.com/deploy/xid-errors/).
+"""
 PATTERNS = (
     r"NVRM: .*fallen off the bus",
     r"(?:mce: |\{\d+\})?\[Hardware Error\].*\b(?:fatal|[Uu]ncorrected)\b",
@@ -33,12 +44,11 @@ PATTERNS = (
     r"EXT4-fs error \(device|EXT4-fs \(.*Remounting filesystem read-only",
     r"XFS \(.*(?:Corruption|metadata I/O error)",
 )
-"""Regular expressions that messages begin with by which the hardware, or a file system on it, is
-lost."""
+"""Patterns for the beginning of messages about lost hardware, or a lost file system on it."""
 
 
 def xid(log: str, *, xids: Sequence[int]) -> str | None:
-    """No GPU has met one of these errors since, as far as the driver told, it last recovered."""
+    """Check that no GPU had one of these errors since the driver last reported its recovery."""
     found: dict[str, str] = {}
     for bus, number, text in (told.groups() for told in map(_XID.match, _messages(log)) if told):
         if number == "154" and text.rstrip().endswith(_RECOVERED):
@@ -49,7 +59,7 @@ def xid(log: str, *, xids: Sequence[int]) -> str | None:
 
 
 def log(log: str, *, patterns: Sequence[str]) -> str | None:
-    """No message begins with a match of a pattern; otherwise the latest that does is returned."""
+    """Check that no message begins with a match of a pattern. Returns the latest one that does."""
     wanted = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)")
     for text in reversed(list(_messages(log))):
         if wanted.match(text):
@@ -58,15 +68,15 @@ def log(log: str, *, patterns: Sequence[str]) -> str | None:
 
 
 def _messages(log: str) -> Iterator[str]:
-    """What drivers have told, each message in one line without its stamp.
+    """Return the messages of drivers, each in one line without its stamp.
 
-    What a user can write is left out, or stands behind what the kernel itself has written: users
-    choose the names of their processes, and where a mount(2) fails the kernel logs a text of
-    theirs, with line breaks. A message's further lines have the stamp of its first, or none.
+    Text that users can write is left out, or comes after text of the kernel itself. Users choose
+    the names of their processes. If a mount(2) fails, the kernel logs a text of the user, with line
+    breaks. Further lines of a message have the stamp of its first line, or none.
     """
     messages: list[str] = []
     before = ""
-    # Not at what else splitlines() takes for the end of a line.
+    # splitlines() would also split at other characters.
     for stamp, text in (found.groups() for found in map(_LINE.match, log.split("\n")) if found):
         if messages and (stamp == before != "" or text.startswith(" ")):
             messages[-1] += f" {text.strip()}"

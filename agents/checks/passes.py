@@ -1,4 +1,4 @@
-"""One pass: what the checks of an occasion need is read, once and all at once, and then judged."""
+"""A pass: read what the checks of an occasion need, once and all at once, and then judge it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has come of a check."""
+    """Result of a check."""
 
     name: str
     verdict: Verdict
     what: str = ""
-    """What is wrong, or why nothing can be told."""
+    """The fault, or why the check cannot decide."""
     effect: Effect = Effect.DRAIN
 
     @property
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def carry_out(chosen: Sequence[Chosen], state: Path) -> list[Outcome]:
-    """The outcome of each, after no more than the longest time that one of their readers has."""
+    """Return the outcome of each check, within the longest time limit of their readers."""
     limits = {one.check.name: one.limits for one in chosen}
     needed = dict.fromkeys(name for one in chosen for name in one.check.reads)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def _task(reader: Reader, limits: Limits) -> bounded.Task:
 
 
 def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
-    """The outcome of a check on what has been read for it."""
+    """Return the outcome of a check for what was read."""
     check = chosen.check
     try:
         texts = [_text(READERS[name], readings[name]) for name in check.reads]
@@ -60,7 +60,7 @@ def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
     except UnknownError as error:
         return Outcome(check.name, Verdict.UNKNOWN, str(error), chosen.effect)
     except (ArithmeticError, LookupError, ValueError) as error:
-        # Whatever was read is nothing that any check knows.
+        # The text has a form that the check does not know.
         what = f"{'/'.join(check.reads)}: not understood: {error}"
         return Outcome(check.name, Verdict.UNKNOWN, what, chosen.effect)
     return Outcome(
@@ -73,7 +73,10 @@ class _SilenceError(Exception):
 
 
 def _text(reader: Reader, reading: Reading | None) -> str:
-    """What a reader's checks are to judge. Raises `UnknownError` where there is nothing."""
+    """Return the text to judge.
+
+    Raises `_SilenceError` if the reader timed out, and `UnknownError` if there is no text.
+    """
     if reading is None:
         raise _SilenceError(f"{reader.name} does not answer within {reader.seconds:g} s")
     if reading.code == bounded.MISSING:

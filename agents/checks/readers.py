@@ -1,7 +1,7 @@
-"""Fetches the texts that checks judge. Each may hang, and so runs in a process of its own.
+"""Fetch the texts that checks judge. Each reader may hang, and so runs in its own process.
 
-A reader is a command, or a function of the checks' limits by their names. Functions raise OSError,
-and ValueError where the kernel shows something that is not understood.
+A reader is a command, or a function of the checks' limits by name. Functions raise OSError, and
+ValueError if the kernel shows something of unknown form.
 """
 
 import errno
@@ -22,23 +22,23 @@ from agents.tree import Tree
 JAIL: Final = Path("/mnt/jail")
 MARKER: Final = "var/lib/slurmstack/jail-refresh"
 NODES: Final = "var/lib/slurmstack/nodes"
-"""Folder of the jail with a file for each node, which that one writes."""
+"""Folder of the jail in which each node writes its own file."""
 SETTINGS: Final = Path("/etc/slurmstack/isolation/checks.json")
-"""What the nodeset's settings say, of which the checks' limits are a part."""
+"""Settings of the nodeset, including the limits of the checks."""
 SCRATCH: Final = Path("/var/spool/slurmstack")
-SHM: Final = Path("/dev/shm")  # noqa: S108  # what others left there is looked at
+SHM: Final = Path("/dev/shm")  # noqa: S108  # only checked for what jobs left there
 JOBS: Final = "slurm-jobs"
-"""Folder of both where each job has a directory, called after its id and its user's.
+"""Folder in SCRATCH and in SHM with a directory for each job, named after the ids of job and user.
 
 The directories of ended jobs have the prefix `ended.` until they are removed.
 """
 STATE: Final = Path("/run/slurmstack/checks")
-"""What readers remember, and their locks."""
+"""Folder with texts that readers remember, and with their locks."""
 _MIB = 1024 * 1024
 _MUNGE = ("sh", "-c", "munge --no-input | unmunge")
 
 Limits = Mapping[str, Mapping[str, Any]]
-"""Limits of the checks that are on, by the checks' names."""
+"""Limits of the checks that are on, by name of the check."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ class Reader:
 
     name: str
     seconds: float
-    """How long it may take."""
+    """Time limit."""
     command: tuple[str, ...] = ()
     function: Callable[[Limits], str] | None = None
     told: bool = False
-    """What it says where it fails is for its checks to judge; else they cannot be carried out."""
+    """Whether checks judge its output if it fails. Otherwise they cannot be carried out."""
 
 
 def disks(limits: Limits) -> str:
-    """For each file system: percent in use, percent of inodes in use, `rw` or `ro`, the path."""
+    """Return for each file system: % in use, % of inodes in use, `rw` or `ro`, the path."""
     return "".join(_disk(path) for path in limits["disk"]["paths"])
 
 
 def image_cache(_: Limits, root: Path = JAIL, folder: Path = containers.FOLDER) -> str:
-    """The same for the directory above users' image caches, with `missing` if there is none.
+    """Return the same for the directory above users' image caches, with `missing` if it is missing.
 
     Empty for caches in home directories.
     """
@@ -80,7 +80,7 @@ def _disk(path: str) -> str:
 
 def _file_system(volume: os.statvfs_result, path: str) -> str:
     mode = "ro" if volume.f_flag & os.ST_RDONLY else "rw"
-    # As df(1): of what users may have, which is less than all.
+    # As in df(1): relative to what users may have, which is less than all.
     used, inodes = volume.f_blocks - volume.f_bfree, volume.f_files - volume.f_ffree
     return (
         f"{_percent(used, used + volume.f_bavail)} "
@@ -93,9 +93,9 @@ def _percent(part: int, whole: int) -> int:
 
 
 def memory(_: Limits, root: Path = Path("/")) -> str:
-    """In MiB: the `limit` of the pod, or what the machine has, and what of it is `free`.
+    """Return in MiB the `limit` of the pod, or else of the machine, and the `free` part of it.
 
-    What the kernel can drop at once is free: pages of files, and what it knows of their names.
+    Memory that the kernel can drop at once is free: pages of files, and cached metadata of files.
     """
     meminfo = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
     limit, free = (int(meminfo[name].split()[0]) // 1024 for name in ("MemTotal", "MemAvailable"))
@@ -121,7 +121,7 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
             )
             cached = sum(int(counts.get(name, 0)) for name in caches)
             used = int((folder / usage).read_text()) - cached
-            # Version 1 shows no limit as a number that no machine reaches.
+            # Version 1 shows a missing limit as a number that no machine reaches.
             if text != "max" and int(text) // _MIB < limit:
                 limit = int(text) // _MIB
                 free = min(free, limit - used // _MIB)
@@ -130,10 +130,11 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
 
 
 def processes(_: Limits, proc: Path = Path("/proc"), state: Path = STATE) -> str:
-    """For each: pid, parent, uid, state, start, how often it slept, name, a step's command line.
+    """Return a line for each process.
 
-    Start is in ticks since the machine started. How often it slept is given only for processes that
-    seem to hang in the kernel.
+    The fields are pid, parent, uid, state, start, number of sleeps, name, and a step's command
+    line. The start is in ticks since the machine started. The number of sleeps is given only for
+    processes that seem to hang in the kernel.
     """
     found = "".join(_process(path) for path in sorted(proc.iterdir()) if path.name.isdecimal())
     return _remembered("processes", found, 30, state)
@@ -142,7 +143,7 @@ def processes(_: Limits, proc: Path = Path("/proc"), state: Path = STATE) -> str
 def _process(path: Path) -> str:
     try:
         line = (path / "stat").read_bytes().decode(errors="replace")
-        # proc_pid_stat(5): the name is in parentheses, and may have any character.
+        # proc_pid_stat(5): the name is in parentheses, and may contain any character.
         name = line[line.index("(") + 1 : line.rindex(")")]
         fields = line[line.rindex(")") + 2 :].split()
         status = _status(path)
@@ -162,15 +163,15 @@ def _process(path: Path) -> str:
 
 
 def _status(path: Path) -> dict[str, str]:
-    """The fields of proc_pid_status(5)."""
+    """Return the fields of proc_pid_status(5)."""
     lines = (path / "status").read_bytes().decode(errors="replace").split("\n")
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def _hangs(status: Mapping[str, str]) -> bool:
-    """Whether a process in state D is the system's own, or one that SIGKILL has not ended.
+    """Return whether a process is in state D, and is root's or has not ended after SIGKILL.
 
-    Any user can have processes in that state, by vfork(2), which SIGKILL ends at once.
+    Any user can have processes in that state, by vfork(2). But SIGKILL ends those at once.
     """
     if not status["State"].startswith("D"):
         return False
@@ -179,7 +180,7 @@ def _hangs(status: Mapping[str, str]) -> bool:
 
 
 def _printable(text: str) -> str:
-    """A text that stays on its line."""
+    """Replace characters so that a text stays in one line."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -189,10 +190,10 @@ def jail(
     settings: Path = SETTINGS,
     clock: Callable[[], float] = time.time,
 ) -> str:
-    """`generation` and its age in seconds, that of the settings, and whether it can be written.
+    """Return the jail's `generation`, its age, the age of the settings, and whether it is writable.
 
-    `ahead` is how far the clock of its storage is ahead of this node's, in seconds. A full volume
-    is no fault of the node's, which can write it: `written` is `full` then.
+    Ages are in seconds. `ahead` is how far the storage's clock is ahead of this node's, in seconds.
+    `written` is `full` on a full volume: that is no fault of the node, which can write to it.
     """
     tree = Tree(root)
     marker = tree.status(MARKER)
@@ -212,7 +213,7 @@ def jail(
 
 
 def _write(tree: Tree, clock: Callable[[], float]) -> float:
-    """Writes this node's file, and returns how far its time is ahead then, in seconds."""
+    """Write this node's file, and return how far its time is ahead of this node's, in seconds."""
     tree.make_folder(NODES, 0o700)
     before = clock()
     path = f"{NODES}/{node_name()}"
@@ -220,12 +221,15 @@ def _write(tree: Tree, clock: Callable[[], float]) -> float:
         os.write(file, b"seen\n")
     with tree.opened(path) as file:
         written = os.fstat(file).st_mtime
-    # The kernel stamps files by a clock that moves in steps of at most 10 ms.
+    # The kernel's clock for times of files advances in steps of at most 10 ms.
     return min(written - before + 0.01, 0) + max(written - clock(), 0)
 
 
 def leftovers(_: Limits, scratch: Path = SCRATCH, shm: Path = SHM) -> str:
-    """`shm`, MiB in use in it, its path; for each job's directory `job`, its age in s, its name."""
+    """Return the use of /dev/shm, and the directories of jobs.
+
+    The lines are `shm`, MiB in use, path; and for each directory `job`, age in seconds, name.
+    """
     volume = os.statvfs(shm)
     used = (volume.f_blocks - volume.f_bfree) * volume.f_frsize // _MIB
     folders = [folder / JOBS for folder in (scratch, shm) if (folder / JOBS).is_dir()]
@@ -242,7 +246,7 @@ def _job_directories(folders: Iterable[Path]) -> Iterator[str]:
 
 
 def ports(_: Limits, devices: Path = Path("/sys/class/infiniband"), state: Path = STATE) -> str:
-    """Lines as `agents.checks.infiniband` has them, and those of about an hour ago."""
+    """Return lines in the format of `agents.checks.infiniband`, and those of about an hour ago."""
     found = "".join(_port(path) for path in sorted(devices.glob("*/ports/*")))
     return _remembered("infiniband", found, 3600, state)
 
@@ -257,17 +261,18 @@ def _port(port: Path) -> str:
 
 
 def job_gpus(_: Limits) -> str:
-    """Indexes of the GPUs of the job that this prolog or epilog is of."""
+    """Return the indexes of the GPUs of this prolog's or epilog's job."""
     return os.environ.get("SLURM_JOB_GPUS", "")
 
 
 def node_name() -> str:
-    """As Slurm knows it: slurmd names it to its programs, and the pod to everything in it."""
+    """Return the node's name in Slurm. slurmd sets it for its own programs, and the pod for all
+    programs."""
     return os.environ.get("SLURMD_NODENAME") or os.environ.get("NODE_NAME") or os.uname().nodename
 
 
 def _remembered(name: str, text: str, seconds: float, state: Path) -> str:
-    """A text with the one before it, which is kept until it is so old."""
+    """Return a text with the earlier one, which is replaced once it is `seconds` old."""
     path = state / name
     try:
         age = time.time() - path.stat().st_mtime

@@ -1,6 +1,6 @@
-"""All checks, a few lines each: what one judges by which limits, where, when, and what follows.
+"""All checks: what each one judges, by which limits, on which nodes, when, and with what effect.
 
-Settings, documentation and runner take from here what a check is called and what it knows.
+Settings, documentation and runner take the names and limits of checks from here.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,11 +10,11 @@ from enum import StrEnum
 from agents.checks import gpus, infiniband, kernel, system
 
 Limit = float | int | bool | tuple[int, ...] | tuple[str, ...] | None
-"""A threshold; of one that is None the nodeset knows the value, or there is none."""
+"""A threshold. None: the nodeset's value applies, or there is no threshold."""
 
 
 class When(StrEnum):
-    """Slurm's occasions to call; on demand an operator has every check carried out."""
+    """Occasions on which Slurm calls. On demand, an operator runs every check."""
 
     PROLOG = "prolog"
     EPILOG = "epilog"
@@ -22,7 +22,7 @@ class When(StrEnum):
 
 
 class Nodes(StrEnum):
-    """Which nodesets a check concerns by itself, by what they have."""
+    """Nodesets that a check applies to by default, by what they have."""
 
     ALL = "all"
     GPUS = "with NVIDIA GPUs"
@@ -31,16 +31,17 @@ class Nodes(StrEnum):
 
 
 class Effect(StrEnum):
-    """What follows where a check fails."""
+    """Effect of a failed check."""
 
     DRAIN = "drain"
-    """The node is drained; a job whose prolog found it is queued again."""
+    """Drain the node. If a prolog found the failure, Slurm requeues its job."""
     REPORT = "report"
-    """It is told, in the pod's log and on demand."""
+    """Report it, in the pod's log and on demand."""
 
 
 class Lift(StrEnum):
-    """The least that usually lets it pass again, which alone lifts a drain."""
+    """Smallest event that usually makes the check pass again. Only a passing check lifts a
+    drain."""
 
     ITSELF = "what is wrong ends"
     RESTART = "the pod starts again"
@@ -52,7 +53,7 @@ class Lift(StrEnum):
 class Check:
     name: str
     says: str
-    """What is so on a good node."""
+    """State of a good node."""
     reads: tuple[str, ...]
     """Readers, in the order in which the judge takes their texts."""
     judge: Callable[..., str | None]
@@ -63,12 +64,12 @@ class Check:
     effect: Effect = Effect.DRAIN
     limits: Mapping[str, Limit] = field(default_factory=dict)
     silence_fails: bool = False
-    """A reader that does not answer in time is what is looked for; else nothing is concluded."""
+    """Whether a reader's timeout is a failure. Otherwise the check is unknown."""
 
 
 _AROUND_JOBS = frozenset(When)
 _BEFORE_JOBS = frozenset({When.PROLOG, When.INTERVAL})
-"""What drains is looked at by the interval as well: only its passes can tell that all is well."""
+"""Checks that drain run in the interval as well: only its passes can show that all is well."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check
@@ -137,7 +138,7 @@ CHECKS: Mapping[str, Check] = {
             gpus.throttle,
             Lift.ITSELF,
             Nodes.GPUS,
-            # One moment says little of a GPU that works.
+            # One moment says little about a GPU that works.
             effect=Effect.REPORT,
         ),
         Check(

@@ -1,4 +1,4 @@
-"""What the nodeset's settings say of its checks, as the node finds it."""
+"""Settings of the nodeset's checks, as the node reads them."""
 
 import json
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from agents.checks.registry import CHECKS, Check, Effect
 
 
 class SettingsError(Exception):
-    """The file cannot be used; one line."""
+    """The file cannot be used. The text is one line."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A check as this node's settings have it."""
+    """A check with the effect and limits of this node's settings."""
 
     check: Check
     effect: Effect
@@ -23,9 +23,10 @@ class Chosen:
 
 
 def read(path: Path) -> list[Chosen]:
-    """The checks of this node, in the registry's order. Raises `SettingsError`.
+    """Return the checks of this node, in the registry's order. Raises `SettingsError`.
 
-    A name that this release does not know is another release's: settings come before images.
+    Ignores names that this release does not know: settings can arrive before the image of their
+    release.
     """
     try:
         found = dict[str, dict[str, Any]](json.loads(path.read_text()))

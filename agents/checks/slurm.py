@@ -1,7 +1,7 @@
-"""What a pass does to its node in Slurm: drains it, never lifts, and leaves its evidence.
+"""Drain the node in Slurm after a pass, and record the pass's evidence. Never lift a drain.
 
-A drain of anybody else's stays as it is. Slurm has no way to change a reason only if it is still
-what was read, so that between reading and writing there are some milliseconds.
+A drain with any other reason stays as it is. Slurm cannot change a reason on the condition that it
+is still the one that was read. So some milliseconds between reading and writing are unprotected.
 """
 
 import json
@@ -15,21 +15,21 @@ from agents.containers.counts import Counts, read
 from agents.drains import CHECK, Evidence
 
 CONF = "/var/spool/slurmd/conf-cache/slurm.conf"
-"""What slurmd has fetched of Slurm's configuration."""
+"""Slurm's configuration, as slurmd has fetched it."""
 OUT_OF_SERVICE = "drain,down,fail"
-"""States in which a node's reason is why it is where it is."""
+"""States in which the node's reason explains the state."""
 _READ, _WRITE = 1.5, 2.0
-"""Seconds that Slurm may take."""
+"""Time limits for Slurm, in seconds."""
 _LONGEST = 250
-"""Characters of a reason."""
+"""Maximum length of a reason, in characters."""
 
 
 class SilenceError(Exception):
-    """Slurm does not answer, or will not; nothing is changed."""
+    """Slurm does not answer, or refuses. Nothing is changed."""
 
 
 def evidence(at: int, outcomes: Iterable[Outcome]) -> Evidence:
-    """Of a pass that began at `at` and was of all checks: what it read is no younger."""
+    """Return the evidence of a pass of all checks. It began at `at`, so it read nothing older."""
     drains = [one for one in outcomes if one.effect is Effect.DRAIN]
     failed, unknown = (
         tuple(sorted(one.name for one in drains if one.verdict is verdict))
@@ -39,13 +39,13 @@ def evidence(at: int, outcomes: Iterable[Outcome]) -> Evidence:
 
 
 def reason(outcomes: Iterable[Outcome], standing: str) -> str | None:
-    """The reason to drain for, where the node now has the reason `standing`; None to leave it."""
+    """Return the reason to drain the node with, or None to keep its present reason `standing`."""
     outcomes = list(outcomes)
     failed = [one for one in outcomes if one.drains]
     if not failed or (standing and not standing.startswith(CHECK)):
         return None
     named = standing.removeprefix(CHECK).partition(":")[0]
-    # What the drain stands for may be over while something else is wrong.
+    # The present drain's check may pass now, while another check fails.
     passed = {one.name for one in outcomes if one.verdict is Verdict.PASSED}
     if standing and named not in passed:
         return None
@@ -54,7 +54,7 @@ def reason(outcomes: Iterable[Outcome], standing: str) -> str | None:
 
 
 def drain(node: str, outcomes: Sequence[Outcome], state: Path) -> str | None:
-    """Drains the node, and returns the reason, or None where there is nothing to do.
+    """Drain the node, and return the reason, or None if there is nothing to do.
 
     Raises `SilenceError`.
     """
@@ -62,12 +62,12 @@ def drain(node: str, outcomes: Sequence[Outcome], state: Path) -> str | None:
 
 
 def settle(node: str, outcomes: Sequence[Outcome], at: int, state: Path) -> str | None:
-    """The same, and leaves the evidence of a whole pass. Raises `SilenceError`."""
+    """Do the same, and record the evidence of a whole pass. Raises `SilenceError`."""
     return _update(node, outcomes, [f"extra={record(evidence(at, outcomes), read())}"], state)
 
 
 def record(found: Evidence, images: Counts | None) -> str:
-    """Return the `extra` of the node's record: an object of JSON in one line."""
+    """Return the `extra` of the node's record: a JSON object in one line."""
     fields = found.fields() | (images.fields() if images else {})
     return json.dumps(fields, separators=(",", ":"))
 
@@ -84,7 +84,7 @@ def _update(node: str, outcomes: Sequence[Outcome], words: list[str], state: Pat
 
 
 def _standing(node: str, state: Path) -> str:
-    """Why the node is out of service; "" where it is not."""
+    """Return why the node is out of service, or "" if it is in service."""
     command = (
         "sinfo",
         "--noheader",

@@ -1,6 +1,6 @@
-"""What a node is beside its GPUs and its network: disks, memory, processes, the jail, munge.
+"""Checks of disks, memory, processes, the clock, the jail and munge.
 
-What each text says stands with its reader, in `agents.checks.readers`.
+The readers in `agents.checks.readers` describe the texts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from agents.checks.judging import UnknownError, earlier, jobs, listed, rows
 
 SETTLED = 3600
-"""Seconds after which all nodes have seen another generation of the jail, and its settings."""
+"""Seconds after which all nodes have seen a new generation of the jail, and its settings."""
 
 
 def disk(
     text: str, *, paths: Sequence[str], max_percent: float, max_inodes_percent: float
 ) -> str | None:
-    """No file system of these paths is full, out of inodes, or read-only."""
+    """Check that no file system of these paths is full, out of inodes, or read-only."""
     return listed(_disks(text, paths, max_percent, max_inodes_percent))
 
 
@@ -35,13 +35,13 @@ def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> 
 
 
 def image_cache(text: str, *, max_percent: float) -> str | None:
-    """The file system of users' image caches is there, writable and not full."""
+    """Check that the file system of users' image caches is there, writable and not full."""
     paths = [path for *_, path in rows(text, 4)]
     return listed(_disks(text, paths, max_percent, max_percent))
 
 
 def memory(text: str, processes: str, *, min_percent: float) -> str | None:
-    """Of the memory that it may have, a node without jobs has most free."""
+    """Check that a node without jobs has most of its memory free."""
     if jobs(processes):
         raise UnknownError("jobs are running")
     found = {name: int(value) for name, value in rows(text, 2)}
@@ -51,9 +51,10 @@ def memory(text: str, processes: str, *, min_percent: float) -> str | None:
 
 
 def clock(jail: str, *, max_offset: float) -> str | None:
-    """The clock agrees, in seconds, with that of the jail's storage, which all nodes share.
+    """Check that the clock agrees with that of the jail's storage, within `max_offset` seconds.
 
-    Where the storage leaves it to its clients to tell the time, it always does.
+    All nodes share the storage. If the storage takes its times from its clients, the check always
+    passes.
     """
     found = dict(rows(jail, 2))
     if "ahead" not in found:
@@ -63,9 +64,10 @@ def clock(jail: str, *, max_offset: float) -> str | None:
 
 
 def jail(text: str, *, generation: int | None) -> str | None:
-    """The jail is mounted and writable, and of the generation that the settings name.
+    """Check that the jail is mounted, writable, and of the generation that the settings name.
 
-    Everybody needs a while to see another one: that is judged once both are `SETTLED`.
+    Nodes see a new generation or new settings with a delay. So the generation counts only once both
+    are `SETTLED`.
     """
     found = dict(rows(text, 2))
     if "generation" not in found:
@@ -79,13 +81,13 @@ def jail(text: str, *, generation: int | None) -> str | None:
 
 
 def munge(text: str) -> str | None:
-    """munged makes a credential, and takes it back (unmunge(1))."""
+    """Check that munged makes a credential, and decodes it again (unmunge(1))."""
     said = text.strip().splitlines() or ["says nothing"]
     return None if any("Success (0)" in line for line in said) else said[0].strip()
 
 
 def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) -> str | None:
-    """No directory of a job that is gone, and nothing in /dev/shm while there is none."""
+    """Check for directories of jobs that are gone, and for use of /dev/shm without jobs."""
     running = jobs(processes)
     found = []
     for kind, value, name in rows(text, 3):
@@ -98,7 +100,7 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
 
 
 def stuck(text: str, *, min_seconds: float) -> str | None:
-    """No process hangs in the kernel: in state D then and now, and never awake in between."""
+    """Check that no process hangs in the kernel: in state D then and now, without waking."""
     now, before, age = earlier(text)
     if age < min_seconds:
         raise UnknownError(f"the last look was {age:.0f} s ago")

@@ -1,1 +1,1 @@
-"""Slurm's state as metrics of Prometheus: see docs/metrics.md."""
+"""Slurm's state as Prometheus metrics: see docs/metrics.md."""

@@ -1,13 +1,17 @@
-"""`python3 -m agents.exporter [--once]`: Slurm's state as metrics, on http://:9341/metrics.
+"""`python3 -m agents.exporter [--once]`: serve Slurm's state as metrics on http://:9341/metrics.
 
-It reads Slurm once in each interval, however often it is scraped, and goes on where Slurm does not
-answer. With --once it reads everything once, prints the metrics, and ends with 1 where one read
-failed.
+The exporter reads Slurm once in each interval, however often it is scraped. It continues if Slurm
+does not answer. With --once it reads everything once, prints the metrics, and exits with 1 if a
+read failed.
 
-It takes its way from the environment: INTERVAL (seconds), TOP (accounts, and users, with series of
-their own), JOBS (pairs of a job that runs and a node), JAIL (where the jail is mounted; without it,
-nobody looks), VOLUMES (where volumes in it are mounted besides, each at a folder of its name), and
-PORT.
+Its environment variables are:
+
+    INTERVAL  seconds between two reads
+    TOP       number of accounts, and of users, that have series of their own
+    JOBS      maximum number of pairs of a running job and a node
+    JAIL      path where the jail is mounted; without it, the jail is not read
+    VOLUMES   paths where volumes of the jail are also mounted, each in a folder of its name
+    PORT      port of the server
 """
 
 import argparse
@@ -24,12 +28,13 @@ from agents.exporter.server import Server
 from agents.exporter.sources import Jail, Slurm
 
 PORT = 9341
-"""Where Prometheus' wiki of default ports has Slurm."""
+"""Slurm's port in Prometheus' wiki of default ports."""
 INTERVAL = 30.0
 TOP = 50
 JOBS = 1000
 LONGEST = 5
-"""Times the interval from one round to the next; it is two where Slurm does not answer."""
+"""Intervals after the beginning of a round until /alive fails. If Slurm does not answer, two
+pass."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,15 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jail = [Jail(paths).source()] if (paths := _paths()) else []
     if options.once:
         return _once(Exporter([*jail, *slurm.each_time(), *slurm.in_turn()], [], interval))
-    # The jail first: a Slurm that does not answer takes all the time that there is.
+    # Read the jail first: if Slurm does not answer, it takes all the time that there is.
     exporter = Exporter([*jail, *slurm.each_time()], slurm.in_turn(), interval)
     _again_and_again(exporter, int(os.environ.get("PORT", PORT)))
     return 0
 
 
 def _paths() -> dict[str, str]:
-    """Where the jail and volumes in it are, by their names; not below each other, as of one that
-    hangs nothing below can be asked."""
+    """Return the paths of the jail and its volumes, by name.
+
+    They are not below each other: below a file system that hangs, nothing can be read.
+    """
     jail = {"jail": path} if (path := os.environ.get("JAIL")) else {}
     return jail | {Path(path).name: path for path in os.environ.get("VOLUMES", "").split()}
 
@@ -78,7 +85,7 @@ def _again_and_again(exporter: Exporter, port: int) -> None:
         begun = time.monotonic()
         exporter.read()
         took = time.monotonic() - begun
-        # slurmctld has at least as long without us as with us.
+        # Give slurmctld a pause that is at least as long as the reads.
         stop.wait(max(took, exporter.interval - took))
 
 

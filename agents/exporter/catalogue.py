@@ -1,6 +1,6 @@
-"""Every metric: its name, its labels, what it means and where it comes from.
+"""All metrics: their names, labels, meanings and sources.
 
-docs/metrics.md has the same as tables; a test holds them together.
+docs/metrics.md has the same as tables; a test compares the two.
 """
 
 from collections.abc import Mapping
@@ -307,4 +307,4 @@ SOURCES: Mapping[str, tuple[Metric, ...]] = {
     "jail": (JAIL_SIZE, JAIL_AVAILABLE, JAIL_FILES, JAIL_FILES_FREE),
     "exporter": (UP, READ_UP, DATA_AGE, READ_SECONDS, READS, READ_FAILURES, INTERVAL),
 }
-"""All of them, by what they come from."""
+"""All metrics, by source."""

@@ -1,7 +1,7 @@
-"""What is scraped: pages of metrics, each written once by the read that it comes from.
+"""Pages of metrics for scrapes. Each page is written once, by the read of its source.
 
-A page counts until its source is read again. When that fails, or when it is overdue, its series are
-left out: Prometheus then marks them stale at once, and nobody takes the past for the present.
+A page is valid until the next read of its source. If that read fails or is overdue, the series of
+the page are left out. Prometheus then marks them stale at once, so old values do not look current.
 """
 
 import time
@@ -18,13 +18,13 @@ from agents.exporter.sources import ReadError, Source
 from agents.say import Level, say
 
 OVERDUE = 2
-"""Times its interval that a page may be old."""
+"""Maximum age of a page, in intervals of its source."""
 LEAST = 1.0
-"""Seconds that each read has."""
+"""Minimum time limit of a read, in seconds."""
 
 
 def page(families: Iterable[Family]) -> bytes:
-    """Metrics as Prometheus reads them."""
+    """Return metrics in the format that Prometheus reads."""
     registry = CollectorRegistry()
     registry.register(_Families(tuple(families)))
     return generate_latest(registry)
@@ -40,29 +40,29 @@ class _Families(Collector):
 
 @dataclass
 class Record:
-    """What reads of a source came to."""
+    """Results of the reads of a source."""
 
     source: Source
     every: int
-    """Intervals between two of them."""
+    """Intervals between two reads."""
     page: bytes | None = None
-    """None where the last one told nothing, and before the first."""
+    """None before the first read, and if the last read returned nothing."""
     begun: float | None = None
-    """When the last one that told something began, on the clock that never jumps."""
+    """When the last read with a result began, by the monotonic clock."""
     took: float | None = None
     reads: int = 0
     failures: int = 0
     said: str = ""
-    """Why the last one failed, or told only a part."""
+    """Why the last read failed, or returned only a part."""
 
 
 @dataclass
 class Exporter:
-    """Reads its sources in intervals of so many seconds, and has the pages."""
+    """Reader of the sources, every `interval` seconds, and owner of their pages."""
 
     each_time: Sequence[Source]
     in_turn: Sequence[Source]
-    """One of them in each interval."""
+    """Sources of which each interval reads one."""
     interval: float
     clock: Callable[[], float] = time.monotonic
     say: Callable[[Level, str], None] = say
@@ -79,7 +79,8 @@ class Exporter:
         self.records = {record.source.name: record for record in records}
 
     def read(self) -> None:
-        """Reads what is due, within an interval: one that hangs leaves the others little time."""
+        """Read what is due, within an interval. A source that hangs leaves little time to
+        others."""
         turn = self.in_turn[self.rounds % len(self.in_turn) :][:1] if self.in_turn else ()
         end = self.clock() + self.interval
         for source in (*self.each_time, *turn):
@@ -106,7 +107,7 @@ class Exporter:
                 record.begun = begun
 
     def metrics(self) -> bytes:
-        """All that counts now."""
+        """Return all valid pages, with the exporter's own metrics."""
         now = self.clock()
         with self._lock:
             current = {

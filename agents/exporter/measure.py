@@ -1,4 +1,4 @@
-"""From what was told to metrics. All of it is pure."""
+"""Compute metrics from what was read. All functions are pure."""
 
 import os
 from collections import Counter, defaultdict
@@ -17,12 +17,13 @@ from agents.metrics import Metric
 from agents.slurm import Statistics
 
 OTHER = "other"
-"""Stands for all who are not among the largest."""
+"""Label for all that are not among the largest."""
 QUANTILES = (0.5, 0.9, 1.0)
-"""As the label `share`: `quantile` is for summaries alone (promtool check metrics)."""
+"""Values of the label `share`: `quantile` is only for summaries (promtool check metrics)."""
 LATELY = 1800
-"""Seconds within which a job must have begun for its wait to be told. By MinJobAge, Slurm has all
-of these on record, however short they were; how long one waited weeks ago tells nothing of now."""
+"""Seconds within which a job must have begun for its wait to count. With MinJobAge, Slurm has all
+of these jobs on record, however short they were. A wait of weeks ago says nothing about the
+present."""
 PARTITION_STATES = ("up", "down", "drain", "inactive")
 MILLISECOND, MICROSECOND = 1e-3, 1e-6
 K = TypeVar("K", bound=Hashable)
@@ -31,14 +32,15 @@ K = TypeVar("K", bound=Hashable)
 def cluster(
     tables: Tables, now: float, top: int, pairs: int, name_of: Callable[[int], str]
 ) -> Iterator[Family]:
-    """Metrics of nodes, jobs and partitions.
+    """Yield metrics of nodes, jobs and partitions.
 
-    `top` is how many accounts, and how many users, have series of their own, and `pairs` how many
-    pairs there may be of a job that runs and a node; `name_of` tells a user's name by its id.
+    `top` is the number of accounts, and of users, that have series of their own. `pairs` is the
+    maximum number of pairs of a running job and a node. `name_of` returns a user's name by uid.
     """
     drained = {node.name: naming.cause(node.reason) for node in tables.nodes if is_drained(node)}
     words = {node.name: naming.node_state(node.states) for node in tables.nodes}
-    # Where it accounts for no GPUs, Slurm does not tell how many a job has: better none than 0.
+    # If Slurm does not account for GPUs, it does not report how many a job has. Then leave out the
+    # metric, because 0 would be wrong.
     counts_gpus = any(node.accounts_gpus for node in tables.nodes)
     yield from _nodes(tables.nodes, words, drained, now)
     queue = Queue.of(tables.jobs, now)
@@ -118,21 +120,21 @@ def _images(counts: Mapping[str, Counts]) -> Iterator[Family]:
 
 @dataclass(slots=True)
 class Load:
-    """What some jobs have or wait for."""
+    """Numbers, resources and waits of some jobs."""
 
     states: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)
     """CPUs, bytes of memory and GPUs, as `cpus`, `memory` and `gpus`."""
     requested: Counter[str] = field(default_factory=Counter)
-    """The same, for those that could begin."""
+    """The same, for pending jobs that could begin."""
     waiting: Counter[float] = field(default_factory=Counter)
-    """How many of these have waited for so many seconds."""
+    """Number of these jobs, by the seconds that they have waited."""
     waited: Counter[float] = field(default_factory=Counter)
-    """How many of those that began lately had."""
+    """Number of the jobs that began lately, by the seconds that they had waited."""
 
     @property
     def size(self) -> int:
-        """By which the largest are told: CPUs in use and waited for."""
+        """Return the size by which the largest are chosen: CPUs in use and waited for."""
         return self.allocated["cpus"] + self.requested["cpus"]
 
     def add(self, state: str, job: Job, waiting: float | None, waited: float | None) -> None:
@@ -154,14 +156,15 @@ class Load:
         self.states += other.states
         self.allocated += other.allocated
         self.requested += other.requested
-        # Of thousands each, which `+=` would look through whole for what is not positive.
+        # These have thousands of entries. `+=` would search all of them for values that are not
+        # positive.
         self.waiting.update(other.waiting)
         self.waited.update(other.waited)
 
 
 @dataclass
 class Queue:
-    """All jobs, counted in the ways that are shown."""
+    """All jobs, counted in the ways that the metrics show."""
 
     now: float
     states: Counter[str] = field(default_factory=Counter)
@@ -192,15 +195,21 @@ class Queue:
             self.failed_on[job.node] += job.tasks
 
     def _waiting(self, state: str, job: Job) -> float | None:
-        """How long, in seconds, a job has waited that would begin if there were room for it."""
-        # One that is held later on stays as eligible as it was: only the reason tells.
+        """Return how long a pending job has waited, in seconds.
+
+        Returns None if it would not begin even with enough resources.
+        """
+        # A job that is held later keeps its eligible time: only its reason shows the hold.
         if state != naming.PENDING or naming.pending_reason(job.reason) in naming.NOT_YET:
             return None
         return self.now - job.eligible if 0 < job.eligible <= self.now else None
 
     def _waited(self, state: str, job: Job) -> float | None:
-        """How long, in seconds, a job waited that began lately."""
-        # One that was cancelled before it began has a time of that, too, but never had a node.
+        """Return how long a job that began lately had waited, in seconds.
+
+        Returns None for other jobs.
+        """
+        # A job that was cancelled before it began has a start time too, but never had a node.
         if state == naming.PENDING or not job.node or not job.eligible:
             return None
         began_lately = self.now - LATELY <= job.start <= self.now
@@ -208,19 +217,19 @@ class Queue:
 
 
 def labels_of_largest(loads: Mapping[K, Load], top: int, label: Callable[[K], str]) -> dict[K, str]:
-    """What the `top` largest are called; all others are `other`."""
+    """Return the labels of the `top` largest. All others are `other`."""
     order = sorted(loads.items(), key=lambda item: (-item[1].size, str(item[0])))
     return {key: label(key) for key, _ in order[:top]}
 
 
 def nodes_of_largest(jobs: Iterable[Job], pairs: int) -> Iterator[tuple[Job, str]]:
-    """Jobs that run with each of their nodes, the jobs with the most CPUs first, then the oldest.
+    """Yield running jobs with each of their nodes, first the jobs with most CPUs, then the oldest.
 
-    At most so many pairs: a job of which not all nodes have room is left out.
+    There are at most `pairs` pairs. A job is left out if there is no room for all its nodes.
     """
     running = sorted((job for job in jobs if job.nodes), key=lambda job: -job.cpus)
     for job in running:
-        # No more of them are written out than there is room for.
+        # Expand no more nodes than there is room for.
         nodes = list(islice(hosts(job.nodes), pairs + 1))
         if len(nodes) <= pairs:
             yield from ((job, node) for node in nodes)
@@ -255,7 +264,7 @@ def _owners(
 
 
 def _waits(metrics: Sequence[Metric], loads: Mapping[str, Load]) -> Iterator[Family]:
-    """How long jobs wait, and how long those that began had."""
+    """Yield how long pending jobs have waited, and how long jobs that began had waited."""
     waiting, waited = metrics
     yield waiting.family(_shares({name: load.waiting for name, load in loads.items()}))
     yield waited.family(_shares({name: load.waited for name, load in loads.items()}))
@@ -268,7 +277,10 @@ def _shares(waits: Mapping[str, Mapping[float, int]]) -> Iterator[tuple[tuple[st
 
 
 def quantiles(waits: Mapping[float, int]) -> Iterator[tuple[float, float]]:
-    """Of how many wait for how long, how long such a share of them waits at most."""
+    """Yield for each share in QUANTILES how long such a share of the jobs waits at most.
+
+    `waits` has the number of jobs by their wait in seconds.
+    """
     left, total = 0, sum(waits.values())
     wanted = iter(QUANTILES)
     quantile = next(wanted)
@@ -340,7 +352,7 @@ def licenses(found: Collection[License]) -> Iterator[Family]:
 
 
 def jail(volumes: Mapping[str, os.statvfs_result]) -> Iterator[Family]:
-    """Of file systems as `statvfs` tells them, which has 0 files where one knows no limit."""
+    """Yield metrics of file systems by `statvfs`, which reports 0 files if there is no limit."""
     limited = {name: one for name, one in volumes.items() if one.f_files}
     yield c.JAIL_SIZE.family((name, one.f_blocks * one.f_frsize) for name, one in volumes.items())
     yield c.JAIL_AVAILABLE.family(
@@ -351,7 +363,7 @@ def jail(volumes: Mapping[str, os.statvfs_result]) -> Iterator[Family]:
 
 
 def scheduler(told: Statistics, top: int, name_of: Callable[[int], str]) -> Iterator[Family]:
-    """Of slurmctld's work; `top` is how many users have series of their own, as in `cluster`."""
+    """Yield metrics of slurmctld's work. As in `cluster`, `top` users have series of their own."""
     if told.since:
         yield c.STATISTICS_START.value(told.since.timestamp())
     yield c.SERVER_THREADS.value(told.server_threads)
@@ -377,7 +389,8 @@ def scheduler(told: Statistics, top: int, name_of: Callable[[int], str]) -> Iter
     calls = sorted(told.calls_by_type, key=lambda call: call.name)
     yield c.RPCS.family((call.name, call.count) for call in calls)
     yield c.RPC_SECONDS.family((call.name, call.total_time * MICROSECOND) for call in calls)
-    # Without the others as one: who leaves them would make that counter fall, as if it began anew.
+    # Do not add up the other users in one series. If one of them became one of the largest, that
+    # counter would fall, as if it began again.
     largest = sorted(told.calls_by_user, key=lambda call: (-call.total_time, call.uid))[:top]
     counts, times = Counter[str](), Counter[str]()
     for call in largest:

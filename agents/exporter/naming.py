@@ -1,4 +1,4 @@
-"""Words for what Slurm tells, of which there are few: states, reasons, causes. All is pure."""
+"""Small sets of words for Slurm's states, reasons and causes. All functions are pure."""
 
 import re
 from functools import lru_cache
@@ -29,15 +29,16 @@ _SHOWN_FIRST = (
     ("PLANNED", "planned"),
     ("IDLE", "idle"),
 )
-"""What of a node's state is its one word, the first that holds; the rest says less."""
+"""Flags of a node's state, with their words. The first flag that is set gives the word, because the
+others say less."""
 _IN_USE = frozenset({"ALLOCATED", "COMPLETING", "MIXED"})
 NODE_STATES = tuple(sorted({*dict(_SHOWN_FIRST).values(), "draining", "unknown"}))
 
 
 def node_state(states: frozenset[str]) -> str:
-    """A node's state in one of the words of NODE_STATES.
+    """Return a node's state as one of the words of NODE_STATES.
 
-    One that is drained and down is `down`: why it was drained is told elsewhere.
+    A node that is drained and down is `down`: another metric shows why it was drained.
     """
     for flag, word in _SHOWN_FIRST:
         if flag in states:
@@ -51,13 +52,13 @@ _NAMED = tuple(
     for source in (drains.CHECK, drains.LONGCHECK, drains.KUBERNETES)
 )
 _CAUSE = re.compile(r"([a-z0-9][a-z0-9-]{0,39}?)(?:-\d+)?")
-"""A number at its end is some node's: `place-3`."""
+"""A number at its end is that of some node, as in `place-3`, and is left out."""
 
 
 def cause(reason: str) -> str:
-    """Where a drain comes from, by its reason: a check's name and the like, else `foreign`.
+    """Return the source of a drain, by its reason: a check's name and the like, or else `foreign`.
 
-    Never the reason's own text, which may say anything.
+    Never returns the reason's own text, which may contain anything.
     """
     if not drains.is_own(reason):
         return FOREIGN
@@ -77,14 +78,14 @@ JOB_STATES = (
     *("requeue_hold", "resizing", "resv_del_hold", "revoked", RUNNING, "signaling"),
     *("special_exit", "stage_out", "stopped", "suspended", "timeout", "unknown"),
 )
-"""Those of job_state_string in slurm_protocol_defs.c, 24.11."""
+"""States of job_state_string in slurm_protocol_defs.c, 24.11."""
 FAILED = frozenset({"boot_fail", "failed", "node_fail"})
 HAVE = frozenset({"completing", "configuring", RUNNING, "signaling", "stopped"})
 """States in which a job has what was allocated to it."""
 
 
 def job_state(state: str) -> str:
-    """A job's state as one of JOB_STATES."""
+    """Return a job's state as one of JOB_STATES."""
     word = state.lower()
     return word if word in JOB_STATES else "unknown"
 
@@ -113,22 +114,22 @@ _REASONS = (
     ("AccountingPolicy", "limit"),
     ("None", "none"),
 )
-"""How reasons begin, and what they come to; Slurm 24.11 has some 200 (job_state_reason.c)."""
+"""Prefixes of reasons, and their words. Slurm 24.11 has some 200 reasons (job_state_reason.c)."""
 PENDING_REASONS = tuple(sorted({*dict(_REASONS).values(), "other"}))
 NOT_YET = frozenset({"held", "dependency", "begin_time"})
-"""Reasons for which a job would not begin on an empty cluster either."""
+"""Reasons for which a job would not begin even on an empty cluster."""
 
 
 @lru_cache(maxsize=1024)
 def pending_reason(reason: str) -> str:
-    """Why a job waits, as one of PENDING_REASONS."""
+    """Return why a job waits, as one of PENDING_REASONS."""
     return next((word for start, word in _REASONS if reason.startswith(start)), "other")
 
 
 def label(name: str) -> str:
-    """A name of somebody's choice as a label.
+    """Return a label for a name that people have chosen.
 
-    Of one that is an e-mail address it is what comes before the @, and of none at all, `none`.
+    For an e-mail address, it is the part before the @. For an empty name, it is `none`.
     """
     return (name.partition("@")[0] if "@" in name[1:] else name) or "none"
 
@@ -137,10 +138,10 @@ _OF_ADDRESS = re.compile(r"(.+?)@.*?(_[0-9]+)?", re.DOTALL)
 
 
 def reservation(name: str) -> str:
-    """A reservation's name as a label.
+    """Return a reservation's name as a label.
 
-    Slurm calls one that nobody named after the first of its accounts or users, with a number
-    (_generate_resv_name in reservation.c, 24.11): of `ada@example.org_7` it is `ada_7`.
+    Slurm names an unnamed reservation after the first of its accounts or users, with a number
+    (_generate_resv_name in reservation.c, 24.11). So `ada@example.org_7` becomes `ada_7`.
     """
     found = _OF_ADDRESS.fullmatch(name)
     return found[1] + (found[2] or "") if found else name

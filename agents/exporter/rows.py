@@ -1,6 +1,6 @@
-"""What the program `snapshot` prints of Slurm's tables, as records: see images/agents/snapshot.c.
+"""Records of Slurm's tables, as the program `snapshot` prints them: see images/agents/snapshot.c.
 
-Memory is in bytes and times are Unix seconds. All of it is pure.
+Memory is in bytes and times are Unix seconds. All functions are pure.
 """
 
 import re
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 class UnexpectedError(Exception):
-    """What Slurm told is not of the form that it should be; one line."""
+    """Slurm's output has an unexpected form. The text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,28 +23,29 @@ class Job:
     """A job, or all tasks of an array that have not begun yet."""
 
     state: str
-    """As squeue has it, such as PENDING."""
+    """State as in squeue, such as PENDING."""
     reason: str
     partitions: tuple[str, ...]
-    """One that waits may be in several."""
+    """A pending job may be in several."""
     account: str
     uid: int
     tasks: int
-    """How many it stands for; what follows is of each of them."""
+    """Number of tasks that it stands for. The next fields are those of each task."""
     eligible: int
-    """Since when it could have begun; 0 for one that may not, being held or waiting for others."""
+    """When it became eligible; 0 if it may not begin, because it is held or waits for other
+    jobs."""
     cpus: int
     memory: int
     gpus: int
-    """As far as Slurm accounts for them."""
+    """GPUs, if Slurm accounts for them."""
     node: str
-    """The first of its nodes; "" before it begins."""
+    """First of its nodes; "" before it begins."""
     id: str
-    """As squeue and sacct call it, such as 17 or 17_3; "" unless it runs."""
+    """Id as in squeue and sacct, such as 17 or 17_3; "" unless it runs."""
     nodes: str
-    """The nodes that it runs on, as `hosts` reads them; "" unless it does."""
+    """Nodes that it runs on, in the format that `hosts` reads; "" unless it runs."""
     start: int
-    """When it began; of one that waits, when Slurm expects it to, and 0 where it does not."""
+    """When it began. For a pending job, when Slurm expects it to begin, or 0 if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +55,24 @@ class Node:
     """The base state and its flags, such as IDLE and DRAIN."""
     partitions: tuple[str, ...]
     cpus: int
-    """Those that jobs may have."""
+    """CPUs that jobs may have."""
     cpus_of_jobs: int
     memory: int
     memory_of_jobs: int
     memory_free: int | None
-    """As the node last told; None before it has."""
+    """As last reported by the node; None before its first report."""
     load: float | None
     gpus: Mapping[str, int]
-    """By their type; "" for those without one."""
+    """GPUs by type; "" for those without a type."""
     gpus_of_jobs: Mapping[str, int]
     accounts_gpus: bool
-    """Whether GPUs are among what Slurm accounts for of it."""
+    """Whether Slurm accounts for the node's GPUs."""
     reason: str
     since: int
     """When the reason was set."""
     machine: str
-    """The Kubernetes node on which its slurmd began, its InstanceId; "" where that did not say."""
+    """Kubernetes node on which its slurmd began, from its InstanceId; "" if slurmd did not report
+    it."""
     images: Counts | None
     """Counts of the images that its jobs use; None before its checks have reported any."""
 
@@ -108,7 +110,7 @@ class Tables:
 
 
 def parse(lines: Iterable[str]) -> Tables:
-    """The tables that `lines`, each with its end, are of. Raises UnexpectedError."""
+    """Return the tables of `lines`, each of which includes its line end. Raises UnexpectedError."""
     tables = Tables()
     adders: Mapping[str, Callable[..., None]] = {
         "job": lambda *row: tables.jobs.append(_job(*row)),
@@ -124,7 +126,7 @@ def parse(lines: Iterable[str]) -> Tables:
         try:
             adders[kind](*row)
         except (KeyError, TypeError, ValueError) as error:
-            # Not the line itself: names in it may be nobody's business.
+            # Leave out the line itself: it may contain names that must not be in logs.
             said = f"a record {kind[:20]!r} of {len(row)} columns: {type(error).__name__}"
             raise UnexpectedError(said) from error
     return tables
@@ -202,7 +204,7 @@ def _node(
     )
 
 
-# --- Values, of which a table has few that differ ------------------------------------------------
+# --- Values: a table has few different ones, so they are cached ----------------------------------
 
 
 @lru_cache(maxsize=4096)
@@ -228,7 +230,8 @@ def _hostlist(value: str) -> str:
 
 
 def hosts(expression: str) -> Iterator[str]:
-    """The nodes of `gpu-[0-3,7],login` one by one, as Slurm writes a job's: numbers come last."""
+    """Yield the nodes of `gpu-[0-3,7],login`. In Slurm's lists of a job's nodes, numbers come
+    last."""
     for prefix, ranges in re.findall(_HOSTS, expression):
         if not ranges:
             yield prefix
@@ -243,7 +246,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 @lru_cache(maxsize=4096)
 def task_count(tasks: str) -> int:
-    """How many tasks `0-9,15%3` names; 1 for "", which a job has that is no such array."""
+    """Return the number of tasks in `0-9,15%3`; 1 for "", as in a job that is no such array."""
     count = 0
     for part in tasks.partition("%")[0].split(",") if tasks else ():
         if not (found := _RANGE.fullmatch(part)):
@@ -259,7 +262,7 @@ _AMOUNT = re.compile(r"([\d.]+)([KMGTP]?)")
 
 @lru_cache(maxsize=4096)
 def _tres(value: str) -> Mapping[str, int]:
-    """Memory in bytes, and GPUs, of `cpu=2,mem=1000M,node=1,gres/gpu=1,gres/gpu:h100=1`."""
+    """Return memory in bytes, and GPUs, of `cpu=2,mem=1000M,node=1,gres/gpu=1,gres/gpu:h100=1`."""
     amounts = {"mem": 0, "gres/gpu": 0}
     for part in _names(value):
         key, _, amount = part.partition("=")
@@ -276,9 +279,9 @@ _GRES = re.compile(r"(?:^|,)gpu(?::([^:(,]+))?:(\d+)")
 
 @lru_cache(maxsize=4096)
 def gpus(gres: str) -> Mapping[str, int]:
-    """GPUs by their type of `gpu:h100:8(S:0-1),shard:32` or `gpu:2(IDX:0,3)`.
+    """Return the GPUs by type of `gpu:h100:8(S:0-1),shard:32` or `gpu:2(IDX:0,3)`.
 
-    Slices of GPUs (MIG) are GPUs of a type of their own to Slurm.
+    For Slurm, slices of GPUs (MIG) are GPUs with a type of their own.
     """
     found: dict[str, int] = {}
     for type_, number in _GRES.findall(gres):

@@ -1,4 +1,4 @@
-"""Answers scrapes, out of what was read last, and the kubelet's probes."""
+"""Server for scrapes, which get what was read last, and for the kubelet's probes."""
 
 import gzip
 from collections.abc import Callable
@@ -13,9 +13,9 @@ METRICS, READY, ALIVE = "/metrics", "/ready", "/alive"
 
 
 class Server(ThreadingHTTPServer):
-    """Serves an exporter on all addresses. `port` 0 is one that is free.
+    """Server of an exporter on all addresses. Port 0 chooses a free port.
 
-    `is_alive` tells whether reads go on, whether they are good or not.
+    `is_alive` returns whether reads continue, successful or not.
     """
 
     daemon_threads = True
@@ -29,7 +29,7 @@ class Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     timeout = 10
-    """Seconds for who asks to say what."""
+    """Time limit for a client to send its request, in seconds."""
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -37,7 +37,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == METRICS:
             self._metrics()
         elif path == READY:
-            # Also where Slurm does not answer: that is to be scraped.
+            # The exporter is ready even if Slurm does not answer: scrapes must show that.
             self._answer_if(self.server.exporter.rounds > 0)
         elif path == ALIVE:
             self._answer_if(self.server.is_alive())
@@ -47,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _metrics(self) -> None:
         body = self.server.exporter.metrics()
         if "gzip" in self.headers.get("Accept-Encoding", ""):
-            # The quickest: there are megabytes of it, and they do not go far.
+            # Use the fastest level: the body has megabytes, and the network path is short.
             packed = gzip.compress(body, compresslevel=1)
             self._send(HTTPStatus.OK, CONTENT_TYPE_LATEST, packed, ("Content-Encoding", "gzip"))
         else:
@@ -65,4 +65,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Not a line for each scrape."""
+        """Log no line for each scrape."""

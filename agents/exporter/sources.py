@@ -1,6 +1,7 @@
-"""Reads Slurm, the jail, and volumes in it.
+"""Read Slurm, the jail, and volumes in the jail.
 
-Slurm is read by its own programs, by one remote procedure call of slurmctld for each table.
+sdiag and the program `snapshot` read Slurm, with one remote procedure call to slurmctld for each
+table.
 """
 
 import os
@@ -24,17 +25,17 @@ from agents.slurm.dataparser import VERSIONS
 
 SNAPSHOT = "/usr/lib/slurmstack/snapshot"
 ENVIRONMENT = {"SLURM_BITSTR_LEN": "0"}
-"""So that the tasks of an array are told whole, however many holes there are between them."""
+"""Makes Slurm print all tasks of an array, however many holes there are between them."""
 
 
 PATIENCE = 5.0
-"""Seconds that the jail's file systems have for an answer."""
+"""Time limit for answers of the jail's file systems, in seconds."""
 
 
 class ReadError(Exception):
-    """A source could not be asked, or told what cannot be; one line.
+    """A source could not be read, or returned something invalid. The text is one line.
 
-    `rest` is what could be read of it all the same.
+    `rest` is the part that could be read.
     """
 
     def __init__(self, said: str, rest: Sequence[Family] = ()) -> None:
@@ -44,20 +45,20 @@ class ReadError(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """A part of what is shown that is read as one."""
+    """Metrics that are read together."""
 
     name: str
     read: Callable[[float], list[Family]]
-    """The metrics of now, read within so many seconds. Raises ReadError."""
+    """Function that reads the present metrics within a time limit in seconds. Raises ReadError."""
     is_slurm: bool = True
-    """Whether it is Slurm that is asked."""
+    """Whether the source is Slurm."""
 
 
 @dataclass(frozen=True)
 class Slurm:
-    """Slurm as this pod's programs reach it.
+    """Slurm, as the programs of this pod reach it.
 
-    `top`, `pairs`: see `measure.cluster`. `snapshot` is a command and its first arguments.
+    For `top` and `pairs`, see `measure.cluster`. `snapshot` is a command and its first arguments.
     """
 
     top: int
@@ -65,11 +66,11 @@ class Slurm:
     snapshot: Sequence[str] = (SNAPSHOT,)
 
     def each_time(self) -> tuple[Source, ...]:
-        """What is read in every interval, by four calls of slurmctld."""
+        """Return the sources that are read in every interval, with four calls to slurmctld."""
         return Source("cluster", self._cluster), Source("scheduler", self._scheduler)
 
     def in_turn(self) -> tuple[Source, ...]:
-        """Of what changes less, one is read in each interval, by one call."""
+        """Return the sources that change less. Each interval reads one of them, with one call."""
         return Source("reservations", self._reservations), Source("licenses", self._licenses)
 
     def _cluster(self, seconds: float) -> list[Family]:
@@ -106,10 +107,11 @@ class _Diagnosis(BaseModel):
 
 @dataclass
 class Jail:
-    """The file systems at some paths, by their names: the jail's, and those of volumes in it.
+    """File systems at some paths, by name: that of the jail, and those of volumes in it.
 
-    Of one whose server is gone, whoever asks hangs in the kernel, and may for good. So a thread
-    asks, which is left alone then, and there is never a second one for the same path.
+    If the server of a file system is gone, a thread that asks for its state hangs in the kernel,
+    maybe forever. So each path has a thread of its own, which is then left alone. There is never a
+    second thread for the same path.
     """
 
     paths: Mapping[str, str]
@@ -128,7 +130,7 @@ class Jail:
         end = time.monotonic() + min(seconds, PATIENCE)
         for thread in asked:
             thread.join(max(0.0, end - time.monotonic()))
-        # One that answers from here on is too late.
+        # Later answers are ignored.
         told = dict(answers)
         found = {name: one for name, one in told.items() if not isinstance(one, OSError)}
         families = list(measure.jail({name: found[name] for name in self.paths if name in found}))
@@ -168,9 +170,10 @@ def user_name(uid: int) -> str:
 
 @contextmanager
 def printed(command: Sequence[str], seconds: float) -> Iterator[IO[str]]:
-    """What a command prints, once it has ended well. Raises ReadError.
+    """Provide what a command has printed, if it has succeeded. Raises ReadError.
 
-    It goes through a file: of a large cluster it is megabytes, and slurmctld is not to wait for us.
+    The output goes through a file. For a large cluster it has megabytes, and slurmctld must not
+    wait for the exporter.
     """
     name = command[0].rpartition("/")[2]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:

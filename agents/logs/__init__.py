@@ -1,4 +1,4 @@
-"""Sends the daemons' lines to a collector of logs: see docs/logs.md.
+"""Send the daemons' log lines to a collector: see docs/logs.md.
 
-Lines stay where the kubelet keeps them until the collector has them: who cannot send stops reading.
+The kubelet keeps the lines until the collector has them: an agent that cannot send stops reading.
 """

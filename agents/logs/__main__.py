@@ -1,10 +1,10 @@
-"""`python3 -m agents.logs`: sends the lines of the stack's containers to a collector.
+"""`python3 -m agents.logs`: send the lines of the stack's containers to a collector.
 
-It takes its way from the environment: NAMESPACE (of the stack), CLUSTER (Slurm's name for it),
-ENDPOINT (address of a receiver of OTLP over HTTP, without /v1/logs), LEVEL (the least that is
-sent: debug, info, warn, error or fatal), STATE (file in which it keeps how far it is), PORT (of its
-metrics: see docs/metrics.md) and, where there are such, HEADERS (folder with a file for each header
-of a request) and CA (file with the certificates that vouch for the receiver).
+Environment: NAMESPACE (of the stack), CLUSTER (its name in Slurm), ENDPOINT (address of a receiver
+of OTLP over HTTP, without /v1/logs), LEVEL (the lowest that is sent: debug, info, warn, error or
+fatal), STATE (file with its progress), PORT (of its metrics: see docs/metrics.md). Optional:
+HEADERS (folder with a file for each header of a request) and CA (file with the receiver's
+certificate authorities).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from agents.say import say
 
 
 async def send(api: Api, receiver: Receiver, environment: dict[str, str]) -> None:
-    """Until it is told to stop; then it reads no further, and sends what it has."""
+    """Send lines until SIGTERM; then stop reading, and send the remaining lines."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     counts, sent = Counts(), Sent(Path(environment["STATE"]), time.time_ns())
@@ -40,7 +40,7 @@ async def send(api: Api, receiver: Receiver, environment: dict[str, str]) -> Non
     await asyncio.wait({told, reading, sending}, return_when=asyncio.FIRST_COMPLETED)
     for task in (reading, sending):
         if task.done():
-            task.result()  # it ends by what went wrong, and so does this
+            task.result()  # raises the error that ended the task
     reading.cancel()
     await asyncio.wait({reading})
     await sender.finish()

@@ -1,4 +1,4 @@
-"""Follows the logs of all containers of the stack's pods, through restarts of either side."""
+"""Follow the logs of all containers of the stack's pods, across restarts of either side."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,14 +14,14 @@ from agents.logs.sent import Sent
 from agents.say import say
 
 PAUSE = 1.0
-"""Seconds after which a log that ended is asked for again, unless a status tells more before.
-Twice as long each further time that there is nothing new."""
+"""Seconds until an ended log is requested again, unless a new status arrives earlier. The pause
+doubles each time that there is nothing new."""
 LONGEST_PAUSE = 30.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """One life of a container, from a start to an end."""
+    """One run of a container, from its start to its end."""
 
     id: str
     restarts: int
@@ -34,13 +34,13 @@ class Followed:
 
     source: Source
     run: Run
-    """By the last status."""
+    """Run in the last status."""
     since: int
-    """From when on there may be lines that were not read."""
+    """Time from which there may be unread lines."""
     last: Line | None = None
-    """The last one that was."""
+    """Last line that was read."""
     is_whole: bool = False
-    """Whether its log came to an end after that."""
+    """Whether its log ended after that line."""
     is_gone: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -55,7 +55,7 @@ class Followed:
 
 
 class Following:
-    """Hands every line of at least `level` to `take`, which waits where there is no room for it."""
+    """Hands every line of at least `level` to `take`, which waits if there is no room for it."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Following:
         self._said = ""
 
     async def run(self) -> None:
-        """Does so for good."""
+        """Follow until cancelled."""
         async with asyncio.TaskGroup() as group:
             pause = PAUSE
             while True:
@@ -98,7 +98,7 @@ class Following:
             say("error" if problem else "info", problem or "Kubernetes answers again")
         self._said = problem
 
-    # --- Which containers there are --------------------------------------------------------------
+    # --- Containers ------------------------------------------------------------------------------
 
     def _all(self, pods: Pods, group: asyncio.TaskGroup) -> None:
         there = {pod.metadata.uid for pod in pods.items}
@@ -130,13 +130,13 @@ class Following:
             if one.source.uid in uids:
                 one.goes()
 
-    # --- One of them -----------------------------------------------------------------------------
+    # --- One container ---------------------------------------------------------------------------
 
     async def _follow(self, one: Followed) -> None:
-        """To the end of its pod.
+        """Follow a container until its pod ends.
 
-        The end of a log may be that of a connection, and not of the container: a run has been read
-        to its end when its log was asked for after that.
+        A log may end because the connection ended, and not the container. So a run has been read
+        completely only if its log was requested after the run ended.
         """
         pause, begun, ended = PAUSE, "", None
         while not (one.is_gone and one.is_whole):
@@ -151,7 +151,7 @@ class Following:
                 if not run.is_running:
                     ended = run.id
             except ApiError:
-                # The pod's end, its machine's, or the API server's: the watch tells which.
+                # The pod, its machine or the API server may be gone: the watch shows which.
                 if one.is_gone:
                     self._counts.cut += 1
                     break
@@ -163,22 +163,23 @@ class Following:
         self._counts.containers = len(self._followed)
 
     async def _read_previous(self, one: Followed) -> None:
-        """What is left of the run before this one. Raises `ApiError`."""
+        """Read the rest of the previous run. Raises `ApiError`."""
         try:
             await self._read(one, previous=True)
         except ApiError as error:
-            # Of a container that had more than one restart meanwhile, or whose log is removed.
+            # The container has restarted more than once since, or its log was removed.
             if error.status != HTTPStatus.BAD_REQUEST:
                 raise
 
     async def _read(self, one: Followed, *, previous: bool = False) -> None:
-        """Hands on what is new. Raises `ApiError`."""
+        """Hand on new lines. Raises `ApiError`."""
         source, is_new = one.source, False
         asked = self._api.log(source.pod, source.container, one.since, previous=previous)
         async for raw in _lines(asked):
             if (line := read(raw)) is None:
                 continue
-            # The answer begins with a whole second, and what follows the last line is in order.
+            # The answer starts at a whole second, and so repeats lines. All that follow the last
+            # one are new.
             is_new = is_new or (line.time >= one.since and line != one.last)
             if is_new:
                 await self._hand_on(one, line)
@@ -192,7 +193,7 @@ class Following:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines of a stream, and what a container has left of one at its end."""
+    """Yield the lines of a stream, and the unfinished one at its end."""
     splitter = Splitter()
     async for chunk in chunks:
         for line in splitter.feed(chunk):

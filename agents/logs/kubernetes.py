@@ -1,6 +1,6 @@
-"""Asks Kubernetes' API for pods, and for what their containers have written.
+"""Client of Kubernetes' API for pods and the logs of their containers.
 
-The forms are those of https://kubernetes.io/docs/reference/using-api/api-concepts/ and, for logs,
+The formats are those of https://kubernetes.io/docs/reference/using-api/api-concepts/ and, for logs,
 of the operation `read log of the specified Pod`.
 """
 
@@ -19,7 +19,7 @@ from agents.logs.lines import SECOND
 COMPONENT = "slurmstack.dev/component"
 """Label of all pods of the stack."""
 OWN = "logs"
-"""Its value on this agent's own pod, whose lines would be of sending lines: they are left out."""
+"""Value of that label on this agent's own pod. Its lines are left out: they are about sending."""
 OURS = f"app.kubernetes.io/name=slurmstack,{COMPONENT}!={OWN}"
 WATCH = 300
 """Seconds of one watch, after which all pods are listed again."""
@@ -29,10 +29,10 @@ _OPTIONS = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
 ]
-"""A daemon may be silent for days, and a server that is gone is noticed all the same."""
+"""Keepalive detects a lost server, even if a daemon is silent for days."""
 
 
-# --- The parts of its objects that are read, by its names ----------------------------------------
+# --- Fields that are read, with their names in the API -------------------------------------------
 
 
 class _Meta(msgspec.Struct):
@@ -52,7 +52,7 @@ class _State(msgspec.Struct):
 class ContainerStatus(msgspec.Struct, rename="camel"):
     name: str
     container_id: str = msgspec.field(name="containerID", default="")
-    """Another one after each restart; "" before the first start."""
+    """Changes with each restart; "" before the first start."""
     restart_count: int = 0
     state: _State = msgspec.field(default_factory=_State)
 
@@ -68,7 +68,7 @@ class Pod(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
     def containers(self) -> list[ContainerStatus]:
-        """All that have begun, of those before the pod's start as well."""
+        """Return all containers that have started, including init containers."""
         both = (*self.status.init_container_statuses, *self.status.container_statuses)
         return [one for one in both if one.container_id]
 
@@ -92,27 +92,27 @@ class _Failure(msgspec.Struct):
 
 
 def _message(content: bytes) -> str:
-    """What the API server says of an error, where it was the one that answered."""
+    """Return the API server's error message, or "" if something else answered."""
     try:
         return " ".join(msgspec.json.decode(content, type=_Failure).message.split())
     except msgspec.DecodeError:
         return ""
 
 
-# --- What is asked -------------------------------------------------------------------------------
+# --- Requests ------------------------------------------------------------------------------------
 
 
 class ApiError(Exception):
-    """Kubernetes did not tell what it was asked for; one line."""
+    """A request to Kubernetes failed; one line."""
 
     def __init__(self, asked: str, said: str, status: int | None = None) -> None:
         self.status = status
-        """Of HTTP; None where no answer came."""
+        """HTTP status, None without an answer."""
         super().__init__(f"Kubernetes: GET {asked}: {said}")
 
 
 class Api:
-    """The API server at `url`, of which one namespace is asked. All methods raise `ApiError`."""
+    """The API server at `url`, for one namespace. All methods raise `ApiError`."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Api:
             timeout=httpx.Timeout(30, connect=5, pool=None),
             transport=httpx.AsyncHTTPTransport(
                 verify=verify,
-                # Each log that is followed is a connection.
+                # Each followed log has its own connection.
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=10),
                 socket_options=_OPTIONS,
                 trust_env=False,
@@ -136,7 +136,7 @@ class Api:
         )
 
     async def pods(self) -> Pods:
-        """All pods of the stack, but for this one."""
+        """Return all pods of the stack except this one."""
         async with self._asked(self._pods, {"labelSelector": OURS}) as response:
             try:
                 return msgspec.json.decode(await response.aread(), type=Pods)
@@ -144,7 +144,7 @@ class Api:
                 raise ApiError(self._pods, f"not as expected: {error}") from error
 
     async def watch(self, version: str) -> AsyncIterator[tuple[Pod, bool]]:
-        """What changes after that version of the list: a pod, and whether it is still there."""
+        """Yield changes after that version of the list: a pod, and whether it still exists."""
         query = {
             "labelSelector": OURS,
             "watch": "true",
@@ -156,7 +156,7 @@ class Api:
             async for line in response.aiter_lines():
                 try:
                     event = msgspec.json.decode(line, type=_Event)
-                    if event.type == "ERROR":  # as of a version that is too old
+                    if event.type == "ERROR":  # for example, the version is too old
                         return
                     yield msgspec.json.decode(event.object, type=Pod), event.type != "DELETED"
                 except msgspec.DecodeError as error:
@@ -165,8 +165,11 @@ class Api:
     async def log(
         self, pod: str, container: str, since: int, *, previous: bool = False
     ) -> AsyncIterator[bytes]:
-        """What a container has written since the second of a moment, each line with its moment, and
-        then what it writes until it ends; or what the one before its last restart has written."""
+        """Yield a container's log from the second of `since`, each line with its timestamp.
+
+        Follow the log until the container ends. With `previous`, yield the log of the run before
+        its last restart instead.
+        """
         second = datetime.fromtimestamp(since // SECOND, UTC)
         query = {
             "container": container,

@@ -1,4 +1,4 @@
-"""Lines of containers, as Kubernetes tells them, and what the daemons' own forms say of them."""
+"""Parse containers' lines as Kubernetes returns them, with severity and job in daemons' formats."""
 
 import re
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ from datetime import datetime
 from enum import IntEnum
 
 SECOND = 1_000_000_000
-"""Nanoseconds, in which all moments here are told, since 1970."""
+"""One second in nanoseconds. All times here are nanoseconds since 1970."""
 LONGEST = 16 * 1024
-"""Bytes of a line that are sent; as long are the parts that container runtimes write."""
+"""Limit of a sent line in bytes; container runtimes write parts of the same length."""
 _KEPT = LONGEST + 64
-"""The same with the moment before it, and enough to see that there was more."""
+"""LONGEST with room for the timestamp, and enough to detect that the line was longer."""
 _STAMP = re.compile(
     rb"(?P<second>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.(?P<fraction>\d{1,9}))?"
     rb"(?P<zone>Z|[+-]\d\d:\d\d) "
 )
-"""What `timestamps=true` puts before each line: RFC 3339, with nanoseconds."""
+"""Timestamp that `timestamps=true` adds before each line: RFC 3339, with nanoseconds."""
 
 
 class Severity(IntEnum):
@@ -35,34 +35,34 @@ _SEVERITIES = {
     **dict.fromkeys(("error", "err"), Severity.ERROR),
     **dict.fromkeys(("fatal", "critical", "crit", "alert", "emergency", "panic"), Severity.FATAL),
 }
-"""By the daemons' words for them; every other is information."""
+"""Severities by the daemons' words for them; every other word means INFO."""
 _FORMS = (
     # MariaDB: 2026-11-22 18:20:19 0 [Warning] …
     re.compile(r"\d{4}-\d\d-\d\d +\d{1,2}:\d\d:\d\d \d+ \[(?P<word>\w+)\] "),
-    # logfmt, of Prometheus and its like: the level is not always the first.
+    # logfmt, as of Prometheus: the level is not always first.
     re.compile(r'(?:\w+=(?:"[^"]*"|[^\s"]\S*)? )*?level=(?P<word>\w+)'),
-    # Slurm (src/common/log.c) and munged, which say who they are, and sshd -e, which does not.
+    # Slurm (src/common/log.c) and munged, which write their name, and sshd -e, which does not.
     re.compile(r"(?:(?:slurm\w*|sackd|munged): )?(?P<word>\w+): "),
 )
 _JOB = re.compile(r"(?:\b(?:JobId|StepId)=|\bjob )(?P<job>\d{1,10}(?:[_+]\d{1,10})?)")
 _HEAD = 1024
-"""Characters of a line in which a job is looked for."""
+"""Characters of a line that are searched for a job."""
 
 
 @dataclass(frozen=True)
 class Line:
     time: int
-    """When the container wrote it, by its node's clock."""
+    """Time at which the container wrote it, by its node's clock."""
     text: str
     severity: Severity
     job: str = ""
-    """Of Slurm, as squeue calls it; "" where the line tells of none."""
+    """ID of a Slurm job, as squeue shows it; "" if the line names none."""
 
 
 def read(raw: bytes) -> Line | None:
-    """A line with its moment before it; None where there is no moment or nothing behind it.
+    """Parse a line with its timestamp; return None if the timestamp or the text is missing.
 
-    Without a moment are the kubelet's own words, as of a log that it cannot find.
+    The kubelet's own messages have no timestamp, for example about a log that it cannot find.
     """
     stamp = _STAMP.match(raw)
     written = raw[stamp.end() :].rstrip(b"\r") if stamp else b""
@@ -89,13 +89,13 @@ def severity(text: str) -> Severity:
 
 
 class Splitter:
-    """Cuts a stream into lines; of one that is too long it keeps no more than is sent."""
+    """Splits a stream into lines, and keeps only the part of a long line that is sent."""
 
     def __init__(self) -> None:
         self._begun = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that this chunk ends."""
+        """Yield the lines that end in this chunk."""
         *ended, rest = chunk.split(b"\n")
         for part in ended:
             self._add(part)
@@ -104,7 +104,7 @@ class Splitter:
         self._add(rest)
 
     def rest(self) -> bytes:
-        """What there is of a line that has not ended."""
+        """Return the start of a line that has not ended."""
         return bytes(self._begun)
 
     def _add(self, part: bytes) -> None:

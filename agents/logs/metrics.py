@@ -1,6 +1,6 @@
-"""Metrics of what is sent to a collector of logs.
+"""Metrics of the lines that are sent to a collector.
 
-docs/metrics.md has all of them as a table; a test holds the two together.
+docs/metrics.md lists all of them in a table; a test compares the two.
 """
 
 import time
@@ -40,21 +40,21 @@ CUT = Metric(
     *("containers", (), "counter"),
 )
 METRICS = (LINES, REFUSED, LAST_SEND, WAITING, CONTAINERS, CUT)
-"""All of them."""
+"""All metrics."""
 
 
 @dataclass(eq=False)
 class Counts(Collector):
-    """What is scraped."""
+    """Collector of the metrics."""
 
     clock: Callable[[], float] = time.time
     """Unix time."""
     lines: Counter[str] = field(default_factory=Counter)
-    """By component."""
+    """Number of lines by component."""
     refused: int = 0
     last_send: float | None = None
     waiting_since: float | None = None
-    """None where nothing waits."""
+    """Unix time; None if nothing waits."""
     containers: int = 0
     cut: int = 0
 

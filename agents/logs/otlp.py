@@ -1,6 +1,6 @@
-"""Lines as OpenTelemetry's protocol has them: https://opentelemetry.io/docs/specs/otlp/.
+"""Encode lines for OpenTelemetry's protocol: https://opentelemetry.io/docs/specs/otlp/.
 
-By HTTP, in the JSON form of the protocol: its messages are few, and whoever debugs a receiver can
+It uses HTTP and the protocol's JSON form: messages are few, and people who debug a receiver can
 read them.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from agents.logs.lines import Line
 
 PATH = "/v1/logs"
-"""Below a receiver's address."""
+"""Path below a receiver's address."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Source:
     """A container of a pod."""
 
     uid: str
-    """The pod's."""
+    """UID of the pod."""
     pod: str
     container: str
     component: str
@@ -30,20 +30,20 @@ class Source:
 
     @property
     def key(self) -> str:
-        """Tells it from all others, also from that of a later pod of the same name."""
+        """Unique key, which also differs from that of a later pod with the same name."""
         return f"{self.uid}/{self.container}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line, and who wrote it."""
+    """A line and its source."""
 
     source: Source
     line: Line
 
 
 def request(entries: Iterable[Entry], cluster: str, namespace: str) -> bytes:
-    """An ExportLogsServiceRequest: the lines of each container together, in their order."""
+    """Return an ExportLogsServiceRequest: the lines of each container together, in their order."""
     records: dict[Source, list[dict[str, Any]]] = {}
     for entry in entries:
         records.setdefault(entry.source, []).append(_record(entry.line))
@@ -58,7 +58,7 @@ def request(entries: Iterable[Entry], cluster: str, namespace: str) -> bytes:
 
 
 def _resource(source: Source, cluster: str, namespace: str) -> dict[str, str]:
-    """Names are those of OpenTelemetry's semantic conventions, but for Slurm's."""
+    """Return attributes, named by OpenTelemetry's semantic conventions except Slurm's."""
     return {
         "service.name": source.component,
         "k8s.namespace.name": namespace,
@@ -94,9 +94,9 @@ class _Response(msgspec.Struct, rename="camel"):
 
 
 def rejected(answer: bytes) -> tuple[int, str]:
-    """How many lines of a request that was accepted were not, and why: (0, "") where all were.
+    """Return how many lines of an accepted request were rejected, and why; (0, "") if none were.
 
-    A receiver need not say anything, and what is not of the protocol says nothing.
+    A receiver need not report this. An answer outside the protocol counts as no report.
     """
     try:
         partial = msgspec.json.decode(answer, type=_Response).partial_success or _Partial()

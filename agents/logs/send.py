@@ -1,4 +1,4 @@
-"""Sends lines to a receiver of OpenTelemetry's protocol, each until it is taken or refused."""
+"""Send lines to a receiver of OpenTelemetry's protocol, each until it is accepted or refused."""
 
 import asyncio
 import gzip
@@ -17,24 +17,24 @@ from agents.logs.sent import Sent
 from agents.say import say
 
 ROOM = 2000
-"""Lines that wait at most; then nobody reads any further."""
+"""Limit of waiting lines, at which reading stops."""
 LINES = 1000
-"""Lines of a request at most."""
+"""Limit of lines in a request."""
 CHARACTERS = 1024 * 1024
-"""Characters of them after which no more are added: receivers take no request of any size."""
+"""Characters after which a request gets no more lines: receivers limit the size of requests."""
 GATHER = 1.0
-"""Seconds for which a request waits for further lines."""
+"""Seconds that a request waits for further lines."""
 PAUSE = 1.0
-"""Seconds after which a request is tried again; twice as many each further time."""
+"""Seconds after which a request is tried again; doubled with each further attempt."""
 LONGEST_PAUSE = 15.0
 LAST = 5.0
-"""Seconds that there are for what is left when the process is to end."""
+"""Seconds to send the remaining lines when the process must end."""
 
 
 class NotTakenError(Exception):
-    """A request that may be taken another time; one line.
+    """A request that may be accepted later; one line.
 
-    `after` is in how many seconds, where the receiver says so.
+    `after` is the number of seconds to wait, if the receiver states one.
     """
 
     def __init__(self, said: str, after: float = 0) -> None:
@@ -43,23 +43,25 @@ class NotTakenError(Exception):
 
 
 class RefusedError(Exception):
-    """A request that is not taken, however often it is tried; one line."""
+    """A request that is refused, however often it is tried; one line."""
 
 
 @dataclass(frozen=True)
 class Receiver:
-    """Where lines are sent to."""
+    """Receiver of the lines."""
 
     endpoint: str
-    """Address above the protocol's own path."""
+    """Address without the protocol's own path."""
     headers: Path | None = None
-    """Folder of files, each with the value of a header of its name, read each time: the kubelet
+    """Folder with one file per header, named after it. Files are read for each request: the kubelet
     renews them."""
     verify: ssl.SSLContext | bool = True
 
     async def post(self, http: httpx.AsyncClient, body: bytes) -> tuple[int, str]:
-        """How many lines were refused all the same, and why. Raises `NotTakenError` and
-        `RefusedError`."""
+        """Post a request; return how many of its lines were refused nevertheless, and why.
+
+        Raises `NotTakenError` and `RefusedError`.
+        """
         try:
             answer = await http.post(
                 self.endpoint.rstrip("/") + otlp.PATH,
@@ -81,11 +83,11 @@ class Receiver:
 
 
 def read_headers(folder: Path | None) -> dict[str, str]:
-    """Headers of requests, from a Secret's files. Raises `NotTakenError` that tells no value."""
+    """Read request headers from a Secret's files. Raises `NotTakenError`, which shows no value."""
     if folder is None:
         return {}
     try:
-        # What begins with a dot is the kubelet's own.
+        # Names that begin with a dot are the kubelet's own.
         files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         found = {path.name: path.read_bytes().strip() for path in files}
     except OSError as error:
@@ -97,12 +99,12 @@ def read_headers(folder: Path | None) -> dict[str, str]:
 
 
 def _seconds(retry_after: str) -> float:
-    """Of RFC 9110, section 10.2.3; a date says nothing here."""
+    """Parse Retry-After (RFC 9110, section 10.2.3); a date is ignored."""
     return min(float(retry_after), LONGEST_PAUSE) if retry_after.isdecimal() else 0
 
 
 class Sender:
-    """Sends what is put into `lines`, which has room for `ROOM` of them."""
+    """Sends the entries of the queue `lines`, which has room for `ROOM` of them."""
 
     def __init__(
         self,
@@ -120,17 +122,17 @@ class Sender:
         self._counts = counts
         self._http = httpx.AsyncClient(verify=receiver.verify, timeout=30, trust_env=False)
         self._held: list[Entry] = []
-        """What is being sent."""
+        """Entries that are being sent."""
         self._said = ""
 
     async def run(self) -> None:
-        """Does so for good. Raises `OSError` where it cannot be written down how far it is."""
+        """Send until cancelled. Raises `OSError` if the progress cannot be written."""
         while True:
             await self._gather()
             await self._deliver()
 
     async def finish(self) -> None:
-        """Waits until `run` has sent all that there is, `LAST` seconds at most."""
+        """Wait until `run` has sent everything, at most `LAST` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST):
                 await self.lines.join()
@@ -146,7 +148,7 @@ class Sender:
                     size += len(self._held[-1].line.text)
 
     async def _deliver(self) -> None:
-        """Sends what is held until it is taken or refused."""
+        """Send the held entries until they are accepted or refused."""
         body, pause = otlp.request(self._held, self._cluster, self._namespace), PAUSE
         while True:
             try:
@@ -168,7 +170,7 @@ class Sender:
         counts.waiting_since = None
         if refused < len(self._held):
             counts.last_send = counts.clock()
-            # Of a part, it is not told which.
+            # If only some lines were refused, the receiver does not report which: count all.
             counts.lines.update(entry.source.component for entry in self._held)
         for entry in self._held:
             self._sent.moved(entry.source.key, entry.line.time)

@@ -1,4 +1,4 @@
-"""How far the collector has the lines of each container, in a file that outlives the process."""
+"""Progress of each container's lines, in a file that outlives the process."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -9,19 +9,20 @@ from agents.logs.lines import SECOND
 from agents.say import say
 
 LOOK_BACK = 900 * SECOND
-"""How far before its first start an agent reads, for what went unsent when the last one went with
-its file. Kubernetes takes up to seven minutes to replace a pod whose node is lost."""
+"""Nanoseconds before its first start from which an agent reads: the previous agent may have been
+lost with its file and left lines unsent. Kubernetes takes up to seven minutes to replace a pod
+whose node is lost."""
 
 
 class _File(msgspec.Struct):
     begun: int
-    """Lines of containers that it does not name are sent from then on."""
+    """Time from which lines of containers without an entry in `sent` are sent."""
     sent: dict[str, int] = {}
-    """The last line's moment, by container."""
+    """Time of the last line, by container."""
 
 
 class Sent:
-    """What is in `path`; `now` counts where there is no such file yet, or one that is broken."""
+    """Content of the file `path`. `now` is used if the file is missing or broken."""
 
     def __init__(self, path: Path, now: int) -> None:
         self._path = path
@@ -35,7 +36,7 @@ class Sent:
             say("warn", f"{path}: {error}; begins {LOOK_BACK // SECOND} s ago")
 
     def since(self, container: str) -> int:
-        """From when on lines of a container may not have been sent."""
+        """Return the time from which lines of a container may be unsent."""
         return self._known.sent.get(container, self._known.begun)
 
     def moved(self, container: str, time: int) -> None:
@@ -43,13 +44,13 @@ class Sent:
         self._is_written = False
 
     def keep(self, uids: Collection[str]) -> None:
-        """Forgets containers of all pods but these."""
+        """Forget the containers of all pods except these."""
         kept = {key: time for key, time in self._known.sent.items() if key.split("/")[0] in uids}
         self._is_written = self._is_written and kept == self._known.sent
         self._known.sent = kept
 
     def write(self) -> None:
-        """Where there is anything new. Raises `OSError`."""
+        """Write the file if anything is new. Raises `OSError`."""
         if self._is_written:
             return
         new = self._path.with_suffix(".new")

@@ -1,5 +1,5 @@
-"""Long checks: Slurm jobs that measure a node, or a pair of nodes, while nobody else is on it.
+"""Long checks: Slurm jobs that measure a node, or a pair of nodes, while no other job is on it.
 
-What was measured is kept as a time series, held against a threshold and against the node's own
-history, and a node that is below is drained. See docs/health-long.md.
+Each value is stored in a time series, and compared with a threshold and with the node's own
+history. A node with a worse value is drained. See docs/health-long.md.
 """

@@ -1,22 +1,22 @@
-"""`python3 -m agents.longchecks run NAME [--node NODE …]`: measures nodes, and drains what is bad.
+"""`python3 -m agents.longchecks run NAME [--node NODE …]`: measure nodes, and drain bad ones.
 
-    run NAME        by Slurm jobs, on the nodes named or all of the check's, once nobody is there
-    record NAME     takes the output of the check's script from stdin, as measured just now
-    script NAME     prints that script
-    history [NAME]  shows the time series
-    serve           shows its newest values as metrics until it is told to stop: docs/metrics.md
+    run NAME        measure the nodes named, or all of the check's, by Slurm jobs when they are free
+    record NAME     take the output of the check's script from stdin, as measured just now
+    script NAME     print that script
+    history [NAME]  show the time series
+    serve           serve its newest values as metrics until SIGTERM: docs/metrics.md
 
-The exit code of `run` and `record` says how it went:
+The exit code of `run` and `record` is:
 
-    0  whatever could be measured is good; what was left is told
-    1  Slurm cannot be asked, or the run is not finished; the same command goes on with it
+    0  all nodes that could be measured are good; the others are reported
+    1  Slurm is unavailable, or the run is not finished; the same command continues it
     2  the arguments or the settings cannot be used
     3  a node is bad
-    4  jobs ran, and none of them gave a value
+    4  jobs ran, but none of them gave a value
 
-It takes its way from the environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key),
-LONG_CHECKS (file with the settings), SERIES (folder of the time series), OUTPUTS (folder of the
-jobs' outputs, as it is seen here), PORT (where metrics are served).
+Environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key), LONG_CHECKS (file with the
+settings), SERIES (folder of the time series), OUTPUTS (folder of the jobs' outputs, as mounted
+here), PORT (of the metrics).
 """
 
 import argparse
@@ -45,10 +45,10 @@ from agents.slurm import Client, SlurmError, from_key
 
 DONE, FAILED, UNUSABLE, BAD, NOTHING = range(5)
 ADMINISTRATOR = "slurm"
-"""SlurmUser may do with nodes as it likes."""
+"""SlurmUser may change all nodes."""
 
 Connect = Callable[[str], Client]
-"""Makes a client that asks as the user of that name."""
+"""Creates a client that acts as the user of that name."""
 
 
 def main(
@@ -80,7 +80,7 @@ def main(
             Path(environment["OUTPUTS"]),
             clock=clock,
             sleep=sleep,
-            # Machines read stdout then.
+            # With --json, programs read stdout.
             say=lambda line: print(line, file=sys.stderr if options.json else sys.stdout),
         )
         if options.command == "record":
@@ -149,7 +149,7 @@ def _serve(environment: Mapping[str, str]) -> int:
     return DONE
 
 
-# --- What it shows -------------------------------------------------------------------------------
+# --- Output --------------------------------------------------------------------------------------
 
 
 def _history(options: argparse.Namespace, series: Series) -> int:

@@ -1,4 +1,4 @@
-"""Whether a value is good: held against a threshold, and against what the node has shown before."""
+"""Judge a value: compare it with a threshold, and with the node's earlier values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,36 +7,36 @@ from statistics import median
 
 
 class Verdict(StrEnum):
-    """What a measurement says of a node."""
+    """Result of a measurement for a node."""
 
     GOOD = "good"
     BAD = "bad"
     UNJUDGED = "unjudged"
-    """There is a value, and nothing yet to hold it against: neither drains nor lifts."""
+    """There is a value, but nothing yet to compare it with: neither drains nor lifts."""
     UNKNOWN = "unknown"
     """There is no value: neither drains nor lifts."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a check's values are held against."""
+    """Limits that a check's values are compared with."""
 
     unit: str
     higher_is_better: bool = True
     threshold: float | None = None
-    """The least that is good, or the most where lower is better; None for no threshold."""
+    """Lowest good value, or the highest if lower is better; None for no threshold."""
     fall: float = 0.15
-    """Share of the usual value by which one may be worse."""
+    """Share of the usual value by which a good value may be worse."""
     history: int = 20
-    """Newest values that make up what is usual."""
+    """Number of newest values whose median is the usual value."""
     least: int = 5
-    """Values that there must be, before anything is usual."""
+    """Minimum number of values for a usual value."""
 
 
 def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, str]:
-    """The verdict, and what was measured and wanted. `history` has the oldest first.
+    """Return the verdict, and the measured and wanted values. `history` has the oldest value first.
 
-    A history of zeros, as of faults that were counted, has no share that one could fall by.
+    A history of zeros, as of counted faults, is ignored: a share of 0 is no limit.
     """
     measured = f"{_shown(value)} {rule.unit}"
     if rule.threshold is not None and _is_worse(value, rule.threshold, rule):
@@ -60,7 +60,7 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
 
 
 def _shown(value: float) -> str:
-    """As people read it: four digits are known of it, and no powers of ten are wanted."""
+    """Format a value for people: with four significant digits, and without powers of ten."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
@@ -69,10 +69,10 @@ def _is_worse(value: float, limit: float, rule: Rule) -> bool:
 
 
 def conclude(verdicts: Sequence[Verdict], nodes: int) -> Verdict:
-    """What a run's measurements say of one node, each of which was of `nodes` nodes together.
+    """Return the verdict on one node from a run's measurements, each of `nodes` nodes together.
 
-    Of a bad pair either may be the bad one. So it takes two partners to find a node bad, and one
-    with whom it is well to find it good: then the fault is the other's, or lies between the two.
+    Either node of a bad pair may be at fault. So a node is bad if it is bad with two partners. It
+    is good if it is good with one: the fault is then the other's, or lies between the two.
     """
     if Verdict.GOOD in verdicts:
         return Verdict.GOOD

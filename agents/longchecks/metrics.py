@@ -1,6 +1,6 @@
-"""The newest value of each check and node as metrics, read from the series whenever it is scraped.
+"""Metrics of the newest value of each check and node, read from the series at each scrape.
 
-docs/metrics.md has all of them as a table; a test holds the two together.
+docs/metrics.md lists all of them in a table; a test compares the two.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -40,12 +40,12 @@ MAXIMUM = Metric(
     *("the check's", _LABELS),
 )
 METRICS = (VALUE, TIMESTAMP, GOOD, MINIMUM, MAXIMUM)
-"""All of them."""
+"""All metrics."""
 
 
 @dataclass(frozen=True)
 class Last:
-    """The newest measurement of a node that gave a value, and what it is held against now."""
+    """A node's newest measurement with a value, and the rule that applies now."""
 
     check: str
     node: str
@@ -54,8 +54,10 @@ class Last:
 
 
 def newest(wanted: Wanted, series: Series, say: Callable[[str], None]) -> Iterator[Last]:
-    """Of each check that is on and each node that it is for. A file that is broken is told of, and
-    left out."""
+    """Yield the newest measurement for each enabled check and each of its nodes.
+
+    Report broken files by `say`, and leave them out.
+    """
     for name in sorted(wanted.checks):
         check = wanted.check(name)
         for node in wanted.nodes(check):
@@ -88,11 +90,13 @@ def families(found: Iterable[Last]) -> Iterator[Family]:
 
 @dataclass(eq=False)
 class Newest(Collector):
-    """What is scraped: settings and series as they are then. Where the settings cannot be read, the
-    scrape fails."""
+    """Collector that reads settings and series at each scrape.
+
+    If the settings cannot be read, the scrape fails.
+    """
 
     settings: Path
-    """File with what is wanted."""
+    """File with the settings."""
     folder: Path
     """Folder of the series."""
 

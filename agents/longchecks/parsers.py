@@ -1,4 +1,4 @@
-"""What the programs of the long checks print, as one number each. Functions over text alone."""
+"""Parse the output of the long checks' programs into one number each: pure functions of text."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 _NUMBER = r"\d+(?:\.\d+)?"
 _NCCL_DEVICE = re.compile(r"^#\s+Rank\s+\d+ ", re.MULTILINE)
 _NCCL_ROW = re.compile(
-    # size, count, type, operation, since 2022 a root, and twice: time, algbw, busbw, wrong values.
+    # size, count, type, operation, root (since 2022), and twice: time, algbw, busbw, wrong values.
     rf"^\s*(?P<size>\d+)\s+\d+\s+\w+\s+\w+\s+(?:-?\d+\s+)?"
     rf"{_NUMBER}\s+{_NUMBER}\s+(?P<busbw>{_NUMBER})\s+(?P<wrong>\S+)\s+"
     rf"{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}\s+(?P<wrong_in_place>\S+)\s*$",
@@ -21,35 +21,35 @@ _MEMBW = re.compile(rf"^triad ({_NUMBER}) MB/s$", re.MULTILINE)
 _MEMBW_WRONG = re.compile(r"^wrong (\d+)$", re.MULTILINE)
 
 CONFIGURATION = 5
-"""DCGM_ERROR_CONFIG of dcgm_errors.h: a setting of the node, as persistence mode; no fault."""
+"""DCGM_ERROR_CONFIG of dcgm_errors.h: a setting of the node, as persistence mode, and no fault."""
 
 
 class Reading(NamedTuple):
-    """What a check has measured, in its own unit."""
+    """Measured value, in the check's own unit."""
 
     value: float
     note: str = ""
-    """What else there is to say, as which GPU it was."""
+    """Details, for example which GPU it was."""
 
 
 class NoValueError(Exception):
-    """The text holds no measurement; one line that says why. Nothing is to be concluded."""
+    """The text holds no measurement, so no conclusion is possible; one line that says why."""
 
 
 def nccl(text: str) -> Reading:
-    """Bus bandwidth of nccl-tests' largest message, out of place, in GB/s (10^9 bytes).
+    """Return the bus bandwidth of nccl-tests' largest message, out of place, in GB/s (10^9 bytes).
 
-    0 where a result was wrong: that is no slow node, but a broken one. With one GPU the tests show
-    0 for everything, which is no measurement.
+    Return 0 if a result was wrong: the node is broken, not slow. With one GPU the tests show 0 for
+    everything, which is no measurement.
     """
     rows = list(_NCCL_ROW.finditer(text))
-    # They end with this line: a smaller message is the largest of those that were cut short.
+    # The tests end with this line. Without it, the largest message may be missing.
     if not rows or "# Avg bus bandwidth" not in text:
         raise NoValueError("nccl-tests did not come to their end")
     if len(_NCCL_DEVICE.findall(text)) < 2:
         raise NoValueError("nccl-tests had one GPU, and there is no bus between less than two")
     found = (row[group] for row in rows for group in ("wrong", "wrong_in_place"))
-    # Without validation there is `N/A`; older ones show the largest error, as 1e-06.
+    # Without validation the column is `N/A`; older versions show the largest error, as 1e-06.
     wrong = sum(int(count) for count in found if count.isdecimal())
     if wrong:
         return Reading(0.0, f"{wrong} wrong values")
@@ -58,9 +58,10 @@ def nccl(text: str) -> Reading:
 
 
 def dcgm(text: str) -> Reading:
-    """Number of tests of `dcgmi diag -j` that a GPU failed, of DCGM 3 and 4.
+    """Return the number of tests of `dcgmi diag -j` that a GPU failed, for DCGM 3 and 4.
 
-    A failure for the node's configuration alone is none; tests that were all skipped say nothing.
+    A failure only because of the node's configuration does not count. If all tests were skipped,
+    there is no value.
     """
     failed, passed = [], 0
     for test in _dcgm_tests(_json(text, "dcgmi diag")):
@@ -91,7 +92,7 @@ def _is_fault(result: Mapping[str, Any]) -> bool:
 
 
 def gpu_burn(text: str) -> Reading:
-    """Number of GPUs that gpu_burn found faulty. (Its exit code is 0 whatever it finds.)"""
+    """Return the number of GPUs that gpu_burn found faulty. (Its exit code is always 0.)"""
     tested = _BURNED.search(text)
     results = dict(_BURN_RESULT.findall(text))
     if tested is None or len(results) != int(tested[1]):
@@ -101,7 +102,7 @@ def gpu_burn(text: str) -> Reading:
 
 
 def gpu_memory(text: str) -> Reading:
-    """Bandwidth of the slowest copy that nvbandwidth's tests show, in GB/s (10^9 bytes)."""
+    """Return the bandwidth of the slowest copy in nvbandwidth's tests, in GB/s (10^9 bytes)."""
     cells = dict(_nvbandwidth_cells(text))
     if not cells:
         raise NoValueError("no result of nvbandwidth")
@@ -110,7 +111,7 @@ def gpu_memory(text: str) -> Reading:
 
 
 def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
-    """Values of the matrices; a row begins with its number, and a matrix with those of columns."""
+    """Yield the matrices' values. A matrix starts with its columns' numbers, a row with its own."""
     test = ""
     for line in text.splitlines():
         if found := _COPY_TEST.match(line):
@@ -118,12 +119,12 @@ def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
         row, *cells = line.split() or [""]
         if test and row.isdecimal() and not all(map(str.isdecimal, cells)):
             for gpu, cell in enumerate(cells):
-                if re.fullmatch(_NUMBER, cell):  # and not N/A, as of a GPU to itself
+                if re.fullmatch(_NUMBER, cell):  # a GPU to itself is N/A
                     yield f"CPU {row}, GPU {gpu}, {test}", float(cell)
 
 
 def cpu_memory(text: str) -> Reading:
-    """Triad of membw (images/worker/membw.c), in MB/s; 0 where memory did not keep its content."""
+    """Return the triad of membw (images/worker/membw.c) in MB/s; 0 if memory lost its content."""
     found = _MEMBW.search(text)
     if found is None:
         raise NoValueError("no result of membw")
@@ -132,7 +133,7 @@ def cpu_memory(text: str) -> Reading:
 
 
 def network(text: str) -> Reading:
-    """What arrived, in Gbit/s, by `iperf3 --json` at the sending end."""
+    """Return the received Gbit/s, from `iperf3 --json` at the sending end."""
     answer = _json(text, "iperf3")
     if "error" in answer:
         raise NoValueError(f"iperf3: {answer['error']}")
@@ -143,7 +144,7 @@ def network(text: str) -> Reading:
 
 
 def _json(text: str, program: str) -> dict[str, Any]:
-    """The first object in a text, whatever stands around it."""
+    """Return the first JSON object in a text, and ignore the text around it."""
     start = text.find("{")
     try:
         found, _ = json.JSONDecoder().raw_decode(text[start:]) if start >= 0 else (None, 0)

@@ -1,4 +1,4 @@
-"""What a run does next: a function of what there is, and nothing else."""
+"""Plan the next moves of a run: a pure function of the observed state."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +12,11 @@ from agents.longchecks.wanted import nodeset_of
 from agents.slurm import Job, Node
 
 SETTLES = 180
-"""Seconds after which a request that got no answer is done or lost. slurmrestd itself gives up
-slurmctld after 40 seconds, and the client gives up slurmrestd after 90."""
+"""Seconds after which a request without an answer is either done or lost. slurmrestd waits 40
+seconds for slurmctld, and the client waits 90 seconds for slurmrestd."""
 ARRIVES = 90
-"""Seconds that a job's output may take until it is seen here: clients of NFS believe what they know
-of a folder for up to 60."""
+"""Seconds that a job's output may take to appear here: NFS clients cache a folder for up to 60
+seconds."""
 _OUT = frozenset(
     {"DOWN", "DRAIN", "FAIL", "FUTURE", "INVALID_REG", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN"}
 )
@@ -30,26 +30,26 @@ _ENDED = _TO_AN_END | {
 
 @dataclass(frozen=True)
 class Submission:
-    """A job that was asked for."""
+    """A requested job."""
 
     at: int
     """Seconds since 1970."""
     job: int | None = None
-    """Its id; None as long as no answer has told it."""
+    """Its ID; None until an answer reports it."""
     ended: int | None = None
-    """When it was first seen to be over, or to be gone from Slurm's memory."""
+    """Seconds since 1970 at which it was first seen to be over, or to be unknown to Slurm."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a check: all that must outlive the pod that it is run in."""
+    """One run of a check: all that must outlive its pod."""
 
     id: str
     started: int
     """Seconds since 1970."""
     targets: tuple[Target, ...]
     reservation: str | None = None
-    """Reservation that the jobs are put into."""
+    """Reservation that the jobs use."""
     submissions: Mapping[Target, Submission] = field(default_factory=dict)
 
     @property
@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Seen:
-    """What there is at one moment."""
+    """Observed state at one moment."""
 
     now: int
     """Seconds since 1970."""
@@ -68,16 +68,16 @@ class Seen:
     jobs: Mapping[Target, Job]
     """Jobs of the run that Slurm remembers."""
     outputs: frozenset[Target]
-    """Targets whose job's output is there to its last line."""
+    """Targets whose job's output is complete."""
     results: Mapping[Target, Record]
-    """What is in the series already."""
+    """Measurements that are in the series already."""
     quiet_since: int
-    """Since when no job has run, nor any node been measured; seconds since 1970."""
+    """Seconds since 1970 since which no job has run and no node was measured."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """One step. `leave` says why a target is not measured, and changes nothing."""
+    """One step of a run. `leave` says why a target is not measured, and changes nothing."""
 
     kind: Literal["submit", "cancel", "collect", "forget", "note", "wait", "leave"]
     target: Target
@@ -88,11 +88,11 @@ def is_over(moves: Sequence[Move]) -> bool:
     return all(move.kind == "leave" for move in moves)
 
 
-# --- Whom a run is about -------------------------------------------------------------------------
+# --- Targets -------------------------------------------------------------------------------------
 
 
 def in_order(nodes: Sequence[str]) -> list[str]:
-    """`cpu-2` before `cpu-10`."""
+    """Sort names by the numbers in them: `cpu-2` before `cpu-10`."""
     return sorted(nodes, key=lambda name: [int(p) if p.isdecimal() else p for p in _PARTS(name)])
 
 
@@ -100,9 +100,9 @@ _PARTS = re.compile(r"(\d+)").split
 
 
 def targets(nodes: Mapping[str, Node], size: int) -> tuple[Target, ...]:
-    """Each node, or pairs of neighbours of one nodeset that are in service.
+    """Return each node, or pairs of neighbours in one nodeset that are in service.
 
-    The last one of an odd number is measured with the first.
+    If their number is odd, the last one is measured with the first.
     """
     names = in_order(list(nodes))
     if size == 1:
@@ -116,11 +116,11 @@ def targets(nodes: Mapping[str, Node], size: int) -> tuple[Target, ...]:
     return tuple(found)
 
 
-# --- What comes next -----------------------------------------------------------------------------
+# --- Moves ---------------------------------------------------------------------------------------
 
 
 def plan(run: Run, seen: Seen, *, at_once: int, wait: int) -> list[Move]:
-    """A move for each target that has no result yet."""
+    """Return a move for each target without a result."""
     over = seen.now - seen.quiet_since >= wait
     moves = [
         _of_job(submission, target, seen, run, over)
@@ -158,7 +158,7 @@ def _of_job(submission: Submission, target: Target, seen: Seen, run: Run, over: 
 
 
 def _of_unseen(submission: Submission, target: Target, seen: Seen) -> Move:
-    """Of a job that Slurm does not know: it never came, or it is long over."""
+    """Return the move for a job that Slurm does not know: it never arrived, or ended long ago."""
     if target in seen.outputs:
         return Move("collect", target)
     if submission.job is None:
@@ -192,7 +192,7 @@ def _of_idle(target: Target, seen: Seen, run: Run, over: bool, later: bool) -> M
 
 
 def _is_free(node: Node | None, run: Run) -> bool:
-    """Whether nobody is on a node, nor is about to be."""
+    """Return whether no job is on a node, or about to start there."""
     if node is None:
         return False
     reserved = _RESERVED if run.reservation else frozenset[str]()
@@ -204,7 +204,7 @@ def _state(node: Node) -> str:
 
 
 def _second_looks(run: Run, seen: Seen) -> Iterator[Target]:
-    """For each node of a bad pair, a pair with one that has been found well."""
+    """Yield, for each node of a bad pair, a pair with a node that was found good."""
     under_way = {node for t in run.submissions if t not in seen.results for node in t}
     well = {n for t, r in seen.results.items() if r.verdict in _SOUND for n in t}
     for target in run.targets:
@@ -213,7 +213,7 @@ def _second_looks(run: Run, seen: Seen) -> Iterator[Target]:
             continue
         for node in target:
             partners = {n for t in seen.results if node in t for n in t}
-            # Two partners are enough, and one that it is well with.
+            # Two partners are enough, or one with which the node is good.
             if len(partners) > 2 or node in well or node in under_way:
                 continue
             kin = [n for n in in_order(list(well - partners)) if nodeset_of(n) == nodeset_of(node)]
@@ -235,11 +235,11 @@ def drain_reason(check: str, text: str) -> str:
 def decide(
     node: Node, check: str, verdict: Verdict, at: int
 ) -> Literal["drain", "lift", "leave"] | None:
-    """What a verdict of a measurement that began `at` means for a node.
+    """Return what to do with a node after a measurement that began `at`.
 
-    `leave`: it is out of service, and stays so; whoever drained it, the reason stays. A drain is
-    lifted only where it is this check's, and older than the measurement, and where nothing else is
-    wrong: a quick check that failed meanwhile has left no drain of its own, but its evidence.
+    `leave`: the node is out of service, and stays so with its present reason. A drain is lifted
+    only if it is this check's, is older than the measurement, and nothing else is wrong. A quick
+    check that failed meanwhile has left no drain of its own, but its evidence.
     """
     out = node.state & _OUT
     if verdict is Verdict.BAD:

@@ -1,4 +1,4 @@
-"""The long checks there are: what each runs, on what nodes, and what is made of its output."""
+"""All long checks: the programs of each, its nodes, and the parser of its output."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,9 +7,9 @@ from agents.longchecks import parsers
 from agents.longchecks.parsers import NoValueError, Reading
 
 NO_MEASUREMENT = 4
-"""Exit code of a job's script whose program is not there."""
+"""Exit code of a job's script if its program is missing."""
 END = "slurmstack: ended with"
-"""What the last line of a job's output begins with; without it, the output is not whole."""
+"""Start of the last line of a job's output; without it, the output is incomplete."""
 KEPT_DAYS = 30
 """Days that the jobs' output is kept for people to read."""
 
@@ -21,31 +21,31 @@ class Check:
     name: str
     about: str
     body: str
-    """Shell that prints the measurement; it runs on the first node of the job. Beside what Slurm
-    sets, it has MEMORY_MIB and GPUS, of a node, and SECOND, the other node of a pair."""
+    """Shell commands that print the measurement, on the first node of the job. Besides Slurm's
+    variables, they have MEMORY_MIB and GPUS of a node, and SECOND, the other node of a pair."""
     parse: Callable[[str], Reading]
-    """Raises `NoValueError`."""
+    """Parser of the output. Raises `NoValueError`."""
     unit: str
     minutes: int
     """Time limit of the job."""
     programs: tuple[str, ...]
-    """What must be on the PATH, and is looked for first."""
+    """Programs that must be on the PATH. The script checks them first."""
     higher_is_better: bool = True
     nodes: int = 1
     """Nodes of one measurement: 1, or 2 for a pair."""
     least_gpus: int = 0
     """GPUs that a node must have."""
     threshold: float | None = None
-    """Whatever the node's GPUs; None where it depends on them, or on the node."""
+    """Threshold for all nodes; None if it depends on the node or its GPUs."""
     thresholds: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    """By type and number of a node's GPUs."""
+    """Thresholds by type and number of a node's GPUs."""
 
     def default_threshold(self, gpu_type: str, gpus: int) -> float | None:
-        """The threshold of nodes with such GPUs that nobody has chosen one for."""
+        """Return the threshold of nodes with such GPUs, if the settings have none."""
         return self.thresholds.get((gpu_type, gpus), self.threshold)
 
     def script(self, logs: str) -> str:
-        """The job's script. `logs` is the folder of the outputs, as jobs see it."""
+        """Return the job's script. `logs` is the folder of the outputs, as jobs see it."""
         missing = "\n".join(
             f"type -P {program} >/dev/null || {{ echo 'no {program} on the PATH: install it in the "
             f"jail'; exit {NO_MEASUREMENT}; }}"
@@ -56,7 +56,7 @@ class Check:
         )
 
     def read(self, output: str) -> Reading:
-        """What a job's whole output says. Raises `NoValueError`."""
+        """Parse a job's output. Raises `NoValueError` if it is incomplete or has no value."""
         text, end, _ = output.rpartition(END)
         if not end:
             raise NoValueError("its output is not whole")
@@ -88,8 +88,8 @@ _AZURE_NCCL = {
     ("h100", 8): 460.0,
     ("h200", 8): 431.0,
 }
-"""GB/s that Microsoft's health checks of its own machines ask of all_reduce_perf at 16 GiB (8 GiB
-on V100), over NVLink in one machine: https://github.com/Azure/azurehpc-health-checks, in conf/
+"""GB/s that Microsoft's health checks of its own machines require of all_reduce_perf at 16 GiB (8
+GiB on V100), over NVLink in one machine: https://github.com/Azure/azurehpc-health-checks, in conf/
 nd40rs_v2.conf, nd96amsr_a100_v4.conf, nd96isr_h100_v5.conf, nd96isr_h200_v5.conf
 (check_nccl_allreduce)."""
 _AZURE_COPY = {
@@ -98,7 +98,8 @@ _AZURE_COPY = {
     **{("h100", count): 48.0 for count in range(1, 9)},
     **{("h200", count): 48.0 for count in range(1, 9)},
 }
-"""GB/s of the same between a GPU and its host (check_gpu_bw, first number), however many."""
+"""GB/s that they require between a GPU and its host (check_gpu_bw, first number), for any number of
+GPUs."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check
@@ -170,7 +171,7 @@ wait""",
         Check(
             name="gpu-burn",
             about="five minutes of full load on all GPUs, results compared (gpu_burn)",
-            # Line ends in place of carriage returns, of which it prints one for each look.
+            # gpu_burn ends each progress report with a carriage return: replace it by a line end.
             body="gpu_burn -tc 300 | tr '\\r' '\\n' | tail -n 300",
             parse=parsers.gpu_burn,
             unit="faulty GPUs",
@@ -193,4 +194,4 @@ wait""",
         ),
     )
 }
-"""By name."""
+"""All checks by name."""

@@ -1,8 +1,11 @@
-"""Runs a check on one node or pair after another, by jobs that Slurm starts where nobody else is.
+"""Run a check on one node or pair after another, by jobs that Slurm starts on free nodes.
 
-A run can be killed at any moment. What it has asked Slurm for is on disk before it asks, each job
-says in its comment what it is for, and its output outlasts it; so the next pod goes on where this
-one was, and asks for nothing twice.
+A run can be killed at any moment. The next pod continues where this one stopped, and requests
+nothing twice, because
+
+- the run writes each request to disk before it sends it to Slurm,
+- each job's comment names its purpose,
+- a job's output outlives the job.
 """
 
 import json
@@ -32,9 +35,9 @@ from agents.longchecks.wanted import Wanted, nodeset_of
 from agents.slurm import Client, Fault, Job, JobRequest, Node, SlurmError
 
 POLL = 10.0
-"""Seconds between two looks."""
+"""Seconds between two reads of Slurm's state."""
 STALE = 12 * 3600
-"""Seconds after which a run that was killed is not gone on with: only its jobs are awaited."""
+"""Age in seconds at which a killed run is not continued: the next run only waits for its jobs."""
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/lib/slurmstack"
 INVALID_JOB_ID = 2017
 """ESLURM_INVALID_JOB_ID of slurm_errno.h."""
@@ -46,25 +49,25 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Summary:
-    """How a run went."""
+    """Result of a run."""
 
     records: tuple[Record, ...]
     left: Mapping[str, str]
-    """Why, by names of nodes that were not measured."""
+    """Reasons, by names of nodes that were not measured."""
     bad: tuple[str, ...]
-    """Nodes that are found bad, drained by this run or before."""
+    """Nodes that were found bad, drained by this run or earlier."""
 
     @property
     def is_without_value(self) -> bool:
-        """Whether jobs ran, and none of them gave a value."""
+        """Whether jobs ran, but none of them gave a value."""
         return bool(self.records) and all(record.value is None for record in self.records)
 
 
 class Runner:
     """Runs one check. Methods raise `SlurmError`, `OSError` and, for a broken file, `ValueError`.
 
-    `client` asks as SlurmUser, `submitter` as the user of the checks' jobs; `outputs` is the folder
-    of their outputs, as it is seen here.
+    `client` acts as SlurmUser, `submitter` as the user of the checks' jobs. `outputs` is the folder
+    of their outputs, as mounted here.
     """
 
     def __init__(
@@ -92,10 +95,10 @@ class Runner:
         self._file = series.folder / check.name / "run.json"
 
     def run(self, names: Sequence[str] = (), reservation: str | None = None) -> Summary:
-        """Measures the nodes named, or all that the check is for, and drains what is bad.
+        """Measure the nodes named, or all nodes of the check, and drain bad ones.
 
-        Goes on with a run that was cut short, where it was about the same nodes and is not old; of
-        any other the jobs are awaited first. Raises `BusyError` while the check is being run.
+        Continue an interrupted run if it has the same nodes and is not old. Otherwise wait for its
+        jobs first. Raises `BusyError` if the check is running already.
         """
         with files.alone(self.series.folder / self.check.name / ".run.lock", wait=False):
             unfinished = self._load()
@@ -109,7 +112,7 @@ class Runner:
             return self._follow(run, self.wanted.at_once)
 
     def record(self, names: Sequence[str], output: str) -> Summary:
-        """Takes what somebody has measured just now for a result, with all that follows from it."""
+        """Record an output that was measured just now, and act on it as on any other result."""
         self._refuse_others(names, {node.name for node in self._client.nodes()})
         now = int(self._clock())
         run = Run(f"hand-{now}", now, (tuple(names),))
@@ -170,7 +173,7 @@ class Runner:
     def _look(
         self, run: Run, results: Mapping[Target, Record], quiet_since: int
     ) -> tuple[Run, Seen]:
-        # Nodes first: a job that still waits then was not what made them busy.
+        # Read the nodes before the jobs: a job that is still pending then did not make them busy.
         nodes = {node.name: node for node in self._client.nodes()}
         run = self._find_lost(run, results)
         open_ = {t: s for t, s in run.submissions.items() if t not in results}
@@ -182,7 +185,7 @@ class Runner:
         return run, Seen(now, nodes, jobs, whole, results, quiet_since)
 
     def _find_lost(self, run: Run, results: Mapping[Target, Record]) -> Run:
-        """Looks for jobs of which no answer has told the id."""
+        """Find jobs whose ID no answer has reported."""
         lost = [t for t, s in run.submissions.items() if s.job is None and t not in results]
         if not lost:
             return run
@@ -194,7 +197,7 @@ class Runner:
         return run
 
     def _job(self, run: Run, target: Target, submission: Submission) -> Job | None:
-        """The job, if Slurm remembers it. A state that was lost hands out its id once more."""
+        """Return the job, if Slurm remembers it. After a loss of state, Slurm reuses its ID."""
         if submission.job is None:
             return None
         try:
@@ -221,7 +224,7 @@ class Runner:
         return run
 
     def _submit(self, run: Run, target: Target, seen: Seen) -> Run:
-        """Asks for a job, once what is asked for is on disk."""
+        """Write a request to disk, and then send it to Slurm."""
         submission = Submission(int(self._clock()))
         run = self._submitted(run, target, submission)
         nodes = [seen.nodes[name] for name in target]
@@ -241,7 +244,7 @@ class Runner:
             nodes=len(target),
             tasks=len(target),
             on_nodes=target,
-            # All of it: a partition of whole nodes gives all but that (slurm.conf(5), EXCLUSIVE).
+            # 0 is all memory: OverSubscribe=EXCLUSIVE allocates all but that (slurm.conf(5)).
             memory_per_node=0,
             time_limit=self.check.minutes,
             output=f"{self.wanted.logs}/{self._file_name(run, target, submission)}",
@@ -251,13 +254,13 @@ class Runner:
             job = self._submitter.submit(request)
         except SlurmError as error:
             if error.fault is Fault.UNREACHABLE:
-                # It may have arrived: the next look tells.
+                # The request may have arrived: the next read shows it.
                 return run
             self._submitted(run, target, None)
             raise
         return self._submitted(run, target, replace(submission, job=job))
 
-    # --- What comes of it -------------------------------------------------------------------------
+    # --- Results ----------------------------------------------------------------------------------
 
     def _collect(
         self, run: Run, move: Move, seen: Seen, results: Mapping[Target, Record]
@@ -277,8 +280,11 @@ class Runner:
         output: str,
         why: str = "",
     ) -> Record:
-        """Judges a measurement, drains or lifts, and only then notes it: who is killed in between
-        does it again, and it comes out the same. `why` tells that there is none."""
+        """Judge a measurement, drain or lift, and only then store it.
+
+        A run that is killed in between repeats this, with the same result. `why` is set if there
+        is no measurement.
+        """
         record = self._judge(run, target, at, output, why)
         self._say(f"{'+'.join(target)}: {record.text}: {record.verdict}")
         for name in target:
@@ -294,7 +300,7 @@ class Runner:
         if not why:
             try:
                 reading = self.check.read(output)
-                # Of a pair, the history of the one that has shown more decides.
+                # Judge a pair by the longer history.
                 histories = [self.series.values(name, node) for node in target]
                 value = reading.value
                 verdict, text = judge(value, max(histories, key=len), rule)
@@ -339,7 +345,7 @@ class Runner:
         bad = tuple(sorted(node for node, verdict in found.items() if verdict is Verdict.BAD))
         return Summary(tuple(results.values()), left, bad)
 
-    # --- What outlives it -------------------------------------------------------------------------
+    # --- Files of a run ---------------------------------------------------------------------------
 
     def _submitted(self, run: Run, target: Target, submission: Submission | None) -> Run:
         others = {t: s for t, s in run.submissions.items() if t != target}
@@ -355,7 +361,7 @@ class Runner:
         files.replace(self._file, json.dumps(fields))
 
     def _load(self) -> Run | None:
-        """The run that was not finished. Raises `ValueError` where its file is broken."""
+        """Return the unfinished run, if any. Raises `ValueError` if its file is broken."""
         try:
             fields = json.loads(self._file.read_text())
             made = {tuple(s.pop("target")): Submission(**s) for s in fields.pop("submissions")}
@@ -378,7 +384,7 @@ class Runner:
 
 
 def _mark(run: Run, target: Target, submission: Submission) -> str:
-    """A job's comment, by which it is found again."""
+    """Return a job's comment, by which the job is found again."""
     return f"{run.id} {'+'.join(target)} {submission.at}"
 
 

@@ -1,8 +1,8 @@
-"""The time series: for each check and node a file of its newest measurements, one JSON line each.
+"""Time series: for each check and node a file of its newest measurements, one JSON line each.
 
-They lie on a volume of their own that only the pods of long checks mount: no job and no user
-reaches it. A file is replaced whole, so that who reads finds the old one or the new one, and who is
-killed leaves nothing torn; who writes holds a lock, so that of two at once nothing is lost.
+Only the pods of long checks mount their volume: no job and no user reaches it. A file is replaced
+as a whole. A reader therefore finds the old or the new one, and a killed writer leaves no partial
+file. Writers hold a lock, so that two at once lose nothing.
 """
 
 import json
@@ -17,14 +17,14 @@ from pathlib import Path
 from agents.longchecks.judge import Verdict
 
 TAIL = 16 * 1024
-"""Bytes at the end of a file in which the newest value is looked for: some fifty measurements."""
+"""Bytes at the end of a file that are searched for the newest value: about fifty measurements."""
 Target = tuple[str, ...]
 """Names of the nodes of one measurement: one, or a pair."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One measurement, as it stands in the series of each node that was part of it."""
+    """One measurement, as stored in the series of each of its nodes."""
 
     at: int
     """Seconds since 1970 at which it began."""
@@ -34,14 +34,14 @@ class Record:
     unit: str
     verdict: Verdict
     text: str
-    """What was measured and wanted, or why there is no value."""
+    """Measured and wanted values, or the reason for a missing value."""
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, line: str | bytes) -> "Record":
-        """Raises `ValueError` for what is no record."""
+        """Parse a line. Raises `ValueError` if it is no record."""
         try:
             fields = json.loads(line)
             fields |= {"nodes": tuple(fields["nodes"]), "verdict": Verdict(fields["verdict"])}
@@ -51,12 +51,12 @@ class Record:
 
 
 class BusyError(Exception):
-    """Somebody else is at it; one line."""
+    """Another process runs the check; one line."""
 
 
 @contextmanager
 def alone(path: Path, *, wait: bool) -> Iterator[None]:
-    """Holds a lock for as long as the context lasts. Raises `BusyError` unless it may `wait`."""
+    """Hold a lock during the context. Raises `BusyError` if it is taken, unless it may `wait`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:
@@ -67,7 +67,7 @@ def alone(path: Path, *, wait: bool) -> Iterator[None]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Writes a file, which takes the old one's place when it is whole and on disk."""
+    """Write a file, which replaces the old one when it is complete and on disk."""
     new = path.with_name(f".{path.name}.new")
     with new.open("w") as file:
         file.write(text)
@@ -81,18 +81,18 @@ def _broken(path: Path, error: ValueError) -> ValueError:
 
 
 class Series:
-    """The series below a folder, each of its newest `keep` measurements."""
+    """The series below a folder, each with its newest `keep` measurements."""
 
     def __init__(self, folder: Path, keep: int = 100) -> None:
         self.folder = folder
         self.keep = keep
 
     def nodes(self, check: str) -> list[str]:
-        """Nodes that have any, sorted."""
+        """Return the sorted nodes that have measurements."""
         return sorted(path.stem for path in (self.folder / check).glob("*.jsonl"))
 
     def of(self, check: str, node: str) -> list[Record]:
-        """A node's measurements, the oldest first. Raises `ValueError` where its file is broken."""
+        """Return a node's measurements, oldest first. Raises `ValueError` if its file is broken."""
         path = self._path(check, node)
         if not path.exists():
             return []
@@ -102,8 +102,10 @@ class Series:
             raise _broken(path, error) from None
 
     def newest(self, check: str, node: str) -> Record | None:
-        """A node's newest measurement that gave a value, among the file's last. Raises `ValueError`
-        where that file is broken."""
+        """Return a node's newest measurement with a value, among the last ones of its file.
+
+        Raises `ValueError` if that part is broken.
+        """
         path = self._path(check, node)
         if not path.exists():
             return None
@@ -112,21 +114,20 @@ class Series:
             file.seek(max(0, size - TAIL))
             lines = file.read().splitlines()
         try:
-            # The first may be the end of one.
+            # The first line may be incomplete.
             records = map(Record.parse, reversed(lines[size > TAIL :]))
             return next((record for record in records if record.value is not None), None)
         except ValueError as error:
             raise _broken(path, error) from None
 
     def values(self, check: str, node: str) -> list[float]:
-        """What a node has shown while nothing was wrong, the oldest first: bad values are not to
-        become the usual ones."""
+        """Return a node's values, oldest first, without bad ones: those must not become usual."""
         sound = (Verdict.GOOD, Verdict.UNJUDGED)
         found = self.of(check, node)
         return [r.value for r in found if r.value is not None and r.verdict in sound]
 
     def add(self, check: str, record: Record) -> None:
-        """Adds a measurement to each of its nodes' series, where it is not there already."""
+        """Add a measurement to the series of each of its nodes, unless it is there already."""
         folder = self.folder / check
         with alone(folder / ".lock", wait=True):
             for node in record.nodes:
@@ -137,7 +138,7 @@ class Series:
                 replace(self._path(check, node), "".join(f"{line}\n" for line in lines))
 
     def of_run(self, check: str, run: str, nodes: Sequence[str]) -> dict[Target, Record]:
-        """Measurements of one run that stand in the series of all of their nodes."""
+        """Return the measurements of one run that are in the series of all their nodes."""
         of_nodes = {node: [r for r in self.of(check, node) if r.run == run] for node in nodes}
         found = {record.nodes: record for records in of_nodes.values() for record in records}
         return {

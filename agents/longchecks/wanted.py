@@ -1,4 +1,4 @@
-"""What the settings want of long checks, as `components.slurmconf.longchecks` writes it."""
+"""Settings of long checks, as `components.slurmconf.longchecks` writes them."""
 
 from collections.abc import Iterator
 
@@ -23,37 +23,37 @@ class Nodeset(_Part):
 
 
 class Chosen(_Part):
-    """What is chosen for one check."""
+    """Settings of one check."""
 
     nodesets: tuple[str, ...]
-    """Names of the nodesets that it is run on."""
+    """Names of the nodesets that it runs on."""
     threshold: float | None = None
-    """In place of the check's own."""
+    """Threshold that replaces the check's own."""
     fall: float
     history: int
     least: int
 
 
 class Wanted(_Part):
-    """All of it."""
+    """All settings of long checks."""
 
     partition: str
-    """The hidden partition that the jobs are in."""
+    """Hidden partition of the jobs."""
     user: str
-    """Whose the jobs are."""
+    """User that submits the jobs."""
     logs: str
     """Folder of the jobs' outputs, as jobs see it."""
     at_once: int
-    """Most jobs of one run at a time."""
+    """Limit of jobs of one run at a time."""
     wait: int
-    """Seconds for which a run waits while none of the nodes that are left is free."""
+    """Seconds that a run waits while none of the remaining nodes is free."""
     keep: int
-    """Measurements that are kept of each check and node."""
+    """Number of measurements to keep for each check and node."""
     nodesets: dict[str, Nodeset]
     checks: dict[str, Chosen]
 
     def rule(self, check: Check, node: str) -> Rule:
-        """What a check's values on a node are held against."""
+        """Return the limits of a check's values on a node."""
         chosen, nodeset = self.checks[check.name], self.nodesets[nodeset_of(node)]
         threshold = chosen.threshold
         if threshold is None:
@@ -68,23 +68,23 @@ class Wanted(_Part):
         )
 
     def check(self, name: str) -> Check:
-        """Raises `ValueError` for one that is unknown, or not on."""
+        """Return a check by name. Raises `ValueError` if it is unknown or not enabled."""
         if name not in self.checks or name not in CHECKS:
             on = ", ".join(sorted(self.checks)) or "none"
             raise ValueError(f"{name}: is not on; expected one of long_checks.checks: {on}")
         return CHECKS[name]
 
     def is_of(self, check: Check, node: str) -> bool:
-        """Whether a node is one that the check is run on."""
+        """Return whether the check runs on a node."""
         return nodeset_of(node) in self.checks[check.name].nodesets
 
     def nodes(self, check: Check) -> Iterator[str]:
-        """The nodes that the check is run on."""
+        """Yield the nodes that the check runs on."""
         for name in self.checks[check.name].nodesets:
             for ordinal in range(self.nodesets[name].replicas):
                 yield f"{name}-{ordinal}"
 
 
 def nodeset_of(node: str) -> str:
-    """The nodeset `gpu` of a node `gpu-3`."""
+    """Return the nodeset of a node, as `gpu` of `gpu-3`."""
     return node.rpartition("-")[0]

@@ -1,1 +1,1 @@
-"""Compares what is wanted of nodes, what Kubernetes says and what Slurm knows, and acts."""
+"""Compare the settings, the state in Kubernetes and the state in Slurm, and act."""

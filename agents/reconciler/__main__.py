@@ -1,21 +1,20 @@
-"""`python3 -m agents.reconciler [--once] [--after-deploy] [--dry-run] [--json]`: looks at nodes.
+"""`python3 -m agents.reconciler [--once] [--after-deploy] [--dry-run] [--json]`: check all nodes.
 
-It compares what the settings want, what Kubernetes says and what Slurm knows, and acts: see
-docs/reconciler.md. Without options it looks again and again until it is told to stop. The exit
-code of one look says how it stands:
+It compares the settings, the state in Kubernetes and the state in Slurm, and acts: see
+docs/reconciler.md. Without options it repeats this until SIGTERM. The exit code of one pass is:
 
     0  all nodes are in service
-    1  something is out, and it is being handled, or it is somebody's wish
-    2  Slurm, Kubernetes or the settings cannot be asked: nothing was done, or not all
+    1  something is out of service, and is being handled, or a person wants it so
+    2  Slurm, Kubernetes or the settings cannot be read: nothing was done, or not all
     3  a person is needed
 
-With --after-deploy it first waits for the roll-out, leaves its report on the Job that it runs as,
-and ends with 0 for 0, 1 and 3: a node that is out does not make a deploy a failure.
+With --after-deploy it first waits for the roll-out, and writes its report to the Job that it runs
+as. It then ends with 0 for 0, 1 and 3: a node out of service does not fail a deploy.
 
-It takes its way from the environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key),
-WANTED (file that says what is wanted), NAMESPACE, MEMORY (name of its ConfigMap), OWNER
-(`apiVersion kind name` of what it runs as). Where there is a PORT as well, what it finds and does
-again and again is shown there as metrics: see docs/metrics.md.
+Environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key), WANTED (file with the
+settings), NAMESPACE, MEMORY (name of its ConfigMap), OWNER (`apiVersion kind name` of the object
+that it runs as). If PORT is set, repeated passes serve their findings and actions there as metrics:
+see docs/metrics.md.
 """
 
 import argparse
@@ -43,23 +42,23 @@ from agents.say import fail, say
 from agents.slurm import Client, SlurmError, from_key
 
 USER = "slurm"
-"""SlurmUser may do with nodes as it likes."""
+"""SlurmUser may change all nodes."""
 PAUSE = 5
-"""Seconds between two looks at a roll-out."""
+"""Seconds between two checks of a roll-out."""
 AGAIN = 15
-"""Seconds after which a look is tried again whose settings could not be read."""
+"""Seconds until the next pass if the settings cannot be read."""
 PROBLEMS = (KubernetesError, MemoryUnknownError, SlurmError, WantedError)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What one look has come to."""
+    """Result of one pass."""
 
     plan: Plan
     taken: Mapping[Key, Step]
-    """The step that was tried last against each cause."""
+    """Last step tried for each cause."""
     notes: tuple[str, ...]
-    """What was not done, and why."""
+    """Actions that were not done, and why."""
 
     @property
     def code(self) -> int:
@@ -89,9 +88,9 @@ class Reconciler:
         return observe(self._slurm, self._api, self._namespace)
 
     def look(self, *, dry_run: bool = False) -> Pass:
-        """One pass. Raises what is in `PROBLEMS`: nothing was done then, or not all."""
+        """Make one pass. Raises an error of `PROBLEMS` if nothing was done, or not all."""
         asked = self.wanted()
-        # What is remembered comes first: who has changed it since has acted on a newer view.
+        # Read the memory first: a reconciler that changes it later has acted on a newer view.
         kept = self.carrier.recall()
         observed = self.observe()
         made = plan(observed, asked, kept.memory, int(self._clock()))
@@ -104,7 +103,7 @@ class Reconciler:
         return Pass(made, taken(carried.memory, asked), carried.notes)
 
     def await_rollout(self, sleep: Callable[[float], None]) -> None:
-        """Waits until no node is on its way any more, at most as long as the settings say."""
+        """Wait until no node is starting any more, at most as long as the settings say."""
         end = self._clock() + self.wanted().rollout
         while self._clock() < end:
             try:
@@ -165,7 +164,7 @@ def _reconciler() -> Reconciler:
     return Reconciler(slurm, in_cluster(), place, Path(os.environ["WANTED"]))
 
 
-# --- Three ways to look --------------------------------------------------------------------------
+# --- Modes ---------------------------------------------------------------------------------------
 
 
 def _once(reconciler: Reconciler, *, dry_run: bool, as_json: bool) -> int:
@@ -207,7 +206,7 @@ def _serve(passes: Passes, port: int) -> None:
     try:
         metrics.serve(passes, port)
     except OSError as error:
-        # Nodes are looked after all the same.
+        # The reconciler works without metrics.
         say("error", f"PORT {port}: no metrics are served: {error.strerror}")
 
 
@@ -219,7 +218,7 @@ def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int
         reconciler.carrier.event(
             "Normal" if done.code == report.IN_SERVICE else "Warning", "Deployed", told
         )
-        # Last of all: it is what the deploy reads when this Job has ended.
+        # Do this last: the deploy reads the report when this Job has ended.
         reconciler.carrier.annotate_job(told)
     except PROBLEMS as error:
         fail(f"nothing is changed, or not all: {error}")
@@ -240,7 +239,7 @@ def _show(done: Pass, *, as_json: bool) -> None:
 
 
 def _say(done: Pass, *, as_json: bool) -> None:
-    """The same as a daemon tells it."""
+    """Log what `_show` prints, in the form of a daemon."""
     if as_json:
         _show(done, as_json=True)
         return

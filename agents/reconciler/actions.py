@@ -1,4 +1,4 @@
-"""What can be done, each with what it was decided on: it is not done where that has changed."""
+"""Actions, each with the state that it was decided on: it is not done if that has changed."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ class Forget:
 
 @dataclass(frozen=True)
 class Drain:
-    """Take a node that nobody has drained out of service."""
+    """Drain a node that has no drain yet."""
 
     node: str
     reason: str
@@ -31,7 +31,7 @@ class Drain:
 
 @dataclass(frozen=True)
 class Lift:
-    """Put a node back into service whose drain is of this reason and time."""
+    """Put a node back into service if its drain has this reason and time."""
 
     node: str
     reason: str
@@ -43,7 +43,7 @@ class Lift:
 
 @dataclass(frozen=True)
 class Requeue:
-    """Declare a node with our drain down, by which Slurm requeues its jobs."""
+    """Set a node down that slurmstack has drained, so that Slurm requeues its jobs."""
 
     node: str
     reason: str
@@ -54,7 +54,7 @@ class Requeue:
 
 @dataclass(frozen=True)
 class Mark:
-    """Show on a machine that its hardware is at fault."""
+    """Mark a machine as unhealthy: its hardware is at fault."""
 
     machine: str
     text: str
@@ -73,7 +73,7 @@ class Unmark:
 
 @dataclass(frozen=True)
 class Withdraw:
-    """Take back the request for a reboot."""
+    """Withdraw the request for a reboot."""
 
     machine: str
 
@@ -83,7 +83,7 @@ class Withdraw:
 
 @dataclass(frozen=True)
 class Restart:
-    """Delete a pod, which its nodeset makes anew."""
+    """Delete a pod; its nodeset creates a new one."""
 
     key: Key
     uid: str
@@ -94,7 +94,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Reboot:
-    """Ask a machine's rebooter."""
+    """Request a reboot from a machine's rebooter."""
 
     key: Key
     machine: str
@@ -118,7 +118,7 @@ class Replace:
 
 @dataclass(frozen=True)
 class Tell:
-    """Tell a person that nothing is left to try."""
+    """Report that no step is left to try and a person is needed."""
 
     key: Key
     text: str
@@ -128,5 +128,5 @@ class Tell:
 
 
 Repair = Restart | Reboot | Replace | Tell
-"""The steps of a ladder."""
+"""Steps of a ladder."""
 Action = Forget | Drain | Lift | Requeue | Mark | Unmark | Withdraw | Repair

@@ -1,4 +1,4 @@
-"""Carries out a plan: each action is tried once, on what it was decided on and on nothing else."""
+"""Carry out a plan: try each action once, and only in the state that it was decided on."""
 
 import subprocess
 import time
@@ -31,24 +31,24 @@ from agents.reconciler.plan import Plan
 from agents.slurm import Client, Fault, SlurmError
 
 EVENT_LENGTH = 1024
-"""Characters of an event's message at most (k8s.io/api/core/v1)."""
+"""Limit of an event's message in characters (k8s.io/api/core/v1)."""
 STEPS = (Drain, Lift, Restart, Reboot, Replace)
-"""Actions that are counted: what takes a node out, mends it, or puts it back."""
+"""Actions that are counted: those that drain a node, repair it, or put it back into service."""
 HOOK_TIMEOUT = 60
-"""Seconds that the command that replaces a machine may take."""
+"""Time limit in seconds of the command that replaces a machine."""
 ENTRY = "memory"
-"""Of the ConfigMap that what is remembered stands in."""
+"""Key of the ConfigMap that holds the memory."""
 
 Hook = Callable[[list[str], Mapping[str, str]], None]
 
 
 class OvertakenError(Exception):
-    """What an action was decided on is no longer so."""
+    """The state that an action was decided on has changed."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What is remembered, and the version of the ConfigMap that it was read in."""
+    """The memory, and the version of the ConfigMap that it was read from."""
 
     memory: Memory
     version: str
@@ -57,27 +57,27 @@ class Kept:
 
 @dataclass(frozen=True)
 class Carried:
-    """What came of a plan."""
+    """Result of a plan."""
 
     memory: Memory
-    """What is remembered now."""
+    """The memory after the plan."""
     notes: tuple[str, ...]
-    """A line for each action that was not done, and why."""
+    """One line for each action that was not done, with the reason."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the reconciler is in Kubernetes."""
+    """The reconciler's place in Kubernetes."""
 
     namespace: str
     memory: str
-    """Name of the ConfigMap that it remembers in."""
+    """Name of the ConfigMap with its memory."""
     owner: Mapping[str, str]
-    """What events are about: `kind`, `name`, `apiVersion`."""
+    """Object that events are about: `kind`, `name`, `apiVersion`."""
 
 
 class Carrier:
-    """Methods raise `SlurmError`, `KubernetesError` and `MemoryUnknownError`."""
+    """Carries out plans. Methods raise `SlurmError`, `KubernetesError`, `MemoryUnknownError`."""
 
     def __init__(self, slurm: Client, api: Api, place: Place, hook: Hook | None = None) -> None:
         self._slurm = slurm
@@ -85,9 +85,9 @@ class Carrier:
         self._place = place
         self._hook = hook or run_hook
         self.steps: Counter[tuple[str, str]] = Counter()
-        """Steps that it has taken, by node and name, also where the plan was not done whole."""
+        """Number of steps taken, by node and name, including those of unfinished plans."""
 
-    # --- What is remembered -------------------------------------------------------------------
+    # --- Memory -------------------------------------------------------------------------------
 
     def recall(self) -> Kept:
         found = self._api.ask("GET", self._memory_path)
@@ -99,7 +99,10 @@ class Carrier:
         return Kept(loads(text), version, text)
 
     def remember(self, kept: Kept, memory: Memory) -> Kept:
-        """Keeps it, unless somebody else has in the meantime, who is to go on then."""
+        """Write the memory if it has changed.
+
+        Raises KubernetesError if another reconciler has written it since: that one continues.
+        """
         text = dumps(memory)
         if text == kept.text:
             return kept
@@ -111,13 +114,16 @@ class Carrier:
     def _memory_path(self) -> str:
         return f"/api/v1/namespaces/{self._place.namespace}/configmaps/{self._place.memory}"
 
-    # --- What is done -------------------------------------------------------------------------
+    # --- Actions ------------------------------------------------------------------------------
 
     def carry(
         self, made: Plan, kept: Kept, machines: Mapping[str, Machine], command: tuple[str, ...]
     ) -> Carried:
-        """Does it all. What only that one thing refuses does not keep the others; where nobody
-        answers, it ends."""
+        """Carry out all actions.
+
+        Skip an action that Slurm or Kubernetes refuses, or whose state has changed. Stop at any
+        other error.
+        """
         kept = self.remember(kept, made.memory)
         climbs = dict(made.memory)
         notes = []
@@ -184,8 +190,8 @@ class Carrier:
             case Tell():
                 self.event("Warning", "PersonNeeded", str(action))
 
-    # In between, a person may have had a say, and Slurm knows no "only if it is still so": the
-    # record is read once more, just before.
+    # Slurm has no conditional update, and a person may have changed the record since. So read it
+    # again just before a change.
 
     def _drain(self, action: Drain) -> None:
         record = self._slurm.node(action.node)
@@ -224,7 +230,7 @@ class Carrier:
             self._taint(machine, [*_others(machine), {"key": UNHEALTHY, "effect": "NoSchedule"}])
 
     def _unmark(self, machine: Machine) -> None:
-        # The taint first: as long as there is a mark, the next pass looks after it.
+        # Remove the taint first: as long as the condition is there, the next pass tries again.
         if machine.is_tainted:
             self._taint(machine, _others(machine))
         if machine.mark:
@@ -235,8 +241,8 @@ class Carrier:
         self._api.ask("PATCH", f"/api/v1/nodes/{machine}/status", body, kind=STRATEGIC)
 
     def _taint(self, machine: Machine, taints: list[Object]) -> None:
-        # Lists are replaced whole, so that nobody else's change may come in between. Our own
-        # condition may have: the version is asked for anew, and the taints are compared.
+        # A patch replaces the whole list, so it must not overwrite changes by others. Setting the
+        # condition may have changed the version: read it again, and compare the taints.
         found = self._api.ask("GET", f"/api/v1/nodes/{machine.name}")
         if tuple(found["spec"].get("taints") or ()) != machine.taints:
             raise OvertakenError("its taints have changed")
@@ -264,10 +270,13 @@ class Carrier:
         except (OSError, subprocess.SubprocessError) as error:
             raise OvertakenError(f"reconciler.replace: {error}") from error
 
-    # --- What is told -------------------------------------------------------------------------
+    # --- Reports ------------------------------------------------------------------------------
 
     def event(self, kind: str, reason: str, message: str) -> None:
-        """An event, `kind` Normal or Warning, about what the reconciler runs as."""
+        """Create an event about the object that the reconciler runs as.
+
+        `kind` is Normal or Warning.
+        """
         now = _stamp()
         owner = {**self._place.owner, "namespace": self._place.namespace}
         body = {
@@ -284,14 +293,17 @@ class Carrier:
         self._api.ask("POST", f"/api/v1/namespaces/{self._place.namespace}/events", body)
 
     def annotate_job(self, report: str) -> None:
-        """Leaves the report where the deploy finds it: on the Job that this pod is of."""
+        """Write the report to this pod's Job, where the deploy finds it."""
         path = f"/apis/batch/v1/namespaces/{self._place.namespace}/jobs/{self._place.owner['name']}"
         body = {"metadata": {"annotations": {f"{DOMAIN}/report": report}}}
         self._api.ask("PATCH", path, body, kind=MERGE)
 
 
 def run_hook(command: list[str], environment: Mapping[str, str]) -> None:
-    """Raises `OSError` and `subprocess.SubprocessError`."""
+    """Run the command that replaces a machine.
+
+    Raises `OSError` and `subprocess.SubprocessError`.
+    """
     path = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
     subprocess.run(command, env={**path, **environment}, check=True, timeout=HOOK_TIMEOUT)
 
@@ -302,7 +314,7 @@ def _mark_done(climbs: dict[Key, Climb], action: Action) -> None:
 
 
 def _only(uid: str) -> Object:
-    """For a DELETE: another object of the same name is left alone."""
+    """Return the body of a DELETE that spares another object of the same name."""
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
 
 

@@ -1,7 +1,10 @@
-"""Ghosts: records of nodes that nobody asks for any more, and whose slurmd is gone.
+"""Ghosts: records of nodes that the settings no longer name, and whose slurmd is gone.
 
-A node that leaves in good order takes its record along. One that is killed, or carries somebody
-else's drain, or whose nodeset went while Slurm was away, leaves its record behind.
+A node that leaves in good order deletes its record. The record remains if
+
+- the node was killed,
+- it has a drain that others have set, or
+- its nodeset was removed while Slurm was unavailable.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,15 +16,15 @@ GONE = frozenset({"DOWN", "NOT_RESPONDING"})
 
 
 def is_wanted(node: str, nodesets: Mapping[str, int]) -> bool:
-    """Whether a node of this name is one of the nodesets', as `cpu-1` is of `{"cpu": 2}`."""
+    """Return whether a node belongs to the nodesets, as `cpu-1` to `{"cpu": 2}`."""
     nodeset, _, ordinal = node.rpartition("-")
     return ordinal.isdecimal() and int(ordinal) < nodesets.get(nodeset, 0)
 
 
 def ghosts(nodes: Iterable[Node], nodesets: Mapping[str, int]) -> list[str]:
-    """Names of the ghosts among the nodes, in order.
+    """Return the sorted names of the ghosts among the nodes.
 
-    Only dynamic nodes have a record that can be deleted, and none on which a job still is.
+    A record can be deleted only if its node is dynamic and has no job.
     """
     return sorted(
         node.name

@@ -1,4 +1,4 @@
-"""What is wrong with each wanted node: pure functions of what there is and what is wanted."""
+"""Find the problems of each wanted node: pure functions of the observed state and the settings."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,17 +14,17 @@ from agents.slurm import Node
 DRAINED = frozenset({"DRAIN", "FAIL"})
 SILENT = frozenset({"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_UP", "FUTURE", "UNKNOWN"})
 AWAY = frozenset({"DOWN", "NOT_RESPONDING"})
-"""What nobody wants a node to be; in the other states of silence it waits for its turn."""
+"""States of a lost node. In the other states of SILENT, a node only waits to start."""
 INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
 NOT_IN_SERVICE = DRAINED | SILENT | INVALID
 SLURMS_OWN = "Not responding"
-"""How the reason begins that slurmctld gives a node that fell silent (ping_nodes.c)."""
+"""Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
 STUCK = 120
-"""Seconds past its time after which a pod that was to go is stuck."""
+"""Seconds after its deletion deadline at which a terminating pod counts as stuck."""
 
 UNSTEADY = 300
-"""Seconds for which a munged that was started again is not trusted: the kubelet waits as long at
-most before it starts one again."""
+"""Seconds for which a restarted munged is not trusted. The kubelet waits at most as long before it
+restarts a container."""
 
 NOT_READY = "not-ready"
 CORDONED = "cordoned"
@@ -47,14 +47,14 @@ _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
 
 class Kind(Enum):
-    """What sort of trouble a cause is."""
+    """Category of a cause."""
 
     WISH = "wish"
-    """Of a person: the node is drained and left alone."""
+    """A person wants it: the node is drained and left alone."""
     FAULT = "fault"
-    """Somebody has seen it: when it comes back, the last step has not helped."""
+    """An observed fault. If it returns, the last step has not helped."""
     ABSENT = "absent"
-    """A node that may only be late: when it is away again, that may be for another reason."""
+    """A node that may only be late. If it is absent again, the reason may be another one."""
     HELD = "held"
     """Nothing for the reconciler to do."""
 
@@ -65,22 +65,22 @@ class Finding:
     kind: Kind
     text: str
     drains: bool = False
-    """Kubernetes says it: while it is so, the node is to be out of service."""
+    """Whether it comes from Kubernetes, so that the node must be drained while it lasts."""
 
 
 @dataclass(frozen=True)
 class View:
-    """One wanted node from all sides."""
+    """All that is known of one wanted node."""
 
     name: str
     nodeset: Nodeset
     record: Node | None
     pod: Pod | None
     machine: Machine | None
-    """Where the pod is, as far as there is one."""
+    """Machine of the pod, if there is one."""
     findings: tuple[Finding, ...] = ()
     is_unclear: bool = False
-    """Whether Kubernetes does not know how its machine is."""
+    """Whether Kubernetes does not know the state of its machine."""
 
     @property
     def reason(self) -> str:
@@ -96,7 +96,7 @@ class View:
 
     @property
     def takes_jobs(self) -> bool:
-        """Whether it is in service, and nothing speaks against it that Slurm learns of later."""
+        """Whether it is in service, without a cause that slurmctld may not have noticed yet."""
         causes = {finding.cause for finding in self.findings}
         return self.is_in_service and not causes & _AWAY_FROM_JOBS
 
@@ -108,7 +108,7 @@ class View:
 
     @property
     def is_out(self) -> bool:
-        """Whether no job can come to it."""
+        """Whether no new job can start on it."""
         return self.record is None or bool(self.record.state & (DRAINED | {"DOWN"}))
 
     @property
@@ -123,19 +123,19 @@ class View:
         )
 
     def is_without_munged(self, now: int) -> bool:
-        """Whether its munged does not run, or has just been started again."""
+        """Return whether its munged does not run, or has just been restarted."""
         munged = self.pod.munged if self.pod else None
         return munged is not None and (not munged.is_ready or now - munged.ended < UNSTEADY)
 
     @property
     def is_away(self) -> bool:
-        """Whether slurmctld does not hear of it any more, though it should."""
+        """Whether it does not respond to slurmctld, although it should."""
         state = self.record.state if self.record else frozenset()
         return bool(state & AWAY) and not state & (SILENT - AWAY)
 
     @property
     def is_foreign(self) -> bool:
-        """Whether somebody else took it out of service, and it is theirs."""
+        """Whether others took it out of service, so that it is left to them."""
         record = self.record
         if record is None or is_own(record.reason):
             return False
@@ -148,12 +148,12 @@ class View:
 
     @property
     def failed_check(self) -> str | None:
-        """Name of the check that its drain is of."""
+        """Name of the check that drained it, if any."""
         return cause_of(self.reason, CHECK) if self.is_drained else None
 
     @property
     def failing(self) -> str | None:
-        """The check that keeps it out: that of its drain, or another that fails since."""
+        """Check that keeps it out: the one of its drain, or another that has failed since."""
         name, evidence = self.failed_check, self.evidence
         ours = name is not None or self.has_drain_of_kubernetes
         if ours and self._is_fresh and evidence and evidence.failed and name not in evidence.failed:
@@ -171,9 +171,9 @@ class View:
         return Evidence.parse(self.record.extra) if self.record else None
 
     def is_unchecked(self, now: int, age: int) -> bool:
-        """Whether jobs may come to it, and its checks have said nothing for longer than `age`.
+        """Return whether jobs can start on it, but its checks reported nothing for `age` seconds.
 
-        A node whose pod has not been ready for as long is given the time to look.
+        Its pod must have been ready for longer than that: checks need time for their first run.
         """
         pod = self.pod
         if pod is None or not (self.is_in_service and self.is_up) or now - pod.ready_since <= age:
@@ -183,9 +183,9 @@ class View:
 
     @property
     def has_passed(self) -> bool:
-        """Whether checks that ran after the drain found nothing, its own check among them.
+        """Whether checks that ran after the drain found nothing, including the one that drained it.
 
-        Kubernetes' own word is enough for a drain of its own where no checks run.
+        If no checks run, the state in Kubernetes is enough for a drain that came from Kubernetes.
         """
         evidence = self.evidence
         if evidence is None:
@@ -195,7 +195,7 @@ class View:
 
     @property
     def may_be_lifted(self) -> bool:
-        """Whether it has a drain that the reconciler lifts, and nothing speaks against it."""
+        """Whether it has a drain that the reconciler lifts, and all conditions for that are met."""
         return (
             (self.has_drain_of_kubernetes or self.failed_check is not None)
             and self.is_up
@@ -207,14 +207,14 @@ class View:
 
 
 def cause_of(reason: str, source: str) -> str | None:
-    """The cause that a reason of ours names, as `disk` in `slurmstack:check:disk: full`."""
+    """Return the cause in a reason of this source, as `disk` in `slurmstack:check:disk: full`."""
     if not reason.startswith(source):
         return None
     return reason.removeprefix(source).partition(":")[0].strip() or None
 
 
 def views(observed: Observed, wanted: Wanted, now: int) -> dict[str, View]:
-    """Every wanted node by its name."""
+    """Return all wanted nodes by name."""
     found = {}
     for name, nodeset in wanted.nodes().items():
         pod = observed.pods.get(name)
@@ -252,7 +252,7 @@ def _findings(view: View, wanted: Wanted, now: int, configured: float) -> Iterat
 
 
 def _of_machine(view: View, wanted: Wanted) -> Iterator[Finding]:
-    """What Kubernetes says of the machine that the pod is on."""
+    """Yield what Kubernetes reports about the pod's machine."""
     machine = view.machine
     if view.pod is None or not view.pod.machine:
         return
@@ -295,7 +295,7 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
         drained_for = f"{CHECK}{failing}"
         since = "it fails since the node was drained"
         text = view.reason.removeprefix(drained_for).lstrip(": ")
-        # What has passed since is no more than waited for: Kubernetes may still want it out.
+        # Repair nothing if the check has passed since: Kubernetes may still keep the node out.
         kind = Kind.HELD if view.has_passed else Kind.FAULT
         yield Finding(failing, kind, text if view.reason.startswith(drained_for) else since)
     elif view.has_drain_of_kubernetes and not machines:
@@ -328,7 +328,7 @@ def _of_absence(view: View, now: int) -> Iterator[Finding]:
 
 
 def _of_configuration(view: View, configured: float) -> Iterator[Finding]:
-    """slurmctld has every slurmd start again with a new configuration."""
+    """Find a slurmd that slurmctld has not yet restarted with the new configuration."""
     started = view.record.started if view.record else None
     if started and started.timestamp() < configured - _CLOCKS:
         text = "its slurmd has not started with the new configuration"
@@ -340,7 +340,7 @@ def _of_size(view: View) -> Finding | None:
     if record is None or view.pod is None:
         return None
     if wanted.conf and view.pod.conf != wanted.conf:
-        # A pod from before the last edit, whose turn will come.
+        # The pod is older than the last edit: the roll-out will replace it.
         return None
     gpus = sum(map(int, _GPUS.findall(record.gres)))
     compared = {

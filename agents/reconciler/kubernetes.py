@@ -1,7 +1,7 @@
-"""Asks Kubernetes' API as the pod's service account.
+"""Client of Kubernetes' API, with the pod's service account.
 
-The forms are those of https://kubernetes.io/docs/reference/using-api/api-concepts/. Nothing is
-repeated here: a pass that could not be finished is followed by the next.
+The formats are those of https://kubernetes.io/docs/reference/using-api/api-concepts/. The client
+repeats no request: after an unfinished pass comes the next one.
 """
 
 import os
@@ -14,11 +14,11 @@ import httpx
 import msgspec
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its service account's token and the API's certificate authority."""
+"""Folder in a pod with its service account's token and the API's certificate authority."""
 TIMEOUT = httpx.Timeout(30, connect=5)
 """Seconds."""
 PAGE = 500
-"""Objects to a page: the whole of 5,000 machines at once would be more than 50 MB."""
+"""Objects per page: 5,000 machines in one answer would be more than 50 MB."""
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -39,9 +39,9 @@ class _Status(msgspec.Struct):
 
 
 class KubernetesError(Exception):
-    """Kubernetes did not do, or did not tell, what was asked for; one line for people.
+    """A request to Kubernetes failed; the text is one line for people.
 
-    `status` is the HTTP status, None where no answer came.
+    `status` is the HTTP status, None without an answer.
     """
 
     def __init__(self, asked: str, said: str, status: int | None = None) -> None:
@@ -50,12 +50,12 @@ class KubernetesError(Exception):
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether the object is not any more what it was when it was looked at."""
+        """Whether the object has changed since it was read, or is gone."""
         return self.status in (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT)
 
     @property
     def is_refused(self) -> bool:
-        """Whether this one change is not allowed, as by an admission policy; others may be."""
+        """Whether only this change is refused, for example by an admission policy."""
         return self.status == httpx.codes.UNPROCESSABLE_ENTITY
 
 
@@ -84,11 +84,11 @@ class Api:
         )
 
     def items(self, path: str, kind: type[T], **parameters: str) -> Iterator[T]:
-        """All objects of a list, of each what `kind` has; it ends when the last page has come."""
+        """Yield the objects of all pages of a list, each with the fields of `kind`."""
         query = {"limit": str(PAGE), **parameters}
         while True:
             kinds = Page[kind]  # type: ignore[valid-type]  # a type that only callers know
-            # No page's text stays while the next one comes.
+            # Keep no page's text in memory while the next page arrives.
             page = _decoded(f"GET {path}", self._send("GET", path, query=query), kinds)
             yield from page.items or ()
             following = page.metadata.get("continue")
@@ -99,7 +99,7 @@ class Api:
     def ask(
         self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json"
     ) -> Object:
-        """The answer to one request; `kind` is the body's media type."""
+        """Send a request and return the answer; `kind` is the body's media type."""
         content = self._send(method, path, body, kind=kind)
         return _decoded(f"{method} {path}", content, Object)
 
@@ -121,13 +121,14 @@ class Api:
                 json=body,
                 headers={
                     "Accept": "application/json",
-                    # Packing lists takes the API server longer than sending them.
+                    # The API server takes longer to compress lists than to send them.
                     "Accept-Encoding": "identity",
                     "Authorization": f"Bearer {self._token()}",
                     **({"Content-Type": kind} if body is not None else {}),
                 },
             ) as response:
-                # Responses are parts of cycles: what they keep stays until those are looked for.
+                # A response is part of a reference cycle: its content would stay in memory until
+                # the garbage collector runs.
                 content = b"".join(response.iter_bytes())
         except (httpx.TransportError, OSError) as error:
             raise KubernetesError(asked, str(error) or type(error).__name__) from error
@@ -145,7 +146,7 @@ def _decoded(asked: str, content: bytes, kind: type[T]) -> T:
 
 
 def _message(content: bytes) -> str:
-    """What the API server says of an error, where it was the one that answered."""
+    """Return the API server's error message, or "" if something else answered."""
     try:
         return msgspec.json.decode(content, type=_Status).message
     except msgspec.DecodeError:
@@ -153,15 +154,15 @@ def _message(content: bytes) -> str:
 
 
 def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
-    """Where the API of the cluster is that this pod is in, the pod's token, and who vouches for the
-    server. Raises `KubernetesError` outside of a cluster."""
+    """Return the URL of this cluster's API, a function that reads the pod's token, and the TLS
+    context with the server's authority. Raises `KubernetesError` outside a cluster."""
     try:
         host = os.environ["KUBERNETES_SERVICE_HOST"]
         port = os.environ["KUBERNETES_SERVICE_PORT"]
         verify = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
     except (KeyError, OSError) as error:
         raise KubernetesError("credentials", f"no pod with a service account: {error}") from error
-    # The kubelet renews the token; read each time, it is never an old one.
+    # The kubelet renews the token, so read it each time.
     return (
         f"https://{f'[{host}]' if ':' in host else host}:{port}",
         lambda: (ACCOUNT / "token").read_text().strip(),
@@ -170,5 +171,5 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
 
 
 def in_cluster() -> Api:
-    """The API of the cluster that this pod is in. Raises `KubernetesError` outside of one."""
+    """Return a client of this cluster's API. Raises `KubernetesError` outside a cluster."""
     return Api(*credentials())

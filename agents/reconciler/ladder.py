@@ -1,4 +1,4 @@
-"""The ladder of repairs: one step at a time, each given longer than the one before."""
+"""Ladder of repairs: one step at a time, each with more time than the one before."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,24 +11,24 @@ from agents.reconciler.observed import Pod
 from agents.reconciler.wanted import Step, Wanted
 
 IN_VAIN: Mapping[str, frozenset[Step]] = {
-    # Nobody is there who would do it.
+    # On such a machine, nothing would carry out these steps.
     NOT_READY: frozenset({"restart", "reboot"}),
     UNSCHEDULED: frozenset({"restart", "reboot", "replace"}),
-    # It comes back by itself, and is no fault of the node's.
+    # The jail recovers by itself, and the node is not at fault.
     JAIL: frozenset({"restart", "reboot", "replace"}),
 }
-"""Steps that are no remedy for a cause."""
+"""Steps that cannot help against a cause."""
 
 
 @dataclass
 class Room:
-    """Nodes that may be out at once by drains and repairs of ours."""
+    """Limit of nodes that the reconciler's drains and repairs take out of service at once."""
 
     most: int
     taken: set[str]
 
     def take(self, node: str) -> bool:
-        """Whether this one may be out, too."""
+        """Take this node out as well, if the limit permits; return whether it does."""
         if node not in self.taken and len(self.taken) >= self.most:
             return False
         self.taken.add(node)
@@ -37,7 +37,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Doing:
-    """What is done about a cause."""
+    """Current action about a cause, or what it waits for."""
 
     text: str
     needs_person: bool = False
@@ -45,17 +45,17 @@ class Doing:
 
 @dataclass
 class Repairs:
-    """What comes out of a pass."""
+    """Result of a pass over the ladders."""
 
     memory: dict[Key, Climb] = field(default_factory=dict)
     actions: list[Repair] = field(default_factory=list)
     doing: dict[Key, Doing] = field(default_factory=dict)
     rebooting: set[str] = field(default_factory=set)
-    """Machines whose reboot is, or stays, asked for."""
+    """Machines whose reboot is requested, or stays requested."""
 
 
 def under_way(memory: Memory, wanted: Wanted, now: int) -> set[Key]:
-    """Repairs that have been begun, and still have their time."""
+    """Return the repairs that have started and are still within their time."""
     return {
         key
         for key, climb in memory.items()
@@ -71,7 +71,7 @@ def climb(
     now: int,
     room: Room,
 ) -> Repairs:
-    """Takes each node one step further where it is time."""
+    """Take each node one step further if it is time."""
     on: dict[str, list[Pod]] = {}
     for pod in pods:
         on.setdefault(pod.machine, []).append(pod)
@@ -94,12 +94,12 @@ class _Ladders:
     now: int
     room: Room
     begun: dict[str, str]
-    """Nodes that are being repaired, and for what cause."""
+    """Nodes under repair, with the cause."""
     found: Repairs = field(default_factory=Repairs)
 
     def look_at(self, view: View, past: Mapping[str, Climb]) -> None:
         if view.is_foreign or any(finding.kind is Kind.WISH for finding in view.findings):
-            # A person has it in hand: nothing is repaired, and nothing forgotten.
+            # A person works on the node: repair nothing, and forget nothing.
             self.found.memory |= {(view.name, cause): one for cause, one in past.items()}
             return
         live = {f.cause: f for f in view.findings if f.kind in (Kind.FAULT, Kind.ABSENT)}
@@ -128,22 +128,22 @@ class _Ladders:
             self._say(view, finding, f"{step}: {hindrance.text}", hindrance.needs_person)
             return now
         if not now.target:
-            # It counts from when it could be taken.
+            # The time of a step starts when it can be taken.
             now = replace(now, at=self.now, target=target)
         return self._taken(view, finding, step, now)
 
     def _next(self, past: Climb | None, finding: Finding, top: int) -> Climb:
-        """Where a node stands now; `top` is past the last step."""
+        """Return a node's current position; `top` is the one past the last step."""
         if past is None:
             return Climb(0, self.now)
-        # An edit may have taken rungs away.
+        # An edit of the settings may have removed rungs.
         here = replace(past, rung=min(past.rung, top), gone=None)
         if not past.done or here.rung == top:
             return here
         if past.gone is not None:
             if finding.kind is Kind.FAULT:
                 return Climb(here.rung + 1, self.now)
-            # It may be away for another reason: the step has been tried, and is not on its way.
+            # The node may be absent for another reason. Count the step as tried and not running.
             return replace(here, at=self.now, target="")
         over = self.now >= past.at + _patience(past, self.wanted)
         return Climb(here.rung + 1, self.now) if over else here
@@ -155,7 +155,7 @@ class _Ladders:
         return now
 
     def _taken(self, view: View, finding: Finding, step: Step, now: Climb) -> Climb:
-        """The step's action, unless it has been carried out, or was and nobody heard of it."""
+        """Add the step's action, unless it was carried out already, recorded or not."""
         key, machine = (view.name, finding.cause), view.machine
         self._say(view, finding, f"{step}, since {_clock(now.at)}")
         if now.target != _target(view, step):
@@ -174,7 +174,7 @@ class _Ladders:
         return now
 
     def _hindrance(self, view: View, finding: Finding, step: Step) -> Doing | None:
-        """Why a step cannot be taken yet."""
+        """Return why a step cannot be taken yet, or None."""
         if self.begun.get(view.name, finding.cause) != finding.cause:
             return Doing(f"waits for the repair for {self.begun[view.name]}")
         if step == "restart":
@@ -187,9 +187,9 @@ class _Ladders:
         return None
 
     def _still_in_use(self, view: View, step: Step) -> Doing | None:
-        """What keeps a machine from being taken away: all nodes on it are to be drained and empty.
+        """Return why a machine must stay: all nodes on it must be drained and empty first.
 
-        Other workloads than ours are the cluster's matter.
+        Other workloads on it are the cluster's responsibility.
         """
         machine = view.machine
         if machine is None:
@@ -217,7 +217,7 @@ def steps_of(cause: str, wanted: Wanted) -> tuple[Step, ...]:
 
 
 def taken(memory: Memory, wanted: Wanted) -> dict[Key, Step]:
-    """The step that was tried last against each cause; looking again is none."""
+    """Return the last step tried for each cause; `recheck` does not count."""
     found: dict[Key, Step] = {}
     for (node, cause), one in memory.items():
         tried = steps_of(cause, wanted)[: one.rung + one.done]
@@ -227,12 +227,12 @@ def taken(memory: Memory, wanted: Wanted) -> dict[Key, Step]:
 
 
 def _patience(one: Climb, wanted: Wanted) -> int:
-    """Seconds that a step is given."""
+    """Return the seconds that a step has to take effect."""
     return int(wanted.back_off * 2**one.rung)
 
 
 def _target(view: View, step: Step) -> str:
-    """Id of what a step is done to; "" where there is nothing."""
+    """Return the ID of the object that a step acts on; "" if there is none."""
     if step == "restart":
         return view.pod.uid if view.pod and view.pod.leaves is None else ""
     if view.machine is None:

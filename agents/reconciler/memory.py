@@ -1,9 +1,10 @@
-"""How far each repair has come: what a reconciler that starts again must know, and no more.
+"""Progress of each repair: only what a restarted reconciler must know.
 
-It stands in a ConfigMap of its own, as one object that is read and written whole: its
-`resourceVersion` lets only one of two reconcilers go on, and it outlives pods and machines, which
-the repairs themselves delete. It is written before anything is done, so that no step is taken that
-is not remembered; and afterwards, so that a step that was not carried out is taken again.
+The memory is one object in its own ConfigMap, read and written as a whole. Its `resourceVersion`
+lets only one of two reconcilers continue. It outlives pods and machines, which repairs delete.
+
+The reconciler writes it before all actions, so that it takes no step that is not recorded. It
+writes it again afterwards, so that it repeats a step that was not carried out.
 """
 
 import json
@@ -16,16 +17,16 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Climb:
-    """Where a node stands on the ladder of a cause."""
+    """Position of a node on the ladder of a cause."""
 
     rung: int
-    """The step that is taken now; the one past the last is that a person is told."""
+    """Index of the current step; the one past the last means that a person is needed."""
     at: int
-    """Unix time at which it was decided on."""
+    """Unix time of the decision."""
     done: bool = False
     """Whether it has been carried out."""
     target: str = ""
-    """What it is carried out on: the id of a pod, a boot or a machine."""
+    """ID of the object that it acts on: a pod, a boot or a machine."""
     gone: int | None = None
     """Unix time since which the cause is gone."""
 
@@ -34,7 +35,7 @@ Memory = Mapping[Key, Climb]
 
 
 class MemoryUnknownError(Exception):
-    """What stands there is no memory; nothing is to be concluded from it."""
+    """The ConfigMap holds no valid memory, so no conclusion is possible."""
 
 
 def dumps(memory: Memory) -> str:
@@ -46,7 +47,7 @@ def dumps(memory: Memory) -> str:
 
 
 def loads(text: str) -> dict[Key, Climb]:
-    """Raises `MemoryUnknownError`."""
+    """Parse a memory. Raises `MemoryUnknownError` if it is invalid."""
     try:
         lines = [json.loads(line) for line in text.splitlines()]
         return {(line.pop("node"), line.pop("cause")): Climb(**line) for line in lines}

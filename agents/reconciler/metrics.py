@@ -1,8 +1,8 @@
-"""Metrics of the reconciler: what its last pass found, and what its passes have done so far.
+"""Metrics of the reconciler: findings of its last pass, and counters of all its passes.
 
-A series of its own has only a node that is not as it should be, or what is counted of nodes, from 0
-on: Prometheus takes what a counter begins with for older than itself. docs/metrics.md has all of
-them as a table; a test holds the two together.
+A node has a series of its own only for findings, and for counters. Those start at 0, because
+Prometheus ignores the first value of a counter. docs/metrics.md lists all metrics in a table; a
+test compares the two.
 """
 
 from collections import Counter
@@ -18,9 +18,9 @@ from agents.reconciler.plan import Plan
 from agents.reconciler.wanted import Step
 
 IN_AND_OUT = ("drain", "lift")
-"""Steps that are counted of every wanted node, also where none was taken."""
+"""Steps with a counter for every wanted node, even if none was taken."""
 NONE, PERSON = "none", "person"
-"""Where no step of the ladder has been taken, and where none is left, or none can be."""
+"""Values of `step` if no step of the ladder was taken, and if none is left or possible."""
 
 PASSES = Metric(
     "slurmstack_reconciler_passes_total",
@@ -69,12 +69,12 @@ METRICS = (
     *(PASSES, LAST_PASS, PASS_SECONDS, STEPS, SILENCES),
     *(WANTED, IN_SERVICE, WITHOUT_MUNGED, UNCHECKED, FINDINGS, NODE_FINDING),
 )
-"""All of them; those of nodes begin with those that are wanted."""
+"""All metrics. From WANTED on, they describe nodes."""
 
 
 def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
-    """How nodes stood in a pass, after which `taken` are the steps that were tried last."""
-    # The same may be found twice, as two announcements of maintenance.
+    """Yield the state of nodes in a pass; `taken` are the last steps tried."""
+    # A node may have a cause twice, as with two announcements of maintenance.
     found: dict[Key, bool] = {}
     for out in plan.out:
         key = (out.node, out.cause)
@@ -93,10 +93,10 @@ def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
 
 @dataclass(eq=False)
 class Passes(Collector):
-    """What is scraped: made once by each pass, when it is over, however often it is asked for."""
+    """Collector of the metrics. Each pass computes them once, at its end, for all scrapes."""
 
     steps: Mapping[tuple[str, str], int]
-    """How often each step was taken, by node and step; it goes on counting."""
+    """Live count of each step, by node and step."""
     clock: Callable[[], float]
     """Unix time."""
 
@@ -109,13 +109,16 @@ class Passes(Collector):
         self._shown = tuple(self._own())
 
     def begin(self, nodes: Iterable[str]) -> None:
-        """A pass begins, with these nodes wanted; before the first, nothing is counted of them."""
+        """Start a pass with these wanted nodes.
+
+        Until the first pass ends, show their counters at 0.
+        """
         self._nodes = tuple(nodes)
         if not any(self._results.values()):
             self._shown = tuple(self._own())
 
     def done(self, seconds: float, plan: Plan, taken: Mapping[Key, Step]) -> None:
-        """A pass is over that took so many seconds."""
+        """Record a finished pass, with its duration in seconds."""
         self._results["done"] += 1
         self._last = self.clock()
         if self._away is not None:
@@ -124,7 +127,7 @@ class Passes(Collector):
         self._shown = (*self._own(seconds), *of_nodes(plan, taken))
 
     def failed(self, seconds: float) -> None:
-        """A pass is over that did not get to its end: of nodes, nothing is known."""
+        """Record a failed pass, with its duration in seconds: the state of nodes is unknown."""
         self._results["failed"] += 1
         self._shown = tuple(self._own(seconds))
 

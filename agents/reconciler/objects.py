@@ -1,7 +1,7 @@
-"""The parts of Kubernetes' objects that are read, by their names in its API.
+"""Fields of Kubernetes' objects that the reconciler reads, with their names in the API.
 
-All else in an answer, which is most of it, is skipped before it becomes anything in memory. What is
-not marked NotRequired must be there, or the answer is none.
+The decoder skips all other fields, which are most of an answer, without storing them. Fields not
+marked NotRequired must be present; otherwise the answer is invalid.
 """
 
 from datetime import datetime

@@ -1,6 +1,6 @@
-"""What there is: Slurm's records of nodes, their pods, and the machines these are on.
+"""Observed state: Slurm's records of nodes, their pods, and the pods' machines.
 
-A machine is a node of Kubernetes; a node is one of Slurm's.
+A machine is a node of Kubernetes; a node is a node of Slurm.
 """
 
 from collections.abc import Mapping
@@ -14,30 +14,30 @@ from agents.slurm import Client, Node
 DOMAIN = "slurmstack.dev"
 COMPONENT = f"{DOMAIN}/component"
 OURS = f"app.kubernetes.io/name=slurmstack,{COMPONENT}!=machines,{COMPONENT}!=rebooter"
-"""Labels of the pods of the Slurm layer; what is on every machine is its own, and goes with it."""
+"""Selector of the Slurm layer's pods, except those that run on every machine and go with it."""
 WORKER = "worker"
-"""Value of that label on pods that are nodes."""
+"""Value of the label `COMPONENT` on pods that are nodes."""
 CONF = "NODE_CONF"
-"""Variable in which slurmd's container has what it says of its node."""
+"""Variable of slurmd's container with the node's configuration that slurmd registers."""
 IN_FORCE = "config-in-force"
-"""The container that waits until slurmctld runs by a new configuration, and says since when."""
+"""Container that waits until slurmctld uses a new configuration, and reports since when."""
 MUNGE = "munge"
-"""The container of a pod's munged, where Slurm's users are known by munge."""
+"""Container of a pod's munged, if Slurm authenticates users by munge."""
 REBOOT = f"{DOMAIN}/reboot"
-"""Annotation of a machine that asks its rebooter: the boot's id, and Unix time in seconds."""
+"""Annotation of a machine that requests a reboot: the boot's ID, and Unix time in seconds."""
 UNHEALTHY = f"{DOMAIN}/unhealthy"
-"""Key of our taint."""
+"""Key of the reconciler's taint."""
 CONDITION = "SlurmNodeUnhealthy"
-"""Type of our condition."""
+"""Type of the reconciler's condition."""
 
 
 @dataclass(frozen=True)
 class Munged:
-    """A pod's munged that the kubelet has started again, as it ended or did not answer."""
+    """A pod's munged that the kubelet has restarted because it ended or did not answer."""
 
     is_ready: bool
     ended: float
-    """When the one before ended: Unix time."""
+    """Unix time at which the previous one ended."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,21 @@ class Pod:
     name: str
     uid: str
     machine: str
-    """"" while it is nowhere."""
+    """Empty while it has no machine."""
     is_worker: bool
     is_ready: bool
     started: float
-    """Unix time; 0 before it has."""
+    """Unix time of its start; 0 before that."""
     leaves: float | None = None
-    """Unix time by which it is to be gone, when it is to go."""
+    """Unix time by which it must be gone; None unless it is terminating."""
     conf: str = ""
-    """What its slurmd says of its node."""
+    """Configuration of its node that slurmd registers."""
     ready_since: float = 0.0
-    """Unix time; 0 where it is not ready, or nobody says since when."""
+    """Unix time; 0 if it is not ready, or the time is unknown."""
     why: str = ""
     """Why it is not ready."""
     munged: Munged | None = None
-    """None where there is none, or it is the first."""
+    """None if it has no munged, or its munged was never restarted."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Machine:
     name: str
     uid: str
     version: str
-    """Changes whenever it does."""
+    """Version of the Node, which changes with every change."""
     created: float
     """Unix time."""
     boot: str = ""
-    """Id of its present boot."""
+    """ID of its current boot."""
     provider: str = ""
-    """What its cloud calls it."""
+    """ID that its cloud gives it."""
     is_cordoned: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, str], ...] = ()
@@ -90,7 +90,7 @@ class Machine:
 
     @property
     def mark(self) -> Condition | None:
-        """Our own condition."""
+        """The reconciler's own condition."""
         return self.conditions.get(CONDITION)
 
     @property
@@ -104,14 +104,14 @@ class Observed:
     pods: Mapping[str, Pod]
     machines: Mapping[str, Machine]
     configured: float = 0.0
-    """Since when slurmctld runs by the configuration of the last deploy, or a bit later: Unix time.
-    0 if it is unknown."""
+    """Unix time since which slurmctld uses the last deploy's configuration, or a bit later. 0 if it
+    is unknown."""
 
 
 def observe(slurm: Client, api: Api, namespace: str) -> Observed:
-    """All of it, by one request to Slurm and, meanwhile, one to Kubernetes for each 500 objects.
+    """Read everything: one request to Slurm and, meanwhile, one to Kubernetes per 500 objects.
 
-    Raises `SlurmError` and `KubernetesError`, the latter also where only a part came.
+    Raises `SlurmError` and `KubernetesError`, the latter also if only a part arrived.
     """
     nodes = slurm.begin_nodes()
     path = f"/api/v1/namespaces/{namespace}/pods"
@@ -153,7 +153,7 @@ def _conf(spec: objects.PodSpec) -> str:
 
 
 def _configured(status: objects.PodStatus) -> float:
-    """What images/controller/await-config has left; 0 for any other pod."""
+    """Return the time that images/controller/await-config reported; 0 for any other pod."""
     for container in status.get("containerStatuses", ()):
         said = container.get("state", {}).get("terminated", {}).get("message", "").strip()
         if container["name"] == IN_FORCE and said.isdecimal():
@@ -170,7 +170,7 @@ def _munged(status: objects.PodStatus) -> Munged | None:
 
 
 def _why(status: objects.PodStatus, conditions: Mapping[str, objects.Condition]) -> str:
-    """The first thing that a pod waits for."""
+    """Return the first thing that a pod waits for."""
     placed = conditions.get("PodScheduled")
     if placed and placed["status"] == "False":
         return placed.get("message") or placed.get("reason") or "it has no place"

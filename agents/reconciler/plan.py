@@ -1,4 +1,4 @@
-"""What is to be done: a function of what there is, what is wanted and what was begun."""
+"""Plan the actions: a pure function of the observed state, the settings and the memory."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from agents.reconciler.observed import REBOOT, Machine, Observed
 from agents.reconciler.wanted import Wanted
 
 REASON_LENGTH = 200
-"""Characters of a reason of ours at most: sinfo shows it, and the database keeps it."""
+"""Limit of a drain's reason in characters: sinfo shows it, and the database keeps it."""
 
 
 @dataclass(frozen=True)
 class Out:
-    """A node that is not as it should be, in a report."""
+    """A problem of a node, in a report."""
 
     node: str
     cause: str
     text: str
     doing: str
-    """What is done about it, or waited for."""
+    """Current action about it, or what it waits for."""
     needs_person: bool = False
 
     def __str__(self) -> str:
@@ -35,21 +35,24 @@ class Out:
 class Plan:
     actions: tuple[Action, ...]
     memory: Memory
-    """To be kept before anything is done."""
+    """Memory to write before the first action."""
     out: tuple[Out, ...]
     wanted: int
-    """Number of nodes."""
+    """Number of wanted nodes."""
     in_service: int
     without_munged: int = 0
-    """Number of nodes whose munged ends or hangs, again and again or for good."""
+    """Number of nodes whose munged ends or hangs, repeatedly or permanently."""
     away: frozenset[str] = frozenset()
-    """Names of nodes that slurmctld does not hear of."""
+    """Names of nodes that do not respond to slurmctld."""
     unchecked: int | None = None
-    """Number of nodes in service without recent evidence; None where none is wanted of them."""
+    """Number of nodes in service without recent evidence; None if the settings require none."""
 
 
 def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
-    """`now` is Unix time. Where nothing is wrong and nothing was begun, there are no actions."""
+    """Return the plan. `now` is Unix time.
+
+    If nothing is wrong and no repair has started, the plan has no actions.
+    """
     nodes = views(observed, wanted, now)
     taken = {view.name for view in nodes.values() if view.has_drain_of_kubernetes}
     taken |= {node for node, _ in under_way(memory, wanted, now)} & nodes.keys()
@@ -89,13 +92,13 @@ def _unchecked(nodes: Iterable[View], age: int | None, now: int) -> int | None:
 
 
 def _drains(nodes: Iterable[View], room: Room) -> tuple[list[Drain], set[str]]:
-    """Drains for what Kubernetes says, dead machines first, and the nodes that are past room."""
+    """Return drains for Kubernetes' findings, dead machines first, and the nodes over the limit."""
     asked = [
         (finding.cause != NOT_READY, view.name, finding)
         for view in nodes
         if view.record and not view.is_drained and not view.reason
         for finding in [next((one for one in view.findings if one.drains), None)]
-        # From a dead machine no pod takes its leave.
+        # A terminating pod needs no drain, but on a dead machine it cannot terminate.
         if finding and (finding.cause == NOT_READY or not _is_leaving(view))
     ]
     drains, refused = [], set()
@@ -113,7 +116,7 @@ def _is_leaving(view: View) -> bool:
 
 
 def _requeues(nodes: Iterable[View]) -> Iterator[Requeue]:
-    """Nodes that neither Slurm nor Kubernetes hears of: their jobs are lost."""
+    """Yield nodes that respond to neither Slurm nor Kubernetes: their jobs are lost."""
     for view in nodes:
         lost = any(finding.drains and finding.cause == NOT_READY for finding in view.findings)
         record = view.record
@@ -150,7 +153,7 @@ def _is_hardware(view: View, wanted: Wanted) -> bool:
 
 
 def _was_seen_here(view: View) -> bool:
-    """Whether the check failed since the pod is on this machine: a drain moves along with it."""
+    """Return whether the check failed while the pod was on this machine: a drain moves with it."""
     evidence, pod = view.evidence, view.pod
     return (
         evidence is not None
@@ -161,7 +164,7 @@ def _was_seen_here(view: View) -> bool:
 
 
 def _is_sound(machine: Machine, here: list[View]) -> bool:
-    """Whether checks have passed on a machine since it was marked."""
+    """Return whether checks have passed on a machine since it was marked."""
     since = machine.mark.since if machine.mark else 0.0
     return any(
         view.is_in_service and view.evidence is not None and not view.evidence.failed

@@ -1,10 +1,10 @@
-"""`python3 -m agents.reconciler.rebooter`: reboots its own machine when the reconciler asks.
+"""`python3 -m agents.reconciler.rebooter`: reboot its own machine if the reconciler requests it.
 
-It sees the machine's processes and may call reboot(2), and it may read Nodes; there is nothing else
-that it can do. It is asked by an annotation that names the boot which is to end, so that no request
-is carried out twice: after the reboot, the boot is another one.
+It sees the machine's processes, may call reboot(2) and may read Nodes, and can do nothing else. The
+request is an annotation that names the boot that must end. No request is therefore carried out
+twice: after the reboot, the boot has another ID.
 
-It takes from the environment: MACHINE, the name of its Node.
+Environment: MACHINE, the name of its Node.
 """
 
 import ctypes
@@ -19,27 +19,27 @@ from agents.reconciler.observed import REBOOT
 from agents.say import say
 
 INTERVAL = 15
-"""Seconds between two looks."""
+"""Seconds between two reads of the request."""
 ORDERLY = 180
-"""Seconds that the machine's init is given."""
+"""Seconds that the machine's init has to reboot it in good order."""
 SIGRTMIN_REBOOT = signal.SIGRTMIN + 5
-"""By which systemd(1) starts reboot.target; other inits do nothing on it."""
+"""Signal on which systemd(1) starts reboot.target; other inits ignore it."""
 RB_AUTOBOOT = 0x01234567
-"""Of reboot(2)."""
+"""Command of reboot(2) that restarts the machine."""
 
 
 def is_asked(request: str, boot: str, started: float) -> bool:
-    """Whether a request is for this boot, whose first process started at that Unix time.
+    """Return whether a request is for this boot, whose first process started at that Unix time.
 
-    Where machines are containers, the boot's id is that of the host, and outlives a restart: what
-    started after the request has done what it asks for.
+    If machines are containers, the boot's ID is the host's and outlives a restart. A machine that
+    started after the request has therefore carried it out.
     """
     asked, _, at = request.partition(" ")
     return asked == boot and at.isdecimal() and started < int(at)
 
 
 def request_of(api: Api, machine: str) -> str:
-    """Raises `KubernetesError`."""
+    """Read the request for a machine. Raises `KubernetesError`."""
     found = api.ask("GET", f"/api/v1/nodes/{machine}")
     return str((found["metadata"].get("annotations") or {}).get(REBOOT, ""))
 
@@ -49,16 +49,16 @@ def boot_id(proc: Path = Path("/proc")) -> str:
 
 
 def started(proc: Path = Path("/proc")) -> float:
-    """Unix time at which the machine's first process started, from proc(5)."""
+    """Return the Unix time at which the machine's first process started, from proc(5)."""
     lines = (proc / "stat").read_text().splitlines()
     booted = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
-    # The process's name, in parentheses, may hold blanks.
+    # The process's name, in parentheses, may contain spaces.
     fields = (proc / "1/stat").read_text().rpartition(")")[2].split()
     return booted + int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def reboot(stop: threading.Event) -> None:
-    """In good order where the machine's init knows how, else at once. Raises `OSError`."""
+    """Reboot by the machine's init, or by reboot(2) after `ORDERLY` seconds. Raises `OSError`."""
     os.sync()
     os.kill(1, SIGRTMIN_REBOOT)
     if stop.wait(ORDERLY):

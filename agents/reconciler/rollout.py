@@ -1,4 +1,4 @@
-"""Whether nodes are still on their way after a deploy."""
+"""Find out whether nodes are still starting after a deploy."""
 
 from agents.reconciler.judge import CONFIG, JAIL, LEAVE, LEAVING, POD, SLURMD, views
 from agents.reconciler.kubernetes import Api
@@ -7,11 +7,11 @@ from agents.reconciler.observed import Observed
 from agents.reconciler.wanted import Wanted
 
 _COMING = frozenset({CONFIG, JAIL, POD, SLURMD, LEAVE, LEAVING})
-"""Causes that a node passes through when it starts, or its slurmd does."""
+"""Causes that are normal while a node or its slurmd starts."""
 
 
 def nodesets_rolling(api: Api, namespace: str, wanted: Wanted) -> list[str]:
-    """Nodesets of which not all pods are as the settings have them now.
+    """Return the nodesets whose pods do not all match the current settings yet.
 
     Raises `KubernetesError`. The fields are those of a StatefulSet (apps/v1).
     """
@@ -26,9 +26,9 @@ def nodesets_rolling(api: Api, namespace: str, wanted: Wanted) -> list[str]:
 
 
 def is_coming(observed: Observed, wanted: Wanted, now: int) -> bool:
-    """Whether any node is out that nothing keeps out.
+    """Return whether any node is out of service only because it is still starting.
 
-    Who has no place, or a machine that is not well, or somebody's drain, is not waited for.
+    Nodes without a machine, on an unhealthy machine, or with a drain by others do not count.
     """
     for view in views(observed, wanted, now).values():
         causes = {finding.cause for finding in view.findings}

@@ -1,4 +1,4 @@
-"""What the settings want of nodes and of the reconciler, as its file says."""
+"""Settings of nodes and of the reconciler, from its file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 Step = Literal["recheck", "restart", "reboot", "replace"]
-"""A rung of a ladder: look again later, delete the pod, reboot the machine, have another one."""
+"""A rung of a ladder: check again later, delete the pod, reboot the machine, or replace it."""
 
 
 class WantedError(Exception):
-    """The file cannot be used; one line that says why. Nothing is to be concluded then."""
+    """The file cannot be used, so no conclusion is possible; the text is one line that says why."""
 
 
 class Nodeset(BaseModel):
@@ -20,47 +20,47 @@ class Nodeset(BaseModel):
     replicas: int
     """Number of nodes."""
     cpus: int
-    """Of a node, as its record must show them."""
+    """CPUs of a node, as its record must show them."""
     memory: int
     """MiB, as RealMemory."""
     gpus: int
     """Devices or slices of them."""
     conf: str
-    """What its pods' slurmd says when it registers; "" where slurm.conf lists the nodes."""
+    """Node configuration that its pods' slurmd registers; "" if slurm.conf lists the nodes."""
 
 
 class Wanted(BaseModel):
-    """Written by `components.slurmconf.wanted_nodes`."""
+    """All settings, as `components.slurmconf.wanted_nodes` writes them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     nodesets: Mapping[str, Nodeset]
     evidence: int | None
-    """Seconds after which what a node's checks said last is too old; None where the settings do not
-    have every node looked at all the time."""
+    """Seconds after which the last report of a node's checks is too old; None if the settings do
+    not have every node checked all the time."""
     interval: int
-    """Seconds from the beginning of a pass to that of the next."""
+    """Seconds from the start of a pass to the start of the next."""
     share: float
-    """Of the wanted nodes, how many may be out at once by drains and repairs of ours."""
+    """Share of the wanted nodes that the reconciler's drains and repairs may take out at once."""
     maintenance: frozenset[str]
-    """Keys of annotations and taints of machines by which maintenance is announced."""
+    """Keys of machines' annotations and taints that announce maintenance."""
     conditions: Mapping[str, str]
-    """Conditions of machines that are faults when they are true, with the name of the cause."""
+    """Conditions of machines that are faults if they are true, with the name of the cause."""
     hardware: frozenset[str]
-    """Checks that speak of the machine and not of the pod."""
+    """Checks that show faults of the machine and not of the pod."""
     ladder: tuple[Step, ...]
     ladders: Mapping[str, tuple[Step, ...]]
-    """Ladders of single causes, in place of `ladder`."""
+    """Ladders of single causes, instead of `ladder`."""
     back_off: int
-    """Seconds that the first step is given, the next twice as many, and so on."""
+    """Seconds that the first step has to take effect; each next step has twice as many."""
     replace: tuple[str, ...]
-    """Command that has a machine replaced; with none its Node is deleted."""
+    """Command that replaces a machine; without a command, its Node is deleted."""
     replace_age: int
-    """Seconds; a younger machine is not replaced."""
+    """Age in seconds below which a machine is not replaced."""
     remember: int
-    """Seconds after which a cause that went away is forgotten."""
+    """Seconds after which a cause that is gone is forgotten."""
     rollout: int
-    """Seconds that the look after a deploy gives nodes to come up."""
+    """Seconds that nodes have to come up after a deploy."""
 
     def ladder_of(self, cause: str) -> tuple[Step, ...]:
         return self.ladders.get(cause, self.ladder)
@@ -69,7 +69,7 @@ class Wanted(BaseModel):
         return {name: nodeset.replicas for name, nodeset in self.nodesets.items()}
 
     def nodes(self) -> dict[str, Nodeset]:
-        """Each wanted node's nodeset by the node's name, in the order of the nodesets."""
+        """Return the nodeset of each wanted node by the node's name, in the nodesets' order."""
         return {
             f"{name}-{ordinal}": nodeset
             for name, nodeset in sorted(self.nodesets.items())
@@ -78,7 +78,7 @@ class Wanted(BaseModel):
 
 
 def read(path: Path) -> Wanted:
-    """Raises `WantedError`."""
+    """Read the settings. Raises `WantedError` if the file cannot be used."""
     try:
         return Wanted.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:

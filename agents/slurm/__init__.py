@@ -1,4 +1,4 @@
-"""The client by which everything inside the cluster asks Slurm."""
+"""Client of slurmrestd for programs inside the cluster."""
 
 from agents.slurm.client import Client
 from agents.slurm.errors import Fault, SlurmError

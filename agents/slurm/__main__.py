@@ -1,6 +1,6 @@
-"""`python3 -m agents.slurm token --user NAME [--lifetime SECONDS] [--key FILE]`: for operators.
+"""`python3 -m agents.slurm token --user NAME [--lifetime SECONDS] [--key FILE]`: print a token.
 
-Users get theirs by `scontrol token`.
+This is for operators. Users get their tokens by `scontrol token`.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Asks slurmrestd. Whoever cannot be asked raises; an answer is never made up.
+"""Client of slurmrestd. A request without an answer raises an error; no answer is made up.
 
-Only what is safe to repeat is repeated: questions, and updates that change nothing when they come
-twice. Anything else is sent again only while it is certain that it was never received.
+Only requests that are safe to repeat are repeated: queries, and updates that change nothing the
+second time. Any other request is sent again only if it certainly was never received.
 """
 
 import time
@@ -21,12 +21,12 @@ from agents.slurm.models import Job, JobRequest, Node, Partition, Ping, Reservat
 from agents.slurm.tokens import Token
 
 TIMEOUT = httpx.Timeout(90, connect=5)
-"""Seconds. slurmrestd itself looks for a slurmctld that is gone for as long as 40."""
+"""Seconds. slurmrestd itself looks for a missing slurmctld for up to 40."""
 ATTEMPTS = 4
 PAUSE = 1.0
-"""Seconds before the second attempt; twice as long before each further one."""
+"""Seconds before the second attempt, doubled before each further one."""
 PATIENCE = 20.0
-"""Seconds after which nothing is asked again: slurmrestd has then tried for as long itself."""
+"""Seconds after which no request is repeated: slurmrestd itself has then tried for that long."""
 
 AUTHENTICATION_ERROR = 1007
 """SLURM_PROTOCOL_AUTHENTICATION_ERROR of slurm_errno.h."""
@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 
 class Client:
-    """One slurmrestd at `url`, asked as the user that `token` names. All methods raise SlurmError.
+    """Client of the slurmrestd at `url`, as the user of `token`. All methods raise SlurmError.
 
-    `transport`, `sleep` and `clock`: for tests.
+    `transport`, `sleep` and `clock` are for tests.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # trust_env: no proxy stands between the pods of a cluster.
+        # trust_env: there is no proxy between the pods of a cluster.
         self._http = httpx.Client(
             base_url=url, timeout=TIMEOUT, transport=transport, trust_env=False
         )
@@ -65,19 +65,20 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    # --- Questions --------------------------------------------------------------------------------
+    # --- Queries ----------------------------------------------------------------------------------
 
     def ping(self) -> tuple[Ping, ...]:
-        """The state of each slurmctld as slurmrestd sees it; DOWN also for a refused token."""
+        """Return each slurmctld's state as slurmrestd sees it; DOWN also for a refused token."""
         return self._read("ping/", "pings", tuple[Ping, ...])
 
     def nodes(self) -> tuple[Node, ...]:
         return self._read("nodes/", "nodes", tuple[Node, ...])
 
     def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
-        """Asks for all nodes, which takes slurmrestd a second for 5,000; returns what waits for it.
+        """Request all nodes, and return a function that waits for the answer.
 
-        Until that has returned nothing else is to be asked.
+        For 5,000 nodes, slurmrestd takes a second. Send no other request until the function has
+        returned.
         """
         pool = ThreadPoolExecutor(1)
         asked = pool.submit(self.nodes)
@@ -88,11 +89,11 @@ class Client:
         return self._one(f"node/{quote(name, safe='')}", "nodes", tuple[Node, ...])
 
     def jobs(self) -> tuple[Job, ...]:
-        """Every job that slurmctld remembers; one that ended is there for `MinJobAge` seconds."""
+        """Return all jobs that slurmctld remembers. Ended jobs stay for `MinJobAge` seconds."""
         return self._read("jobs/", "jobs", tuple[Job, ...])
 
     def job(self, job_id: int) -> tuple[Job, ...]:
-        """The records of one job, of which an array that has begun has several."""
+        """Return the records of one job. An array that has begun has several."""
         return self._read(f"job/{job_id}", "jobs", tuple[Job, ...])
 
     def partitions(self) -> tuple[Partition, ...]:
@@ -107,44 +108,44 @@ class Client:
     # --- Changes ----------------------------------------------------------------------------------
 
     def drain(self, node: str, reason: str) -> None:
-        """Takes a node out of service for new jobs. Replaces whatever reason it had."""
+        """Drain a node. This replaces any reason that it has."""
         self._update(node, {"state": ["DRAIN"], "reason": reason}, repeat=True)
 
     def resume(self, node: str) -> None:
-        """Puts a node back into service; Slurm refuses that for one that is in service.
+        """Resume a node. Slurm refuses that for a node in service.
 
-        Not repeated: in between, somebody else may have drained it for a reason of their own.
+        The request is not repeated: meanwhile, the node may have been drained for another reason.
         """
         self._update(node, {"state": ["RESUME"]}, repeat=False)
 
     def down(self, node: str, reason: str) -> None:
-        """Declares a node lost: its jobs are killed, and requeued if they may be."""
+        """Set a node to DOWN. Slurm kills its jobs, and requeues those that may be requeued."""
         self._update(node, {"state": ["DOWN"], "reason": reason}, repeat=True)
 
     def annotate(self, node: str, *, comment: str | None = None, extra: str | None = None) -> None:
-        """Sets a node's comment or its `extra` field; what is None stays as it is."""
+        """Set a node's comment or its `extra` field. None leaves it as it is."""
         fields = {"comment": comment, "extra": extra}
         given = {key: value for key, value in fields.items() if value is not None}
         self._update(node, given, repeat=True)
 
     def forget(self, node: str) -> None:
-        """Deletes the record of a dynamic node; Slurm refuses that while jobs are on it."""
-        # Not repeated: in between, the node may have come back.
+        """Delete the record of a dynamic node. Slurm refuses that while the node has jobs."""
+        # Not repeated: meanwhile, the node may have come back.
         self._ask("DELETE", f"node/{quote(node, safe='')}", repeat=False)
 
     def submit(self, job: JobRequest) -> int:
-        """Submits a batch job as the token's user and returns its id.
+        """Submit a batch job as the token's user, and return its id.
 
-        Where the answer is lost the job may be there or not, and the error says so: look for it by
-        its name before you submit it again.
+        If the answer is lost, the job may exist or not, and the error says so. Look for the job's
+        name before you submit it again.
         """
         answer = self._ask("POST", "job/submit", job.body(), repeat=False)
         return self._parse("POST job/submit", answer, "job_id", int)
 
     def cancel(self, job_id: int) -> None:
-        """Cancels a job; nothing happens to one that is over."""
+        """Cancel a job. Nothing happens if the job has ended."""
         path = f"job/{job_id}"
-        # v0.0.40 and v0.0.41 do not tell that there is no such job.
+        # v0.0.40 and v0.0.41 do not report a missing job.
         self.job(job_id)
         try:
             self._ask("DELETE", path, repeat=True)
@@ -152,7 +153,7 @@ class Client:
             if error.numbers != (ALREADY_DONE,):
                 raise
 
-    # --- How it asks ------------------------------------------------------------------------------
+    # --- Requests ---------------------------------------------------------------------------------
 
     def _read(self, path: str, key: str, kind: type[T]) -> T:
         return self._parse(f"GET {path}", self._ask("GET", path, repeat=True), key, kind)
@@ -177,7 +178,7 @@ class Client:
             raise SlurmError(Fault.UNEXPECTED, asked, f"{where}: {first['msg']}") from error
 
     def _ask(self, method: str, path: str, body: Answer | None = None, *, repeat: bool) -> Answer:
-        """The answer to one request, in the newest version that both sides speak."""
+        """Return the answer to one request, in the newest version that both sides support."""
         version = self._version or self._choose_version()
         return self._answer(f"{method} {path}", self._send(method, version, path, body, repeat))
 
@@ -197,7 +198,7 @@ class Client:
     def _send(
         self, method: str, version: str, path: str, body: Answer | None, repeat: bool
     ) -> httpx.Response:
-        """The response to a request, asked for again, at growing intervals, while that is safe."""
+        """Return the response. Repeats the request, at growing intervals, while that is safe."""
         end = self._clock() + PATIENCE
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -223,7 +224,7 @@ class Client:
         return attempt == ATTEMPTS or self._clock() >= end
 
     def _answer(self, asked: str, response: httpx.Response) -> Answer:
-        """What a response says. Raises SlurmError unless it is all well."""
+        """Return the content of a response. Raises SlurmError if it reports any error."""
         try:
             content = from_json(response.content)
         except ValueError:
@@ -247,7 +248,7 @@ class Client:
 
 
 def _is_passing(response: httpx.Response) -> bool:
-    """Whether slurmrestd could not reach slurmctld, or something before it could not reach it."""
+    """Return whether slurmrestd did not reach slurmctld, or a proxy before it did not reach it."""
     return response.status_code in (
         httpx.codes.BAD_GATEWAY,
         httpx.codes.SERVICE_UNAVAILABLE,

@@ -1,8 +1,11 @@
-"""The one place that knows what slurmrestd's data parsers v0.0.40 to v0.0.42 write and read.
+"""Formats of slurmrestd's data parsers v0.0.40 to v0.0.42, which only this module knows.
 
-What they have in common is written down here once: numbers that may be unset or infinite come as
-`{set, infinite, number}`, except where an older parser has a bare number; times are Unix seconds
-with 0 for "never"; sets of flags are lists. The field names stand in `agents.slurm.models`.
+- Numbers that may be unset or infinite are objects: `{set, infinite, number}`. Older parsers have a
+  bare number in some places.
+- Times are Unix seconds, with 0 for "never".
+- Sets of flags are lists.
+
+The names of the fields are in `agents.slurm.models`.
 """
 
 from collections.abc import Mapping
@@ -12,13 +15,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 VERSIONS = ("v0.0.42", "v0.0.41", "v0.0.40")
-"""What this client speaks, the newest first; Slurm 24.11 offers all three."""
+"""Versions that this client supports, the newest first. Slurm 24.11 offers all three."""
 
 Answer = dict[str, Any]
 
 
 def number(value: Any) -> Any:
-    """A number, in whichever form; None where it is not set, or has no limit."""
+    """Return a number of either form; None if it is unset or infinite."""
     if not isinstance(value, Mapping):
         return value
     if value["infinite"] or not value["set"]:
@@ -27,7 +30,7 @@ def number(value: Any) -> Any:
 
 
 def moment(value: Any) -> Any:
-    """A time in UTC; None for the ones that have not come and never will."""
+    """Return a time in UTC; None if it is unset, infinite or "never"."""
     seconds = number(value)
     if isinstance(seconds, int):
         return datetime.fromtimestamp(seconds, UTC) if seconds else None
@@ -35,7 +38,7 @@ def moment(value: Any) -> Any:
 
 
 def positive(value: Any) -> Any:
-    """A number of which 0 means that there is none, as array job ids are."""
+    """Return a number; None for 0, which means that there is none, as for array job ids."""
     return number(value) or None
 
 
@@ -46,15 +49,15 @@ Flags = frozenset[str]
 
 
 def limit(value: int) -> Answer:
-    """A number as all three parsers read it where it could also be infinite."""
+    """Return a number for a field that could be infinite, in a form that all three parsers read."""
     return {"set": True, "infinite": False, "number": value}
 
 
 def said(answer: Answer) -> tuple[str, tuple[int, ...]]:
-    """What Slurm complains about in an answer, as text and as error numbers; "" for nothing.
+    """Return the errors in an answer, as text and as error numbers; "" if there are none.
 
-    Not every complaint stands under `errors`: that a job could not be signalled stands, since
-    v0.0.42, in `status`, and v0.0.40 tells nothing of it at all.
+    Not every error is in `errors`. If a job could not be signalled, the error is in `status` since
+    v0.0.42. v0.0.40 does not report it at all.
     """
     texts: list[str] = []
     numbers: list[int] = []

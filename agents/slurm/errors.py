@@ -1,10 +1,10 @@
-"""What goes wrong between an agent and Slurm: one exception, in one line for people."""
+"""Failures between an agent and Slurm: one exception, with one line for people."""
 
 from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """Which of the four things went wrong; each has its own remedy."""
+    """Kinds of failures. Each has its own remedy."""
 
     UNREACHABLE = "unreachable"
     REFUSED = "token refused"
@@ -23,9 +23,9 @@ REMEDIES = {
 
 
 class SlurmError(Exception):
-    """Slurm did not do, or did not tell, what was asked for.
+    """Slurm did not do, or did not report, what was requested.
 
-    `numbers` are Slurm's own error numbers (slurm_errno.h), as far as it gave any.
+    `numbers` are Slurm's own error numbers (slurm_errno.h), if it gave any.
     """
 
     def __init__(self, fault: Fault, asked: str, said: str, numbers: tuple[int, ...] = ()) -> None:

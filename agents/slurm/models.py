@@ -1,4 +1,4 @@
-"""What the agents use of Slurm's nodes, jobs, partitions, reservations and statistics.
+"""Fields of Slurm's nodes, jobs, partitions, reservations and statistics that the agents use.
 
 Memory is in MiB and times are in UTC, unless a field says otherwise. Sets of nodes are hostlist
 expressions. A field that Slurm no longer sends is an error, never a default.
@@ -12,7 +12,7 @@ from agents.slurm.dataparser import Answer, Flags, Id, Number, Time, limit
 
 
 class Record(BaseModel):
-    """One thing that Slurm told. Made in tests by the names of its fields."""
+    """A record of Slurm. Tests make it by the names of its fields."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
@@ -45,10 +45,10 @@ class Job(Record):
     array_id: Id = Field(validation_alias="array_job_id")
     array_task: Number = Field(validation_alias="array_task_id")
     array_tasks: str = Field(validation_alias="array_task_string")
-    """The tasks that have not begun yet, such as `1-5%2`."""
+    """Tasks that have not begun yet, such as `1-5%2`."""
     name: str
     user: str = Field(validation_alias="user_name")
-    """Empty where slurmrestd knows no name for the uid."""
+    """Empty if slurmrestd knows no name for the uid."""
     uid: int = Field(validation_alias="user_id")
     account: str
     partition: str
@@ -57,9 +57,9 @@ class Job(Record):
     nodes: str
     submit_time: Time
     start_time: Time
-    """When it began; before that, when Slurm expects it to."""
+    """When it began. Before that, when Slurm expects it to begin."""
     end_time: Time
-    """When it ended; before that, when its time limit is over."""
+    """When it ended. Before that, when its time limit expires."""
     cpus: Number
     memory_per_node: Number
     memory_per_cpu: Number
@@ -109,11 +109,11 @@ class Calls(Record):
 
 class CallsOfUser(Calls):
     uid: int = Field(validation_alias="user_id")
-    """What the user is known by also where there is no name for it."""
+    """Identifies the user even if there is no name for the uid."""
 
 
 class Statistics(Record):
-    """What `sdiag` shows. Cycles are in microseconds."""
+    """Statistics of `sdiag`. The times of cycles are in microseconds."""
 
     since: Time = Field(validation_alias="req_time_start")
     server_threads: int = Field(validation_alias="server_thread_count")
@@ -143,13 +143,13 @@ class Statistics(Record):
 
 
 class Ping(Record):
-    """Whether slurmrestd reached one slurmctld."""
+    """Result of a ping of one slurmctld by slurmrestd."""
 
     host: str = Field(validation_alias="hostname")
     mode: str
     """`primary` or `backup1` and so on."""
     pinged: str
-    """UP or DOWN; DOWN also where slurmctld refuses the token."""
+    """UP or DOWN; DOWN also if slurmctld refuses the token."""
 
     @property
     def up(self) -> bool:
@@ -157,37 +157,37 @@ class Ping(Record):
 
 
 class JobRequest(BaseModel):
-    """A batch job to submit. What is None is left to Slurm's own default."""
+    """A batch job to submit. None is Slurm's own default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     script: str
-    """With its `#!` line; what is in `#SBATCH` lines is read by sbatch alone, not by slurmrestd."""
+    """Script with its `#!` line. Only sbatch reads `#SBATCH` lines, slurmrestd does not."""
     directory: str
-    """Working directory, and where a relative `output` goes."""
+    """Working directory, and the base of a relative `output`."""
     environment: tuple[str, ...] = ("PATH=/usr/local/bin:/usr/bin:/bin",)
-    """`NAME=value`; Slurm takes no job without any."""
+    """Variables as `NAME=value`. Slurm refuses a job without any."""
     partition: str | None = None
     account: str | None = None
     reservation: str | None = None
     nodes: int | None = None
     on_nodes: tuple[str, ...] = ()
-    """Names of nodes that it must have."""
+    """Names of nodes that the job requires."""
     tasks: int | None = None
     cpus_per_task: int | None = None
     memory_per_node: int | None = None
     time_limit: int | None = None
     """Minutes."""
     gres_per_node: str | None = None
-    """As in `gres/gpu:2`."""
+    """Such as `gres/gpu:2`."""
     array: str | None = None
     hold: bool = False
     output: str | None = None
     comment: str | None = None
 
     def body(self) -> Answer:
-        """As slurmrestd takes it; the same for all three versions."""
+        """Return the body of the request, the same for all three versions."""
         wanted: dict[str, Any] = {
             "name": self.name,
             "script": self.script,

@@ -1,7 +1,7 @@
-"""Tokens by which slurmrestd knows who asks: JSON web tokens, signed with slurmctld's key.
+"""JSON web tokens, signed with slurmctld's key, which identify a user to slurmrestd.
 
-What slurmctld wants in one is told by https://slurm.schedmd.com/jwt.html: HS256, and the claims
-`sun` (the user's name), `iat` and `exp` (Unix time).
+slurmctld requires HS256, and the claims `sun` (the user's name), `iat` and `exp` (Unix time): see
+https://slurm.schedmd.com/jwt.html.
 """
 
 import hashlib
@@ -13,20 +13,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 DEFAULT_KEY = Path("/etc/slurmstack/jwt/jwt_hs256.key")
-"""Where pods that may make tokens mount the key."""
+"""Path of the key in pods that may make tokens."""
 LIFETIME = 300
-"""Seconds that an agent's own token is good for."""
+"""Lifetime of an agent's own token, in seconds."""
 RENEW_BEFORE = 60
-"""Seconds that a token in use is good for at least: clocks differ, and requests take their time."""
+"""Minimum validity of a token in use, in seconds: clocks differ, and requests take time."""
 
 Token = Callable[[], str]
-"""Gives a token that is good now."""
+"""Function that returns a valid token."""
 
 
 def make_token(key: bytes, user: str, lifetime: int, now: float | None = None) -> str:
-    """A token for `user`, good for `lifetime` seconds from `now` (by default, from now).
+    """Return a token for `user`, valid for `lifetime` seconds from `now`, by default the present.
 
-    A user whom slurmctld does not know is to it the user of id 99, who may read and submit.
+    slurmctld treats an unknown user as the user with id 99, who may read and submit.
     """
     issued = int(time.time() if now is None else now)
     claims: dict[str, str | int] = {"sun": user, "iat": issued, "exp": issued + lifetime}
@@ -35,9 +35,9 @@ def make_token(key: bytes, user: str, lifetime: int, now: float | None = None) -
 
 
 def from_key(path: Path, user: str, clock: Callable[[], float] = time.time) -> Token:
-    """Tokens of one's own making, each used until it is nearly over.
+    """Return a function that makes tokens, and uses each until it nearly expires.
 
-    The key is read anew for each, so that another key in the file needs no restart.
+    It reads the key again for each token, so that a new key in the file needs no restart.
     """
     token, good_until = "", 0.0
 
@@ -53,7 +53,7 @@ def from_key(path: Path, user: str, clock: Callable[[], float] = time.time) -> T
 
 
 def from_file(path: Path) -> Token:
-    """The token that somebody else keeps fresh in a file."""
+    """Return a function that reads the token from a file, which another program renews."""
     return lambda: path.read_text().strip()
 
 

@@ -1,7 +1,8 @@
-"""The Kubernetes cluster underneath, whatever it is, and a provider for what stands on it.
+"""The Kubernetes cluster of a stack, and the provider for everything on it.
 
-Each module named as a `cluster.kind` makes, or finds, clusters of that kind (`interface.Kind`); it
-alone imports its cloud's SDK, and is imported only where it is chosen.
+Each module with the name of a `cluster.kind` creates, or finds, clusters of that kind
+(`interface.Kind`). Only this module imports its cloud's SDK, and it is imported only if its kind is
+chosen.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ __all__ = ["Cluster", "equip", "make", "provider"]
 
 
 def make(settings: Settings, stack: str) -> Cluster:
-    """The cluster of a stack. Raises `SettingsError` where its SDK is not installed."""
+    """Return the cluster of a stack. Raises `SettingsError` if its SDK is not installed."""
     kind = settings.cluster.kind
     try:
         module = import_module(f"components.cluster.{kind}")
@@ -34,13 +35,14 @@ def make(settings: Settings, stack: str) -> Cluster:
 
 
 def provider(cluster: Cluster) -> k8s.Provider:
-    """The one Kubernetes provider of the program."""
+    """Return the program's only Kubernetes provider."""
     return k8s.Provider(
         "kubernetes",
         kubeconfig=cluster.kubeconfig,
         context=cluster.context,
         enable_server_side_apply=True,
-        # In place, or every edit of a file would give it a new name and restart its readers.
+        # Update objects in place. Otherwise each edit of a file would give it a new name and
+        # restart its readers.
         enable_config_map_mutable=True,
         enable_secret_mutable=True,
     )
@@ -52,9 +54,9 @@ def equip(
     network: Sequence[pulumi.Resource],
     provider: k8s.Provider,
 ) -> list[pulumi.Resource]:
-    """What must be there before Slurm: the machines, and what is installed for their devices.
+    """Return what must exist before Slurm: the machines, and the charts for their devices.
 
-    `network` is what their pods have a network by, where the stack brings one.
+    `network` are the resources of the pods' network, if the stack installs one.
     """
     args = EquipmentArgs(settings, cluster, network)
     opts = pulumi.ResourceOptions(provider=provider)

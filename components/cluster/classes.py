@@ -1,4 +1,4 @@
-"""Labels of machines, and what the pods of a nodeset ask of them."""
+"""Labels of machines, and the machines that a nodeset's pods require."""
 
 from collections.abc import Mapping
 
@@ -7,23 +7,23 @@ from components.settings import Nodeset, Settings
 from components.settings.nodesets import NVIDIA
 
 MIG_CONFIG = "nvidia.com/mig.config"
-"""Label by which NVIDIA's MIG manager is told how to slice a machine's GPUs."""
+"""Label from which NVIDIA's MIG manager reads how to slice a machine's GPUs."""
 
 
 def mig_name(nodeset: Nodeset) -> str:
-    """Name of the nodeset's way to slice, among those that the MIG manager knows."""
+    """Return the name of the nodeset's layout in the MIG manager's configuration."""
     return f"slurmstack-{nodeset.name}"
 
 
 def machine_labels(nodeset: Nodeset, settings: Settings) -> dict[str, str]:
-    """What machines of a nodeset are labelled with from the first."""
+    """Return the labels that machines of a nodeset have from the start."""
     slices = nodeset.gpus.mig if nodeset.gpus else {}
     sliced = {MIG_CONFIG: mig_name(nodeset)} if slices and settings.installs_operators() else {}
     return {**own_machines(nodeset), **sliced}
 
 
 def machine_taints(nodeset: Nodeset) -> list[dict[str, str]]:
-    """What keeps everybody else's pods off machines of a nodeset, as both clouds write it."""
+    """Return the taints that keep other pods off a nodeset's machines, in both clouds' format."""
     return [
         {"key": key, "value": value, "effect": "NO_SCHEDULE"}
         for key, value in own_machines(nodeset).items()
@@ -31,7 +31,7 @@ def machine_taints(nodeset: Nodeset) -> list[dict[str, str]]:
 
 
 def node_class(nodeset: Nodeset, settings: Settings, resources: Mapping[str, str]) -> NodeClass:
-    """Machines that are a nodeset's own, once they have what their GPUs need."""
+    """Return the class of a nodeset's own machines, once their GPUs can be used."""
     return NodeClass(
         labels={**own_machines(nodeset), **ready_labels(nodeset, settings)},
         taints=own_machines(nodeset),
@@ -40,7 +40,7 @@ def node_class(nodeset: Nodeset, settings: Settings, resources: Mapping[str, str
 
 
 def ready_labels(nodeset: Nodeset, settings: Settings) -> dict[str, str]:
-    """Labels that the operators set where a nodeset's GPUs can be used."""
+    """Return the labels that the operators set once a nodeset's GPUs can be used."""
     gpus = nodeset.gpus
     if gpus is None or gpus.vendor() != NVIDIA or not settings.installs_operators():
         return {}

@@ -31,20 +31,20 @@ _NODE_POLICIES: Final = (
     "AmazonEKSWorkerNodePolicy",
     "AmazonEKS_CNI_Policy",
 )
-"""What machines may do (EKS, node IAM role)."""
+"""Rights of machines (EKS, node IAM role)."""
 _CLASS: Final = "slurmstack"
 _SHARED_CLASS: Final = "slurmstack-shared"
 _EFS_CLIENT: Final = tuple(
     f"elasticfilesystem:Client{right}" for right in ("Mount", "RootAccess", "Write")
 )
-"""What machines do with the file system; the jail's system files are root's."""
+"""Rights of machines on the file system. The jail's system files belong to root."""
 _EFS_OPTIONS: Final = ("tls", "iam")
-"""A machine mounts with the credentials of its role, encrypted on the way (EFS, mount helper)."""
+"""A machine mounts by TLS, with the credentials of its role (EFS, mount helper)."""
 _SUBNET_BITS: Final = 4
-"""A subnet has a sixteenth of the network: there are two for each of the zones a to h, whichever of
-these a stack is in."""
+"""Each subnet is a sixteenth of the network: two for each zone from a to h, whichever of these
+zones a stack uses."""
 _EFA_RESOURCES: Final = {"hugepages-2Mi": "5120Mi"}
-"""What EFA's library takes beside the cards (EKS, machine learning training with EFA)."""
+"""Further resources that EFA's library uses (EKS, machine learning training with EFA)."""
 _EFA_RESOURCE: Final = "vpc.amazonaws.com/efa"
 _EFA_PLUGIN: Final = Chart(
     name="aws-efa-k8s-device-plugin",
@@ -54,17 +54,17 @@ _EFA_PLUGIN: Final = Chart(
     values={"tolerations": [EVERYWHERE]},
 )
 Subnets = Mapping[str, pulumi.Output[str]]
-"""Ids of subnets by zone, in the order of their names."""
+"""Ids of subnets by zone, in the order of the zones' names."""
 
 
 def make(args: ClusterArgs) -> Cluster:
-    """A new cluster in the account that the environment's credentials are of."""
+    """Create a cluster in the account of the environment's credentials."""
     amazon = aws.Provider("aws", region=cast(EksCluster, args.settings.cluster).region)
     return Eks("eks", args, pulumi.ResourceOptions(providers=[amazon])).cluster
 
 
 class Eks(pulumi.ComponentResource):
-    """Network, Kubernetes, a file system, and a group of machines for each nodeset and one for
+    """Network, Kubernetes, file system, and groups of machines, one for each nodeset and one for
     everything else."""
 
     cluster: Cluster
@@ -97,10 +97,11 @@ class Eks(pulumi.ComponentResource):
             endpoint_private_access=True,
             public_access_cidrs=sorted(cluster.api_from),
             skip_default_node_group=True,
-            # EKS makes one group of its own for the control plane and all machines.
+            # EKS itself creates one security group for the control plane and all machines.
             skip_default_security_groups=True,
             create_instance_role=False,
-            # Amazon's network enforces no policy unless it is told to; a Cilium beside it does.
+            # Amazon's plugin enforces policies only if this is set. A chained Cilium enforces them
+            # itself.
             vpc_cni_options={"enable_network_policy": settings.network.cilium is None},
             tags=self._tags,
             opts=self._kept,
@@ -128,7 +129,7 @@ class Eks(pulumi.ComponentResource):
                 classes=self._classes(jail),
             ),
             network="amazon-vpc",
-            # The other kind cuts connections on which nothing is said for a minute.
+            # The default kind of load balancer cuts connections after a minute without traffic.
             login_annotations={"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"},
             charts=[_EFA_PLUGIN] if any(m.efa for m in cluster.machines.values()) else [],
             ready=[system, *drivers],
@@ -136,7 +137,7 @@ class Eks(pulumi.ComponentResource):
         self.register_outputs({"kubeconfig": kubeconfig})
 
     def _subnets(self) -> tuple[Subnets, Subnets]:
-        """The subnets that the world reaches, and those that reach the world."""
+        """Return the subnets that the internet can reach, and those that can only reach it."""
         name, tags = self._name, self._tags
         gateway = aws.ec2.InternetGateway(
             f"{name}-gateway", vpc_id=self._vpc, tags=tags, opts=self._child
@@ -152,7 +153,7 @@ class Eks(pulumi.ComponentResource):
             allocation_id=address.id,
             subnet_id=public[first],
             tags=tags,
-            # Its address is nobody else's before it is gone.
+            # The address is free for a replacement only after the old gateway's deletion.
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
         return (
@@ -166,10 +167,11 @@ class Eks(pulumi.ComponentResource):
                 f"{self._name}-{kind}-{zone}",
                 vpc_id=self._vpc,
                 availability_zone=zone,
-                # By its letter: it has this range whichever other zones come or go.
+                # The zone's letter selects the range, so it stays when other zones are added or
+                # removed.
                 cidr_block=blocks[ZONES.index(zone[-1])],
                 map_public_ip_on_launch=kind == "public",
-                # By the role, load balancers find where they belong.
+                # Load balancers find their subnets by this tag.
                 tags={**self._tags, role: "1"},
                 opts=self._child,
             ).id
@@ -177,7 +179,7 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _routed(self, kind: str, subnets: Subnets, target: dict[str, pulumi.Input[str]]) -> Subnets:
-        """The same subnets, known once they have a way out: machines would not come up without."""
+        """Return the subnets, known once they have routes: machines cannot start without one."""
         table = aws.ec2.RouteTable(
             f"{self._name}-{kind}",
             vpc_id=self._vpc,
@@ -196,7 +198,7 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _role(self, name: str, service: str, *policies: str) -> pulumi.Output[str]:
-        """ARN of a role that a service takes on, known once it has these policies of Amazon's."""
+        """Return the ARN of a role that a service assumes, known once it has Amazon's policies."""
         statement = {
             "Effect": "Allow",
             "Principal": {"Service": service},
@@ -220,7 +222,7 @@ class Eks(pulumi.ComponentResource):
         return pulumi.Output.all(role.arn, *attached).apply(lambda known: str(known[0]))
 
     def _workers(self, nodeset: Nodeset, machines: EksMachines) -> None:
-        """Machines of one nodeset, as many as it has nodes, all in one zone."""
+        """Create one nodeset's machines, as many as it has nodes, all in one zone."""
         bounds = machines.autoscaling
         nvidia = nodeset.gpus is not None and nodeset.gpus.vendor() == NVIDIA
         self._group(
@@ -237,7 +239,7 @@ class Eks(pulumi.ComponentResource):
             capacity_type="SPOT" if machines.spot else "ON_DEMAND",
             labels=machine_labels(nodeset, self._settings),
             taints=machine_taints(nodeset),
-            # An autoscaler's number is not the settings'.
+            # With an autoscaler, the settings do not determine the number of machines.
             ignore_scaling_changes=bounds is not None,
             **(
                 {
@@ -264,8 +266,8 @@ class Eks(pulumi.ComponentResource):
             subnet_ids=subnets,
             instance_types=[instance],
             scaling_config=scaling,
-            # The machine's credentials are given for a token alone. Pods could ask for one: it is
-            # the network policies that deny them the address.
+            # Require a token for the machine's credentials (IMDSv2). Pods could request a token
+            # too, so network policies block the address.
             enable_imd_sv2=True,
             tags=self._tags,
             **further,
@@ -278,11 +280,11 @@ class Eks(pulumi.ComponentResource):
     def _files(
         self, subnets: Subnets, system: pulumi.Resource
     ) -> tuple[Spec | None, list[pulumi.Resource]]:
-        """The jail's file system as a volume's source, and what drives the cluster's storage."""
+        """Return the source of the jail's volume, and the drivers of the cluster's storage."""
         agent = self._driver("eks-pod-identity-agent", None, [system])
         disks = self._driver("aws-ebs-csi-driver", "service-role/AmazonEBSCSIDriverPolicy", [agent])
         lustre = self._cluster.file_system == "lustre"
-        # It has no class by which anything but the jail could be on it.
+        # Lustre has no storage class, so only the jail can be on it.
         if lustre and self._settings.jail.is_elsewhere():
             return None, [disks]
         jail = self._lustre() if lustre else self._efs(subnets)
@@ -298,7 +300,7 @@ class Eks(pulumi.ComponentResource):
     def _admitted(
         self, ports: Sequence[tuple[int, int]], *, themselves: bool
     ) -> pulumi.Output[str]:
-        """A security group that admits the machines, and its own members on request."""
+        """Return a security group that admits the machines, and its own members on request."""
         group: pulumi.Output[str] = aws.ec2.SecurityGroup(
             f"{self._name}-files",
             vpc_id=self._vpc,
@@ -319,7 +321,7 @@ class Eks(pulumi.ComponentResource):
         return group
 
     def _lustre(self) -> Spec:
-        # Its servers speak to each other, and connect to clients as well.
+        # Lustre servers connect to each other, and to clients as well.
         allowed = self._admitted(c.LUSTRE_PORTS, themselves=True)
         for first, last in c.LUSTRE_PORTS:
             aws.vpc.SecurityGroupIngressRule(
@@ -350,7 +352,7 @@ class Eks(pulumi.ComponentResource):
                 "volumeHandle": files.id,
                 "volumeAttributes": {"dnsname": files.dns_name, "mountname": files.mount_name},
             },
-            # Locks that nodes see of each other.
+            # Nodes see each other's locks.
             "mountOptions": ["flock"],
         }
 
@@ -363,7 +365,7 @@ class Eks(pulumi.ComponentResource):
             tags=self._tags,
             opts=self._kept,
         ).id
-        # Pods share the machines' security group, but have no credentials of the machines' role.
+        # Pods share the machines' security group, but lack the credentials of the machines' role.
         guarded = aws.efs.FileSystemPolicy(
             f"{self._name}-efs-policy",
             file_system_id=files,
@@ -388,7 +390,7 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _classes(self, jail: Spec | None) -> dict[str, Spec]:
-        """The default class, of disks; and of EFS one that offers ReadWriteMany."""
+        """Return the default class for disks, and with EFS a class that offers ReadWriteMany."""
         disks: Spec = {
             "metadata": {
                 "name": _CLASS,
@@ -416,7 +418,7 @@ class Eks(pulumi.ComponentResource):
     def _driver(
         self, addon: str, policy: str | None, after: Sequence[pulumi.Resource]
     ) -> pulumi.Resource:
-        """An add-on of EKS; its controller's pods take on a role with the policy."""
+        """Install an add-on of EKS; its controller's pods assume a role with the policy."""
         account = f"{addon.removeprefix('aws-').removesuffix('-driver')}-controller-sa"
         roles = (
             [
@@ -440,7 +442,7 @@ class Eks(pulumi.ComponentResource):
 
 
 def _efs_policy(machines: str) -> str:
-    """A file-system policy: only the role of the machines mounts, and only encrypted.
+    """Return a file-system policy: only the role of the machines may mount, and only by TLS.
 
     With a policy, EFS refuses every client that no statement allows, anonymous ones included
     (EFS, using IAM to control file system data access).
@@ -467,5 +469,5 @@ def _sizes(desired: int, least: int, most: int) -> Spec:
 
 
 def _efa(machines: EksMachines) -> dict[str, str]:
-    """What a node's pod gets of its machine's adapters."""
+    """Return the resources of a node's pod for its machine's adapters."""
     return {_EFA_RESOURCE: str(machines.efa), **_EFA_RESOURCES} if machines.efa else {}

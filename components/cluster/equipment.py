@@ -1,4 +1,4 @@
-"""What is installed in a cluster before Slurm: drivers of its storage, GPUs and networks."""
+"""Drivers of storage, GPUs and networks, installed in a cluster before Slurm."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from components.cluster.interface import Chart, Cluster
 from components.settings import Settings
 
 _TIMEOUT = 900
-"""Seconds that a chart's pods have to become ready: some pull gigabytes."""
+"""Seconds for a chart's pods to become ready: some pull gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,20 @@ class EquipmentArgs:
     settings: Settings
     cluster: Cluster
     network: Sequence[pulumi.Resource]
-    """What gives pods a network, beside what the cluster came with: a release waits for its pods,
-    and without one none is ever ready."""
+    """Resources that give pods a network, if the cluster came without one. A release waits for its
+    pods, which are never ready without a network."""
 
     def charts(self) -> list[Chart]:
-        """All charts to install."""
+        """Return all charts to install."""
         return [*self.cluster.charts, *operators.charts(self.settings, self.cluster)]
 
     def is_needed(self) -> bool:
-        """Whether the cluster lacks anything."""
+        """Return whether the cluster lacks anything."""
         return bool(self.cluster.storage.classes or self.charts())
 
 
 class Equipment(pulumi.ComponentResource):
-    """Helm releases and storage classes. Its Kubernetes provider comes by `opts`."""
+    """Helm releases and storage classes. `opts` has the Kubernetes provider."""
 
     def __init__(self, name: str, args: EquipmentArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("cluster", "Equipment"), name, None, opts)
@@ -45,7 +45,7 @@ class Equipment(pulumi.ComponentResource):
                 f"{name}-class-{storage_class}", **spec, opts=self._after(*ready)
             )
         releases: dict[str, pulumi.Resource] = {}
-        # One after the other: the first brings kinds of objects that the others have some of.
+        # Install one after the other: the first defines kinds of objects that the others contain.
         before: Sequence[pulumi.Resource] = ready
         for chart in args.charts():
             releases[chart.name] = self._release(chart, before)
@@ -65,7 +65,7 @@ class Equipment(pulumi.ComponentResource):
                 f"{name}-nics",
                 api_version="mellanox.com/v1alpha1",
                 kind="NicClusterPolicy",
-                # The operator looks at no other name.
+                # The operator ignores other names.
                 metadata={"name": "nic-cluster-policy"},
                 spec=operators.nic_policy(settings),
                 opts=self._after(releases["network-operator"]),
@@ -91,7 +91,7 @@ class Equipment(pulumi.ComponentResource):
             version=chart.version,
             values=chart.values,
             timeout=_TIMEOUT,
-            # Without it an upgrade that fails would leave half of the new and half of the old.
+            # Otherwise a failed upgrade would leave a mixture of old and new objects.
             atomic=True,
             opts=self._after(*before),
         )

@@ -1,4 +1,4 @@
-"""A cluster that is there already."""
+"""An existing cluster."""
 
 import os
 from pathlib import Path
@@ -10,10 +10,10 @@ from components.settings import ExistingCluster
 
 
 def make(args: ClusterArgs) -> Cluster:
-    """The cluster that a kubeconfig leads to.
+    """Return the cluster of a kubeconfig.
 
-    A path and no contents: it is the same on every machine, and certificates that are renewed
-    are no change of the stack.
+    It has the kubeconfig's path instead of its contents: the path is the same on every machine, and
+    renewed certificates do not change the stack.
     """
     settings = cast(ExistingCluster, args.settings.cluster)
     default = os.environ.get("KUBECONFIG", "~/.kube/config")

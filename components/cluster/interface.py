@@ -1,4 +1,4 @@
-"""What every kind of cluster tells the layers that stand on it."""
+"""Interface between each kind of cluster and the layers on it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from components.pods import Spec
 from components.settings import Nodeset, Settings
 
 EVERYWHERE: Spec = {"operator": "Exists"}
-"""Toleration of what looks after machines, whatever taints they have."""
+"""Toleration of all taints, for pods that manage machines."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ClusterArgs:
 
 @dataclass(frozen=True)
 class Chart:
-    """A Helm chart with all that is chosen for it."""
+    """A Helm chart with its version and values."""
 
     name: str
     """Name of the release."""
@@ -30,22 +30,22 @@ class Chart:
     version: str
     values: Spec
     repository: str
-    """URL of a repository that has a chart of the release's name, or an `oci://` one's."""
+    """URL of a repository, also with `oci://`; its chart has the release's name."""
 
 
 @dataclass(frozen=True)
 class NodeClass:
-    """The machines of one nodeset, as its pods ask for them."""
+    """The machines of one nodeset, for its pods."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Of the machines, when they are fit for pods."""
+    """Labels of the machines once they are fit for pods."""
     taints: Mapping[str, str] = field(default_factory=dict)
-    """Of the machines, all with the effect NoSchedule."""
+    """Taints of the machines, all with the effect NoSchedule."""
     resources: Mapping[str, str] = field(default_factory=dict)
-    """What a pod gets beside CPUs, memory and GPUs: network cards and what goes with them."""
+    """Resources of a pod besides CPUs, memory and GPUs: network cards and what they require."""
 
     def tolerations(self) -> list[Spec]:
-        """What a pod must bear to run there."""
+        """Return the tolerations that a pod requires to run there."""
         return [
             {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
             for key, value in sorted(self.taints.items())
@@ -54,14 +54,14 @@ class NodeClass:
 
 @dataclass(frozen=True)
 class Storage:
-    """What volumes may be on, beside the cluster's default class."""
+    """Storage for volumes, in addition to the cluster's default class."""
 
     shared: pulumi.Input[str] | None = None
-    """A class that offers ReadWriteMany; None where none is known of."""
+    """A class that offers ReadWriteMany; None if no such class is known."""
     jail: Spec | None = None
     """A file system for the jail, as the source of a PersistentVolume."""
     classes: Mapping[str, Spec] = field(default_factory=dict)
-    """StorageClasses to make, by name."""
+    """StorageClasses to create, by name."""
 
 
 @dataclass(frozen=True)
@@ -73,31 +73,31 @@ class Cluster:
     context: str | None = None
     """Context in it; by default its current one."""
     node_classes: Mapping[str, NodeClass] = field(default_factory=dict)
-    """By nodeset; without one, a nodeset's pods run wherever its own settings let them."""
+    """Classes by nodeset. Without one, a nodeset's pods run where its own settings allow it."""
     storage: Storage = field(default_factory=Storage)
     network: Literal["amazon-vpc", "cilium", "ptp"] | None = None
-    """The network plugin that is there; None where nothing is known of it."""
+    """The cluster's network plugin; None if it is unknown."""
     login_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-    """Of the Service that leads to login nodes."""
+    """Annotations of the Service of login nodes."""
     charts: Sequence[Chart] = ()
-    """What is to be installed in it, such as its storage's drivers."""
+    """Charts to install in it, such as its storage's drivers."""
     ready: Sequence[pulumi.Resource] = ()
-    """What must be there before anything is deployed to it."""
+    """Resources that must exist before anything is deployed to it."""
 
 
 class Kind(Protocol):
-    """A module of this package that makes, or finds, clusters of one kind."""
+    """A module of this package that creates, or finds, clusters of one kind."""
 
     def make(self, args: ClusterArgs) -> Cluster:
-        """The cluster of a stack."""
+        """Return the cluster of a stack."""
         ...
 
 
 def own_machines(nodeset: Nodeset) -> Mapping[str, str]:
-    """Label and taint of the machines that are a nodeset's alone."""
+    """Return the label and taint of the machines that only one nodeset uses."""
     return {LABEL_NODESET: nodeset.name}
 
 
 def gib(mib: int) -> int:
-    """GiB that hold so many MiB."""
+    """Convert MiB to GiB, rounded up."""
     return -(-mib // 1024)

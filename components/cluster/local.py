@@ -4,5 +4,5 @@ from components.cluster.interface import Cluster, ClusterArgs
 
 
 def make(args: ClusterArgs) -> Cluster:
-    """The stack's own cluster; its kubeconfig is relative to the project."""
+    """Return the stack's own cluster; the path of its kubeconfig is relative to the project."""
     return Cluster(kubeconfig=f".local/{args.stack}/kubeconfig", network="ptp")

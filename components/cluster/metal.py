@@ -1,7 +1,7 @@
 """Kubernetes by kubeadm, on machines that are reached by SSH.
 
-What is run on them are the scripts in `kubeadm/`. Each may be run again at any time: whatever
-changes of a command, its script is run again and finds what there is.
+The commands on machines are the scripts in `kubeadm/`. Each script can be run again at any time,
+because any change of a command runs its script again, on the machine's present state.
 """
 
 import base64
@@ -27,29 +27,29 @@ from components.settings.clusters.metal import API_PORT, MetalMachine
 
 _SCRIPTS: Final = Path(__file__).parent / "kubeadm"
 _LOCK: Final = "/run/slurmstack.lock"
-"""On each machine: a script whose caller was killed may still be at work when it is run again."""
+"""Lock on each machine: a script whose caller was killed may still run when it is started again."""
 _KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
 _SOCKET: Final = "unix:///run/containerd/containerd.sock"
 _TOKEN_LIFE: Final = "2h0m0s"
-"""As long as kubeadm keeps the keys of a control plane for others (kubeadm, upload-certs)."""
+"""Lifetime of tokens. kubeadm keeps control planes' keys as long (kubeadm, upload-certs)."""
 _LEAVE: Final = 300
-"""Seconds that the pods of a machine have to leave it, past its nodeset's drain grace."""
+"""Seconds for pods to leave a machine, in addition to its nodeset's drain grace."""
 _PACKAGE: Final = "metal"
 _KEY: Final = "ssh_key"
 _INPUTS: Final = ("connection", "create", "delete", "stdin", "triggers")
 
 
 def make(args: ClusterArgs) -> Cluster:
-    """A cluster on the machines that the settings name."""
+    """Create a cluster on the machines in the settings."""
     return Metal("metal", args).cluster
 
 
 class Metal(pulumi.ComponentResource):
-    """The machines, prepared, joined and labelled, each by commands of its own.
+    """Machines that are prepared, joined and labelled, each by its own commands.
 
-    The first control plane makes the cluster; all others join it by tokens that it gives out, a new
-    one for each, good for two hours. A control plane is the cluster's data: with `protect_data` it
-    is neither removed nor replaced.
+    The first control plane creates the cluster. Each other machine joins with its own token from
+    the first, which is valid for two hours. Control planes hold the cluster's data: `protect_data`
+    prevents their removal and replacement.
     """
 
     cluster: Cluster
@@ -63,7 +63,8 @@ class Metal(pulumi.ComponentResource):
         self._ssh_key = _ssh_key(cluster.key_file)
         self._nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
         self._first = cluster.machine(cluster.control_planes[0])
-        # A cluster keeps its endpoint: with another one, the protected key would be another.
+        # A cluster's endpoint cannot change. Another one would replace this key, which
+        # `protect_data` refuses.
         self._key = random.RandomPassword(
             f"{name}-certificate-key",
             length=32,
@@ -79,14 +80,14 @@ class Metal(pulumi.ComponentResource):
             "kubeconfig",
             self._first,
             "kubeconfig",
-            # Its certificate is made anew where Kubernetes is.
+            # A new release of Kubernetes renews its certificate.
             triggers=[member.id, cluster.release],
             opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
         ).stdout
         members = {self._first.name: member}
         planes = [cluster.machine(plane) for plane in cluster.control_planes[1:]]
         for machine in planes:
-            # etcd takes one new member at a time.
+            # etcd accepts one new member at a time.
             members[machine.name] = member = self._join(
                 machine, kubeconfig, member, certificate_key
             )
@@ -109,7 +110,7 @@ class Metal(pulumi.ComponentResource):
     def _member(
         self, machine: MetalMachine, how: str, config: pulumi.Input[str]
     ) -> command.remote.Command:
-        """A machine that is prepared, and in the cluster until it is deleted."""
+        """Prepare a machine, and make it a member of the cluster until the resource is deleted."""
         kubelet = self._cluster.kubeadm.get("KubeletConfiguration", {})
         prepared = self._command(
             f"prepare-{machine.name}",
@@ -130,7 +131,7 @@ class Metal(pulumi.ComponentResource):
             lock=True,
             stdin=config,
             delete=_shell(machine, "reset", lock=True),
-            # Another machine, even where it has the name of the old one.
+            # With another address, it is another machine, even if it has the old name.
             triggers=[machine.address],
             opts=pulumi.ResourceOptions.merge(
                 self._of(machine),
@@ -149,8 +150,7 @@ class Metal(pulumi.ComponentResource):
         after: pulumi.Resource,
         certificate_key: pulumi.Output[str] | None = None,
     ) -> command.remote.Command:
-        """A machine that joins after another one: as a control plane where it gets the key of their
-        secrets."""
+        """Join a machine after another one; with the key of their secrets as a control plane."""
         admitted = self._command(
             f"admit-{machine.name}",
             self._first,
@@ -159,7 +159,7 @@ class Metal(pulumi.ComponentResource):
             _TOKEN_LIFE,
             "worker" if certificate_key is None else "control-plane",
             stdin=None if certificate_key is None else self._init,
-            # A machine that was installed anew has another, and needs another token.
+            # A reinstalled machine has another host key, and requires another token.
             triggers=[machine.address, machine.host_key],
             opts=pulumi.ResourceOptions(
                 parent=self,
@@ -173,7 +173,7 @@ class Metal(pulumi.ComponentResource):
         return self._member(machine, "join", config)
 
     def _node(self, machine: MetalMachine, member: pulumi.Input[str]) -> command.remote.Command:
-        """A machine's Node with its labels and taints; drained before it is deleted."""
+        """Label and taint a machine's Node; drain it before its deletion."""
         nodeset = self._nodesets.get(machine.nodeset or "")
         grace = nodeset.drain_grace if nodeset else 0
         labels, taints = _labels(nodeset, self._settings), _taints(nodeset)
@@ -193,10 +193,10 @@ class Metal(pulumi.ComponentResource):
     # --- Commands --------------------------------------------------------------------------------
 
     def _of(self, machine: MetalMachine) -> pulumi.ResourceOptions:
-        """Options of what runs on the machine itself, if anything still does."""
+        """Return the options of commands on the machine itself; a lost machine runs none."""
         return pulumi.ResourceOptions(
             parent=self,
-            # What is refused there is refused before anything is done to a machine.
+            # If the engine refuses to replace the key, it stops before it changes any machine.
             depends_on=[self._key],
             retain_on_delete=machine.lost,
             ignore_changes=[*_INPUTS] if machine.lost else None,
@@ -222,7 +222,8 @@ class Metal(pulumi.ComponentResource):
                 "host_key": machine.host_key,
             },
             create=_shell(machine, script, *arguments, lock=lock),
-            # What they print is to be seen by nobody but who asked for it.
+            # Their output can contain secrets: keep it out of other commands' environments, and of
+            # logs.
             add_previous_output_in_env=False,
             logging=command.remote.Logging.STDERR,
             **further,
@@ -231,12 +232,12 @@ class Metal(pulumi.ComponentResource):
 
 
 def _shell(machine: MetalMachine, script: str, *arguments: str, lock: bool = False) -> str:
-    """A command line that runs a script as root."""
+    """Return a command line that runs a script as root."""
     text = (_SCRIPTS / f"{script}.sh").read_text()
     return shlex.join(
         [
             *([] if machine.user == "root" else ["sudo", "--non-interactive"]),
-            # What the script starts is not to hold the lock for ever.
+            # Close the lock in the script: processes that it starts would hold it for ever.
             *(["flock", "--close", _LOCK] if lock else []),
             *("bash", "-c", text, f"{script}.sh", *arguments),
         ]
@@ -244,7 +245,7 @@ def _shell(machine: MetalMachine, script: str, *arguments: str, lock: bool = Fal
 
 
 def _ssh_key(file: str | None) -> pulumi.Output[str]:
-    """The operator's SSH private key; a preview does without, for it connects to nobody.
+    """Return the operator's SSH private key. A preview can lack it: it connects to no machine.
 
     Raises `SettingsError`.
     """
@@ -269,11 +270,11 @@ def _ssh_key(file: str | None) -> pulumi.Output[str]:
     return pulumi.Output.secret("")
 
 
-# --- What kubeadm and Kubernetes are told --------------------------------------------------------
+# --- Configuration of kubeadm and Kubernetes ------------------------------------------------------
 
 
 def init_config(settings: Settings, certificate_key: str) -> str:
-    """Configuration of the first control plane (kubeadm's reference, v1beta4)."""
+    """Render the configuration of the first control plane (kubeadm's reference, v1beta4)."""
     cluster = cast(MetalCluster, settings.cluster)
     first = cluster.machine(cluster.control_planes[0])
     cilium = settings.network.cilium
@@ -281,7 +282,7 @@ def init_config(settings: Settings, certificate_key: str) -> str:
         {
             "apiVersion": _KUBEADM,
             "kind": "InitConfiguration",
-            # Nobody joins by it: each machine gets a token of its own.
+            # No machine joins with this token: each gets its own.
             "bootstrapTokens": [{"ttl": "1m0s"}],
             "certificateKey": certificate_key,
             "localAPIEndpoint": _own_endpoint(first),
@@ -323,7 +324,7 @@ def join_config(
     token: str,
     certificate_key: str | None,
 ) -> str:
-    """Configuration of a machine that joins (kubeadm's reference, v1beta4)."""
+    """Render the configuration of a machine that joins (kubeadm's reference, v1beta4)."""
     cluster = cast(MetalCluster, settings.cluster)
     plane = {"certificateKey": certificate_key, "localAPIEndpoint": _own_endpoint(machine)}
     return yaml.safe_dump(
@@ -345,9 +346,10 @@ def join_config(
 
 
 def ca_hash(kubeconfig: str) -> str:
-    """By which a machine knows the cluster that it joins: SHA-256 of its authority's public key.
+    """Return the SHA-256 of the authority's public key: a joining machine verifies the cluster by
+    it.
 
-    As kubeadm writes it (kubeadm join, --discovery-token-ca-cert-hash).
+    The format is kubeadm's (kubeadm join, --discovery-token-ca-cert-hash).
     """
     (entry,) = yaml.safe_load(kubeconfig)["clusters"]
     data = base64.b64decode(entry["cluster"]["certificate-authority-data"])
@@ -363,7 +365,7 @@ def _own_endpoint(machine: MetalMachine) -> Spec:
 
 
 def _registration(settings: Settings, machine: MetalMachine) -> Spec:
-    """How a machine's kubelet registers it."""
+    """Return the options with which a machine's kubelet registers it."""
     cluster = cast(MetalCluster, settings.cluster)
     nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
     taints = _taints(nodesets.get(machine.nodeset or ""))
@@ -371,8 +373,8 @@ def _registration(settings: Settings, machine: MetalMachine) -> Spec:
         "criSocket": _SOCKET,
         "kubeletExtraArgs": [{"name": "node-ip", "value": machine.address}],
         "name": machine.name,
-        # From the first: nobody else's pods come to it before it has its labels. Without a list
-        # control planes would have a taint of kubeadm's own.
+        # Set taints at registration, to keep other pods off the machine before it has its labels.
+        # Without a list, kubeadm would add its own taint to control planes.
         "taints": [
             {"key": key, "value": value, "effect": "NoSchedule"}
             for key, value in sorted(taints.items())
@@ -390,5 +392,5 @@ def _taints(nodeset: Nodeset | None) -> Mapping[str, str]:
 
 
 def _set_or_drop(key: str, value: str | None) -> str:
-    """As kubectl takes it."""
+    """Return an argument of `kubectl label` or `kubectl taint`."""
     return f"{key}-" if value is None else f"{key}={value}"

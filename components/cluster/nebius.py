@@ -18,12 +18,12 @@ from components.settings.clusters.machines import SYSTEM
 from components.settings.clusters.nebius import NebiusMachines, NebiusSystem
 
 _SHARED: Final = "/mnt/slurmstack"
-"""Where machines mount the shared file system."""
+"""Mount point of the shared file system on machines."""
 _JAIL: Final = f"{_SHARED}/jail"
 _TAG: Final = "slurmstack"
-"""What the shared file system is called on the machines."""
+"""Mount tag of the shared file system on the machines."""
 _CLASS: Final = "csi-mounted-fs-path-sc"
-"""Class whose volumes are folders of the shared file system."""
+"""Class with volumes that are folders of the shared file system."""
 _DRIVER: Final = Chart(
     name="csi-mounted-fs-path",
     namespace="kube-system",
@@ -31,13 +31,13 @@ _DRIVER: Final = Chart(
     version="0.1.3",
     values={"dataDir": f"{_SHARED}/volumes/"},
 )
-"""Makes folders of a file system that machines have mounted into volumes."""
+"""Driver with volumes that are folders of a file system, which machines have mounted."""
 _STOP_MARGIN: Final = 300
-"""Seconds past its drain grace that a node has until its machine goes."""
+"""Seconds between the end of a node's drain grace and the removal of its machine."""
 
 
 def make(args: ClusterArgs) -> Cluster:
-    """A new cluster in the project that the settings name."""
+    """Create a cluster in the project of the settings."""
     return Nebius("nebius", args).cluster
 
 
@@ -45,7 +45,7 @@ class Nebius(pulumi.ComponentResource):
     """Network, Kubernetes, shared file system, InfiniBand clusters, and a group of machines for
     each nodeset and one for everything else.
 
-    Credentials are the provider's own matter: of its environment, or of `nebius:…` in the stack.
+    The provider takes its credentials from the environment, or from `nebius:…` in the stack.
     """
 
     cluster: Cluster
@@ -57,7 +57,7 @@ class Nebius(pulumi.ComponentResource):
         settings, cluster = args.settings, cast(NebiusCluster, args.settings.cluster)
         self._settings, self._name = settings, name
         self._child = pulumi.ResourceOptions(parent=self)
-        # What holds data, or all the machines: no edit of the settings takes it away by mistake.
+        # Protect what holds data, or all the machines, from an accidental edit of the settings.
         kept = pulumi.ResourceOptions(parent=self, protect=settings.protect_data)
         project = {"parent_id": cluster.project}
         subnet: pulumi.Input[str] = cluster.subnet or self._subnet(project)
@@ -118,12 +118,12 @@ class Nebius(pulumi.ComponentResource):
         self.register_outputs({"kubeconfig": kubeconfig})
 
     def _cards(self, machines: NebiusMachines) -> dict[str, str]:
-        """What a node's pod gets of InfiniBand, where the stack installs what shares it out."""
+        """Return a node's InfiniBand resource, if the stack installs its operator."""
         shared = machines.fabric and self._settings.installs_operators()
         return {RDMA_RESOURCE: "1"} if shared else {}
 
     def _subnet(self, project: Mapping[str, str]) -> pulumi.Output[str]:
-        """Id of a subnet in a network of the stack's own, with the cloud's default addresses."""
+        """Create a subnet with the cloud's default addresses in a new network; return its id."""
         network = nebius.VpcV1Network(
             f"{self._name}-network",
             **project,
@@ -143,7 +143,7 @@ class Nebius(pulumi.ComponentResource):
     def _address(
         self, subnet: pulumi.Input[str], project: Mapping[str, str]
     ) -> dict[str, pulumi.Input[str]]:
-        """Annotation that gives the login Service an address which outlives it."""
+        """Return the annotation that gives the login Service an address which outlives it."""
         if self._settings.login.service != "LoadBalancer":
             return {}
         address = nebius.VpcV1Allocation(
@@ -156,7 +156,7 @@ class Nebius(pulumi.ComponentResource):
         return {"nebius.com/load-balancer-allocation-id": address.id}
 
     def _system(self, system: NebiusSystem) -> pulumi.Resource:
-        """Machines of everything but workers."""
+        """Create the machines for everything except workers."""
         return self._group(
             SYSTEM,
             template={"resources": {"platform": system.platform, "preset": system.preset}},
@@ -164,7 +164,7 @@ class Nebius(pulumi.ComponentResource):
         )
 
     def _workers(self, nodeset: Nodeset, machines: NebiusMachines) -> None:
-        """Machines of one nodeset, as many as it has nodes."""
+        """Create the machines of one nodeset, as many as it has nodes."""
         bounds = machines.autoscaling
         fabric = machines.fabric and self._fabrics[machines.fabric].id
         self._group(
@@ -180,7 +180,7 @@ class Nebius(pulumi.ComponentResource):
                 **({"gpu_cluster": {"id": fabric}} if fabric else {}),
                 **({"preemptible": {}} if machines.spot else {}),
             },
-            # Machines go one by one, each when its node has taken its leave.
+            # Replace machines one by one, each after its node has left.
             strategy={
                 "max_surge": {"count": 0},
                 "max_unavailable": {"count": 1},
@@ -210,14 +210,14 @@ class Nebius(pulumi.ComponentResource):
                 "cloud_init_user_data": _CLOUD_INIT,
             },
             **further,
-            # Two groups of one name cannot be.
+            # Two groups cannot have the same name.
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
         return made
 
 
-# The jail's folder is made on the file system, never below it: on a machine that could not mount
-# that, the folder is not there and pods do not start.
+# Create the jail's folder only on the mounted file system: on a machine without the mount, the
+# folder is missing and pods do not start.
 _CLOUD_INIT: Final = (
     "#cloud-config\n"
     "runcmd:\n"
@@ -228,7 +228,7 @@ _CLOUD_INIT: Final = (
 
 
 def _kubeconfig(name: str, status: "nebius.outputs.Mk8sV1ClusterStatus") -> str:
-    """A kubeconfig without a credential: the cloud's own command is asked for one each time."""
+    """Return a kubeconfig without a credential: clients get one from the cloud's command."""
     control_plane = status.control_plane
     certificate = control_plane.auth.cluster_ca_certificate
     return json.dumps(

@@ -1,6 +1,6 @@
-"""Charts that GPUs and fast networks need, with the values for a stack's nodesets.
+"""Charts that GPUs and fast networks require, with the values for a stack's nodesets.
 
-Values are named as in the charts' own values.yaml: NVIDIA/gpu-operator, Mellanox/network-operator
+Values have the names of the charts' own values.yaml: NVIDIA/gpu-operator, Mellanox/network-operator
 and ROCm/k8s-device-plugin.
 """
 
@@ -18,8 +18,8 @@ from components.settings import Gpus, Nodeset, Settings
 from components.settings.nodesets import AMD, NVIDIA
 
 RDMA_RESOURCE: Final = "rdma/hca"
-"""What Kubernetes calls the InfiniBand cards of a machine, which the network operator shares out:
-a pod that asks for one gets them all."""
+"""Kubernetes' name for a machine's InfiniBand cards. The network operator shares them: a pod that
+requests one gets all of them."""
 NETWORK_NAMESPACE: Final = "network-operator"
 MIG_CONFIG_MAP: Final = "slurmstack-mig"
 _NVIDIA_CHARTS: Final = "https://helm.ngc.nvidia.com/nvidia"
@@ -30,11 +30,11 @@ _OFED: Final = "doca3.2.0-25.10-1.2.8.0-2"
 _MELLANOX: Final = "15b3"
 """PCI vendor id."""
 _PODS: Final = 63
-"""Pods that may share a machine's cards; one is all that there is for each node."""
+"""Limit of pods that share a machine's cards. A node requires one share."""
 
 
 def charts(settings: Settings, cluster: Cluster) -> Iterator[Chart]:
-    """The operators that a stack's nodesets need; none where it has no GPUs."""
+    """Yield the charts that a stack's nodesets require; none without GPUs."""
     if not settings.installs_operators():
         return
     vendors = settings.gpu_vendors()
@@ -47,7 +47,7 @@ def charts(settings: Settings, cluster: Cluster) -> Iterator[Chart]:
 
 
 def shares_cards(cluster: Cluster) -> bool:
-    """Whether there are pods that ask for InfiniBand cards."""
+    """Return whether any pods request InfiniBand cards."""
     return any(RDMA_RESOURCE in machines.resources for machines in cluster.node_classes.values())
 
 
@@ -62,15 +62,15 @@ def _gpu_operator(settings: Settings, infiniband: bool) -> Chart:
         values={
             "driver": {
                 "enabled": driver,
-                # So that GPUs reach the cards by themselves.
+                # Let GPUs access the network cards directly.
                 "rdma": {"enabled": driver and infiniband},
-                # No job ends for a newer driver: machines get it when they are made anew.
+                # Do not end jobs for a newer driver: only new machines get it.
                 "upgradePolicy": {"autoUpgrade": False},
             },
             "toolkit": {"enabled": driver},
             "devicePlugin": {"enabled": True},
             "dcgmExporter": {"enabled": True},
-            # Slices have resources of their own, as `gpus.mig` names them.
+            # Each kind of slice is a resource of its own, with the names of `gpus.mig`.
             "mig": {"strategy": "mixed"},
             "migManager": _mig_manager(settings),
             "daemonsets": {"tolerations": [EVERYWHERE]},
@@ -86,7 +86,7 @@ def _mig_manager(settings: Settings) -> Spec:
 
 
 def sliced(settings: Settings) -> list[tuple[Nodeset, Gpus]]:
-    """Nodesets whose GPUs are cut in slices by what the stack installs."""
+    """Return the nodesets with GPUs that the stack's operators slice."""
     if not settings.installs_operators():
         return []
     found = [(nodeset, nodeset.gpus) for nodeset in settings.nodesets if nodeset.gpus]
@@ -94,7 +94,7 @@ def sliced(settings: Settings) -> list[tuple[Nodeset, Gpus]]:
 
 
 def mig_config(settings: Settings) -> str:
-    """How the MIG manager slices the GPUs of each nodeset (mig-parted's file format)."""
+    """Render the MIG manager's layouts of each nodeset's GPUs (mig-parted's file format)."""
     layouts: dict[str, list[Spec]] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
     for nodeset, gpus in sliced(settings):
         slices = {profile: count // gpus.count for profile, count in gpus.mig.items()}
@@ -111,7 +111,7 @@ def _network_operator(settings: Settings) -> Chart:
         repository=_NVIDIA_CHARTS,
         version=settings.operators.network_version,
         values={
-            # The GPU operator has it too, and one is enough.
+            # The GPU operator installs node-feature-discovery already.
             "nfd": {"enabled": False, "deployNodeFeatureRules": True},
             "sriovNetworkOperator": {"enabled": False},
             "maintenanceOperator": {"enabled": False},
@@ -121,7 +121,7 @@ def _network_operator(settings: Settings) -> Chart:
 
 
 def nic_policy(settings: Settings) -> Spec:
-    """Spec of the NicClusterPolicy: the cards' driver, and the plugin that shares them out."""
+    """Return the spec of the NicClusterPolicy: the cards' driver and the sharing plugin."""
     prefix, _, name = RDMA_RESOURCE.partition("/")
     shared = {
         "resourcePrefix": prefix,
@@ -148,7 +148,7 @@ def _amd_device_plugin(settings: Settings) -> Chart:
         repository=_AMD_CHARTS,
         version=settings.operators.amd_version,
         values={
-            # NVIDIA's operator brings the discovery of devices as well.
+            # NVIDIA's operator installs node-feature-discovery already.
             "nfd": {"enabled": NVIDIA not in settings.gpu_vendors()},
             "labeller": {"enabled": True},
             "tolerations": [EVERYWHERE],

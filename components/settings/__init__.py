@@ -1,8 +1,9 @@
-"""The whole configuration of a stack as typed, frozen models.
+"""Settings of a whole stack as typed, frozen models.
 
-A stack file `Pulumi.<stack>.yaml` holds one key `slurmstack:<field>` for each field of `Settings`.
-`from_config` checks what Pulumi hands to the program, `read_stack` what stands in the file, for
-the tools around the program. Both raise `SettingsError`, whose text is one line for the user.
+A stack file `Pulumi.<stack>.yaml` has one key `slurmstack:<field>` for each field of `Settings`.
+`from_config` checks the configuration that Pulumi passes to the program. `read_stack` checks the
+file, for the tools around the program. Both raise `SettingsError` with one line of text for the
+user.
 """
 
 from components.settings.accounting import (

@@ -1,4 +1,4 @@
-"""`python -m components.settings` writes the JSON Schema of the stack files."""
+"""Write the JSON Schema of the stack files: `python -m components.settings`."""
 
 import json
 

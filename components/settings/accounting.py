@@ -1,4 +1,4 @@
-"""What is remembered of jobs, and where."""
+"""Settings of accounting: slurmdbd, its database and backups."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -37,18 +37,18 @@ from components.settings.types import (
 from components.settings.volumes import Nfs
 
 DATABASE_NAME = "slurm_acct_db"
-"""What Slurm takes by default."""
+"""Slurm's default."""
 
 
 class BundledDatabase(Model):
-    """A MariaDB of the stack's own."""
+    """The stack's own MariaDB."""
 
     size: MemoryMiB = Field("20GiB", validate_default=True)
     """Size of its volume."""
     storage_class: str | None = None
     """Class of that volume; by default the cluster's default class."""
     buffer_pool: MemoryMiB = Field("4GiB", validate_default=True)
-    """Memory in which it keeps tables; Slurm's manual asks for 4 GiB and more."""
+    """Memory that caches tables; Slurm's manual asks for 4 GiB and more."""
     host: ClassVar[str] = DATABASE
     port: ClassVar[int] = MARIADB_PORT
     name: ClassVar[str] = DATABASE_NAME
@@ -57,41 +57,41 @@ class BundledDatabase(Model):
 
 
 class ExternalDatabase(Model):
-    """A MariaDB or MySQL that is there already."""
+    """An existing MariaDB or MySQL."""
 
     host: Domain
     """Its name or address."""
     port: Port = MARIADB_PORT
     name: Word = DATABASE_NAME
-    """Database of the cluster; it is made if the user may do so."""
+    """Database for this cluster; it is created if the user may do so."""
     user: Word = "slurm"
     password_secret: Domain
-    """Secret of the namespace whose entry `password` is the user's password."""
+    """Secret of the namespace; its entry `password` is that user's password."""
     tls_ca: ProjectFile | None = None
-    """File with the certificates (PEM) that vouch for the server, relative to the project; read at
-    deploy time. By default the connection is encrypted where the server offers it."""
+    """File with certificates (PEM) that verify the server, relative to the project; read at deploy
+    time. By default the connection is encrypted if the server offers that."""
 
 
 class Purge(Model):
-    """After what time records are removed, as '24months', '90days' or '36hours'; by default never.
+    """Ages at which records are removed, as '24months', '90days' or '36hours'; by default never.
 
-    Removal takes place at the beginning of a month, a day or an hour, as the unit says.
+    slurmdbd removes records at the beginning of each month, day or hour, depending on the unit.
     """
 
     events: PurgeAge | None = None
-    """When nodes were down or drained."""
+    """Times when nodes were down or drained."""
     jobs: PurgeAge | None = None
     reservations: PurgeAge | None = None
     steps: PurgeAge | None = None
     suspensions: PurgeAge | None = None
     transactions: PurgeAge | None = None
-    """Who changed what in the accounts."""
+    """Changes of accounts, with their authors."""
     usage: PurgeAge | None = None
-    """Sums of use by hour, day and month."""
+    """Totals of usage by hour, day and month."""
 
 
 class Archive(Model):
-    """A volume for the records that are removed, which `sacctmgr archive load` brings back."""
+    """A volume for removed records, which `sacctmgr archive load` restores."""
 
     size: MemoryMiB = Field("20GiB", validate_default=True)
     """Size of the volume."""
@@ -100,34 +100,34 @@ class Archive(Model):
 
 
 class S3(Model):
-    """A bucket behind an S3 interface."""
+    """A bucket of a server with an S3 interface."""
 
     endpoint: Endpoint
-    """Its server, as 'https://s3.example.org'."""
+    """The server, as 'https://s3.example.org'."""
     bucket: Bucket
-    """Its name; it is made if the credentials may do so."""
+    """Name of the bucket; it is created if the credentials may do so."""
     prefix: ObjectPrefix | None = None
-    """What the names of all objects begin with, before the cluster's name."""
+    """Prefix of all object names, before the cluster's name."""
     region: Word | None = None
-    """Region to sign requests for, where the server asks for one."""
+    """Region for signing requests, if the server requires one."""
     secret: Domain
-    """Secret of the namespace whose entries `access_key` and `secret_key` are the credentials."""
+    """Secret of the namespace; its entries `access_key` and `secret_key` are the credentials."""
     ca: ProjectFile | None = None
-    """File with the certificates (PEM) that vouch for the server, relative to the project; read at
-    deploy time. By default the public ones."""
+    """File with certificates (PEM) that verify the server, relative to the project; read at deploy
+    time. By default the public ones."""
 
 
 class Keep(Model):
-    """How many dumps are kept; one that several of these name counts for each."""
+    """Numbers of dumps to keep. A dump that matches several of them counts for each."""
 
     last: Annotated[int, Field(ge=0, le=10_000), Number] = 3
-    """The newest."""
+    """Number of newest dumps to keep."""
     daily: Annotated[int, Field(ge=0, le=10_000), Number] = 7
-    """The last one of a day, of so many days."""
+    """Number of days to keep the last dump of."""
     weekly: Annotated[int, Field(ge=0, le=10_000), Number] = 5
-    """The last one of a week."""
+    """Number of weeks to keep the last dump of."""
     monthly: Annotated[int, Field(ge=0, le=10_000), Number] = 12
-    """The last one of a month."""
+    """Number of months to keep the last dump of."""
 
     @model_validator(mode="after")
     def _keeps_some(self) -> Self:
@@ -137,7 +137,7 @@ class Keep(Model):
 
 
 def _off_alone(model: "Backup | Accounting") -> None:
-    """Refuses whatever is said of something that is switched off."""
+    """Refuse further settings of a model with `enabled: false`."""
     chosen = model.model_fields_set - {"enabled"}
     if not model.enabled and chosen:
         raise cross_field(min(chosen), "counts not with enabled: false; leave it out, or drop that")
@@ -148,24 +148,24 @@ class Backup(Model):
 
     enabled: bool = True
     schedule: Cron = "17 3 * * *"
-    """When, as cron writes it: minute, hour, day of the month, month, day of the week; in UTC."""
+    """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
     keep: Keep = Field(default_factory=Keep)
     size: MemoryMiB = Field("20GiB", validate_default=True)
-    """Size of a volume of ours for them."""
+    """Size of the stack's own volume for dumps."""
     storage_class: str | None = None
     """Class of that volume; by default the cluster's default class."""
     claim: DnsLabel | None = None
-    """A PersistentVolumeClaim of the namespace, in place of one of ours."""
+    """A PersistentVolumeClaim of the namespace, instead of the stack's own volume."""
     nfs: Nfs | None = None
-    """A folder that an NFS server exports, in place of a volume of ours."""
+    """A folder that an NFS server exports, instead of the stack's own volume."""
     s3: S3 | None = None
-    """A bucket, in place of a volume."""
+    """A bucket, instead of a volume."""
     password_secret: Domain | None = None
-    """Secret of the namespace whose entry `password` encrypts the dumps; by default who reads the
-    store reads them."""
+    """Secret of the namespace; its entry `password` encrypts the dumps. By default every reader of
+    the store can read them."""
     restore: DumpName | None = None
-    """What is loaded into a database that has no tables yet, before slurmdbd starts: 'latest', or
-    a dump's name."""
+    """Dump to load into a database without tables, before slurmdbd starts: 'latest', or a dump's
+    name."""
 
     @model_validator(mode="after")
     def _is_one_store(self) -> Self:
@@ -186,42 +186,42 @@ class Backup(Model):
 
 
 class Accounting(Model):
-    """slurmdbd and its database: `sacct`, accounts, limits, fair shares."""
+    """slurmdbd and its database, for `sacct`, accounts, limits and fair shares."""
 
     enabled: bool = True
     database: BundledDatabase = Field(default_factory=BundledDatabase)
     external: ExternalDatabase | None = None
-    """A database of somebody else's, in place of ours."""
+    """An existing database, instead of the stack's own."""
     gather_interval: Annotated[int, Field(ge=0, le=65533), Number] = 30
-    """Seconds between two looks at what tasks use; 0 looks only when they end."""
+    """Seconds between two samples of what tasks use; 0 samples only when they end."""
     energy: Literal["none", "gpu", "ipmi", "pm_counters", "rapl", "xcc"] = "none"
-    """What the nodes measure their energy by."""
+    """Source of energy measurements on the nodes."""
     store_scripts: bool = False
     """Keep job scripts, for `sacct --batch-script`."""
     store_environments: bool = False
-    """Keep the environments that jobs were submitted with, for `sacct --env-vars`."""
+    """Keep the environments of submitted jobs, for `sacct --env-vars`."""
     purge: Purge = Field(default_factory=Purge)
     archive: Archive | None = None
-    """Where removed records are kept; by default nowhere."""
+    """Volume for removed records; by default they are lost."""
     enforce: tuple[Enforced, ...] = ("associations", "limits", "qos")
-    """What a job is refused or held for. With a directory, by default nothing: who is known to that
-    one alone has no association, and could not submit."""
+    """Rules that Slurm enforces by refusing or holding jobs. With a directory none by default:
+    directory-only users have no association, and could not submit jobs."""
     accounts: tuple[Account, ...] = ()
-    """Accounts, and who is in them."""
+    """Accounts and their users."""
     default_account: AccountName = "users"
-    """Account of the users whom `accounts` puts into none; it is made for them."""
+    """Account of users without an account in `accounts`; the deploy creates it for them."""
     qos: tuple[Qos, ...] = ()
     """Qualities of service."""
     operators: tuple[UserName, ...] = ()
-    """Users who may see all, and change accounts, but no ranks (AdminLevel Operator)."""
+    """Users who may see everything and change accounts, but no AdminLevel (AdminLevel Operator)."""
     administrators: tuple[UserName, ...] = ()
-    """Users who may do in Slurm whatever root may (AdminLevel Administrator)."""
+    """Users with root's rights in Slurm (AdminLevel Administrator)."""
     remove_with_jobs: tuple[Removal, ...] = ()
-    """What goes although jobs are on it, which are cancelled: 'user ada account physics'."""
+    """Objects to remove despite their jobs, which are cancelled, as 'user ada account physics'."""
     backup: Backup = Field(default_factory=Backup)
 
     def server(self) -> BundledDatabase | ExternalDatabase:
-        """The database that counts."""
+        """Return the database in use."""
         return self.external or self.database
 
     @model_validator(mode="after")

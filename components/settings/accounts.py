@@ -1,7 +1,7 @@
-"""Who may use how much: accounts, users in them, and qualities of service.
+"""Limits of usage: accounts, their users, and qualities of service.
 
-Fields are called as in sacctmgr(1): `GrpTRES` is `grp_tres`. A limit that is not set here is not
-looked after: what an administrator sets by hand then stays.
+Fields have the names of sacctmgr(1): `GrpTRES` is `grp_tres`. The stack does not manage a limit
+that is not set here: a value that an administrator sets by hand stays.
 """
 
 import re
@@ -25,9 +25,9 @@ from components.settings.types import (
 )
 
 ROOT = "root"
-"""The account above all others, which Slurm makes."""
+"""The account above all others, which Slurm creates."""
 NORMAL = "normal"
-"""The QOS that slurmdbd makes, and that everybody has."""
+"""The QOS that slurmdbd creates, and that all users have."""
 
 _MOST = 2_147_483_647
 
@@ -37,7 +37,7 @@ _THING = re.compile(r"(account|qos) [a-z0-9_.-]+|user [a-z0-9_-]+ account [a-z0-
 
 
 def _name(value: str) -> str:
-    # sacctmgr makes capital letters small, so that two names could be one.
+    # sacctmgr converts names to lower case, so that two names could become the same.
     if not _NAME.fullmatch(value):
         raise PydanticCustomError(
             "account_name",
@@ -55,7 +55,7 @@ def _tres(value: str) -> str:
 
 
 def _amounts(value: object) -> object:
-    """Memory in MiB, from its text; the others are looked at as numbers."""
+    """Convert memory from its text to MiB; the other amounts are checked as numbers later."""
     if not isinstance(value, Mapping):
         return value
     return {name: parse_memory(n) if name == "mem" else n for name, n in value.items()}
@@ -90,59 +90,59 @@ Tres = Annotated[
     BeforeValidator(_amounts),
     WithJsonSchema({"type": "object", "examples": [{"cpu": 100, "mem": "1TiB", "gres/gpu": 8}]}),
 ]
-"""Amounts by kind; memory with its unit."""
+"""Amounts by kind of resource; memory with its unit."""
 Shares = Annotated[int | Literal["parent"], BeforeValidator(_shares)]
 
 
 class Limits(Model):
-    """What accounts, users in accounts and QOS can all be given.
+    """Limits that accounts, users in accounts and QOS have in common.
 
-    `grp_…` hold for all jobs together, `max_…` for each job or each user. Use in the past fades by
+    `grp_…` apply to all jobs together, `max_…` to each job or each user. Past usage decays by
     slurm.priority.decay_half_life.
     """
 
     priority: Count | None = None
-    """Counts by slurm.priority.association, of a QOS by slurm.priority.qos."""
+    """Priority, weighted by slurm.priority.association, or for a QOS by slurm.priority.qos."""
     min_prio_thresh: Count | None = None
-    """Priority that a job must have to reserve resources."""
+    """Lowest priority of a job that may reserve resources."""
     grp_jobs: Count | None = None
-    """Jobs that run."""
+    """Running jobs."""
     grp_jobs_accrue: Count | None = None
-    """Jobs that wait and gain priority by it."""
+    """Waiting jobs that gain priority by age."""
     grp_submit_jobs: Count | None = None
-    """Jobs that wait or run."""
+    """Waiting and running jobs."""
     grp_tres: Tres | None = None
-    """What running jobs have, by kind: `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
+    """Resources of all running jobs together, as `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
     grp_tres_mins: Tres | None = None
-    """What past and running jobs have used, in minutes of each kind."""
+    """Past and present usage of all jobs together, in minutes of each resource."""
     grp_tres_run_mins: Tres | None = None
-    """What running jobs may yet use until their time limits, in minutes of each kind."""
+    """Usage that running jobs may still reach by their time limits, in minutes of each resource."""
     grp_wall: SlurmTime | None = None
-    """Time that past and running jobs have run."""
+    """Run time of past and running jobs together."""
     max_tres_per_job: Tres | None = None
     max_tres_per_node: Tres | None = None
-    """What a job has on one node."""
+    """Resources of a job on one node."""
     max_tres_mins_per_job: Tres | None = None
-    """Minutes of each kind that a job uses by its time limit."""
+    """Usage of a job by its time limit, in minutes of each resource."""
     max_wall: SlurmTime | None = None
     """Time limit of a job."""
 
 
 class _Association(Limits):
-    """An account, or a user in one; what is below inherits each limit that it has not itself."""
+    """An account, or a user in one. Those below inherit each limit that they do not set."""
 
     fairshare: Shares | None = None
-    """Share of the cluster beside those next to it; Slurm gives 1. `parent`: none of its own."""
+    """Share relative to its siblings, by default 1 as in Slurm; `parent`: no share of its own."""
     max_jobs: Count | None = None
-    """Jobs of each user that run."""
+    """Running jobs of each user."""
     max_jobs_accrue: Count | None = None
-    """Jobs of each user that wait and gain priority by it."""
+    """Waiting jobs of each user that gain priority by age."""
     max_submit_jobs: Count | None = None
-    """Jobs of each user that wait or run."""
+    """Waiting and running jobs of each user."""
     qos: tuple[AccountName, ...] = ()
-    """QOS that jobs may ask for; by default those of the account above, in the end `normal`."""
+    """QOS that jobs may request; by default those of the account above, in the end `normal`."""
     default_qos: AccountName | None = None
-    """QOS of jobs that ask for none."""
+    """QOS of jobs that request none."""
 
     @model_validator(mode="after")
     def _default_is_allowed(self) -> Self:
@@ -158,15 +158,15 @@ class AccountUser(_Association):
 
     name: UserName
     default: bool = False
-    """Whether the user's jobs go here that name no account; else the first account counts."""
+    """Default account of the user's jobs. If none is the default, Slurm takes the first one."""
 
 
 class Account(_Association):
-    """An account: a group of users who share what it is given."""
+    """An account: a group of users who share its limits."""
 
     name: AccountName
     parent: AccountName = ROOT
-    """Account above it."""
+    """Parent account."""
     description: Line | None = None
     organization: Line | None = None
     users: tuple[AccountUser, ...] = ()
@@ -195,24 +195,24 @@ Flag = Literal[
 
 
 class Qos(Limits):
-    """A quality of service, which jobs ask for by `--qos`."""
+    """A quality of service, which jobs request by `--qos`."""
 
     name: AccountName
     flags: tuple[Flag, ...] = ()
     preempt: tuple[AccountName, ...] = ()
-    """QOS whose jobs make way; counts with slurm.preemption.type qos."""
+    """QOS with jobs that its jobs may preempt, with slurm.preemption.type qos."""
     preempt_mode: Literal["cancel", "requeue", "suspend"] | None = None
-    """What becomes of its jobs that make way; by default slurm.preemption.mode."""
+    """Action on its preempted jobs; by default slurm.preemption.mode."""
     preempt_exempt_time: SlurmTime | None = None
-    """Time that its jobs run before they make way."""
+    """Run time before its jobs can be preempted."""
     grace_time: Seconds | None = None
-    """How long jobs go on that make way, in seconds."""
+    """Seconds that its preempted jobs may continue."""
     usage_factor: Factor | None = None
-    """What use counts, against limits and shares; Slurm gives 1."""
+    """Factor of usage for limits and shares; by default 1 as in Slurm."""
     usage_threshold: Factor | None = None
-    """Fair-share below which no job is taken or started."""
+    """Fair-share below which jobs are neither accepted nor started."""
     limit_factor: Factor | None = None
-    """What the limits in minutes (`…_tres_mins`) of associations are multiplied by."""
+    """Factor of associations' limits in minutes (`…_tres_mins`)."""
     max_jobs_per_account: Count | None = None
     max_jobs_per_user: Count | None = None
     max_jobs_accrue_per_account: Count | None = None
@@ -224,7 +224,7 @@ class Qos(Limits):
     max_tres_run_mins_per_account: Tres | None = None
     max_tres_run_mins_per_user: Tres | None = None
     min_tres_per_job: Tres | None = None
-    """What a job must ask for at least."""
+    """Smallest request of a job."""
 
 
 Removal = Annotated[str, AfterValidator(_thing)]
@@ -235,7 +235,7 @@ Enforced = Literal["associations", "limits", "qos", "safe"]
 
 
 def check_names(accounts: Sequence[Account], qos: Sequence[Qos]) -> None:
-    """Raises where a name stands twice, or names nothing."""
+    """Refuse duplicate names, references to missing objects, and circles."""
     for key, ones in (("accounts", accounts), ("qos", qos)):
         for name in duplicates(one.name for one in ones):
             raise cross_field(key, f"two are named '{name}'; give each a name of its own")
@@ -258,7 +258,7 @@ def check_names(accounts: Sequence[Account], qos: Sequence[Qos]) -> None:
 def _qos_named(
     accounts: Iterable[Account], qos: Iterable[Qos]
 ) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """Names of QOS, with the key where they stand."""
+    """Return the names of QOS in each key."""
     for i, account in enumerate(accounts):
         places: list[tuple[str, _Association]] = [(f"accounts[{i}]", account)]
         places += [(f"accounts[{i}].users[{j}]", user) for j, user in enumerate(account.users)]
@@ -270,7 +270,7 @@ def _qos_named(
 
 
 def _refuse_circle(key: str, above: Mapping[str, tuple[str, ...]]) -> None:
-    """Raises where something leads to itself."""
+    """Refuse an object that refers to itself, directly or through others."""
     what = {"accounts": "below", "qos": "preempts, in the end,"}[key]
     for name in sorted(above):
         reached: set[str] = set()
@@ -286,7 +286,7 @@ def _refuse_circle(key: str, above: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def check_defaults(accounts: Iterable[Account]) -> None:
-    """Raises where a user has two default accounts."""
+    """Refuse a user with two default accounts."""
     found: dict[str, str] = {}
     for account in accounts:
         for user in account.users:
@@ -302,7 +302,7 @@ def check_defaults(accounts: Iterable[Account]) -> None:
 
 
 def things(accounts: Iterable[Account], qos: Iterable[Qos]) -> set[str]:
-    """All that the settings name, in the words of `remove_with_jobs`."""
+    """Return all objects in the settings, in the format of `remove_with_jobs`."""
     found = {f"qos {one.name}" for one in qos}
     for account in accounts:
         found.add(f"account {account.name}")

@@ -1,4 +1,4 @@
-"""Cilium, where the stack is to bring the cluster's network."""
+"""Settings of Cilium, if the stack installs it as the cluster's network."""
 
 from typing import Annotated, Literal, Self
 
@@ -18,14 +18,14 @@ from components.settings.types import (
 
 
 class Hubble(Model):
-    """Who spoke to whom, and what was refused, as Cilium saw it."""
+    """Cilium's records of connections, including refused ones."""
 
     enabled: bool = True
-    """Every node keeps what passed it last."""
+    """Keep each node's latest flows, for `hubble observe`."""
     relay: bool = False
-    """One place to ask all nodes at, as `hubble observe` does."""
+    """Run one service that queries all nodes, for `hubble observe`."""
     ui: bool = False
-    """A map of it for browsers, behind `kubectl port-forward`."""
+    """Run a map of the flows for browsers, behind `kubectl port-forward`; requires `relay`."""
 
     @model_validator(mode="after")
     def _each_has_what_it_asks(self) -> Self:
@@ -43,47 +43,49 @@ class Cilium(Model):
     version: ChartVersion = "1.19.6"
     """Version of the chart, which is Cilium's own."""
     chained: Word | None = None
-    """CNI network of the cloud's own plugin that Cilium is put on top of, as `aws-cni`: that one
-    then gives addresses and routes, and Cilium judges. By default Cilium does all of it."""
+    """CNI network of the cloud's own plugin that Cilium runs on top of, as `aws-cni`. That plugin
+    then assigns addresses and routes, and Cilium enforces policies. By default Cilium does
+    everything."""
     pod_cidr: Cidr | None = None
-    """Range that Cilium gives pods their addresses from; by default the ranges that Kubernetes has
-    set aside for each node, as kubeadm does."""
+    """Address range of pods; by default those that Kubernetes has set aside for each node, as with
+    kubeadm."""
     routing: Literal["tunnel", "native"] = "tunnel"
-    """tunnel: from node to node in VXLAN; native: the network below knows the way to pods."""
+    """tunnel: from node to node in VXLAN; native: the network below routes to pods."""
     native_cidr: Cidr | None = None
-    """Range in which it knows the way, with native: what goes there keeps its pod's address."""
-    node_routes: bool = False
-    """With native, where all nodes are on one link: each has routes to the pods of the others."""
-    mtu: Annotated[int, Field(ge=1280, le=65_520), Number] | None = None
-    """Bytes of the largest packet of the network below; by default what its devices say."""
-    devices: tuple[InterfaceName, ...] = ()
-    """Interfaces of the machines that pods' packets take, as `eth0` or `bond+`; by default those
-    with a route to the world or the node's address. On InfiniBand and RoCE machines name them, so
-    that Cilium leaves those of the fast network alone."""
-    kube_proxy_replacement: bool = False
-    """Cilium finds what is behind Services, and no kube-proxy runs."""
-    api_host: Domain | None = None
-    """Where Kubernetes' API is found without its Service, with kube_proxy_replacement: a name or an
+    """Range that the network below routes, for native: destinations there see a pod's own
     address."""
+    node_routes: bool = False
+    """For native, if all nodes are on one link: give each node routes to the pods of the others."""
+    mtu: Annotated[int, Field(ge=1280, le=65_520), Number] | None = None
+    """Size of the largest packet of the network below in bytes; by default what its devices say."""
+    devices: tuple[InterfaceName, ...] = ()
+    """Interfaces of the machines that pods' packets use, as `eth0` or `bond+`; by default those
+    with a default route or the node's address. Set it on machines with InfiniBand or RoCE, so that
+    Cilium does not use the interfaces of the fast network."""
+    kube_proxy_replacement: bool = False
+    """Let Cilium resolve Services, without kube-proxy."""
+    api_host: Domain | None = None
+    """Name or address of Kubernetes' API without its Service, for kube_proxy_replacement."""
     api_port: Port = 6443
-    """Its port there."""
+    """Port of the API there."""
     bandwidth_manager: bool = False
-    """Paces what pods send, and holds them to `kubernetes.io/egress-bandwidth`."""
+    """Pace what pods send, and enforce `kubernetes.io/egress-bandwidth`."""
     bbr: bool = False
-    """Pods' TCP by BBR, for users who are far away; from Linux 5.18 on."""
+    """Use BBR for pods' TCP, for users far away; requires `bandwidth_manager`,
+    `kube_proxy_replacement` and Linux 5.18."""
     encryption: Literal["none", "wireguard", "ipsec"] = "none"
-    """What goes from pod to pod on another node is encrypted."""
+    """Encryption between pods on different nodes."""
     ipsec_secret: Domain | None = None
-    """Secret of `kube-system` whose entry `keys` is the key, with ipsec; Cilium's documentation
-    tells its form."""
+    """Secret of `kube-system` with the key in its entry `keys`, for ipsec; Cilium's documentation
+    describes the format."""
     host_firewall: bool = False
-    """CiliumClusterwideNetworkPolicies count for the machines themselves too."""
+    """Apply CiliumClusterwideNetworkPolicies to the machines too."""
     hubble: Hubble = Field(default_factory=Hubble)
 
     @model_validator(mode="after")
     def _chained_leaves_the_rest_to_the_other(self) -> Self:
-        # Cilium's documentation, "CNI Chaining": addresses and routes are the other plugin's;
-        # IPsec is not supported on top of one.
+        # The other plugin assigns addresses and routes. Cilium does not support IPsec on top of one
+        # (Cilium's documentation, "CNI Chaining").
         if not self.chained:
             return self
         for key in ("routing", "native_cidr", "node_routes", "pod_cidr"):
@@ -122,8 +124,9 @@ class Cilium(Model):
 
     @model_validator(mode="after")
     def _bbr_has_what_it_needs(self) -> Self:
-        # "Bandwidth Manager" and "Tuning Guide": it needs packets that keep their socket up to the
-        # device (eBPF host routing), which kube-proxy's rules and IPsec both stand in the way of.
+        # BBR requires that packets keep their socket up to the device (eBPF host routing).
+        # kube-proxy's rules and IPsec prevent that (Cilium's documentation, "Bandwidth Manager" and
+        # "Tuning Guide").
         if not self.bbr:
             return self
         for key in ("bandwidth_manager", "kube_proxy_replacement"):
@@ -142,6 +145,6 @@ class Cilium(Model):
                 "ipsec_secret", f"'{self.ipsec_secret}': counts only with encryption: ipsec"
             )
         if self.host_firewall and self.encryption == "ipsec":
-            # "IPsec Transparent Encryption", limitations.
+            # Cilium's documentation, "IPsec Transparent Encryption", limitations.
             raise cross_field("host_firewall", "true: not with encryption: ipsec; leave it out")
         return self

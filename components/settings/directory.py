@@ -1,4 +1,4 @@
-"""A directory service whose people are users of the cluster."""
+"""Settings of a directory service with users of the cluster."""
 
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -8,33 +8,34 @@ from pydantic import Field, model_validator
 from components.settings.types import Domain, LdapUri, Line, Model, ProjectFile, Word, cross_field
 
 _PORTS = {"ldap": 389, "ldaps": 636}
-"""Where servers listen by default (RFC 4516; IANA's registry)."""
+"""Default ports of servers (RFC 4516; IANA's registry)."""
 
 
 class Directory(Model):
-    """An LDAP directory, whose people are users beside those of `users`."""
+    """An LDAP directory with users in addition to `users`."""
 
     uris: Annotated[tuple[LdapUri, ...], Field(min_length=1)]
-    """Its servers, as 'ldaps://ldap.example.org'; each is asked where those before it are silent.
-    With 'ldap://' the connection is encrypted by StartTLS."""
+    """Servers, as 'ldaps://ldap.example.org'; each is used if those before it do not answer. With
+    'ldap://' StartTLS encrypts the connection."""
     base: Line
-    """Below what people and groups stand, as 'dc=example,dc=org'."""
+    """Base of users and groups, as 'dc=example,dc=org'."""
     bind_dn: Line | None = None
-    """Who asks, as 'cn=reader,dc=example,dc=org'; by default anybody."""
+    """Bind DN, as 'cn=reader,dc=example,dc=org'; by default an anonymous bind."""
     password_secret: Domain | None = None
-    """Secret of the namespace whose entry `password` is the password of bind_dn."""
+    """Secret of the namespace; its entry `password` is the password of bind_dn."""
     ca: ProjectFile | None = None
-    """File with the certificates (PEM) that vouch for the servers, relative to the project; read at
-    deploy time. By default those of Debian."""
+    """File with certificates (PEM) that verify the servers, relative to the project; read at deploy
+    time. By default Debian's."""
     kind: Literal["rfc2307", "rfc2307bis", "ad"] = "rfc2307"
-    """How groups name their members: by user name, by entry, or as Active Directory does."""
+    """Kind of group members. rfc2307: user names; rfc2307bis: entries; ad: those of Active
+    Directory."""
     user_filter: Line | None = None
-    """Which people are users, as '(memberOf=cn=hpc,dc=example,dc=org)'; by default all."""
+    """Filter of users' entries, as '(memberOf=cn=hpc,dc=example,dc=org)'; by default all."""
     key_attribute: Word = "sshPublicKey"
-    """Attribute of a person that holds public SSH keys."""
+    """Attribute of an entry with public SSH keys."""
 
     def servers(self) -> dict[int, tuple[str, ...]]:
-        """Names or addresses of the servers by their TCP port."""
+        """Return the names or addresses of the servers by their TCP port."""
         found = sorted(
             {
                 (uri.port or _PORTS[uri.scheme], uri.hostname or "")

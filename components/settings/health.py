@@ -1,4 +1,4 @@
-"""How nodes are looked after."""
+"""Settings of the checks that every node runs on itself."""
 
 import json
 import re
@@ -12,28 +12,28 @@ from components.settings.slurm import Script
 from components.settings.types import Model, Number, cross_field, known_names
 
 Choices = dict[str, JsonValue]
-"""By name of a check: false turns it off; a mapping has its `effect` and its limits."""
+"""By name of a check: a mapping with its `effect` and its limits, or false to disable it."""
 
 
 class Health(Model):
-    """The checks that every node runs by itself; docs/health.md tells of each."""
+    """Checks that every node runs on itself; docs/health.md explains each."""
 
     enabled: bool = True
-    """Nodes that are unfit for jobs are drained."""
+    """Drain nodes that are unfit for jobs."""
     interval: Annotated[int, Field(ge=10, le=65533), Number] = 60
-    """Seconds between two looks."""
+    """Seconds between two rounds of checks."""
     node_states: Annotated[
         tuple[Literal["any", "alloc", "cycle", "idle", "mixed"], ...], Field(min_length=1)
     ] = ("any", "cycle")
-    """States in which a node looks; cycle: not all nodes at once."""
+    """States in which a node runs checks, including any or idle; cycle: not all nodes at once."""
     checks: Choices = {}
-    """Effects and limits of checks on all nodes, as `disk: {max_percent: 90}`; false for off."""
+    """Checks' effects and limits on all nodes, as `disk: {max_percent: 90}`; false disables one."""
     script: Script | None = None
-    """Runs as root on every node after each look, or alone; it may drain its node."""
+    """Runs as root on every node, after the checks or without them; it may drain its node."""
 
     @model_validator(mode="after")
     def _drained_nodes_are_looked_at(self) -> Self:
-        # A drained node becomes idle, and would stay drained for good.
+        # A drained node becomes idle. Without checks in that state it would stay drained.
         if not {"any", "idle"} & set(self.node_states):
             raise cross_field(
                 "node_states",
@@ -43,7 +43,7 @@ class Health(Model):
         return self
 
     def is_everywhere(self) -> bool:
-        """Whether every node looks at all times, also while jobs have all of it."""
+        """Return whether every node runs checks at all times, even while it is fully allocated."""
         states = set(self.node_states)
         return self.enabled and ("any" in states or {"alloc", "idle", "mixed"} <= states)
 
@@ -54,7 +54,7 @@ class Health(Model):
 
 
 def refuse_choices(choices: Mapping[str, JsonValue]) -> None:
-    """Raises for what stands below a key `checks` and is not for any check."""
+    """Refuse unknown checks, limits and values below a key `checks`."""
     for name, choice in choices.items():
         key = f"checks.{name}"
         if name not in CHECKS:
@@ -83,7 +83,7 @@ def _expected_effect(value: JsonValue) -> str | None:
 
 
 def _expected(default: Limit, value: JsonValue) -> str | None:
-    """What a limit of this kind must be, where a value is not."""
+    """Return the expected kind of value for a limit, or None if the value fits."""
     if isinstance(default, bool):
         return None if isinstance(value, bool) else "true or false"
     if isinstance(default, tuple):
@@ -95,7 +95,7 @@ def _expected(default: Limit, value: JsonValue) -> str | None:
 
 
 def _fits(example: int | str, member: JsonValue) -> bool:
-    """Whether it may stand in a list beside the example: of numbers, of paths, or of patterns."""
+    """Return whether `member` is of the same kind as `example`: a number, a path or a pattern."""
     if isinstance(example, int):
         return isinstance(member, int) and not isinstance(member, bool)
     if not isinstance(member, str) or not member.isprintable():

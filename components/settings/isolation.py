@@ -1,4 +1,4 @@
-"""How far jobs are kept apart from each other and from their node."""
+"""Settings of the isolation of jobs from each other and from their node."""
 
 from typing import Annotated, Self
 
@@ -8,33 +8,33 @@ from components.settings.types import DeviceName, MemoryMiB, Model, Number, Path
 
 
 class Isolation(Model):
-    """What the SPANK plugin gives each job of a nodeset; see slurmstack-chroot(8).
+    """Isolation of a nodeset's jobs by the SPANK plugin; see slurmstack-chroot(8).
 
-    A job always has its own /tmp, /var/tmp and /dev/shm, which are gone after it, and sees no
-    process but its own.
+    A job always has its own /tmp, /var/tmp and /dev/shm, which are deleted after it, and sees only
+    its own processes.
     """
 
     no_new_privileges: bool = True
-    """sudo, su, newgrp and the like are without effect in jobs, and root's have few rights."""
+    """In jobs, set-user-ID programs such as sudo, su and newgrp have no effect, and root has few
+    capabilities."""
     private_devices: bool = True
-    """/dev holds what every program needs and the node's GPUs and network devices, no more."""
+    """/dev has only the standard devices, the node's GPUs and its network devices."""
     devices: tuple[DeviceName, ...] = ()
-    """Further devices of the node's /dev that jobs see, as 'vfio' or 'tty*'."""
+    """Further devices of the node's /dev in jobs, as 'vfio' or 'tty*'."""
     tmp: MemoryMiB | None = None
     """Size of a job's /tmp, which is then in memory, as '8GiB'; by default on the node's disk."""
     var_tmp: MemoryMiB | None = None
-    """The same of /var/tmp."""
+    """The same for /var/tmp."""
     shm: MemoryMiB | None = None
-    """Size of a job's /dev/shm; by default what the node has for all jobs."""
+    """Size of a job's /dev/shm; by default half the node's memory, for all jobs together."""
     processes: Annotated[int, Field(ge=16, le=4_194_304), Number] = 32_768
-    """Processes and threads that a job may have at once on a node, where that can be limited; never
-    more than an eighth of what the machine's kernel can have. (No kernel has more than 4,194,304.)
-    """
+    """Limit of a job's processes and threads on a node, if the node can limit them; at most an
+    eighth of the machine's kernel.pid_max. (kernel.pid_max is at most 4,194,304.)"""
     steps: Annotated[int, Field(ge=8, le=65_536), Number] = 256
-    """Steps that a job may have at once on a node, its script and Slurm's own step included. Each
-    has a slurmstepd, whose memory is not the job's."""
+    """Limit of a job's steps on a node, including its script and Slurm's own step. Each has a
+    slurmstepd, which does not count as the job's memory."""
     overlay: bool = False
-    """Jobs write to the shared root for themselves only, and what they wrote goes with them."""
+    """Keep a job's writes to the shared root private, and delete them after the job."""
     shared: tuple[Path, ...] = ("/home",)
     """Folders of the shared root that stay shared with `overlay`."""
 
@@ -50,5 +50,5 @@ class Isolation(Model):
         return self
 
     def in_memory(self) -> int:
-        """Memory that a job's directories may take, in MiB."""
+        """Return the memory in MiB that a job's directories may use."""
         return sum(size or 0 for size in (self.tmp, self.var_tmp, self.shm))

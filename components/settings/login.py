@@ -1,4 +1,4 @@
-"""Where users log in, and what they may do there."""
+"""Settings of login nodes."""
 
 from typing import Annotated, Literal, Self
 
@@ -17,29 +17,29 @@ from components.settings.types import (
 )
 
 _LEAST_MEMORY = 64
-"""MiB that two of sshd's processes, a shell and its tools cannot do without."""
+"""Smallest memory limit in MiB: two processes of sshd, a shell and its tools require it."""
 
 
 class Forwarding(Model):
-    """What SSH carries beside terminals and files."""
+    """Forwarding by SSH, in addition to terminals and files."""
 
     tcp: bool = True
-    """Ports and sockets, as by `ssh -L`, `-R`, `-D` and `-J`."""
+    """Forward ports and sockets: `ssh -L`, `-R`, `-D` and `-J`."""
     agent: bool = True
-    """The agent that holds the user's keys, as by `ssh -A`."""
+    """Forward the agent with the user's keys: `ssh -A`."""
     x11: bool = True
-    """Windows of graphical programs, as by `ssh -X`."""
+    """Forward graphical windows: `ssh -X`."""
 
 
 class Limits(Model):
-    """What all processes of one user on one login node may use together."""
+    """Limits of all processes of one user on one login node together."""
 
     cpus: Annotated[float, Field(ge=0.1, le=4096), Number] | None = None
     """CPUs; by default what others leave."""
     memory: MemoryMiB | None = None
     """Memory, as '16GiB'; by default what the node has."""
     processes: Annotated[int, Field(ge=16, le=4_194_304), Number] | None = None
-    """Processes and threads, two of sshd for each session included; by default what the pod may."""
+    """Processes and threads, including two of sshd for each session; by default the pod's limit."""
 
     @field_validator("memory")
     @classmethod
@@ -52,16 +52,16 @@ class Limits(Model):
 
 
 class Motd(Model):
-    """What a user is told who logs in (the message of the day)."""
+    """Message at login on a terminal (message of the day)."""
 
     text: Text | None = None
-    """Lines of the operator's own."""
+    """Text of the message."""
     state: bool = True
-    """How many nodes are idle, and how many of the user's jobs run and wait."""
+    """Add the number of idle nodes, and of the user's running and waiting jobs."""
 
 
 class Login(Model):
-    """Where users log in by SSH: the login nodes `login-0`, `login-1`, …"""
+    """Login nodes `login-0`, `login-1`, …, which users reach by SSH."""
 
     replicas: Annotated[int, Field(ge=1, le=64), Number] = 1
     """Number of login nodes; all have one host key."""
@@ -69,13 +69,13 @@ class Login(Model):
     node_port: NodePort | None = None
     """Port on every Kubernetes node, for service NodePort."""
     source_ranges: tuple[Cidr, ...] = ()
-    """Networks that clients may come from, for service LoadBalancer; by default all."""
+    """Networks that clients may connect from, for service LoadBalancer; by default all."""
     home_keys: bool = True
-    """Whether keys log in that users put into their own ~/.ssh/authorized_keys."""
+    """Accept keys in users' own ~/.ssh/authorized_keys, in addition to those of `users`."""
     ssh_to_nodes: bool = True
-    """Whether `ssh <node>` leads users into the job that they have there."""
+    """Let `ssh <node>` enter the user's job on that node."""
     drain_grace: Seconds = 30
-    """How long a login node that goes lets its sessions go on, in seconds."""
+    """Seconds that a leaving login node keeps its sessions."""
     forwarding: Forwarding = Field(default_factory=Forwarding)
     limits: Limits = Field(default_factory=Limits)
     motd: Motd = Field(default_factory=Motd)

@@ -1,4 +1,4 @@
-"""Long checks: what measures nodes while nobody is on them."""
+"""Settings of long checks, which measure nodes without jobs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, Self
@@ -34,20 +34,20 @@ class LongCheck(Model):
 
     name: Literal["cpu-memory", "dcgm", "gpu-burn", "gpu-memory", "nccl", "nccl-pair", "network"]
     enabled: bool = True
-    """Whether it runs by itself; otherwise on demand alone."""
+    """Run by schedule; false: only on demand."""
     schedule: Cron = "30 1 * * *"
-    """When, as cron writes it: minute, hour, day of the month, month, day of the week; in UTC."""
+    """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
     nodesets: tuple[str, ...] = ()
-    """Nodesets whose nodes it measures; by default all that have the GPUs for it."""
+    """Nodesets to measure; by default all that have the GPUs for it."""
     threshold: Annotated[float, Field(ge=0), Number] | None = None
-    """The least that is good, in the check's unit (of `dcgm` and `gpu-burn` the most); by default
-    what is known of such GPUs."""
+    """Lowest good value, in the check's unit; highest for `dcgm` and `gpu-burn`. By default what is
+    known of such GPUs."""
     fall: Annotated[float, Field(gt=0, lt=1), Number] = 0.15
-    """Share by which a value may be worse than the node's usual one."""
+    """Fraction by which a value may be worse than the node's usual value."""
     history: Annotated[int, Field(ge=3, le=1000), Number] = 20
-    """Newest values of a node whose median is the usual one."""
+    """Number of a node's newest values; their median is its usual value."""
     least: Annotated[int, Field(ge=3, le=1000), Number] = 5
-    """Values that a node must have before it is held against them."""
+    """Values that a node must have before its usual value counts."""
 
     @model_validator(mode="after")
     def _history_is_enough(self) -> Self:
@@ -58,24 +58,24 @@ class LongCheck(Model):
         return self
 
     def fits(self, nodeset: Nodeset) -> bool:
-        """Whether a nodeset's nodes have the GPUs for it; slices are not measured."""
+        """Return whether a nodeset's nodes have the GPUs for it; MIG slices are not measured."""
         gpus = nodeset.gpus.count if nodeset.gpus and not nodeset.gpus.mig else 0
         return gpus >= LEAST_GPUS[self.name]
 
 
 class LongChecks(Model):
-    """Long checks, how they share the cluster with users, and where their series are kept."""
+    """Long checks, their use of the cluster, and the volume for their measurements."""
 
     checks: tuple[LongCheck, ...] = ()
-    """Those that are on."""
+    """Enabled long checks."""
     at_once: Annotated[int, Field(ge=1, le=1000), Number] = 1
-    """Most nodes, or pairs, that a check measures at the same time."""
+    """Limit of nodes, or pairs, that a check measures at the same time."""
     wait: Seconds = 3600
-    """Seconds for which a run waits while none of the nodes that are left is free."""
+    """Seconds that a run waits if no remaining node is free."""
     keep: Annotated[int, Field(ge=10, le=10_000), Number] = 100
-    """Measurements that are kept of each check and node."""
+    """Measurements to keep of each check and node."""
     size: MemoryMiB = Field("1GiB", validate_default=True)
-    """Size of the volume that they are kept on."""
+    """Size of the volume for measurements."""
     storage_class: str | None = None
     """Class of that volume; by default the cluster's default class."""
 
@@ -96,12 +96,12 @@ class LongChecks(Model):
         return self
 
     def nodesets_of(self, check: LongCheck, nodesets: tuple[Nodeset, ...]) -> tuple[str, ...]:
-        """Names of the nodesets that a check measures, sorted."""
+        """Return the names of the nodesets that a check measures, sorted."""
         chosen = check.nodesets or [n.name for n in nodesets if check.fits(n)]
         return tuple(sorted(chosen))
 
     def problems(self, nodesets: tuple[Nodeset, ...]) -> Iterator[tuple[str, str]]:
-        """What does not fit the nodesets: the key, and what is wrong."""
+        """Yield a key and a description for each conflict with the nodesets."""
         known = {nodeset.name: nodeset for nodeset in nodesets}
         for index, check in enumerate(self.checks):
             key = f"checks[{index}]"

@@ -1,4 +1,4 @@
-"""The whole configuration of a stack as one typed, frozen model."""
+"""Settings of a whole stack as one typed, frozen model."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -67,25 +67,26 @@ class Jail(Model):
     size: MemoryMiB = Field("100GiB", validate_default=True)
     """Size of the volume, as '100GiB'."""
     storage_class: str | None = None
-    """A class that offers ReadWriteMany; by default the cluster's default class."""
+    """Class that offers ReadWriteMany; by default the cluster's default class."""
     nfs: NfsExport | None = None
-    """An NFS server's folder, in place of a class; root must own files there (no_root_squash)."""
+    """An NFS server's folder, instead of a class; root must own files in it (no_root_squash)."""
     csi: Csi | None = None
-    """A volume that a storage driver knows already, in place of a class."""
+    """An existing volume of a storage driver, instead of a class."""
     host_path: Path | None = None
-    """A folder that is the same on all Kubernetes nodes, in place of a class."""
+    """A folder that all Kubernetes nodes share, instead of a class."""
     claim: DnsLabel | None = None
-    """A PersistentVolumeClaim of the namespace with ReadWriteMany, in place of one of ours."""
+    """A PersistentVolumeClaim of the namespace with ReadWriteMany, instead of a class."""
     server: NfsServer | None = None
-    """An NFS server of the stack's own, in place of a class; `size` is that of its volume."""
+    """The stack's own NFS server, instead of a class; its volume has the size `size`."""
     refresh: Annotated[int, Field(ge=0), Number] = 0
     """Generation of the system files. Raise it by one to unpack the jail image again, lower it by
-    one to have those from before back; users' files stay."""
+    one to restore the files from before; users' files stay."""
     volumes: tuple[Submount, ...] = ()
-    """Further volumes at places of their own in it, of all nodes."""
+    """Further volumes in the jail, on all nodes."""
 
     def origin(self) -> tuple[str, ...]:
-        """What makes its volume another one, where nothing else would tell; () is a class."""
+        """Return the origin of its volume: a kind, and a claim's name; () for a storage class.
+        Another origin means another volume, which no other resource would show."""
         if self.claim:
             return ("claim", self.claim)
         static = {
@@ -97,7 +98,7 @@ class Jail(Model):
         return tuple(kind for kind, given in static.items() if given)
 
     def is_elsewhere(self) -> bool:
-        """Whether the settings name its volume, so that it is not the cluster's to choose."""
+        """Return whether the settings choose its volume, instead of the cluster."""
         return bool(self.origin() or self.storage_class)
 
     @model_validator(mode="after")
@@ -119,16 +120,16 @@ class Jail(Model):
 
 
 class Snapshots(Model):
-    """VolumeSnapshots, of volumes whose storage makes them."""
+    """VolumeSnapshots of volumes whose storage supports them."""
 
     jail: Domain | None = None
-    """VolumeSnapshotClass of the jail's volume; by default none are made of it."""
+    """VolumeSnapshotClass for the jail's volume; by default it has no snapshots."""
     state: Domain | None = None
-    """VolumeSnapshotClass of the controller's state; by default none are made of it."""
+    """VolumeSnapshotClass for the controller's volume; by default it has no snapshots."""
     schedule: Cron = "47 2 * * *"
-    """When, as cron writes it: minute, hour, day of the month, month, day of the week; in UTC."""
+    """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
     keep: Annotated[int, Field(ge=1, le=1000), Number] = 7
-    """How many of each are kept; an old one goes once a new one is ready."""
+    """Number of snapshots to keep of each volume; an old one is deleted once a new one is ready."""
 
     @model_validator(mode="after")
     def _is_of_something(self) -> Self:
@@ -141,12 +142,13 @@ class Controller(Model):
     """slurmctld and its state."""
 
     state_size: MemoryMiB = Field("10GiB", validate_default=True)
-    """Size of the volume for the queue and the nodes' state."""
+    """Size of the volume for the queue and the state of nodes."""
     storage_class: str | None = None
     """Class of that volume; by default the cluster's default class."""
     standby: bool = False
-    """Let a second controller wait on another Kubernetes node, to take over in seconds when the
-    first falls silent. Its volume must offer ReadWriteMany; choose before the first deploy."""
+    """Let a second controller wait on another Kubernetes node. It takes over within seconds if the
+    first does not respond. The volume's class must offer ReadWriteMany; choose before the first
+    deploy."""
 
 
 class User(Model):
@@ -156,30 +158,31 @@ class User(Model):
     uid: Annotated[int, Field(ge=USER_IDS.start, lt=USER_IDS.stop), Number]
     """User id, and the id of the user's own group."""
     ssh_keys: tuple[SshKey, ...] = ()
-    """Public keys that log in."""
+    """Public keys that may log in."""
     ssh_key_files: tuple[str, ...] = ()
     """Files with one public key each, relative to the project; read at deploy time."""
     shell: Path = "/bin/bash"
 
 
 class Group(Model):
-    """A group of users, beside each user's own."""
+    """A group of users, in addition to each user's own group."""
 
     name: UserName
     gid: Annotated[int, Field(ge=USER_IDS.start, lt=USER_IDS.stop), Number]
-    """Group id; no user's uid, which is the id of the user's own group."""
+    """Group id; not the uid of a user, which is also the id of the user's own group."""
     members: tuple[UserName, ...] = ()
     """Names of users."""
 
 
 class Auth(Model):
-    """How daemons and clients trust each other."""
+    """Authentication between daemons and clients."""
 
     type: Literal["munge", "slurm"] = "munge"
-    """munge: a munged in every pod; slurm: Slurm's own."""
+    """munge: a munged in every pod; slurm: Slurm's own plugin. Choose before the first deploy."""
     rotations: tuple[AwareDatetime, ...] = ()
-    """Moments, as '2026-12-01T03:00:00Z' and oldest first, at which a new key takes over; at least
-    three minutes ahead, so that every pod has the key by then. Past ones but the last may go."""
+    """Times at which a new key takes over, as '2026-12-01T03:00:00Z', oldest first; at least three
+    minutes ahead, so that every pod has the key by then. Past times may be removed, except the
+    latest one."""
 
     @field_validator("rotations")
     @classmethod
@@ -192,17 +195,17 @@ class Auth(Model):
 
 
 class Rest(Model):
-    """slurmrestd, Slurm's HTTP interface, and whose tokens (JWT) Slurm takes."""
+    """slurmrestd, Slurm's HTTP interface, and the tokens (JWT) that Slurm accepts."""
 
     replicas: Annotated[int, Field(ge=1, le=16), Number] = 1
-    """Number of its pods."""
+    """Number of slurmrestd's pods."""
     jwks: ProjectFile | None = None
-    """File with the public keys (JSON Web Key Set) of an identity provider whose tokens are taken
-    beside Slurm's own, relative to the project; read at deploy time."""
+    """File with the public keys (JSON Web Key Set) of an identity provider, relative to the
+    project; read at deploy time. Slurm accepts its tokens as well as its own."""
     user_claim: Word | None = None
-    """Claim of such a token that holds the user's name; by default `sun`, as in Slurm's own."""
+    """Claim of such a token with the user's name; by default `sun`, as in Slurm's own."""
     token_lifetime: SlurmTime = "30-00:00:00"
-    """Longest lifetime of a token that a user gets by `scontrol token`; UNLIMITED for any."""
+    """Longest lifetime of a token by `scontrol token`; UNLIMITED for no limit."""
 
     @model_validator(mode="after")
     def _claim_is_of_somebody(self) -> Self:
@@ -220,35 +223,35 @@ Policies = Annotated[
     BeforeValidator(_policies),
     WithJsonSchema({"enum": ["kubernetes", "cilium", "both", "none", True, False]}),
 ]
-"""As it was before there were two kinds, `true` is Kubernetes' own and `false` none."""
+"""`true` is `kubernetes` and `false` is `none`, as before there were two kinds of policies."""
 
 
 class Network(Model):
-    """Who may talk to whom."""
+    """Allowed connections."""
 
     policies: Policies = "kubernetes"
-    """By which policies only who must reaches Slurm's daemons: `kubernetes`, NetworkPolicies,
-    worth what the cluster's network plugin makes of them; `cilium`, CiliumNetworkPolicies, which
-    know names, the API and the clouds' metadata; `both`, or `none`."""
+    """Kind of policies that protect Slurm's daemons. `kubernetes`: NetworkPolicies, as far as the
+    cluster's network plugin enforces them; `cilium`: CiliumNetworkPolicies, which also know names,
+    the API and the clouds' metadata; `both`; `none`."""
     names: tuple[DnsPattern, ...] | None = None
-    """What users reach of the world, by name, as 'pypi.org' or '*.debian.org', with policies:
-    cilium; by default all of it."""
+    """Names outside the cluster that users can reach, as 'pypi.org' or '*.debian.org', with
+    policies: cilium; by default all."""
     guard: bool = True
-    """A packet filter in login and worker pods, whatever the plugin does: users reach neither the
-    cloud's metadata, Kubernetes' API, a kubelet nor servers of NFS and Lustre."""
+    """Run a packet filter in login and worker pods, independent of the network plugin. It blocks
+    users from the cloud's metadata, Kubernetes' API, kubelets, and servers of NFS and Lustre."""
     refuse: tuple[Cidr, ...] = ()
-    """Further addresses that users are not to reach, as '10.0.0.0/16'; none that pods have."""
+    """Further addresses to block for users, as '10.0.0.0/16'; none of pods."""
     cilium: Cilium | None = None
-    """Cilium is installed, and looked after; by default the cluster's network is left alone."""
+    """Install and upgrade Cilium; by default the stack leaves the cluster's network alone."""
 
     def kinds(self) -> frozenset[str]:
-        """Which kinds of policies there are."""
+        """Return the kinds of policies in use."""
         both = {"both": ("kubernetes", "cilium"), "none": ()}
         return frozenset(both.get(self.policies, (self.policies,)))
 
     @model_validator(mode="after")
     def _names_are_judged_by_cilium_alone(self) -> Self:
-        # Policies add up: those of Kubernetes would let the whole world through again.
+        # Policies are additive: those of Kubernetes would allow all destinations again.
         if self.names is not None and self.policies != "cilium":
             raise cross_field(
                 "names", f"count only with policies: cilium, not {self.policies}; set that"
@@ -257,20 +260,20 @@ class Network(Model):
 
 
 class Settings(Model):
-    """Everything that a stack file says."""
+    """All settings of a stack file."""
 
     cluster_name: DnsLabel
     """Name of the Slurm cluster."""
     cluster: Cluster
-    """The Kubernetes cluster underneath."""
+    """The Kubernetes cluster."""
     namespace: DnsLabel = "slurm"
     """Kubernetes namespace of the Slurm layer."""
     registry: Registry | None = None
-    """Registry that images are pushed to and pulled from; else local nodes get them loaded."""
+    """Registry for images, to push and to pull; without one, they are loaded into local nodes."""
     pull_secrets: tuple[Domain, ...] = ()
     """Secrets of the namespace that hold the registry's credentials."""
     protect_data: bool = True
-    """Refuse every deploy that would delete the jail or the controller's state."""
+    """Refuse deploys that would delete the jail or the controller's state."""
     jail: Jail = Field(default_factory=Jail)
     containers: Containers = Field(default_factory=Containers)
     controller: Controller = Field(default_factory=Controller)
@@ -285,10 +288,10 @@ class Settings(Model):
     login: Login = Field(default_factory=Login)
     long_checks: LongChecks = Field(default_factory=LongChecks)
     directory: Directory | None = None
-    """By default there are no users but those of `users`."""
+    """By default there are no users except `users`."""
     network: Network = Field(default_factory=Network)
     snapshots: Snapshots | None = None
-    """By default no snapshots are made."""
+    """By default there are no snapshots."""
     operators: Operators = Field(default_factory=Operators)
     monitoring: Monitoring = Field(default_factory=Monitoring)
     policy: Policy = Field(default_factory=Policy)
@@ -313,7 +316,7 @@ class Settings(Model):
 
     @model_validator(mode="after")
     def _machines_are_known_to_the_jails_server(self) -> Self:
-        # Cilium knows a machine when it sees one; all others go by addresses.
+        # Cilium identifies Kubernetes nodes by itself; other policies require their addresses.
         policies = self.network.policies
         if self.jail.server and not self.jail.server.machines and policies != "cilium":
             raise cross_field(
@@ -391,7 +394,7 @@ class Settings(Model):
     def _partitions_fit_qos(self) -> Self:
         known = {qos.name for qos in self.accounting.qos} | {NORMAL}
         for index, partition in enumerate(self.partitions):
-            # slurmctld does not start on a partition of a QOS that is not there.
+            # slurmctld does not start if the QOS of a partition is missing.
             if self.accounting.enabled and partition.qos and partition.qos not in known:
                 raise cross_field(
                     f"partitions[{index}].qos",
@@ -404,7 +407,7 @@ class Settings(Model):
     def _accounts_fit_users(self) -> Self:
         users = {user.name for user in self.users}
         if self.directory:
-            # What people a directory has only that one knows.
+            # Only the directory knows its users.
             return self
         accounting = self.accounting
         named: dict[str, tuple[str, ...]] = {
@@ -426,7 +429,7 @@ class Settings(Model):
         groups = {group.name for group in self.groups} | {user.name for user in self.users}
         for index, partition in enumerate(self.partitions):
             for name in partition.allow_groups:
-                # What groups a directory has only that one knows.
+                # Only the directory knows its groups.
                 if name not in groups and not self.directory:
                     raise cross_field(
                         f"partitions[{index}].allow_groups",
@@ -458,8 +461,8 @@ class Settings(Model):
             for node in self.nodes_of(group):
                 if node not in owner:
                     raise cross_field(key, f"'{node}' is no node; add it to a nodeset")
-                # slurmctld 24.11 dies of a block, and logs an error for each port of a switch,
-                # whose node it does not know yet.
+                # slurmctld 24.11 does not know a dynamic node before its first start. It dies if
+                # such a node is in a block, and logs an error for each port of a switch with one.
                 if owner[node] not in static:
                     raise cross_field(
                         key,
@@ -494,17 +497,17 @@ class Settings(Model):
         return self
 
     def installs_operators(self) -> bool:
-        """Whether the stack installs what the GPUs of its nodesets need."""
+        """Return whether the stack installs the charts that the GPUs of its nodesets require."""
         chosen = self.operators.install
         wanted = self.cluster.makes_machines if chosen is None else chosen
         return wanted and not {AMD, NVIDIA}.isdisjoint(self.gpu_vendors())
 
     def gpu_vendors(self) -> set[str]:
-        """Whose GPUs the nodesets have."""
+        """Return the vendors of the nodesets' GPUs."""
         return {nodeset.gpus.vendor() for nodeset in self.nodesets if nodeset.gpus}
 
     def dcgm_namespace(self) -> str | None:
-        """Namespace with the DCGM exporters that Prometheus of the stack's own asks."""
+        """Return the namespace of DCGM exporters for the stack's own Prometheus, or None."""
         if self.monitoring.kind != "bundled":
             return None
         installed = self.installs_operators() and NVIDIA in self.gpu_vendors()
@@ -516,7 +519,7 @@ class Settings(Model):
             return self
         for index, gpus in enumerate(nodeset.gpus for nodeset in self.nodesets):
             for profile, slices in gpus.mig.items() if gpus else ():
-                # One layout holds for all GPUs of a machine.
+                # A layout applies to all GPUs of a machine.
                 if gpus and slices % gpus.count:
                     raise cross_field(
                         f"nodesets[{index}].gpus.mig",
@@ -531,16 +534,16 @@ class Settings(Model):
         return self
 
     def nodes(self, nodeset: Nodeset) -> tuple[str, ...]:
-        """Names of a nodeset's nodes."""
+        """Return the names of a nodeset's nodes."""
         return node_names(nodeset.name, nodeset.replicas)
 
     def nodes_of(self, group: Switch | Block) -> tuple[str, ...]:
-        """Names of the nodes of a leaf switch or a block."""
+        """Return the names of the nodes of a leaf switch or a block."""
         whole = (nodeset for nodeset in self.nodesets if nodeset.name in group.nodesets)
         return (*hosts_of(group), *(node for nodeset in whole for node in self.nodes(nodeset)))
 
     def queues(self) -> tuple[Partition, ...]:
-        """The partitions, with the default for settings that name none."""
+        """Return the partitions; if the settings have none, one over all nodesets."""
         if self.partitions or not self.nodesets:
             return self.partitions
         everything = tuple(nodeset.name for nodeset in self.nodesets)

@@ -1,4 +1,4 @@
-"""How the cluster is watched."""
+"""Settings of metrics, alerts and logs."""
 
 from typing import Annotated, Literal, Self
 
@@ -24,37 +24,38 @@ class Exporter(Model):
 
     enabled: bool = True
     interval: Annotated[int, Field(ge=5, le=600), Number] = 30
-    """Seconds from one read of Slurm to the next, however often it is scraped."""
+    """Seconds between two reads of Slurm, however often Prometheus scrapes."""
     top: Annotated[int, Field(ge=0, le=1000), Number] = 50
-    """Accounts, and users, that have series of their own, the largest by CPUs that their jobs have
-    or wait for; the others are counted together."""
+    """Number of accounts, and of users, with their own series: the largest by CPUs of their running
+    and waiting jobs. The others are summed."""
     jobs: Annotated[int, Field(ge=0, le=100_000), Number] = 1000
-    """Pairs of a job that runs and one of its nodes that are shown, those of the jobs with the most
-    CPUs first; a job is shown with all of its nodes or not at all."""
+    """Limit of exported pairs of a running job and one of its nodes; jobs with the most CPUs come
+    first. A job is exported with all of its nodes or not at all."""
 
 
 class Grafana(Model):
-    """A Grafana of the stack's own, with the data source and the dashboards."""
+    """The stack's own Grafana, with the data source and the dashboards."""
 
     enabled: bool = False
     image: ImageReference = "docker.io/grafana/grafana:11.6.0"
-    """Its official image, or a mirror's copy."""
+    """The official image of Grafana, or a mirror's copy."""
 
 
 class Bundled(Model):
-    """Prometheus and Alertmanager of the stack's own."""
+    """The stack's own Prometheus and Alertmanager."""
 
     retention: Annotated[int, Field(ge=1, le=3650), Number] = 30
-    """Days that metrics are kept for, as far as the volume has room."""
+    """Days to keep metrics, as far as the volume has space."""
     size: MemoryMiB = Field("50GiB", validate_default=True)
-    """Size of their volume."""
+    """Size of the volume of both."""
     storage_class: str | None = None
     """Class of that volume; by default the cluster's default class."""
     webhook: Url | None = None
-    """Where Alertmanager posts alerts, in its own form. The address is no secret in the cluster."""
+    """Address that Alertmanager posts alerts to, in its own format. It is not secret in the
+    cluster."""
     alertmanager_secret: Domain | None = None
-    """Secret of the namespace whose entry `alertmanager.yml` is Alertmanager's configuration, in
-    place of ours, for mail, chats and on-call services."""
+    """Secret of the namespace; its entry `alertmanager.yml` is Alertmanager's configuration,
+    instead of the stack's, for mail, chats and on-call services."""
     grafana: Grafana = Field(default_factory=Grafana)
 
     @model_validator(mode="after")
@@ -68,28 +69,28 @@ class Bundled(Model):
 
 
 class Operator(Model):
-    """Objects for a Prometheus Operator that is there, as of kube-prometheus-stack."""
+    """Objects for an existing Prometheus Operator, as kube-prometheus-stack's."""
 
     labels: dict[LabelKey, LabelValue] = {}
-    """Labels by which its Prometheus finds ServiceMonitors, PodMonitors and PrometheusRules."""
+    """Labels by which its Prometheus selects ServiceMonitors, PodMonitors and PrometheusRules."""
     dashboard_labels: dict[LabelKey, LabelValue] = {"grafana_dashboard": "1"}
-    """Labels by which its Grafana finds ConfigMaps with dashboards."""
+    """Labels by which its Grafana selects ConfigMaps with dashboards."""
 
 
 class Logs(Model):
-    """What the daemons say, sent to a collector that takes OpenTelemetry's protocol over HTTP."""
+    """Daemons' log lines, sent to a receiver by OpenTelemetry's protocol over HTTP."""
 
     endpoint: Url
-    """Address above the protocol's own `/v1/logs`: of an OpenTelemetry collector, as
-    `http://collector.monitoring:4318`, or of Loki 3, which has it below `/otlp`."""
+    """Address of the receiver, without the protocol's own `/v1/logs`: an OpenTelemetry collector,
+    as `http://collector.monitoring:4318`, or Loki 3, as `https://loki.example.org/otlp`."""
     headers_secret: Domain | None = None
-    """Secret of the namespace whose entries are headers of the requests, as `Authorization` or
+    """Secret of the namespace; its entries are headers of the requests, as `Authorization` or
     `X-Scope-OrgID`."""
     ca: ProjectFile | None = None
-    """File of the project with the certificates that vouch for the receiver; by default Debian's.
-    It is read when the program runs."""
+    """File with certificates (PEM) that verify the receiver, relative to the project; read at
+    deploy time. By default Debian's."""
     level: Literal["debug", "info", "warn", "error", "fatal"] = "info"
-    """The least that is sent."""
+    """Lowest level to send."""
 
     @model_validator(mode="after")
     def _is_above_the_protocols_path(self) -> Self:
@@ -101,21 +102,21 @@ class Logs(Model):
 
 
 class Monitoring(Model):
-    """How the cluster is watched."""
+    """Metrics, alerts and logs."""
 
     kind: Literal["bundled", "operator", "none"] = "bundled"
-    """Who gathers the metrics: a Prometheus of the stack's own, one that is there and is run by its
-    operator, or nobody that the stack knows of."""
+    """Collector of metrics. bundled: the stack's own Prometheus; operator: an existing Prometheus
+    Operator; none: no collector that the stack knows."""
     bundled: Bundled = Field(default_factory=Bundled)
     operator: Operator = Field(default_factory=Operator)
     dcgm_namespace: DnsLabel | None = None
-    """Namespace in which NVIDIA's GPU operator runs DCGM exporter, for metrics of GPUs; by default
-    where the stack installs that operator."""
+    """Namespace in which NVIDIA's GPU operator runs DCGM exporter, for metrics of GPUs, with kind
+    bundled; by default that of an operator that the stack installs."""
     scrape_from: tuple[DnsLabel, ...] = ("monitoring",)
-    """Namespaces of Kubernetes whose pods may scrape, by `network.policies`."""
+    """Kubernetes namespaces with pods that may scrape, under `network.policies`."""
     exporter: Exporter = Field(default_factory=Exporter)
     logs: Logs | None = None
-    """Where the daemons' lines are sent; by default nowhere."""
+    """Receiver of the daemons' log lines; by default nothing is sent."""
 
     @model_validator(mode="after")
     def _says_nothing_of_another_kind(self) -> Self:

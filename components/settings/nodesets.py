@@ -1,4 +1,4 @@
-"""Workers of one kind, and what their pods get."""
+"""Settings of nodesets: workers of one kind, and their pods."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
@@ -30,7 +30,7 @@ from components.settings.volumes import Volume, each_its_own
 
 NVIDIA: Final = "nvidia.com"
 AMD: Final = "amd.com"
-"""First part of what Kubernetes calls a vendor's GPUs."""
+"""Domains of the vendors' GPU resources in Kubernetes."""
 _OWNED_PARAMETERS: Mapping[str, str] = {
     "feature": "use features",
     "features": "use features",
@@ -45,7 +45,7 @@ _OWNED_PARAMETERS: Mapping[str, str] = {
 
 
 def refuse_owned(parameters: Mapping[str, Any], owned: Mapping[str, str]) -> None:
-    """Raises for free parameters that would break what we write ourselves, or stand twice."""
+    """Refuse duplicate parameters, and those that follow from other settings."""
     for name, value in parameters.items():
         if name.lower() in owned:
             raise cross_field(f"parameters.{name}", f"{value}: is not free; {owned[name.lower()]}")
@@ -54,16 +54,16 @@ def refuse_owned(parameters: Mapping[str, Any], owned: Mapping[str, str]) -> Non
 
 
 class Gpus(Model):
-    """The GPUs of a node, which Slurm hands out as gres."""
+    """GPUs of a node, which Slurm allocates as gres."""
 
     type: GpuType
     """Name for `--gres=gpu:<type>:1`, as 'h100'."""
     count: Annotated[int, Field(ge=1, le=64), Number]
     """GPUs of a node."""
     resource: ResourceName = "nvidia.com/gpu"
-    """What Kubernetes calls them."""
+    """Name of the resource in Kubernetes."""
     shards: Annotated[int, Field(ge=1, le=256), Number] | None = None
-    """Parts that each GPU is shared in, for `--gres=shard:1`."""
+    """Shares of each GPU, for `--gres=shard:1`."""
     mig: dict[MigProfile, Annotated[int, Field(ge=1, le=448), Number]] = {}
     """Slices of a node by MIG profile, as `1g.10gb: 7`; jobs then get slices, not whole GPUs."""
 
@@ -80,32 +80,32 @@ class Gpus(Model):
         return self
 
     def number(self) -> int:
-        """What a node has for jobs: GPUs, or slices of them."""
+        """Return the number of a node's GPUs, or of its slices."""
         return sum(self.mig.values()) or self.count
 
     def vendor(self) -> str:
-        """Whose GPUs they are, as `NVIDIA`."""
+        """Return the vendor of the GPUs, as `NVIDIA`."""
         return self.resource.partition("/")[0]
 
     def kubernetes_resources(self) -> dict[str, int]:
-        """What a node's pod asks of Kubernetes' device plugin."""
+        """Return the resources that a node's pod requests from the device plugin."""
         slices = {f"{self.vendor()}/mig-{profile}": n for profile, n in sorted(self.mig.items())}
         return slices or {self.resource: self.count}
 
 
 class Toleration(Model):
-    """A taint of Kubernetes nodes that the nodeset's pods bear."""
+    """A taint of Kubernetes nodes that the nodeset's pods tolerate."""
 
     key: LabelKey | None = None
     """Key of the taint; by default every key."""
     operator: Literal["Exists", "Equal"] = "Exists"
-    """Whether the taint's value counts."""
+    """Equal compares the taint's value, Exists ignores it."""
     value: str | None = None
     """Value of the taint, for operator Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint; by default every effect."""
     seconds: Seconds | None = None
-    """How long pods stay once a NoExecute taint is there, in seconds; by default for good."""
+    """Seconds that pods stay after a NoExecute taint appears; by default for good."""
 
     @model_validator(mode="after")
     def _fits_kubernetes(self) -> Self:
@@ -122,41 +122,41 @@ class Nodeset(Model):
     """Workers of one kind: nodes `<name>-0`, `<name>-1`, …"""
 
     name: NodesetName
-    """First part of the node names, and a feature that all its nodes carry."""
+    """First part of the node names, and a feature of its nodes."""
     kind: Literal["dynamic", "static"] = "dynamic"
-    """dynamic: a node is known to Slurm from its first start until it leaves; static: listed in
-    slurm.conf, and down while it is absent, as a topology needs it."""
+    """dynamic: Slurm knows a node from its first start until it leaves; static: slurm.conf lists
+    the node, and it is down while it is absent. A topology requires static."""
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number]
     """Number of nodes."""
     cpus: Annotated[int, Field(ge=1, le=4096), Number]
-    """CPUs of a node, which its pod may use at most."""
+    """CPUs of a node, and the limit of its pod."""
     sockets: Annotated[int, Field(ge=1, le=64), Number] | None = None
-    """Sockets that the CPUs are on; by default slurmd tells."""
+    """Sockets of these CPUs; by default the machine's, and for static nodes one for each CPU."""
     threads_per_core: Annotated[int, Field(ge=1, le=8), Number] | None = None
-    """CPUs of a core; by default slurmd tells."""
+    """CPUs of each core; by default the machine's, and for static nodes one."""
     cpu_request: Annotated[float, Field(gt=0), Number] | None = None
-    """CPUs that a pod reserves in Kubernetes; by default all of them. Less lets nodes share a
-    machine, for development."""
+    """CPUs that a pod reserves in Kubernetes; by default all of them. A smaller number lets nodes
+    share a machine, for development."""
     memory: MemoryMiB
-    """Memory of a node's pod, as '16GiB'; Slurm offers it less a headroom for its own daemons."""
+    """Memory of a node, as '16GiB', and the limit of its pod. A part is reserved for Slurm's
+    daemons."""
     ephemeral_storage: MemoryMiB | None = None
-    """Disk of a node's pod, as '100GiB', for its spool and the jobs' /tmp; by default without
-    bound."""
+    """Disk of a node's pod, as '100GiB', for its spool and the jobs' /tmp; by default no limit."""
     gpus: Gpus | None = None
     features: tuple[DnsLabel, ...] = ()
     """Further features for `sbatch --constraint`."""
     weight: Annotated[int, Field(ge=1, le=4_294_967_280), Number] | None = None
-    """Slurm fills nodes of low weight first; 1 where it is not given."""
+    """Weight: Slurm fills nodes of low weight first; by default 1 as in Slurm."""
     parameters: dict[ParameterName, Scalar] = {}
-    """Further parameters of the nodes, as in slurm.conf's NodeName lines; they win over ours."""
+    """Further parameters of slurm.conf's NodeName lines; they override the stack's."""
     drain_grace: Seconds = 3600
-    """How long a node that leaves lets its jobs go on, in seconds; then they are requeued."""
+    """Seconds that jobs of a leaving node may continue before they are requeued."""
     node_selector: dict[LabelKey, str] = {}
-    """Labels of the Kubernetes nodes that its pods may run on."""
+    """Labels of the Kubernetes nodes for its pods."""
     affinity: dict[str, JsonValue] = {}
-    """Affinity of its pods, as Kubernetes spells it."""
+    """Affinity of its pods, in Kubernetes' format."""
     tolerations: tuple[Toleration, ...] = ()
-    """Taints of Kubernetes nodes that its pods bear."""
+    """Taints of Kubernetes nodes that its pods tolerate."""
     priority_class: Domain | None = None
     """PriorityClass of its pods."""
     volumes: tuple[Volume, ...] = ()
@@ -165,8 +165,8 @@ class Nodeset(Model):
     pod: Pod = Pod()
     limits: ProcessLimits = ProcessLimits()
     checks: Choices = {}
-    """Effects and limits of checks on its nodes, over those of `health.checks`; false for off. A
-    check that is named here concerns it whatever it has."""
+    """Effects and limits of checks on its nodes, over those of `health.checks`; false disables one.
+    A check that is named here applies to its nodes, whatever hardware they have."""
 
     @model_validator(mode="after")
     def _request_fits_size(self) -> Self:

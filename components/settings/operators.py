@@ -1,16 +1,16 @@
-"""What GPUs and fast networks need of the cluster before a pod can have them."""
+"""Settings of the operators that GPUs and fast networks require in the cluster."""
 
 from components.settings.types import ChartVersion, Model
 
 
 class Operators(Model):
-    """Helm charts of the makers of GPUs and network cards."""
+    """Helm charts of the vendors of GPUs and network cards."""
 
     install: bool | None = None
-    """Install them, those that nodesets need; by default where the stack makes the cluster."""
+    """Install the charts that nodesets require; by default if the stack creates the cluster."""
     driver: bool | None = None
-    """Let NVIDIA's operator install the GPUs' driver and the container toolkit; by default where
-    machines come without."""
+    """Let NVIDIA's operator install the GPUs' driver and the container toolkit; by default if
+    machines come without them."""
     gpu_version: ChartVersion = "v25.10.1"
     """Version of NVIDIA's chart gpu-operator."""
     network_version: ChartVersion = "25.10.0"

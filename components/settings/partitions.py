@@ -1,4 +1,4 @@
-"""Queues over nodesets."""
+"""Settings of partitions, the queues over nodesets."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -33,55 +33,55 @@ Nodes = Annotated[int, Field(ge=0, le=1_000_000), Number]
 
 
 class Partition(Model):
-    """A queue over some nodesets."""
+    """A partition: a queue over some nodesets."""
 
     name: DnsLabel
     nodesets: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Names of the nodesets that serve it."""
+    """Nodesets of the partition."""
     default: bool = False
-    """Whether jobs go here that name no partition."""
+    """Make it the default partition of jobs."""
     state: Literal["up", "down", "drain", "inactive"] = "up"
-    """up: takes and starts jobs; down: takes them; drain: starts them; inactive: neither."""
+    """up: accepts and starts jobs; down: accepts only; drain: starts only; inactive: neither."""
     max_time: SlurmTime = "UNLIMITED"
-    """Longest time of a job, as '2-00:00:00'."""
+    """Longest time limit of a job, as '2-00:00:00'."""
     default_time: SlurmTime | None = None
-    """Time of a job that asks for none; by default max_time."""
+    """Time limit of a job that requests none; by default max_time."""
     min_nodes: Nodes | None = None
     """Fewest nodes of a job."""
     max_nodes: Annotated[int, Field(ge=1, le=1_000_000), Number] | None = None
     """Most nodes of a job; by default all."""
     memory_per_gpu: MemoryMiB | None = None
-    """Memory that a job gets for each GPU unless it asks; by default an equal share of the node
-    that has the least, if all nodes have GPUs."""
+    """Memory of a job for each GPU, if it requests none; by default the memory of the smallest node
+    divided by its GPUs, if all nodes have GPUs."""
     memory_per_cpu: MemoryMiB | None = None
-    """Memory that a job gets for each CPU unless it asks, as '2GiB'; by default an equal share of
+    """Memory of a job for each CPU, if it requests none, as '2GiB'; by default an equal share of
     the leanest node."""
     priority_tier: Uint16 | None = None
-    """Jobs of a higher tier are looked at first, and may preempt those of lower ones."""
+    """slurmctld considers jobs of a higher tier first, and they may preempt jobs of lower tiers."""
     priority_job_factor: Uint16 | None = None
-    """Weight of the partition in the multifactor priority."""
+    """Factor of the partition in the multifactor priority."""
     preempt_mode: Literal["off", "cancel", "requeue", "suspend"] | None = None
-    """What becomes of its jobs that are preempted; by default slurm.preemption.mode."""
+    """Action on its preempted jobs; by default slurm.preemption.mode."""
     grace_time: Seconds | None = None
-    """How long preempted jobs go on, in seconds."""
+    """Seconds that preempted jobs may continue."""
     qos: Word | None = None
-    """QOS whose limits hold for the partition; needs accounting."""
+    """QOS with the limits of the partition; requires accounting."""
     allow_qos: tuple[Word, ...] = ()
-    """QOS that may use it; by default all. Needs accounting."""
+    """QOS that may use it; by default all. Requires accounting."""
     deny_qos: tuple[Word, ...] = ()
-    """QOS that may not use it. Needs accounting."""
+    """QOS that may not use it. Requires accounting."""
     allow_accounts: tuple[Word, ...] = ()
     """Accounts that may use it; by default all."""
     allow_groups: tuple[UserName, ...] = ()
-    """Groups whose members may use it; by default all."""
+    """Groups with members that may use it; by default all."""
     hidden: bool = False
-    """Whether it is left out of what users see by default."""
+    """Hide it from users by default."""
     exclusive: bool = False
-    """Whether a job gets its nodes whole."""
+    """Allocate whole nodes to jobs."""
     over_subscribe: Literal["no", "yes", "force"] = "no"
-    """Whether jobs may share the same CPUs: never, where they ask for it, or always."""
+    """Let jobs share CPUs. no: never; yes: if they request it; force: always."""
     parameters: dict[ParameterName, Scalar] = {}
-    """Further parameters, as in slurm.conf's PartitionName lines; they win over ours."""
+    """Further parameters of slurm.conf's PartitionName lines; they override the stack's."""
 
     @model_validator(mode="after")
     def _limits_fit(self) -> Self:

@@ -1,4 +1,4 @@
-"""What an operator adds to the pods of a nodeset."""
+"""Settings that add to the pods of a nodeset."""
 
 import re
 from collections.abc import Mapping
@@ -38,9 +38,9 @@ _OURS: Final[Mapping[str, str]] = {
     "NODE_SHAPE": "use cpus, sockets, threads_per_core and gpus",
     "POD_IP": "the pod's address gives it",
 }
-"""Variables that slurmd's container has already, and what to do instead."""
+"""Variables that the stack sets in slurmd's container, and what to do instead."""
 _PREFIXES: Final = ("BASH", "HWLOC_", "JAIL_", "LD_", "PATH", "PYTHON", "SLURM")
-"""First parts of names by which one would change what slurmd itself does as root."""
+"""Prefixes of variables that would change what slurmd does as root."""
 _WORDS: Final = ("unlimited", "none")
 
 
@@ -79,16 +79,16 @@ Text = Annotated[str, StringConstraints(max_length=4096)]
 
 
 class InitContainer(Model):
-    """What runs once in a pod, before slurmd and its sidecars."""
+    """A container that runs once in a pod, before slurmd and its sidecars."""
 
     name: DnsLabel
-    """Name of the container, unlike those of the pod's others."""
+    """Name of the container, different from the pod's other containers."""
     image: ImageReference
     """Image of the container."""
     command: Annotated[tuple[Text, ...], Field(min_length=1)]
-    """Program and its arguments."""
+    """Program with arguments."""
     environment: dict[Variable, Text] = {}
-    """Variables of its environment."""
+    """Environment variables."""
     user: Annotated[int, Field(ge=0, le=2**31 - 1), Number] = 65534
     """Uid that the container runs as; the default is unprivileged."""
     capabilities: tuple[Capability, ...] = ()
@@ -99,17 +99,17 @@ class Pod(Model):
     """Further fields of a nodeset's pods. The policy pack judges them like all others."""
 
     image: ImageReference | None = None
-    """Image of slurmd's container instead of ours, which it has to be made from."""
+    """Image of slurmd's container, based on the stack's image."""
     resources: dict[ResourceName, Annotated[int, Field(ge=1), Number]] = {}
-    """What a device plugin offers, as `rdma/hca: 1`; slurmd's container gets that many."""
+    """Resources of a device plugin for slurmd's container, as `rdma/hca: 1`."""
     hugepages: dict[Hugepages, MemoryMiB] = {}
     """Huge pages by their size, as `hugepages-2Mi: 4GiB`."""
     environment: dict[Variable, Text] = {}
-    """Variables of slurmd's environment. Jobs do not get them."""
+    """Environment variables of slurmd, which jobs do not get."""
     annotations: dict[Annotated[LabelKey, AfterValidator(_not_ours)], Text] = {}
-    """Annotations of the pods, by which networks are attached, for example."""
+    """Annotations of the pods, for example to attach networks."""
     init_containers: tuple[InitContainer, ...] = ()
-    """Run once, one after the other, before all of ours but the guard."""
+    """Containers that run once, one after the other, after the guard and before all others."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
@@ -119,9 +119,9 @@ class Pod(Model):
 
 
 def is_rdma(resource: str) -> bool:
-    """Whether a resource is a device that needs memory of jobs to stay where it is.
+    """Return whether a resource is an RDMA device, for which jobs must lock memory.
 
-    Device plugins call them `rdma/…`, `…/infiniband…`, and `vpc.amazonaws.com/efa`.
+    Device plugins call such resources `rdma/…`, `…/infiniband…`, and `vpc.amazonaws.com/efa`.
     """
     return any(word in resource for word in ("rdma", "infiniband", "amazonaws.com/efa"))
 
@@ -142,15 +142,15 @@ Size = Annotated[
     BeforeValidator(_size),
     WithJsonSchema({"type": "string", "examples": ["512MiB", *_WORDS]}),
 ]
-"""MiB, or a word."""
+"""MiB, or 'unlimited' or 'none'."""
 
 
 class ProcessLimits(Model):
-    """What limits each process of a node (setrlimit(2)); by default what the runtime has set."""
+    """Limits of each process of a node (setrlimit(2)); by default the container runtime's."""
 
     core: Size | None = None
     """Size of a core file."""
     open_files: Annotated[int, Field(ge=1024, le=2**30), Number] | None = None
     """Files that a process may have open."""
     locked_memory: Size | None = None
-    """Memory that is never swapped, as RDMA needs it; unlimited if the pods have RDMA devices."""
+    """Memory that a process may lock, as RDMA requires; unlimited if the pods have RDMA devices."""

@@ -1,16 +1,16 @@
-"""What the policy pack (policy/) allows in this stack alone; the program reads none of it."""
+"""Settings of the policy pack (policy/), which the program itself ignores."""
 
 from components.settings.types import Line, Model, Path, Registry, ResourcePattern, Word
 
 
 class Policy(Model):
-    """What is allowed here beside what the policy pack allows in every stack."""
+    """Permissions of this stack, in addition to what the policy pack allows in every stack."""
 
     registries: tuple[Registry, ...] = ()
-    """Registries beside the stack's own that images may come from."""
+    """Allowed registries of images, in addition to the stack's own."""
     host_paths: tuple[Path, ...] = ()
-    """Folders of Kubernetes nodes that volumes may be, with all below them."""
+    """Folders of Kubernetes nodes that volumes may use, including everything below."""
     exceptions: dict[Word, dict[ResourcePattern, Line]] = {}
-    """By rule and then by resource, why the rule does not hold there. A resource is meant by its
-    name in Pulumi, or by type and name as `kubernetes:core/v1:Service::login-service`; `*` is any
+    """By policy and resource, the reason for an exception. A resource is given by its name in
+    Pulumi, or by type and name, as `kubernetes:core/v1:Service::login-service`; `*` matches any
     text."""

@@ -1,4 +1,4 @@
-"""Reads a stack's settings, and says what is wrong with them in one line."""
+"""Read a stack's settings, and report errors in one line."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ from components.settings.types import duplicates, known_names
 
 
 class SettingsError(Exception):
-    """The settings cannot be used; the text names each key, its value and what is expected."""
+    """Unusable settings. The text has each key, its value and the expected value."""
 
     def __init__(self, text: str) -> None:
-        # Keys and values are as the user wrote them, line breaks and all.
+        # Escape unprintable characters, such as line breaks in the user's keys and values.
         super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
 
 
 def from_config(config: Mapping[str, str]) -> Settings:
-    """Settings from Pulumi's configuration: full keys, objects as JSON text.
+    """Return the settings from Pulumi's configuration: full keys, objects as JSON text.
 
-    Keys of other namespaces (`kubernetes:…`) are not ours to judge. Raises `SettingsError`.
+    Keys of other namespaces (`kubernetes:…`) are ignored. Raises `SettingsError`.
     """
     source = "the stack's configuration"
     ours = {key: value for key, value in config.items() if key.startswith(_PREFIX)}
@@ -34,7 +34,7 @@ def from_config(config: Mapping[str, str]) -> Settings:
 
 
 def read_stack(stack: str, root: Path) -> Settings:
-    """Settings from `Pulumi.<stack>.yaml` below `root`. Raises `SettingsError`."""
+    """Return the settings from `Pulumi.<stack>.yaml` below `root`. Raises `SettingsError`."""
     path = root / f"Pulumi.{stack}.yaml"
     try:
         document = _parse(path)
@@ -57,7 +57,7 @@ def _stacks(root: Path) -> list[str]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice, as Pulumi does; PyYAML would take the last."""
+    """Loader that refuses duplicate keys, as Pulumi does; PyYAML would take the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -70,7 +70,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _parse(path: Path) -> Any:
-    """What a YAML file says. Raises `FileNotFoundError`, and `SettingsError` for all else."""
+    """Parse a YAML file. Raises `FileNotFoundError`, and `SettingsError` for all other errors."""
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  # a safe loader
     except FileNotFoundError:
@@ -88,14 +88,15 @@ def _parse(path: Path) -> Any:
     except RecursionError:
         raise SettingsError(f"{path.name}: not YAML: goes too deep") from None
     except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
-        # What PyYAML's own constructors stumble over: the 45th of a month, '!!bool maybe'.
+        # PyYAML's own constructors raise these, for example for the 45th of a month or '!!bool
+        # maybe'.
         raise SettingsError(
             f"{path.name}: not YAML: a date or number is none ({error}); put it in quotes"
         ) from None
 
 
 def _decode(key: str, value: str) -> Any:
-    """Pulumi hands scalars as their text and everything else as JSON."""
+    """Decode a value: Pulumi passes scalars as text and everything else as JSON."""
     if value[:1] not in ("{", "["):
         return value
     try:
@@ -117,7 +118,7 @@ def _validate(config: Mapping[str, Any], source: str) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        # A list whose parts are refused counts as too short as well; its parts are what is wrong.
+        # pydantic also reports a list with invalid items as too short. Report only the items.
         found = error.errors(include_url=False)
         told = [
             details
@@ -130,11 +131,11 @@ def _validate(config: Mapping[str, Any], source: str) -> Settings:
         raise SettingsError(f"{source}: {'; '.join(problems[:_MOST] + more)}") from None
 
 
-# --- Errors for people ---------------------------------------------------------------------------
+# --- Errors for users ----------------------------------------------------------------------------
 
 _PREFIX = f"{PROJECT}:"
 _MOST = 10
-"""Most problems that one line tells."""
+"""Limit of problems in one line."""
 _MAPPING = "a mapping, as in {{key: value}}"
 _MOMENT = "a moment with its time zone, as '2026-12-01T03:00:00Z'"
 _NUMBER = "a number"
@@ -173,11 +174,11 @@ _EXPECTED: Mapping[str, str] = {
     "too_short": "at least {min_length} in the list",
     "tuple_type": "a list, as in [a, b]",
 }
-"""What is expected, by pydantic's type of an error; in braces, what its context holds."""
+"""Expected value by pydantic's error type; braces hold keys of the error's context."""
 
 
 def _problem(details: ErrorDetails) -> str:
-    """One problem as `key: value: what is expected`."""
+    """Render one problem as `key: value: what is expected`."""
     place = [part for part in details["loc"] if part != "[key]"]
     key, kind, context = _key(place), details["type"], details.get("ctx", {})
     if kind == "cross_field":
@@ -205,20 +206,20 @@ def _problem(details: ErrorDetails) -> str:
 
 
 def _is_within(place: Sequence[str | int], other: Sequence[str | int]) -> bool:
-    """Whether the other place is a part of the first."""
+    """Return whether `other` is inside `place`."""
     return len(other) > len(place) and other[: len(place)] == place
 
 
 def _is_encrypted(value: object) -> bool:
-    """Whether the stack file holds a secret here (`pulumi config set --secret`)."""
+    """Return whether the stack file has a secret here (`pulumi config set --secret`)."""
     return isinstance(value, dict) and list(value) == ["secure"]
 
 
 def _shown(value: object) -> str:
-    """The beginning of a value as JSON; of a private key nothing."""
+    """Return the beginning of a value as JSON, and nothing of a private key."""
     try:
         text = json.dumps(value, default=str, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # keys that JSON has not, or no end
+    except (TypeError, ValueError, RecursionError):  # keys unknown to JSON, or endless
         text = "{…}" if isinstance(value, dict) else "[…]"
     if "PRIVATE KEY" in text:
         return '"…"'
@@ -226,7 +227,7 @@ def _shown(value: object) -> str:
 
 
 def _key(place: Sequence[str | int]) -> str:
-    """A place in the settings as a user writes it: `slurmstack:nodesets[0].cpus`."""
+    """Render a place in the settings as a user writes it: `slurmstack:nodesets[0].cpus`."""
     if place[:1] == ["cluster"] and place[1:2] and place[1] in KINDS:
         place = ["cluster", *place[2:]]
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
@@ -234,7 +235,7 @@ def _key(place: Sequence[str | int]) -> str:
 
 
 def _fields_at(path: list[str | int]) -> list[str]:
-    """Names of the fields that are allowed at a place in the settings."""
+    """Return the names of the fields that are allowed at a place in the settings."""
     models: list[type[BaseModel]] = [Settings]
     for index, part in enumerate(path):
         if index == 1 and path[0] == "cluster":
@@ -246,7 +247,7 @@ def _fields_at(path: list[str | int]) -> list[str]:
                 if part in model.model_fields
                 for found in _models_in(model.model_fields[part].annotation)
             ]
-            models = inner or models  # a key of a mapping is no field
+            models = inner or models  # a key of a mapping is not a field
     return sorted({name for model in models for name in model.model_fields})
 
 

@@ -10,7 +10,7 @@ STACK_SCHEMA = Path(__file__).parent.with_name("settings.schema.json")
 
 
 def stack_schema() -> dict[str, Any]:
-    """JSON Schema of `Pulumi.<stack>.yaml`; committed as `STACK_SCHEMA`, which a test checks."""
+    """Return the JSON Schema of `Pulumi.<stack>.yaml`. `STACK_SCHEMA` has it, as a test checks."""
     schema = Settings.model_json_schema()
     definitions = schema.pop("$defs")
     return {

@@ -1,4 +1,4 @@
-"""What slurm.conf and its companions say beyond nodes and partitions."""
+"""Settings of slurm.conf and Slurm's other files, except nodes and partitions."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from components.settings.types import (
 Weight = Annotated[int, Field(ge=0, le=4_294_967_295), Number]
 
 REPEATABLE = frozenset(("downnodes", "epilog", "include", "nodename", "partitionname", "prolog"))
-"""Keys of slurm.conf, in lower case, that may stand on several lines."""
+"""Keys of slurm.conf, in lower case, that may occur on several lines."""
 
 _OWNED_KEYS: Mapping[str, str] = {
     "clustername": "use cluster_name",
@@ -36,14 +36,14 @@ _OWNED_KEYS: Mapping[str, str] = {
     "slurmuser": "the controller's image gives it",
     "statesavelocation": "the controller's volume gives it",
 }
-"""Keys of slurm.conf, in lower case, that pods are made by, and what to do instead."""
+"""Keys of slurm.conf, in lower case, that pods depend on, and what to do instead."""
 
 COMMUNICATION = ("block_null_hash", "block_zero_hash")
-"""CommunicationParameters by which a credential counts for one message alone."""
+"""CommunicationParameters that make each credential valid for one message only."""
 
 
 class Scheduler(Model):
-    """How slurmctld looks for room."""
+    """Scheduling of jobs by slurmctld."""
 
     DEFAULTS: ClassVar[dict[str, str | int | bool]] = {
         "bf_continue": True,
@@ -53,55 +53,59 @@ class Scheduler(Model):
         "max_rpc_cnt": 32,
         "nohold_on_prolog_fail": True,
     }
-    """What large clusters came to. Not `defer_batch`: every job that ends would then leave its
-    nodes idle for up to three seconds (batch_sched_delay), whatever waits for them.
+    """Values from experience on large clusters. `defer_batch` is not among them: it leaves the
+    nodes of an ended job idle for up to three seconds (batch_sched_delay), although jobs wait.
 
-    `max_rpc_cnt` is half of the threads that answer calls, `conmgr_threads`, 64 by default
-    (slurm.conf(5), 24.11). Its own entry still speaks of 256, which they never are."""
+    `max_rpc_cnt` is half the number of threads that answer calls: `conmgr_threads`, by default 64
+    (slurm.conf(5), 24.11). The manual's entry for `max_rpc_cnt` still assumes 256 threads, a number
+    that is never reached.
+    """
 
     type: Literal["backfill", "builtin"] = "backfill"
-    """backfill: a job that delays none before it may start earlier; builtin: strictly in order."""
+    """backfill: a job may start earlier if it delays none before it; builtin: strictly in order."""
     parameters: dict[ParameterName, Scalar] = {}
-    """SchedulerParameters, over the defaults: `bf_max_time: 120`, true for a flag, false to leave
-    a default out."""
+    """SchedulerParameters, over the stack's defaults, as `bf_max_time: 120`; true sets a flag,
+    false removes a default."""
 
     def effective(self) -> dict[str, str | int | bool]:
-        """The defaults with what was chosen over them."""
+        """Return the defaults, overridden by the chosen parameters."""
         return {**self.DEFAULTS, **self.parameters}
 
 
 class Preemption(Model):
-    """Whose jobs make way for whose."""
+    """Preemption of jobs by other jobs."""
 
     type: Literal["none", "partition_prio", "qos"] = "none"
-    """By a partition's priority_tier, or by QOS (which needs accounting)."""
+    """Jobs that can be preempted. none: no jobs; partition_prio: those of a lower priority_tier;
+    qos: by QOS, which requires accounting."""
     mode: Literal["requeue", "cancel", "suspend"] = "requeue"
-    """What becomes of the jobs that make way."""
+    """Action on preempted jobs."""
 
 
 class Timeouts(Model):
-    """All in seconds; 0 turns `inactive` and `wait` off."""
+    """Times in seconds; 0 disables `inactive` and `wait`."""
 
     message: Annotated[int, Field(ge=1, le=600), Number] = 60
-    """How long a daemon or client waits for an answer."""
+    """Time that a daemon or client waits for an answer."""
     tcp: Annotated[int, Field(ge=1, le=600), Number] = 15
-    """How long a connection may take to come about."""
+    """Time to set up a connection."""
     slurmctld: Annotated[int, Field(ge=10, le=65533), Number] = 180
-    """How long slurmctld may be silent."""
+    """Time that slurmctld may be silent."""
     slurmd: Annotated[int, Field(ge=10, le=65533), Number] = 180
-    """How long a node may be silent before it is down."""
+    """Time that a node may be silent before it is down."""
     kill_wait: Annotated[int, Field(ge=1, le=65533), Number] = 30
-    """Between SIGTERM and SIGKILL for a job at its time limit."""
+    """Time between SIGTERM and SIGKILL for a job at its time limit."""
     unkillable_step: Annotated[int, Field(ge=1, le=65533), Number] = 600
-    """How long killed processes may take to end before the node is drained."""
+    """Time for killed processes to end before the node is drained; at least five times
+    `message`."""
     inactive: Annotated[int, Field(ge=0, le=65533), Number] = 0
-    """How long an salloc may be silent."""
+    """Time that an salloc may be silent; 0: no limit."""
     wait: Annotated[int, Field(ge=0, le=65533), Number] = 0
-    """How long tasks go on after the first one of a step has ended."""
+    """Time that tasks may continue after the first task of a step has ended; 0: no limit."""
     complete: Annotated[int, Field(ge=0, le=65533), Number] = 0
-    """How long new jobs wait for the nodes of an ending one."""
+    """Time that new jobs wait for the nodes of an ending job."""
     min_job_age: Annotated[int, Field(ge=2, le=65533), Number] = 1800
-    """How long ended jobs are shown."""
+    """Time that ended jobs are shown."""
 
     @model_validator(mode="after")
     def _unkillable_leaves_time_for_messages(self) -> Self:
@@ -122,23 +126,23 @@ class Priority(Model):
     age: Weight = 0
     """Weight of the time in the queue."""
     association: Weight = 0
-    """Weight of the association's priority; needs accounting."""
+    """Weight of the association's priority; requires accounting."""
     fairshare: Weight = 0
-    """Weight of what the user used lately; needs accounting."""
+    """Weight of fair-share, from recent usage; requires accounting."""
     job_size: Weight = 0
     """Weight of the job's size."""
     partition: Weight = 0
     """Weight of the partition's priority_job_factor."""
     qos: Weight = 0
-    """Weight of the QOS's priority; needs accounting."""
+    """Weight of the QOS's priority; requires accounting."""
     tres: dict[Literal["cpu", "mem", "node"], Weight] = {}
-    """Weights of what the job asks for, by kind."""
+    """Weights of requested resources, by kind."""
     max_age: SlurmTime = "7-00:00:00"
-    """Time in the queue at which `age` counts in full."""
+    """Time in the queue at which `age` reaches its full weight."""
     decay_half_life: SlurmTime = "7-00:00:00"
-    """Time after which use counts half."""
+    """Half-life of past usage."""
     favor_small: bool = False
-    """Whether `job_size` favours small jobs."""
+    """Let `job_size` favour small jobs."""
 
     @model_validator(mode="after")
     def _weights_are_looked_at(self) -> Self:
@@ -157,7 +161,7 @@ _LUA_FUNCTIONS = ("slurm_job_submit", "slurm_job_modify")
 
 
 class _Source(Model):
-    """A text: itself, or in a file of the project."""
+    """A text, or a file of the project that contains it."""
 
     text: str | None = None
     """The script itself."""
@@ -174,7 +178,7 @@ class _Source(Model):
         return self
 
     def problem(self, text: str) -> str | None:
-        """What is wrong with a text, wherever it came from."""
+        """Return what is wrong with a text from either source, or None."""
         raise NotImplementedError
 
 
@@ -194,7 +198,7 @@ class Lua(_Source):
 
 
 class Switch(Model):
-    """A switch over other switches, or over nodes."""
+    """A switch above other switches, or above nodes."""
 
     name: Word
     switches: tuple[Word, ...] = ()
@@ -202,7 +206,7 @@ class Switch(Model):
     nodes: Hosts | None = None
     """Nodes below it, as 'gpu-[0-7]'."""
     nodesets: tuple[str, ...] = ()
-    """Nodesets whose nodes are all below it."""
+    """Nodesets with all their nodes below it."""
 
     @model_validator(mode="after")
     def _has_one_kind_of_children(self) -> Self:
@@ -213,13 +217,13 @@ class Switch(Model):
 
 
 class Block(Model):
-    """Nodes with a fast network among them."""
+    """A group of nodes with a fast network."""
 
     name: Word
     nodes: Hosts | None = None
     """Nodes in it, as 'gpu-[0-7]'."""
     nodesets: tuple[str, ...] = ()
-    """Nodesets whose nodes are all in it."""
+    """Nodesets with all their nodes in it."""
 
     @model_validator(mode="after")
     def _has_nodes(self) -> Self:
@@ -229,16 +233,16 @@ class Block(Model):
 
 
 class Topology(Model):
-    """How the nodes are wired, for jobs of several nodes; of static nodesets only."""
+    """The network between nodes, for jobs of several nodes. Only static nodesets can be in it."""
 
     kind: Literal["none", "block", "tree"] = "none"
     switches: tuple[Switch, ...] = ()
-    """For kind tree."""
+    """Switches, for kind tree."""
     blocks: tuple[Block, ...] = ()
-    """For kind block."""
+    """Blocks, for kind block."""
     block_sizes: tuple[Annotated[int, Field(ge=1, le=65536), Number], ...] = ()
-    """Nodes of a block that jobs are planned with, then of groups of blocks; by default the size
-    of the smallest block."""
+    """Nodes of a block for planning jobs, then of groups of blocks: the first size times 1, 2, 4,
+    …; by default the size of the smallest block."""
 
     @model_validator(mode="after")
     def _parts_fit_kind(self) -> Self:
@@ -262,7 +266,7 @@ class Topology(Model):
                 raise cross_field("switches", f"'{child}' is no switch; add it")
         for child in duplicates(children):
             raise cross_field("switches", f"'{child}' is below two switches; keep one")
-        # With one parent at most, what no root leads to goes round in a circle.
+        # Each switch has at most one parent, so a switch below no root is in a circle.
         below = {switch.name: switch.switches for switch in self.switches}
         reached: set[str] = set()
         waiting = sorted(names - set(children))
@@ -288,7 +292,7 @@ class Topology(Model):
         return self
 
     def groups(self) -> tuple[Switch | Block, ...]:
-        """The leaf switches or the blocks: what holds nodes."""
+        """Return the leaf switches or the blocks, which contain nodes."""
         leaves = tuple(switch for switch in self.switches if not switch.switches)
         return (*leaves, *self.blocks)
 
@@ -308,14 +312,14 @@ Limit = Literal["AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPRO
 
 
 class Slurm(Model):
-    """slurm.conf and its companions."""
+    """slurm.conf and Slurm's other files."""
 
     scheduler: Scheduler = Field(default_factory=Scheduler)
     preemption: Preemption = Field(default_factory=Preemption)
     timeouts: Timeouts = Field(default_factory=Timeouts)
     priority: Priority = Field(default_factory=Priority)
     max_jobs: Annotated[int, Field(ge=1, le=2_000_000), Number] = 20_000
-    """Jobs that slurmctld keeps at once, ended ones included."""
+    """Jobs that slurmctld keeps at once, including ended ones."""
     prolog: Script | None = None
     """Runs as root on each node before a job."""
     epilog: Script | None = None
@@ -325,19 +329,18 @@ class Slurm(Model):
     task_epilog: Script | None = None
     """Runs as the user after each task, in the jail."""
     job_submit_lua: Lua | None = None
-    """Looks at each job that is submitted, and may change or refuse it."""
+    """Lua script that inspects each submitted job, and may change or refuse it."""
     topology: Topology = Field(default_factory=Topology)
     slurmctld_parameters: dict[ParameterName, Scalar] = {}
-    """Further SlurmctldParameters: `max_dbd_msg_action: exit`, true for a flag."""
+    """Further SlurmctldParameters, as `max_dbd_msg_action: exit`; true sets a flag."""
     private_data: tuple[PrivateKind, ...] = ()
-    """What users are told only of their own; Slurm's operators are told everything."""
+    """Categories in which users see only their own entries; Slurm's operators see all entries."""
     propagated_limits: tuple[Limit, ...] = ()
-    """Limits of processes that jobs take from where they are submitted, as `NOFILE`; by default
-    they have those of their node."""
+    """Process limits that jobs inherit from the submitting shell, as `NOFILE`; by default they have
+    those of their node."""
     cgroups: Literal["auto", "required", "disabled"] = "auto"
-    """Whether jobs are confined to the CPUs, memory and devices that they requested. auto: as far
-    as their node can do that; required: a node that cannot takes no job; disabled: the pod's limits
-    alone bound them."""
+    """Confine jobs to the CPUs, memory, swap and devices that they requested. auto: as far as the
+    node can; required: a node that cannot takes no jobs; disabled: only the pod's limits apply."""
     extra: dict[
         Literal[
             "acct_gather.conf",
@@ -353,10 +356,10 @@ class Slurm(Model):
         ],
         tuple[Line, ...],
     ] = {}
-    """Lines for Slurm's files; a key of slurm.conf that stands here replaces ours."""
+    """Lines for Slurm's files; a key of slurm.conf overrides the stack's."""
 
     def confines(self) -> bool:
-        """Whether Slurm makes cgroups for jobs."""
+        """Return whether Slurm creates cgroups for jobs."""
         return self.cgroups != "disabled"
 
     @model_validator(mode="after")
@@ -384,10 +387,10 @@ class Slurm(Model):
 
 
 def key_of(line: str) -> str:
-    """Key of a line of slurm.conf, in lower case; empty for a comment."""
+    """Return the key of a line of slurm.conf, in lower case; empty for a comment."""
     return line.split("#", 1)[0].partition("=")[0].split(" ", 1)[0].strip().lower()
 
 
 def hosts_of(group: Switch | Block) -> tuple[str, ...]:
-    """Nodes that a leaf switch or a block names one by one."""
+    """Return the nodes in the field `nodes` of a leaf switch or a block."""
     return expand(group.nodes) if group.nodes else ()

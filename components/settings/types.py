@@ -23,7 +23,7 @@ _MIB = {"Mi": 1, "Gi": 1024, "Ti": 1024 * 1024}
 _TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 _PURGE_AGE = re.compile(r"[1-9][0-9]{0,3}(hours|days|months)")
 _CRON = (range(60), range(24), range(1, 32), range(1, 13), range(7))
-"""Minute, hour, day of the month, month, day of the week, as Kubernetes takes them."""
+"""Ranges of minute, hour, day of the month, month and day of the week in Kubernetes."""
 _CRON_PART = re.compile(r"(\*|(?P<first>\d{1,2})(-(?P<last>\d{1,2}))?)(/[1-9]\d?)?", re.ASCII)
 _DUMP = re.compile(r"latest|[0-9a-f]{8,64}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -54,7 +54,7 @@ _RELEASE = re.compile(r"1\.(3[1-9]|[4-9]\d)\.\d{1,3}", re.ASCII)
 _PLATFORM = re.compile(r"(cpu|gpu)(-[a-z0-9]+)+")
 _PRESET = re.compile(r"(\d{1,2}gpu-)?\d{1,4}vcpu-\d{1,5}gb")
 _INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
-# Of Amazon's families with ARM CPUs, a g follows the generation, but for the first one and those of
+# Amazon's families with ARM CPUs have a g after the generation, except the first one and those of
 # Grace (EC2, instance type naming conventions).
 _ARM_INSTANCE = re.compile(r"(a1|[a-z]+\d+[a-z]*g[a-z]*|p\d+[a-z]*-gb\d+)\..+")
 _MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
@@ -64,13 +64,13 @@ _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp
 
 
 class Model(BaseModel):
-    """Frozen, and without a place for keys that it does not know."""
+    """Base of all models: frozen, and refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 def cross_field(key: str, message: str) -> PydanticCustomError:
-    """A rule between fields is broken; `key` is relative to the model that says so."""
+    """Return the error of a broken rule between fields; `key` is relative to the raising model."""
     return PydanticCustomError("cross_field", "{message}", {"key": key, "message": message})
 
 
@@ -79,7 +79,7 @@ def duplicates(values: Iterable[str]) -> list[str]:
 
 
 def known_names(name: str, known: Iterable[str]) -> str:
-    """What to say of a name that is not among the known ones: the nearest, or all of them."""
+    """Return a hint for an unknown name: the most similar known name, or all of them."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     if close:
@@ -88,7 +88,7 @@ def known_names(name: str, known: Iterable[str]) -> str:
 
 
 def matches(pattern: re.Pattern[str], kind: str, expected: str) -> AfterValidator:
-    """A check that the whole text fits; `expected` ends the sentence that a user reads."""
+    """Return a validator of the whole text; the error says that `expected` was expected."""
 
     def check(value: str) -> str:
         if not pattern.fullmatch(value):
@@ -118,7 +118,7 @@ def _domain(value: str) -> str:
 
 def _nodeset_name(value: str) -> str:
     _dns_label(value)
-    # `-<ordinal>` is appended to make the node's name, which must be a DNS label as well.
+    # The node's name has `-<ordinal>` after it, and must be a DNS label as well.
     if len(value) > 56:
         raise PydanticCustomError("nodeset_name", "expected at most 56 characters")
     if not value[0].isalpha():
@@ -172,14 +172,14 @@ def _url(value: str) -> str:
 
 
 def endpoint_port(endpoint: str) -> int:
-    """TCP port of an `Endpoint` or `Url`."""
+    """Return the TCP port of an `Endpoint` or `Url`."""
     scheme, _, rest = endpoint.partition("://")
     server = rest.partition("/")[0]
     return int(server.partition(":")[2] or {"http": 80, "https": 443}[scheme])
 
 
 def endpoint_host(endpoint: str) -> str:
-    """Name or address in an `Endpoint` or `Url`."""
+    """Return the name or address in an `Endpoint` or `Url`."""
     return endpoint.partition("://")[2].partition("/")[0].partition(":")[0].lower()
 
 
@@ -237,10 +237,10 @@ InterfaceName = Annotated[
 DnsPattern = Annotated[
     str, matches(_DNS_PATTERN, "dns_pattern", "a DNS name, as 'pypi.org' or '*.pypi.org'")
 ]
-"""A name, or with stars many: a star is any part of a name up to the next dot."""
+"""A name or a pattern; a star matches any part of a name up to the next dot."""
 LdapUri = Annotated[str, AfterValidator(_ldap_uri)]
 Word = Annotated[str, matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
-"""A name that Slurm gives to something of its own: an account, a QOS, a switch."""
+"""Name of an object in Slurm: an account, a QOS, a switch."""
 LabelKey = Annotated[str, AfterValidator(_label_key)]
 LabelValue = Annotated[
     str, matches(_LABEL_NAME, "label_value", "a label's value: letters, digits, '_', '.', '-'")
@@ -290,7 +290,7 @@ InstanceType = Annotated[
 
 
 def parse_memory(value: object) -> int:
-    """MiB of a text with its unit."""
+    """Return the MiB of a text with a unit."""
     match = _MEMORY.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) == 0:
         raise PydanticCustomError(
@@ -301,9 +301,9 @@ def parse_memory(value: object) -> int:
 
 
 def parse_time(value: str) -> float:
-    """Minutes of one of Slurm's time strings, infinite for UNLIMITED.
+    """Return the minutes of a time in Slurm's format, infinite for UNLIMITED.
 
-    The forms of slurm.conf(5), MaxTime: minutes, minutes:seconds, hours:minutes:seconds,
+    The formats of slurm.conf(5), MaxTime, are minutes, minutes:seconds, hours:minutes:seconds,
     days-hours, days-hours:minutes, days-hours:minutes:seconds. Raises `ValueError`.
     """
     if value.upper() in ("UNLIMITED", "INFINITE"):
@@ -362,7 +362,7 @@ def _cron(value: str) -> str:
 
 
 def _is_cron_field(field: str, allowed: range) -> bool:
-    """Whether each part of a list is a star, a number or a range, perhaps with a step."""
+    """Return whether each part of the list is a star, a number or a range; steps are optional."""
     for part in field.split(","):
         match = _CRON_PART.fullmatch(part)
         if match is None:
@@ -377,14 +377,14 @@ Cron = Annotated[str, AfterValidator(_cron)]
 
 
 def _number(value: object) -> object:
-    # YAML has many words for true and false, which pydantic would take for 1 and 0.
+    # YAML has many words for true and false, and pydantic would accept these as 1 and 0.
     if isinstance(value, bool):
         raise PydanticCustomError("number", "expected a number")
     return value
 
 
 Number = BeforeValidator(_number)
-"""For every number: refuses true and false."""
+"""Validator for every number: refuses true and false."""
 Port = Annotated[int, Field(ge=1, le=65535), Number]
 NodePort = Annotated[int, Field(ge=30000, le=32767), Number]
 Seconds = Annotated[int, Field(ge=0, le=7 * 24 * 3600), Number]
@@ -400,7 +400,7 @@ def _cidr(value: str) -> str:
         network = ipaddress.ip_network(value)
     except ValueError:
         network = None
-    # One that is of every address would keep nodes from each other.
+    # A range of all addresses would separate nodes from each other.
     if network is None or network.prefixlen == 0 or "%" in value:
         raise PydanticCustomError(
             "cidr", "expected a range of addresses, as in '10.0.0.0/16' or 'fd00:1::/64'"
@@ -427,8 +427,8 @@ Address = Annotated[str, AfterValidator(_address)]
 def _scalar(value: object) -> object:
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    # A blank would begin another parameter of the same line, a '#' a comment; a backslash at the
-    # end would join the next line.
+    # A blank would begin another parameter of the same line, and a '#' a comment. A backslash at
+    # the end would join the next line.
     if isinstance(value, str) and value.isprintable() and re.fullmatch(r"[^\s#\"'\\]+", value):
         return value
     raise PydanticCustomError(
@@ -481,7 +481,7 @@ Scalar = Annotated[
 ]
 Line = Annotated[str, AfterValidator(_line)]
 Text = Annotated[str, AfterValidator(_text)]
-"""Lines for people."""
+"""Lines of text for people."""
 Hosts = Annotated[str, AfterValidator(_hosts)]
 Path = Annotated[str, AfterValidator(_path)]
 
@@ -490,9 +490,9 @@ Path = Annotated[str, AfterValidator(_path)]
 
 
 def parse_ssh_key(value: str) -> str:
-    """A public key as it stands in `authorized_keys`, without options, checked and trimmed.
+    """Check and trim a public key in the format of `authorized_keys`, without options.
 
-    Raises `ValueError` that says what is wrong.
+    Raises `ValueError` with the reason.
     """
     kind, _, rest = value.strip().partition(" ")
     blob, _, comment = rest.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""Where pods have their files from."""
+"""Settings of volumes."""
 
 from collections.abc import Iterable
 from ipaddress import ip_network
@@ -25,44 +25,44 @@ _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "
 _JAIL_SYSTEM = (*_SYSTEM, "/usr", "/var")
 """Folders of the jail that belong to its image or to nodes."""
 _SITES_OWN = "/usr/local"
-"""What is the site's below one of them (Filesystem Hierarchy Standard, section 4.9)."""
+"""Exception among them: it belongs to the site (Filesystem Hierarchy Standard, section 4.9)."""
 _NAME_LENGTH = 58
-"""Most characters of a name that `jail-` comes before, for Kubernetes to take it."""
+"""Limit of a name's characters: Kubernetes allows 63, including the prefix `jail-`."""
 
 
 class Empty(Model):
-    """Room that goes with the pod."""
+    """Space that is deleted with the pod."""
 
     size: MemoryMiB | None = None
-    """At most this much, as '10GiB'; by default what the machine has."""
+    """Limit of its size, as '10GiB'; by default what the machine has."""
     medium: Literal["disk", "memory"] = "disk"
-    """Where it lies; memory counts against the pod's own."""
+    """Kind of storage; memory counts as the pod's memory."""
 
 
 class Nfs(Model):
     """A folder that an NFS server exports."""
 
     server: Domain
-    """Its host name or address, as the Kubernetes nodes know it."""
+    """Its host name or address, as Kubernetes nodes resolve it."""
     path: Path
     """The exported folder."""
 
 
 class NfsExport(Nfs):
-    """The same, as a volume of the cluster's."""
+    """A folder that an NFS server exports, with mount options."""
 
     options: tuple[MountOption, ...] = ()
-    """Options to mount it with, as 'nfsvers=4.2'."""
+    """Mount options, as 'nfsvers=4.2'."""
 
 
 class NfsServer(Model):
-    """An NFS server of the stack's own, on a volume that one machine at a time has."""
+    """The stack's own NFS server, on a volume that one machine at a time mounts."""
 
     storage_class: str | None = None
     """Class of that volume; by default the cluster's default class."""
     machines: tuple[Cidr, ...] = ()
-    """Ranges of the addresses by which the server sees Kubernetes nodes, who alone mount the jail;
-    none of pods, as '10.0.0.0/16'. May be left out where network.policies is cilium."""
+    """Ranges of the addresses from which Kubernetes nodes connect to the server, as '10.0.0.0/16';
+    none of pods. Only these nodes mount the jail. Optional if network.policies is cilium."""
 
     @field_validator("machines")
     @classmethod
@@ -77,24 +77,24 @@ class NfsServer(Model):
 
 
 class Csi(Model):
-    """A volume that a storage driver knows already."""
+    """An existing volume of a storage driver."""
 
     driver: Domain
     """Name of the CSI driver, as 'csi.example.org'."""
     handle: Line
-    """The driver's own name of the volume."""
+    """The driver's own id of the volume."""
     attributes: dict[Line, str] = {}
-    """What the driver wants to know of it."""
+    """Further attributes for the driver."""
     options: tuple[MountOption, ...] = ()
-    """Options to mount it with."""
+    """Mount options."""
     node_stage_secret: Domain | None = None
-    """Secret of the namespace, by which the driver mounts it on a Kubernetes node."""
+    """Secret of the namespace with which the driver mounts the volume on a Kubernetes node."""
     node_publish_secret: Domain | None = None
-    """Secret of the namespace, by which the driver mounts it for a pod."""
+    """Secret of the namespace with which the driver mounts the volume for a pod."""
 
 
 class Source(Model):
-    """A volume with one of several sources."""
+    """A volume from one of several sources."""
 
     name: DnsLabel
     claim: DnsLabel | None = None
@@ -103,11 +103,11 @@ class Source(Model):
     """Folder of the Kubernetes node."""
     nfs: Nfs | None = None
     empty: Empty | None = None
-    """Room that goes with the pod."""
+    """Space that is deleted with the pod."""
     config_map: Domain | None = None
-    """Name of a ConfigMap, whose entries are the files."""
+    """Name of a ConfigMap; its entries are the files."""
     secret: Domain | None = None
-    """Name of a Secret, whose entries are the files."""
+    """Name of a Secret; its entries are the files."""
     read_only: bool = False
 
     @model_validator(mode="after")
@@ -127,7 +127,7 @@ class Volume(Source):
     """A further volume of the nodeset's pods, from one source."""
 
     path: Path
-    """Where the worker mounts it; below /mnt/jail jobs see it, as /mnt/jail/data for /data."""
+    """Mount path in the worker; jobs see paths below /mnt/jail: /mnt/jail/data as /data."""
 
     @model_validator(mode="after")
     def _fits_beside_ours(self) -> Self:
@@ -142,22 +142,22 @@ class Volume(Source):
         return self
 
     def in_jail(self) -> str | None:
-        """The path at which jobs see it, if they do."""
+        """Return the path at which jobs see it, or None."""
         return self.path.removeprefix(JAIL) if self.path.startswith(f"{JAIL}/") else None
 
 
 class Submount(Source):
-    """A further volume in the jail, of all nodes, from one source."""
+    """A further volume in the jail, on all nodes, from one source."""
 
     path: Path
-    """Where users find it, as '/data'."""
+    """Path for users, as '/data' or '/home'."""
     login: bool = True
-    """Login nodes have it too. Of `empty` and `host_path` every node has its own."""
+    """Mount it on login nodes too. With `empty` and `host_path` each node has its own files."""
 
     @model_validator(mode="after")
     def _fits_the_jail(self) -> Self:
         if self.name == "jail":
-            # To metrics, that is the volume they are mounted in.
+            # In metrics, this is the name of the volume that they are mounted in.
             raise cross_field("name", "'jail': is the jail's own volume; choose another")
         if len(self.name) > _NAME_LENGTH:
             raise cross_field("name", f"'{self.name}': expected at most {_NAME_LENGTH} characters")
@@ -172,7 +172,7 @@ class Submount(Source):
 
 
 def each_its_own(volumes: Iterable[Volume | Submount]) -> None:
-    """Refuses `volumes` of which two have one name or one path; for the models that list them."""
+    """Refuse two volumes with the same name or path; for models with a field `volumes`."""
     listed = tuple(volumes)
     for name in duplicates(volume.name for volume in listed):
         raise cross_field("volumes", f"two are named '{name}'; give each a name of its own")

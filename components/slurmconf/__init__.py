@@ -1,4 +1,4 @@
-"""Slurm's configuration files as functions of the settings; nothing is read but scripts."""
+"""Slurm's configuration files, as functions of the settings and of files that these name."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,17 +60,17 @@ __all__ = [
 
 
 def config_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
-    """The files that slurmctld reads and hands to every node and client, by name.
+    """Return the files that slurmctld reads and sends to every node and client, by name.
 
-    Raises `SettingsError` where one is to hold a script, below `root`, that cannot be used.
+    Raises `SettingsError` if a file below `root` that the settings name cannot be used.
     """
     return _files(settings, root, config_mark(settings, root))
 
 
 def config_mark(settings: Settings, root: Path = Path()) -> str:
-    """What tells these files from others, wherever Slurm shows its configuration.
+    """Return a word that identifies these files wherever Slurm shows its configuration.
 
-    Slurm takes any word among SlurmctldParameters, and shows them in `scontrol show config`.
+    Slurm accepts any word in SlurmctldParameters, and shows it in `scontrol show config`.
     """
     return f"{c.PROJECT}={c.checksum(_files(settings, root, mark=''))}"
 
@@ -106,7 +106,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
 
 
 def _slurm_conf(settings: Settings, mark: str) -> str:
-    """slurm.conf without the keys that the settings' own lines, which come after it, set."""
+    """Render slurm.conf without the keys of the settings' own lines, which are appended later."""
     rendered = render("slurm.conf", {**_slurm(settings), "mark": mark})
     lines = settings.slurm.extra.get("slurm.conf", ())
     replaced = {key for line in lines if (key := key_of(line))} - REPEATABLE
@@ -155,7 +155,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
 
 
 def _flags(parameters: Mapping[str, object]) -> str:
-    """Parameters as Slurm lists them: flags by name, values as `name=value`, in order."""
+    """Write parameters as Slurm does: flags by name, values as `name=value`, in order."""
     return ",".join(
         name if value is True else f"{name}={value}"
         for name, value in sorted(parameters.items())
@@ -164,7 +164,7 @@ def _flags(parameters: Mapping[str, object]) -> str:
 
 
 def _preempt_mode(settings: Settings) -> str:
-    """PreemptMode of the cluster; jobs that are suspended anywhere need the gang scheduler."""
+    """Return the cluster's PreemptMode; suspension in any partition needs the gang scheduler."""
     chosen = settings.slurm.preemption
     if chosen.type == "none":
         return "CANCEL" if settings.long_checks.checks else "OFF"
@@ -172,7 +172,7 @@ def _preempt_mode(settings: Settings) -> str:
     return chosen.mode.upper() + (",GANG" if "suspend" in modes else "")
 
 
-# --- The others ----------------------------------------------------------------------------------
+# --- Other files ---------------------------------------------------------------------------------
 
 
 def _topology(settings: Settings) -> list[str]:
@@ -196,15 +196,15 @@ _COMMANDS = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol"),
     *("sinfo", "sprio", "squeue", "sreport", "srun", "sshare", "sstat"),
 )
-"""Slurm's commands that users have. In containers they have those of spank/Makefile."""
+"""Slurm's commands for users. In containers, they have those of spank/Makefile."""
 
 
 def _for_clients(settings: Settings) -> tuple[str, ...]:
-    """What Slurm's commands in a job open, whatever the root is."""
+    """Return the paths that Slurm's commands in a job open, whatever the root is."""
     return (
         c.SPANK_DIR,
         c.SLURM_PLUGIN_DIR,
-        # It leads to the configuration: so does /etc/slurm in the jail.
+        # It has the configuration; /etc/slurm in the jail is a link to it.
         c.SLURM_RUN,
         *((c.MUNGE_RUN,) if settings.auth.type == "munge" else ()),
         "/etc/hostname",
@@ -224,7 +224,7 @@ def _plugstack(settings: Settings) -> dict[str, object]:
             *_for_clients(settings),
             c.EXTRAUSERS,
             *((c.DIRECTORY_PIPES,) if settings.directory else ()),
-            # As old as the daemons, whatever the jail was filled from.
+            # The daemons' version of the commands, whatever the jail was filled from.
             *(f"/usr/bin/{command}" for command in _COMMANDS),
         ),
         "container_plugin": c.CONTAINER_PLUGIN if settings.containers.enabled else None,
@@ -234,10 +234,10 @@ def _plugstack(settings: Settings) -> dict[str, object]:
         "defaults": plugin_defaults(settings.containers),
         "in_containers": (
             *_for_clients(settings),
-            # The jail's: Slurm's commands need its libraries.
+            # The jail's /usr: Slurm's commands need its libraries.
             f"/usr={c.SPANK_DIR}/usr",
             c.WORKER_SPOOL,
         ),
-        # srun loads it, even where it starts nothing of MPI. An image's own goes with its MPI.
+        # srun loads it even without MPI. An image's own PMIx stays, as it fits the image's MPI.
         "pmix": c.PMIX_DIR,
     }

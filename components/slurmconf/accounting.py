@@ -1,4 +1,4 @@
-"""slurmdbd's files, and what slurm.conf says of accounting."""
+"""slurmdbd's files, and the lines of slurm.conf for accounting."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from components.slurmconf.tokens import JWKS, token_parameters
 _CA = "ca.pem"
 _STORE_CA = "store-ca.pem"
 _KEPT_BY_SLURMDBD = frozenset({"accounts", "events", "jobs", "reservations", "usage", "users"})
-"""What its PrivateData may name (slurmdbd.conf(5))."""
+"""Categories that slurmdbd's PrivateData may name (slurmdbd.conf(5))."""
 _RECORDS = {
     "events": ("PurgeEventAfter", "ArchiveEvents"),
     "jobs": ("PurgeJobAfter", "ArchiveJobs"),
@@ -23,18 +23,18 @@ _RECORDS = {
     "transactions": ("PurgeTXNAfter", "ArchiveTXN"),
     "usage": ("PurgeUsageAfter", "ArchiveUsage"),
 }
-"""Kinds of records, and what slurmdbd.conf(5) calls their removal and their keeping."""
+"""Kinds of records, and the keys of slurmdbd.conf(5) for their purge and their archive."""
 
 
 def accounting_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
-    """What slurmdbd's pod reads, by name, but for the database's password.
+    """Return the files of slurmdbd's pod by name, without the database's password.
 
-    Raises `SettingsError` where a file below `root` cannot be used.
+    Raises `SettingsError` if a file below `root` cannot be used.
     """
     accounting, database = settings.accounting, settings.accounting.server()
     files = {
         **_client_files(settings, root),
-        # For the clients in that pod alone, which see by it whether slurmdbd answers.
+        # Only for the clients in that pod, which test whether slurmdbd answers.
         "slurm.conf": render(
             "dbd-client.conf",
             {
@@ -65,7 +65,7 @@ def accounting_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
 
 
 def _purges(accounting: Accounting) -> dict[str, str]:
-    """What slurmdbd.conf says of removal, by key."""
+    """Return the lines of slurmdbd.conf for purges, by key."""
     lines: dict[str, str] = {}
     for kind, (purge, archive) in _RECORDS.items():
         age = getattr(accounting.purge, kind)
@@ -75,9 +75,9 @@ def _purges(accounting: Accounting) -> dict[str, str]:
 
 
 def backup_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
-    """What who dumps and restores the database reads, by name, but for credentials.
+    """Return the files of dumps and restores of the database by name, without credentials.
 
-    Raises `SettingsError` where a file below `root` cannot be used.
+    Raises `SettingsError` if a file below `root` cannot be used.
     """
     files = _client_files(settings, root)
     s3 = settings.accounting.backup.s3
@@ -87,9 +87,9 @@ def backup_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
 
 
 def backup_environment(settings: Settings) -> dict[str, str]:
-    """Environment of the same: what is dumped, where to, and what is kept of it."""
+    """Return the environment of dumps and restores: database, store, and dumps to keep."""
     backup, s3 = settings.accounting.backup, settings.accounting.backup.s3
-    # A folder for each cluster: several may share a store.
+    # A folder for each cluster, because clusters may share a store.
     store = c.BACKUP_DATA
     if s3:
         store = "/".join(part for part in (f"s3:{s3.endpoint}", s3.bucket, s3.prefix) if part)
@@ -105,12 +105,12 @@ def backup_environment(settings: Settings) -> dict[str, str]:
 
 
 def _ca(settings: Settings) -> str | None:
-    """Where the certificates lie that vouch for the database."""
+    """Return the path of the database's CA certificates, if there are any."""
     return f"{c.ACCOUNTING_ETC}/{_CA}" if settings.accounting.server().tls_ca else None
 
 
 def _client_files(settings: Settings, root: Path) -> dict[str, str]:
-    """How MariaDB's own programs find the database."""
+    """Return the files with which MariaDB's own programs find the database."""
     database, ca = settings.accounting.server(), _ca(settings)
     options = {
         "host": database.host,
@@ -126,15 +126,15 @@ def _client_files(settings: Settings, root: Path) -> dict[str, str]:
 
 
 def accounting_lines(settings: Settings) -> dict[str, str]:
-    """What slurm.conf says of it, by key."""
+    """Return the lines of slurm.conf for accounting, by key."""
     accounting = settings.accounting
     if not accounting.enabled:
-        # There is nowhere to keep what would be gathered.
+        # Without slurmdbd, gathered data could not be stored.
         return {
             "AccountingStorageType": "accounting_storage/none",
             "JobAcctGatherType": "jobacct_gather/none",
         }
-    # Whom only a directory knows has no association, and would be locked out.
+    # Directory-only users have no association, and would be locked out.
     chosen = "enforce" in accounting.model_fields_set
     enforced = accounting.enforce if chosen or not settings.directory else ()
     kept = {"job_script": accounting.store_scripts, "job_env": accounting.store_environments}
@@ -156,7 +156,7 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
 
 
 def tres(settings: Settings) -> list[str]:
-    """What is counted beside CPUs, memory and nodes: GPUs, each type by itself as well."""
+    """Return what is counted besides CPUs, memory and nodes: GPUs, in total and by type."""
     found = {f"gres/{kind}" for kind in gres_types(settings)}
     for nodeset in settings.nodesets:
         if nodeset.gpus:

@@ -1,4 +1,4 @@
-"""What the settings want of accounts, as agents/accounts reads it."""
+"""Wanted accounts, in the format of agents/accounts."""
 
 import json
 import math
@@ -10,21 +10,21 @@ from components.settings.accounts import Account, AccountUser, Limits, Qos
 
 Fields = dict[str, str]
 _NAMES = {"qos": "qoslevel"}
-"""Fields that sacctmgr calls otherwise than the settings, apart from underscores."""
+"""Fields with different names in sacctmgr and in the settings, apart from underscores."""
 _TIMES = ("grp_wall", "max_wall", "preempt_exempt_time")
 
 
 def wanted_accounts(settings: Settings) -> str:
-    """The file's text: QOS, accounts, and users in accounts, with the fields that are named.
+    """Render the file: QOS, accounts, and users in accounts, with the fields that are set.
 
-    Values are texts in agents/accounts' canonical form: times in seconds, memory in MiB, lists
+    Values are strings in agents/accounts' canonical form: times in seconds, memory in MiB, lists
     sorted, all in lower case.
     """
     accounting = settings.accounting
     accounts = {account.name: _fields(account) for account in accounting.accounts}
     people = _people(settings)
     if settings.long_checks.checks:
-        # Their jobs need an association, as anybody's.
+        # The jobs of long checks need an association, as those of all users.
         accounts[CHECKS_USER] = {"description": "long checks"}
         people[CHECKS_USER] = {CHECKS_USER: {}}
     if any(accounting.default_account in of for of in people.values()):
@@ -40,7 +40,7 @@ def wanted_accounts(settings: Settings) -> str:
 
 
 def _people(settings: Settings) -> dict[str, dict[str, Fields]]:
-    """Fields by user and account; everybody is in one at least."""
+    """Return fields by user and account; each user is in at least one account."""
     accounting = settings.accounting
     ranks = dict.fromkeys(accounting.operators, "operator")
     ranks |= dict.fromkeys(accounting.administrators, "administrator")
@@ -52,7 +52,7 @@ def _people(settings: Settings) -> dict[str, dict[str, Fields]]:
     for name in (*(user.name for user in settings.users), *ranks):
         found.setdefault(name, {accounting.default_account: {}})
     for name, rank in ranks.items():
-        # It is the user's, whatever the account; one of them remembers that it came from here.
+        # It belongs to the user. One of the accounts records that it comes from the settings.
         next(iter(found[name].values()))["adminlevel"] = rank
     return found
 
@@ -62,7 +62,7 @@ def _fields(given: Account | AccountUser | Qos) -> Fields:
 
 
 def _written(given: Limits) -> Iterator[tuple[str, str]]:
-    """The fields that are named, one for each kind of resource."""
+    """Yield the fields that are set, one for each kind of resource."""
     for name in sorted(given.model_fields_set - {"name", "users", "default"}):
         value, field = getattr(given, name), _NAMES.get(name, name.replace("_", ""))
         if value is None:
@@ -78,6 +78,6 @@ def _written(given: Limits) -> Iterator[tuple[str, str]]:
 
 
 def _seconds(value: str) -> str:
-    """Seconds, in whole minutes as Slurm keeps most of them; "" for no limit."""
+    """Return seconds in whole minutes, as Slurm stores most times; "" for no limit."""
     minutes = parse_time(value)
     return "" if math.isinf(minutes) else str(math.ceil(minutes) * 60)

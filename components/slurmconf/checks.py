@@ -1,4 +1,4 @@
-"""Which checks a nodeset's nodes run, and what they know of the nodeset; see agents/checks."""
+"""Checks of a nodeset's nodes, with values from the settings; see agents/checks."""
 
 import json
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from components.settings import Nodeset, Settings
 from components.settings.nodesets import NVIDIA
 
 INFINIBAND: Final = "infiniband"
-"""Feature of nodesets whose nodes have it."""
+"""Feature of nodesets with InfiniBand."""
 _OF_WHOLE_GPUS = frozenset({"gpu-busy", "gpu-count"})
-"""Checks that a node with slices of GPUs cannot answer: it shares the rest with others."""
+"""Checks that a node with slices of GPUs cannot run: others use the rest of its GPUs."""
 
 
 def _program(name: str) -> str:
@@ -27,18 +27,18 @@ def _program(name: str) -> str:
 AROUND_JOBS: Mapping[str, str] = {
     f"checks_{name}": _program(name) for name in (When.EPILOG, When.PROLOG)
 }
-"""Scripts that slurmctld sends to every node: a path that is not there would fail each job."""
+"""Scripts that slurmctld sends to every node: a missing path would fail each job."""
 
 
 def node_checks(nodeset: Nodeset, settings: Settings) -> str:
-    """The checks of its nodes with what was chosen for each, as JSON; "" where there are none."""
+    """Render the checks of the nodes, with their options, as JSON; "" if checks are disabled."""
     if not settings.health.enabled:
         return ""
     return json.dumps(_chosen(nodeset, settings), sort_keys=True, indent=1) + "\n"
 
 
 def around_jobs(settings: Settings) -> bool:
-    """Whether there is a nodeset with checks before or after jobs."""
+    """Return whether a nodeset has checks before or after jobs."""
     return settings.health.enabled and any(
         CHECKS[name].when - {When.INTERVAL}
         for nodeset in settings.nodesets
@@ -76,7 +76,7 @@ def _concerns(check: Check, nodeset: Nodeset, settings: Settings) -> bool:
 
 
 def _known(nodeset: Nodeset, settings: Settings) -> dict[str, dict[str, Any]]:
-    """Limits that follow from other settings."""
+    """Return limits that follow from other settings."""
     found: dict[str, dict[str, Any]] = {"jail": {"generation": settings.jail.refresh}}
     if nodeset.gpus:
         found["gpu-count"] = {"count": nodeset.gpus.count}

@@ -1,4 +1,4 @@
-"""A node's own options of the SPANK plugin, as its page explains them (slurmstack-chroot(8))."""
+"""A node's own options of the SPANK plugin; see slurmstack-chroot(8)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,11 +6,11 @@ from components.conventions import CHECKS_LOGS
 from components.settings import Nodeset, Submount
 
 _DEVICES = ("dri", "fuse", "gdrdrv", "infiniband", "kfd", "nvidia*")
-"""What a node may have in /dev that is there for jobs: GPUs of both makers, fast networks, FUSE."""
+"""Devices in a node's /dev for jobs: GPUs of both vendors, fast networks, FUSE."""
 
 
 def node_options(nodeset: Nodeset, submounts: Iterable[Submount] = ()) -> str:
-    """Lines for the plugin's `node=` file, which hold on the nodeset's nodes."""
+    """Render the plugin's `node=` file for the nodeset's nodes."""
     return "".join(f"{key}={value}\n" for key, value in _options(nodeset, submounts))
 
 
@@ -26,7 +26,7 @@ def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[
     yield "steps", str(isolation.steps)
     yield "overlay", _switch(isolation.overlay)
     if isolation.overlay:
-        # An overlay has nothing of the volumes that are mounted in what lies below it.
+        # An overlay does not show volumes that are mounted in its lower directory.
         mounted = (path for volume in nodeset.volumes if (path := volume.in_jail()))
         further = (submount.path for submount in submounts)
         ours = {CHECKS_LOGS, *mounted, *further}

@@ -1,4 +1,4 @@
-"""What the settings want of long checks, for agents/longchecks, and their jobs' partition."""
+"""Wanted long checks, in the format of agents/longchecks, and their jobs' partition."""
 
 import json
 
@@ -7,11 +7,11 @@ from components.settings import Nodeset, Settings
 from components.slurmconf.nodes import words
 
 _LONGEST = 60
-"""Minutes that the longest check may take."""
+"""Time limit of a check in minutes."""
 
 
 def wanted_long_checks(settings: Settings) -> str:
-    """The text of agents/longchecks' file."""
+    """Render the file of agents/longchecks."""
     chosen = settings.long_checks
     content = {
         "partition": c.CHECKS_PARTITION,
@@ -39,16 +39,16 @@ def wanted_long_checks(settings: Settings) -> str:
 
 
 def _gpus(nodeset: Nodeset) -> dict[str, object]:
-    """The GPUs of a node; slices are not measured."""
+    """Return the GPUs of a node; slices are not measured."""
     gpus = nodeset.gpus
     return {"gpu_type": gpus.type, "gpus": gpus.count} if gpus and not gpus.mig else {}
 
 
 def checks_partition_lines(settings: Settings) -> list[str]:
-    """The line of slurm.conf of the hidden partition that their jobs are in, if there are any.
+    """Return the line of slurm.conf for the hidden partition of long checks, if there are any.
 
-    Users' jobs, of any other partition, are looked at first, and what then runs here makes way for
-    them at once. Its jobs get their nodes whole: who shared one would measure and slow down others.
+    Slurm considers users' jobs, in all other partitions, first, and they preempt running checks at
+    once. Checks get whole nodes: on a shared node, they would measure and slow down other jobs.
     """
     if not settings.long_checks.checks:
         return []
@@ -72,6 +72,6 @@ def checks_partition_lines(settings: Settings) -> list[str]:
 
 
 def preemption(settings: Settings) -> str:
-    """PreemptType: where users' jobs make way for nobody, those of long checks still do."""
+    """Return PreemptType: jobs of long checks can be preempted even if users' jobs cannot."""
     chosen = settings.slurm.preemption.type
     return "partition_prio" if chosen == "none" and settings.long_checks.checks else chosen

@@ -1,4 +1,4 @@
-"""What Slurm is told of nodes and partitions, as the words of its lines."""
+"""Lines of Slurm's configuration for nodes and partitions."""
 
 from collections.abc import Mapping
 
@@ -8,11 +8,11 @@ from components.settings import Gpus, Nodeset, Partition, Settings
 
 _SHAPE = ("cpus", "sockets", "corespersocket", "threadspercore", "gres")
 _NOWHERE = "192.0.2.1"
-"""An address that no host has (RFC 5737) and that needs no look-up."""
+"""An address that no host has (RFC 5737), and that needs no lookup."""
 
 
 def node_conf(nodeset: Nodeset) -> str:
-    """What a node of this nodeset says of itself when it registers (`slurmd -Z --conf`)."""
+    """Return the description with which a node of this nodeset registers (`slurmd -Z --conf`)."""
     features = ",".join((nodeset.name, *sorted(nodeset.features)))
     ours: dict[str, object] = {
         "CPUs": nodeset.cpus,
@@ -26,20 +26,20 @@ def node_conf(nodeset: Nodeset) -> str:
 
 
 def node_shape(nodeset: Nodeset) -> str:
-    """What a node of this nodeset is to find on its machine (agents/node.py)."""
+    """Return what a node of this nodeset must find on its machine (agents/node.py)."""
     return " ".join(
         word for word in node_conf(nodeset).split() if word.partition("=")[0].lower() in _SHAPE
     )
 
 
 def node_line(nodeset: Nodeset) -> str | None:
-    """The line of slurm.conf that lists a static nodeset's nodes.
+    """Return the line of slurm.conf for a static nodeset's nodes.
 
-    A name that does not resolve halts slurmctld for ten seconds, so an absent node must have an
-    address that needs no look-up. Only of a CLOUD node does slurmctld take the address that it
-    registers from, keep it over a restart, and hand it to srun (24.11; without that an address in
-    slurm.conf stands, and steps are launched to it). slurmctld believes such a node to be powered
-    down and would start jobs on it: the program at `ABSENT_PROGRAM` says that it is down.
+    A name that does not resolve blocks slurmctld for ten seconds, so an absent node must have an
+    address that needs no lookup. For a CLOUD node, slurmctld 24.11 takes the address from which it
+    registers, keeps that over a restart, and gives it to srun. For any other node, the address in
+    slurm.conf stays, and steps are launched to it. slurmctld assumes that a CLOUD node is powered
+    down, and would start jobs on it. So the program at `ABSENT_PROGRAM` sets absent nodes to down.
     """
     if nodeset.kind != "static" or not nodeset.replicas:
         return None
@@ -48,18 +48,18 @@ def node_line(nodeset: Nodeset) -> str | None:
 
 
 def real_memory(nodeset: Nodeset) -> int:
-    """Memory that Slurm may give to jobs on a node, in MiB.
+    """Return the memory that Slurm may give to jobs on a node, in MiB.
 
-    The pod's limit also holds slurmd, one slurmstepd per step, and whatever jobs write to
-    memory-backed /dev/shm, so an eighth of it, at most 4 GiB, is kept back.
+    The pod's limit also covers slurmd, one slurmstepd per step, and the jobs' files in
+    memory-backed /dev/shm. So an eighth of it, at most 4 GiB, is reserved.
     """
     return nodeset.memory - min(nodeset.memory // 8, 4096)
 
 
 def memory_per_cpu(partition: Partition, settings: Settings) -> int:
-    """Memory in MiB that a job gets for each CPU unless it asks, by the partition's leanest nodes.
+    """Return a job's default memory per CPU in MiB, by the partition's nodes with the least.
 
-    Without it Slurm would give every job all memory of its node, and so the node to one job.
+    Without it, Slurm would give every job all memory of its node, and so the node to one job.
     """
     return partition.memory_per_cpu or min(
         real_memory(nodeset) // nodeset.cpus
@@ -69,7 +69,7 @@ def memory_per_cpu(partition: Partition, settings: Settings) -> int:
 
 
 def memory_per_gpu(partition: Partition, settings: Settings) -> int | None:
-    """Memory in MiB that a job gets for each GPU unless it asks. None where nodes have no GPUs."""
+    """Return a job's default memory per GPU in MiB; None if unset and a nodeset has no GPUs."""
     nodesets = [each for each in settings.nodesets if each.name in partition.nodesets]
     shares = [real_memory(each) // each.gpus.number() for each in nodesets if each.gpus]
     fair = min(shares) if shares and len(shares) == len(nodesets) else None
@@ -77,7 +77,7 @@ def memory_per_gpu(partition: Partition, settings: Settings) -> int | None:
 
 
 def max_node_count(settings: Settings) -> int:
-    """Room for dynamic nodes: the next power of two over twice the nodes, at least 1024."""
+    """Return room for dynamic nodes: the next power of two over twice the nodes, at least 1024."""
     nodes = sum(nodeset.replicas for nodeset in settings.nodesets)
     return max(_MIN_NODE_COUNT, 1 << (2 * nodes).bit_length())
 
@@ -86,7 +86,7 @@ _MIN_NODE_COUNT = 1024
 
 
 def partition_line(partition: Partition, settings: Settings) -> str:
-    """The partition's line of slurm.conf."""
+    """Return the partition's line of slurm.conf."""
     per_gpu = memory_per_gpu(partition, settings)
     sharing = "EXCLUSIVE" if partition.exclusive else partition.over_subscribe.upper()
     ours: dict[str, object] = {
@@ -119,22 +119,22 @@ def partition_line(partition: Partition, settings: Settings) -> str:
 
 
 def _preempt_mode(partition: Partition, settings: Settings) -> str | None:
-    """What becomes of a partition's jobs that others preempt; None where it is as for all."""
+    """Return the partition's PreemptMode; None if it is the cluster's."""
     if settings.slurm.preemption.type == "none":
-        # Long checks make way, and need preemption for that; users' jobs still do not.
+        # Long checks need preemption; users' jobs still must not be preempted.
         return "OFF" if settings.long_checks.checks else None
     return partition.preempt_mode and partition.preempt_mode.upper()
 
 
 def gres_lines(nodeset: Nodeset) -> list[str]:
-    """The nodeset's lines of gres.conf for slurmctld, without which it takes no node with GPUs.
+    """Return the nodeset's lines of gres.conf, without which slurmctld accepts no node with GPUs.
 
-    What the files are called does not matter to it: each node tells its own (agents/gpus.py).
+    The names of the files do not matter to it: each node reports its own (agents/gpus.py).
     """
     gpus = nodeset.gpus
     if gpus is None:
         return []
-    # All nodes that there may ever be, so that a resize leaves the file as it is.
+    # All nodes that may ever exist, so that a resize does not change the file.
     node = f"NodeName={nodeset.name}-[0-{c.MAX_REPLICAS - 1}]"
     lines, last = [], 0
     for kind, count in sorted(gpus.mig.items()) or [(gpus.type, gpus.count)]:
@@ -146,13 +146,13 @@ def gres_lines(nodeset: Nodeset) -> list[str]:
 
 
 def gres_types(settings: Settings) -> list[str]:
-    """Kinds of gres that any node has."""
+    """Return the kinds of gres that any node has."""
     gpus = [nodeset.gpus for nodeset in settings.nodesets if nodeset.gpus]
     return ["gpu"] * bool(gpus) + ["shard"] * any(gpu.shards for gpu in gpus)
 
 
 def words(ours: Mapping[str, object], further: Mapping[str, object]) -> str:
-    """`Key=value` for each parameter of a line; a further one replaces ours of the same name."""
+    """Write `Key=value` for each parameter. `further` replaces `ours` of the same name."""
     replaced = {name.lower() for name in further}
     kept = {name: value for name, value in ours.items() if name.lower() not in replaced}
     return " ".join(
@@ -175,7 +175,7 @@ def _layout(nodeset: Nodeset) -> dict[str, int]:
 
 
 def _gres(gpus: Gpus) -> str:
-    """What a node has, as `gpu:h100:8,shard:32`."""
+    """Return a node's gres, as `gpu:h100:8,shard:32`."""
     if gpus.mig:
         return ",".join(f"gpu:{profile}:{n}" for profile, n in sorted(gpus.mig.items()))
     shards = f",shard:{gpus.count * gpus.shards}" if gpus.shards else ""

@@ -1,4 +1,4 @@
-"""Scripts of the settings, wherever their text stands."""
+"""Scripts of the settings, with their text in the settings or in files."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -9,48 +9,48 @@ from components.settings.slurm import Lua
 
 SHIPPED: Mapping[str, str] = {"prolog": "Prolog", "epilog": "Epilog"}
 """Files, and slurm.conf's keys, of scripts that slurmctld sends to every node with the
-configuration: it does so for those named without a path (configless documentation)."""
+configuration. It sends those that are named without a path (configless documentation)."""
 MOUNTED: Mapping[str, str] = {
     "task_prolog": "TaskProlog",
     "task_epilog": "TaskEpilog",
     "health_check": "HealthCheckProgram",
 }
-"""The same of scripts that it does not send."""
+"""The same for scripts that it does not send."""
 
 
 def script_files(
     settings: Settings, root: Path = Path(), names: Collection[str] = MOUNTED
 ) -> dict[str, str]:
-    """Scripts by file name; files are read below `root`.
+    """Return scripts by file name; files are read below `root`.
 
-    Raises `SettingsError` for a file that cannot be used.
+    Raises `SettingsError` if a file cannot be used.
     """
     found = {name: _source(settings, name) for name in sorted(names)}
     return {name: text_of(key, script, root) for name, (key, script) in found.items() if script}
 
 
 def script_paths(settings: Settings) -> dict[str, str]:
-    """What slurm.conf's keys for scripts say."""
+    """Return the values of slurm.conf's keys for scripts."""
     places = {
         **{key: (name, name) for name, key in SHIPPED.items()},
         **{key: (name, f"{SCRIPTS}/{name}") for name, key in MOUNTED.items()},
     }
     found = {key: path for key, (name, path) in places.items() if _source(settings, name)[1]}
     if settings.health.enabled:
-        # It runs the site's own after itself.
+        # It runs the site's own script afterwards.
         found["HealthCheckProgram"] = f"{CHECKS}/interval"
     return found
 
 
 def _source(settings: Settings, name: str) -> tuple[str, Script | None]:
-    """Where the settings have a script, and the script."""
+    """Return the key of a script in the settings, and the script."""
     if name == "health_check":
         return "health.script", settings.health.script
     return f"slurm.{name}", getattr(settings.slurm, name)
 
 
 def text_of(key: str, source: Script | Lua, root: Path) -> str:
-    """The text of a script; `key` is where it stands in the settings."""
+    """Return the text of a script; `key` is its key in the settings."""
     if source.text is not None:
         return source.text
     text = read_text(f"{key}.file", str(source.file), root)
@@ -61,13 +61,13 @@ def text_of(key: str, source: Script | Lua, root: Path) -> str:
 
 
 def read_text(key: str, file: str, root: Path) -> str:
-    """What a file of the project says; `key` is where the settings name it.
+    """Return the text of a file of the project; `key` is its key in the settings.
 
-    Raises `SettingsError` where it cannot be read.
+    Raises `SettingsError` if it cannot be read.
     """
     try:
         return (root / file).read_text()
-    except (OSError, ValueError) as error:  # a name or a text with what is no character
+    except (OSError, ValueError) as error:  # invalid characters in a name or a text
         reason = error.strerror if isinstance(error, OSError) else "is no text"
         raise SettingsError(
             f"{PROJECT}:{key}: {file}: {reason}; give a file of the project"

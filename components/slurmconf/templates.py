@@ -1,4 +1,4 @@
-"""Slurm's files as templates, which stand beside this module."""
+"""Slurm's files, from the templates beside this module."""
 
 from collections.abc import Mapping
 
@@ -10,10 +10,10 @@ _templates = Environment(
     keep_trailing_newline=True,
     trim_blocks=True,
     lstrip_blocks=True,
-    autoescape=False,  # noqa: S701  # Slurm's files are no HTML
+    autoescape=False,  # noqa: S701  # Slurm's files are not HTML
 )
 
 
 def render(name: str, values: Mapping[str, object]) -> str:
-    """The file of this name, by the template `<name>.j2`."""
+    """Render the file of this name, from the template `<name>.j2`."""
     return _templates.get_template(f"{name}.j2").render(values)

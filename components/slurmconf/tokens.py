@@ -1,4 +1,4 @@
-"""Which tokens Slurm's daemons accept, and the longest lifetime of those that they issue."""
+"""Tokens that Slurm's daemons accept, and the longest lifetime of those that they issue."""
 
 import math
 
@@ -11,13 +11,13 @@ JWKS = "jwks.json"
 
 
 def lifetime_parameter(settings: Settings) -> str:
-    """The longest lifetime of a token that slurmctld issues to a user, with a leading comma."""
+    """Return the parameter for the longest lifetime of users' tokens, with a leading comma."""
     minutes = parse_time(settings.rest.token_lifetime)
     return "" if math.isinf(minutes) else f",max_token_lifespan={math.ceil(minutes * 60)}"
 
 
 def token_parameters(settings: Settings, folder: str) -> str:
-    """AuthAltParameters of a daemon that has its files in `folder`."""
+    """Return AuthAltParameters of a daemon that has its files in `folder`."""
     rest = settings.rest
     keys = [f"jwt_key={c.JWT_KEY}"]
     if rest.jwks:

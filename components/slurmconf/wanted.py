@@ -1,4 +1,4 @@
-"""What the settings want of nodes and of the reconciler, as agents/reconciler reads it."""
+"""Settings of nodes and of the reconciler, in the format of agents/reconciler."""
 
 import json
 
@@ -6,11 +6,11 @@ from components.settings import Nodeset, Settings
 from components.slurmconf.nodes import node_conf
 
 _LOOKS = 3
-"""How many intervals a node may go without evidence: Slurm may have been too busy to take it."""
+"""Intervals that a node may be without evidence: Slurm may have been too busy to accept it."""
 
 
 def wanted_nodes(settings: Settings) -> str:
-    """The file's text."""
+    """Render the file."""
     reconciler = settings.reconciler.model_dump(mode="json")
     for names in ("hardware", "maintenance"):
         reconciler[names] = sorted(reconciler[names])
@@ -26,9 +26,9 @@ def wanted_nodes(settings: Settings) -> str:
 
 
 def _wanted(nodeset: Nodeset) -> dict[str, object]:
-    """How many nodes, and how Slurm's record of each must show it."""
+    """Return the number of nodes, and the values that Slurm's record of each must have."""
     conf = node_conf(nodeset)
-    # Its free parameters have the last word.
+    # The nodeset's free parameters override the others.
     said = {name.lower(): value for name, _, value in (w.partition("=") for w in conf.split())}
     gpus = nodeset.gpus
     return {

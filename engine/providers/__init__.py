@@ -1,4 +1,4 @@
-"""What the engine asks of a provider, and which providers there are."""
+"""The interface of providers, and the providers of the engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.values import Properties, as_secret, mark_secret_like
 
 __all__ = ["Diff", "Operation", "Properties", "Provider", "Resource", "load", "with_secrecy"]
 
-INPUTS_ECHO: Final = "__inputs"  # where a provider's outputs repeat the inputs
+INPUTS_ECHO: Final = "__inputs"  # a provider's outputs repeat the inputs under this key
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Diff:
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource as the state holds it; no value in it is a ``Secret``."""
+    """A resource in the state; no value in it is a ``Secret``."""
 
     urn: str
     type: str
@@ -42,7 +42,7 @@ def _no_status(_line: str) -> None:
 
 @dataclass
 class Operation:
-    """How one create, update or delete is run.
+    """Settings of one create, update or delete.
 
     ``timeout`` is in seconds, 0 for the provider's default; ``status`` shows a line of progress.
     """
@@ -55,37 +55,37 @@ class Operation:
 class Provider(Protocol):
     """One configured provider. The engine calls it from several threads.
 
-    Properties may hold ``UNKNOWN`` in a preview and never a ``Secret``: the engine takes secrecy
-    off before a call and puts it back on the results. All methods raise EngineError.
+    Properties may hold ``UNKNOWN`` in a preview, and never a ``Secret``: the engine removes secret
+    markers before a call and restores them on the results. All methods may raise EngineError.
     """
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
-        """Inputs as they are to be stored (names made up, defaults filled in).
+        """Return the inputs to store, with generated names and defaults.
 
-        ``olds`` are the stored inputs of the resource, empty where there is none.
+        ``olds`` are the stored inputs of the resource, empty if there are none.
         Raises CheckError.
         """
         ...
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """How checked inputs differ from the stored resource."""
+        """Compare checked inputs with the stored resource."""
         ...
 
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
-        """Make it and wait until it is ready: id and outputs.
+        """Create the resource, wait until it is ready, and return its id and outputs.
 
-        Raises PartialFailure where it exists but is not ready, Cancelled where stopped.
+        Raises PartialFailure if it exists but is not ready, Cancelled if the user stops it.
         """
         ...
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Change it in place and wait: the new outputs. Raises as ``create`` does."""
+        """Change it in place, wait, and return the new outputs. Raises the same as ``create``."""
         ...
 
     def delete(self, old: Resource, op: Operation) -> None:
-        """Remove it and wait until it is gone. One that is gone already is no error."""
+        """Delete it and wait until it is gone. A missing resource is no error."""
         ...
 
     def read(
@@ -96,29 +96,29 @@ class Provider(Protocol):
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Id, inputs and outputs as they are now; None where it is gone.
+        """Return the present id, inputs and outputs; None if the resource is gone.
 
-        ``inputs`` and ``outputs`` are the stored ones; without them a resource is read that no
-        state knows yet.
+        ``inputs`` and ``outputs`` are the stored ones. Without them, the resource is not in the
+        state yet.
         """
         ...
 
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """Outputs of a create (``old`` is None) or update as far as they can be foreseen."""
+        """Return the predictable outputs of a create (``old`` is None) or update."""
         ...
 
     def secret_outputs(self, resource_type: str) -> frozenset[str]:
-        """Top-level properties that are secret, in checked inputs and in outputs, always."""
+        """Return the top-level properties that are always secret, in checked inputs and outputs."""
         ...
 
 
 def with_secrecy(properties: Properties, like: Properties, always: frozenset[str]) -> Properties:
-    """A provider's plain result with its secrets marked again.
+    """Return a provider's plain result with its secrets marked.
 
-    Secret is what is secret at the same path in ``like``, the program's inputs, and each
-    top-level property named in ``always``.
+    A value is secret if the program's inputs, ``like``, have a secret at the same path. Each
+    top-level property named in ``always`` is secret too.
     """
     marked: Properties = {}
     for name, value in properties.items():
@@ -132,11 +132,12 @@ def with_secrecy(properties: Properties, like: Properties, always: frozenset[str
 
 
 def load(package: str, config: Properties, *, preview: bool) -> Provider:
-    """The provider of a package, configured.
+    """Return a package's provider, configured.
 
-    Of a package that the engine has none for, a preview gets one that plans. Raises EngineError.
+    For an unsupported package, a preview gets a provider that only plans. Otherwise this raises
+    EngineError.
     """
-    # Imported on demand: a program without Kubernetes resources does not pay for its provider.
+    # Import on demand: a program without Kubernetes resources starts faster.
     if package == "random":
         from engine.providers.random import RandomProvider
 

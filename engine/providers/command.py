@@ -1,8 +1,8 @@
-"""Commands that are run on other machines, by this machine's `ssh`.
+"""Commands on remote hosts, run by the local `ssh`.
 
-Of Pulumi's command provider (1.2) this has `command:remote:Command`, with the same inputs, outputs
-and reasons to run a command again. Unlike that one it speaks to no host whose key it was not told,
-and logs in by a private key alone.
+This implements `command:remote:Command` of Pulumi's command provider (1.2), with the same inputs,
+outputs and reasons to run a command again. Unlike Pulumi's, it requires the host's key, and logs
+in only by private key.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _INPUTS: Final = (
 )
 _OUTPUTS: Final = ("stderr", "stdout")
 _ALIAS: Final = "machine"
-"""What the host is called in the list of known ones, whatever its address and port."""
+"""The host's name in known_hosts, for any address and port."""
 _POLL: Final = 0.2
-"""Seconds between two looks whether the user has stopped the run."""
+"""Seconds between two checks whether the user has stopped the run."""
 _GRACE: Final = 5.0
-"""Seconds that an ssh has to end when it is told to."""
+"""Seconds between SIGTERM and SIGKILL to ssh."""
 _LINES: Final = 3
-"""Last lines of a failed command that are told."""
+"""Number of last lines of a failed command that are shown."""
 
 
 class CommandProvider:
-    """Needs no config; whom to speak to stands with each command."""
+    """The provider of commands. It needs no config: each command has its connection."""
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
-        """The inputs as they are. Raises CheckError naming the one that is wrong."""
+        """Return the inputs unchanged. Raises CheckError with the invalid one."""
         _require(resource_type)
         _check_names(news, _INPUTS, "")
         connection = news.get("connection")
@@ -63,9 +63,10 @@ class CommandProvider:
         return dict(news)
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """Any change runs a command again; a trigger's makes another resource of it.
+        """Compare: any change runs a command again, a change of a trigger replaces the resource.
 
-        So does Pulumi's provider, unless there is a command for updates (Command, `triggers`).
+        With a command for updates, triggers replace nothing. Pulumi's provider does the same
+        (Command, `triggers`).
         """
         paths = [path for path in changed_paths(old.inputs, news) if path[0] in _INPUTS]
         told = tuple(map(format_path, paths))
@@ -83,7 +84,7 @@ class CommandProvider:
         return uuid.uuid4().hex[:16], outputs
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Run `update`, or `create` where there is none; without either nothing."""
+        """Run `update`, or else `create`; without either, run nothing."""
         kept = {name: value for name, value in old.outputs.items() if name in _OUTPUTS}
         name = "create" if news.get("update") is None else "update"
         return {**news, **kept, **_ran(news, name, op, kept)}
@@ -100,7 +101,7 @@ class CommandProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """What the state says. Whether a command has run whose end nobody saw is not known."""
+        """Return what is stored: whether an interrupted command has run is unknown."""
         if outputs is None:
             raise EngineError(f"{resource_type}: cannot be imported: nobody else has run it")
         return resource_id, inputs, outputs
@@ -108,11 +109,11 @@ class CommandProvider:
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """The inputs; what a command will print is unknown."""
+        """Return the inputs; the output of a command is unknown."""
         return {**inputs, **dict.fromkeys(_OUTPUTS, UNKNOWN)}
 
     def secret_outputs(self, resource_type: str) -> frozenset[str]:
-        """How to log in; and the outputs, for what is printed may come from anything secret."""
+        """Return the connection and the outputs, which may contain any secret."""
         return frozenset({"connection", *_OUTPUTS})
 
 
@@ -144,7 +145,7 @@ class _Result:
 
 
 def _ran(inputs: Inputs, which: str, op: Operation, previous: Inputs | None = None) -> Properties:
-    """What one of the commands printed, without the end of its last line; {} without a command."""
+    """Run a command; return its output without the last newline, or {} without a command."""
     command = inputs.get(which)
     if command is None:
         return {}
@@ -162,9 +163,9 @@ def _ran(inputs: Inputs, which: str, op: Operation, previous: Inputs | None = No
 
 @contextmanager
 def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
-    """The command line up to the remote command; its files are gone afterwards.
+    """Yield the command line up to the remote command, and delete its files afterwards.
 
-    Nothing of the user's own settings counts, and nobody is asked for anything (ssh_config(5)).
+    ssh ignores the user's own settings and asks no questions (ssh_config(5)).
     """
     with tempfile.TemporaryDirectory(prefix="engine-ssh-") as directory:
         key, known = Path(directory) / "key", Path(directory) / "known_hosts"
@@ -182,7 +183,7 @@ def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
             "IdentityAgent": "none",
             "IdentityFile": key,
             "LogLevel": "ERROR",
-            # A machine that has gone silent ends the command within a minute.
+            # The command ends within a minute if the host falls silent.
             "ServerAliveInterval": 15,
             "StrictHostKeyChecking": "yes",
             "UserKnownHostsFile": known,
@@ -214,7 +215,7 @@ def _run(
         )
     except OSError as error:
         raise EngineError(f"ssh: cannot be run: {error.strerror}; install OpenSSH") from error
-    # In a thread: `communicate` with a time limit forgets what of the input it could not write yet.
+    # Use a thread: `communicate` with a timeout loses input that it has not written yet.
     with process, ThreadPoolExecutor(1) as pool:
         told = pool.submit(process.communicate, stdin)
         while True:
@@ -243,7 +244,7 @@ def _place(connection: Inputs) -> str:
 
 
 def _reason(result: _Result) -> str:
-    """One line of what went wrong: the end of what was printed, and how it ended."""
+    """Describe a failure in one line: the last lines of the output, and the exit code."""
     printed = [line.strip() for line in (result.stderr or result.stdout).splitlines()]
     last = [line for line in printed if line][-_LINES:]
     how = "ssh failed" if result.code == 255 else f"exit code {result.code}"

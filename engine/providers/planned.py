@@ -1,4 +1,4 @@
-"""Stands in for providers that the engine has not: what the program asks of them is planned."""
+"""A substitute for providers that the engine lacks: it plans their resources in a preview."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from engine.values import Properties
 
 
 class PlannedProvider(Builtin):
-    """In a preview alone. Whatever differs is an update: what would replace is not known here."""
+    """For previews only. Every difference is an update: reasons to replace are unknown here."""
 
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
-        """Raises EngineError: nothing is made in a preview."""
+        """Raise EngineError: a preview creates nothing."""
         raise EngineError(f"{resource_type}: cannot be made by this engine")
 
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """The inputs; everything else is known once it is there."""
+        """Return the old outputs updated by the inputs; new outputs are unknown in a preview."""
         return {**(old.outputs if old else {}), **inputs}

@@ -1,8 +1,8 @@
 """Random values that are drawn once and then kept in the state.
 
-Types, inputs, outputs and ids are those of Pulumi's random provider (4.21), so that a stack can
-be handed from one engine to the other without any value being drawn again. Only what a ``seed``
-yields differs: it depends on the generator.
+Types, inputs, outputs and ids are those of Pulumi's random provider (4.21). So a stack can move
+between the engines, and no value is drawn again. Only results of a ``seed`` differ: they depend on
+the generator.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _TEXT_DEFAULTS: Final[Properties] = {
 
 @dataclass(frozen=True)
 class _Kind:
-    """One type: its inputs with what each holds, and how id and outputs are drawn."""
+    """One type: its inputs with their types, and the function that draws id and outputs."""
 
     inputs: Mapping[str, str]
     required: tuple[str, ...]
@@ -72,10 +72,10 @@ class _Kind:
 
 
 class RandomProvider:
-    """Needs no config and nothing from outside."""
+    """The provider of random values. It needs no config and no other service."""
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
-        """The inputs as they are. Raises CheckError naming the one that is wrong."""
+        """Return the inputs unchanged. Raises CheckError with the invalid one."""
         kind = _kind(resource_type)
         for name in kind.required:
             if news.get(name) is None:
@@ -88,7 +88,7 @@ class RandomProvider:
         return dict(news)
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """Every change draws anew; writing out a default is no change."""
+        """Compare: every change draws again, but an explicit default is no change."""
         kind = _kind(old.type)
         before, after = _effective(kind, old.inputs), _effective(kind, news)
         changed = tuple(
@@ -101,18 +101,18 @@ class RandomProvider:
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
-        """Draw."""
+        """Draw a value."""
         kind = _kind(resource_type)
         given = _effective(kind, inputs)
         resource_id, drawn = kind.draw(given)
         return resource_id, {**given, **drawn}
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Nothing to do: whatever matters is replaced."""
+        """Return the new outputs without drawing: every real change is a replacement."""
         return {**old.outputs, **_effective(_kind(old.type), news)}
 
     def delete(self, old: Resource, op: Operation) -> None:
-        """Nothing to do: the value is only in the state."""
+        """Do nothing: the value exists only in the state."""
 
     def read(
         self,
@@ -122,7 +122,7 @@ class RandomProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """What the state says: there is nothing else to ask. What has no id was never drawn."""
+        """Return what is stored, the only source; None without an id: nothing was drawn."""
         if not resource_id:
             return None
         if outputs is None:
@@ -134,7 +134,7 @@ class RandomProvider:
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """The inputs; what will be drawn is unknown."""
+        """Return the inputs; drawn values are unknown."""
         if old is not None:
             return {**old.outputs, **inputs}
         kind = _kind(resource_type)
@@ -142,7 +142,7 @@ class RandomProvider:
         return {**_effective(kind, inputs), **drawn}
 
     def secret_outputs(self, resource_type: str) -> frozenset[str]:
-        """Passwords, their hashes, and random bytes."""
+        """Return the secret outputs: passwords, their hashes, and random bytes."""
         return _kind(resource_type).secret
 
 
@@ -188,7 +188,7 @@ def _check_text(given: Inputs) -> None:
 
 
 def _effective(kind: _Kind, inputs: Properties) -> Properties:
-    """Inputs with defaults filled in; ``number``, the old name of ``numeric``, counts for both."""
+    """Return the inputs with defaults. ``numeric`` and its old name ``number`` get one value."""
     given = {
         name: value
         for name, value in inputs.items()
@@ -205,7 +205,7 @@ def _effective(kind: _Kind, inputs: Properties) -> Properties:
 
 
 def _alphabets(given: Inputs) -> dict[str, tuple[str, int]]:
-    """Characters by kind, with how many of the kind there have to be at least."""
+    """Return the characters of each kind, and their minimum number in a result."""
     special = given.get("overrideSpecial") or _SPECIAL
     kinds = {
         "lower": (string.ascii_lowercase, given["minLower"]),
@@ -250,7 +250,7 @@ _CRYPT_LOCK: Final = threading.Lock()
 
 
 def _bcrypt(password: str) -> str | None:
-    """A bcrypt hash by the system's crypt(3); None on a system whose crypt does not know bcrypt."""
+    """Return a bcrypt hash from the system's crypt(3); None if that does not support bcrypt."""
     library = ctypes.util.find_library("crypt")
     if library is None:
         return None
@@ -300,7 +300,7 @@ def _draw_shuffle(given: Inputs) -> tuple[str, Properties]:
     count = given.get("resultCount", len(items)) if items else 0
     results: list[str] = []
     while len(results) < count:
-        # Each item once before any comes a second time.
+        # Draw each item once before any is repeated.
         results += generator.sample(items, len(items))
     return "-", {"id": "-", "results": cast(list[Value], results[:count])}
 
@@ -323,7 +323,7 @@ def _draw_uuid(_given: Inputs) -> tuple[str, Properties]:
 
 
 def _draw_uuid7(_given: Inputs) -> tuple[str, Properties]:
-    """RFC 9562, version 7: milliseconds since 1970, then chance."""
+    """RFC 9562, version 7: milliseconds since 1970, then random bits."""
     milliseconds = time.time_ns() // 1_000_000
     value = milliseconds << 80 | 0x7 << 76 | secrets.randbits(12) << 64
     value |= 0b10 << 62 | secrets.randbits(62)
@@ -401,7 +401,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 
 
 def _drawn_names(resource_type: str) -> tuple[str, ...]:
-    """Outputs that a draw adds to the inputs."""
+    """Return the outputs that a draw adds to the inputs."""
     name = resource_type.rpartition(":")[2]
     if name in ("RandomPassword", "RandomBytes"):
         return tuple(sorted(_kind(resource_type).secret))

@@ -1,12 +1,12 @@
 /*
- * Loaded before slurmdbd, so that it acknowledges nothing that the database has not kept.
+ * Preloaded into slurmdbd, so that it acknowledges nothing that the database has not stored.
  *
- * slurmdbd answers by what came of a statement, and commits after that. Where the commit fails, or
- * the connection is found dead before it, the transaction is lost and the answer is the same
- * (proc_req() and acct_storage_p_commit() of Slurm 24.11): slurmctld forgets the record, and a job
- * runs for ever in sacct. Whoever has said nothing is asked again; so slurmdbd begins anew here,
- * before it can answer, and slurmctld tells it once more all that it was not told to have arrived.
- * To tell slurmdbd a thing twice does no harm: its statements insert or update.
+ * slurmdbd decides its answer by the result of a statement, and commits later (proc_req() and
+ * acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the connection is dead before it, the
+ * transaction is lost, but the answer does not change. Then slurmctld deletes its record, and the job
+ * runs for ever in sacct. Without an answer, slurmctld sends the record again. So this library restarts
+ * slurmdbd before it can answer, and slurmctld sends everything again that was not acknowledged.
+ * Sending a record twice does no harm: slurmdbd's statements insert or update.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* What waits for the database and then runs slurmdbd. */
+/* The script that waits for the database and then runs slurmdbd. */
 static const char START[] = "/usr/lib/slurmstack/slurmdbd";
 
 static bool in_transaction(MYSQL *connection)
@@ -29,7 +29,7 @@ static bool in_transaction(MYSQL *connection)
 	return status & SERVER_STATUS_IN_TRANS;
 }
 
-/* The same process, as when it was new: no connection, no preloaded library, no signal blocked. */
+/* Restarts the process in its initial state: no connection, no preloaded library, no blocked signal. */
 static void begin_again(MYSQL *connection)
 {
 	sigset_t none;

@@ -1,25 +1,25 @@
 /*
- * snapshot TABLE...: what slurmctld holds, a record on a line, for agents/exporter.
+ * snapshot TABLE...: tables of slurmctld, one record a line, for agents/exporter.
  *
- * Each TABLE (jobs, nodes, reservations, licenses) takes one remote procedure call, and nodes another for
- * their partitions. Slurm's own commands take more: squeue loads the partitions each time, too. The columns
- * are separated by tabs; the first says what the record is of:
+ * Each TABLE (jobs, nodes, reservations, licenses) takes one remote procedure call, and nodes a second
+ * one for their partitions. Slurm's own commands take more: squeue also loads the partitions each time.
+ * Columns are separated by tabs; the first is the type of the record:
  *
- *   job          state, reason, partitions, account, uid, array tasks that have not begun, eligible since,
- *                CPUs, TRES that it has or asks for, first node; of one that runs, its id and its nodes;
- *                when it began, or may be expected to
- *   node         name, state, partitions, CPUs that jobs may have, CPUs of jobs, memory, memory of jobs,
+ *   job          state, reason, partitions, account, uid, array tasks that have not started, eligible
+ *                since, CPUs, allocated or requested TRES, first node; id and nodes of a running job;
+ *                start, or expected start
+ *   node         name, state, partitions, CPUs for jobs, CPUs of jobs, memory, memory of jobs,
  *                free memory, load, gres, gres of jobs, TRES, reason, since, instance,
  *                extra
  *   partition    name, state
  *   reservation  name, nodes, start, end
  *   license      name, total, used, free, reserved
  *
- * Memory is in MiB, times are Unix seconds with 0 for none, the load is in hundredths; what Slurm does
- * not know is empty. Users and operators choose some of the text: a control character in it comes out
- * as a space, so that it ends neither a column nor a line.
+ * Memory is in MiB, times are Unix seconds with 0 for none, the load is in hundredths. Columns that
+ * Slurm does not know are empty. Users and operators choose some of the text: control characters in it
+ * become spaces, so that they end neither a column nor a line.
  *
- * Ends with 1, and one line that says why, where slurmctld was not asked or did not answer.
+ * Exits with 1 and one line with the reason if slurmctld was not asked or did not answer.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,12 +29,12 @@
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 
-/* libslurm has them for plugins, and no header that is installed tells of them. */
+/* libslurm has these for plugins, but no installed header declares them. */
 extern char *slurm_job_state_string(uint32_t state);
 extern const char *slurm_job_state_reason_string(uint32_t reason);
 extern char *slurm_node_state_string_complete(uint32_t state);
 
-/* SHOW_MIXED: nodes that are in part in use are MIXED, as sinfo says it. SHOW_LOCAL: no federation. */
+/* SHOW_MIXED: partly used nodes are MIXED, as in sinfo. SHOW_LOCAL: no federation. */
 static const uint16_t ALL = SHOW_ALL | SHOW_DETAIL | SHOW_MIXED | SHOW_LOCAL;
 
 static void text(const char *value)
@@ -57,7 +57,7 @@ static void known(uint64_t value, uint64_t unknown)
 		number(value);
 }
 
-/* As squeue and sacct call it. */
+/* In the format of squeue and sacct. */
 static void id(const slurm_job_info_t *job)
 {
 	if (job->array_task_id != NO_VAL)
@@ -88,7 +88,7 @@ static int jobs(void)
 		number(job->num_cpus);
 		text(job->tres_alloc_str != NULL ? job->tres_alloc_str : job->tres_req_str);
 		text(job->batch_host);
-		/* Who waits or is over is counted and not named, and there are far more of them. */
+		/* Other jobs are only counted, not named, and there are far more of them. */
 		if ((job->job_state & JOB_STATE_BASE) == JOB_RUNNING) {
 			id(job);
 			text(job->nodes);
@@ -102,7 +102,7 @@ static int jobs(void)
 	return 0;
 }
 
-/* Nodes do not name their partitions; these name their nodes, by ranges of places in the nodes' table. */
+/* Nodes do not name their partitions: partitions name their nodes, by ranges of indexes of the table. */
 static int nodes_and_partitions(void)
 {
 	node_info_msg_t *found = NULL;
@@ -130,7 +130,7 @@ static int nodes_and_partitions(void)
 		uint16_t cpus = 0;
 		uint64_t memory = 0;
 
-		/* Places of nodes that are gone, or are not there yet. */
+		/* Entries of nodes that are gone, or do not exist yet. */
 		if (node->name == NULL || *node->name == '\0')
 			continue;
 		slurm_get_select_nodeinfo(node->select_nodeinfo, SELECT_NODEDATA_SUBCNT,
@@ -139,7 +139,7 @@ static int nodes_and_partitions(void)
 					  NODE_STATE_ALLOCATED, &memory);
 		fputs("node", stdout);
 		text(node->name);
-		/* Not freed: the program ends before it matters. */
+		/* Not freed: the program ends soon. */
 		text(slurm_node_state_string_complete(node->node_state));
 		text(node->partitions);
 		number(node->cpus_efctv);

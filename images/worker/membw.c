@@ -1,14 +1,14 @@
 /*
- * membw THREADS MIB: how many bytes a second the node's memory moves, with all its CPUs at once.
+ * membw THREADS MIB: measures the bandwidth of the node's memory, with all CPUs at the same time.
  *
- * Two of the kernels that J. McCalpin's STREAM made the measure of memory, copy (c = a) and triad
- * (a = b + s * c). As there, bytes are what the program asks for (16 and 24 for an element), MB are
- * 10^6, the best of ten rounds counts, and what was computed is looked at in the end. Three arrays of
- * MIB in all are to be far larger than every cache.
+ * It uses two kernels of J. McCalpin's STREAM, the standard benchmark of memory: copy (c = a) and triad
+ * (a = b + s * c). As in STREAM, it counts the bytes that the program requests (16 and 24 for an
+ * element), and MB are 10^6 bytes. The best of ten rounds counts. The results are verified at the end.
+ * The three arrays, of MIB in total, must be far larger than every cache.
  *
- * Each thread writes its own part first, so that it lies in the memory nearest to it, and works on
- * that part alone. It prints `threads`, `array`, `copy` and `triad`, one on a line, and ends with 1
- * where something is wrong.
+ * Each thread first writes its own part, which places it in the nearest memory, and works only on that
+ * part. The program prints `threads`, `array`, `copy` and `triad`, one on a line, and exits with 1 if
+ * something is wrong.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -41,7 +41,7 @@ static double now(void)
 	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* All threads leave together; what is returned is the moment, to the first of them. */
+/* Waits for all threads, so that they go on together. Returns the time in seconds. */
 static double together(void)
 {
 	pthread_barrier_wait(&barrier);
@@ -73,7 +73,7 @@ static void *work(void *argument)
 		for (i = part->from; i < part->to; i++)
 			a[i] = b[i] + SCALAR * c[i];
 		double end = together();
-		/* The first round only brings the pages in. One thread tells for all. */
+		/* The first round only loads the pages. One thread reports for all. */
 		if (part->from == 0 && round > 0) {
 			keep_least(&copy_seconds, between - start);
 			keep_least(&triad_seconds, end - between);

@@ -1,21 +1,21 @@
 /*
- * Loaded before slurmd and slurmstepd, so that as root they do less for users.
+ * Preloaded into slurmd and slurmstepd, so that as root they do less for users.
  *
  * When a user's program ends, libpmix 5.0.2 and later removes every path that the program has
- * registered (PMIX_REGISTER_CLEANUP). It does so with its own rights: in slurmstepd it is root, on the
- * node. This library removes nothing. What a job leaves in its /tmp goes with the job.
+ * registered (PMIX_REGISTER_CLEANUP). In slurmstepd, it does so as root on the node. This library
+ * removes nothing. Files that a job leaves in its /tmp are removed with the job.
  *
- * slurmd opens the file that sbcast sends as the user. But it writes the file as root, holds a lock
- * that the end of every job needs, and gives the file to the user at the end. A FIFO would hold up
+ * slurmd opens the file of an sbcast as the user. But it writes the file as root, and holds a lock that
+ * the end of every job needs. At the end, it changes the file's owner to the user. A FIFO would block
  * the whole node, and a device or another user's file would become the user's. So only regular files
  * that the user owns are opened.
  *
- * slurmstepd sees cgroups writable. It opens the files of a job's standard streams too, for root as
- * root. So none of these is a file of a cgroup.
+ * slurmstepd sees writable cgroups. It also opens the files of a job's standard streams, as root for
+ * root's jobs. So it opens no file of a cgroup for these.
  *
- * All nodes read the same configuration, but machines differ in what they can confine jobs to, and in
- * which GPUs a node gets. What agents/node.py has written for this node follows what slurmd reads of
- * the configuration, and Slurm takes the last value of each key. Of gres.conf, it is read instead.
+ * All nodes read the same configuration, but hosts differ in how they can confine jobs, and nodes in
+ * their GPUs. So slurmd reads the lines that agents/node.py has written for this node after those of
+ * the configuration, and Slurm takes the last value of each key. For gres.conf, it reads them instead.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ typedef FILE *fopen_function(const char *path, const char *mode);
 /* Set by spank/job_container.c, in the process that opens a file for a user. */
 bool slurmstack_opens_for_user = false;
 
-/* What slurmstepd runs in the jail has no use for this library. */
+/* Programs that slurmstepd runs in the jail do not need this library. */
 __attribute__((constructor)) static void end_with_slurmstepd(void)
 {
 	if (strcmp(program_invocation_short_name, "slurmstepd") == 0)
@@ -77,7 +77,7 @@ static bool is_of_cgroup(int fd)
 					     status.f_type == CGROUP2_SUPER_MAGIC);
 }
 
-/* Slurm itself never asks to create a file of a cgroup. */
+/* Slurm itself never creates a file of a cgroup. */
 static int open_no_cgroup(open_function *open_it, const char *path, int flags, mode_t mode)
 {
 	int fd = open_it(path, flags, mode);
@@ -100,7 +100,7 @@ static int open_by(const char *name, const char *path, int flags, mode_t mode)
 	return open_no_cgroup(open_it, path, flags, mode);
 }
 
-/* With a mode where open(2) takes one. */
+/* With a mode, if open(2) takes one. */
 #define OPEN_AS(name)                                                         \
 	int name(const char *path, int flags, ...)                            \
 	{                                                                     \
@@ -120,7 +120,7 @@ OPEN_AS(open64)
 
 /* ---- configuration of this node alone ---- */
 
-/* Adds what is left of a file to another one. */
+/* Appends the rest of a file to another one. */
 static bool add(FILE *from, FILE *to)
 {
 	char block[BUFSIZ];
@@ -132,7 +132,7 @@ static bool add(FILE *from, FILE *to)
 	return !ferror(from);
 }
 
-/* What both files hold, one after the other; or NULL, with errno set. Closes both. */
+/* Returns the contents of both files in one, or NULL with errno set. Closes both. */
 static FILE *join(FILE *first, FILE *second)
 {
 	int fd = memfd_create("configuration", MFD_CLOEXEC);

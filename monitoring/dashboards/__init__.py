@@ -1,6 +1,6 @@
 """Grafana's dashboards as typed code; `built/` has them as Grafana reads them.
 
-`make dashboards` writes those files; a test says when they are stale.
+`make dashboards` writes those files; a test fails if they are stale.
 """
 
 import json
@@ -24,7 +24,7 @@ from monitoring.dashboards import (
 )
 
 BUILT = Path(__file__).parent / "built"
-"""A file `<uid>.json` for each dashboard, and no others."""
+"""Folder with a file `<uid>.json` for each dashboard, and no others."""
 
 DASHBOARDS: tuple[Dashboard, ...] = tuple(
     module.DASHBOARD
@@ -34,18 +34,18 @@ DASHBOARDS: tuple[Dashboard, ...] = tuple(
 
 @dataclass(frozen=True)
 class Expression:
-    """What a panel asks of Prometheus. Variables stand in it as Grafana has them, such as
-    `$node` and `$__rate_interval`."""
+    """Query of a panel to Prometheus, with Grafana's variables, such as `$node` and
+    `$__rate_interval`."""
 
     dashboard: str
-    """Its uid."""
+    """Uid of the dashboard."""
     panel: str
-    """Its title."""
+    """Title of the panel."""
     expr: str
 
 
 def expressions() -> Iterator[Expression]:
-    """All that all panels ask, in the order that they stand in."""
+    """Yield the queries of all panels, in the panels' order."""
     for content in rendered().values():
         board = json.loads(content)
         for panel in board["panels"]:
@@ -54,7 +54,7 @@ def expressions() -> Iterator[Expression]:
 
 
 def rendered() -> Mapping[str, str]:
-    """What the files should have, by their names."""
+    """Return the required content of the files, by their names."""
     return {
         f"{one.uid}.json": json.dumps(
             one, cls=JSONEncoder, ensure_ascii=False, indent=2, sort_keys=True
@@ -65,7 +65,7 @@ def rendered() -> Mapping[str, str]:
 
 
 def stale(folder: Path = BUILT) -> list[str]:
-    """Names of files that are missing, differ or are of no dashboard, sorted."""
+    """Return the sorted names of files that are missing, differ or belong to no dashboard."""
     wanted = rendered()
     found = {path.name: path.read_text() for path in folder.glob("*.json")}
     return sorted(
@@ -74,7 +74,7 @@ def stale(folder: Path = BUILT) -> list[str]:
 
 
 def write(folder: Path = BUILT) -> None:
-    """Make the files what they should be, and no others."""
+    """Write the files that are stale, and delete those of no dashboard."""
     wanted = rendered()
     for name in stale(folder):
         if name in wanted:

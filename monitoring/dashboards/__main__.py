@@ -1,6 +1,6 @@
-"""`python -m monitoring.dashboards` writes the dashboards' JSON.
+"""`python -m monitoring.dashboards`: write the dashboards' JSON.
 
-With `--check` it writes nothing, names the files that are stale, and ends with 1 if there are any.
+With `--check`, write nothing, print the stale files, and exit with 1 if there are any.
 """
 
 import argparse

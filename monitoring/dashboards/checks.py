@@ -1,4 +1,4 @@
-"""What checks say of nodes: long checks' values over time, and findings of all others."""
+"""Results of checks: long checks' values over time, and findings of all others."""
 
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import units
@@ -8,12 +8,12 @@ from monitoring.dashboards import queries
 from monitoring.dashboards.parts import GOOD_BAD, Column, Query, board, graph, rising, stat, table
 
 _USUALLY = "14d"
-"""How far back the values are whose median is a node's usual one."""
+"""Period of the values whose median is a node's usual value."""
 _AGE = "(time() - max by (check, node) (slurmstack_longcheck_timestamp_seconds))"
 
 
 def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
-    """A check's values, that hold until the next measurement, and the lowest limit of any node."""
+    """Show a check's values, which hold until the next measurement, and the nodes' lowest limit."""
     of_check = f'{{check="{check}"}}'
     return graph(
         title,

@@ -1,4 +1,4 @@
-"""GPUs: whether they are given away, whether they work, and whether they are well."""
+"""GPUs: whether jobs have them, whether they are busy, and whether they are healthy."""
 
 from grafana_foundation_sdk.models import units
 

@@ -1,4 +1,4 @@
-"""Is the cluster well, what is out of it and why, and what is done about that."""
+"""Health of the cluster: nodes out of service, the causes, and the repairs."""
 
 from grafana_foundation_sdk.models import units
 

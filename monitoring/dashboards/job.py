@@ -18,7 +18,7 @@ from monitoring.dashboards.parts import (
 )
 
 _EVER = f"last_over_time({queries.JOB}[$__range])"
-"""Its nodes at any time that is shown."""
+"""The job's nodes at any time that is shown."""
 _SEEN = f"timestamp({queries.JOB})[$__range:1m]"
 
 
@@ -27,7 +27,7 @@ def _of_job(of_machines: str) -> str:
 
 
 def _on_average(of_machines: str) -> str:
-    """Over its nodes and over the time that is shown, while it ran."""
+    """Average over its nodes and over the shown time, while it ran."""
     return f"avg(avg_over_time(({_of_job(of_machines)})[$__range:$__interval]))"
 
 

@@ -1,4 +1,4 @@
-"""Who has the cluster, who waits for it, for how long and why."""
+"""Jobs and queue: users of the cluster, and waiting jobs with their waiting times and reasons."""
 
 from grafana_foundation_sdk.models import units
 
@@ -9,7 +9,7 @@ _FAILED = "boot_fail|failed|node_fail|out_of_memory|timeout"
 
 
 def _on_record(states: str) -> str:
-    """Jobs in these states. slurmctld counts those that failed among those that completed."""
+    """Jobs on record in these states. slurmctld's counters count failed jobs as completed."""
     return f'sum(slurm_jobs{{state=~"{states}"}})'
 
 
@@ -18,7 +18,7 @@ def _sum(metric: str, by: str) -> str:
 
 
 def _share(of: str) -> str:
-    """Each account's part of all that is counted by `of`, which is by account."""
+    """Each account's share of the sum over all accounts; `of` has values by account."""
     return f"({of}) / on () group_left () (sum({of}) > 0)"
 
 
@@ -41,12 +41,12 @@ def _owners(owner: str) -> tuple[Column, ...]:
 
 
 def _wait(share: str, by: str) -> str:
-    """How long such a share of the jobs that could begin has waited at most."""
+    """Seconds that this share of the jobs that could start has waited at most."""
     return f'max by ({by}) (slurm_{by}_pending_seconds{{share="{share}"}})'
 
 
 def _waited(share: str, by: str) -> str:
-    """The same of jobs that began lately, until they did."""
+    """Seconds that this share of the recently started jobs had waited at most."""
     return f'max by ({by}) (slurm_{by}_waited_seconds{{share="{share}"}})'
 
 

@@ -1,4 +1,4 @@
-"""One node: its state, its jobs, its machine, and what checks say of it."""
+"""One node: its state, its jobs, its machine, and the results of its checks."""
 
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import BigValueTextMode
@@ -34,7 +34,7 @@ def _by_gpu(metric: str) -> str:
 
 
 def _given(resource: str, unit: str = "") -> str:
-    """Share of what the node has that jobs have."""
+    """Share of the node's resource that jobs have."""
     return (
         f"sum(slurm_node_{resource}_allocated{unit}{_SELF})"
         f" / (sum(slurm_node_{resource}{unit}{_SELF}) > 0)"

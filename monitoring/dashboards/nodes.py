@@ -1,4 +1,4 @@
-"""All nodes: what they have, what jobs have of it, and which of them are not well."""
+"""All nodes: their resources, the resources that jobs have, and unhealthy nodes."""
 
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import VariableSort

@@ -1,4 +1,4 @@
-"""What all dashboards are made of: panels, links between dashboards, and the frame around them."""
+"""Parts of all dashboards: panels, links between dashboards, and the frame around them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,25 +58,25 @@ TAG = "slurmstack"
 NODE, JOB = "slurmstack-node", "slurmstack-job"
 """Uids of the dashboards of one node and of one job."""
 LEADS_TO = {"node": NODE, "job_id": JOB}
-"""By label, the dashboard that its values lead to; it has a variable of the label's name."""
+"""Dashboards that a label's values link to, by label. Each has a variable of the label's name."""
 
 LEAST_STEP = "30s"
-"""Least time between two points: with less than the exporter's interval, rates have gaps."""
+"""Minimum time between two points: below the exporter's interval, rates have gaps."""
 _POINTS = 360
-"""Points of a series on a graph: on more, Prometheus would spend more than eyes see."""
+"""Limit of points of a series on a graph: more costs Prometheus time, but shows nothing more."""
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 GREEN, ORANGE, RED, BLUE, GREY = "green", "orange", "red", "blue", "text"
 Steps = Sequence[tuple[float | None, str]]
-"""From which value on a value has which colour; the first has no value, being from anywhere on."""
+"""Colours, each with the lowest value that has it; the first has None, and so no lowest value."""
 PLAIN: Steps = ((None, GREY),)
 Words = Mapping[str, tuple[str, str]]
-"""Texts and colours for values."""
+"""Texts and colours by value."""
 YES_NO: Words = {"0": ("no", RED), "1": ("yes", GREEN)}
 GOOD_BAD: Words = {"0": ("bad", RED), "1": ("good", GREEN)}
 
 PER_MINUTE = "suffix: /min"
-"""Grafana's way to write a unit of one's own."""
+"""Custom unit in Grafana's syntax."""
 
 _HEADERS = {
     "account": "Account",
@@ -103,28 +103,29 @@ class Query:
 
     expr: str
     legend: str
-    """A series' name: `{{label}}` stands for the label's value."""
+    """Name of a series; `{{label}}` stands for the label's value."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """An expression whose values, as they are now, are a column of a table."""
+    """An expression whose current values are a column of a table."""
 
     expr: str
     title: str = ""
-    """"" hides the values, where the labels are all there is to say."""
+    """Empty to hide the values, if the labels say everything."""
     unit: str = units.Short
     steps: Steps = ()
     words: Words | None = None
 
 
 def rising(warn: float, bad: float) -> Steps:
-    """Of a value that is the worse, the higher it is."""
+    """Return the colours of a value that is worse the higher it is."""
     return ((None, GREEN), (warn, ORANGE), (bad, RED))
 
 
 def falling(bad: float, warn: float) -> Steps:
-    """Of a value that is the worse, the lower it is: red below `bad`, orange below `warn`."""
+    """Return the colours of a value that is worse the lower it is: red below `bad`, orange below
+    `warn`."""
     return ((None, RED), (bad, ORANGE), (warn, GREEN))
 
 
@@ -144,9 +145,9 @@ def stat(
     shows: BigValueTextMode = BigValueTextMode.VALUE,
     width: int = 4,
 ) -> Builder[Panel]:
-    """One value as it is now.
+    """Show one current value.
 
-    `none` stands where there is none, and `words` for values that are no numbers to people.
+    `none` is the text if there is no value. `words` are for values that are no numbers to people.
     """
     panel = (
         stats.Panel()
@@ -181,10 +182,10 @@ def graph(
     colors: Mapping[str, str] | None = None,
     dashed: Sequence[str] = (),
 ) -> Builder[Panel]:
-    """Values over time; a gap says that nothing is known.
+    """Show values over time; a gap means that nothing is known.
 
-    `highest` is the axis' end, `stepped` is for values that hold until the next one, `colors` are
-    by a series' name, and `dashed` names the series that others are held against.
+    `highest` is the axis' end. `stepped` is for values that hold until the next one. `colors` are
+    by a series' name. `dashed` names the series that others are compared with.
     """
     panel = (
         timeseries.Panel()
@@ -232,7 +233,7 @@ def graph(
 
 
 def timeline(title: str, about: str, query: Query, words: Words, none: str) -> Builder[Panel]:
-    """A bar for each series, over the times that it is there."""
+    """Show a bar for each series, during the times that it exists."""
     return (
         statetimeline.Panel()
         .title(title)
@@ -258,12 +259,12 @@ def table(
     width: int = 12,
     sort: str = "",
 ) -> Builder[Panel]:
-    """A row for each set of labels; values of columns stand in the row whose labels they have.
+    """Show a row for each set of labels, with the columns' values that have these labels.
 
-    `sort` is the title of the column that is sorted by, highest first; by default the labels are.
+    `sort` is the title of the column to sort by, highest first; the default is the first label.
     """
     values = {
-        # Of a query that is alone, or alone in having an answer, the letter is left out.
+        # Grafana leaves out the letter of a query that is the only one, or has the only answer.
         "Value": columns[0].title,
         **{f"Value #{ref}": one.title for ref, one in zip(ascii_uppercase, columns, strict=False)},
     }
@@ -337,7 +338,7 @@ def _color(color: str) -> DynamicConfigValue:
 def _column(column: Column) -> list[DynamicConfigValue]:
     properties = [
         DynamicConfigValue("unit", column.unit),
-        # What stands in an empty table would otherwise stand in each empty cell.
+        # Otherwise each empty cell would show the text of an empty table.
         DynamicConfigValue("noValue", "–"),
     ]
     if column.steps:
@@ -350,7 +351,7 @@ def _column(column: Column) -> list[DynamicConfigValue]:
 
 
 def _legend(queries: Sequence[Query]) -> common.VizLegendOptions:
-    """Of series that nobody can know beforehand a table beside the graph, else a line below it."""
+    """Return a table beside the graph if the series' names vary, else a line below it."""
     if all("{{" not in query.legend for query in queries):
         return (
             common.VizLegendOptions()
@@ -373,7 +374,7 @@ def _legend(queries: Sequence[Query]) -> common.VizLegendOptions:
 
 
 def _link(label: str, value: str) -> dashboard.DashboardLink:
-    """To the dashboard of what a label names, with the time and the data source of this one."""
+    """Return a link to a label's dashboard, with the time and the data source of this one."""
     return dashboard.DashboardLink(f"This {label.removesuffix('_id')}").url(
         f"/d/{LEADS_TO[label]}?var-datasource=${{datasource}}&var-{label}={value}"
         "&${__url_time_range}"
@@ -392,7 +393,7 @@ def _links(queries: Sequence[Query]) -> list[Builder[DashboardLink]]:
 
 
 def variable(name: str, label: str, query: str, sort: VariableSort) -> dashboard.QueryVariable:
-    """One value of those that are there in the time that is shown."""
+    """Let people choose one of the values that exist in the shown time."""
     return (
         dashboard.QueryVariable(name)
         .label(label)
@@ -404,7 +405,7 @@ def variable(name: str, label: str, query: str, sort: VariableSort) -> dashboard
 
 
 def all_of(of: dashboard.QueryVariable) -> dashboard.QueryVariable:
-    """Several values, and all of them until somebody chooses."""
+    """Let people choose several values; the default is all."""
     return (
         of.multi(True)
         .include_all(True)
@@ -413,7 +414,7 @@ def all_of(of: dashboard.QueryVariable) -> dashboard.QueryVariable:
 
 
 def machines(query: str) -> Builder[VariableModel]:
-    """All machines in what `query` gives, as the variable `machine`, which nobody has to see."""
+    """Return the hidden variable `machine`: all machines in the result of `query`."""
     found = variable("machine", "Machines", query, VariableSort.ALPHABETICAL_ASC)
     return all_of(found.regex('/machine="([^"]+)"/')).hide(VariableHide.HIDE_VARIABLE)
 
@@ -426,7 +427,8 @@ def board(
     variables: Sequence[Builder[VariableModel]] = (),
     since: str = "now-6h",
 ) -> Dashboard:
-    """A dashboard, its panels in lines from left to right. `uid` never changes: links have it."""
+    """Build a dashboard, its panels in lines from left to right. Links contain `uid`: never change
+    it."""
     made = (
         dashboard.Dashboard(f"Slurm / {title}")
         .uid(uid)
@@ -457,7 +459,7 @@ def board(
 
 @dataclass(frozen=True)
 class _Numbered(Builder[Panel]):
-    """A panel with its id, by which Grafana links to it."""
+    """A panel with its ID, by which Grafana links to it."""
 
     panel: Builder[Panel]
     number: int

@@ -1,4 +1,4 @@
-"""Colours of the states that nodes and jobs are in, the same on all dashboards."""
+"""Colours of the states of nodes and jobs, the same on all dashboards."""
 
 from collections.abc import Mapping
 

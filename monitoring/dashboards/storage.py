@@ -1,4 +1,4 @@
-"""What may fill up: the jail with its volumes, which all share, and the machines' own disks."""
+"""Storage that may fill up: the jail with its shared volumes, and the machines' own disks."""
 
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import BigValueTextMode
@@ -13,7 +13,7 @@ _FILES = "max by (volume) (slurmstack_jail_files)"
 _FILES_FREE = "min by (volume) (slurmstack_jail_files_free)"
 _GROWTH = "min by (volume) (deriv(slurmstack_jail_available_bytes[6h]))"
 _USED, _FILES_USED = f"1 - {_FREE} / ({_SIZE} > 0)", f"1 - {_FILES_FREE} / ({_FILES} > 0)"
-"""Shares, 0 to 1."""
+"""Used shares, 0 to 1."""
 _VOLUME, _BOTH = "{{volume}}", BigValueTextMode.VALUE_AND_NAME
 
 DASHBOARD = board(

@@ -72,7 +72,7 @@ static bool collide(const char *line, const char *other)
 
 /*
  * apt switches to this user for downloads. With --container-remap-root, setuid(2) only seems to
- * succeed (plugin.c), and apt would fail.
+ * succeed (enter.c), and apt would fail.
  */
 static bool is_of_apt(const char *line)
 {

@@ -4,7 +4,7 @@
 
 /*
  * Sets the variables of the task, and returns the arguments of start-container, with the bundle as
- * image. Removes `directory`, which has both.
+ * image. Reads both from files in `directory`, and removes it.
  */
 char **take_bundle(const char *directory, const char *bundle, int *argc);
 

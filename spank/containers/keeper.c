@@ -61,7 +61,7 @@ int record_keeper(int keepers_fd, const char *name)
 {
 	int fd = openat(keepers_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
 
-	/* Left open: the lock goes when this process ends. */
+	/* Leave it open: the kernel releases the lock when this process ends. */
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || dprintf(fd, "%d", (int)getpid()) < 0)
 		fail("cannot record the container's process: %s", strerror(errno));
 	return fd;

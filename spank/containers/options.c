@@ -150,7 +150,7 @@ static int set_text(enum text_option option, const char *value)
 
 	if (value == NULL || value[0] == '\0')
 		return refuse("--%s: expected a value", texts[option].name);
-	/* Slurm passes an option twice if it arrives on two ways. */
+	/* Slurm passes an option twice if it arrives in two ways. */
 	if (*field != NULL && strcmp(*field, value) == 0)
 		return ACCEPTED;
 	if (*field != NULL)

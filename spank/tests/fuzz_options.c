@@ -1,11 +1,11 @@
 /*
- * A fuzz target for the parser of the options (options.c). The input's lines are arguments of
- * plugstack.conf; what follows its first NUL byte is what the file of node= holds.
+ * Fuzz target for the parser of options (options.c). The lines of the input are arguments of
+ * plugstack.conf. The text after the first NUL byte is the content of the file that node= names.
  *
  *   clang -g -fsanitize=fuzzer,address,undefined -DLIBFUZZER -I. tests/fuzz_options.c
  *
- * makes a libFuzzer program of it. Without that, main() feeds it random texts that are put
- * together from words the parser knows: ./fuzz_options [RUNS [SEED]].
+ * builds it for libFuzzer. Without LIBFUZZER, main() feeds the parser random texts, made of words
+ * that it knows: ./fuzz_options [RUNS [SEED]].
  */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -66,7 +66,7 @@ static void require(bool condition, const char *what)
 	abort();
 }
 
-/* What the rest of the plugin relies on. */
+/* Checks what the rest of the plugin relies on. */
 static void check_accepted(const struct config *config)
 {
 	require(config->jail != NULL && is_plain_path(config->jail), "jail is a path");
@@ -131,7 +131,7 @@ static const char *const words[] = {
 	"T", "#", " ", "=", "\r", "\xff",
 };
 
-/* xorshift64*: the same on every machine. */
+/* xorshift64*: gives the same numbers on every machine. */
 static uint64_t random_state;
 
 static uint64_t random_below(uint64_t end)
@@ -142,13 +142,13 @@ static uint64_t random_below(uint64_t end)
 	return (random_state * UINT64_C(2685821657736338717) >> 16) % end;
 }
 
-/* Mostly words, a NUL byte now and then, and once in a while a long stretch of one byte. */
+/* Writes mostly words, sometimes a NUL or random byte, and rarely a long run of one byte. */
 static size_t random_text(uint8_t *text, size_t room)
 {
 	size_t size = 0;
 	uint64_t parts = random_below(24);
 
-	/* Half of them have what is required, to get further. */
+	/* Half of the texts begin with required options, to get further. */
 	if (random_below(2) == 0)
 		size = (size_t)snprintf((char *)text, room, "%s%s", words[0], words[1]);
 	for (uint64_t i = 0; i < parts; i++) {
@@ -181,7 +181,7 @@ int main(int argc, char **argv)
 		accepted += refusal[0] == '\0';
 	}
 	printf("%lu texts, %lu of them accepted\n", runs, accepted);
-	/* A run in which nothing gets through would have tested only how refusals are made. */
+	/* A run without any accepted text would have tested only refusals. */
 	return runs > 1000 && accepted == 0 ? 1 : 0;
 }
 

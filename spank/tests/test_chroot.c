@@ -1,7 +1,7 @@
 /*
- * Tests of the plugin, whose sources this file includes: Slurm and the system calls are fakes
- * that record what they were asked, in order, and can fail at any one place. The removal at the
- * end of a job runs on real directories.
+ * Tests of the plugin. This file includes its sources. Slurm and the system calls are fakes, which
+ * record their calls in order; each call can be made to fail. The removal at the end of a job runs
+ * on real directories.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -53,7 +53,7 @@ static unsigned int failures_in_test;
 /* ---- the fake node ---- */
 
 static struct {
-	/* What Slurm says. */
+	/* Slurm's answers. */
 	int remote;
 	spank_context_t context;
 	uint32_t job_id;
@@ -61,44 +61,44 @@ static struct {
 	bool has_step_id;
 	uint32_t step_id;
 	bool no_job_id, no_uid;
-	/* What the node is like. */
+	/* State of the node. */
 	uid_t directory_owner;
 	mode_t directory_mode;
 	bool directories_exist;
-	/* Holders of the lock of the job's keeper, one for each time it is asked; 0 for none. */
+	/* Holders of the lock of the job's keeper, one for each query; 0 for none. */
 	pid_t holders[4];
 	size_t n_holders;
 	bool lock_file_exists;
-	/* How often there was a wait, and the wait after which the lock file is there. */
+	/* Number of waits so far, and the wait after which the lock file exists. */
 	size_t n_waits, lock_file_after;
-	/* What is in /dev beside the usual. */
+	/* Entries of a listed directory: /dev, or the spool directory. */
 	const char *devices[8];
 	size_t next_device;
 	const char *node_file;
 	size_t node_file_read;
 	uid_t node_file_owner;
 	mode_t node_file_mode;
-	/* What the keeper says of its start. */
+	/* The keeper's report of its start. */
 	const char *report;
 	size_t report_length;
-	/* True where clone() returns in the keeper. */
+	/* True: clone() returns in the keeper. */
 	bool is_keeper;
 	bool processes_go_on;
 	const char *missing_point, *linked_point, *directory_point;
-	/* The call, counted from 1, that fails, and how; 0 for none. */
+	/* The call to fail, counted from 1, or 0 for none; and its errno. */
 	size_t fail_at;
 	int fail_with;
-	/* True: file calls reach the real system, and every file there seems to be root's. */
+	/* True: file calls reach the real system, as if root owned all files there. */
 	bool real_files;
 	const char *unremovable;
 	/* True: fork() succeeds, and the test sees the parent. False: fork() fails. */
 	bool forks;
 	bool not_preloaded;
-	/* What the machine's kernel can have of processes; many by default. */
+	/* Text of /proc/sys/kernel/pid_max; a large number by default. */
 	const char *machine_limit;
-	/* How many the job has. */
+	/* Text of the job's pids.current. */
 	const char *used;
-	/* Which version of cgroups there is, and that they are writable. */
+	/* Version of the cgroups, which are writable. */
 	enum { CGROUPS_V2, CGROUPS_V1, NO_CGROUPS } cgroups;
 
 	void (*before)(void), (*in_parent)(void), (*in_child)(void);
@@ -135,7 +135,7 @@ static void reset_node(void)
 	node.used = "1000\n";
 }
 
-/* Records a call about `subject`; true when it is the one that has to fail. */
+/* Records a call about `subject`. Returns true if this call has to fail. */
 __attribute__((format(printf, 2, 3))) static bool called(const char *subject,
 							  const char *format, ...)
 {
@@ -187,7 +187,7 @@ static bool is_file(const char *path)
 	return hosts != NULL && strcmp(hosts, "/etc/hosts") == 0;
 }
 
-/* Sets errno where a group is not there, or cannot be written. */
+/* Whether a cgroup exists and is writable; sets errno if not. */
 static bool has_group(const char *path)
 {
 	bool of_version_2 =
@@ -240,7 +240,7 @@ static int fake_mkdirat(int parent, const char *name, mode_t mode)
 	return -1;
 }
 
-/* Of groups alone. */
+/* Only for cgroups. */
 static int fake_mkdir(const char *path)
 {
 	if (called(path, "mkdir %s", path))
@@ -255,7 +255,7 @@ static int fake_fchmod(int fd, mode_t mode)
 	return called("", "fchmod %s %04o", name_of(fd), (unsigned int)mode) ? -1 : 0;
 }
 
-/* On real directories alone, which may be another's than root's where tests are. */
+/* Only for real directories. It changes nothing: tests may run without root. */
 static int fake_fchown(int fd, uid_t uid)
 {
 	struct stat status;
@@ -310,7 +310,7 @@ static int fake_close(int fd)
 {
 	if (node.real_files)
 		return close(fd);
-	/* The keeper's own files have low numbers. */
+	/* The keeper's own files have low descriptors. */
 	CHECK(fd < 3 || strcmp(name_of(fd), "a descriptor that is not open") != 0);
 	if (fd >= FIRST_FD && fd < FIRST_FD + node.n_fds)
 		node.is_open[fd - FIRST_FD] = false;
@@ -385,7 +385,7 @@ static int fake_move_mount(int from, const char *from_path, int to, const char *
 	}
 
 	CHECK(from_path[0] == '\0' && (flags & MOVE_MOUNT_F_EMPTY_PATH) != 0);
-	/* What is said of it begins where the jail is, whatever is mounted there by then. */
+	/* Messages give the path in the jail, not that of the mount: compare the last part. */
 	return called(strrchr(target, '/') == NULL ? "" : strrchr(target, '/'), "move_mount %s on %s", name_of(from), target) ? -1 : 0;
 }
 
@@ -433,7 +433,7 @@ static int fake_fsconfig(int fd, unsigned int command, const char *key, const ch
 	if (command == FSCONFIG_CMD_CREATE)
 		return called(type, "create %s", type) ? -1 : 0;
 	CHECK(command == FSCONFIG_SET_STRING);
-	/* Numbers of descriptors are no part of what is promised. */
+	/* The numbers of descriptors do not matter. */
 	if (strncmp(value, "/proc/self/fd/", 14) == 0)
 		value = name_of(atoi(value + 14));
 	return called(type, "fsconfig %s %s=%s", type, key, value) ? -1 : 0;
@@ -454,7 +454,7 @@ static int fake_symlinkat(const char *target, int fd, const char *name)
 	return called(name, "symlinkat %s/%s %s", name_of(fd), name, target) ? -1 : 0;
 }
 
-/* The node's /dev as a list; a real directory elsewhere. */
+/* Lists `node.devices`, or a real directory. */
 static DIR *fake_fdopendir(int fd)
 {
 	if (node.real_files)
@@ -514,7 +514,7 @@ static const char *kind_of(int kinds)
 
 static int fake_setns(int fd, int kinds)
 {
-	/* As the kernel has it. */
+	/* As in the kernel. */
 	CHECK((node.effective & (1U << CAP_SYS_ADMIN)) != 0);
 	return called(kinds == CLONE_NEWPID ? "pid namespace" : "namespace", "setns %s %s", name_of(fd), kind_of(kinds)) ? -1 : 0;
 }
@@ -555,7 +555,7 @@ static int fake_pipe2(int ends[2], int flags)
 	return 0;
 }
 
-/* Of slurmstepd, when Slurm has made the step's groups. */
+/* /proc/self/cgroup of slurmstepd after Slurm has made the step's cgroups. */
 static const char *const own_groups[] = {
 	[CGROUPS_V2] = "0::/system.slice/cpu-0_slurmstepd.scope/job_123/step_0/slurm\n",
 	[CGROUPS_V1] = "12:pids:/docker/a\n"
@@ -842,7 +842,7 @@ void slurm_error(const char *format, ...)
 	node.n_errors++;
 }
 
-/* With arguments, so that `struct stat` and the like keep their names. */
+/* Macros with arguments, so that `struct stat` and the like keep their names. */
 #define open(path, flags) fake_open(path, flags)
 #define OPENAT(parent, name, flags, mode, ...) fake_openat(parent, name, flags, mode)
 #define openat(...) OPENAT(__VA_ARGS__, 0, 0)
@@ -906,7 +906,7 @@ void slurm_error(const char *format, ...)
 #include "mounts.c"
 #include "keeper.c"
 #include "chroot.c"
-/* Slurm asks both plugins for these names. */
+/* Slurm looks up these names in both plugins. */
 #define plugin_name job_container_name
 #define plugin_type job_container_type
 #define plugin_version job_container_version
@@ -986,7 +986,7 @@ static char *isolating_options[] = {
 };
 #define ISOLATING (int)ARRAY_SIZE(isolating_options), isolating_options
 
-/* A new slurmstepd on a new node. */
+/* Resets all to a new slurmstepd on a new node. */
 static void restart(void)
 {
 	reset_node();
@@ -1020,7 +1020,7 @@ static int enter_limited_on_version_1(void)
 	return enter_isolated();
 }
 
-/* A later step of the job. */
+/* Starts a later step of the job. */
 static int join(void)
 {
 	node.lock_file_exists = true;
@@ -1028,7 +1028,7 @@ static int join(void)
 	return slurm_spank_init_post_opt(NULL, USUAL);
 }
 
-/* Makes slurmstepd fork, with the user's effective id, and goes on in the child or not. */
+/* Makes slurmstepd fork with the user's effective uid. Continues in the child or the parent. */
 static void fork_task(bool in_child)
 {
 	uint32_t effective = node.effective;
@@ -1064,7 +1064,7 @@ static bool tasks_start(void)
 	       slurm_spank_task_init(NULL, USUAL) == 0;
 }
 
-/* The step is refused: nothing of it starts, an error says why, nothing stays open. */
+/* Checks that the step is refused with a reason, starts nothing, and leaves no file open. */
 static void check_refused(int rc, const char *reason)
 {
 	CHECK(rc < 0);
@@ -1077,7 +1077,7 @@ static void check_refused(int rc, const char *reason)
 		CHECK(node.fail_at != 0 || strncmp(node.calls[i], "pivot_root", 10) != 0);
 }
 
-/* The calls from the first that is `from`, which are `n`, are these. */
+/* Compares `n` calls with `expected`, beginning with the first call that equals `from`. */
 static void check_calls(const char *from, const char *const *expected, size_t n)
 {
 	size_t start = 0;
@@ -1129,7 +1129,7 @@ static void check_option_refused(char *option, const char *reason)
 #define MOUNT_IN_ROOT(path)                                                                \
 	"open /", "fstat " path, "openat2 /" path, "move_mount " path " on /" path
 #define NODE_GROUP CGROUPS "/system/cgroup.procs"
-/* What slurmstepd takes along, and what it sees when it is in the job. */
+/* Calls that copy slurmstepd's own trees, and calls that make its view in the job. */
 #define OWN_TREES                                                                          \
 	COPY("/spool"), COPY("/spool"), "open_tree /proc recursive",                        \
 		"open_tree " CGROUPS " recursive"
@@ -1140,7 +1140,7 @@ static void check_option_refused(char *option, const char *reason)
 #define OWN_VIEW                                                                           \
 	"unshare mounts", MOUNT_IN_ROOT("/spool"), MOUNT_IN_ROOT(CGROUPS), HIDE_PROC
 #define RETURN_TO_NODE "unshare mounts", MOUNT_IN_ROOT("/spool"), MOUNT_IN_ROOT("/proc")
-/* Where the spool directory has no socket of the step. */
+/* Calls if the spool directory has no socket of the step. */
 #define LOOK_FOR_SOCKET "open /spool", "openat /spool/.", "list /spool/.", "readdir"
 
 static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
@@ -1221,7 +1221,7 @@ static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 	CHECK(node.n_calls == ARRAY_SIZE(expected));
 	check_calls(expected[0], expected, ARRAY_SIZE(expected));
 	CHECK(node.n_errors == 0);
-	/* The keeper, slurmstepd itself, and what it will see of the node again. */
+	/* The keeper, slurmstepd itself, and the node's spool directory and /proc. */
 	CHECK(open_descriptors() == 4);
 	CHECK(tasks_start());
 	CHECK(open_descriptors() == 2);
@@ -1332,7 +1332,10 @@ static void a_step_that_opens_no_path_of_the_user_is_back_at_once(void)
 	CHECK(open_descriptors() == 2);
 }
 
-/* Root may write what it can name, and kernel and keeper know it by its capabilities alone. */
+/*
+ * Root can write to any path that it can name. Only its capabilities restrict what it can do to the
+ * kernel and the keeper.
+ */
 static void a_step_of_roots_sees_no_spool_of_the_node_and_has_few_capabilities(void)
 {
 	static const char *const expected[] = {
@@ -1456,7 +1459,7 @@ static void a_job_never_has_the_nodes_proc(void)
 	CHECK(called_with("openat2 new overlay/proc"));
 }
 
-/* Fails each call in turn. */
+/* Makes each call fail in turn. */
 static void check_each_failure(int (*start)(void))
 {
 	size_t total;
@@ -1616,7 +1619,7 @@ static void root_cannot_write_what_is_the_machines_in_proc(void)
 	be_keeper(isolating_options, (int)ARRAY_SIZE(isolating_options));
 	check_calls(expected[0], expected, ARRAY_SIZE(expected));
 	CHECK(called_with("move_mount new proc/sys on new proc/sys"));
-	/* Which this kernel has not. */
+	/* This kernel lacks it. */
 	CHECK(called_with("open_tree new proc/acpi recursive"));
 	CHECK(!called_with("mount_setattr new proc/acpi ro"));
 	CHECK(called_with("lock 0") && strcmp(node.said_to_parent, "") == 0);
@@ -1808,13 +1811,13 @@ static void a_task_that_cannot_be_put_into_the_job_ends_before_it_does_anything(
 		CHECK(enter_isolated() == 0);
 		node.fail_at = i;
 		started = tasks_start();
-		/* Slurm itself sees to it that a task is where it should be. */
+		/* Slurm itself checks the working directory of a task. */
 		if (strncmp(node.calls[i - 1], "chdir", 5) == 0) {
 			CHECK(started);
 			continue;
 		}
 		CHECK(!started);
-		/* The fork, before it the step, or after it what Slurm calls in the task. */
+		/* Either the fork fails, or the step before it, or a callback in the task. */
 		CHECK(node.exit_code == 1 || !forks_into_job);
 		CHECK(!in_job || strstr(node.calls[i - 1], "oom_score") != NULL);
 		CHECK(said(strerror(EIO)));
@@ -1854,7 +1857,7 @@ static void a_step_is_refused_before_any_path_of_the_user_is_opened(void)
 	}
 }
 
-/* It runs nothing of the user's, and Slurm would drain the node. */
+/* The external step runs nothing of the user, and Slurm would drain the node if it were refused. */
 static void the_external_step_goes_on_where_the_others_are_refused(void)
 {
 	node.has_step_id = true;
@@ -2213,7 +2216,7 @@ static void clients_load_the_plugin_whatever_the_options(void)
 
 /* ---- files that slurmd writes for a job ---- */
 
-/* In a child of a slurmd that was started with this environment. */
+/* Runs as in a child of a slurmd that was started with this environment. */
 static int join_for_a_file(void)
 {
 	slurm_step_id_t step = {.job_id = 123, .step_id = 0};
@@ -2352,7 +2355,7 @@ static bool exists(const char *path)
 	return lstat(below_root("%s", path), &status) == 0;
 }
 
-/* Whether nothing of a job is left below "scratch" or "shm", moved aside or not. */
+/* Whether a job has left nothing below `base`, neither under its own name nor renamed. */
 static bool is_gone(const char *base, const char *name)
 {
 	char path[128], aside[128];
@@ -2390,7 +2393,7 @@ static void make_job_files(const char *name)
 	}
 }
 
-/* A process that holds the lock of the job, as its keeper does. */
+/* Starts a process that holds the lock of the job, as its keeper does. Returns its pid. */
 static pid_t lock_job(const char *name)
 {
 	int ready[2];
@@ -2484,7 +2487,7 @@ static void the_epilog_removes_what_a_user_nested_deeper_than_any_path(void)
 
 	use_real_files();
 	make_job_files("123.2000");
-	/* The names that what is moved up would get are taken already. */
+	/* Take the names that directories get when they are moved up. */
 	for (unsigned long i = 0; i < 100; i++) {
 		char name[64];
 

@@ -1,6 +1,6 @@
-"""What a stack stands on: each kind is one model here and one file in `components.cluster`.
+"""Kubernetes clusters: each kind is one model here and one file in `components.cluster`.
 
-A kind that is new is added to `Cluster`; all else finds it there.
+Add a new kind to `Cluster`; all other code finds it there.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ KINDS: Final[Mapping[str, type[BaseCluster]]] = {
     get_args(model.model_fields["kind"].annotation)[0]: model
     for model in get_args(get_args(Cluster)[0])
 }
-"""The models by what `kind` says."""
+"""The models by `kind`."""
 
 __all__ = [
     "KINDS",

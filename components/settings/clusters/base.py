@@ -1,4 +1,4 @@
-"""What is common to clusters of all kinds."""
+"""Base of clusters of all kinds."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from components.settings.models import Settings
 
 Problem = tuple[str, str]
-"""A key of the stack's, and what is wrong there."""
+"""A key of the stack, and what is wrong there."""
 
 
 class BaseCluster(Model):
-    """A Kubernetes cluster; its subclasses have a `kind` of their own."""
+    """A Kubernetes cluster; each subclass has its own `kind`."""
 
     makes_machines: ClassVar[bool] = False
-    """Whether a deploy makes the machines, and what GPUs and networks on them need."""
+    """Whether a deploy sets up the machines, and what their GPUs and networks require."""
     brings_driver: ClassVar[bool] = False
     """Whether machines with NVIDIA's GPUs come with the driver and the container toolkit."""
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """What of the other settings does not fit this cluster."""
+        """Yield conflicts of the other settings with this cluster."""
         return iter(())

@@ -1,4 +1,4 @@
-"""A cluster in Amazon's cloud."""
+"""Settings of a cluster in Amazon's cloud."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _ACCELERATED: Final = re.compile(r"(p|g|gr)\d")
 """Families of instances with GPUs (EC2, instance types, accelerated computing)."""
 _WIDEST: Final = 20
-"""Prefix of the smallest network that is divided: subnets of 16 parts, at least /24."""
+"""Longest prefix of a network: its 16 subnets are then of /24."""
 ZONES: Final = "abcdefgh"
-"""Letters of a region's zones, of which none has more than six."""
+"""Letters of a region's zones; no region has more than six zones."""
 _LUSTRE: Final = 1_228_800, 2_457_600
 """Sizes of an SSD file system in MiB: 1.2 TiB, and multiples of 2.4 TiB (FSx for Lustre,
 StorageCapacity)."""
@@ -33,17 +33,17 @@ class EksMachines(Machines):
     """Machines of one nodeset."""
 
     type: InstanceType
-    """Type of instance, as 'p5.48xlarge'."""
+    """Instance type, as 'p5.48xlarge'."""
     efa: Annotated[int, Field(ge=1, le=32), Number] | None = None
-    """Elastic Fabric Adapters of an instance, which each node gets all of; the machines then stand
+    """Elastic Fabric Adapters of an instance; each node gets all of them. The machines are then
     close together, in a placement group."""
 
 
 class EksSystem(System):
-    """Machines of everything else."""
+    """Machines for everything except workers."""
 
     type: InstanceType = "m7i.4xlarge"
-    """Type of instance."""
+    """Instance type."""
 
 
 class EksCluster(CloudCluster):
@@ -54,21 +54,22 @@ class EksCluster(CloudCluster):
     region: Word
     """Region, as 'eu-central-1'."""
     zones: Annotated[tuple[Word, ...], Field(min_length=2, max_length=4)]
-    """Availability zones of the region, as 'eu-central-1a'; the first has the workers and the file
-    system: choose it before the first deploy."""
+    """Availability zones of the region, as 'eu-central-1a'. The first one has the workers and the
+    file system: choose it before the first deploy."""
     network: Cidr = "10.0.0.0/16"
-    """Addresses of the network that is made."""
+    """Addresses of the new network, of /16 to /20."""
     machines: dict[str, EksMachines] = {}
     """Machines by nodeset."""
     system: EksSystem = EksSystem()
-    """Machines of everything else."""
+    """Machines for everything except workers."""
     file_system: Literal["lustre", "efs"] = "lustre"
-    """What the jail is on: FSx for Lustre, as large as `jail.size`, or EFS, which has no size."""
+    """File system of the jail: FSx for Lustre, which has the size `jail.size`, or EFS, which has no
+    size."""
     throughput: Literal[125, 250, 500, 1000] = 250
-    """Of Lustre, in MB/s for each TiB."""
+    """Throughput of Lustre, in MB/s for each TiB."""
 
     def groups(self) -> Mapping[str, EksMachines]:
-        """The machines by name of the nodeset."""
+        """Return the machines by name of the nodeset."""
         return self.machines
 
     @model_validator(mode="after")
@@ -92,25 +93,25 @@ class EksCluster(CloudCluster):
         return self
 
     def has_cards(self, nodeset: Nodeset) -> bool:
-        """GPUs, and adapters of its machines."""
+        """Return whether its pods request GPUs, or adapters of its machines."""
         return super().has_cards(nodeset) or bool(self.machines[nodeset.name].efa)
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Nodes with GPUs are on instances that have some, and others are not."""
+        """Require instances with GPUs for nodes with GPUs, and instances without for others."""
         machines = self.machines[nodeset.name]
         if bool(_ACCELERATED.match(machines.type)) != bool(nodeset.gpus):
             wanted = "with GPUs, as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
             yield "type", f"'{machines.type}': expected one {wanted}, as the nodeset's nodes are"
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """What the network and the file system that Amazon brings can do."""
+        """Check the limits of Amazon's network and file systems."""
         yield from super().problems(stack)
         yield from self._network_problems(stack)
         yield from self._snapshot_problems(stack)
         yield from self._lustre_problems(stack)
 
     def _network_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Amazon's own plugin and kube-proxy are there; Cilium comes on top of these or not."""
+        """Check that a Cilium runs on top of Amazon's plugin and kube-proxy, which EKS has."""
         cilium = stack.network.cilium
         if cilium is None:
             if "cilium" in stack.network.kinds():
@@ -135,7 +136,7 @@ class EksCluster(CloudCluster):
             )
 
     def _snapshot_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Two controllers share a folder of EFS, whose driver makes none (aws-efs-csi-driver)."""
+        """Refuse snapshots of a state on EFS, whose driver has none (aws-efs-csi-driver)."""
         state, controller = stack.snapshots and stack.snapshots.state, stack.controller
         on_efs = self.file_system == "efs" and controller.storage_class is None
         if state and controller.standby and on_efs:
@@ -148,7 +149,7 @@ class EksCluster(CloudCluster):
             )
 
     def _lustre_problems(self, stack: Settings) -> Iterator[Problem]:
-        """The file system has a size that there is, and can carry what is asked of it."""
+        """Check the size of the Lustre file system, and the storage of two controllers."""
         if self.file_system == "efs":
             return
         smallest, step = _LUSTRE

@@ -1,4 +1,4 @@
-"""A cluster that somebody else has made."""
+"""Settings of an existing cluster."""
 
 from typing import Literal
 
@@ -8,11 +8,11 @@ from components.settings.types import Domain
 
 
 class ExistingCluster(BaseCluster):
-    """A Kubernetes cluster that is there already, found through a kubeconfig."""
+    """An existing Kubernetes cluster, found by a kubeconfig."""
 
     kind: Literal["existing"]
     kubeconfig: str | None = None
-    """Path of the kubeconfig; by default what kubectl would take."""
+    """Path of the kubeconfig; by default as kubectl does."""
     context: str | None = None
     """Context in the kubeconfig; by default its current one."""
     domain: Domain = CLUSTER_DOMAIN

@@ -1,4 +1,4 @@
-"""A cluster of containers on this machine."""
+"""Settings of a cluster of containers on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LocalCluster(BaseCluster):
     domain: ClassVar[str] = CLUSTER_DOMAIN
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """It has no load balancer and a network of its own, and one port is not two."""
+        """Refuse a load balancer, another network, and one port for two purposes."""
         service = stack.login.service
         if service != "NodePort":
             yield "login.service", f"{service}: a local cluster has none; expected NodePort"

@@ -1,4 +1,4 @@
-"""Machines that a deploy rents for the nodesets, and rules that hold in every cloud."""
+"""Settings of machines that a deploy rents for the nodesets, and rules for every cloud."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 SYSTEM: Final = "system"
-"""Name of the machines of everything but workers."""
+"""Name of the machines for everything except workers."""
 
 
 class Autoscaling(Model):
-    """Bounds between which machines follow the pods that want them."""
+    """Limits of the number of machines, which follows the pods."""
 
     min: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number] = 0
-    """Machines that stay even where no pod wants them."""
+    """Machines that stay even if no pod needs them."""
     max: Annotated[int, Field(ge=1, le=MAX_REPLICAS), Number]
-    """Most machines."""
+    """Largest number of machines."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -44,47 +44,48 @@ class Autoscaling(Model):
 
 
 class Machines(Model):
-    """Machines of one nodeset: one for each of its nodes, and of its size."""
+    """Machines of one nodeset: one for each of its nodes, of its size."""
 
     disk: MemoryMiB = Field("256GiB", validate_default=True)
-    """System disk of a machine, with its images and its pods' own files."""
+    """System disk of a machine, for its images and its pods' own files."""
     spot: bool = False
-    """Take machines that the cloud may take back at any time, for less."""
+    """Use cheaper machines that the cloud may take back at any time."""
     autoscaling: Autoscaling | None = None
-    """By default there are as many as the nodeset has replicas."""
+    """By default the number of machines is the nodeset's replicas."""
 
 
 class System(Model):
-    """Machines of everything else: controller, login nodes, database, monitoring."""
+    """Machines for everything except workers: controller, login nodes, database, monitoring."""
 
     replicas: Annotated[int, Field(ge=1, le=100), Number] = 2
     """Number of machines."""
 
 
 class CloudCluster(BaseCluster):
-    """A cluster that a deploy makes in a cloud, with a group of machines for each nodeset."""
+    """A cluster that a deploy creates in a cloud, with a group of machines for each nodeset."""
 
     makes_machines: ClassVar[bool] = True
     domain: ClassVar[str] = CLUSTER_DOMAIN
     version: KubernetesVersion = "1.33"
-    """Kubernetes' version."""
+    """Kubernetes version."""
     api_from: Annotated[tuple[Cidr, ...], Field(min_length=1)]
-    """From where Kubernetes' API is reached, as '192.0.2.0/24'; the deploy itself among them."""
+    """Networks that may connect to Kubernetes' API, as '192.0.2.0/24', including that of the
+    deploy."""
 
     def groups(self) -> Mapping[str, Machines]:
-        """The machines by name of the nodeset."""
+        """Return the machines by name of the nodeset."""
         raise NotImplementedError
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """What of a nodeset does not fit its machines; keys are relative to these."""
+        """Yield conflicts of a nodeset with its machines; keys are relative to the machines."""
         raise NotImplementedError
 
     def has_cards(self, nodeset: Nodeset) -> bool:
-        """Whether its pods ask for devices, which machines tell of only once they run."""
+        """Return whether its pods request devices, which machines report only once they run."""
         return nodeset.gpus is not None
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """Each nodeset has machines that fit it, and images have a place that these reach."""
+        """Require machines that fit each nodeset, and a registry that they can reach."""
         if stack.registry is None:
             yield "registry", f"is required with cluster.kind: {self.kind}; add it"  # type: ignore[attr-defined]
         if stack.snapshots and stack.snapshots.jail and not stack.jail.is_elsewhere():

@@ -1,4 +1,4 @@
-"""A cluster on one's own machines, reached by SSH."""
+"""Settings of a cluster on your own machines, reached by SSH."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ KubeadmKind = Literal[
     "ClusterConfiguration", "KubeProxyConfiguration", "KubeletConfiguration", "nodeRegistration"
 ]
 API_PORT: Final = 6443
-"""Where kube-apiserver listens (kubeadm, APIEndpoint)."""
+"""Port of kube-apiserver (kubeadm, APIEndpoint)."""
 _NODE_BITS: Final = 24
 """Prefix of the pods' addresses on one machine (kube-controller-manager, --node-cidr-mask-size)."""
 _POD_BITS: Final = range(8, _NODE_BITS + 1)
 _SERVICE_BITS: Final = range(12, 29)
-"""kube-apiserver takes no larger range for Services (--service-cluster-ip-range)."""
+"""kube-apiserver accepts no larger range for Services (--service-cluster-ip-range)."""
 _QUORUMS: Final = (1, 3)
-"""Of etcd: two members are lost with either of them."""
+"""Numbers of etcd's members. With two, etcd would stop when either of them is lost."""
 _OURS: Final[Mapping[KubeadmKind, Mapping[str, str]]] = {
     "ClusterConfiguration": {
         "clusterName": "cluster_name",
@@ -55,7 +55,7 @@ _OURS: Final[Mapping[KubeadmKind, Mapping[str, str]]] = {
         "taints": "cluster.machines[].nodeset",
     },
 }
-"""What the deploy says itself, with the settings that it says it by."""
+"""Fields that the deploy sets itself, and the settings to use instead."""
 
 
 class MetalMachine(Model):
@@ -64,51 +64,53 @@ class MetalMachine(Model):
     name: DnsLabel
     """Its name in Kubernetes."""
     address: Address
-    """Its IPv4 address, by which the deploy and the other machines reach it."""
+    """Its IPv4 address, which the deploy and the other machines connect to."""
     host_key: SshKey
-    """Its SSH host's public key, as in /etc/ssh/ssh_host_ed25519_key.pub; no other is spoken to."""
+    """Its SSH host's public key, as in /etc/ssh/ssh_host_ed25519_key.pub; the deploy accepts no
+    other."""
     port: Port = 22
     """Port of its sshd."""
     user: UserName = "root"
-    """Who logs in: root, or somebody whom sudo asks for no password."""
+    """User that logs in: root, or a user of sudo without a password."""
     nodeset: DnsLabel | None = None
-    """Nodeset whose pods alone it has; by default everything that is no worker may run on it."""
+    """Nodeset whose pods alone run on it; by default everything except workers may run on it."""
     lost: bool = False
-    """It is gone and does not come back: nothing is run on it any more, so that it can be taken
-    out of the list by the next deploy."""
+    """The machine is gone for good. The deploy runs nothing on it, so that it can be removed from
+    the list for the next deploy."""
 
 
 class MetalCluster(BaseCluster):
-    """Kubernetes by kubeadm on machines that are there already."""
+    """Kubernetes by kubeadm on existing machines."""
 
     makes_machines: ClassVar[bool] = True
     domain: ClassVar[str] = CLUSTER_DOMAIN
     kind: Literal["metal"]
     release: KubernetesRelease = "1.34.4"
-    """Kubernetes' release."""
+    """Kubernetes release."""
     machines: tuple[MetalMachine, ...] = ()
     """The machines."""
     control_planes: Annotated[tuple[DnsLabel, ...], Field(min_length=1)]
-    """Names of the one machine or the three that have Kubernetes' own data; the first makes the
+    """Names of the one or three machines with Kubernetes' own data; the first creates the
     cluster."""
     endpoint: Domain | None = None
     """Name or address, without a port, that leads to port 6443 of each control plane; by default
-    the address of the only one. It stays for the life of the cluster."""
+    the address of the only one. It can never change."""
     pods: Cidr = "10.244.0.0/16"
     """Addresses of pods."""
     services: Cidr = "10.96.0.0/12"
     """Addresses of Services."""
     key_file: str | None = None
-    """File with the SSH private key; by default it is the stack's secret `metal:ssh_key`."""
+    """File with the SSH private key, on the machine that deploys; by default the stack's secret
+    `metal:ssh_key`."""
     kubeadm: dict[KubeadmKind, dict[str, JsonValue]] = {}
-    """Further fields of kubeadm's configuration, by kind, as its reference names them."""
+    """Further fields of kubeadm's configuration, by kind, with the names of its reference."""
 
     def api(self) -> str:
-        """Host and port by which Kubernetes' API is reached."""
+        """Return host and port of Kubernetes' API."""
         return f"{self.endpoint or self.machine(self.control_planes[0]).address}:{API_PORT}"
 
     def machine(self, name: str) -> MetalMachine:
-        """A machine by its name. Raises `KeyError`."""
+        """Return a machine by its name. Raises `KeyError`."""
         return {machine.name: machine for machine in self.machines}[name]
 
     @model_validator(mode="after")
@@ -176,7 +178,7 @@ class MetalCluster(BaseCluster):
         return self
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """Each nodeset has machines for its nodes, and everything else has one as well."""
+        """Require machines for the nodes of each nodeset, and one for everything else."""
         if stack.registry is None:
             yield "registry", f"is required with cluster.kind: {self.kind}; add it"
         nodesets = {nodeset.name for nodeset in stack.nodesets}

@@ -1,4 +1,4 @@
-"""A cluster in the Nebius cloud."""
+"""Settings of a cluster in the Nebius cloud."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Size:
-    """What a preset's name says of a machine; memory in MiB."""
+    """Size of a machine, from its preset's name; memory in MiB."""
 
     gpus: int
     cpus: int
@@ -26,7 +26,7 @@ class Size:
 
 
 def size_of(preset: str) -> Size:
-    """The size of a checked preset, as `8gpu-128vcpu-1600gb`."""
+    """Return the size of a checked preset, as `8gpu-128vcpu-1600gb`."""
     *gpus, cpus, gb = map(int, re.findall(r"\d+", preset))
     return Size(sum(gpus), cpus, gb * 1024)
 
@@ -39,12 +39,12 @@ class NebiusMachines(Machines):
     preset: Preset
     """Size of a machine, as '8gpu-128vcpu-1600gb'."""
     fabric: DnsLabel | None = None
-    """InfiniBand fabric that joins machines of eight GPUs, as 'fabric-7'; it depends on region and
-    platform."""
+    """InfiniBand fabric that connects machines of eight GPUs, as 'fabric-7'; it depends on region
+    and platform."""
 
 
 class NebiusSystem(System):
-    """Machines of everything else."""
+    """Machines for everything except workers."""
 
     platform: Platform = "cpu-d3"
     """Kind of machine."""
@@ -57,22 +57,23 @@ class NebiusCluster(CloudCluster):
 
     kind: Literal["nebius"]
     project: Word
-    """Id of the project that all is made in, as 'project-e00…'."""
+    """Id of the project for all resources, as 'project-e00…'."""
     subnet: Word | None = None
-    """Id of a subnet that is there already; by default there is a network of the stack's own."""
+    """Id of an existing subnet; by default one in a network of the stack's own."""
     machines: dict[str, NebiusMachines] = {}
     """Machines by nodeset."""
     system: NebiusSystem = NebiusSystem()
-    """Machines of everything else."""
+    """Machines for everything except workers."""
     file_system_type: Literal["NETWORK_SSD", "NETWORK_HDD", "WEKA", "VAST"] = "NETWORK_SSD"
-    """Type of the shared file system, which is as large as `jail.size`."""
+    """Type of the shared file system for the jail, which has the size `jail.size`."""
 
     def groups(self) -> Mapping[str, NebiusMachines]:
-        """The machines by name of the nodeset."""
+        """Return the machines by name of the nodeset."""
         return self.machines
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """GPUs, CPUs and memory of a node are those of its machine, less what that needs itself."""
+        """Compare a node's GPUs, CPUs and memory with its machine, which needs a part for
+        itself."""
         machines = self.machines[nodeset.name]
         size, gpus = size_of(machines.preset), nodeset.gpus.count if nodeset.gpus else 0
         if machines.platform.startswith("gpu-") != (gpus > 0):
@@ -100,7 +101,7 @@ class NebiusCluster(CloudCluster):
             yield "fabric", f"'{machines.fabric}': joins machines of 8 GPUs only; leave it out"
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """A fabric joins machines of one platform, and the network is there already."""
+        """Refuse a fabric with two platforms, and a second Cilium."""
         yield from super().problems(stack)
         if stack.network.cilium:
             yield (

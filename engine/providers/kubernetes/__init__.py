@@ -1,4 +1,4 @@
-"""The Kubernetes provider: any kind of object, by server-side apply, with readiness waited for."""
+"""The Kubernetes provider: it applies any kind of object on the server and waits for readiness."""
 
 from engine.providers.kubernetes.provider import KubernetesProvider
 

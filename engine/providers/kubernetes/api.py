@@ -1,4 +1,4 @@
-"""The Kubernetes API over the official client: requests, retries, errors in one line, kinds.
+"""The Kubernetes API through the official client: requests, retries, one-line errors, kinds.
 
 Objects stay plain JSON: the client's models know only the kinds they were generated for.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _TIMEOUTS: Final = (10.0, 60.0)  # seconds to connect, to read
 _ATTEMPTS: Final = 6
-_FIRST_PAUSE: Final = 0.2  # seconds; doubles
+_FIRST_PAUSE: Final = 0.2  # seconds; doubles with each retry
 _TRANSIENT: Final = frozenset({429, 502, 503, 504})
 _TRANSIENT_TEXTS: Final = ("etcdserver", "leader changed", "connection refused", "try again")
 _POOL: Final = 64
@@ -41,7 +41,7 @@ class ApiError(EngineError):
 
     @property
     def missing(self) -> bool:
-        """Whether the server has no such object, or no such kind."""
+        """Whether the server lacks the object or its kind."""
         return self.status == 404
 
 
@@ -51,7 +51,7 @@ class Unreachable(EngineError):  # noqa: N818 - named for the cluster's state
 
 @dataclass(frozen=True)
 class Location:
-    """Where objects of a kind are found: the plural in their path, and whether namespaced."""
+    """The path of a kind's objects: its plural, and whether it is namespaced."""
 
     kind: Kind
     plural: str
@@ -59,7 +59,7 @@ class Location:
 
 
 class Api:
-    """One cluster's API. Threads share it, and its connections."""
+    """One cluster's API. Threads share it and its connections."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -80,7 +80,7 @@ class Api:
         content_type: str = "application/json",
         about: str = "",
     ) -> tuple[int, Any]:
-        """One request, tried again where trying again can help: HTTP status and JSON answer.
+        """Send a request, and retry transient errors; return the HTTP status and the JSON answer.
 
         ``about`` names the object in errors. Raises ApiError and Unreachable.
         """
@@ -89,7 +89,7 @@ class Api:
             try:
                 status, answer, retry_after = self._send(method, path, query, body, content_type)
             except OSError as error:
-                # Without an answer so far the address is wrong or nothing runs there.
+                # Without any answer yet, the address is wrong or nothing runs there: do not retry.
                 if not left or not self._answered:
                     raise self._unreachable(error) from error
             else:
@@ -150,13 +150,13 @@ class Api:
     # -- kinds --------------------------------------------------------------------------------
 
     def location(self, kind: Kind) -> Location | None:
-        """Where objects of a kind are; None where the server has no such kind."""
+        """Return the location of a kind's objects; None if the server does not have the kind."""
         with self._lock:
             known = self._kinds.get(kind.api_version, {}).get(kind.kind)
         return known or self._discover(kind.api_version).get(kind.kind)
 
     def await_kind(self, kind: Kind, cancelled: threading.Event) -> None:
-        """Give a custom kind time to appear: its definition may have been made a moment ago."""
+        """Wait for a custom kind to appear: its definition may be only a moment old."""
         deadline = time.monotonic() + (_DISCOVERY_SECONDS if is_namespaced(kind) is None else 0.0)
         while self.location(kind) is None and time.monotonic() < deadline:
             if cancelled.wait(0.5):
@@ -182,7 +182,7 @@ class Api:
         return found
 
     def namespaced(self, kind: Kind) -> bool:
-        """Whether a kind lives in namespaces; one that does not exist yet is taken to."""
+        """Return whether a kind is namespaced; one that does not exist yet counts as namespaced."""
         known = is_namespaced(kind)
         if known is not None:
             return known
@@ -190,9 +190,9 @@ class Api:
         return location is None or location.namespaced
 
     def path(self, ref: Ref, name: bool = True) -> str:
-        """The path of an object, or without ``name`` of the collection it is in.
+        """Return the path of an object, or without ``name`` of its collection.
 
-        Raises ApiError (404) where the server has no such kind.
+        Raises ApiError (404) if the server does not have the kind.
         """
         location = self.location(ref.kind)
         if location is None:
@@ -210,7 +210,7 @@ class Api:
     # -- objects ------------------------------------------------------------------------------
 
     def get(self, ref: Ref) -> Manifest | None:
-        """The live object, None where it does not exist."""
+        """Return the live object, or None if it does not exist."""
         try:
             _, answer = self.request("GET", self.path(ref), about=str(ref))
         except ApiError as error:
@@ -221,7 +221,7 @@ class Api:
         return live
 
     def objects(self, kind: Kind, namespace: str | None, **query: str) -> list[Manifest]:
-        """The objects of a kind, e.g. with ``labelSelector``."""
+        """Return the objects of a kind; ``query`` may hold a ``labelSelector``."""
         ref = Ref(kind, namespace, "")
         _, answer = self.request("GET", self.path(ref, name=False), query=query, about=str(kind))
         items: list[Manifest] = answer.get("items") or []
@@ -230,7 +230,7 @@ class Api:
     def apply(
         self, ref: Ref, manifest: Manifest, manager: str, *, force: bool, dry_run: bool = False
     ) -> Manifest:
-        """Server-side apply, with fields that the server does not know refused."""
+        """Apply on the server, which refuses unknown fields."""
         query = {
             "fieldManager": manager,
             "fieldValidation": "Strict",
@@ -250,7 +250,7 @@ class Api:
         return live
 
     def set_managed_fields(self, ref: Ref, live: Manifest, entries: list[Manifest]) -> Manifest:
-        """Hand fields from one manager to another, unless the object changed meanwhile."""
+        """Move fields from one manager to another. Raises ApiError if the object has changed."""
         patch = [
             {
                 "op": "test",
@@ -270,7 +270,7 @@ class Api:
         return changed
 
     def delete(self, ref: Ref, propagation: str) -> None:
-        """Ask for an object's removal; one that is gone already is no error."""
+        """Request an object's deletion; a missing object is no error."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         try:
             self.request("DELETE", self.path(ref), body=options, about=str(ref))
@@ -279,7 +279,7 @@ class Api:
                 raise
 
     def log_tail(self, namespace: str, pod: str, container: str, *, previous: bool) -> str:
-        """The last line that a container wrote, "" where there is none to be had."""
+        """Return the last log line of a container, "" if it is unavailable."""
         path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/log"
         query = {"container": container, "tailLines": "5"}
         if previous:
@@ -293,9 +293,9 @@ class Api:
 
     @contextlib.contextmanager
     def watching(self, ref: Ref) -> Iterator[threading.Event]:
-        """An event that is set whenever the object changes.
+        """Yield an event that is set whenever the object changes.
 
-        It only saves waiting: where a watch is not to be had, whoever waits still polls.
+        It only shortens the wait: the caller must also poll, because a watch may be unavailable.
         """
         changed = threading.Event()
         stop = threading.Event()
@@ -309,7 +309,7 @@ class Api:
 
 
 class _Watch(threading.Thread):
-    """Follows one object and tells of each change."""
+    """Follows one object and reports each change."""
 
     def __init__(self, api: Api, ref: Ref, changed: threading.Event, stop: threading.Event) -> None:
         super().__init__(name=f"watch {ref}", daemon=True)
@@ -340,7 +340,7 @@ class _Watch(threading.Thread):
             response.response.close()
 
     def close(self) -> None:
-        """Wake the thread out of its read."""
+        """Interrupt the thread's read."""
         response = self._response
         if response is not None:
             with contextlib.suppress(Exception):
@@ -352,7 +352,7 @@ def _connect(cluster: Cluster) -> ApiClient:
     from kubernetes.client import ApiClient, Configuration
 
     settings = Configuration()
-    # Retries are decided above, where the answer can be read; the client's would only log.
+    # `Api.request` retries, because it can read the answer; the client's retries would only log.
     settings.retries = False
     settings.connection_pool_maxsize = _POOL
     try:
@@ -372,7 +372,7 @@ def _connect(cluster: Cluster) -> ApiClient:
 
 
 def _as_os_error(error: Exception) -> OSError:
-    """What the transport raised, as the system's error below it."""
+    """Return the system's error that caused a transport error."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and type(cause) is not OSError:
@@ -399,7 +399,7 @@ def _is_transient(status: int, answer: Any) -> bool:
 
 
 def explain(status: int, answer: Any, about: str) -> str:
-    """What the server says, in one line which names the object and the remedy."""
+    """Return the server's message in one line, with the object and the remedy."""
     body: Manifest = answer if isinstance(answer, dict) else {"message": str(answer)}
     message = " ".join(str(body.get("message") or f"HTTP status {status}").split())
     reason = str(body.get("reason") or "")
@@ -436,6 +436,6 @@ _SHOWN_VALUE: Final = re.compile(r", got &value\.\S*")
 
 
 def _without_object(message: str) -> str:
-    """A message without the object and the values in it, which may be secret."""
+    """Return a message without the object and its values, which may be secret."""
     brief = _SCHEMA_ERROR.sub("does not fit the kind's schema: ", message)
     return _SHOWN_VALUE.sub("", brief)

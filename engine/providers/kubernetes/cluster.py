@@ -1,8 +1,8 @@
-"""Which cluster: the provider's config and the kubeconfig it names. No Kubernetes client here.
+"""The provider's config and its kubeconfig, without a Kubernetes client.
 
-The client's package takes a third of a second to import, which a preview without changes need
-not pay: what such a preview asks for (the default namespace, whether the cluster answers at all)
-is answered here from the kubeconfig alone.
+The client's package takes a third of a second to import. A preview without changes does not need
+it: this module finds the default namespace, and whether the cluster answers, from the kubeconfig
+alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOCAL_HINT: Final = "is it running? `make up` starts the local one"
 
 @dataclass(frozen=True)
 class Settings:
-    """The provider's config, with the meaning it has for Pulumi's own Kubernetes provider."""
+    """The provider's config, with the same meaning as for Pulumi's Kubernetes provider."""
 
     kubeconfig: str | None
     context: str | None
@@ -37,13 +37,13 @@ class Settings:
     delete_unreachable: bool
     upsert: bool
     patch_force: bool
-    known: bool  # False in a preview where the cluster itself has still to be made
+    known: bool  # False in a preview if the cluster does not exist yet
 
 
 def read_settings(config: Properties) -> Settings:
-    """The provider's config. Raises EngineError naming the key that cannot be honoured.
+    """Read the provider's config. Raises EngineError with an unsupported or invalid key.
 
-    Keys that only tune Pulumi's own plugin (its client, its warnings, Helm) are passed over.
+    Keys that only tune Pulumi's own plugin (its client, its warnings, Helm) are ignored.
     """
     if _flag(config, "enableServerSideApply", default=True) is False:
         raise EngineError(
@@ -85,8 +85,8 @@ def _flag(config: Properties, key: str, default: bool = False) -> bool:
 
 
 def _variable(key: str) -> str:
-    """The environment variable for a key: PULUMI_K8S_DELETE_UNREACHABLE for deleteUnreachable."""
-    words = key.replace("ConfigMap", "Configmap")  # one word to Pulumi
+    """Return a key's variable: PULUMI_K8S_DELETE_UNREACHABLE for deleteUnreachable."""
+    words = key.replace("ConfigMap", "Configmap")  # one word for Pulumi
     return "PULUMI_K8S_" + "".join(f"_{c}" if c.isupper() else c.upper() for c in words)
 
 
@@ -103,7 +103,7 @@ def _text(config: Properties, key: str) -> str | None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster, as a kubeconfig describes it; ``document`` None means from inside a pod."""
+    """One cluster from a kubeconfig; without ``document``, the engine runs in one of its pods."""
 
     document: Mapping[str, Any] | None
     context: str | None
@@ -113,9 +113,9 @@ class Cluster:
 
 
 def find_cluster(settings: Settings) -> Cluster:
-    """The cluster that the settings mean.
+    """Return the cluster of the settings.
 
-    Raises EngineError with the file and the remedy; Absent where no kubeconfig tells of it.
+    Raises EngineError with the file and the remedy, Absent if no kubeconfig describes it.
     """
     if settings.kubeconfig is None:
         found = _ambient()
@@ -138,7 +138,7 @@ def find_cluster(settings: Settings) -> Cluster:
 
 
 def _given(text: str) -> tuple[dict[str, Any], str]:
-    """The kubeconfig behind a value that is either a path or the contents."""
+    """Return the kubeconfig and its source; ``text`` is either its path or its contents."""
     path = Path(text).expanduser() if len(text) < os.pathconf("/", "PC_PATH_MAX") else None
     if path is not None and "\n" not in text and path.is_file():
         return _read(path)
@@ -202,7 +202,7 @@ _FILES: Final = ("certificate-authority", "client-certificate", "client-key", "t
 
 
 def _with_absolute_paths(document: dict[str, Any], base: Path) -> dict[str, Any]:
-    """Files that a kubeconfig names are relative to itself."""
+    """Make a kubeconfig's paths absolute: they are relative to its own directory."""
     sections = (*(document.get("clusters") or []), *(document.get("users") or []))
     for entry in sections:
         fields = entry.get("cluster") or entry.get("user") or {}
@@ -216,7 +216,7 @@ def _parsed(text: str, source: str) -> Any:
     try:
         return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
     except yaml.YAMLError as error:
-        # The text may hold credentials: say where, not what.
+        # The text may hold credentials: report the line only.
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
         raise EngineError(f"kubeconfig: {source} is not valid YAML{where}") from error
@@ -235,7 +235,7 @@ def _entry(
 
 
 def is_loopback(server: str) -> bool:
-    """Whether a server is on this machine: such a one is never asked through a proxy."""
+    """Return whether a server is local: then it is never accessed through a proxy."""
     host = urlsplit(server).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -248,7 +248,7 @@ def _has_proxy() -> bool:
 
 
 def unreachable(cluster: Cluster) -> str | None:
-    """Why the cluster does not answer, None where it does (or only a proxy can tell)."""
+    """Return why the cluster does not answer; None if it does, or if it is behind a proxy."""
     if cluster.proxied:
         return None
     address = urlsplit(cluster.server)
@@ -261,7 +261,7 @@ def unreachable(cluster: Cluster) -> str | None:
 
 
 def describe_unreachable(server: str, error: BaseException) -> str:
-    """One line for a cluster that cannot be connected to."""
+    """Return one line for a cluster that cannot be reached."""
     reason = _reason(error)
     hint = f"; {_LOCAL_HINT}" if is_loopback(server) else "; is it running, and the network up?"
     return f"cluster not reachable at {server}: {reason}{hint}"

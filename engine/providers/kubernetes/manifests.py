@@ -1,8 +1,8 @@
-"""Manifests as data: names, kinds, what counts as equal, what can only be replaced. No I/O.
+"""Manifests as data: names, kinds, equality, and changes that require a replacement. No I/O.
 
-A manifest is a plain JSON object. Facts about kinds are from the Kubernetes API's reference; the
+A manifest is a plain JSON object. Facts about kinds are from the Kubernetes API's reference. The
 conventions of the state (``__inputs``, ``__fieldManager``, auto-naming) are Pulumi's, so that a
-stack can be handed from one engine to the other.
+stack can move between the engines.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Ref:
-    """One object: its kind, namespace (None where the kind has none) and name."""
+    """One object: its kind, namespace (None if the kind has none) and name."""
 
     kind: Kind
     namespace: str | None
@@ -75,7 +75,7 @@ class Ref:
 
     @property
     def id(self) -> str:
-        """The id under which the state knows it."""
+        """Its id in the state."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def __str__(self) -> str:
@@ -86,16 +86,16 @@ class Ref:
 # Kinds and names
 
 
-# Groups of the type token which the API writes otherwise.
+# Groups that type tokens write differently than the API.
 _GROUPS: Final = {"core": ""}
 RELEASE: Final = "kubernetes:helm.sh/v3:Release"
-"""A chart as one resource: it is no object, but can be compared by its inputs."""
-# Remote components and charts: the real plugin builds their children itself.
+"""A Helm chart as one resource: it is no object, but its inputs can be compared."""
+# Remote components and charts: Pulumi's plugin builds their children itself.
 _NOT_OBJECTS: Final = ("helm.sh/", "yaml", "kustomize", "kustomize/")
 
 
 def kind_of(resource_type: str, inputs: Mapping[str, Any]) -> Kind:
-    """The kind of a resource: from its inputs, else from its token ("kubernetes:apps/v1:Job").
+    """Return a resource's kind, from its inputs or else its token ("kubernetes:apps/v1:Job").
 
     Raises CheckError on a type that is no Kubernetes object.
     """
@@ -112,11 +112,11 @@ def kind_of(resource_type: str, inputs: Mapping[str, Any]) -> Kind:
 
 
 def is_patch(resource_type: str, kind: Kind) -> bool:
-    """Whether the resource sets fields of an object that someone else owns (``*Patch``)."""
+    """Return whether the resource sets fields of an object with another owner (``*Patch``)."""
     return resource_type.rpartition(":")[2] == f"{kind.kind}Patch"
 
 
-# Kinds without a namespace, of the groups that every cluster has. Others are asked for.
+# Kinds without a namespace, in groups that every cluster has. For others, ask the cluster.
 _CLUSTER_WIDE: Final[Mapping[str, frozenset[str]]] = {
     "": frozenset({"Namespace", "Node", "PersistentVolume", "ComponentStatus"}),
     "admissionregistration.k8s.io": frozenset(
@@ -151,38 +151,38 @@ _CLUSTER_WIDE: Final[Mapping[str, frozenset[str]]] = {
 
 
 def is_namespaced(kind: Kind) -> bool | None:
-    """Whether objects of a kind live in a namespace; None where only the cluster knows."""
+    """Return whether a kind has a namespace; None if only the cluster knows."""
     cluster_wide = _CLUSTER_WIDE.get(kind.group)
     return None if cluster_wide is None else kind.kind not in cluster_wide
 
 
 def metadata(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The metadata, empty where there is none or it is not known yet."""
+    """Return the metadata; empty if it is missing or unknown."""
     found = manifest.get("metadata")
     return found if isinstance(found, dict) else {}
 
 
 def annotation(manifest: Mapping[str, Any], key: str) -> str:
-    """An annotation's value, "" where it is not set."""
+    """Return an annotation's value, "" if it is not set."""
     annotations = metadata(manifest).get("annotations")
     value = annotations.get(key) if isinstance(annotations, dict) else None
     return value if isinstance(value, str) else ""
 
 
 def is_true(manifest: Mapping[str, Any], key: str) -> bool:
-    """Whether an annotation is set to "true"."""
+    """Return whether an annotation is "true"."""
     return annotation(manifest, key) == "true"
 
 
 def autoname(urn: str) -> str:
-    """A name for an object that was given none: the resource's name and eight random digits."""
+    """Return a name for an unnamed object: the resource's name and eight random digits."""
     return f"{name_of(urn)}-{secrets.token_hex(4)}"
 
 
 def field_manager(urn: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
-    """The field manager of a resource: what the inputs or the state say, else one of its own.
+    """Return a resource's field manager, from the inputs, the state, or else from the URN.
 
-    It follows from the URN alone, so that an object made by an interrupted run is known again.
+    From the URN alone, a later run recognizes an object that an interrupted run has created.
     """
     named = annotation(inputs, PATCH_MANAGER) or outputs.get(FIELD_MANAGER)
     if isinstance(named, str) and named:
@@ -197,9 +197,9 @@ def field_manager(urn: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any
 def checked(
     kind: Kind, urn: str, olds: Mapping[str, Any], news: Properties, namespace: str | None
 ) -> Properties:
-    """Inputs as they are stored: named, with a namespace, and normalised.
+    """Return the inputs to store: with name and namespace, and normalised.
 
-    ``namespace`` is the default one, None for a kind without. Raises CheckError.
+    ``namespace`` is the default, None for a kind without namespaces. Raises CheckError.
     """
     inputs = cast(Manifest, copy.deepcopy(news))
     inputs.setdefault("apiVersion", kind.api_version)
@@ -231,7 +231,7 @@ def _name(meta: dict[str, Any], urn: str, olds: Mapping[str, Any]) -> None:
 
 
 def normalised(manifest: Manifest) -> Manifest:
-    """The manifest without what the server sets, and a Secret's text moved into its data."""
+    """Return the manifest without fields that the server sets, and a Secret's text as data."""
     result = dict(manifest)
     meta = result.get("metadata")
     if isinstance(meta, dict):
@@ -243,7 +243,7 @@ def normalised(manifest: Manifest) -> Manifest:
 
 def _normalise_secret(secret: Manifest) -> None:
     text, data = secret.get("stringData"), secret.get("data")
-    # What is not known yet cannot be encoded; the update will see it.
+    # Unknown values cannot be encoded yet; the update will encode them.
     if isinstance(text, dict) and text and not any(isinstance(t, Unknown) for t in text.values()):
         encoded = {key: base64.b64encode(str(t).encode()).decode() for key, t in text.items()}
         secret["data"] = {**(data if isinstance(data, dict) else {}), **encoded}
@@ -253,16 +253,16 @@ def _normalise_secret(secret: Manifest) -> None:
 
 
 def _canonical_base64(value: Any) -> Any:
-    # The server decodes and encodes again: line breaks inside do not survive.
+    # The server decodes and encodes it again, which removes line breaks.
     if not isinstance(value, str):
         return value
     try:
         return base64.b64encode(base64.b64decode("".join(value.split()), validate=True)).decode()
     except binascii.Error:
-        return value  # the server says what is wrong with it
+        return value  # the server will report the error
 
 
-# The typed SDKs cannot spell these keys of a CustomResourceDefinition's schema.
+# Keys of a CustomResourceDefinition's schema that typed SDKs can write only with underscores.
 _DASHED: Final = {
     f"x_kubernetes_{name.replace('-', '_')}": f"x-kubernetes-{name}"
     for name in (
@@ -279,7 +279,7 @@ _UNDERSCORED: Final = {dashed: underscored for underscored, dashed in _DASHED.it
 
 
 def to_server(inputs: Mapping[str, Any]) -> Manifest:
-    """The object to apply, for checked inputs."""
+    """Return the object to apply for checked inputs."""
     applied: Manifest = _renamed(
         {k: v for k, v in inputs.items() if not k.startswith("__")}, _DASHED
     )
@@ -287,7 +287,7 @@ def to_server(inputs: Mapping[str, Any]) -> Manifest:
 
 
 def checkpoint(live: Manifest, inputs: Mapping[str, Any], manager: str) -> Properties:
-    """A resource's outputs: the live object, and beside it what the next run needs."""
+    """Return a resource's outputs: the live object, and keys that the next run needs."""
     outputs: Properties = _renamed(live, _UNDERSCORED)
     outputs[INPUTS] = dict(inputs)
     outputs[INITIAL_API_VERSION] = str(inputs.get("apiVersion", live.get("apiVersion")))
@@ -312,13 +312,13 @@ _POWERS: Final = {
     suffix: Decimal(10) ** power
     for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
 } | {f"{prefix}i": Decimal(1024) ** (i + 1) for i, prefix in enumerate("KMGTPE")}
-# Below these keys stand resource quantities, which can be written in several ways.
+# Values below these keys are resource quantities, which can be written in several ways.
 _QUANTITIES: Final = frozenset({"requests", "limits", "capacity", "hard", "overhead"})
 _QUANTITY_KEYS: Final = frozenset({"sizeLimit", "storage", "divisor"})
 
 
 def quantity(value: Any) -> Decimal | None:
-    """A quantity ("1500m", "2Gi") as a number; None where it is none."""
+    """Return a quantity ("1500m", "2Gi") as a number; None if it is invalid."""
     match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int | float) else None
     if match is None or isinstance(value, bool):
         return None
@@ -332,7 +332,7 @@ def quantity(value: Any) -> Decimal | None:
 
 
 def same(path: Path, old: Any, new: Any) -> bool:
-    """Whether two values at a path mean the same to the server."""
+    """Return whether two values at a path mean the same to the server."""
     if type(old) is type(new) and old == new:
         return True
     if _is_quantity(path):
@@ -346,7 +346,7 @@ def _is_quantity(path: Path) -> bool:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Paths at which new inputs mean something else than the old ones."""
+    """Return the paths at which new inputs differ in meaning from the old ones."""
     before, after = normalised(dict(old)), normalised(dict(new))
     return tuple(
         path
@@ -356,7 +356,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Path, .
 
 
 def at(value: Any, path: Iterable[str | int]) -> Any:
-    """The value at a path, None where there is none."""
+    """Return the value at a path, or None."""
     for step in path:
         try:
             value = value[step]
@@ -366,7 +366,7 @@ def at(value: Any, path: Iterable[str | int]) -> Any:
 
 
 _SELECTOR: Final = ("spec.selector",)
-# What the API refuses to change in place, by group and kind.
+# Fields that the API refuses to change in place, by group and kind.
 _REPLACED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("", "PersistentVolume"): ("spec",),
     ("", "PersistentVolumeClaim"): (
@@ -410,7 +410,7 @@ _REPLACED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
-# Below a field that is only replaced, what can change in place all the same.
+# Exceptions below those fields: these can change in place.
 _IN_PLACE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("", "PersistentVolume"): (
         "spec.accessModes",
@@ -427,13 +427,13 @@ _IN_PLACE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Mutability:
-    """Which changes of one kind of object need a replacement."""
+    """The changes of one kind of object that require a replacement."""
 
     replaced: tuple[Path, ...]
     in_place: tuple[Path, ...] = ()
 
     def forces_replacement(self, path: Path) -> bool:
-        """Whether a change at a path cannot be made in place."""
+        """Return whether a change at a path cannot be made in place."""
         return any(_meet(path, field) for field in self.replaced) and not any(
             path[: len(field)] == field for field in self.in_place
         )
@@ -442,7 +442,7 @@ class Mutability:
 def mutability(
     kind: Kind, inputs: Mapping[str, Any], config_map_mutable: bool, secret_mutable: bool
 ) -> Mutability:
-    """What of a kind of object can change in place, given the provider's two settings."""
+    """Return the mutability of a kind of object, given the provider's two settings."""
     fields = ["metadata.name", "metadata.namespace", *_REPLACED.get((kind.group, kind.kind), ())]
     frozen = inputs.get("immutable") is True
     if kind == Kind("v1", "ConfigMap") and (frozen or not config_map_mutable):
@@ -458,14 +458,14 @@ def _path(field: str) -> Path:
 
 
 def _meet(path: Path, field: Path) -> bool:
-    """Whether one is at or below the other."""
+    """Return whether one path is at or below the other."""
     return all(a == b for a, b in zip(path, field, strict=False))
 
 
 def refreshed(inputs: Any, live: Any, path: Path = ()) -> Any:
-    """Inputs with what the cluster holds instead, wherever that means something else.
+    """Return the inputs with the cluster's values, wherever these differ in meaning.
 
-    Only what the inputs name is looked at: the rest is the server's business.
+    Only fields of the inputs are compared: the others are the server's.
     """
     if isinstance(inputs, dict) and isinstance(live, dict):
         return {
@@ -478,7 +478,7 @@ def refreshed(inputs: Any, live: Any, path: Path = ()) -> Any:
 
 
 def _paired(inputs: list[Any], live: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """Items of two lists that belong together: by name where all have one, else by position."""
+    """Yield matching items of two lists: by name if all have one, else by position."""
     named = {item["name"]: item for item in live if isinstance(item, dict) and "name" in item}
     by_name = len(named) == len(live) and all(
         isinstance(item, dict) and item.get("name") in named for item in inputs
@@ -487,21 +487,21 @@ def _paired(inputs: list[Any], live: list[Any]) -> Iterator[tuple[Any, Any]]:
         yield from ((item, named[item["name"]]) for item in inputs)
         return
     yield from zip(inputs, live, strict=False)
-    # What the server added to a list of plain values counts; added objects are its own.
+    # Plain values that the server added to a list count; added objects are the server's own.
     yield from ((item, item) for item in live[len(inputs) :] if not isinstance(item, dict))
 
 
 def imported(live: Manifest) -> Manifest:
-    """Inputs for an object that was not made by a program: all but what the server sets."""
+    """Return inputs for an object from outside the program: all fields but the server's."""
     inputs = {key: value for key, value in live.items() if key != "status"}
     return normalised(inputs)
 
 
 # ---------------------------------------------------------------------------------------------
-# Who owns which fields
+# Owners of fields
 
 
-# Managers of what was created, or edited as a whole, in the state's name before it was applied.
+# Field managers of objects that were created, or edited as a whole, before the first apply.
 _ADOPTED: Final = frozenset(
     {
         "pulumi-kubernetes",
@@ -514,20 +514,20 @@ _ADOPTED: Final = frozenset(
 
 
 def is_managed_by(live: Manifest, manager: str) -> bool:
-    """Whether a field manager owns anything of an object."""
+    """Return whether a field manager owns any field of an object."""
     return any(entry.get("manager") == manager for entry in _entries(live))
 
 
 def is_pulumis(live: Manifest) -> bool:
-    """Whether some Pulumi stack, ours or another, has set anything of an object."""
+    """Return whether any Pulumi stack, this one or another, has set a field of an object."""
     prefix = MANAGER_PREFIX.rstrip("-")
     return any(str(entry.get("manager")).startswith(prefix) for entry in _entries(live))
 
 
 def adopted_fields(live: Manifest, manager: str) -> list[Manifest] | None:
-    """``managedFields`` with those of a plain create handed to ``manager``; None: none to hand.
+    """Return ``managedFields`` with a plain create's fields moved to ``manager``, None if none.
 
-    The real plugin creates by POST; without this, applying would find itself in conflict with it.
+    Pulumi's plugin creates by POST. Without this, a later apply would conflict with that create.
     """
     entries = _entries(live)
     taken = [e for e in entries if e.get("operation") == "Update" and _is_adopted(e)]

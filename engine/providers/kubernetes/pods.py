@@ -1,4 +1,4 @@
-"""The pods of a workload: what they are busy with, and why they do not come up."""
+"""The pods of a workload: what they wait for, and why they do not start."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ POD: Final = Kind("v1", "Pod")
 _EVENT: Final = Kind("v1", "Event")
 _REPLICA_SET: Final = Kind("apps/v1", "ReplicaSet")
 
-# Reasons for which a container waits that do not pass by themselves, and how many seconds they
-# may last all the same: a registry hiccups, a Secret that the pod needs is made a moment later.
+# Reasons of a waiting container that do not pass by themselves, and the seconds to tolerate them:
+# a registry may fail briefly, or a Secret that the pod needs may be created a moment later.
 _HOPELESS_AFTER: Final = {
     "InvalidImageName": 0.0,
     "ErrImageNeverPull": 0.0,
@@ -29,25 +29,25 @@ _HOPELESS_AFTER: Final = {
     "CreateContainerError": 60.0,
     "RunContainerError": 60.0,
 }
-_CRASHES: Final = 5  # restarts after which a container is taken not to come up
+_CRASHES: Final = 5  # restarts after which a container counts as failed
 _QUIET: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 _PULLING: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
-_PROVEN: Final = 10.0  # seconds after which a container that crashed is taken to stay up
+_PROVEN: Final = 10.0  # seconds after which a restarted container counts as stable
 _WRAPPED: Final = '": '
-_USUAL_START: Final = 3.0  # seconds after which a node is asked what keeps it
-_LONGEST: Final = 300  # characters of a server's message that are shown
+_USUAL_START: Final = 3.0  # seconds after which events explain a slow start
+_LONGEST: Final = 300  # characters shown of a server's message
 
 
 @dataclass(frozen=True)
 class Pods:
-    """Pods of one workload, those of its newest generation first."""
+    """Pods of one workload by name; of a Deployment, only those of the newest ReplicaSet."""
 
     api: Api
     items: tuple[Manifest, ...]
 
     @classmethod
     def of(cls, api: Api, owner: Manifest) -> Pods:
-        """The pods that a workload controls; a Pod is its own."""
+        """Return the pods that a workload controls; for a Pod, the pod itself."""
         if owner.get("kind") == "Pod":
             return cls(api, (owner,))
         selector = _selector(owner)
@@ -62,7 +62,7 @@ class Pods:
         return cls(api, tuple(sorted(mine, key=lambda pod: str(metadata(pod)["name"]))))
 
     def note(self) -> str:
-        """The first pod that is not ready and what it is busy with, "" where all are."""
+        """Return the first unready pod and what it waits for, "" if all are ready."""
         for pod in self._unready():
             line = self._busy_with(pod)
             if line:
@@ -70,7 +70,7 @@ class Pods:
         return ""
 
     def busy(self) -> str:
-        """``note`` without the pod's name."""
+        """Return ``note`` without the pod's name."""
         return next((self._busy_with(pod) for pod in self._unready()), "")
 
     def _unready(self) -> Iterator[Manifest]:
@@ -79,7 +79,7 @@ class Pods:
                 yield pod
 
     def failure(self) -> str:
-        """Why the workload will not come up, "" while there is hope."""
+        """Return why the workload cannot start, "" as long as it may."""
         for pod in self.items:
             if not metadata(pod).get("deletionTimestamp"):
                 for container in _containers(pod):
@@ -88,7 +88,7 @@ class Pods:
         return ""
 
     def trouble(self) -> str:
-        """What is wrong with the first pod that is not ready, hopeless or not."""
+        """Return the problem of the first unready pod, even if it may pass."""
         failure = self.failure()
         if failure:
             return failure
@@ -101,9 +101,9 @@ class Pods:
         return ""
 
     def unproven(self) -> str:
-        """A container that has crashed and is not up again for long, "" where there is none.
+        """Return a container that crashed and has run again only briefly, "" if there is none.
 
-        Without a readiness probe such a one counts as ready until it crashes the next time.
+        Without a readiness probe, such a container counts as ready until its next crash.
         """
         for pod in self.items:
             for container in at(pod, ("status", "containerStatuses")) or []:
@@ -116,8 +116,8 @@ class Pods:
     def free_blocked(self, owner: Manifest) -> str:
         """Delete a pod of a StatefulSet's old revision that will never be ready.
 
-        With ordered pods the controller waits for such a pod before it renews it, so that the
-        update which mends it never starts (a documented limitation). What was deleted, or "".
+        With ordered pods, the controller waits for such a pod before it replaces it. So the update
+        that would repair it never starts (a documented limitation). Returns a note, or "".
         """
         wanted = at(owner, ("status", "updateRevision"))
         if at(owner, ("spec", "updateStrategy", "type")) == "OnDelete" or not wanted:
@@ -152,12 +152,12 @@ class Pods:
         return self._starting(pod) if scheduled else ""
 
     def _starting(self, pod: Manifest) -> str:
-        """What the node says it is doing, once that takes longer than usual."""
+        """Return what the node's last event says, if the start takes longer than usual."""
         if _age(pod) < _USUAL_START:
             return "starting"
         selector = f"involvedObject.uid={metadata(pod).get('uid')}"
         events: list[Manifest] = []
-        # Events only help to explain: who may not read them is told less.
+        # Events only explain more: without the right to read them, the message is shorter.
         with contextlib.suppress(EngineError):
             namespace = metadata(pod).get("namespace")
             events = self.api.objects(_EVENT, namespace, fieldSelector=selector)
@@ -169,7 +169,7 @@ class Pods:
         return message[:1].lower() + message[1:] if last.get("reason") == "Pulling" else "starting"
 
     def _explained(self, pod: Manifest, container: Manifest) -> str:
-        """One line with pod, container, reason and the last line of its log."""
+        """Return one line with pod, container, reason and the last line of its log."""
         line = f"pod {_name(pod)}, container {container['name']}"
         exited = _last_exit(container)
         if _is_stuck(container) and not (_crashes(container) and exited):
@@ -247,10 +247,10 @@ def _is_stuck(container: Manifest) -> bool:
 
 
 def _waiting(container: Manifest) -> str:
-    """Why a container waits: the reason and what the message adds to it."""
+    """Return why a container waits: the reason, and the details of the message."""
     message = str(at(container, ("state", "waiting", "message")) or "")
     if _waits_for(container) in _PULLING:
-        # Registry and runtime each wrap the error in the image's name: the innermost says it.
+        # Registry and runtime each put the image's name in front: only the innermost error counts.
         message = f"{container.get('image')}: {message.rpartition(_WRAPPED)[2]}"
     return f"{_waits_for(container)}: {_short(message)}" if message else _waits_for(container)
 
@@ -273,12 +273,12 @@ def _is_hopeless(pod: Manifest, container: Manifest) -> bool:
 
 
 def _age(pod: Manifest) -> float:
-    """Seconds since the pod was placed on its node: so long it has been trying."""
+    """Return the seconds since the pod was assigned to its node and began its attempts."""
     return _since(_condition(pod, "PodScheduled").get("lastTransitionTime"))
 
 
 def _since(timestamp: Any) -> float:
-    """Seconds since one of the API's timestamps; 0 where there is none."""
+    """Return the seconds since one of the API's timestamps; 0 if it is missing."""
     try:
         return time.time() - datetime.fromisoformat(str(timestamp)).astimezone(UTC).timestamp()
     except ValueError:

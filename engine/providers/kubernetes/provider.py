@@ -49,7 +49,7 @@ _ADOPTIONS: Final = 5
 _DEFAULT_NAMESPACE: Final = "default"
 _FOREGROUND: Final = "Foreground"
 _PROPAGATIONS: Final = {"orphan": "Orphan", "background": "Background"}
-# Kinds whose skipAwait holds for their removal too, as with Pulumi's provider.
+# Kinds whose skipAwait applies to deletion too, as with Pulumi's provider.
 _SKIP_DELETE: Final = frozenset(
     {
         "DaemonSet",
@@ -65,7 +65,7 @@ _SKIP_DELETE: Final = frozenset(
 
 @dataclass(frozen=True)
 class _Target:
-    """One object and how it is applied."""
+    """One object, and the options for applying it."""
 
     ref: Ref
     manager: str
@@ -91,7 +91,10 @@ class KubernetesProvider:
     # -- the provider protocol ----------------------------------------------------------------
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
-        """Inputs with a name and namespace. Raises CheckError, EngineError (unreachable)."""
+        """Return the inputs with name and namespace.
+
+        Raises CheckError, or EngineError if the cluster is unreachable.
+        """
         if resource_type == RELEASE:
             return self._checked_release(olds, news)
         kind = kind_of(resource_type, news)
@@ -104,7 +107,7 @@ class KubernetesProvider:
         return checked(kind, urn, olds, news, self._default_namespace(kind))
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """How the new inputs differ in meaning from the stored ones."""
+        """Compare the meaning of the new inputs with the stored ones."""
         if old.type == RELEASE:
             changed = differences(old.inputs, news)
             moved = tuple(path[0] for path in changed if path in (("name",), ("namespace",)))
@@ -174,7 +177,7 @@ class KubernetesProvider:
             api.delete(target.ref, policy)
         except ApiError as error:
             if error.missing:
-                return  # the kind itself is gone, and all its objects with it
+                return  # the kind is gone, and so are all its objects
             raise
         if is_true(old.inputs, SKIP_AWAIT) and target.ref.kind.kind in _SKIP_DELETE:
             return
@@ -188,10 +191,10 @@ class KubernetesProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Inputs and outputs as the cluster has them now; None where the object is gone.
+        """Return the present inputs and outputs; None if the object is gone.
 
-        Without an id it is asked what came of a creation whose end nobody saw: only an object
-        that this very resource made is an answer then.
+        No id means that the outcome of a creation is unknown. Then an object counts only if this
+        very resource has created it.
         """
         if self._unreachable_reason() and self._settings.delete_unreachable:
             return None
@@ -210,9 +213,9 @@ class KubernetesProvider:
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """What the server would make of the inputs, by a dry run; else the inputs themselves.
+        """Return the result of a dry run; if that is impossible, the old outputs with the inputs.
 
-        Raises EngineError where the update would be refused.
+        Raises EngineError if the server would refuse the update.
         """
         foreseen = cast(Properties, _merged(_settled(old.outputs) if old else {}, inputs))
         if contains_unknown(inputs) or self._cluster is None or resource_type == RELEASE:
@@ -224,27 +227,27 @@ class KubernetesProvider:
             live = api.get(target.ref)
             if old is None and live is not None:
                 if self._settings.upsert or target.patch or is_pulumis(live):
-                    return foreseen  # a replacement: what is there now makes way first
+                    return foreseen  # a replacement: the present object is deleted first
                 raise _taken(target.ref)
             applied = self._apply(api, target, inputs, live, dry_run=True)
         except ApiError as error:
             if error.missing or error.status == 403:
-                return foreseen  # the namespace or the kind is made in the same run
+                return foreseen  # the same run creates the namespace or the kind
             raise
         return cast(Properties, _settled(applied) if old is None else applied)
 
     def secret_outputs(self, resource_type: str) -> frozenset[str]:
-        """The contents of Secrets."""
+        """Return the fields with the contents of Secrets."""
         secret = resource_type in ("kubernetes:core/v1:Secret", "kubernetes:core/v1:SecretPatch")
         return frozenset({"data", "stringData"}) if secret else frozenset()
 
     # -- below --------------------------------------------------------------------------------
 
     def _checked_release(self, olds: Properties, news: Properties) -> Properties:
-        """Inputs of a Helm release, which this engine can foresee and not make.
+        """Return the inputs of a Helm release, which this engine can preview but not create.
 
-        What Pulumi's plugin adds to those of the program, as the chart's objects, is kept, so that
-        a release that it has made shows no change. Raises CheckError where one would be made.
+        Inputs that Pulumi's plugin has added, such as the chart's objects, are kept. So a release
+        of the plugin shows no change. Raises CheckError if an update would change a release.
         """
         inputs = {**olds, **news}
         if not self._preview and differences(olds, inputs):
@@ -283,7 +286,7 @@ class KubernetesProvider:
         force = target.force
         if live is not None and not target.patch:
             if dry_run:
-                # The update would own the fields of a plain create by then.
+                # By then, the update owns the fields of a plain create.
                 force = force or adopted_fields(live, target.manager) is not None
             else:
                 _adopt(api, target, live)
@@ -293,10 +296,10 @@ class KubernetesProvider:
     def _cleared(
         self, api: Api, target: _Target, existing: Manifest, op: Operation
     ) -> Manifest | None:
-        """What there may be already where an object is to be made: one of our own.
+        """Return the existing object if this resource may take it over, None if it is deleted.
 
-        An interrupted run leaves an object that no state knows; its field manager tells whose
-        it is. Raises EngineError for anybody else's.
+        An interrupted run leaves an object that is not in the state; its field manager identifies
+        the owner. Raises EngineError for other objects, unless upsertExistingObjects is set.
         """
         if metadata(existing).get("deletionTimestamp"):
             waiting.until_gone(api, target.ref, metadata(existing).get("uid"), {}, op)
@@ -338,7 +341,7 @@ class KubernetesProvider:
             raise failure(target.ref.id, old.outputs, str(error)) from error
 
     def _keeps_its_name(self, old: Resource, news: Properties) -> bool:
-        """Whether a replacement would meet the old object under its own name."""
+        """Return whether a replacement would have the name and namespace of the old object."""
         before, after = metadata(old.inputs), metadata(news)
         same_place = (before.get("namespace") or _DEFAULT_NAMESPACE) == (
             after.get("namespace") or _DEFAULT_NAMESPACE
@@ -358,7 +361,7 @@ class KubernetesProvider:
         return self._settings.namespace or _DEFAULT_NAMESPACE
 
     def _connected(self) -> Api:
-        """The API, connected on first need. Raises EngineError where nothing answers."""
+        """Return the API, created on first use. Raises EngineError without a valid kubeconfig."""
         with self._lock:
             if self._api is None:
                 if self._cluster is None:
@@ -367,7 +370,7 @@ class KubernetesProvider:
             return self._api
 
     def _unreachable_reason(self) -> str | None:
-        """Why the cluster does not answer; asked once, without the client's slow import."""
+        """Return why the cluster does not answer; checked once, without the slow client."""
         with self._lock:
             if self._probed is None:
                 self._probed = (None if self._cluster is None else unreachable(self._cluster),)
@@ -387,7 +390,7 @@ def _taken(ref: Ref) -> EngineError:
 
 
 def _adopt(api: Api, target: _Target, live: Manifest | None) -> None:
-    """Hand the fields of a plain create to the manager that applies from now on."""
+    """Move the fields of a plain create to the manager of all further applies."""
     for left in reversed(range(_ADOPTIONS)):
         handed = adopted_fields(live, target.manager) if live else None
         if live is None or handed is None:
@@ -396,27 +399,27 @@ def _adopt(api: Api, target: _Target, live: Manifest | None) -> None:
             api.set_managed_fields(target.ref, live, handed)
             return
         except ApiError as error:
-            # A controller wrote its status meanwhile: look again.
+            # A controller has written its status meanwhile: read it again.
             if error.status not in (409, 422) or not left:
                 raise
         live = api.get(target.ref)
 
 
 def _identity(ref: Ref) -> Manifest:
-    """The least that names an object: applying it gives up every field that was owned."""
+    """Return a manifest with only the object's identity: applying it gives up all owned fields."""
     meta: Manifest = {"name": ref.name}
     if ref.namespace:
         meta["namespace"] = ref.namespace
     return {"apiVersion": ref.kind.api_version, "kind": ref.kind.kind, "metadata": meta}
 
 
-# What only the server knows, and will say otherwise after the update.
+# Fields that only the server knows, and that an update changes.
 _UNSETTLED: Final = ("status",)
 _UNSETTLED_METADATA: Final = ("creationTimestamp", "managedFields", "resourceVersion", "uid")
 
 
 def _settled(live: dict[str, Any]) -> Manifest:
-    """A live object without what an update changes, or a dry run makes up."""
+    """Return a live object without fields that an update changes or a dry run invents."""
     kept = {k: v for k, v in live.items() if k not in _UNSETTLED and not k.startswith("__")}
     meta = metadata(kept)
     if meta:
@@ -425,7 +428,7 @@ def _settled(live: dict[str, Any]) -> Manifest:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    """Old outputs with new inputs over them; lists count as a whole."""
+    """Merge new inputs into old outputs; a list is replaced as a whole."""
     if isinstance(old, dict) and isinstance(new, dict) and not isinstance(new, Unknown):
         return {
             **{key: value for key, value in old.items() if key not in new},

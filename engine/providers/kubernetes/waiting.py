@@ -1,7 +1,7 @@
-"""Waiting until an object is ready, or gone; why it is not, in one line.
+"""Wait until an object is ready or gone, or report in one line why it is not.
 
-A check is a pure look at the live object (and, through ``Around``, at what belongs to it); the
-loop below decides when to look again. What counts as ready for a kind follows Pulumi's provider.
+A check only reads the live object and, through ``Around``, what belongs to it. The loop below
+decides when to check again. The criteria for each kind follow Pulumi's provider.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from engine.providers.kubernetes.manifests import (
 from engine.providers.kubernetes.pods import Pods
 
 DEFAULT_TIMEOUT: Final = 600.0  # seconds
-_POLL: Final = 1.0  # seconds between looks where nothing is told
+_POLL: Final = 1.0  # seconds between checks without an event
 _TICK: Final = 0.1  # seconds until a cancellation is noticed
-_FIRST_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds: much is ready within a moment
+_FIRST_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds: many objects are ready at once
 
 
 class NotReady(EngineError):  # noqa: N818 - named for the object's state
-    """The object exists and is not ready; ``live`` is what was last seen of it."""
+    """The object exists but is not ready; ``live`` is its last known state."""
 
     def __init__(self, reason: str, live: Manifest, cancelled: bool = False) -> None:
         super().__init__(reason)
@@ -47,7 +47,7 @@ class NotReady(EngineError):  # noqa: N818 - named for the object's state
 
 @dataclass(frozen=True)
 class Progress:
-    """One look: done, or what is missing (and what that is busy with), or why it never will be."""
+    """The result of one check: done, or what is missing (with details), or a final failure."""
 
     done: bool = False
     note: str = ""
@@ -63,18 +63,18 @@ DONE: Final = Progress(done=True)
 
 @dataclass(frozen=True)
 class Around:
-    """Where a check finds what belongs to an object."""
+    """Access to what belongs to an object, for checks."""
 
     api: Api
     ref: Ref
-    created: bool  # made in this operation, not updated
+    created: bool  # created in this operation, not updated
 
     def objects(self, kind: Kind, **query: str) -> list[Manifest]:
-        """Objects of a kind in the object's namespace."""
+        """Return the objects of a kind in the object's namespace."""
         return self.api.objects(kind, self.ref.namespace, **query)
 
     def pods(self, live: Manifest) -> Pods:
-        """The pods that a workload's selector selects."""
+        """Return the pods that a workload's selector selects."""
         return Pods.of(self.api, live)
 
 
@@ -82,7 +82,7 @@ Check: TypeAlias = Callable[[Manifest, Around], Progress]
 
 
 def timeout_of(op: Operation, inputs: Mapping[str, Any]) -> float:
-    """Seconds to wait: the resource option, else the annotation, else ten minutes."""
+    """Return the seconds to wait: the resource option, else the annotation, else ten minutes."""
     if op.timeout > 0:
         return op.timeout
     text = annotation(inputs, TIMEOUT)
@@ -92,7 +92,7 @@ def timeout_of(op: Operation, inputs: Mapping[str, Any]) -> float:
 def until_ready(
     api: Api, ref: Ref, live: Manifest, inputs: Mapping[str, Any], op: Operation, *, created: bool
 ) -> Manifest:
-    """The live object once it is ready. Raises NotReady."""
+    """Wait until the object is ready, and return it. Raises NotReady."""
     check = check_for(ref.kind, inputs)
     around = Around(api, ref, created)
     progress = check(live, around)
@@ -120,7 +120,7 @@ def until_ready(
 def until_gone(
     api: Api, ref: Ref, uid: str | None, inputs: Mapping[str, Any], op: Operation
 ) -> None:
-    """Wait until the object with this uid exists no more. Raises NotReady."""
+    """Wait until the object with this uid is gone. Raises NotReady."""
     deadline = time.monotonic() + timeout_of(op, inputs)
     looks = iter(_FIRST_LOOKS)
     live = api.get(ref)
@@ -157,14 +157,14 @@ class _Status:
 
 
 def has_failed(live: Manifest) -> bool:
-    """Whether an object has run and failed for good: it can only be made again."""
+    """Return whether an object has failed for good, so that it must be created again."""
     if live.get("kind") == "Job":
         return _condition(live, "Failed").get("status") == "True"
     return live.get("kind") == "Pod" and at(live, ("status", "phase")) == "Failed"
 
 
 def _pause(changed: Any, op: Operation, seconds: float) -> bool:
-    """Wait for a change, at most so long; False where the user has cancelled."""
+    """Wait for a change, at most ``seconds``; return False if the user has cancelled."""
     end = time.monotonic() + seconds
     while not op.cancelled.is_set():
         remaining = end - time.monotonic()
@@ -213,7 +213,7 @@ def _why_still_there(api: Api, live: Manifest) -> str:
 
 
 def check_for(kind: Kind, inputs: Mapping[str, Any]) -> Check:
-    """The check for a kind of object, or the one that its annotations ask for."""
+    """Return the check for a kind of object, or the one that its annotations require."""
     if is_true(inputs, SKIP_AWAIT):
         return lambda _live, _around: DONE
     wanted = annotation(inputs, WAIT_FOR)
@@ -223,7 +223,7 @@ def check_for(kind: Kind, inputs: Mapping[str, Any]) -> Check:
 
 
 def _observed(live: Manifest) -> bool:
-    """Whether the controller has seen the object as it is now, so that its status counts."""
+    """Return whether the controller has seen the object's present form: else its status is old."""
     generation = metadata(live).get("generation", 0)
     return bool(_number(live, "status", "observedGeneration") >= generation)
 
@@ -241,7 +241,7 @@ def _condition(live: Manifest, name: str) -> Manifest:
 def _rollout(
     live: Manifest, around: Around, done: int, wanted: int, what: str = "ready"
 ) -> Progress:
-    """What a workload with too few ready pods waits for, or why it waits in vain."""
+    """Return what a workload with too few ready pods waits for, or why it has failed."""
     pods = around.pods(live)
     return Progress(
         note=f"{done} of {wanted} pods {what}", detail=pods.note(), failure=pods.failure()
@@ -249,7 +249,7 @@ def _rollout(
 
 
 def _up(live: Manifest, around: Around) -> Progress:
-    """Done, unless a container that crashed before has only just started again."""
+    """Return done, unless a container that crashed has only just restarted."""
     unproven = around.pods(live).unproven()
     return Progress(note=f"waiting to see whether {unproven} stays up") if unproven else DONE
 
@@ -288,7 +288,7 @@ def _stateful_set_done(live: Manifest, wanted: int, ready: int) -> bool:
         return False
     strategy = at(live, ("spec", "updateStrategy")) or {}
     if strategy.get("type") == "OnDelete":
-        return True  # its pods are renewed when someone deletes them
+        return True  # its pods are replaced only when someone deletes them
     partition = _number(live, "spec", "updateStrategy", "rollingUpdate", "partition")
     if at(live, ("status", "currentRevision")) == at(live, ("status", "updateRevision")):
         return True
@@ -359,7 +359,7 @@ def _service(live: Manifest, around: Around) -> Progress:
     name = metadata(live)["name"]
     slices = around.objects(_SLICES, labelSelector=f"kubernetes.io/service-name={name}")
     endpoints = [e for s in slices for e in s.get("endpoints") or []]
-    # A condition that is not set counts as true.
+    # An unset condition counts as true.
     if any((at(e, ("conditions", "ready")) is not False) for e in endpoints):
         return DONE
     if endpoints:
@@ -453,7 +453,7 @@ _WITH_PODS: Final = frozenset(
 
 
 def _custom(annotation_value: str) -> Check:
-    """The check that an annotation spells: one expression, or a JSON list of them."""
+    """Return the check of an annotation: one expression, or a JSON list of them."""
     try:
         listed = json.loads(annotation_value)
     except ValueError:
