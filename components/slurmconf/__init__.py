@@ -89,7 +89,8 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
         lines = [line for nodeset in nodesets for line in gres_lines(nodeset)]
         files["gres.conf"] = render("gres.conf", {"lines": lines})
-    if settings.containers.enabled:
+    # A site's own lines are for another runtime.
+    if settings.containers.enabled and "oci.conf" not in slurm.extra:
         files["oci.conf"] = render("oci.conf", {"program": f"{c.SPANK_DIR}/start-container"})
     if slurm.topology.kind != "none":
         files["topology.conf"] = render("topology.conf", {"lines": _topology(settings)})

@@ -271,14 +271,16 @@ def test_a_file_that_is_sent_becomes_nobodys_but_who_owned_it(
     assert on_worker(cluster, look) == before
 
 
-def test_a_container_of_a_users_own_making_does_not_run(cluster: Cluster, folder: str) -> None:
-    bundle = '{"ociVersion": "1.0.0", "process": {"args": ["id"]}, "root": {"path": "/"}}'
+def test_a_bundle_shows_nothing_of_the_node(cluster: Cluster, folder: str) -> None:
+    """Slurm as root would read config.json outside of the jail."""
+    mount = '{"destination": "/node", "source": "/var/spool/slurmstack", "options": ["bind"]}'
+    bundle = f'{{"ociVersion": "1.0.0", "root": {{"path": "/"}}, "mounts": [{mount}]}}'
     cluster.run(f"echo '{bundle}' >{folder}/config.json")
 
-    answer = cluster.ssh(f"srun --container={folder} id", check=False)
+    answer = cluster.ssh(f"srun --container={folder} ls /node", check=False)
 
     assert answer.returncode != 0
-    assert "uid=" not in answer.stdout
+    assert answer.stdout == ""
 
 
 def test_a_set_user_id_program_gives_a_job_nothing(cluster: Cluster, folder: str) -> None:

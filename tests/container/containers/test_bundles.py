@@ -159,6 +159,15 @@ def test_root_opens_nothing_of_a_bundle(site: Site, rootfs: str) -> None:
     assert run(site, configure(site), "true") == ""
 
 
+def test_hooks_of_a_bundle_do_not_run(site: Site, rootfs: str) -> None:
+    hook = {"path": "/bin/touch", "args": ["touch", f"{HOME}/hooked"]}
+    hooks = {kind: [hook] for kind in ("prestart", "createRuntime", "startContainer", "poststop")}
+
+    run(site, configure(site, hooks=hooks), "true")
+
+    assert site.node.root(f"ls {c.JAIL}{HOME} | grep hooked; true") == ""
+
+
 def test_nothing_of_a_bundle_is_left(site: Site, rootfs: str) -> None:
     run(site, configure(site), "true")
 
