@@ -14,7 +14,7 @@ from components import conventions as c
 from tests.bench.figures import Figures, say
 from tests.bench.jail import quartile
 from tests.support import ociimages
-from tests.support.containers import containers
+from tests.support.containers import containers, put
 from tests.support.imagesite import Site, image_site, volume
 from tests.support.ociimages import Entry, layer
 
@@ -26,8 +26,8 @@ LAYER = 256_000_000
 FILES = 20_000
 READS = 5
 HOME = "/home/researcher"
-TIME = "s=$(date +%s%N); {command}; e=$(date +%s%N); echo $(( (e - s) / 1000 ))"
-"""Prints how long a command took, in microseconds."""
+TIME = "s=${{EPOCHREALTIME/./}}; {command}; e=${{EPOCHREALTIME/./}}; echo $((e - s))"
+"""Prints how long a command took, in microseconds. For bash."""
 
 
 def measure(figures: Figures) -> None:
@@ -49,7 +49,9 @@ def take_turns(ways: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, 
 
 
 def timed(site: Site, command: str) -> int:
-    return int(site.node.user(TIME.format(command=command)).splitlines()[-1])
+    file = f"{c.JAIL}{HOME}/timed"
+    put(site.node.worker.container, {file: TIME.format(command=command)})
+    return int(site.node.user(f"bash {file}").splitlines()[-1])
 
 
 def starts(figures: Figures, site: Site) -> None:
@@ -84,7 +86,7 @@ def pulls(figures: Figures, site: Site) -> None:
 
     def clean() -> None:
         site.node.root(f"rm -rf {c.JAIL}{folder} {c.JAIL}{HOME}/.cache/slurmstack")
-        site.node.user(f"mkdir {folder}")
+        site.node.user(f"mkdir {c.JAIL}{folder}")
 
     def pull(command: str) -> int:
         clean()
@@ -114,7 +116,7 @@ def reads(figures: Figures, site: Site) -> None:
 
     def took(options: str, place: str) -> int:
         command = TIME.format(command=f"{read.format(place=place)} >/dev/null")
-        site.node.user(f"printf %s '{command}' >{HOME}/read")
+        put(site.node.worker.container, {f"{c.JAIL}{HOME}/read": command})
         return int(site.node.user(f"srun --quiet {options} bash {HOME}/read"))
 
     times = take_turns(
