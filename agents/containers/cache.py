@@ -128,6 +128,10 @@ class Cache:
                 raise
         return path
 
+    @property
+    def _blobs(self) -> Path:
+        return self.path / "blobs/sha256"
+
     def blobs(self) -> set[str]:
         """Return the digests of the layers in the cache."""
         return {path.name for path in self._blobs.iterdir()}
@@ -140,21 +144,16 @@ class Cache:
     def link(self, site: Path, digests: Iterable[str]) -> None:
         """Link the layers that the site has, instead of downloading them.
 
-        umoci compares their digests when it unpacks them, so that nobody has to trust the site's
-        directory.
+        umoci compares their digests when it unpacks them, so the site's directory needs no trust.
         """
         for digest in digests:
-            mine, sites = (folder / "sha256" / digest for folder in (self.path / "blobs", site))
+            mine, sites = self._blobs / digest, site / "sha256" / digest
             if sites.is_file() and not mine.exists():
                 mine.unlink(missing_ok=True)
                 with suppress(FileExistsError):
                     mine.symlink_to(sites)
 
     # --- Room ------------------------------------------------------------------------------------
-
-    @property
-    def _blobs(self) -> Path:
-        return self.path / "blobs/sha256"
 
     def shrink(self, limit: int, keep: Path | None = None) -> int:
         """Remove the least recently used images until at most `limit` bytes remain.
