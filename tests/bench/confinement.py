@@ -5,12 +5,12 @@ in an order of chance, so that what else the machine does falls on both alike.
 """
 
 import os
-import random
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 
 from agents.node import FOLDER
-from tests.bench.figures import Figures, say
+from tests.bench.figures import Figures, say, take_turns
 from tests.bench.jail import TIMED, quartile
 from tests.support.containers import containers
 from tests.support.spank import Node, one_node
@@ -34,8 +34,6 @@ ARRAY = (
 
 def measure(figures: Figures) -> None:
     say("confinement: srun and arrays with cgroups and without")
-    single: dict[str, list[int]] = {way: [] for way in WAYS}
-    arrays: dict[str, list[int]] = {way: [] for way in WAYS}
     with containers("slurmstack-bench") as start, ExitStack() as stack:
         cpus = f"CPUs={os.cpu_count()}"
         nodes = {
@@ -43,18 +41,19 @@ def measure(figures: Figures) -> None:
             for way, cgroups in WAYS.items()
         }
         assert not nodes[WITH].root(f"ls {FOLDER}/unconfined 2>/dev/null || true"), "unconfined"
-        take_turns(nodes, TIMED, ROUNDS, single)
-        take_turns(nodes, ARRAY, ARRAYS, arrays)
+        single = on_each(nodes, TIMED, ROUNDS)
+        arrays = on_each(nodes, ARRAY, ARRAYS)
     add(figures, "srun, a job", single)
     add(figures, f"an array of {JOBS} jobs", arrays)
 
 
-def take_turns(
-    nodes: Mapping[str, Node], command: str, rounds: int, times: dict[str, list[int]]
-) -> None:
-    for _ in range(rounds):
-        for way in random.sample(list(nodes), len(nodes)):
-            times[way].append(int(nodes[way].user(command)))
+def on_each(nodes: Mapping[str, Node], command: str, rounds: int) -> dict[str, list[int]]:
+    """Return the times that a command prints on the nodes."""
+    return take_turns({way: partial(timed, node, command) for way, node in nodes.items()}, rounds)
+
+
+def timed(node: Node, command: str) -> int:
+    return int(node.user(command))
 
 
 def add(figures: Figures, what: str, times: Mapping[str, list[int]]) -> None:

@@ -1,9 +1,10 @@
 """Figures with what is wanted of them, and how they are shown."""
 
 import json
+import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -67,6 +68,15 @@ def seconds(work: Callable[[], object]) -> float:
     begin = time.monotonic()
     work()
     return time.monotonic() - begin
+
+
+def take_turns(ways: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[int]]:
+    """Return the times of each way, which are measured in an order of chance."""
+    times: dict[str, list[int]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way in random.sample(list(ways), len(ways)):
+            times[way].append(ways[way]())
+    return times
 
 
 def line(figure: Figure) -> str:

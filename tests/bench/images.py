@@ -6,12 +6,10 @@ that what else the machine does falls on all of them alike.
 
 import base64
 import os
-import random
 import statistics
-from collections.abc import Callable, Mapping
 
 from components import conventions as c
-from tests.bench.figures import Figures, say
+from tests.bench.figures import Figures, say, take_turns
 from tests.bench.jail import quartile
 from tests.support import ociimages
 from tests.support.containers import containers, put
@@ -37,15 +35,6 @@ def measure(figures: Figures) -> None:
         starts(figures, site)
         pulls(figures, site)
         reads(figures, site)
-
-
-def take_turns(ways: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[int]]:
-    """Times of each way in microseconds."""
-    times: dict[str, list[int]] = {way: [] for way in ways}
-    for _ in range(rounds):
-        for way in random.sample(list(ways), len(ways)):
-            times[way].append(ways[way]())
-    return times
 
 
 def timed(site: Site, command: str) -> int:
