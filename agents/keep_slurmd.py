@@ -13,6 +13,9 @@ of Slurm 24.11).
 The same port of IPv6 stays open too, and answers no connection. Otherwise any user could receive
 what is sent to the port of IPv4: the kernel prefers sockets of IPv6 with SO_REUSEPORT,
 SO_BINDTODEVICE and SO_INCOMING_CPU to the socket of slurmd.
+
+If the daemons exceed the node's memory, the kernel ends a slurmstepd and not slurmd: every
+slurmstepd gets a higher oom_score_adj. (The plugin gives tasks the highest.)
 """
 
 import errno
@@ -31,6 +34,10 @@ PAUSE: Final = 1.0
 """Seconds between an end and the next start."""
 PAUSE_AFTER_FAILURE: Final = 10.0
 """The same after slurmd has failed: it probably fails again."""
+_SLURMSTEPD_FIRST: Final = 100
+"""Added to slurmd's oom_score_adj for slurmstepd, in thousandths of the node's memory."""
+_HIGHEST_SCORE: Final = 999
+"""Below that of tasks."""
 _BACKLOG: Final = 4096
 """Connections that wait until slurmd accepts them: as many as Slurm itself allows."""
 
@@ -47,7 +54,11 @@ class Keeper:
 
     def run(self, listener: socket.socket) -> int:
         """Return the exit code of the last slurmd, 128 and more if a signal ended it."""
-        environment = {**os.environ, "SLURMD_RECONF_LISTEN_FD": "0"}
+        environment = {
+            **os.environ,
+            "SLURMD_RECONF_LISTEN_FD": "0",
+            "SLURMSTEPD_OOM_ADJ": str(slurmstepd_score()),
+        }
         code = 0
         while not self._is_to_end:
             with subprocess.Popen(
@@ -66,6 +77,11 @@ class Keeper:
         self._is_to_end = True
         if self._running is not None:
             self._running.terminate()
+
+
+def slurmstepd_score(file: Path = Path("/proc/self/oom_score_adj")) -> int:
+    """Return the oom_score_adj of slurmstepd, from slurmd's."""
+    return min(int(file.read_text()) + _SLURMSTEPD_FIRST, _HIGHEST_SCORE)
 
 
 def hold(port: int, stack: ExitStack) -> socket.socket:

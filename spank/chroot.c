@@ -358,11 +358,25 @@ static int ask_job_id(spank_t spank, uint32_t *job_id)
 		       : refuse("Slurm does not tell the job's number");
 }
 
+/* Slurm's own steps and scripts come with a job: their number is limited by the number of jobs. */
+static int check_n_steps(uint32_t step_id, const struct n_steps *n_steps)
+{
+	if (config.steps > 0 && n_steps->of_job > config.steps)
+		return refuse("the job has as many steps as it may have at once on this node: %" PRIu64,
+			      config.steps);
+	if (config.node_steps > 0 && n_steps->of_node > config.node_steps &&
+	    step_id <= SLURM_MAX_NORMAL_STEP_ID)
+		return refuse("jobs have as many steps as they may have at once on this node: %" PRIu64
+			      ": start the step again later",
+			      config.node_steps);
+	return ACCEPTED;
+}
+
 static int enter(spank_t spank, int ac, char **av)
 {
 	char job_name[JOB_NAME_SIZE];
 	uint32_t job_id, step_id;
-	uint64_t n_steps;
+	struct n_steps n_steps;
 	uid_t uid;
 
 	if (parse_options(&config, ac, av) < 0)
@@ -377,9 +391,8 @@ static int enter(spank_t spank, int ac, char **av)
 		return refuse("Slurm does not tell the step's number");
 	if (give_socket(config.spool, job_id, step_id, uid, &n_steps) < 0)
 		return REFUSED;
-	if (config.steps > 0 && n_steps > config.steps)
-		return refuse("the job has as many steps as it may have at once on this node: %" PRIu64,
-			      config.steps);
+	if (check_n_steps(step_id, &n_steps) < 0)
+		return REFUSED;
 	if (enter_job(job_name, job_id, uid) < 0)
 		return REFUSED;
 	/*

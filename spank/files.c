@@ -102,11 +102,21 @@ static bool is_of_step(const char *name, const char *step)
 }
 
 /* Whether a name is a socket of any step, as "cpu-0_123.0", and not a file about a step. */
-static bool is_of_job(const char *name, const char *job)
+static bool is_socket(const char *name)
 {
-	const char *found = strstr(name, job);
+	const char *job = strrchr(name, '_');
+	size_t length = job == NULL ? 0 : strspn(job + 1, "0123456789");
 
-	return found != NULL && found[1 + strspn(found + 1, "0123456789.")] == '\0';
+	return length > 0 && job[1 + length] == '.' &&
+	       job[1 + strspn(job + 1, "0123456789.")] == '\0';
+}
+
+static void count_step(struct n_steps *n_steps, const char *name, const char *job)
+{
+	if (!is_socket(name))
+		return;
+	n_steps->of_node++;
+	n_steps->of_job += strstr(name, job) != NULL;
 }
 
 static int give_entry(int spool_fd, const char *spool, const char *name, uid_t uid)
@@ -124,14 +134,15 @@ static int give_entry(int spool_fd, const char *spool, const char *name, uid_t u
 	return ACCEPTED;
 }
 
-int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid, uint64_t *n_steps)
+int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid,
+		struct n_steps *n_steps)
 {
 	char job[JOB_NAME_SIZE], step[2 * JOB_NAME_SIZE];
 	struct dirent *entry;
 	DIR *stream;
 	int spool_fd, rc = ACCEPTED;
 
-	*n_steps = 0;
+	*n_steps = (struct n_steps){0};
 	(void)snprintf(job, sizeof(job), "_%" PRIu32 ".", job_id);
 	(void)snprintf(step, sizeof(step), "%s%" PRIu32, job, step_id);
 	spool_fd = open(spool, DIRECTORY);
@@ -143,7 +154,7 @@ int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid,
 		goto out;
 	}
 	while (rc == ACCEPTED && (errno = 0, entry = readdir(stream)) != NULL) {
-		*n_steps += is_of_job(entry->d_name, job);
+		count_step(n_steps, entry->d_name, job);
 		if (is_of_step(entry->d_name, step))
 			rc = give_entry(spool_fd, spool, entry->d_name, uid);
 	}

@@ -30,12 +30,18 @@ int open_job(const char *base, const char *job_name);
  */
 int open_own_directory(int parent, const char *name, const char *base, mode_t mode);
 
+/* Numbers of steps that have a slurmstepd on the node. */
+struct n_steps {
+	uint64_t of_job, of_node;
+};
+
 /*
  * Gives the socket of a step's slurmstepd, in slurmd's spool directory, to the job's user. Slurm
  * leaves it open to all users, and reads a message before it checks the sender. Sets *n_steps to
- * the number of steps of the job that have a socket there. Returns ACCEPTED or REFUSED.
+ * the numbers of sockets there. Returns ACCEPTED or REFUSED.
  */
-int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid, uint64_t *n_steps);
+int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid,
+		struct n_steps *n_steps);
 
 /*
  * Ends the job's processes, for each user that had a job with this id. Renames its directories

@@ -34,6 +34,7 @@ static const struct option {
 	{"shm_size", SIZE, offsetof(struct config, shm_size)},
 	{"processes", NUMBER, offsetof(struct config, processes)},
 	{"steps", NUMBER, offsetof(struct config, steps)},
+	{"node_steps", NUMBER, offsetof(struct config, node_steps)},
 	{"no_new_privs", SWITCH, offsetof(struct config, no_new_privs)},
 	{"private_dev", SWITCH, offsetof(struct config, private_dev)},
 	{"device", DEVICE, 0},

@@ -40,6 +40,8 @@ struct config {
 	uint64_t processes;
 	/* Limit of a job's steps at once, including Slurm's own; 0 for no limit. */
 	uint64_t steps;
+	/* Limit of all jobs' steps at once on the node; 0 for no limit. */
+	uint64_t node_steps;
 	bool no_new_privs;
 	bool private_dev;
 	bool overlay;

@@ -30,9 +30,10 @@ class Isolation(Model):
     processes: Annotated[int, Field(ge=16, le=4_194_304), Number] = 32_768
     """Limit of a job's processes and threads on a node, if the node can limit them; at most an
     eighth of the machine's kernel.pid_max. (kernel.pid_max is at most 4,194,304.)"""
-    steps: Annotated[int, Field(ge=8, le=65_536), Number] = 256
-    """Limit of a job's steps on a node, including its script and Slurm's own step. Each has a
-    slurmstepd, which does not count as the job's memory."""
+    steps: Annotated[int, Field(ge=8, le=65_536), Number] | None = None
+    """Limit of a job's steps on a node, including its script and Slurm's own step; None for one per
+    4 MiB that the node reserves, at most 256. Each step has a slurmstepd, which does not count as
+    the job's memory."""
     overlay: bool = False
     """Keep a job's writes to the shared root private, and delete them after the job."""
     shared: tuple[Path, ...] = ("/home",)

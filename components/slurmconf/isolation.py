@@ -4,9 +4,16 @@ from collections.abc import Iterable, Iterator
 
 from components.conventions import CHECKS_LOGS
 from components.settings import Nodeset, Submount
+from components.slurmconf.nodes import reserved_memory
 
 _DEVICES = ("dri", "fuse", "gdrdrv", "infiniband", "kfd", "nvidia*")
 """Devices in a node's /dev for jobs: GPUs of both vendors, fast networks, FUSE."""
+
+_STEPS = 256
+"""A job's steps on a node with much memory."""
+_FEWEST_STEPS = 8
+_SLURMSTEPD = 4
+"""MiB of a slurmstepd. 3 were measured."""
 
 
 def node_options(nodeset: Nodeset, submounts: Iterable[Submount] = ()) -> str:
@@ -23,7 +30,8 @@ def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[
     sizes = {"tmp": isolation.tmp, "var_tmp": isolation.var_tmp, "shm": isolation.shm}
     yield from ((f"{name}_size", f"{size}M") for name, size in sizes.items() if size)
     yield "processes", str(isolation.processes)
-    yield "steps", str(isolation.steps)
+    yield "steps", str(isolation.steps or min(_fitting_steps(nodeset), _STEPS))
+    yield "node_steps", str(max(_fitting_steps(nodeset), isolation.steps or 0))
     yield "overlay", _switch(isolation.overlay)
     if isolation.overlay:
         # An overlay does not show volumes that are mounted in its lower directory.
@@ -32,6 +40,11 @@ def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[
         ours = {CHECKS_LOGS, *mounted, *further}
         shared = {*isolation.shared, *ours}
         yield from (("through", path) for path in sorted(shared))
+
+
+def _fitting_steps(nodeset: Nodeset) -> int:
+    """Return the number of steps of all jobs that the node's reserved memory suffices for."""
+    return max(reserved_memory(nodeset) // _SLURMSTEPD, _FEWEST_STEPS)
 
 
 def _switch(on: bool) -> str:

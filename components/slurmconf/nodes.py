@@ -48,12 +48,17 @@ def node_line(nodeset: Nodeset) -> str | None:
 
 
 def real_memory(nodeset: Nodeset) -> int:
-    """Return the memory that Slurm may give to jobs on a node, in MiB.
+    """Return the memory that Slurm may give to jobs on a node, in MiB."""
+    return nodeset.memory - reserved_memory(nodeset)
+
+
+def reserved_memory(nodeset: Nodeset) -> int:
+    """Return the memory of a node for daemons, in MiB: an eighth, at most 4 GiB.
 
     The pod's limit also covers slurmd, one slurmstepd per step, and the jobs' files in
-    memory-backed /dev/shm. So an eighth of it, at most 4 GiB, is reserved.
+    memory-backed /dev/shm.
     """
-    return nodeset.memory - min(nodeset.memory // 8, 4096)
+    return min(nodeset.memory // 8, 4096)
 
 
 def memory_per_cpu(partition: Partition, settings: Settings) -> int:

@@ -982,7 +982,7 @@ static char *isolating_options[] = {
 	"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", "bind=/run/munge",
 	"bind_ro=/etc/hosts", "no_new_privs=yes", "private_dev=yes", "device=nvidia*",
 	"overlay=yes", "through=/home", "tmp_size=1G", "var_tmp_size=512M", "shm_size=64K",
-	"processes=1000", "steps=3",
+	"processes=1000", "steps=3", "node_steps=5",
 };
 #define ISOLATING (int)ARRAY_SIZE(isolating_options), isolating_options
 
@@ -1288,6 +1288,24 @@ static void a_job_has_no_more_steps_at_once_than_it_may_have(void)
 	restart();
 	memcpy(node.devices, sockets, sizeof(sockets));
 	check_refused(slurm_spank_init_post_opt(NULL, ISOLATING), "as many steps as it may have");
+}
+
+static void jobs_have_no_more_steps_at_once_than_the_node_has_memory_for(void)
+{
+	static const char *const sockets[] = {
+		"cpu-0_123.0", "cpu-0_124.0", "hwloc_topo_123.7.xml", "cpu-0_125.0.1", "cpu-0_126.8",
+		"cpu-0_127.4294967295", "cpu-0_128.0",
+	};
+
+	memcpy(node.devices, sockets, 6 * sizeof(*sockets));
+	CHECK(slurm_spank_init_post_opt(NULL, ISOLATING) == 0);
+	restart();
+	memcpy(node.devices, sockets, sizeof(sockets));
+	check_refused(slurm_spank_init_post_opt(NULL, ISOLATING), "as many steps as they may have");
+	restart();
+	memcpy(node.devices, sockets, sizeof(sockets));
+	node.step_id = SLURM_BATCH_SCRIPT;
+	CHECK(slurm_spank_init_post_opt(NULL, ISOLATING) == 0);
 }
 
 static void a_step_without_a_number_is_refused(void)
@@ -2626,6 +2644,7 @@ static const struct {
 	TEST(a_later_step_joins_and_mounts_nothing_but_its_own_view),
 	TEST(the_steps_socket_is_its_users_alone),
 	TEST(a_job_has_no_more_steps_at_once_than_it_may_have),
+	TEST(jobs_have_no_more_steps_at_once_than_the_node_has_memory_for),
 	TEST(a_step_without_a_number_is_refused),
 	TEST(while_paths_of_the_user_are_opened_proc_is_empty),
 	TEST(a_step_whose_files_cannot_be_opened_is_back_at_its_end),

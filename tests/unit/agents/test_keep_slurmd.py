@@ -111,6 +111,22 @@ def test_slurmd_listens_on_its_standard_input(listener: socket.socket, tmp_path:
     assert told.read_text() == str(listener.getsockname()[1])
 
 
+@pytest.mark.parametrize(("own", "expected"), [(-997, -897), (0, 100), (950, 999)])
+def test_the_kernel_ends_slurmstepd_before_slurmd(tmp_path: Path, own: int, expected: int) -> None:
+    file = tmp_path / "oom_score_adj"
+    file.write_text(f"{own}\n")
+
+    assert keep_slurmd.slurmstepd_score(file) == expected
+
+
+def test_slurmd_knows_the_score_of_slurmstepd(listener: socket.socket, tmp_path: Path) -> None:
+    told = tmp_path / "score"
+
+    keeper(["sh", "-c", f"echo $SLURMSTEPD_OOM_ADJ >{told}"]).run(listener)
+
+    assert int(told.read_text()) == keep_slurmd.slurmstepd_score()
+
+
 def test_the_end_of_the_container_is_the_end_of_slurmd(tmp_path: Path) -> None:
     slurmd = (
         f"trap 'touch {tmp_path}/ended; exit 0' TERM; touch {tmp_path}/run;"

@@ -51,6 +51,8 @@ def test_all_that_keeps_jobs_apart_is_on_but_the_overlay() -> None:
         ({"tmp": "8GiB"}, ("tmp_size", "8192M")),
         ({"var_tmp": "512MiB"}, ("var_tmp_size", "512M")),
         ({"shm": "1GiB"}, ("shm_size", "1024M")),
+        ({"steps": 500}, ("steps", "500")),
+        ({"steps": 20_000}, ("node_steps", "20000")),
         ({"overlay": True}, ("overlay", "yes")),
         ({"overlay": True}, ("through", "/home")),
         ({"overlay": True, "shared": ["/opt"]}, ("through", "/opt")),
@@ -60,6 +62,18 @@ def test_each_part_of_the_isolation_is_an_option_of_the_plugin(
     isolation: dict[str, Any], option: tuple[str, str]
 ) -> None:
     assert option in options(isolation=isolation)
+
+
+@pytest.mark.parametrize(
+    ("memory", "of_job", "of_node"),
+    [("1GiB", "32", "32"), ("16GiB", "256", "512"), ("512GiB", "256", "1024")],
+)
+def test_steps_fit_into_the_memory_that_a_node_reserves(
+    memory: str, of_job: str, of_node: str
+) -> None:
+    found = dict(options(memory=memory))
+
+    assert (found["steps"], found["node_steps"]) == (of_job, of_node)
 
 
 def test_devices_are_named_only_where_the_others_are_hidden() -> None:
