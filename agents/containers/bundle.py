@@ -5,6 +5,8 @@ hold. Hooks are ignored.
 """
 
 import json
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +53,20 @@ def read(path: Path) -> Bundle:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads((path / CONFIG).read_bytes())
+        found = json.loads(_text(path / CONFIG))
     except OSError as error:
         raise ImageError(f"{path / CONFIG}: {error.strerror}: expected an OCI bundle") from None
     except ValueError as error:
         raise ImageError(f"{path / CONFIG}: {error}: expected JSON") from None
     return found if isinstance(found, dict) else {}
+
+
+def _text(path: Path) -> bytes:
+    # Opening a FIFO would wait for its writer.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ImageError(f"{path}: expected a file")
+        return file.read()
 
 
 def _object(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:

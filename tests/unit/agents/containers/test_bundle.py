@@ -1,6 +1,7 @@
 """OCI bundles."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,14 @@ def test_reports_an_unusable_configuration(
 
 def test_reports_a_missing_configuration(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="expected an OCI bundle"):
+        bundle.read(tmp_path)
+
+
+def test_refuses_a_configuration_that_is_no_file(tmp_path: Path) -> None:
+    """A FIFO would block the step until someone writes to it."""
+    os.mkfifo(tmp_path / "config.json")
+
+    with pytest.raises(ImageError, match="expected a file"):
         bundle.read(tmp_path)
 
 
