@@ -20,7 +20,10 @@ LONGEST: Final = 64
 """Bytes of a report."""
 _MARK: Final = "images"
 _MOST: Final = 1 << 50
-"""Largest number in a report, and largest count: JSON and Prometheus represent it exactly."""
+"""Largest count: JSON and Prometheus represent it exactly."""
+_MOST_BYTES: Final = 1 << 40
+_MOST_MILLISECONDS: Final = 24 * 3_600_000
+"""Largest numbers in a report, far above those of a real import."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +99,15 @@ def _read(report: bytes) -> Counts | None:
         case [b"failure"]:
             return Counts(failures=1)
         case [b"pull", size, time] if size.isdigit() and time.isdigit():
-            return Counts(pulls=1, downloaded=int(size), milliseconds=int(time))
+            return _pull(int(size), int(time))
         case _:
             return None
+
+
+def _pull(size: int, milliseconds: int) -> Counts | None:
+    if size > _MOST_BYTES or milliseconds > _MOST_MILLISECONDS:
+        return None
+    return Counts(pulls=1, downloaded=size, milliseconds=milliseconds)
 
 
 # --- Reports -------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,16 @@ def test_no_report_lowers_a_count_or_raises_it_beyond_what_json_holds(report: by
     )
 
 
-def test_a_report_of_a_huge_number_stops_at_the_largest_count() -> None:
-    assert SOME.add(b"pull %d 1" % 10**40).downloaded == 1 << 50
+@pytest.mark.parametrize(("size", "milliseconds"), [(2**41, 1), (1, 10**9), (10**40, 1)])
+def test_a_report_of_a_huge_number_is_ignored(size: int, milliseconds: int) -> None:
+    """One forged report would fix the count at its maximum."""
+    assert SOME.add(b"pull %d %d" % (size, milliseconds)) == SOME
+
+
+def test_a_count_stops_at_its_maximum() -> None:
+    almost = replace(SOME, downloaded=(1 << 50) - 1)
+
+    assert almost.add(b"pull 1000 1").downloaded == 1 << 50
 
 
 def test_a_nodes_record_has_what_checks_found_and_the_counts() -> None:
