@@ -7,7 +7,9 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -123,6 +125,20 @@ static void pretend_other_users(void)
 		fail("cannot filter system calls: %s", strerror(errno));
 }
 
+/* ---- keeper ---- */
+
+/*
+ * Tasks that have entered hold the namespaces themselves. With the keeper gone, no process is left
+ * when the last task ends; otherwise slurmstepd kills it, and waits for a second.
+ */
+static void end_keeper(int keeper_fd)
+{
+	struct pollfd end = {.fd = keeper_fd, .events = POLLIN};
+
+	(void)syscall(SYS_pidfd_send_signal, keeper_fd, SIGKILL, NULL, 0);
+	(void)poll(&end, 1, 1000);
+}
+
 /* ---- command ---- */
 
 void enter(const struct entry *entry, char *const command[])
@@ -131,6 +147,8 @@ void enter(const struct entry *entry, char *const command[])
 
 	if (fd < 0 || setns(fd, entry->kinds) < 0)
 		fail("cannot enter the container: %s", strerror(errno));
+	if (entry->entered != NULL && is_last_task(entry->entered))
+		end_keeper(fd);
 	(void)close(fd);
 	if (chdir(entry->directory) < 0)
 		fail("cannot change to the working directory %s: %s", entry->directory,

@@ -2,6 +2,8 @@
 #ifndef SLURMSTACK_CONTAINER_ENTER_H
 #define SLURMSTACK_CONTAINER_ENTER_H
 
+#include "tasks.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -19,9 +21,11 @@ struct entry {
 	/* Directory of Slurm's commands for containers; or NULL. */
 	const char *clients;
 	bool as_root;
+	/* Tasks that have entered; NULL if the keeper stays. */
+	const struct tasks *entered;
 };
 
-/* Replaces this process by the command. */
+/* Replaces this process by the command. The last task that enters may end the keeper. */
 __attribute__((noreturn)) void enter(const struct entry *entry, char *const command[]);
 
 #endif

@@ -226,17 +226,17 @@ static void add_config(struct arguments *arguments)
 }
 
 /* The first node of the step saves the container. */
-static int add_save(spank_t spank, struct arguments *arguments)
+static int add_step(spank_t spank, struct arguments *arguments, const char *step)
 {
 	uint32_t n_tasks, node;
 
 	if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_tasks) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_NODEID, &node) != ESPANK_SUCCESS)
 		return refuse("Slurm does not provide the number of tasks");
-	if (node == 0) {
+	add(arguments, "--step=%s", step);
+	add(arguments, "--tasks=%" PRIu32, n_tasks);
+	if (given.texts[SAVE] != NULL && node == 0)
 		add(arguments, "--save=%s", given.texts[SAVE]);
-		add(arguments, "--tasks=%" PRIu32, n_tasks);
-	}
 	return ACCEPTED;
 }
 
@@ -249,12 +249,11 @@ static int add_start(spank_t spank, struct arguments *arguments)
 		return REFUSED;
 	add(arguments, "%s", config.program);
 	add(arguments, "--state=" STATE);
-	add(arguments, "--step=%s", step);
+	if (add_step(spank, arguments, step) < 0)
+		return REFUSED;
 	add_container(arguments, step);
 	add_options(arguments);
 	add_config(arguments);
-	if (given.texts[SAVE] != NULL && add_save(spank, arguments) < 0)
-		return REFUSED;
 	add(arguments, "--");
 	return ACCEPTED;
 }

@@ -5,11 +5,8 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,19 +18,6 @@ static sigset_t ignore_signals(void)
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, &old);
 	return old;
-}
-
-static bool is_last_task(const struct save *save)
-{
-	struct stat status;
-	bool last;
-
-	lock_file(save->ended_fd, "the count of ended tasks");
-	if (write(save->ended_fd, "", 1) != 1 || fstat(save->ended_fd, &status) < 0)
-		fail("cannot count the tasks of the step: %s", strerror(errno));
-	last = status.st_size == save->n_tasks;
-	(void)flock(save->ended_fd, LOCK_UN);
-	return last;
 }
 
 static void save_container(const struct save *save, const sigset_t *mask)
@@ -80,7 +64,7 @@ void run_and_save(const struct entry *entry, char *const command[], const struct
 	status = wait_for(pid);
 	if (WIFSIGNALED(status))
 		end_by(WTERMSIG(status));
-	if (is_last_task(save))
+	if (is_last_task(&save->ended))
 		save_container(save, &mask);
 	_Exit(WEXITSTATUS(status));
 }

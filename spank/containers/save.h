@@ -3,16 +3,15 @@
 #define SLURMSTACK_CONTAINER_SAVE_H
 
 #include "enter.h"
+#include "tasks.h"
 
 struct save {
 	/* The file to write; and the importer, which writes it. */
 	const char *target, *importer;
 	/* Directory of the container. */
 	const char *container;
-	/* Open for appending; gets a byte for each task that ends. */
-	int ended_fd;
-	/* Number of tasks of the step on this node. */
-	long n_tasks;
+	/* Tasks that have ended. */
+	struct tasks ended;
 };
 
 /*

@@ -7,8 +7,8 @@
  *
  * The first task of a step on each node imports the image, and starts the container or joins a
  * running one. The other tasks wait for it. A container consists of a user namespace that maps the
- * user alone, and of a mount namespace with the image as root. A keeper process holds both until the
- * step ends.
+ * user alone, and of a mount namespace with the image as root. A keeper process holds both until all
+ * tasks have entered; in a container with a name, which later steps can join, until the step ends.
  */
 #include "accounts.h"
 #include "bundle.h"
@@ -42,9 +42,12 @@ extern char **environ;
 
 /* Path of the driver in jobs and in containers. */
 #define DRIVERS "/usr/lib/slurmstack/drivers"
-/* Prefixes of the files with the answer of a step's first task, and with the count of ended tasks. */
+/* Prefixes of a step's files: the answer of its first task, and the counts of its tasks. */
 #define ANSWER "answer-"
+#define ENTERED "entered-"
 #define ENDED "ended-"
+/* Lowest descriptor of the image's lock in tasks: programs use lower ones themselves. */
+#define LOCK_FD 64
 /* The static ldconfig of the shared root. */
 #define LDCONFIG "/usr/lib/slurmstack/usr/sbin/ldconfig"
 #define PRIVATE_MODE 0700
@@ -68,7 +71,7 @@ static struct {
 	const char *image, *mounts, *workdir, *kept_variables;
 	bool home, as_root, read_only, entrypoint, entrypoint_log;
 	int kinds;
-	/* Value of --container-save, or NULL; and the number of tasks on this node. */
+	/* Value of --container-save, or NULL; and the number of the step's tasks on this node. */
 	const char *save;
 	long n_tasks;
 	struct wanted_mounts wanted;
@@ -412,8 +415,8 @@ static void run_entrypoint(struct surroundings *surroundings, char *words, size_
 static void keep_files(int image_lock_fd, int keeper_lock_fd)
 {
 	int null_fd = open("/dev/null", O_RDWR);
-	int image_fd = fcntl(image_lock_fd, F_DUPFD, 64);
-	int keeper_fd = fcntl(keeper_lock_fd, F_DUPFD, 64);
+	int image_fd = fcntl(image_lock_fd, F_DUPFD, LOCK_FD);
+	int keeper_fd = fcntl(keeper_lock_fd, F_DUPFD, LOCK_FD);
 
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
 		(void)dup2(null_fd, fd);
@@ -794,9 +797,26 @@ static struct entry read_answer(int answer_fd)
 	return entry;
 }
 
+/*
+ * Has the command inherit a lock on the image, so that the cache keeps the image without the keeper.
+ */
+static void inherit_lock(int state_fd)
+{
+	int container_fd = open_directory(state_fd, request.container);
+	char *path = earlier_image(container_fd);
+	struct image image;
+
+	if (path == NULL || !open_image(path, &image) ||
+	    fcntl(image.lock_fd, F_DUPFD, LOCK_FD) < 0)
+		fail("cannot lock the container's image: %s", strerror(errno));
+	(void)close(container_fd);
+	free(path);
+}
+
 int main(int argc, char **argv)
 {
 	int state_fd, answer_fd;
+	struct tasks entered;
 	struct entry entry;
 	struct save save;
 
@@ -812,14 +832,18 @@ int main(int argc, char **argv)
 	entry = read_answer(answer_fd);
 	/* This releases the lock: the keeper has no copy of the descriptor. */
 	(void)close(answer_fd);
+	if (request.name == NULL && request.save == NULL) {
+		inherit_lock(state_fd);
+		entered = (struct tasks){open_of_step(state_fd, ENTERED), request.n_tasks};
+		entry.entered = &entered;
+	}
 	if (request.save == NULL)
 		enter(&entry, request.command);
 	save = (struct save){
 		.target = request.save,
 		.importer = request.importer,
 		.container = format_text("%s/%s", request.state, request.container),
-		.ended_fd = open_of_step(state_fd, ENDED),
-		.n_tasks = request.n_tasks,
+		.ended = {open_of_step(state_fd, ENDED), request.n_tasks},
 	};
 	run_and_save(&entry, request.command, &save);
 }

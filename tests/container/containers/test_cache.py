@@ -157,6 +157,23 @@ def test_cached_image_starts_without_the_registry(site: Site, image: str) -> Non
     assert "using the cached image" in old
 
 
+def test_image_of_a_running_step_stays(site: Site, image: str) -> None:
+    in_image = f"srun --quiet --nodelist=cpu-0 --container-image={image}"
+    remove = "srun --quiet --nodelist=cpu-0 --overlap slurm-image remove"
+    site.node.user(f"{in_image} bash -c 'touch ~/up; sleep 1000' >/dev/null 2>&1 & sleep 0")
+    up = f"{c.JAIL}/home/researcher/up"
+    becomes("the step", lambda: site.node.root(f"ls {up} 2>/dev/null || true"), up)
+    images = f"{CACHE}/images"
+
+    site.node.user(remove)
+    kept = site.node.root(f"ls {images}").split()
+    site.node.user("scancel --user=researcher")
+    site.node.user(remove)
+
+    assert len(kept) == 1
+    assert site.node.root(f"ls {images}").split() == []
+
+
 def test_moved_tag_is_noticed_at_the_next_lookup(site: Site) -> None:
     for n in range(2):
         files = ociimages.layout([site.base, layer([Entry("version", str(n))])])

@@ -17,6 +17,21 @@ def test_all_tasks_on_a_node_share_one_container(site: Site, image: str) -> None
     assert len({name for name, _ in found}) == 2, said
 
 
+def test_only_the_tasks_run_in_a_container_without_a_name(site: Site, image: str) -> None:
+    """slurmstepd would wait a second for another process."""
+    search = "grep --no-messages --text --count start-containe[r] /proc/[0-9]*/cmdline || true"
+    options = f"--ntasks=3 --container-image={image}"
+
+    found = {
+        name: run(site, f"{options} {name}", f"bash -c 'sleep 2; {search}'").splitlines()
+        for name in ("", "--container-name=mine")
+    }
+
+    alone, named = ([line for line in each if line.endswith(":1")] for each in found.values())
+    assert alone == []
+    assert len(named) == 3, "each task sees the process that keeps the container"
+
+
 def test_a_batch_script_runs_in_an_image(site: Site, image: str) -> None:
     script = f"#!/bin/bash\n#SBATCH --container-image={image}\n. /etc/os-release; echo $ID $1\n"
     site.node.user(f"printf %s '{script}' >/tmp/script")
