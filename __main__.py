@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pulumi
 
-from components import cilium, cluster
+from components import cluster
+from components.composition import Slurm, SlurmArgs
+from components.network import cilium
 from components.settings import SettingsError, from_config
-from components.slurm import Slurm, SlurmArgs
 
 try:
     settings = from_config(pulumi.runtime.get_config_env())

@@ -8,7 +8,7 @@ from pathlib import Path
 from docker.types import Mount
 
 from components import conventions as c
-from components import users as people
+from components.identity import users as people
 from components.settings import Nodeset, Settings
 from components.slurmconf import config_files, node_conf, node_options
 from tests.support.accounting import start_database, start_dbd, volume

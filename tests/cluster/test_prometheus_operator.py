@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from components import conventions as c
-from components import monitoringconf
+from components.monitoring import monitoringconf
 from local import binaries
 from tests.support.cluster import Cluster
 from tests.support.graph import record

@@ -10,7 +10,7 @@ from typing import Any
 from docker.models.containers import Container
 
 from components import conventions as c
-from components import users as people
+from components.identity import users as people
 from components.settings import Settings
 from components.slurmconf import config_files
 from tests.support import open_shells

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from components import conventions as c
-from components.nodeset import SLURMD_CAPABILITIES
+from components.slurm.nodeset import SLURMD_CAPABILITIES
 from components.slurmconf import config_files, node_options
 from tests.support import open_shells
 from tests.support.containers import Start, put

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Any
 
 from components import conventions as c
-from components import monitoringconf
+from components.monitoring import monitoringconf
 from images import tags
 from tests.cluster.health.node import BROKEN, WELL, Node, operator, runs_now
 from tests.cluster.health.receiving import AWAY, COLLECTOR_NAMESPACE

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components import monitoringconf
+from components.monitoring import monitoringconf
 from monitoring.dashboards import Expression, expressions
 from tests.cluster.health import faults
 from tests.cluster.health.node import BROKEN, Node, operator

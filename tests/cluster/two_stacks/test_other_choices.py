@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from components import conventions as c
-from components import monitoringconf
+from components.monitoring import monitoringconf
 from tests.cluster.two_stacks.choices import FOUND_BY, SecondOn
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually

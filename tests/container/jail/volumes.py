@@ -8,7 +8,7 @@ from typing import Any
 from docker.models.containers import Container
 
 from components import conventions as c
-from components.jail import ANY_OWNER
+from components.storage.jail import ANY_OWNER
 from local import host
 from tests.support import open_shells
 from tests.support.containers import Start

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from components import conventions as c
-from components import users as people
-from components.hostkeys import host_key, public_host_key
-from components.login import SSHD_CAPABILITIES
-from components.loginconf import login_files
+from components.identity import users as people
+from components.identity.hostkeys import host_key, public_host_key
 from components.settings import Settings
+from components.slurm.login import SSHD_CAPABILITIES
+from components.slurm.loginconf import login_files
 from local import host
 from tests.container.login.node import FIRST, NODE_SSH, SEED, SHOWN, LoginNode, make_key
 from tests.support.containers import Start, containers, put

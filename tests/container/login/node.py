@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from components import conventions as c
-from components import nodessh
-from components.hostkeys import host_key
-from components.loginconf import login_files
+from components.identity import nodessh
+from components.identity.hostkeys import host_key
 from components.settings import Login
+from components.slurm.loginconf import login_files
 from tests.support import open_shells
 from tests.support.containers import Start, put
 from tests.support.slurmctld import Slurmctld

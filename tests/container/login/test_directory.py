@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from components import conventions as c
-from components.directory import sssd_conf
+from components.identity.directory import sssd_conf
 from components.settings import Directory
 from tests.container.login import directory
 from tests.container.login.node import LoginNode

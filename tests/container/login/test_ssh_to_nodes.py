@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from components import conventions as c
-from components import users as people
-from components.nodeset import SLURMD_CAPABILITIES
+from components.identity import users as people
 from components.settings import Settings
 from components.settings.isolation import Isolation
+from components.slurm.nodeset import SLURMD_CAPABILITIES
 from components.slurmconf import node_options
 from tests.container.login.node import NODE_SSH, LoginNode, run
 from tests.support.containers import put

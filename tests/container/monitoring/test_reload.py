@@ -9,7 +9,7 @@ import pytest
 from docker.models.containers import Container
 
 from components import conventions as c
-from components import monitoringconf
+from components.monitoring import monitoringconf
 from tests.support import open_shells
 from tests.support.containers import Start, put
 from tests.support.graph import Graph, pod, record

@@ -8,7 +8,8 @@ from typing import Any
 from docker.models.containers import Container
 
 from components import conventions as c
-from components import network, pods
+from components import pods
+from components.network import guard
 from tests.support import open_shells
 from tests.support.containers import Start
 from tests.support.stack import settings
@@ -90,7 +91,7 @@ class World:
     @cached_property
     def guard_spec(self) -> dict[str, Any]:
         refusing = settings(lambda values: values.update(network={"refuse": [self.refused6]}))
-        (spec,) = network.guard(refusing, pods.Images(None))
+        (spec,) = guard.guard(refusing, pods.Images(None))
         return spec
 
     def beside(self, image: str, *capabilities: str, **options: Any) -> Container:

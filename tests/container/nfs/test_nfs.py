@@ -8,7 +8,7 @@ import pytest
 from docker.models.containers import Container
 
 from components import conventions as c
-from components.nfs import ganesha_conf
+from components.storage.nfs import ganesha_conf
 from tests.container.nfs.client import (
     DENIED,
     GRACE,

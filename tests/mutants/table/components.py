@@ -12,7 +12,7 @@ FAULTS: Final = (
     Fault(
         "the queue's volume is not protected",
         "components",
-        "components/controller.py",
+        "components/slurm/controller.py",
         "pulumi.ResourceOptions(parent=self, protect=args.protect),",
         "pulumi.ResourceOptions(parent=self),",
         f"{_GRAPH}::test_data_is_protected_unless_the_stack_says_otherwise",
@@ -20,7 +20,7 @@ FAULTS: Final = (
     Fault(
         "slurmd may change the packet filter",
         "components",
-        "components/nodeset.py",
+        "components/slurm/nodeset.py",
         '    "SYSLOG",\n)',
         '    "SYSLOG",\n    "NET_ADMIN",\n)',
         f"{_UNIT}/test_network.py::test_nobody_but_the_guard_has_a_right_to_the_packet_filter",
@@ -36,7 +36,7 @@ FAULTS: Final = (
     Fault(
         "pods that no flow names have a network",
         "components",
-        "components/network.py",
+        "components/network/flows.py",
         '        "default": _spec(pods.selector(), [], []),\n',
         "",
         "tests/unit/network/test_matrix.py::test_only_who_must_talks_to_a_pod",
@@ -44,7 +44,7 @@ FAULTS: Final = (
     Fault(
         "users reach the metadata of a cloud",
         "components",
-        "components/network.py",
+        "components/network/flows.py",
         "but = sorted(cidr for cidr in {*METADATA, *refuse} if",
         "but = sorted(cidr for cidr in refuse if",
         "tests/unit/network/test_matrix.py::test_others_are_asked_by_who_must_alone",
@@ -60,7 +60,7 @@ FAULTS: Final = (
     Fault(
         "the munge key is also in a ConfigMap",
         "components",
-        "components/auth.py",
+        "components/identity/auth.py",
         "        self.secret = secret.metadata.name\n",
         "        self.secret = secret.metadata.name\n"
         "        k8s.core.v1.ConfigMap(\n"
@@ -74,7 +74,7 @@ FAULTS: Final = (
     Fault(
         "a worker is killed before its jobs have had their grace",
         "components",
-        "components/nodeset.py",
+        "components/slurm/nodeset.py",
         '"terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,',
         '"terminationGracePeriodSeconds": _STOP_MARGIN,',
         f"{_GRAPH}::test_a_worker_may_take_its_drain_grace_to_leave",
@@ -82,7 +82,7 @@ FAULTS: Final = (
     Fault(
         "other containers of a worker start before its guard",
         "components",
-        "components/nodeset.py",
+        "components/slurm/nodeset.py",
         "                    *args.guard,\n"
         "                    *map(_site_container, settings.pod.init_containers),\n"
         "                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),\n",
@@ -94,7 +94,7 @@ FAULTS: Final = (
     Fault(
         "nodes start before the jail is filled",
         "components",
-        "components/jail.py",
+        "components/storage/jail.py",
         "self.claim = pulumi.Output.all(claim, homes.metadata.namespace).apply(",
         "self.claim = pulumi.Output.all(claim, args.namespace).apply(",
         f"{_GRAPH}::test_workers_and_login_come_after_the_controller_and_the_filled_jail",
@@ -102,7 +102,7 @@ FAULTS: Final = (
     Fault(
         "a configuration comes into force before it is checked",
         "components",
-        "components/configuration.py",
+        "components/slurm/configuration.py",
         "        self.proven = self.once_proven(files)\n",
         "        self.proven = pulumi.Output.from_input(files)\n",
         f"{_GRAPH}::test_no_configuration_comes_into_force_that_was_not_checked",
@@ -110,7 +110,7 @@ FAULTS: Final = (
     Fault(
         "two slurmdbd run at once while one is replaced",
         "components",
-        "components/accounting.py",
+        "components/accounting/slurmdbd.py",
         '"strategy": {"type": "Recreate"},',
         '"strategy": {"type": "RollingUpdate"},',
         f"{_GRAPH}::test_daemons_with_a_state_never_run_twice",
@@ -118,7 +118,7 @@ FAULTS: Final = (
     Fault(
         "the reconciler sets any taint",
         "components",
-        "components/admission.py",
+        "components/health/admission.py",
         '        f" == {new_taints}.filter(one, one.key != {taint})"\n',
         '        f" != []"\n',
         f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-another taint]",
@@ -126,7 +126,7 @@ FAULTS: Final = (
     Fault(
         "the reconciler evicts all pods of a machine",
         "components",
-        "components/admission.py",
+        "components/health/admission.py",
         'f" || one.effect == {_text(_EFFECT)})"',
         'f" || one.effect != {_text(c.DOMAIN)})"',
         f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-a taint that evicts]",
@@ -134,7 +134,7 @@ FAULTS: Final = (
     Fault(
         "the reconciler adds keys to a Node",
         "components",
-        "components/admission.py",
+        "components/health/admission.py",
         'f" && {new}.all(key, key in {free} || key in {old})"',
         'f" && {new}.size() > 0"',
         f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-a cordon]",
@@ -142,7 +142,7 @@ FAULTS: Final = (
     Fault(
         "the reconciler changes values of a Node",
         "components",
-        "components/admission.py",
+        "components/health/admission.py",
         "key in {new} && {new}[key] == {old}[key])",
         "key in {new})",
         f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-the kubelet's port]",
@@ -150,7 +150,7 @@ FAULTS: Final = (
     Fault(
         "the reconciler marks machines of others",
         "components",
-        "components/admission.py",
+        "components/health/admission.py",
         "    if not all(machines):\n",
         "    if machines:\n",
         f"{_ADMISSION}::test_only_machines_of_nodesets_are_marked_where_labels_show_them[taint]",
@@ -158,7 +158,7 @@ FAULTS: Final = (
     Fault(
         "the reconciler deletes the pod of slurmctld",
         "components",
-        "components/admission.py",
+        "components/health/admission.py",
         'f" && variables.labels[{component}] == {_text(c.WORKER)}"',
         'f" && variables.labels[{component}] != {_text(c.LOGIN)}"',
         f"{_ADMISSION}::test_only_pods_of_nodesets_are_deleted[labels1-False]",
@@ -166,7 +166,7 @@ FAULTS: Final = (
     Fault(
         "the reconciler is not limited where the policy cannot be evaluated",
         "components",
-        "components/admission.py",
+        "components/health/admission.py",
         '"failurePolicy": "Fail",',
         '"failurePolicy": "Ignore",',
         f"{_GRAPH}::test_requests_of_the_reconciler_alone_are_limited",

@@ -17,9 +17,9 @@ from agents.reconciler.kubernetes import Api
 from agents.reconciler.observed import Condition, Machine
 from agents.reconciler.plan import Plan
 from agents.slurm import Client
-from components import admission
 from components import conventions as c
-from components.admission import Limits
+from components.health import admission
+from components.health.admission import Limits
 
 Object = dict[str, Any]
 Edit = Callable[[Object], object]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from components import cilium
+from components.network import cilium
 from components.settings import Cilium, SettingsError, from_config
 from tests.support.graph import Graph, record
 from tests.support.stack import config

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from components.directory import sssd_conf
+from components.identity.directory import sssd_conf
 from components.settings import Directory
 from local.paths import ROOT
 from tests.support.graph import Graph, record

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from components.loginconf import login_files
 from components.settings import Login
+from components.slurm.loginconf import login_files
 from tests.support.graph import Graph, record
 from tests.support.stack import config
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from components import conventions as c
-from components import monitoringconf
+from components.monitoring import monitoringconf
 from components.settings import from_config
 from tests.support.graph import SECRET_SIGNATURE, Graph, pod, record, templates
 from tests.support.stack import config

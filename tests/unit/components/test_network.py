@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from components import network
+from components.network import flows
 from tests.support.graph import Graph, record, templates
 from tests.support.stack import config
 
@@ -62,7 +62,7 @@ def test_the_guard_is_told_what_the_settings_refuse(graph: Graph) -> None:
     guard, *_ = templates(graph)["login-sshd"]["spec"]["initContainers"]
     told = {one["name"]: one["value"].split() for one in guard["env"]}
 
-    assert {*network.METADATA, "10.9.0.0/16"} == set(told["REFUSED_ADDRESSES"])
+    assert {*flows.METADATA, "10.9.0.0/16"} == set(told["REFUSED_ADDRESSES"])
     assert told["API_SERVER"] == ["kubernetes.default.svc.cluster.local"]
     ports = {"988", "2049", "9341", "9343", "9344", "9348", "10250", "10255"}
     assert ports <= set(told["REFUSED_PORTS"])

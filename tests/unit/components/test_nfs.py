@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from components import conventions as c
-from components.nfs import ganesha_conf
+from components.storage.nfs import ganesha_conf
 from tests.support.graph import CLUSTER_IP, Graph, before, container, pod, record
 from tests.support.stack import config
 

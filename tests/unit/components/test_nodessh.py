@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from components.nodessh import ssh_config
+from components.identity.nodessh import ssh_config
 from tests.support.graph import record
 from tests.support.stack import config
 

@@ -12,9 +12,9 @@ import yaml
 
 from components.conventions import CHECKS_PARTITION
 from components.hostlist import expand
+from components.identity.users import authorized_keys
 from components.settings import STACK_SCHEMA, LocalCluster, NebiusCluster, read_stack, stack_schema
 from components.slurmconf import config_files, node_checks, script_files
-from components.users import authorized_keys
 from local.paths import ROOT
 from tests.support.clouds import EKS, METAL
 from tests.support.parsed import lines, options, records, words

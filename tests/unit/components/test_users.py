@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from components.identity.users import authorized_keys, group, passwd
 from components.settings import SettingsError, User
-from components.users import authorized_keys, group, passwd
 from tests.support.stack import KEY, settings
 
 

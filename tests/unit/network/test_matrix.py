@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from components import ciliumpolicies, network, pods
 from components import conventions as c
+from components import pods
+from components.network import ciliumpolicies, flows, policies
 from tests.support.graph import Graph, record, templates
 from tests.support.stack import config, settings
 from tests.unit.network.judge import Ask, End, Judge, machine, outside
@@ -66,7 +67,7 @@ OTHERS: Mapping[str, tuple[End, ...]] = {
     "world": (OUTSIDERS["world"], outside("2a04:4e42::223"), outside("10.8.0.1")),
     "refused": (outside("10.9.0.1"), outside("10.9.255.254")),
     "metadata": (
-        *(outside(str(ip_network(cidr)[-1]), "trap.example.org") for cidr in network.METADATA),
+        *(outside(str(ip_network(cidr)[-1]), "trap.example.org") for cidr in flows.METADATA),
         outside("169.254.169.254"),
         outside("fd00:ec2::254"),
     ),
@@ -90,7 +91,7 @@ OTHERS: Mapping[str, tuple[End, ...]] = {
 }
 """Whom pods of ours may ask elsewhere, by what they are."""
 OUTSIDE = {name for name, ends in OTHERS.items() if all(end.kind == "outside" for end in ends)}
-STORAGE = {f"{port}/{protocol}" for port in network.STORAGE_PORTS for protocol in ("TCP", "UDP")}
+STORAGE = {f"{port}/{protocol}" for port in flows.STORAGE_PORTS for protocol in ("TCP", "UDP")}
 SOME_PORTS = (
     "1/TCP",
     "22/TCP",
@@ -252,11 +253,11 @@ def rendered(edit: Callable[[Values], object], kind: str) -> list[Values]:
         everything(values)
         edit(values)
 
-    rules = network.rules(settings(edited))
-    policies = ciliumpolicies.policies if kind == "CiliumNetworkPolicy" else network.policies
+    rules = flows.rules(settings(edited))
+    module = ciliumpolicies if kind == "CiliumNetworkPolicy" else policies
     return [
         {"kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
-        for name, spec in policies(rules).items()
+        for name, spec in module.policies(rules).items()
     ]
 
 

@@ -8,11 +8,11 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.auth import Auth, Conf, pod_security
-from components.directory import People
+from components.identity.auth import Auth, Conf, pod_security
+from components.identity.directory import People
 from components.settings import Exporter as ExporterSettings
 from components.settings import Submount
-from components.volumes import volume
+from components.storage.volumes import volume
 
 _HIDES = frozenset({"jobs", "nodes", "partitions", "reservations"})
 """PrivateData categories that the metrics would reveal."""

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components import admission, pods, rights
 from components import conventions as c
+from components import pods
+from components.health import admission
+from components.identity import rights
 from components.settings import Reconciler as ReconcilerSettings
 
 _LAST_LOOK = 120

@@ -9,7 +9,7 @@ import pulumi_random as random
 
 from components import conventions as c
 from components import pods
-from components.hostkeys import host_key, public_host_key
+from components.identity.hostkeys import host_key, public_host_key
 
 
 def ssh_config(nodesets: Iterable[str]) -> str:

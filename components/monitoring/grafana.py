@@ -8,7 +8,8 @@ import pulumi_kubernetes as k8s
 import pulumi_random as random
 
 from components import conventions as c
-from components import monitoringconf, pods
+from components import pods
+from components.monitoring import monitoringconf
 
 _PASSWORD = "/etc/slurmstack/grafana_admin"
 """Mount point of the password of `admin`, in the file `password`."""

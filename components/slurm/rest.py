@@ -8,7 +8,7 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.directory import People
+from components.identity.directory import People
 from components.settings import Rest as RestSettings
 
 

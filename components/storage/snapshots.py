@@ -7,7 +7,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
-from components import pods, rights
+from components import pods
+from components.identity import rights
 from components.settings import Settings
 from components.settings import Snapshots as SnapshotsSettings
 

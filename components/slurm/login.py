@@ -8,14 +8,16 @@ import pulumi_kubernetes as k8s
 import pulumi_random as random
 
 from components import conventions as c
-from components import nodessh, pods, userimages
-from components.auth import Auth, Conf, pod_security
-from components.directory import People
-from components.hostkeys import host_key, public_host_key
-from components.loginconf import login_files
+from components import pods
+from components.identity import nodessh
+from components.identity.auth import Auth, Conf, pod_security
+from components.identity.directory import People
+from components.identity.hostkeys import host_key, public_host_key
 from components.settings import Login as LoginSettings
 from components.settings import Submount
-from components.volumes import shown, shows, submount_mounts, submount_volumes
+from components.slurm import userimages
+from components.slurm.loginconf import login_files
+from components.storage.volumes import shown, shows, submount_mounts, submount_volumes
 
 SSHD_CAPABILITIES = (
     # sshd switches to the user, sets the terminal's owner, and signals the session.

@@ -7,31 +7,32 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components import admission, ciliumpolicies, network, pods, snapshots
 from components import conventions as c
-from components import users as people
-from components.accounting import Accounting, AccountingArgs
-from components.accounts import Accounts, AccountsArgs
-from components.auth import AuthKey, AuthKeyArgs, auth
-from components.backup import Backup, BackupArgs, Restore
-from components.checks import LongChecks, LongChecksArgs
+from components import pods
+from components.accounting.accounts import Accounts, AccountsArgs
+from components.accounting.database import Database, DatabaseArgs
+from components.accounting.slurmdbd import Accounting, AccountingArgs
 from components.cluster.interface import Cluster, NodeClass
-from components.configuration import SlurmConfig, SlurmConfigArgs
-from components.controller import Controller, ControllerArgs
-from components.database import Database, DatabaseArgs
-from components.directory import Directory, DirectoryArgs, People
-from components.exporter import Exporter, ExporterArgs
-from components.jail import Jail, JailArgs
-from components.jwt import JwtKey, JwtKeyArgs
-from components.login import Login, LoginArgs
-from components.logs import Logs, LogsArgs
-from components.machines import Machines, MachinesArgs
-from components.monitoring import Monitoring, MonitoringArgs
-from components.nodeset import Nodeset, NodesetArgs
-from components.nodessh import NodeSsh, NodeSshArgs
-from components.reconciler import Reconciler, ReconcilerArgs
-from components.rest import Rest, RestArgs
+from components.health import admission
+from components.health.longchecks import LongChecks, LongChecksArgs
+from components.health.reconciler import Reconciler, ReconcilerArgs
+from components.identity import users as people
+from components.identity.auth import AuthKey, AuthKeyArgs, auth
+from components.identity.directory import Directory, DirectoryArgs, People
+from components.identity.jwt import JwtKey, JwtKeyArgs
+from components.identity.nodessh import NodeSsh, NodeSshArgs
+from components.monitoring.exporter import Exporter, ExporterArgs
+from components.monitoring.logs import Logs, LogsArgs
+from components.monitoring.node_exporter import Machines, MachinesArgs
+from components.monitoring.prometheus import Monitoring, MonitoringArgs
+from components.network import ciliumpolicies, flows, guard, policies
 from components.settings import BundledDatabase, Settings
+from components.slurm.configuration import SlurmConfig, SlurmConfigArgs
+from components.slurm.controller import Controller, ControllerArgs
+from components.slurm.login import Login, LoginArgs
+from components.slurm.nodeset import Nodeset, NodesetArgs
+from components.slurm.rest import Rest, RestArgs
+from components.slurm.userimages import UserImages, UserImagesArgs
 from components.slurmconf import (
     accounting_files,
     backup_environment,
@@ -46,7 +47,9 @@ from components.slurmconf import (
     wanted_long_checks,
     wanted_nodes,
 )
-from components.userimages import UserImages, UserImagesArgs
+from components.storage import snapshots
+from components.storage.backup import Backup, BackupArgs, Restore
+from components.storage.jail import Jail, JailArgs
 
 _POD_SECURITY = {
     # baseline would refuse the mounts of slurmd and sshd, and node-exporter's host access.
@@ -104,7 +107,7 @@ class Slurm(pulumi.ComponentResource):
             },
             opts=child,
         )
-        guard = network.guard(settings, images)
+        packet_filter = guard.guard(settings, images)
         key = AuthKey("auth", AuthKeyArgs(self.namespace, settings.auth.rotations), child)
         how = auth(settings.auth, key.secret)
         jwt = JwtKey("jwt", JwtKeyArgs(self.namespace), child)
@@ -134,12 +137,12 @@ class Slurm(pulumi.ComponentResource):
         agreed = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
         kinds = settings.network.kinds()
         if kinds:
-            rules = network.rules(settings)
-            network.Network(
+            rules = flows.rules(settings)
+            policies.Network(
                 "network",
-                network.NetworkArgs(
+                policies.NetworkArgs(
                     self.namespace,
-                    network.policies(rules) if "kubernetes" in kinds else {},
+                    policies.policies(rules) if "kubernetes" in kinds else {},
                     ciliumpolicies.policies(rules) if "cilium" in kinds else {},
                 ),
                 agreed,
@@ -272,7 +275,7 @@ class Slurm(pulumi.ComponentResource):
                     images=images,
                     auth=how,
                     people=known,
-                    guard=guard,
+                    guard=packet_filter,
                     accounts=users.accounts,
                     scripts=configuration.scripts,
                     checks=configuration.once_proven(node_checks(nodeset, settings)),
@@ -298,7 +301,7 @@ class Slurm(pulumi.ComponentResource):
                 images=images,
                 auth=how,
                 people=known,
-                guard=guard,
+                guard=packet_filter,
                 accounts=users.accounts,
                 keys=users.keys,
                 node_ssh=node_ssh.secret,

@@ -7,15 +7,17 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
-from components import nodessh, pods, userimages
-from components.auth import Auth, Conf, pod_security
+from components import pods
 from components.cluster.interface import NodeClass
-from components.directory import People
+from components.identity import nodessh
+from components.identity.auth import Auth, Conf, pod_security
+from components.identity.directory import People
 from components.settings import Nodeset as NodesetSettings
 from components.settings import Submount
 from components.settings.pods import InitContainer, is_rdma
+from components.slurm import userimages
 from components.slurmconf import node_conf, node_options, node_shape
-from components.volumes import (
+from components.storage.volumes import (
     shown,
     shows,
     submount_mounts,

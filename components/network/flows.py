@@ -1,15 +1,12 @@
-"""Allowed connections: NetworkPolicies, and a packet filter in the pods of users."""
+"""Allowed connections between pods, and from pods to servers elsewhere."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-import pulumi
-import pulumi_kubernetes as k8s
-
 from components import conventions as c
 from components import pods
-from components.monitoringconf import DCGM_PORT, TELLING_PORTS
+from components.monitoring.monitoringconf import DCGM_PORT, TELLING_PORTS
 from components.settings import Settings, endpoint_host, endpoint_port
 
 METADATA = (
@@ -27,17 +24,6 @@ METADATA = (
 )
 """Addresses of clouds' metadata services, which also give out a machine's credentials."""
 
-_GUARDED_PORTS = (
-    6443,  # Kubernetes' API, if a machine of the cluster serves it
-    10250,  # kubelet
-    10255,  # kubelet, read-only
-    *c.SCRAPED.values(),  # metrics, which show all users' jobs
-    c.NODE_EXPORTER_PORT,
-    c.PROMETHEUS_PORT,
-    c.ALERTMANAGER_PORT,
-    c.GRAFANA_PORT,
-)
-"""Ports that are closed to users at all addresses, which are not known in advance."""
 STORAGE_PORTS = (
     111,  # rpcbind, by which NFSv3 finds its servers
     *(port for first, last in c.LUSTRE_PORTS for port in range(first, last + 1)),
@@ -51,7 +37,6 @@ plugins check."""
 DNS_PORT = 53
 MACHINES = ("host", "remote-node")
 """Cilium's entities for Kubernetes nodes: the pod's own, and the others."""
-_CILIUM_API = "cilium.io/v2"
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
@@ -213,130 +198,3 @@ def _world(refuse: tuple[str, ...]) -> Iterator[pods.Spec]:
         version = ip_network(everywhere).version
         but = sorted(cidr for cidr in {*METADATA, *refuse} if ip_network(cidr).version == version)
         yield {"cidr": everywhere, "except": but}
-
-
-# --- NetworkPolicies -----------------------------------------------------------------------------
-
-
-def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
-    """Return the specs of NetworkPolicies by name.
-
-    `default` selects all pods of the project and allows nothing. So pods that no other policy
-    selects, such as the Jobs that fill the jail, have no network.
-    """
-    return {
-        "default": _spec(pods.selector(), [], []),
-        **{each.component: _policy(each) for each in rules},
-    }
-
-
-def _policy(rules: Rules) -> pods.Spec:
-    ingress: list[pods.Spec] = [
-        {"from": _peers(flow.by), **_tcp(flow.port)} for flow in rules.asked
-    ]
-    egress: list[pods.Spec] = [{"to": _peers(flow.to), **_tcp(flow.port)} for flow in rules.asks]
-    if rules.dns:
-        # The place of DNS depends on the cluster; it may be the machine itself.
-        ports = [{"protocol": protocol, "port": DNS_PORT} for protocol in ("TCP", "UDP")]
-        egress.append({"ports": ports})
-    if rules.world:
-        egress.append({"to": [{"ipBlock": block} for block in rules.world]})
-    if rules.reaches:
-        reached = [port for reach in rules.reaches for port in reach.ports]
-        egress.append({"ports": [{"protocol": "TCP", "port": port} for port in reached]})
-    if rules.open_port:
-        ingress.append(_tcp(rules.open_port))
-    if rules.machines:
-        blocks = [{"ipBlock": {"cidr": cidr}} for cidr in rules.machines]
-        ingress.append({"from": blocks, **_tcp(rules.machines_port)})
-    if rules.scrapers:
-        ingress.append({"from": _namespaces(rules.scrapers), **_tcp(c.SCRAPED[rules.component])})
-    return _spec(pods.selector(rules.component), ingress, egress)
-
-
-def _spec(selector: pods.Spec, ingress: list[pods.Spec], egress: list[pods.Spec]) -> pods.Spec:
-    return {
-        "podSelector": selector,
-        "policyTypes": ["Egress", "Ingress"],
-        **({"ingress": ingress} if ingress else {}),
-        **({"egress": egress} if egress else {}),
-    }
-
-
-def _peers(components: tuple[str, ...]) -> list[pods.Spec]:
-    return [{"podSelector": pods.selector(*components)}]
-
-
-def _namespaces(names: tuple[str, ...]) -> list[pods.Spec]:
-    """Select pods of other namespaces, by the label that Kubernetes sets on each namespace."""
-    either = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(names)}
-    return [{"namespaceSelector": {"matchExpressions": [either]}}]
-
-
-def _tcp(port: int | None) -> pods.Spec:
-    return {"ports": [{"protocol": "TCP", "port": port}]} if port else {}
-
-
-# --- The component -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class NetworkArgs:
-    namespace: pulumi.Input[str]
-    policies: Mapping[str, pods.Spec]
-    """Specs of NetworkPolicies by name."""
-    cilium_policies: Mapping[str, pods.Spec]
-    """Specs of CiliumNetworkPolicies by name."""
-
-
-class Network(pulumi.ComponentResource):
-    """Network policies for the pods of the Slurm layer."""
-
-    def __init__(
-        self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__(c.type_token("network", "Network"), name, None, opts)
-        for policy, spec in args.policies.items():
-            k8s.networking.v1.NetworkPolicy(
-                f"{name}-{policy}",
-                metadata={"name": policy, "namespace": args.namespace},
-                spec=spec,
-                opts=pulumi.ResourceOptions(parent=self),
-            )
-        for policy, spec in args.cilium_policies.items():
-            k8s.apiextensions.CustomResource(
-                f"{name}-cilium-{policy}",
-                api_version=_CILIUM_API,
-                kind="CiliumNetworkPolicy",
-                metadata={"name": policy, "namespace": args.namespace},
-                spec=spec,
-                opts=pulumi.ResourceOptions(parent=self),
-            )
-        self.register_outputs({})
-
-
-# --- The guard -----------------------------------------------------------------------------------
-
-
-def guard(settings: Settings, images: pods.Images) -> list[pods.Spec]:
-    """Return the init container that runs before all others in the pods of users.
-
-    Only it may change the pod's packet filter. If it cannot set the filter, the pod does not start.
-    See images/guard.
-    """
-    if not settings.network.guard:
-        return []
-    environment = {
-        "API_SERVER": f"kubernetes.default.svc.{settings.cluster.domain}",
-        "REFUSED_ADDRESSES": " ".join((*METADATA, *settings.network.refuse)),
-        "REFUSED_PORTS": " ".join(map(str, (*_GUARDED_PORTS, *STORAGE_PORTS))),
-    }
-    container = {
-        "name": "guard",
-        **pods.image("guard", images),
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
-        **pods.security("NET_ADMIN", user=c.NOBODY_ID),
-        **pods.requests("10m", "16Mi"),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
-    return [container]

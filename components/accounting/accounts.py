@@ -7,8 +7,8 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.auth import Auth, Conf, pod_security
-from components.directory import People
+from components.identity.auth import Auth, Conf, pod_security
+from components.identity.directory import People
 
 _DEADLINE = 1200
 """Limit of the Job in seconds. Cancelled jobs need time to end. There can be thousands of users,

@@ -9,8 +9,9 @@ from ipaddress import ip_network
 from typing import Any
 
 from components import conventions as c
-from components import network, pods
-from components.network import Flow, Reach, Rules
+from components import pods
+from components.network import flows
+from components.network.flows import Flow, Reach, Rules
 
 _NAMESPACE = "k8s:io.kubernetes.pod.namespace"
 _DNS = {
@@ -33,7 +34,7 @@ def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
         "endpointSelector": pods.selector(),
         # An empty rule allows nothing, and denies all by default from then on. So does a denial.
         "ingress": [{}],
-        "egressDeny": [{"toCIDR": list(network.METADATA)}],
+        "egressDeny": [{"toCIDR": list(flows.METADATA)}],
     }
     return {"default": default, **{each.component: _policy(each) for each in rules}}
 
@@ -45,10 +46,10 @@ def _policy(rules: Rules) -> pods.Spec:
         "egress": list(_egress(rules)),
     }
     if rules.world:
-        storage = _ports(network.STORAGE_PORTS, "TCP", "UDP")
+        storage = _ports(flows.STORAGE_PORTS, "TCP", "UDP")
         spec["egressDeny"] = [
             # An API server outside the cluster is a part of the world.
-            _to("toEntities", ["kube-apiserver"], _tcp(network.API_PORTS)),
+            _to("toEntities", ["kube-apiserver"], _tcp(flows.API_PORTS)),
             _to("toEntities", ["world"], [storage]),
         ]
     return {section: found for section, found in spec.items() if found}
@@ -60,7 +61,7 @@ def _ingress(rules: Rules) -> Iterator[pods.Spec]:
     if rules.open_port:
         yield _to("fromEntities", _ANYBODY, _tcp([rules.open_port]))
     if rules.machines_port:
-        yield _to("fromEntities", list(network.MACHINES), _tcp([rules.machines_port]))
+        yield _to("fromEntities", list(flows.MACHINES), _tcp([rules.machines_port]))
     if rules.scrapers:
         port = _tcp([c.SCRAPED[rules.component]])
         yield _to("fromEndpoints", _namespaces(rules.scrapers), port)
@@ -74,12 +75,12 @@ def _egress(rules: Rules) -> Iterator[pods.Spec]:
     if rules.dns:
         # With a rule for DNS, Cilium reads the answers and learns the addresses of names.
         by_name = any("toFQDNs" in rule for rule in (*servers, *world))
-        ports = [_ports([network.DNS_PORT], "TCP", "UDP")]
+        ports = [_ports([flows.DNS_PORT], "TCP", "UDP")]
         if by_name:
             ports[0]["rules"] = {"dns": [{"matchPattern": "*"}]}
         yield _to("toEndpoints", [_DNS], ports)
         # DNS servers on the machine itself, or in its network.
-        yield _to("toEntities", list(network.MACHINES), ports)
+        yield _to("toEntities", list(flows.MACHINES), ports)
     yield from world
     yield from servers
 

@@ -8,10 +8,10 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.auth import Auth, Conf, daemon_security
-from components.backup import Restore
-from components.directory import People
+from components.identity.auth import Auth, Conf, daemon_security
+from components.identity.directory import People
 from components.settings import Archive
+from components.storage.backup import Restore
 
 _ANSWERS = ("sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster")
 """Command that slurmdbd can answer only if the database works."""

@@ -7,8 +7,10 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
-from components import monitoringconf, pods, rights
-from components.grafana import Grafana, GrafanaArgs, dashboard
+from components import pods
+from components.identity import rights
+from components.monitoring import monitoringconf
+from components.monitoring.grafana import Grafana, GrafanaArgs, dashboard
 from components.settings import Bundled, Settings
 
 _DATA = "/var/lib/monitoring"

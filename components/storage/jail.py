@@ -8,10 +8,10 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.nfs import NfsServer, NfsServerArgs
 from components.settings import Csi
 from components.settings import Jail as JailSettings
-from components.volumes import submount_volumes
+from components.storage.nfs import NfsServer, NfsServerArgs
+from components.storage.volumes import submount_volumes
 
 ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 """Capabilities that root needs to create files of every owner, and no others."""

@@ -8,10 +8,10 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.auth import Auth, Conf, daemon_security, pod_security
-from components.directory import People
-from components.placeholder import Placeholder, PlaceholderArgs
+from components.identity.auth import Auth, Conf, daemon_security, pod_security
+from components.identity.directory import People
 from components.settings import Controller as ControllerSettings
+from components.slurm.placeholder import Placeholder, PlaceholderArgs
 
 _CONFIG_DEADLINE = 300
 """Seconds until slurmctld must run with a new configuration; the kubelet takes up to about 90."""

@@ -7,7 +7,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components import conventions as c
-from components import pods, rights
+from components import pods
+from components.identity import rights
 from components.settings import Logs as LogsSettings
 from components.slurmconf.scripts import read_text
 

@@ -21,7 +21,7 @@ ALERTMANAGER_FILE = "alertmanager.yml"
 DASHBOARDS_ETC = "/etc/slurmstack/dashboards"
 """Folder of Grafana's dashboards."""
 
-_FOLDER = Path(__file__).resolve().parent.parent / "monitoring"
+_FOLDER = Path(__file__).resolve().parents[2] / "monitoring"
 _LONGEST_INTERVAL = 60
 """Limit of seconds between two scrapes: Prometheus shows no value older than five minutes."""
 _DCGM = "app=nvidia-dcgm-exporter"

@@ -9,7 +9,7 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.auth import Auth, Conf, pod_security
+from components.identity.auth import Auth, Conf, pod_security
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Users, keys and rights: who may do what in Slurm, in Linux and in Kubernetes."""

@@ -1,0 +1,1 @@
+"""Allowed connections, as policies of Kubernetes and Cilium and as a packet filter."""

@@ -1,0 +1,1 @@
+"""Slurm's daemons and clients: configuration, slurmctld, slurmd, login nodes and slurmrestd."""

@@ -1,0 +1,1 @@
+"""What outlives pods: the jail and its volumes, snapshots, and dumps of the database."""
