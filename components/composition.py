@@ -1,6 +1,6 @@
 """The Slurm layer, composed of its components."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,17 +16,18 @@ from components.cluster.interface import Cluster, NodeClass
 from components.health import admission
 from components.health.longchecks import LongChecks, LongChecksArgs
 from components.health.reconciler import Reconciler, ReconcilerArgs
-from components.identity import users as people
 from components.identity.auth import AuthKey, AuthKeyArgs, auth
-from components.identity.directory import Directory, DirectoryArgs, People
+from components.identity.directory import Directory, DirectoryArgs, Sssd
 from components.identity.jwt import JwtKey, JwtKeyArgs
 from components.identity.nodessh import NodeSsh, NodeSshArgs
+from components.identity.users import Users, UsersArgs, passwd
 from components.monitoring.exporter import Exporter, ExporterArgs
 from components.monitoring.logs import Logs, LogsArgs
 from components.monitoring.node_exporter import Machines, MachinesArgs
 from components.monitoring.prometheus import Monitoring, MonitoringArgs
 from components.network import ciliumpolicies, flows, guard, policies
 from components.settings import BundledDatabase, Settings
+from components.site import MountedJail, Site, Slurmctld
 from components.slurm.configuration import SlurmConfig, SlurmConfigArgs
 from components.slurm.controller import Controller, ControllerArgs
 from components.slurm.login import Login, LoginArgs
@@ -82,319 +83,19 @@ class Slurm(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("slurm", "Slurm"), name, None, opts)
-        settings = args.settings
         child = pulumi.ResourceOptions(parent=self)
-        namespace = k8s.core.v1.Namespace(
-            "namespace",
-            metadata={"name": settings.namespace, "labels": _POD_SECURITY},
-            # Deleting the namespace deletes its claims. It comes first, so a refusal of its
-            # deletion comes before any other change.
-            opts=pulumi.ResourceOptions(
-                parent=self, protect=settings.protect_data, depends_on=list(args.after)
-            ),
-        )
-        self.namespace = namespace.metadata.name
-        images = pods.Images(settings.registry, settings.pull_secrets)
-        hosts_domain = c.hosts_domain(settings.namespace, settings.cluster.domain)
-        k8s.core.v1.Service(
-            "hosts",
-            metadata={"name": c.HOSTS, "namespace": self.namespace},
-            spec={
-                "clusterIP": "None",
-                # A pod's name must resolve from the start of the pod.
-                "publishNotReadyAddresses": True,
-                "selector": pods.LABELS,
-            },
-            opts=child,
-        )
-        packet_filter = guard.guard(settings, images)
-        key = AuthKey("auth", AuthKeyArgs(self.namespace, settings.auth.rotations), child)
-        how = auth(settings.auth, key.secret)
-        jwt = JwtKey("jwt", JwtKeyArgs(self.namespace), child)
-        users = people.Users(
-            "users",
-            people.UsersArgs(self.namespace, settings.users, args.root, settings.groups),
-            child,
-        )
-        known = People()
-        if settings.directory:
-            asked = DirectoryArgs(self.namespace, settings.directory, args.root)
-            known = Directory("directory", asked, child).people
-        jail = Jail(
-            "jail",
-            JailArgs(
-                namespace=self.namespace,
-                settings=settings.jail,
-                images=images,
-                accounts=users.accounts,
-                passwd=people.passwd(settings.users),
-                protect=settings.protect_data,
-                files=args.cluster.storage.jail,
-            ),
-            child,
-        )
+        self.namespace = _namespace(args, child)
+        identity = _identity(args, self.namespace, child)
+        jail = _jail(args, identity, child)
         # The jail refuses another volume before any change for that volume.
         agreed = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
-        kinds = settings.network.kinds()
-        if kinds:
-            rules = flows.rules(settings)
-            policies.Network(
-                "network",
-                policies.NetworkArgs(
-                    self.namespace,
-                    policies.policies(rules) if "kubernetes" in kinds else {},
-                    ciliumpolicies.policies(rules) if "cilium" in kinds else {},
-                ),
-                agreed,
-            )
-        snapshots.install(settings, self.namespace, images, agreed)
-        configuration_mark = config_mark(settings, args.root)
-        configuration = SlurmConfig(
-            "config",
-            SlurmConfigArgs(
-                namespace=self.namespace,
-                files=config_files(settings, args.root),
-                node_confs={
-                    nodeset.name: node_conf(nodeset)
-                    for nodeset in settings.nodesets
-                    if nodeset.kind == "dynamic"
-                },
-                scripts=script_files(settings, args.root),
-                images=images,
-                auth=how,
-            ),
-            child,
-        )
-        accounting: tuple[pulumi.Output[pods.Spec], ...] = ()
-        if settings.accounting.enabled:
-            database, backup = settings.accounting.server(), settings.accounting.backup
-            password_secret: pulumi.Input[str] = (
-                Database(
-                    "database",
-                    DatabaseArgs(self.namespace, database, images, settings.protect_data),
-                    child,
-                ).password_secret
-                if isinstance(database, BundledDatabase)
-                else database.password_secret
-            )
-            restore = Restore()
-            if backup.enabled:
-                restore = Backup(
-                    "backup",
-                    BackupArgs(
-                        namespace=self.namespace,
-                        settings=backup,
-                        images=images,
-                        files=backup_files(settings, args.root),
-                        environment=backup_environment(settings),
-                        password_secret=password_secret,
-                        protect=settings.protect_data,
-                    ),
-                    child,
-                ).restore
-            slurmdbd = Accounting(
-                "accounting",
-                AccountingArgs(
-                    namespace=self.namespace,
-                    images=images,
-                    auth=how,
-                    people=known,
-                    jwt_secret=jwt.secret,
-                    accounts=users.accounts,
-                    files=configuration.once_proven(accounting_files(settings, args.root)),
-                    password_secret=password_secret,
-                    address=c.accounting_address(settings.namespace, settings.cluster.domain),
-                    archive=settings.accounting.archive,
-                    protect=settings.protect_data,
-                    restore=restore,
-                ),
-                child,
-            )
-            accounting = (slurmdbd.alias,)
-        controller = Controller(
-            "controller",
-            ControllerArgs(
-                namespace=self.namespace,
-                settings=settings.controller,
-                shared=args.cluster.storage.shared,
-                images=images,
-                auth=how,
-                people=known,
-                jwt_secret=jwt.secret,
-                accounts=users.accounts,
-                config=configuration.proven,
-                config_mark=configuration_mark,
-                address=c.controller_address(settings.namespace, settings.cluster.domain),
-                accounting=accounting,
-                hosts_domain=hosts_domain,
-                protect=settings.protect_data,
-            ),
-            child,
-        )
-        daemons = (controller.alias, *accounting)
-        if settings.accounting.enabled:
-            Accounts(
-                "accounts",
-                AccountsArgs(
-                    namespace=self.namespace,
-                    images=images,
-                    auth=how,
-                    people=known,
-                    accounts=users.accounts,
-                    wanted=configuration.once_proven(wanted_accounts(settings)),
-                    conf_server=controller.server,
-                ),
-                child,
-            )
-        reached = tuple(nodeset.name for nodeset in settings.nodesets)
-        node_ssh = NodeSsh(
-            "node-ssh",
-            NodeSshArgs(self.namespace, reached if settings.login.ssh_to_nodes else ()),
-            child,
-        )
-        user_images = UserImages(
-            "user-images",
-            UserImagesArgs(
-                namespace=self.namespace,
-                files=container_files(settings.containers),
-                credentials_secret=settings.containers.credentials_secret,
-            ),
-            child,
-        )
-        machines = {
-            nodeset.name: args.cluster.node_classes.get(nodeset.name, NodeClass())
-            for nodeset in settings.nodesets
-        }
-        nodesets = {
-            nodeset.name: Nodeset(
-                f"nodeset-{nodeset.name}",
-                NodesetArgs(
-                    namespace=self.namespace,
-                    settings=nodeset,
-                    machines=machines[nodeset.name],
-                    images=images,
-                    auth=how,
-                    people=known,
-                    guard=packet_filter,
-                    accounts=users.accounts,
-                    scripts=configuration.scripts,
-                    checks=configuration.once_proven(node_checks(nodeset, settings)),
-                    node_ssh=node_ssh.secret,
-                    user_images=user_images.volume,
-                    jail_claim=jail.claim,
-                    submounts=settings.jail.volumes,
-                    conf_server=controller.server,
-                    confinement_required=settings.slurm.cgroups == "required",
-                    daemons=daemons,
-                    hosts_domain=hosts_domain,
-                ),
-                child,
-            )
-            for nodeset in settings.nodesets
-        }
-        login = Login(
-            "login",
-            LoginArgs(
-                namespace=self.namespace,
-                settings=settings.login,
-                annotations=args.cluster.login_annotations,
-                images=images,
-                auth=how,
-                people=known,
-                guard=packet_filter,
-                accounts=users.accounts,
-                keys=users.keys,
-                node_ssh=node_ssh.secret,
-                user_images=user_images.volume,
-                jail_claim=jail.claim,
-                submounts=[volume for volume in settings.jail.volumes if volume.login],
-                conf_server=controller.server,
-                daemons=daemons,
-                hosts_domain=hosts_domain,
-            ),
-            child,
-        )
-        rest = Rest(
-            "rest",
-            RestArgs(
-                namespace=self.namespace,
-                settings=settings.rest,
-                images=images,
-                people=known,
-                accounts=users.accounts,
-                config=controller.config,
-                daemons=daemons,
-                accounting=settings.accounting.enabled,
-            ),
-            child,
-        )
-        if settings.monitoring.exporter.enabled:
-            Exporter(
-                "exporter",
-                ExporterArgs(
-                    namespace=self.namespace,
-                    settings=settings.monitoring.exporter,
-                    images=images,
-                    auth=how,
-                    people=known,
-                    accounts=users.accounts,
-                    config=controller.config,
-                    jail_claim=jail.claim,
-                    submounts=settings.jail.volumes,
-                    daemons=(controller.alias,),
-                    private_data=settings.slurm.private_data,
-                ),
-                child,
-            )
-        if settings.monitoring.kind != "none":
-            Machines("machines", MachinesArgs(self.namespace, images), child)
-            Monitoring("monitoring", MonitoringArgs(self.namespace, settings, images), child)
-        if settings.monitoring.logs:
-            sent = LogsArgs(
-                self.namespace,
-                settings.monitoring.logs,
-                images,
-                settings.cluster_name,
-                args.root,
-            )
-            Logs("logs", sent, child)
-        reconciler = Reconciler(
-            "reconciler",
-            ReconcilerArgs(
-                namespace=self.namespace,
-                images=images,
-                jwt_secret=jwt.secret,
-                rest_url=rest.url,
-                settings=settings.reconciler,
-                wanted=configuration.once_proven(wanted_nodes(settings)),
-                machines=[
-                    admission.own_labels({**machines[nodeset.name].labels, **nodeset.node_selector})
-                    for nodeset in settings.nodesets
-                ],
-                marks=[
-                    controller.config_mark,
-                    *(made.mark for _, made in sorted(nodesets.items())),
-                ],
-            ),
-            child,
-        )
-        if settings.long_checks.checks:
-            LongChecks(
-                "longchecks",
-                LongChecksArgs(
-                    namespace=self.namespace,
-                    settings=settings.long_checks,
-                    images=images,
-                    wanted=wanted_long_checks(settings),
-                    jwt_secret=jwt.secret,
-                    jail_claim=jail.claim,
-                    rest_url=rest.url,
-                    protect=settings.protect_data,
-                ),
-                child,
-            )
-        self.login_host_key = login.host_key
-        self.report = reconciler.report
+        _network(args.settings, self.namespace, agreed)
+        snapshots.install(args.settings, identity.site, agreed)
+        control = _control(args, identity, child)
+        nodes = _nodes(args, identity, control, jail, child)
+        self.login_host_key = nodes.login_host_key
+        self.report = _health(args, identity, control, nodes, jail, child)
+        _monitoring(args, identity.site, control, jail, child)
         self.register_outputs(
             {
                 "namespace": self.namespace,
@@ -402,3 +103,372 @@ class Slurm(pulumi.ComponentResource):
                 "report": self.report,
             }
         )
+
+
+def _namespace(args: SlurmArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
+    settings = args.settings
+    namespace = k8s.core.v1.Namespace(
+        "namespace",
+        metadata={"name": settings.namespace, "labels": _POD_SECURITY},
+        # Deleting the namespace deletes its claims. It comes first, so a refusal of its deletion
+        # comes before any other change.
+        opts=pulumi.ResourceOptions(
+            parent=opts.parent, protect=settings.protect_data, depends_on=list(args.after)
+        ),
+    )
+    name: pulumi.Output[str] = namespace.metadata.name
+    k8s.core.v1.Service(
+        "hosts",
+        metadata={"name": c.HOSTS, "namespace": name},
+        spec={
+            "clusterIP": "None",
+            # A pod's name must resolve from the start of the pod.
+            "publishNotReadyAddresses": True,
+            "selector": pods.LABELS,
+        },
+        opts=opts,
+    )
+    return name
+
+
+# --- Users and keys ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Identity:
+    site: Site
+    jwt_secret: pulumi.Output[str]
+    public_keys: pulumi.Output[str]
+    """ConfigMap with each user's public keys."""
+    node_ssh: pulumi.Output[str]
+    """Secret of a `NodeSsh`."""
+    user_images: pods.Spec
+    """Volume with the site's settings for users' images."""
+
+
+def _identity(
+    args: SlurmArgs, namespace: pulumi.Output[str], opts: pulumi.ResourceOptions
+) -> _Identity:
+    settings = args.settings
+    key = AuthKey("auth", AuthKeyArgs(namespace, settings.auth.rotations), opts)
+    users = Users("users", UsersArgs(namespace, settings.users, args.root, settings.groups), opts)
+    reached = tuple(nodeset.name for nodeset in settings.nodesets)
+    return _Identity(
+        site=Site(
+            namespace=namespace,
+            images=pods.Images(settings.registry, settings.pull_secrets),
+            auth=auth(settings.auth, key.secret),
+            sssd=_sssd(args, namespace, opts),
+            users=users.accounts,
+        ),
+        jwt_secret=JwtKey("jwt", JwtKeyArgs(namespace), opts).secret,
+        public_keys=users.keys,
+        node_ssh=NodeSsh(
+            "node-ssh",
+            NodeSshArgs(namespace, reached if settings.login.ssh_to_nodes else ()),
+            opts,
+        ).secret,
+        user_images=UserImages(
+            "user-images",
+            UserImagesArgs(
+                namespace=namespace,
+                files=container_files(settings.containers),
+                credentials_secret=settings.containers.credentials_secret,
+            ),
+            opts,
+        ).volume,
+    )
+
+
+def _sssd(args: SlurmArgs, namespace: pulumi.Output[str], opts: pulumi.ResourceOptions) -> Sssd:
+    if not args.settings.directory:
+        return Sssd()
+    wanted = DirectoryArgs(namespace, args.settings.directory, args.root)
+    return Directory("directory", wanted, opts).sssd
+
+
+# --- Jail and network ----------------------------------------------------------------------------
+
+
+def _jail(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) -> Jail:
+    settings = args.settings
+    return Jail(
+        "jail",
+        JailArgs(
+            site=identity.site,
+            settings=settings.jail,
+            passwd=passwd(settings.users),
+            protect=settings.protect_data,
+            files=args.cluster.storage.jail,
+        ),
+        opts,
+    )
+
+
+def _network(
+    settings: Settings, namespace: pulumi.Output[str], opts: pulumi.ResourceOptions
+) -> None:
+    kinds = settings.network.kinds()
+    if not kinds:
+        return
+    rules = flows.rules(settings)
+    policies.Network(
+        "network",
+        policies.NetworkArgs(
+            namespace,
+            policies.policies(rules) if "kubernetes" in kinds else {},
+            ciliumpolicies.policies(rules) if "cilium" in kinds else {},
+        ),
+        opts,
+    )
+
+
+# --- Configuration, accounting and slurmctld -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Control:
+    configuration: SlurmConfig
+    slurmctld: Slurmctld
+    config_mark: pulumi.Output[str]
+    """Word that identifies the configuration, known once slurmctld runs with it."""
+
+
+def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) -> _Control:
+    settings, site = args.settings, identity.site
+    configuration = SlurmConfig(
+        "config",
+        SlurmConfigArgs(
+            site=site,
+            files=config_files(settings, args.root),
+            node_confs={
+                nodeset.name: node_conf(nodeset)
+                for nodeset in settings.nodesets
+                if nodeset.kind == "dynamic"
+            },
+            scripts=script_files(settings, args.root),
+        ),
+        opts,
+    )
+    slurmdbd = (
+        [_accounting(args, identity, configuration, opts).alias]
+        if settings.accounting.enabled
+        else []
+    )
+    hosts_domain = c.hosts_domain(settings.namespace, settings.cluster.domain)
+    controller = Controller(
+        "controller",
+        ControllerArgs(
+            site=site,
+            settings=settings.controller,
+            shared=args.cluster.storage.shared,
+            jwt_secret=identity.jwt_secret,
+            config=configuration.proven,
+            config_mark=config_mark(settings, args.root),
+            address=c.controller_address(settings.namespace, settings.cluster.domain),
+            accounting=slurmdbd,
+            hosts_domain=hosts_domain,
+            protect=settings.protect_data,
+        ),
+        opts,
+    )
+    slurmctld = Slurmctld(
+        server=controller.server,
+        config=controller.config,
+        daemons=(controller.alias, *slurmdbd),
+        hosts_domain=hosts_domain,
+    )
+    if settings.accounting.enabled:
+        wanted = configuration.once_proven(wanted_accounts(settings))
+        Accounts("accounts", AccountsArgs(site, slurmctld, wanted), opts)
+    return _Control(configuration, slurmctld, controller.config_mark)
+
+
+def _accounting(
+    args: SlurmArgs,
+    identity: _Identity,
+    configuration: SlurmConfig,
+    opts: pulumi.ResourceOptions,
+) -> Accounting:
+    settings, site = args.settings, identity.site
+    database, backup = settings.accounting.server(), settings.accounting.backup
+    password_secret: pulumi.Input[str] = (
+        Database(
+            "database", DatabaseArgs(site, database, settings.protect_data), opts
+        ).password_secret
+        if isinstance(database, BundledDatabase)
+        else database.password_secret
+    )
+    restore = Restore()
+    if backup.enabled:
+        restore = Backup(
+            "backup",
+            BackupArgs(
+                site=site,
+                settings=backup,
+                files=backup_files(settings, args.root),
+                environment=backup_environment(settings),
+                password_secret=password_secret,
+                protect=settings.protect_data,
+            ),
+            opts,
+        ).restore
+    return Accounting(
+        "accounting",
+        AccountingArgs(
+            site=site,
+            jwt_secret=identity.jwt_secret,
+            files=configuration.once_proven(accounting_files(settings, args.root)),
+            password_secret=password_secret,
+            address=c.accounting_address(settings.namespace, settings.cluster.domain),
+            archive=settings.accounting.archive,
+            protect=settings.protect_data,
+            restore=restore,
+        ),
+        opts,
+    )
+
+
+# --- Nodesets, login nodes and REST --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    marks: tuple[pulumi.Output[str], ...]
+    """Digests of the nodesets' pods."""
+    labels: tuple[Mapping[str, str], ...]
+    """For each nodeset, the project's own labels of its Kubernetes nodes."""
+    login_host_key: pulumi.Output[str]
+    rest_url: pulumi.Output[str]
+
+
+def _nodes(
+    args: SlurmArgs,
+    identity: _Identity,
+    control: _Control,
+    jail: Jail,
+    opts: pulumi.ResourceOptions,
+) -> _Nodes:
+    settings, site = args.settings, identity.site
+    classes = {
+        nodeset.name: args.cluster.node_classes.get(nodeset.name, NodeClass())
+        for nodeset in settings.nodesets
+    }
+    packet_filter = guard.guard(settings, site.images)
+    nodesets = {
+        nodeset.name: Nodeset(
+            f"nodeset-{nodeset.name}",
+            NodesetArgs(
+                site=site,
+                slurmctld=control.slurmctld,
+                settings=nodeset,
+                machines=classes[nodeset.name],
+                guard=packet_filter,
+                scripts=control.configuration.scripts,
+                checks=control.configuration.once_proven(node_checks(nodeset, settings)),
+                node_ssh=identity.node_ssh,
+                user_images=identity.user_images,
+                jail=MountedJail(jail.claim, settings.jail.volumes),
+                confinement_required=settings.slurm.cgroups == "required",
+            ),
+            opts,
+        )
+        for nodeset in settings.nodesets
+    }
+    login = Login(
+        "login",
+        LoginArgs(
+            site=site,
+            slurmctld=control.slurmctld,
+            settings=settings.login,
+            annotations=args.cluster.login_annotations,
+            guard=packet_filter,
+            keys=identity.public_keys,
+            node_ssh=identity.node_ssh,
+            user_images=identity.user_images,
+            jail=MountedJail(
+                jail.claim, [volume for volume in settings.jail.volumes if volume.login]
+            ),
+        ),
+        opts,
+    )
+    rest = Rest(
+        "rest",
+        RestArgs(site, control.slurmctld, settings.rest, settings.accounting.enabled),
+        opts,
+    )
+    return _Nodes(
+        marks=tuple(made.mark for _, made in sorted(nodesets.items())),
+        labels=tuple(
+            admission.own_labels({**classes[nodeset.name].labels, **nodeset.node_selector})
+            for nodeset in settings.nodesets
+        ),
+        login_host_key=login.host_key,
+        rest_url=rest.url,
+    )
+
+
+# --- Health and monitoring -----------------------------------------------------------------------
+
+
+def _health(
+    args: SlurmArgs,
+    identity: _Identity,
+    control: _Control,
+    nodes: _Nodes,
+    jail: Jail,
+    opts: pulumi.ResourceOptions,
+) -> pulumi.Output[str]:
+    """Return the state of the nodes after the deploy."""
+    settings, site = args.settings, identity.site
+    if settings.long_checks.checks:
+        LongChecks(
+            "longchecks",
+            LongChecksArgs(
+                site=site,
+                settings=settings.long_checks,
+                wanted=wanted_long_checks(settings),
+                jwt_secret=identity.jwt_secret,
+                jail=MountedJail(jail.claim, settings.jail.volumes),
+                rest_url=nodes.rest_url,
+                protect=settings.protect_data,
+            ),
+            opts,
+        )
+    return Reconciler(
+        "reconciler",
+        ReconcilerArgs(
+            site=site,
+            jwt_secret=identity.jwt_secret,
+            rest_url=nodes.rest_url,
+            settings=settings.reconciler,
+            wanted=control.configuration.once_proven(wanted_nodes(settings)),
+            machines=nodes.labels,
+            marks=[control.config_mark, *nodes.marks],
+        ),
+        opts,
+    ).report
+
+
+def _monitoring(
+    args: SlurmArgs, site: Site, control: _Control, jail: Jail, opts: pulumi.ResourceOptions
+) -> None:
+    settings = args.settings
+    if settings.monitoring.exporter.enabled:
+        Exporter(
+            "exporter",
+            ExporterArgs(
+                site=site,
+                slurmctld=control.slurmctld,
+                settings=settings.monitoring.exporter,
+                jail=MountedJail(jail.claim, settings.jail.volumes),
+                private_data=settings.slurm.private_data,
+            ),
+            opts,
+        )
+    if settings.monitoring.kind != "none":
+        Machines("machines", MachinesArgs(site), opts)
+        Monitoring("monitoring", MonitoringArgs(site, settings), opts)
+    if settings.monitoring.logs:
+        wanted = LogsArgs(site, settings.monitoring.logs, settings.cluster_name, args.root)
+        Logs("logs", wanted, opts)

@@ -7,8 +7,8 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.identity.auth import Auth, Conf, pod_security
-from components.identity.directory import People
+from components.identity.auth import Conf, pod_security
+from components.site import Site, Slurmctld
 
 _DEADLINE = 1200
 """Limit of the Job in seconds. Cancelled jobs need time to end. There can be thousands of users,
@@ -17,16 +17,10 @@ and the Job creates about twenty a second."""
 
 @dataclass(frozen=True)
 class AccountsArgs:
-    namespace: pulumi.Input[str]
-    images: pods.Images
-    auth: Auth
-    people: People
-    accounts: pulumi.Input[str]
-    """ConfigMap with passwd and group."""
+    site: Site
+    slurmctld: Slurmctld
     wanted: pulumi.Input[str]
     """Wanted accounts, in the format of agents/accounts."""
-    conf_server: pulumi.Input[str]
-    """`host:port` of slurmctld, known once it answers. slurmdbd answers before that."""
 
 
 class Accounts(pulumi.ComponentResource):
@@ -42,13 +36,13 @@ class Accounts(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         config = k8s.core.v1.ConfigMap(
             f"{name}-wanted",
-            metadata={"name": c.ACCOUNTS_CONFIG, "namespace": args.namespace},
+            metadata={"name": c.ACCOUNTS_CONFIG, "namespace": args.site.namespace},
             data={c.ACCOUNTS_FILE: args.wanted},
             opts=child,
         )
         k8s.batch.v1.Job(
             f"{name}-apply",
-            metadata={"namespace": args.namespace, "labels": pods.labels(c.ACCOUNTS)},
+            metadata={"namespace": args.site.namespace, "labels": pods.labels(c.ACCOUNTS)},
             spec=_job(args, config.metadata.name),
             opts=child,
         )
@@ -70,20 +64,19 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
                 },
             },
             "spec": {
-                **pods.pod_defaults(args.images),
-                **pod_security(args.auth),
+                **pods.pod_defaults(args.site.images),
+                **pod_security(args.site.auth),
                 "restartPolicy": "Never",
                 "initContainers": [
-                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),
-                    *args.people.sidecars(args.images),
+                    *args.site.sidecars(Conf(server=args.slurmctld.server)),
                 ],
                 "containers": [
                     {
                         "name": "accounts",
-                        **pods.image("agents", args.images),
+                        **pods.image("agents", args.site.images),
                         "args": ["agents.accounts"],
                         "env": [
-                            {"name": "SLURM_CONF_SERVER", "value": args.conf_server},
+                            {"name": "SLURM_CONF_SERVER", "value": args.slurmctld.server},
                             {"name": "WANTED", "value": f"{c.ACCOUNTS_WANTED}/{c.ACCOUNTS_FILE}"},
                         ],
                         **pods.security(user=c.SLURM_ID),
@@ -91,18 +84,14 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
                         # The deploy shows the last lines of the log, which say why it failed.
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                         "volumeMounts": [
-                            *args.auth.client_mounts(),
-                            *args.people.mounts(),
+                            *args.site.client_mounts(),
                             pods.mount("wanted", c.ACCOUNTS_WANTED, read_only=True),
-                            pods.users_mount(),
                         ],
                     }
                 ],
                 "volumes": [
-                    *args.auth.volumes(),
-                    *args.people.volumes(),
+                    *args.site.volumes(),
                     pods.config_volume("wanted", config),
-                    pods.users_volume(args.accounts),
                 ],
             },
         },

@@ -8,7 +8,9 @@ import pulumi_random as random
 
 from components import conventions as c
 from components import pods
+from components.outputs import once_known
 from components.settings import BundledDatabase
+from components.site import Site
 
 _LOCK_WAIT = 900
 """Seconds that a change waits for another, as Slurm's manual recommends (accounting.html)."""
@@ -18,9 +20,8 @@ _PACKET = 64
 
 @dataclass(frozen=True)
 class DatabaseArgs:
-    namespace: pulumi.Input[str]
+    site: Site
     settings: BundledDatabase
-    images: pods.Images
     protect: bool
 
 
@@ -41,7 +42,7 @@ class Database(pulumi.ComponentResource):
         password = random.RandomPassword(f"{name}-password", length=48, special=False, opts=child)
         secret = k8s.core.v1.Secret(
             f"{name}-secret",
-            metadata={"name": c.DATABASE_SECRET, "namespace": args.namespace},
+            metadata={"name": c.DATABASE_SECRET, "namespace": args.site.namespace},
             type="Opaque",
             string_data={"password": password.result},
             opts=child,
@@ -49,13 +50,13 @@ class Database(pulumi.ComponentResource):
         data = pods.claim(
             f"{name}-data",
             c.DATABASE_CLAIM,
-            args.namespace,
+            args.site.namespace,
             pods.Volume("ReadWriteOnce", args.settings.size, args.settings.storage_class),
             pulumi.ResourceOptions(parent=self, protect=args.protect),
         )
         mariadb = k8s.apps.v1.StatefulSet(
             f"{name}-mariadb",
-            metadata={"name": c.DATABASE, "namespace": args.namespace},
+            metadata={"name": c.DATABASE, "namespace": args.site.namespace},
             spec={
                 "replicas": 1,
                 "serviceName": c.DATABASE,
@@ -63,7 +64,7 @@ class Database(pulumi.ComponentResource):
                 "template": {
                     "metadata": {"labels": pods.labels(c.DATABASE)},
                     "spec": {
-                        **pods.pod_defaults(args.images),
+                        **pods.pod_defaults(args.site.images),
                         "securityContext": {
                             "fsGroup": c.MYSQL_ID,
                             "fsGroupChangePolicy": "OnRootMismatch",
@@ -83,16 +84,14 @@ class Database(pulumi.ComponentResource):
         )
         service = k8s.core.v1.Service(
             f"{name}-service",
-            metadata={"name": c.DATABASE, "namespace": args.namespace},
+            metadata={"name": c.DATABASE, "namespace": args.site.namespace},
             spec={
                 "selector": mariadb.spec.selector.match_labels,
                 "ports": pods.service_port("mariadb", c.MARIADB_PORT),
             },
             opts=child,
         )
-        self.password_secret = pulumi.Output.all(secret.metadata.name, service.metadata.name).apply(
-            lambda known: str(known[0])
-        )
+        self.password_secret = once_known(secret.metadata.name, service.metadata.name)
         self.register_outputs({"passwordSecret": self.password_secret})
 
 
@@ -110,7 +109,7 @@ def _mariadb(args: DatabaseArgs) -> pods.Spec:
     }
     return {
         "name": "mariadb",
-        **pods.image("database", args.images),
+        **pods.image("database", args.site.images),
         "args": [f"--{option}={value}" for option, value in options.items()],
         "env": [
             {"name": "DATABASE", "value": args.settings.name},

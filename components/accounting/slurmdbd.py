@@ -8,9 +8,9 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.identity.auth import Auth, Conf, daemon_security
-from components.identity.directory import People
+from components.identity.auth import Conf, daemon_security
 from components.settings import Archive
+from components.site import Site
 from components.storage.backup import Restore
 
 _ANSWERS = ("sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster")
@@ -19,13 +19,8 @@ _ANSWERS = ("sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=
 
 @dataclass(frozen=True)
 class AccountingArgs:
-    namespace: pulumi.Input[str]
-    images: pods.Images
-    auth: Auth
-    people: People
+    site: Site
     jwt_secret: pulumi.Input[str]
-    accounts: pulumi.Input[str]
-    """ConfigMap with passwd and group."""
     files: pulumi.Input[Mapping[str, str]]
     """slurmdbd's configuration files by name."""
     password_secret: pulumi.Input[str]
@@ -51,7 +46,7 @@ class Accounting(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         config = k8s.core.v1.ConfigMap(
             f"{name}-config",
-            metadata={"name": c.ACCOUNTING_CONFIG, "namespace": args.namespace},
+            metadata={"name": c.ACCOUNTING_CONFIG, "namespace": args.site.namespace},
             data=args.files,
             opts=child,
         )
@@ -60,14 +55,14 @@ class Accounting(pulumi.ComponentResource):
             claim = pods.claim(
                 f"{name}-archive",
                 c.ARCHIVE_CLAIM,
-                args.namespace,
+                args.site.namespace,
                 pods.Volume("ReadWriteOnce", args.archive.size, args.archive.storage_class),
                 pulumi.ResourceOptions(parent=self, protect=args.protect),
             )
             archive = pods.claim_volume("archive", claim.metadata.name)
         slurmdbd = k8s.apps.v1.Deployment(
             f"{name}-slurmdbd",
-            metadata={"name": c.ACCOUNTING, "namespace": args.namespace},
+            metadata={"name": c.ACCOUNTING, "namespace": args.site.namespace},
             spec={
                 "replicas": 1,
                 # Two daemons would both sum up the usage of each hour.
@@ -91,7 +86,7 @@ class Accounting(pulumi.ComponentResource):
         )
         service = k8s.core.v1.Service(
             f"{name}-service",
-            metadata={"name": c.ACCOUNTING, "namespace": args.namespace},
+            metadata={"name": c.ACCOUNTING, "namespace": args.site.namespace},
             spec={
                 "selector": slurmdbd.spec.selector.match_labels,
                 "ports": pods.service_port("slurmdbd", c.SLURMDBD_PORT),
@@ -105,23 +100,20 @@ class Accounting(pulumi.ComponentResource):
 def _pod(args: AccountingArgs, config: pulumi.Input[str], archive: pods.Spec) -> pods.Spec:
     conf = Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))
     return {
-        **pods.pod_defaults(args.images),
-        **daemon_security(args.auth),
+        **pods.pod_defaults(args.site.images),
+        **daemon_security(args.site.auth),
         "initContainers": [
-            *args.auth.sidecars(args.images, conf),
-            *args.people.sidecars(args.images),
+            *args.site.sidecars(conf),
             *args.restore.containers,
         ],
         "containers": [_slurmdbd(args)],
         "volumes": [
-            *args.auth.volumes(),
-            *args.people.volumes(),
+            *args.site.volumes(),
             pods.config_volume("config", config),
             pods.secret_volume("password", args.password_secret),
             pods.memory_volume("run", "4Mi"),
             archive,
             pods.secret_volume("jwt", args.jwt_secret),
-            pods.users_volume(args.accounts),
             *args.restore.volumes,
         ],
     }
@@ -130,7 +122,7 @@ def _pod(args: AccountingArgs, config: pulumi.Input[str], archive: pods.Spec) ->
 def _slurmdbd(args: AccountingArgs) -> pods.Spec:
     return {
         "name": "slurmdbd",
-        **pods.image("accounting", args.images),
+        **pods.image("accounting", args.site.images),
         **pods.security(user=c.SLURM_ID),
         **pods.requests("20m", "64Mi"),
         # The last line of its log says why it does not start.
@@ -138,18 +130,16 @@ def _slurmdbd(args: AccountingArgs) -> pods.Spec:
         "env": [
             # For the clients in this pod. slurmdbd reads slurmdbd.conf in the same folder.
             {"name": "SLURM_CONF", "value": f"{c.DBD_RUN}/slurm.conf"},
-            *args.auth.daemon_environment(),
+            *args.site.auth.daemon_environment(),
         ],
         "ports": [{"name": "slurmdbd", "containerPort": c.SLURMDBD_PORT}],
         **pods.answers(pods.command(*_ANSWERS)),
         "volumeMounts": [
-            *args.auth.daemon_mounts(),
-            *args.people.mounts(),
+            *args.site.daemon_mounts(),
             pods.mount("config", c.ACCOUNTING_ETC, read_only=True),
             pods.mount("password", c.DATABASE_PASSWORD, read_only=True),
             pods.mount("run", c.DBD_RUN),
             pods.mount("archive", c.DBD_ARCHIVE),
             pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
-            pods.users_mount(),
         ],
     }

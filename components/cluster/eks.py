@@ -19,6 +19,7 @@ from components.cluster.interface import (
     Storage,
     gib,
 )
+from components.outputs import once_known
 from components.pods import Spec
 from components.settings import EksCluster, Nodeset
 from components.settings.clusters.eks import ZONES, EksMachines
@@ -219,7 +220,7 @@ class Eks(pulumi.ComponentResource):
             ).policy_arn
             for policy in policies
         ]
-        return pulumi.Output.all(role.arn, *attached).apply(lambda known: str(known[0]))
+        return once_known(role.arn, *attached)
 
     def _workers(self, nodeset: Nodeset, machines: EksMachines) -> None:
         """Create one nodeset's machines, as many as it has nodes, all in one zone."""
@@ -383,7 +384,7 @@ class Eks(pulumi.ComponentResource):
             for zone, subnet in subnets.items()
         ]
         # The handle is known once the policy holds and machines can mount the file system.
-        handle = pulumi.Output.all(guarded, *targets).apply(lambda known: str(known[0]))
+        handle = once_known(guarded, *targets)
         return {
             "csi": {"driver": "efs.csi.aws.com", "volumeHandle": handle},
             "mountOptions": list(_EFS_OPTIONS),

@@ -9,6 +9,7 @@ from components import conventions as c
 from components import pods
 from components.settings import LongCheck
 from components.settings import LongChecks as LongChecksSettings
+from components.site import MountedJail, Site
 
 _DEADLINE = 11 * 3600
 """Limit of a run in seconds."""
@@ -23,14 +24,12 @@ _DESK: pods.Spec = {
 
 @dataclass(frozen=True)
 class LongChecksArgs:
-    namespace: pulumi.Input[str]
+    site: Site
     settings: LongChecksSettings
-    images: pods.Images
     wanted: str
     """Wanted checks, in the format of agents/longchecks."""
     jwt_secret: pulumi.Input[str]
-    jail_claim: pulumi.Input[str]
-    """Claim of the jail, to which the jobs write their output."""
+    jail: MountedJail
     rest_url: pulumi.Input[str]
     protect: bool
 
@@ -50,26 +49,26 @@ class LongChecks(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         config = k8s.core.v1.ConfigMap(
             f"{name}-config",
-            metadata={"name": c.LONG_CHECKS_CONFIG, "namespace": args.namespace},
+            metadata={"name": c.LONG_CHECKS_CONFIG, "namespace": args.site.namespace},
             data={c.LONG_CHECKS_FILE: args.wanted},
             opts=child,
         )
         claim = pods.claim(
             f"{name}-volume",
             c.LONG_CHECKS_CLAIM,
-            args.namespace,
+            args.site.namespace,
             pods.Volume("ReadWriteOnce", args.settings.size, args.settings.storage_class),
             pulumi.ResourceOptions(parent=self, protect=args.protect),
         )
         volumes = [
             pods.config_volume("config", config.metadata.name),
             pods.claim_volume("series", claim.metadata.name),
-            pods.claim_volume("jail", args.jail_claim, read_only=True),
+            pods.claim_volume("jail", args.jail.claim, read_only=True),
             pods.secret_volume("jwt", args.jwt_secret),
         ]
         desk = k8s.apps.v1.Deployment(
             f"{name}-desk",
-            metadata={"name": c.LONG_CHECKS, "namespace": args.namespace},
+            metadata={"name": c.LONG_CHECKS, "namespace": args.site.namespace},
             spec={
                 "replicas": 1,
                 "strategy": {"type": "Recreate"},
@@ -81,13 +80,13 @@ class LongChecks(pulumi.ComponentResource):
             },
             opts=child,
         )
-        pods.metrics_service(f"{name}-service", c.LONG_CHECKS, args.namespace, desk, child)
+        pods.metrics_service(f"{name}-service", c.LONG_CHECKS, args.site.namespace, desk, child)
         for check in args.settings.checks:
             k8s.batch.v1.CronJob(
                 f"{name}-{check.name}",
                 metadata={
                     "name": f"{c.LONG_CHECK}-{check.name}",
-                    "namespace": args.namespace,
+                    "namespace": args.site.namespace,
                 },
                 spec={
                     **pods.scheduled(check.schedule, _job(args, check, volumes)),
@@ -126,7 +125,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
     }
     container = {
         "name": "longchecks",
-        **pods.image("agents", args.images),
+        **pods.image("agents", args.site.images),
         **process,
         "env": [{"name": name, "value": value} for name, value in environment.items()],
         **pods.security(user=c.SLURM_ID),
@@ -141,7 +140,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
         ],
     }
     return {
-        **pods.pod_defaults(args.images),
+        **pods.pod_defaults(args.site.images),
         "securityContext": {"fsGroup": c.SLURM_ID, "fsGroupChangePolicy": "OnRootMismatch"},
         "containers": [container],
         "volumes": volumes,

@@ -11,6 +11,7 @@ from components import pods
 from components.health import admission
 from components.identity import rights
 from components.settings import Reconciler as ReconcilerSettings
+from components.site import Site
 
 _LAST_LOOK = 120
 """Seconds after the roll-out for a last check, which queries slurmrestd for up to 90."""
@@ -19,8 +20,7 @@ _TRIES = 3
 
 @dataclass(frozen=True)
 class ReconcilerArgs:
-    namespace: pulumi.Input[str]
-    images: pods.Images
+    site: Site
     jwt_secret: pulumi.Input[str]
     rest_url: pulumi.Input[str]
     settings: ReconcilerSettings
@@ -52,28 +52,28 @@ class Reconciler(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         wanted = k8s.core.v1.ConfigMap(
             f"{name}-nodesets",
-            metadata={"name": c.NODESETS_CONFIG, "namespace": args.namespace},
+            metadata={"name": c.NODESETS_CONFIG, "namespace": args.site.namespace},
             data={c.NODES_FILE: args.wanted},
             opts=child,
         )
         # Only the agent writes its content.
         memory = k8s.core.v1.ConfigMap(
             f"{name}-memory",
-            metadata={"name": c.MEMORY_CONFIG, "namespace": args.namespace},
+            metadata={"name": c.MEMORY_CONFIG, "namespace": args.site.namespace},
             opts=child,
         )
-        account = rights.account(name, c.RECONCILER, args.namespace, child)
+        account = rights.account(name, c.RECONCILER, args.site.namespace, child)
         # Limit the account before it has any rights.
         limited = _limit(name, account, args, child)
         after_limits = pulumi.ResourceOptions(parent=self, depends_on=[limited])
         granted = [
-            rights.grant(name, account, args.namespace, _rules(), after_limits),
+            rights.grant(name, account, args.site.namespace, _rules(), after_limits),
             rights.grant_everywhere(name, account, _cluster_rules(args.settings), after_limits),
         ]
         config = wanted.metadata.name
         agent = k8s.apps.v1.Deployment(
             f"{name}-agent",
-            metadata={"name": c.RECONCILER, "namespace": args.namespace},
+            metadata={"name": c.RECONCILER, "namespace": args.site.namespace},
             spec={
                 "replicas": 1,
                 # Never two at a time.
@@ -88,13 +88,13 @@ class Reconciler(pulumi.ComponentResource):
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*granted, memory]),
         )
-        pods.metrics_service(f"{name}-service", c.RECONCILER, args.namespace, agent, child)
+        pods.metrics_service(f"{name}-service", c.RECONCILER, args.site.namespace, agent, child)
         after_deploy = k8s.batch.v1.Job(
             f"{name}-after-deploy",
             # The name is fixed, because the Job's pod may annotate only this Job.
             metadata={
                 "name": c.AFTER_DEPLOY,
-                "namespace": args.namespace,
+                "namespace": args.site.namespace,
                 "labels": pods.labels(c.RECONCILER),
             },
             spec=_after_deploy(args, account, config),
@@ -129,19 +129,19 @@ def _pod(
         "REST_URL": args.rest_url,
         "JWT_KEY": c.JWT_KEY,
         "WANTED": f"{c.NODESETS}/{c.NODES_FILE}",
-        "NAMESPACE": args.namespace,
+        "NAMESPACE": args.site.namespace,
         "MEMORY": c.MEMORY_CONFIG,
         "OWNER": owner,
         **({"PORT": str(c.RECONCILER_PORT)} if scraped else {}),
     }
     return {
-        **pods.pod_defaults(args.images),
+        **pods.pod_defaults(args.site.images),
         **rights.token(account),
         "securityContext": {"fsGroup": c.SLURM_ID},
         "containers": [
             {
                 "name": "reconciler",
-                **pods.image("agents", args.images),
+                **pods.image("agents", args.site.images),
                 "args": ["agents.reconciler", *options],
                 "env": [{"name": name, "value": value} for name, value in environment.items()],
                 **({"ports": pods.metrics_port(c.RECONCILER)} if scraped else {}),
@@ -192,14 +192,14 @@ def _after_deploy(
 
 def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
     name = c.REBOOTER
-    account = rights.account(name, name, args.namespace, opts)
+    account = rights.account(name, name, args.site.namespace, opts)
     reads = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
     rights.grant_everywhere(name, account, reads, opts)
     k8s.apps.v1.DaemonSet(
         f"{name}-agent",
         metadata={
             "name": name,
-            "namespace": args.namespace,
+            "namespace": args.site.namespace,
             # Pulumi would wait for a Kubernetes node that is down.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
@@ -208,7 +208,7 @@ def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
             "template": {
                 "metadata": {"labels": pods.labels(name)},
                 "spec": {
-                    **pods.pod_defaults(args.images),
+                    **pods.pod_defaults(args.site.images),
                     **rights.token(account),
                     # reboot(2) reboots the machine only in the machine's own PID namespace.
                     "hostPID": True,
@@ -217,7 +217,7 @@ def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
                     "containers": [
                         {
                             "name": name,
-                            **pods.image("agents", args.images),
+                            **pods.image("agents", args.site.images),
                             "args": ["agents.reconciler.rebooter"],
                             "env": [
                                 {

@@ -77,7 +77,7 @@ class DirectoryArgs:
 class Directory(pulumi.ComponentResource):
     """A ConfigMap with sssd's configuration. Changes take effect without a new pod."""
 
-    people: "People"
+    sssd: "Sssd"
     """Parts for pods that must know the directory's users."""
 
     def __init__(
@@ -92,12 +92,12 @@ class Directory(pulumi.ComponentResource):
             data={**ca, "sssd.conf": sssd_conf(settings)},
             opts=pulumi.ResourceOptions(parent=self),
         )
-        self.people = People(config.metadata.name, settings.password_secret)
+        self.sssd = Sssd(config.metadata.name, settings.password_secret)
         self.register_outputs({})
 
 
 @dataclass(frozen=True)
-class People:
+class Sssd:
     """Parts of pods that must know the directory's users; empty without a directory."""
 
     config: pulumi.Input[str] | None = None

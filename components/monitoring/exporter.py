@@ -8,10 +8,10 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.identity.auth import Auth, Conf, pod_security
-from components.identity.directory import People
+from components.identity.auth import Conf, pod_security
 from components.settings import Exporter as ExporterSettings
 from components.settings import Submount
+from components.site import MountedJail, Site, Slurmctld
 from components.storage.volumes import volume
 
 _HIDES = frozenset({"jobs", "nodes", "partitions", "reservations"})
@@ -22,21 +22,10 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class ExporterArgs:
-    namespace: pulumi.Input[str]
+    site: Site
+    slurmctld: Slurmctld
     settings: ExporterSettings
-    images: pods.Images
-    auth: Auth
-    people: People
-    accounts: pulumi.Input[str]
-    """ConfigMap with passwd and group."""
-    config: pulumi.Input[str]
-    """ConfigMap with Slurm's configuration files."""
-    jail_claim: pulumi.Input[str]
-    """Claim of the jail, whose usage it reports."""
-    submounts: Sequence[Submount]
-    """Volumes in the jail. It reports the usage of those that all nodes share."""
-    daemons: Sequence[pulumi.Input[pods.Spec]]
-    """Line of /etc/hosts for slurmctld."""
+    jail: MountedJail
     private_data: Sequence[str]
     """PrivateData of slurm.conf: categories in which users see only their own entries."""
 
@@ -55,7 +44,7 @@ class Exporter(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         deployment = k8s.apps.v1.Deployment(
             f"{name}-agent",
-            metadata={"name": c.EXPORTER, "namespace": args.namespace},
+            metadata={"name": c.EXPORTER, "namespace": args.site.namespace},
             spec={
                 "replicas": 1,
                 # Two pods would export everything twice.
@@ -68,26 +57,25 @@ class Exporter(pulumi.ComponentResource):
             },
             opts=child,
         )
-        pods.metrics_service(f"{name}-service", c.EXPORTER, args.namespace, deployment, child)
+        pods.metrics_service(f"{name}-service", c.EXPORTER, args.site.namespace, deployment, child)
         self.register_outputs({})
 
 
 def _pod(args: ExporterArgs) -> pods.Spec:
-    watched = [one for one in args.submounts if _fills_up(one)]
+    watched = [one for one in args.jail.submounts if _fills_up(one)]
     # Otherwise, Slurm's programs would fetch it from slurmctld at each start.
     config = pods.mount("config", c.SLURM_ETC, read_only=True)
     return {
-        **pods.pod_defaults(args.images),
-        **pod_security(args.auth),
-        "hostAliases": list(args.daemons),
+        **pods.pod_defaults(args.site.images),
+        **pod_security(args.site.auth),
+        "hostAliases": list(args.slurmctld.daemons),
         "initContainers": [
-            *args.auth.sidecars(args.images, Conf(mount=config)),
-            *args.people.sidecars(args.images),
+            *args.site.sidecars(Conf(mount=config)),
         ],
         "containers": [
             {
                 "name": "exporter",
-                **pods.image("agents", args.images),
+                **pods.image("agents", args.site.images),
                 "args": ["agents.exporter"],
                 "env": [
                     {"name": "INTERVAL", "value": str(args.settings.interval)},
@@ -110,24 +98,20 @@ def _pod(args: ExporterArgs) -> pods.Spec:
                 "livenessProbe": {**_probe("/alive"), "periodSeconds": 30},
                 "volumeMounts": [
                     config,
-                    *args.auth.client_mounts(),
-                    *args.people.mounts(),
+                    *args.site.client_mounts(),
                     pods.mount("jail", c.JAIL, read_only=True),
                     *(
                         pods.mount(f"jail-{one.name}", _path(one), read_only=True)
                         for one in watched
                     ),
-                    pods.users_mount(),
                 ],
             }
         ],
         "volumes": [
-            *args.auth.volumes(),
-            *args.people.volumes(),
-            pods.claim_volume("jail", args.jail_claim, read_only=True),
+            *args.site.volumes(),
+            pods.claim_volume("jail", args.jail.claim, read_only=True),
             *map(_volume, watched),
-            pods.config_volume("config", args.config),
-            pods.users_volume(args.accounts),
+            pods.config_volume("config", args.slurmctld.config),
         ],
     }
 

@@ -10,6 +10,7 @@ import pulumi_random as random
 from components import conventions as c
 from components import pods
 from components.monitoring import monitoringconf
+from components.site import Site
 
 _PASSWORD = "/etc/slurmstack/grafana_admin"
 """Mount point of the password of `admin`, in the file `password`."""
@@ -26,9 +27,8 @@ _QUIET = {
 
 @dataclass(frozen=True)
 class GrafanaArgs:
-    namespace: pulumi.Input[str]
+    site: Site
     image: str
-    images: pods.Images
     interval: int
     """Seconds between two scrapes."""
 
@@ -44,7 +44,7 @@ class Grafana(pulumi.ComponentResource):
         password = random.RandomPassword(f"{name}-password", length=32, special=False, opts=child)
         secret = k8s.core.v1.Secret(
             f"{name}-secret",
-            metadata={"name": c.GRAFANA_SECRET, "namespace": args.namespace},
+            metadata={"name": c.GRAFANA_SECRET, "namespace": args.site.namespace},
             type="Opaque",
             string_data={"password": password.result},
             opts=child,
@@ -52,18 +52,18 @@ class Grafana(pulumi.ComponentResource):
         given = monitoringconf.grafana(args.interval)
         config = k8s.core.v1.ConfigMap(
             f"{name}-config",
-            metadata={"name": c.GRAFANA_CONFIG, "namespace": args.namespace},
+            metadata={"name": c.GRAFANA_CONFIG, "namespace": args.site.namespace},
             data=given,
             opts=child,
         )
         shown = monitoringconf.dashboards()
         sources = [
-            {"configMap": {"name": dashboard(uid, content, args.namespace, {}, child)}}
+            {"configMap": {"name": dashboard(uid, content, args.site.namespace, {}, child)}}
             for uid, content in shown.items()
         ]
         deployment = k8s.apps.v1.Deployment(
             f"{name}-server",
-            metadata={"name": c.GRAFANA, "namespace": args.namespace},
+            metadata={"name": c.GRAFANA, "namespace": args.site.namespace},
             spec={
                 "replicas": 1,
                 "strategy": {"type": "Recreate"},
@@ -74,7 +74,7 @@ class Grafana(pulumi.ComponentResource):
                         "annotations": {c.ANNOTATION_CHECKSUM: c.checksum({**given, **shown})},
                     },
                     "spec": {
-                        **pods.pod_defaults(args.images),
+                        **pods.pod_defaults(args.site.images),
                         "securityContext": {"fsGroup": c.MONITORING_ID},
                         "containers": [_container(args.image, list(given))],
                         "volumes": [
@@ -90,7 +90,7 @@ class Grafana(pulumi.ComponentResource):
         )
         k8s.core.v1.Service(
             f"{name}-service",
-            metadata={"name": c.GRAFANA, "namespace": args.namespace},
+            metadata={"name": c.GRAFANA, "namespace": args.site.namespace},
             spec={
                 "selector": deployment.spec.selector.match_labels,
                 "ports": pods.service_port("grafana", c.GRAFANA_PORT),

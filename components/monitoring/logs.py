@@ -10,6 +10,7 @@ from components import conventions as c
 from components import pods
 from components.identity import rights
 from components.settings import Logs as LogsSettings
+from components.site import Site
 from components.slurmconf.scripts import read_text
 
 _HEADERS = "/etc/slurmstack/logs-headers"
@@ -22,9 +23,8 @@ _DATA = "/var/lib/slurmstack/logs"
 
 @dataclass(frozen=True)
 class LogsArgs:
-    namespace: pulumi.Input[str]
+    site: Site
     settings: LogsSettings
-    images: pods.Images
     cluster_name: str
     root: Path
     """Folder that `ca` is relative to."""
@@ -41,23 +41,23 @@ class Logs(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("logs", "Logs"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        account = rights.account(name, c.LOGS, args.namespace, child)
+        account = rights.account(name, c.LOGS, args.site.namespace, child)
         reads = [
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
             {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         ]
-        granted = rights.grant(name, account, args.namespace, reads, child)
+        granted = rights.grant(name, account, args.site.namespace, reads, child)
         trusted, config = _trusted(args), None
         if trusted:
             config = k8s.core.v1.ConfigMap(
                 f"{name}-config",
-                metadata={"name": c.LOGS_CONFIG, "namespace": args.namespace},
+                metadata={"name": c.LOGS_CONFIG, "namespace": args.site.namespace},
                 data=trusted,
                 opts=child,
             ).metadata.name
         deployment = k8s.apps.v1.Deployment(
             f"{name}-agent",
-            metadata={"name": c.LOGS, "namespace": args.namespace},
+            metadata={"name": c.LOGS, "namespace": args.site.namespace},
             spec={
                 "replicas": 1,
                 # Two pods would send everything twice.
@@ -74,7 +74,7 @@ class Logs(pulumi.ComponentResource):
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=[granted]),
         )
-        pods.metrics_service(f"{name}-service", c.LOGS, args.namespace, deployment, child)
+        pods.metrics_service(f"{name}-service", c.LOGS, args.site.namespace, deployment, child)
         self.register_outputs({})
 
 
@@ -87,7 +87,7 @@ def _trusted(args: LogsArgs) -> dict[str, str]:
 def _pod(args: LogsArgs, account: rights.Account, config: pulumi.Output[str] | None) -> pods.Spec:
     settings, headers = args.settings, args.settings.headers_secret
     environment = {
-        "NAMESPACE": args.namespace,
+        "NAMESPACE": args.site.namespace,
         "CLUSTER": args.cluster_name,
         "ENDPOINT": settings.endpoint,
         "LEVEL": settings.level,
@@ -98,14 +98,14 @@ def _pod(args: LogsArgs, account: rights.Account, config: pulumi.Output[str] | N
     }
     security = pods.security(user=c.NOBODY_ID)["securityContext"]
     return {
-        **pods.pod_defaults(args.images),
+        **pods.pod_defaults(args.site.images),
         **rights.token(account),
         # Make the files of its Secret and its token readable.
         "securityContext": {"fsGroup": c.NOBODY_ID},
         "containers": [
             {
                 "name": "logs",
-                **pods.image("agents", args.images),
+                **pods.image("agents", args.site.images),
                 "args": ["agents.logs"],
                 "env": [{"name": name, "value": value} for name, value in environment.items()],
                 "ports": pods.metrics_port(c.LOGS),

@@ -7,6 +7,7 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.site import Site
 
 _HOST = "/host"
 """Mount point of the machine's root in node-exporter."""
@@ -23,8 +24,7 @@ _UNSEEN_LINKS = "^(lo|veth.*|cali.*|cilium.*|lxc.*|nodelocaldns|kube-.*)$"
 
 @dataclass(frozen=True)
 class MachinesArgs:
-    namespace: pulumi.Input[str]
-    images: pods.Images
+    site: Site
 
 
 class Machines(pulumi.ComponentResource):
@@ -42,7 +42,7 @@ class Machines(pulumi.ComponentResource):
             f"{name}-exporter",
             metadata={
                 "name": c.MACHINES,
-                "namespace": args.namespace,
+                "namespace": args.site.namespace,
                 # Pulumi would wait for a Kubernetes node that is down.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
@@ -50,7 +50,7 @@ class Machines(pulumi.ComponentResource):
                 "selector": {"matchLabels": pods.labels(c.MACHINES)},
                 "template": {
                     "metadata": {"labels": pods.labels(c.MACHINES)},
-                    "spec": _pod(args.images),
+                    "spec": _pod(args.site.images),
                 },
             },
             opts=pulumi.ResourceOptions(parent=self),

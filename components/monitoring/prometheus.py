@@ -12,6 +12,7 @@ from components.identity import rights
 from components.monitoring import monitoringconf
 from components.monitoring.grafana import Grafana, GrafanaArgs, dashboard
 from components.settings import Bundled, Settings
+from components.site import Site
 
 _DATA = "/var/lib/monitoring"
 _FULL = 0.9
@@ -21,9 +22,8 @@ _OPERATOR_API = "monitoring.coreos.com/v1"
 
 @dataclass(frozen=True)
 class MonitoringArgs:
-    namespace: pulumi.Input[str]
+    site: Site
     settings: Settings
-    images: pods.Images
 
 
 class Monitoring(pulumi.ComponentResource):
@@ -47,28 +47,28 @@ class Monitoring(pulumi.ComponentResource):
 def _bundled(
     name: str, args: MonitoringArgs, settings: Bundled, opts: pulumi.ResourceOptions
 ) -> None:
-    account = rights.account(name, c.MONITORING, args.namespace, opts)
+    account = rights.account(name, c.MONITORING, args.site.namespace, opts)
     finds = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
-    granted = [rights.grant(name, account, args.namespace, finds, opts)]
+    granted = [rights.grant(name, account, args.site.namespace, finds, opts)]
     if gpus := args.settings.dcgm_namespace():
         granted.append(rights.grant(f"{name}-dcgm", account, gpus, finds, opts))
     config = monitoringconf.files(args.settings)
     files = k8s.core.v1.ConfigMap(
         f"{name}-config",
-        metadata={"name": c.MONITORING_CONFIG, "namespace": args.namespace},
+        metadata={"name": c.MONITORING_CONFIG, "namespace": args.site.namespace},
         data=config,
         opts=opts,
     ).metadata.name
     data = pods.claim(
         f"{name}-data",
         c.MONITORING_CLAIM,
-        args.namespace,
+        args.site.namespace,
         pods.Volume("ReadWriteOnce", settings.size, settings.storage_class),
         pulumi.ResourceOptions(parent=opts.parent, protect=args.settings.protect_data),
     )
     server = k8s.apps.v1.StatefulSet(
         f"{name}-server",
-        metadata={"name": c.MONITORING, "namespace": args.namespace},
+        metadata={"name": c.MONITORING, "namespace": args.site.namespace},
         spec={
             "replicas": 1,
             "serviceName": c.MONITORING,
@@ -81,15 +81,15 @@ def _bundled(
                     "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(config)},
                 },
                 "spec": {
-                    **pods.pod_defaults(args.images),
+                    **pods.pod_defaults(args.site.images),
                     **rights.token(account),
                     "securityContext": {
                         "fsGroup": c.MONITORING_ID,
                         "fsGroupChangePolicy": "OnRootMismatch",
                     },
                     "containers": [
-                        _prometheus(args.images, settings),
-                        _alertmanager(args.images),
+                        _prometheus(args.site.images, settings),
+                        _alertmanager(args.site.images),
                     ],
                     "volumes": [
                         pods.claim_volume("data", data.metadata.name),
@@ -107,7 +107,7 @@ def _bundled(
     )
     k8s.core.v1.Service(
         f"{name}-service",
-        metadata={"name": c.MONITORING, "namespace": args.namespace},
+        metadata={"name": c.MONITORING, "namespace": args.site.namespace},
         spec={
             "selector": server.spec.selector.match_labels,
             "ports": [
@@ -121,9 +121,8 @@ def _bundled(
         Grafana(
             "grafana",
             GrafanaArgs(
-                args.namespace,
+                args.site,
                 settings.grafana.image,
-                args.images,
                 monitoringconf.scrape_interval(args.settings),
             ),
             pulumi.ResourceOptions(parent=opts.parent),
@@ -198,7 +197,7 @@ def _for_operator(name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions)
             f"{name}-{kind.lower()}-{called}",
             api_version=_OPERATOR_API,
             kind=kind,
-            metadata={"name": called, "namespace": args.namespace, "labels": wanted.labels},
+            metadata={"name": called, "namespace": args.site.namespace, "labels": wanted.labels},
             spec=spec,
             opts=opts,
         )
@@ -209,4 +208,4 @@ def _for_operator(name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions)
     for file, rules in monitoringconf.rules().items():
         tell("PrometheusRule", f"{c.PROJECT}-{file.removesuffix('.yaml')}", rules)
     for uid, content in monitoringconf.dashboards().items():
-        dashboard(uid, content, args.namespace, wanted.dashboard_labels, opts)
+        dashboard(uid, content, args.site.namespace, wanted.dashboard_labels, opts)

@@ -9,22 +9,22 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.identity.auth import Auth, Conf, pod_security
+from components.identity.auth import Conf, pod_security
+from components.outputs import once_known
+from components.site import Site
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class SlurmConfigArgs:
-    namespace: pulumi.Input[str]
+    site: Site
     files: Mapping[str, str]
     """Slurm's configuration files by name."""
     node_confs: Mapping[str, str]
     """For each dynamic nodeset, the description with which its nodes register."""
     scripts: Mapping[str, str]
     """Scripts that workers run, by name."""
-    images: pods.Images
-    auth: Auth
 
 
 class SlurmConfig(pulumi.ComponentResource):
@@ -47,20 +47,20 @@ class SlurmConfig(pulumi.ComponentResource):
         files = dict(sorted(args.files.items()))
         candidate = k8s.core.v1.ConfigMap(
             f"{name}-candidate",
-            metadata={"name": c.SLURM_CONFIG_CANDIDATE, "namespace": args.namespace},
+            metadata={"name": c.SLURM_CONFIG_CANDIDATE, "namespace": args.site.namespace},
             data=files,
             opts=child,
         )
         self._check = k8s.batch.v1.Job(
             f"{name}-check",
-            metadata={"namespace": args.namespace, "labels": pods.labels(c.CONFIG_CHECK)},
+            metadata={"namespace": args.site.namespace, "labels": pods.labels(c.CONFIG_CHECK)},
             spec=_check_job(args, candidate.metadata.name),
             opts=child,
         )
         self.proven = self.once_proven(files)
         scripts = k8s.core.v1.ConfigMap(
             f"{name}-scripts",
-            metadata={"name": c.SCRIPTS_CONFIG, "namespace": args.namespace},
+            metadata={"name": c.SCRIPTS_CONFIG, "namespace": args.site.namespace},
             data=self.once_proven(dict(sorted(args.scripts.items()))) if args.scripts else None,
             opts=child,
         )
@@ -70,14 +70,13 @@ class SlurmConfig(pulumi.ComponentResource):
     def once_proven(self, value: T) -> pulumi.Output[T]:
         """Return the value, known once the Job has succeeded: a refused edit must not change it."""
         # A value of the Job that a preview knows as well.
-        passed: pulumi.Output[str] = self._check.metadata.namespace
-        return passed.apply(lambda _: value)
+        return once_known(value, self._check.metadata.namespace)
 
 
 def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec:
     # Omit empty values, here and elsewhere: Pulumi's provider does not keep them in its state, so
     # the embedded engine would see a change.
-    environment = args.auth.daemon_environment()
+    environment = args.site.auth.daemon_environment()
     return {
         "backoffLimit": 3,
         **pods.gives_up("check", c.CONFIG_REFUSED),
@@ -87,19 +86,19 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                 "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(args.files)},
             },
             "spec": {
-                **pods.pod_defaults(args.images),
-                **pod_security(args.auth),
+                **pods.pod_defaults(args.site.images),
+                **pod_security(args.site.auth),
                 "restartPolicy": "Never",
                 # slurmctld starts only on a host with the name in SlurmctldHost.
                 "hostname": c.CONTROLLER_HOST,
-                "initContainers": args.auth.sidecars(
-                    args.images,
+                "initContainers": args.site.auth.sidecars(
+                    args.site.images,
                     Conf(mount=pods.mount("candidate", c.SLURM_ETC, read_only=True)),
                 ),
                 "containers": [
                     {
                         "name": "check",
-                        **pods.image("controller", args.images),
+                        **pods.image("controller", args.site.images),
                         "command": [f"{c.SPANK_DIR}/check"],
                         **({"env": environment} if environment else {}),
                         "args": [
@@ -109,7 +108,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                         **pods.requests("50m", "64Mi"),
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                         "volumeMounts": [
-                            *args.auth.daemon_mounts(),
+                            *args.site.auth.daemon_mounts(),
                             pods.mount("candidate", c.SLURM_CANDIDATE, read_only=True),
                             pods.mount("in-force", c.SLURM_ETC, read_only=True),
                             pods.mount("state", c.CONTROLLER_SPOOL),
@@ -118,7 +117,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                     }
                 ],
                 "volumes": [
-                    *args.auth.volumes(),
+                    *args.site.auth.volumes(),
                     pods.config_volume("candidate", candidate),
                     # Missing in the first deploy, which creates it after this Job.
                     {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}},

@@ -8,9 +8,10 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.identity.auth import Auth, Conf, daemon_security, pod_security
-from components.identity.directory import People
+from components.identity.auth import Conf, daemon_security, pod_security
+from components.outputs import once_known
 from components.settings import Controller as ControllerSettings
+from components.site import Site
 from components.slurm.placeholder import Placeholder, PlaceholderArgs
 
 _CONFIG_DEADLINE = 300
@@ -19,16 +20,11 @@ _CONFIG_DEADLINE = 300
 
 @dataclass(frozen=True)
 class ControllerArgs:
-    namespace: pulumi.Input[str]
+    site: Site
     settings: ControllerSettings
     shared: pulumi.Input[str] | None
     """Storage class with ReadWriteMany, for two controllers with one state; None: the default."""
-    images: pods.Images
-    auth: Auth
-    people: People
     jwt_secret: pulumi.Input[str]
-    accounts: pulumi.Input[str]
-    """ConfigMap with passwd and group."""
     config: pulumi.Input[Mapping[str, str]]
     """Slurm's configuration files by name."""
     config_mark: str
@@ -60,14 +56,14 @@ class Controller(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         config = k8s.core.v1.ConfigMap(
             f"{name}-config",
-            metadata={"name": c.SLURM_CONFIG, "namespace": args.namespace},
+            metadata={"name": c.SLURM_CONFIG, "namespace": args.site.namespace},
             data=args.config,
             opts=child,
         )
         state = pods.claim(
             f"{name}-state",
             c.STATE_CLAIM,
-            args.namespace,
+            args.site.namespace,
             pods.Volume(
                 "ReadWriteMany" if args.settings.standby else "ReadWriteOnce",
                 args.settings.state_size,
@@ -80,7 +76,7 @@ class Controller(pulumi.ComponentResource):
             f"{name}-slurmctld",
             metadata={
                 "name": c.CONTROLLER,
-                "namespace": args.namespace,
+                "namespace": args.site.namespace,
                 # A standby is not ready until it takes over.
                 "annotations": {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"},
             },
@@ -102,7 +98,7 @@ class Controller(pulumi.ComponentResource):
             f"{name}-service",
             metadata={
                 "name": c.CONTROLLER,
-                "namespace": args.namespace,
+                "namespace": args.site.namespace,
                 # One pod is ready by now: the Service depends on the Deployment. A standby never is
                 # ready, and Pulumi would wait for it until it times out.
                 "annotations": {"pulumi.com/skipAwait": "true"},
@@ -123,31 +119,29 @@ class Controller(pulumi.ComponentResource):
             Placeholder(
                 f"{name}-placeholder",
                 # Derived from the Deployment, whose pod must get its node first.
-                PlaceholderArgs(slurmctld.metadata.namespace, args.images, c.CONTROLLER, pod),
+                PlaceholderArgs(slurmctld.metadata.namespace, args.site.images, c.CONTROLLER, pod),
                 child,
             )
         # Derived from the Service, so consumers are created after slurmctld answers and deleted
         # before it.
-        self.server = service.metadata.name.apply(lambda _: c.conf_server(args.address))
+        self.server = once_known(c.conf_server(args.address), service.metadata.name)
         self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
-        self.config = pulumi.Output.all(config.metadata.name, self.server).apply(
-            lambda known: str(known[0])
-        )
-        self.config_mark = in_force.metadata.apply(lambda _: args.config_mark)
+        self.config = once_known(config.metadata.name, self.server)
+        self.config_mark = once_known(args.config_mark, in_force.metadata)
         self.register_outputs({"server": self.server, "alias": self.alias, "config": self.config})
 
 
 def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[str]) -> pods.Spec:
     lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
     return {
-        **pods.pod_defaults(args.images),
+        **pods.pod_defaults(args.site.images),
         # slurmctld's own clients must not use its Service, which leads nowhere until
         # they have reported that slurmctld is ready.
         **pods.named(args.hosts_domain, pods.alias("127.0.0.1", args.address), *args.accounting),
         # slurmctld starts only on a host with the name in SlurmctldHost.
         "hostname": c.CONTROLLER_HOST,
         "subdomain": c.HOSTS,
-        **daemon_security(args.auth),
+        **daemon_security(args.site.auth),
         # Both pods have anti-affinity. If only the placeholder had it, kube-scheduler 1.34 would
         # retry slurmctld's pod minutes after the placeholder has made room.
         **pods.apart_from(c.CONTROLLER, c.PLACEHOLDER),
@@ -157,19 +151,14 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
             for reason in ("not-ready", "unreachable")
         ],
         "initContainers": [
-            *args.auth.sidecars(
-                args.images, Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))
-            ),
-            *args.people.sidecars(args.images),
+            *args.site.sidecars(Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))),
         ],
         "containers": [_slurmctld(args), _reload(args)],
         "volumes": [
-            *args.auth.volumes(),
-            *args.people.volumes(),
+            *args.site.volumes(),
             pods.config_volume("config", config),
             pods.claim_volume("state", state),
             pods.secret_volume("jwt", args.jwt_secret),
-            pods.users_volume(args.accounts),
         ],
     }
 
@@ -177,12 +166,12 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
 def _reload(args: ControllerArgs) -> pods.Spec:
     return {
         "name": "reload",
-        **pods.image("controller", args.images),
+        **pods.image("controller", args.site.images),
         "command": [f"{c.SPANK_DIR}/reload"],
         **pods.security(user=c.SLURM_ID),
         **pods.requests("10m", "16Mi"),
         "volumeMounts": [
-            *args.auth.client_mounts(),
+            *args.site.auth.client_mounts(),
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.users_mount(),
         ],
@@ -197,26 +186,26 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
         "template": {
             "metadata": {"labels": pods.labels(c.CONFIG)},
             "spec": {
-                **pods.pod_defaults(args.images),
-                **pod_security(args.auth),
+                **pods.pod_defaults(args.site.images),
+                **pod_security(args.site.auth),
                 "restartPolicy": "Never",
-                "initContainers": args.auth.sidecars(
-                    args.images, Conf(server=c.conf_server(args.address))
+                "initContainers": args.site.auth.sidecars(
+                    args.site.images, Conf(server=c.conf_server(args.address))
                 ),
                 "containers": [
                     {
                         "name": c.CONFIG_IN_FORCE,
-                        **pods.image("controller", args.images),
+                        **pods.image("controller", args.site.images),
                         "command": [f"{c.SPANK_DIR}/await-config", args.config_mark],
                         "env": [
                             {"name": "SLURM_CONF_SERVER", "value": c.conf_server(args.address)}
                         ],
                         **pods.security(user=c.SLURM_ID),
                         **pods.requests("10m", "16Mi"),
-                        "volumeMounts": args.auth.client_mounts(),
+                        "volumeMounts": args.site.auth.client_mounts(),
                     }
                 ],
-                "volumes": args.auth.volumes(),
+                "volumes": args.site.auth.volumes(),
             },
         },
     }
@@ -225,12 +214,12 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
 def _slurmctld(args: ControllerArgs) -> pods.Spec:
     return {
         "name": "slurmctld",
-        **pods.image("controller", args.images),
+        **pods.image("controller", args.site.images),
         **pods.security(user=c.SLURM_ID),
         **pods.requests("100m", "64Mi"),
         "env": [
             {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-            *args.auth.daemon_environment(),
+            *args.site.auth.daemon_environment(),
         ],
         "ports": [{"name": "slurmctld", "containerPort": c.SLURMCTLD_PORT}],
         # A standby has no open port, so its startup probe does not pass, and no other probe runs.
@@ -244,11 +233,9 @@ def _slurmctld(args: ControllerArgs) -> pods.Spec:
             "failureThreshold": 3,
         },
         "volumeMounts": [
-            *args.auth.daemon_mounts(),
-            *args.people.mounts(),
+            *args.site.daemon_mounts(),
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.mount("state", c.CONTROLLER_SPOOL),
             pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
-            pods.users_mount(),
         ],
     }

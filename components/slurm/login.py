@@ -10,14 +10,13 @@ import pulumi_random as random
 from components import conventions as c
 from components import pods
 from components.identity import nodessh
-from components.identity.auth import Auth, Conf, pod_security
-from components.identity.directory import People
+from components.identity.auth import Conf, pod_security
 from components.identity.hostkeys import host_key, public_host_key
 from components.settings import Login as LoginSettings
-from components.settings import Submount
+from components.site import MountedJail, Site, Slurmctld
 from components.slurm import userimages
 from components.slurm.loginconf import login_files
-from components.storage.volumes import shown, shows, submount_mounts, submount_volumes
+from components.storage.volumes import shows
 
 SSHD_CAPABILITIES = (
     # sshd switches to the user, sets the terminal's owner, and signals the session.
@@ -43,31 +42,20 @@ _START = 600
 
 @dataclass(frozen=True)
 class LoginArgs:
-    namespace: pulumi.Input[str]
+    site: Site
+    slurmctld: Slurmctld
     settings: LoginSettings
     annotations: Mapping[str, pulumi.Input[str]]
     """Annotations of the Service for the cloud's load balancer."""
-    images: pods.Images
-    auth: Auth
-    people: People
     guard: Sequence[pods.Spec]
     """Init containers before all others."""
-    accounts: pulumi.Input[str]
-    """ConfigMap with passwd and group."""
     keys: pulumi.Input[str]
     """ConfigMap with each user's public keys."""
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
     user_images: pods.Spec
     """Volume with the site's settings for users' images."""
-    jail_claim: pulumi.Input[str]
-    submounts: Sequence[Submount]
-    """Volumes in the jail."""
-    conf_server: pulumi.Input[str]
-    """`host:port` of slurmctld."""
-    daemons: Sequence[pulumi.Input[pods.Spec]]
-    """Lines of /etc/hosts for slurmctld and slurmdbd."""
-    hosts_domain: str
+    jail: MountedJail
 
 
 class Login(pulumi.ComponentResource):
@@ -89,22 +77,22 @@ class Login(pulumi.ComponentResource):
         seed = random.RandomPassword(f"{name}-host-key-seed", length=64, special=False, opts=child)
         key = k8s.core.v1.Secret(
             f"{name}-host-key",
-            metadata={"name": c.HOST_KEY_SECRET, "namespace": args.namespace},
+            metadata={"name": c.HOST_KEY_SECRET, "namespace": args.site.namespace},
             type="Opaque",
             string_data={"host_key": seed.result.apply(host_key)},
             opts=child,
         )
         config = k8s.core.v1.ConfigMap(
             f"{name}-config",
-            metadata={"name": c.LOGIN_CONFIG, "namespace": args.namespace},
+            metadata={"name": c.LOGIN_CONFIG, "namespace": args.site.namespace},
             data=login_files(args.settings),
             opts=child,
         )
-        conf = Conf(server=args.conf_server, follow=True)
-        brings_conf = args.auth.brings_conf
+        conf = Conf(server=args.slurmctld.server, follow=True)
+        brings_conf = args.site.auth.brings_conf
         sshd = k8s.apps.v1.StatefulSet(
             f"{name}-sshd",
-            metadata={"name": c.LOGIN, "namespace": args.namespace},
+            metadata={"name": c.LOGIN, "namespace": args.site.namespace},
             spec={
                 "replicas": args.settings.replicas,
                 "serviceName": c.HOSTS,
@@ -115,22 +103,20 @@ class Login(pulumi.ComponentResource):
                 "template": {
                     "metadata": {"labels": pods.labels(c.LOGIN)},
                     "spec": {
-                        **pods.pod_defaults(args.images),
-                        **pods.named(args.hosts_domain, *args.daemons),
-                        **pod_security(args.auth, pods.PING, pods.NO_ORPHANED_MEMORY),
+                        **pods.pod_defaults(args.site.images),
+                        **args.slurmctld.names(),
+                        **pod_security(args.site.auth, pods.PING, pods.NO_ORPHANED_MEMORY),
                         **pods.spread(c.LOGIN),
                         "terminationGracePeriodSeconds": args.settings.drain_grace + _STOP_MARGIN,
                         "initContainers": [
                             *args.guard,
-                            *args.auth.sidecars(args.images, conf),
-                            *args.people.sidecars(args.images),
+                            *args.site.sidecars(conf),
                             *([] if brings_conf else [_sackd(args)]),
                         ],
                         "containers": [_sshd(args)],
                         "volumes": [
-                            *args.auth.volumes(),
-                            *args.people.volumes(),
-                            pods.claim_volume("jail", args.jail_claim),
+                            *args.site.volumes(),
+                            *args.jail.volumes(),
                             pods.config_volume("keys", args.keys),
                             pods.config_volume("settings", config.metadata.name),
                             nodessh.volume(args.node_ssh),
@@ -138,8 +124,6 @@ class Login(pulumi.ComponentResource):
                             *([] if brings_conf else [pods.disk_volume("slurm-run")]),
                             pods.disk_volume("tmp"),
                             pods.secret_volume("host-key", key.metadata.name),
-                            pods.users_volume(args.accounts),
-                            *submount_volumes(args.submounts),
                         ],
                     },
                 },
@@ -154,7 +138,7 @@ class Login(pulumi.ComponentResource):
         annotations = {"annotations": args.annotations} if args.annotations else {}
         k8s.core.v1.Service(
             f"{name}-service",
-            metadata={"name": c.LOGIN, "namespace": args.namespace, **annotations},
+            metadata={"name": c.LOGIN, "namespace": args.site.namespace, **annotations},
             spec={
                 **_way_in(args.settings),
                 "selector": sshd.spec.selector.match_labels,
@@ -190,10 +174,10 @@ def _way_in(settings: LoginSettings) -> pods.Spec:
 def _sackd(args: LoginArgs) -> pods.Spec:
     return {
         "name": "sackd",
-        **pods.image("login", args.images),
+        **pods.image("login", args.site.images),
         "command": [f"{c.SPANK_DIR}/sackd"],
         "restartPolicy": "Always",
-        "env": [{"name": "SLURM_CONF_SERVER", "value": args.conf_server}],
+        "env": [{"name": "SLURM_CONF_SERVER", "value": args.slurmctld.server}],
         **pods.security(user=c.SLURM_ID),
         **pods.requests("10m", "16Mi"),
         "startupProbe": {
@@ -201,32 +185,30 @@ def _sackd(args: LoginArgs) -> pods.Spec:
             "periodSeconds": 1,
             "failureThreshold": 300,
         },
-        "volumeMounts": [*args.auth.client_mounts(), pods.mount("slurm-run", c.SLURM_RUN)],
+        "volumeMounts": [*args.site.auth.client_mounts(), pods.mount("slurm-run", c.SLURM_RUN)],
     }
 
 
 def _sshd(args: LoginArgs) -> pods.Spec:
     run = pods.mount("slurm-run", c.SLURM_RUN, read_only=True)
     in_jail = [
-        *args.auth.client_mounts(),
-        *args.people.mounts(),
-        *([] if args.auth.brings_conf else [run]),
-        pods.users_mount(),
+        *args.site.client_mounts(),
+        *([] if args.site.auth.brings_conf else [run]),
     ]
     return {
         "name": "sshd",
-        **pods.image("login", args.images),
+        **pods.image("login", args.site.images),
         **pods.security(*SSHD_CAPABILITIES, user=0, apparmor=False),
         **pods.told_outside_dev(),
         **pods.requests("100m", "64Mi"),
         "env": [
             {"name": "DRAIN_GRACE", "value": str(args.settings.drain_grace)},
-            *shows([*(one["mountPath"] for one in in_jail), *shown(args.submounts)]),
+            *shows([*(one["mountPath"] for one in in_jail), *args.jail.shown()]),
         ],
         "ports": [{"name": "ssh", "containerPort": c.SSHD_PORT}],
         **pods.answers(pods.open_port(c.SSHD_PORT)),
         "volumeMounts": [
-            pods.mount("jail", c.JAIL),
+            *args.jail.mounts(),
             pods.mount("tmp", c.LOGIN_TMP),
             *in_jail,
             pods.mount("keys", c.AUTHORIZED_KEYS, read_only=True),
@@ -234,6 +216,5 @@ def _sshd(args: LoginArgs) -> pods.Spec:
             nodessh.mount(),
             userimages.mount(),
             pods.mount("host-key", c.HOST_KEY, read_only=True),
-            *submount_mounts(args.submounts),
         ],
     }

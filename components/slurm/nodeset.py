@@ -10,18 +10,15 @@ from components import conventions as c
 from components import pods
 from components.cluster.interface import NodeClass
 from components.identity import nodessh
-from components.identity.auth import Auth, Conf, pod_security
-from components.identity.directory import People
+from components.identity.auth import Conf, pod_security
+from components.outputs import once_known
 from components.settings import Nodeset as NodesetSettings
-from components.settings import Submount
 from components.settings.pods import InitContainer, is_rdma
+from components.site import MountedJail, Site, Slurmctld
 from components.slurm import userimages
 from components.slurmconf import node_conf, node_options, node_shape
 from components.storage.volumes import (
-    shown,
     shows,
-    submount_mounts,
-    submount_volumes,
     volume,
     volume_mounts,
 )
@@ -52,16 +49,12 @@ _STOP_MARGIN = 60
 
 @dataclass(frozen=True)
 class NodesetArgs:
-    namespace: pulumi.Input[str]
+    site: Site
+    slurmctld: Slurmctld
     settings: NodesetSettings
     machines: NodeClass
-    images: pods.Images
-    auth: Auth
-    people: People
     guard: Sequence[pods.Spec]
     """Init containers before all others."""
-    accounts: pulumi.Input[str]
-    """ConfigMap with passwd and group."""
     scripts: pulumi.Input[str]
     """ConfigMap with the scripts that slurmd and tasks run."""
     checks: pulumi.Input[str]
@@ -70,16 +63,9 @@ class NodesetArgs:
     """Secret of a `NodeSsh`."""
     user_images: pods.Spec
     """Volume with the site's settings for users' images."""
-    jail_claim: pulumi.Input[str]
-    submounts: Sequence[Submount]
-    """Volumes in the jail."""
-    conf_server: pulumi.Input[str]
-    """`host:port` of slurmctld."""
+    jail: MountedJail
     confinement_required: bool
     """Whether a node that cannot confine jobs must accept none."""
-    daemons: Sequence[pulumi.Input[pods.Spec]]
-    """Lines of /etc/hosts for slurmctld and slurmdbd."""
-    hosts_domain: str
 
 
 class Nodeset(pulumi.ComponentResource):
@@ -99,10 +85,10 @@ class Nodeset(pulumi.ComponentResource):
         labels = {**pods.labels(c.WORKER), c.LABEL_NODESET: settings.name}
         isolation = k8s.core.v1.ConfigMap(
             f"{name}-isolation",
-            metadata={"name": f"{settings.name}-isolation", "namespace": args.namespace},
+            metadata={"name": f"{settings.name}-isolation", "namespace": args.site.namespace},
             data=pulumi.Output.from_input(args.checks).apply(
                 lambda checks: {
-                    c.NODE_OPTIONS: node_options(settings, args.submounts),
+                    c.NODE_OPTIONS: node_options(settings, args.jail.submounts),
                     **({c.NODE_CHECKS: checks} if checks else {}),
                     **({c.CONFINEMENT_REQUIRED: "yes"} if args.confinement_required else {}),
                 }
@@ -113,32 +99,28 @@ class Nodeset(pulumi.ComponentResource):
         template = {
             "metadata": {"labels": labels, **annotations},
             "spec": {
-                **pods.pod_defaults(args.images),
-                **pods.named(args.hosts_domain, *args.daemons),
-                **pod_security(args.auth, pods.PING),
+                **pods.pod_defaults(args.site.images),
+                **args.slurmctld.names(),
+                **pod_security(args.site.auth, pods.PING),
                 **_placement(settings, args.machines),
                 "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
                 "initContainers": [
                     *args.guard,
                     *map(_site_container, settings.pod.init_containers),
-                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),
-                    *args.people.sidecars(args.images),
+                    *args.site.sidecars(Conf(server=args.slurmctld.server)),
                     _join(args),
                 ],
                 "containers": [_slurmd(args)],
                 "volumes": [
-                    *args.auth.volumes(),
-                    *args.people.volumes(),
-                    pods.claim_volume("jail", args.jail_claim),
+                    *args.site.volumes(),
+                    *args.jail.volumes(),
                     pods.disk_volume("scratch"),
                     pods.disk_volume("spool"),
                     pods.memory_volume("shm", f"{settings.memory // 2}Mi"),
-                    pods.users_volume(args.accounts),
                     pods.config_volume("scripts", args.scripts, mode=0o555),
                     pods.config_volume("isolation", isolation.metadata.name),
                     nodessh.volume(args.node_ssh),
                     args.user_images,
-                    *submount_volumes(args.submounts),
                     *(volume(further.name, further) for further in settings.volumes),
                 ],
             },
@@ -147,7 +129,7 @@ class Nodeset(pulumi.ComponentResource):
             f"{name}-slurmd",
             metadata={
                 "name": settings.name,
-                "namespace": args.namespace,
+                "namespace": args.site.namespace,
                 # Except at deletion, wait only until Kubernetes has observed it. (skipAwait would
                 # not wait for deletion either, and slurmctld must outlive nodes that deregister.)
                 "annotations": {"pulumi.com/waitFor": "jsonpath={.status.observedGeneration}"},
@@ -167,10 +149,10 @@ class Nodeset(pulumi.ComponentResource):
             ),
         )
         # Derived from the StatefulSet, so consumers are created after it.
-        digest = pulumi.Output.json_dumps(template, sort_keys=True)
-        self.mark = pulumi.Output.all(digest, slurmd.metadata.name).apply(
-            lambda known: c.checksum({"template": str(known[0])})
+        made: pulumi.Output[str] = once_known(
+            pulumi.Output.json_dumps(template, sort_keys=True), slurmd.metadata.name
         )
+        self.mark = made.apply(lambda text: c.checksum({"template": text}))
         self.register_outputs({"mark": self.mark})
 
 
@@ -222,7 +204,7 @@ def _environment(args: NodesetArgs) -> list[pods.Spec]:
     return [
         {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        {"name": "SLURM_CONF_SERVER", "value": args.conf_server},
+        {"name": "SLURM_CONF_SERVER", "value": args.slurmctld.server},
         {"name": "NODE_SHAPE", "value": node_shape(args.settings)},
     ]
 
@@ -230,11 +212,11 @@ def _environment(args: NodesetArgs) -> list[pods.Spec]:
 def _join(args: NodesetArgs) -> pods.Spec:
     return {
         "name": "join",
-        **pods.image("worker", args.images),
+        **pods.image("worker", args.site.images),
         "command": [f"{c.SPANK_DIR}/join"],
         "env": _environment(args),
         **pods.security(user=c.SLURM_ID),
-        "volumeMounts": args.auth.client_mounts(),
+        "volumeMounts": args.site.auth.client_mounts(),
     }
 
 
@@ -252,7 +234,7 @@ def _site_container(container: InitContainer) -> pods.Spec:
 
 
 def _image(args: NodesetArgs) -> pods.Spec:
-    ours = pods.image("worker", args.images)
+    ours = pods.image("worker", args.site.images)
     chosen = args.settings.pod.image
     return {**ours, "image": chosen} if chosen else ours
 
@@ -295,32 +277,29 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         **pods.told_outside_dev(),
         "env": [
             *_environment(args),
-            *args.auth.daemon_environment(),
+            *args.site.auth.daemon_environment(),
             {"name": "MACHINE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
             {"name": "SLURMSTACK_SCRATCH", "value": c.WORKER_SCRATCH},
             *_limits(args),
             *({"name": name, "value": value} for name, value in settings.pod.environment.items()),
-            *shows(shown(args.submounts, settings.volumes)),
+            *shows(args.jail.shown(settings.volumes)),
         ],
         **_resources(settings, args.machines),
         "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
         **pods.answers(pods.command(f"{c.SPANK_DIR}/ready")),
         "lifecycle": {"preStop": pods.command(f"{c.SPANK_DIR}/leave")},
         "volumeMounts": [
-            *args.auth.daemon_mounts(),
-            *args.people.mounts(),
-            pods.mount("jail", c.JAIL),
+            *args.site.daemon_mounts(),
+            *args.jail.mounts(),
             pods.mount("scratch", c.WORKER_SCRATCH),
             pods.mount("spool", c.WORKER_SPOOL),
             pods.mount("shm", "/dev/shm"),
-            pods.users_mount(),
             pods.mount("scripts", c.SCRIPTS, read_only=True),
             pods.mount("isolation", c.ISOLATION, read_only=True),
             nodessh.mount(),
             userimages.mount(),
-            *submount_mounts(args.submounts),
             *volume_mounts(settings.volumes),
         ],
     }

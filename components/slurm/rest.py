@@ -1,6 +1,5 @@
 """slurmrestd: Slurm's REST API, for clients with a token."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -8,22 +7,15 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
-from components.identity.directory import People
 from components.settings import Rest as RestSettings
+from components.site import Site, Slurmctld
 
 
 @dataclass(frozen=True)
 class RestArgs:
-    namespace: pulumi.Input[str]
+    site: Site
+    slurmctld: Slurmctld
     settings: RestSettings
-    images: pods.Images
-    people: People
-    accounts: pulumi.Input[str]
-    """ConfigMap with passwd and group."""
-    config: pulumi.Input[str]
-    """ConfigMap with Slurm's configuration files."""
-    daemons: Sequence[pulumi.Input[pods.Spec]]
-    """Lines of /etc/hosts for slurmctld and slurmdbd."""
     accounting: bool
     """Whether there is a slurmdbd, whose API is then served as well."""
 
@@ -44,21 +36,20 @@ class Rest(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         slurmrestd = k8s.apps.v1.Deployment(
             f"{name}-slurmrestd",
-            metadata={"name": c.REST, "namespace": args.namespace},
+            metadata={"name": c.REST, "namespace": args.site.namespace},
             spec={
                 "replicas": args.settings.replicas,
                 "selector": {"matchLabels": pods.labels(c.REST)},
                 "template": {
                     "metadata": {"labels": pods.labels(c.REST)},
                     "spec": {
-                        **pods.pod_defaults(args.images),
-                        "hostAliases": list(args.daemons),
-                        **_init(args.people.sidecars(args.images)),
+                        **pods.pod_defaults(args.site.images),
+                        "hostAliases": list(args.slurmctld.daemons),
+                        **_init(args.site.sssd.sidecars(args.site.images)),
                         "containers": [_slurmrestd(args)],
                         "volumes": [
-                            *args.people.volumes(),
-                            pods.config_volume("config", args.config),
-                            pods.users_volume(args.accounts),
+                            *args.site.user_volumes(),
+                            pods.config_volume("config", args.slurmctld.config),
                         ],
                     },
                 },
@@ -67,7 +58,7 @@ class Rest(pulumi.ComponentResource):
         )
         service = k8s.core.v1.Service(
             f"{name}-service",
-            metadata={"name": c.REST, "namespace": args.namespace},
+            metadata={"name": c.REST, "namespace": args.site.namespace},
             spec={
                 "selector": slurmrestd.spec.selector.match_labels,
                 "ports": pods.service_port("http", c.REST_PORT),
@@ -92,7 +83,7 @@ def _parts(accounting: bool) -> pods.Spec:
 def _slurmrestd(args: RestArgs) -> pods.Spec:
     return {
         "name": "slurmrestd",
-        **pods.image("rest", args.images),
+        **pods.image("rest", args.site.images),
         **pods.security(user=c.REST_ID),
         **pods.requests("20m", "32Mi"),
         **_parts(args.accounting),
@@ -101,7 +92,6 @@ def _slurmrestd(args: RestArgs) -> pods.Spec:
         "volumeMounts": [
             # It reads slurmctld's address here. Other changes do not concern it.
             pods.mount("config", c.SLURM_ETC, read_only=True),
-            pods.users_mount(),
-            *args.people.mounts(),
+            *args.site.user_mounts(),
         ],
     }

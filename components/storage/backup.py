@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 from components import conventions as c
 from components import pods
 from components.settings import Backup as BackupSettings
+from components.site import Site
 
 _DEADLINE = 6 * 3600
 """Limit of a run in seconds."""
@@ -16,9 +17,8 @@ _DEADLINE = 6 * 3600
 
 @dataclass(frozen=True)
 class BackupArgs:
-    namespace: pulumi.Input[str]
+    site: Site
     settings: BackupSettings
-    images: pods.Images
     files: Mapping[str, str]
     """Files for dumps and restores, by name."""
     environment: Mapping[str, str]
@@ -46,7 +46,7 @@ class Backup(pulumi.ComponentResource):
         super().__init__(c.type_token("backup", "Backup"), name, None, opts)
         config = k8s.core.v1.ConfigMap(
             f"{name}-config",
-            metadata={"name": c.BACKUP_CONFIG, "namespace": args.namespace},
+            metadata={"name": c.BACKUP_CONFIG, "namespace": args.site.namespace},
             data=args.files,
             opts=pulumi.ResourceOptions(parent=self),
         )
@@ -59,7 +59,7 @@ class Backup(pulumi.ComponentResource):
         ]
         k8s.batch.v1.CronJob(
             f"{name}-dump",
-            metadata={"name": c.BACKUP, "namespace": args.namespace},
+            metadata={"name": c.BACKUP, "namespace": args.site.namespace},
             spec=pods.scheduled(args.settings.schedule, _job(args, volumes)),
             opts=pulumi.ResourceOptions(parent=self),
         )
@@ -86,7 +86,7 @@ class Backup(pulumi.ComponentResource):
             claim = pods.claim(
                 f"{name}-volume",
                 c.BACKUP_CLAIM,
-                args.namespace,
+                args.site.namespace,
                 pods.Volume("ReadWriteOnce", settings.size, settings.storage_class),
                 pulumi.ResourceOptions(parent=self, protect=args.protect),
             ).metadata.name
@@ -102,7 +102,7 @@ def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
         "template": {
             "metadata": {"labels": pods.labels(c.BACKUP)},
             "spec": {
-                **pods.pod_defaults(args.images),
+                **pods.pod_defaults(args.site.images),
                 **where,
                 # As in slurmdbd's pod, which may load these dumps.
                 "securityContext": {
@@ -122,7 +122,7 @@ def _container(program: str, args: BackupArgs) -> pods.Spec:
     security = pods.security(user=c.SLURM_ID)["securityContext"]
     return {
         "name": program,
-        **pods.image("backup", args.images),
+        **pods.image("backup", args.site.images),
         "command": [f"{c.SPANK_DIR}/{program}"],
         "env": [{"name": name, "value": value} for name, value in sorted(args.environment.items())],
         "securityContext": {**security, "readOnlyRootFilesystem": True},

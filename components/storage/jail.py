@@ -8,8 +8,10 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.outputs import once_known
 from components.settings import Csi
 from components.settings import Jail as JailSettings
+from components.site import Site
 from components.storage.nfs import NfsServer, NfsServerArgs
 from components.storage.volumes import submount_volumes
 
@@ -25,11 +27,8 @@ _PATIENCE = "1h"
 
 @dataclass(frozen=True)
 class JailArgs:
-    namespace: pulumi.Input[str]
+    site: Site
     settings: JailSettings
-    images: pods.Images
-    accounts: pulumi.Input[str]
-    """ConfigMap with passwd and group."""
     passwd: str
     """Its passwd. A change of it creates the homes of new users."""
     protect: bool
@@ -65,7 +64,7 @@ class Jail(pulumi.ComponentResource):
             claim,
             {
                 "name": "populate",
-                **pods.image("jail", args.images),
+                **pods.image("jail", args.site.images),
                 "env": [
                     {"name": "JAIL_REFRESH", "value": str(args.settings.refresh)},
                     *([{"name": "JAIL_SUBMOUNTS", "value": " ".join(places)}] if places else []),
@@ -81,7 +80,7 @@ class Jail(pulumi.ComponentResource):
             claim,
             {
                 "name": "homes",
-                **pods.image("agents", args.images),
+                **pods.image("agents", args.site.images),
                 "args": ["agents.homes", f"{c.EXTRAUSERS}/passwd", c.JAIL],
                 "volumeMounts": [
                     pods.mount("jail", c.JAIL),
@@ -94,14 +93,12 @@ class Jail(pulumi.ComponentResource):
                 ],
                 **pods.requests("10m", "32Mi"),
             },
-            volumes=[*submount_volumes(homes_own), pods.users_volume(args.accounts)],
+            volumes=[*submount_volumes(homes_own), pods.users_volume(args.site.users)],
             annotations={c.ANNOTATION_CHECKSUM: c.checksum({"passwd": args.passwd})},
             depends_on=[populate],
         )
         # A value of `homes` that a preview knows as well, so that it shows no false changes.
-        self.claim = pulumi.Output.all(claim, homes.metadata.namespace).apply(
-            lambda known: str(known[0])
-        )
+        self.claim = once_known(claim, homes.metadata.namespace)
         self.register_outputs({"claim": self.claim})
 
     def _claim(self, name: str, args: JailArgs) -> pulumi.Output[str]:
@@ -111,13 +108,13 @@ class Jail(pulumi.ComponentResource):
         if settings.claim:
             return held
         files = _files(args)
-        source = files or _source(settings, args.namespace)
+        source = files or _source(settings, args.site.namespace)
         if settings.server:
             served = NfsServerArgs(
                 namespace=self.origin.metadata.namespace,
                 settings=settings.server,
                 size=settings.size,
-                images=args.images,
+                images=args.site.images,
                 protect=args.protect,
             )
             child = pulumi.ResourceOptions(parent=self)
@@ -132,7 +129,7 @@ class Jail(pulumi.ComponentResource):
             volume = k8s.core.v1.PersistentVolume(
                 f"{name}-volume",
                 # Two stacks may be in one cluster, and PersistentVolumes have no namespace.
-                metadata={"name": pulumi.Output.concat(args.namespace, "-", c.JAIL_CLAIM)},
+                metadata={"name": pulumi.Output.concat(args.site.namespace, "-", c.JAIL_CLAIM)},
                 spec={
                     "accessModes": [wanted.access],
                     "capacity": {"storage": f"{wanted.size}Mi"},
@@ -141,7 +138,7 @@ class Jail(pulumi.ComponentResource):
                         "apiVersion": "v1",
                         "kind": "PersistentVolumeClaim",
                         "name": c.JAIL_CLAIM,
-                        "namespace": args.namespace,
+                        "namespace": args.site.namespace,
                     },
                     "persistentVolumeReclaimPolicy": "Retain",
                     "storageClassName": "",
@@ -150,7 +147,7 @@ class Jail(pulumi.ComponentResource):
                 opts=opts,
             )
             wanted = replace(wanted, storage_class="", name=volume.metadata.name)
-        claim = pods.claim(f"{name}-claim", c.JAIL_CLAIM, args.namespace, wanted, opts)
+        claim = pods.claim(f"{name}-claim", c.JAIL_CLAIM, args.site.namespace, wanted, opts)
         bound: pulumi.Output[str] = claim.metadata.name
         return bound
 
@@ -169,14 +166,14 @@ class Jail(pulumi.ComponentResource):
         metadata = {"annotations": annotations} if annotations else {}
         return k8s.batch.v1.Job(
             name,
-            metadata={"namespace": args.namespace, "labels": pods.labels("jail")},
+            metadata={"namespace": args.site.namespace, "labels": pods.labels("jail")},
             spec={
                 "backoffLimit": 3,
                 **pods.gives_up(container["name"], c.JAIL_REFUSED),
                 "template": {
                     "metadata": {"labels": pods.labels("jail"), **metadata},
                     "spec": {
-                        **pods.pod_defaults(args.images),
+                        **pods.pod_defaults(args.site.images),
                         "restartPolicy": "Never",
                         "containers": [{**container, **pods.security(*ANY_OWNER, user=0)}],
                         "volumes": [pods.claim_volume("jail", claim), *volumes],
@@ -202,7 +199,7 @@ def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
     origin = settings.origin() or (("cluster",) if _files(args) else ())
     return k8s.core.v1.ConfigMap(
         f"{name}-origin",
-        metadata={"name": "-".join((c.JAIL_ORIGIN, *origin)), "namespace": args.namespace},
+        metadata={"name": "-".join((c.JAIL_ORIGIN, *origin)), "namespace": args.site.namespace},
         data={"claim": settings.claim or c.JAIL_CLAIM},
         opts=pulumi.ResourceOptions(parent=parent, protect=args.protect),
     )

@@ -11,6 +11,7 @@ from components import pods
 from components.identity import rights
 from components.settings import Settings
 from components.settings import Snapshots as SnapshotsSettings
+from components.site import Site
 
 _DEADLINE = 6 * 3600
 """Limit for one snapshot in seconds: clouds need hours to copy a first one."""
@@ -18,11 +19,10 @@ _DEADLINE = 6 * 3600
 
 @dataclass(frozen=True)
 class SnapshotsArgs:
-    namespace: pulumi.Input[str]
+    site: Site
     settings: SnapshotsSettings
     classes: Mapping[str, str]
     """VolumeSnapshotClasses by claim."""
-    images: pods.Images
 
 
 class Snapshots(pulumi.ComponentResource):
@@ -37,17 +37,17 @@ class Snapshots(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("snapshots", "Snapshots"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        account = rights.account(name, c.SNAPSHOTS, args.namespace, child)
+        account = rights.account(name, c.SNAPSHOTS, args.site.namespace, child)
         rule = {
             "apiGroups": ["snapshot.storage.k8s.io"],
             "resources": ["volumesnapshots"],
             "verbs": ["create", "delete", "list"],
         }
-        granted = rights.grant(name, account, args.namespace, [rule], child)
+        granted = rights.grant(name, account, args.site.namespace, [rule], child)
         after = pulumi.ResourceOptions(parent=self, depends_on=[granted])
         k8s.batch.v1.Job(
             f"{name}-check",
-            metadata={"namespace": args.namespace, "labels": pods.labels(c.SNAPSHOTS)},
+            metadata={"namespace": args.site.namespace, "labels": pods.labels(c.SNAPSHOTS)},
             spec={
                 "backoffLimit": 3,
                 **pods.gives_up("snapshots", c.SNAPSHOTS_REFUSED),
@@ -57,7 +57,7 @@ class Snapshots(pulumi.ComponentResource):
         )
         k8s.batch.v1.CronJob(
             f"{name}-take",
-            metadata={"name": c.SNAPSHOTS, "namespace": args.namespace},
+            metadata={"name": c.SNAPSHOTS, "namespace": args.site.namespace},
             spec=pods.scheduled(
                 args.settings.schedule,
                 {
@@ -75,14 +75,14 @@ class Snapshots(pulumi.ComponentResource):
 def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Spec:
     security = pods.security(user=c.NOBODY_ID)["securityContext"]
     environment = {
-        "NAMESPACE": args.namespace,
+        "NAMESPACE": args.site.namespace,
         "KEEP": str(args.settings.keep),
         "WAIT": str(_DEADLINE),
     }
     return {
         "metadata": {"labels": pods.labels(c.SNAPSHOTS)},
         "spec": {
-            **pods.pod_defaults(args.images),
+            **pods.pod_defaults(args.site.images),
             **rights.token(account),
             # Make the file of its token readable.
             "securityContext": {"fsGroup": c.NOBODY_ID},
@@ -90,7 +90,7 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
             "containers": [
                 {
                     "name": "snapshots",
-                    **pods.image("agents", args.images),
+                    **pods.image("agents", args.site.images),
                     "args": [
                         "agents.snapshots",
                         *options,
@@ -109,8 +109,7 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
 
 def install(
     settings: Settings,
-    namespace: pulumi.Input[str],
-    images: pods.Images,
+    site: Site,
     opts: pulumi.ResourceOptions,
 ) -> None:
     """Create what the settings want of snapshots, if anything."""
@@ -119,4 +118,4 @@ def install(
         of_jail = jail.claim or (c.JAIL_SERVER if jail.server else c.JAIL_CLAIM)
         found = {of_jail: wanted.jail, c.STATE_CLAIM: wanted.state}
         classes = {claim: chosen for claim, chosen in found.items() if chosen}
-        Snapshots("snapshots", SnapshotsArgs(namespace, wanted, classes, images), opts)
+        Snapshots("snapshots", SnapshotsArgs(site, wanted, classes), opts)
