@@ -4,21 +4,22 @@ from pathlib import Path
 
 import pulumi
 
-from components import cluster
+from components import cluster as clusters
 from components.composition import Slurm, SlurmArgs
 from components.network import cilium
 from components.settings import SettingsError, from_config
 
 try:
     settings = from_config(pulumi.runtime.get_config_env())
-    ground = cluster.make(settings, pulumi.get_stack())
-    provider = cluster.provider(ground)
-    net = cilium.install(settings.network, ground.ready, pulumi.ResourceOptions(provider=provider))
-    equipment = cluster.equip(settings, ground, net, provider)
+    cluster = clusters.make(settings, pulumi.get_stack())
+    provider = clusters.provider(cluster)
+    opts = pulumi.ResourceOptions(provider=provider)
+    network = cilium.install(settings.network, cluster.ready, opts)
+    drivers = clusters.install_drivers(settings, cluster, network, provider)
     slurm = Slurm(
         settings.cluster_name,
-        SlurmArgs(settings, Path(__file__).parent, ground, after=(*net, *equipment)),
-        pulumi.ResourceOptions(provider=provider),
+        SlurmArgs(settings, Path(__file__).parent, cluster, after=(*network, *drivers)),
+        opts,
     )
 except SettingsError as error:
     raise pulumi.RunError(str(error)) from None

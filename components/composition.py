@@ -23,7 +23,7 @@ from components.identity.nodessh import NodeSsh, NodeSshArgs
 from components.identity.users import Users, UsersArgs, passwd
 from components.monitoring.exporter import Exporter, ExporterArgs
 from components.monitoring.logs import Logs, LogsArgs
-from components.monitoring.node_exporter import Machines, MachinesArgs
+from components.monitoring.node_exporter import NodeExporter, NodeExporterArgs
 from components.monitoring.prometheus import Monitoring, MonitoringArgs
 from components.network import ciliumpolicies, flows, guard, policies
 from components.settings import BundledDatabase, Settings
@@ -38,8 +38,8 @@ from components.slurmconf import (
     accounting_files,
     backup_environment,
     backup_files,
+    config_digest,
     config_files,
-    config_mark,
     container_files,
     node_checks,
     node_conf,
@@ -230,7 +230,7 @@ def _network(
 class _Control:
     configuration: SlurmConfig
     slurmctld: Slurmctld
-    config_mark: pulumi.Output[str]
+    config_digest: pulumi.Output[str]
     """Word that identifies the configuration, known once slurmctld runs with it."""
 
 
@@ -264,7 +264,7 @@ def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions)
             shared=args.cluster.storage.shared,
             jwt_secret=identity.jwt_secret,
             config=configuration.proven,
-            config_mark=config_mark(settings, args.root),
+            config_digest=config_digest(settings, args.root),
             address=c.controller_address(settings.namespace, settings.cluster.domain),
             accounting=slurmdbd,
             hosts_domain=hosts_domain,
@@ -281,7 +281,7 @@ def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions)
     if settings.accounting.enabled:
         wanted = configuration.once_proven(wanted_accounts(settings))
         Accounts("accounts", AccountsArgs(site, slurmctld, wanted), opts)
-    return _Control(configuration, slurmctld, controller.config_mark)
+    return _Control(configuration, slurmctld, controller.config_digest)
 
 
 def _accounting(
@@ -334,7 +334,7 @@ def _accounting(
 
 @dataclass(frozen=True)
 class _Nodes:
-    marks: tuple[pulumi.Output[str], ...]
+    digests: tuple[pulumi.Output[str], ...]
     """Digests of the nodesets' pods."""
     labels: tuple[Mapping[str, str], ...]
     """For each nodeset, the project's own labels of its Kubernetes nodes."""
@@ -398,7 +398,7 @@ def _nodes(
         opts,
     )
     return _Nodes(
-        marks=tuple(made.mark for _, made in sorted(nodesets.items())),
+        digests=tuple(made.digest for _, made in sorted(nodesets.items())),
         labels=tuple(
             admission.own_labels({**classes[nodeset.name].labels, **nodeset.node_selector})
             for nodeset in settings.nodesets
@@ -444,7 +444,7 @@ def _health(
             settings=settings.reconciler,
             wanted=control.configuration.once_proven(wanted_nodes(settings)),
             machines=nodes.labels,
-            marks=[control.config_mark, *nodes.marks],
+            digests=[control.config_digest, *nodes.digests],
         ),
         opts,
     ).report
@@ -467,7 +467,7 @@ def _monitoring(
             opts,
         )
     if settings.monitoring.kind != "none":
-        Machines("machines", MachinesArgs(site), opts)
+        NodeExporter("machines", NodeExporterArgs(site), opts)
         Monitoring("monitoring", MonitoringArgs(site, settings), opts)
     if settings.monitoring.logs:
         wanted = LogsArgs(site, settings.monitoring.logs, settings.cluster_name, args.root)

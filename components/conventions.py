@@ -45,7 +45,7 @@ LONG_CHECK: Final = "longcheck"
 LOGIN: Final = "login"
 MONITORING: Final = "monitoring"
 """Pod of Prometheus and Alertmanager."""
-MACHINES: Final = "machines"
+NODE_EXPORTER: Final = "machines"
 """node-exporter, one pod on each Kubernetes node."""
 GRAFANA: Final = "grafana"
 LOGS: Final = "logs"
@@ -114,7 +114,7 @@ RESERVED_NAMES: Final = frozenset(
         REBOOTER,
         LONG_CHECKS,
         MONITORING,
-        MACHINES,
+        NODE_EXPORTER,
         GRAFANA,
         LOGS,
     }
@@ -257,13 +257,13 @@ CONTROLLER_SPOOL: Final = "/var/spool/slurmctld"
 WORKER_SPOOL: Final = "/var/spool/slurmd"
 WORKER_SCRATCH: Final = "/var/spool/slurmstack"
 """Node-local disk for the private /tmp and /var/tmp of each job."""
-SPANK_DIR: Final = "/usr/lib/slurmstack"
-SPANK_PLUGIN: Final = f"{SPANK_DIR}/chroot.so"
-CONTAINER_PLUGIN: Final = f"{SPANK_DIR}/container.so"
-USER_IMAGES: Final = f"{SPANK_DIR}/user-images"
+PROGRAMS: Final = "/usr/lib/slurmstack"
+SPANK_PLUGIN: Final = f"{PROGRAMS}/chroot.so"
+CONTAINER_PLUGIN: Final = f"{PROGRAMS}/container.so"
+USER_IMAGES: Final = f"{PROGRAMS}/user-images"
 """Mount point of the site's settings for users' images."""
-ISOLATION: Final = "/etc/slurmstack/isolation"
-"""Mount point on workers of their nodeset's options for the plugin."""
+NODE_SETTINGS: Final = "/etc/slurmstack/isolation"
+"""Mount point on workers of their nodeset's checks and options for the plugin."""
 CONFINEMENT_REQUIRED: Final = "confinement-required"
 """Name of a file there. If it exists, a node that cannot confine jobs accepts none."""
 NODE_OPTIONS: Final = "node.conf"
@@ -274,15 +274,15 @@ SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 """Debian's plugin directory on amd64, the only architecture of the images."""
 PMIX_DIR: Final = "/usr/lib/x86_64-linux-gnu/pmix2"
 """Directory of PMIx in Debian."""
-CHECKS: Final = f"{SPANK_DIR}/checks"
+CHECKS: Final = f"{PROGRAMS}/checks"
 """Folder of the programs with which slurmd checks a node: `interval`, `prolog`, `epilog`."""
-ABSENT_PROGRAM: Final = f"{SPANK_DIR}/absent"
+ABSENT_PROGRAM: Final = f"{PROGRAMS}/absent"
 """Program that slurmctld runs at its start: sets static nodes that never registered to down."""
-SCRIPTS: Final = f"{SPANK_DIR}/scripts"
+SCRIPTS: Final = f"{PROGRAMS}/scripts"
 """Mount point on workers of the scripts for slurmd and tasks. Jobs see this path as well."""
-LOGIN_SETTINGS: Final = f"{SPANK_DIR}/login"
+LOGIN_SETTINGS: Final = f"{PROGRAMS}/login"
 """Folder of files from the settings, for login nodes and their users."""
-NODE_SSH: Final = f"{SPANK_DIR}/node-ssh"
+NODE_SSH: Final = f"{PROGRAMS}/node-ssh"
 """Folder of ssh's files for logins to nodes. Users see it on login nodes and in jobs."""
 JWT_KEY_DIR: Final = "/etc/slurmstack/jwt"
 JWT_KEY: Final = f"{JWT_KEY_DIR}/jwt_hs256.key"
@@ -310,8 +310,8 @@ WORKER_VOLUMES: Final = frozenset(
 """Volumes of every worker. A further volume with such a name would conflict with them."""
 WORKER_PATHS: Final = (
     *(JAIL, JAIL_VOLUMES, SLURM_ETC, SLURM_RUN, MUNGE_RUN, AUTH_KEYS, EXTRAUSERS, DIRECTORY_PIPES),
-    *(ISOLATION, WORKER_SPOOL, WORKER_SCRATCH),
-    *(SPANK_DIR, SLURM_PLUGIN_DIR, "/dev", "/proc", "/sys"),
+    *(NODE_SETTINGS, WORKER_SPOOL, WORKER_SCRATCH),
+    *(PROGRAMS, SLURM_PLUGIN_DIR, "/dev", "/proc", "/sys"),
 )
 """Paths of a worker. Mounts at, above, or (except for the jail) below them are not allowed."""
 

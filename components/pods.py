@@ -82,7 +82,7 @@ def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool
     return {"securityContext": context}
 
 
-def told_outside_dev() -> Spec:
+def termination_log_outside_dev() -> Spec:
     """Move the termination message of a container that shows its /dev to users.
 
     By default, the message is a file in /dev that all users can write, on the machine's disk.
@@ -95,7 +95,7 @@ def requests(cpu: str, memory: str) -> Spec:
     return {"resources": {"requests": {"cpu": cpu, "memory": memory}}}
 
 
-def answers(asked: Spec, at_start: Spec | None = None) -> Spec:
+def probes(asked: Spec, at_start: Spec | None = None) -> Spec:
     """Return probes of a daemon that is ready while it answers; `at_start` is its startup probe.
 
     Probes start processes on the node. So a daemon that has answered once is asked less often.
@@ -124,7 +124,7 @@ def page(path: str, port: int) -> Spec:
     return {"httpGet": {"path": path, "port": port}}
 
 
-def gives_up(container: str, *codes: int) -> Spec:
+def fail_on(container: str, *codes: int) -> Spec:
     """Fail a Job at these exit codes of a container. After any other failure, the Job retries."""
     refused = {"containerName": container, "operator": "In", "values": list(codes)}
     return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": refused}]}}

@@ -53,7 +53,7 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
     return {
         "backoffLimit": 3,
         "activeDeadlineSeconds": _DEADLINE,
-        **pods.gives_up("accounts", c.ACCOUNTS_REFUSED),
+        **pods.fail_on("accounts", c.ACCOUNTS_REFUSED),
         "template": {
             "metadata": {
                 "labels": pods.labels(c.ACCOUNTS),

@@ -118,7 +118,7 @@ def _mariadb(args: DatabaseArgs) -> pods.Spec:
         **pods.security(user=c.MYSQL_ID),
         **pods.requests("50m", f"{pool + 128}Mi"),
         "ports": [{"name": "mariadb", "containerPort": c.MARIADB_PORT}],
-        **pods.answers(
+        **pods.probes(
             pods.command(
                 *("mariadb", "--no-defaults", f"--socket={c.DATABASE_RUN}/mysqld.sock"),
                 "--execute=SELECT 1",

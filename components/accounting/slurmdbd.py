@@ -133,7 +133,7 @@ def _slurmdbd(args: AccountingArgs) -> pods.Spec:
             *args.site.auth.daemon_environment(),
         ],
         "ports": [{"name": "slurmdbd", "containerPort": c.SLURMDBD_PORT}],
-        **pods.answers(pods.command(*_ANSWERS)),
+        **pods.probes(pods.command(*_ANSWERS)),
         "volumeMounts": [
             *args.site.daemon_mounts(),
             pods.mount("config", c.ACCOUNTING_ETC, read_only=True),

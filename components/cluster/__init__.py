@@ -12,11 +12,11 @@ from typing import cast
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components.cluster.equipment import Equipment, EquipmentArgs
+from components.cluster.drivers import Drivers, DriversArgs
 from components.cluster.interface import Cluster, ClusterArgs, Kind
 from components.settings import Settings, SettingsError
 
-__all__ = ["Cluster", "equip", "make", "provider"]
+__all__ = ["Cluster", "install_drivers", "make", "provider"]
 
 
 def make(settings: Settings, stack: str) -> Cluster:
@@ -48,7 +48,7 @@ def provider(cluster: Cluster) -> k8s.Provider:
     )
 
 
-def equip(
+def install_drivers(
     settings: Settings,
     cluster: Cluster,
     network: Sequence[pulumi.Resource],
@@ -58,7 +58,7 @@ def equip(
 
     `network` are the resources of the pods' network, if the stack installs one.
     """
-    args = EquipmentArgs(settings, cluster, network)
+    args = DriversArgs(settings, cluster, network)
     opts = pulumi.ResourceOptions(provider=provider)
-    made = [Equipment("equipment", args, opts)] if args.is_needed() else []
+    made = [Drivers("equipment", args, opts)] if args.is_needed() else []
     return [*cluster.ready, *made]

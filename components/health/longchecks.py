@@ -15,7 +15,7 @@ _DEADLINE = 11 * 3600
 """Limit of a run in seconds."""
 _FINAL = (2, 3, 4)
 """Exit codes of agents/longchecks that another attempt would not change."""
-_DESK: pods.Spec = {
+_QUERIES: pods.Spec = {
     "args": ["agents.longchecks", "serve"],
     "ports": pods.metrics_port(c.LONG_CHECKS),
 }
@@ -66,7 +66,7 @@ class LongChecks(pulumi.ComponentResource):
             pods.claim_volume("jail", args.jail.claim, read_only=True),
             pods.secret_volume("jwt", args.jwt_secret),
         ]
-        desk = k8s.apps.v1.Deployment(
+        queries = k8s.apps.v1.Deployment(
             f"{name}-desk",
             metadata={"name": c.LONG_CHECKS, "namespace": args.site.namespace},
             spec={
@@ -75,12 +75,12 @@ class LongChecks(pulumi.ComponentResource):
                 "selector": {"matchLabels": pods.labels(c.LONG_CHECKS)},
                 "template": {
                     "metadata": {"labels": pods.labels(c.LONG_CHECKS)},
-                    "spec": _pod(args, volumes, _DESK),
+                    "spec": _pod(args, volumes, _QUERIES),
                 },
             },
             opts=child,
         )
-        pods.metrics_service(f"{name}-service", c.LONG_CHECKS, args.site.namespace, desk, child)
+        pods.metrics_service(f"{name}-service", c.LONG_CHECKS, args.site.namespace, queries, child)
         for check in args.settings.checks:
             k8s.batch.v1.CronJob(
                 f"{name}-{check.name}",
@@ -102,7 +102,7 @@ def _job(args: LongChecksArgs, check: LongCheck, volumes: list[pods.Spec]) -> po
         # If a pod is killed or does not reach Slurm, the next one continues the run.
         "backoffLimit": 6,
         "activeDeadlineSeconds": _DEADLINE,
-        **pods.gives_up("longchecks", *_FINAL),
+        **pods.fail_on("longchecks", *_FINAL),
         "template": {
             "metadata": {"labels": pods.labels(c.LONG_CHECK)},
             "spec": {

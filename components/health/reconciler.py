@@ -28,7 +28,7 @@ class ReconcilerArgs:
     """Wanted nodes, in the format of agents/reconciler."""
     machines: Sequence[Mapping[str, str]]
     """For each nodeset, the project's own labels of its Kubernetes nodes."""
-    marks: Sequence[pulumi.Input[str]]
+    digests: Sequence[pulumi.Input[str]]
     """Digests of all else that nodes depend on. A changed digest runs the Job again."""
 
 
@@ -170,8 +170,8 @@ def _deadline(settings: ReconcilerSettings) -> int:
 def _after_deploy(
     args: ReconcilerArgs, account: rights.Account, config: pulumi.Input[str]
 ) -> pods.Spec:
-    marks = pulumi.Output.all(args.wanted, *args.marks).apply(
-        lambda known: c.checksum({str(index): str(mark) for index, mark in enumerate(known)})
+    digests = pulumi.Output.all(args.wanted, *args.digests).apply(
+        lambda found: c.checksum({str(index): str(each) for index, each in enumerate(found)})
     )
     owner = f"batch/v1 Job {c.AFTER_DEPLOY}"
     return {
@@ -180,7 +180,7 @@ def _after_deploy(
         "template": {
             "metadata": {
                 "labels": pods.labels(c.RECONCILER),
-                "annotations": {c.ANNOTATION_CHECKSUM: marks},
+                "annotations": {c.ANNOTATION_CHECKSUM: digests},
             },
             "spec": {
                 **_pod(args, account, config, owner, "--after-deploy"),

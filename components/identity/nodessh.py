@@ -18,7 +18,7 @@ def ssh_config(nodesets: Iterable[str]) -> str:
     if not patterns:
         return ""
     options = {
-        "ProxyCommand": f"{c.SPANK_DIR}/to-node %h %r",
+        "ProxyCommand": f"{c.PROGRAMS}/to-node %h %r",
         "IdentityFile": f"{c.NODE_SSH}/key",
         # Separate from users' entries for hosts of the same name at other sites.
         "GlobalKnownHostsFile": f"{c.NODE_SSH}/known_hosts",

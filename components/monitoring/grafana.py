@@ -114,7 +114,7 @@ def _container(image: str, given: list[str]) -> pods.Spec:
         **pods.security(user=c.MONITORING_ID),
         **pods.requests("20m", "128Mi"),
         "ports": [{"name": "grafana", "containerPort": c.GRAFANA_PORT}],
-        **pods.answers(pods.page("/api/health", c.GRAFANA_PORT)),
+        **pods.probes(pods.page("/api/health", c.GRAFANA_PORT)),
         "volumeMounts": [
             pods.mount("data", "/var/lib/grafana"),
             pods.mount("password", _PASSWORD, read_only=True),

@@ -112,7 +112,7 @@ def prometheus(settings: Settings) -> Document:
                 {"job_name": job, **_at(service, port)}
                 for job, (service, port) in sorted(static.items())
             ),
-            _pods("node", settings.namespace, f"{c.LABEL_COMPONENT}={c.MACHINES}"),
+            _pods("node", settings.namespace, f"{c.LABEL_COMPONENT}={c.NODE_EXPORTER}"),
             *([_pods("dcgm", gpus, _DCGM)] if gpus else []),
         ],
     }

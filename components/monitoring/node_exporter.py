@@ -1,4 +1,4 @@
-"""Metrics of the cluster's machines."""
+"""Metrics of the cluster's machines. The pods' label keeps its first value, `machines`."""
 
 from dataclasses import dataclass
 
@@ -23,11 +23,11 @@ _UNSEEN_LINKS = "^(lo|veth.*|cali.*|cilium.*|lxc.*|nodelocaldns|kube-.*)$"
 
 
 @dataclass(frozen=True)
-class MachinesArgs:
+class NodeExporterArgs:
     site: Site
 
 
-class Machines(pulumi.ComponentResource):
+class NodeExporter(pulumi.ComponentResource):
     """node-exporter on each Kubernetes node.
 
     It runs as `nobody` and sees the machine's files read-only. It is in the machine's network,
@@ -35,21 +35,21 @@ class Machines(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, name: str, args: MachinesArgs, opts: pulumi.ResourceOptions | None = None
+        self, name: str, args: NodeExporterArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(c.type_token("machines", "Machines"), name, None, opts)
         k8s.apps.v1.DaemonSet(
             f"{name}-exporter",
             metadata={
-                "name": c.MACHINES,
+                "name": c.NODE_EXPORTER,
                 "namespace": args.site.namespace,
                 # Pulumi would wait for a Kubernetes node that is down.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
             spec={
-                "selector": {"matchLabels": pods.labels(c.MACHINES)},
+                "selector": {"matchLabels": pods.labels(c.NODE_EXPORTER)},
                 "template": {
-                    "metadata": {"labels": pods.labels(c.MACHINES)},
+                    "metadata": {"labels": pods.labels(c.NODE_EXPORTER)},
                     "spec": _pod(args.site.images),
                 },
             },

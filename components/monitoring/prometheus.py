@@ -170,7 +170,7 @@ def _alertmanager(images: pods.Images) -> pods.Spec:
 def _reading(folder: str, program: str, options: Mapping[str, str]) -> list[str]:
     """Return the command of a daemon that reloads the files of that folder when they change."""
     arguments = (f"--{option}={value}" for option, value in options.items())
-    return [f"{c.SPANK_DIR}/serve", folder, program, *arguments]
+    return [f"{c.PROGRAMS}/serve", folder, program, *arguments]
 
 
 def _server(name: str, command: list[str], port: int, images: pods.Images) -> pods.Spec:
@@ -180,7 +180,7 @@ def _server(name: str, command: list[str], port: int, images: pods.Images) -> po
         "command": command,
         **pods.security(user=c.MONITORING_ID),
         "ports": [{"name": name, "containerPort": port}],
-        **pods.answers(pods.page("/-/ready", port)),
+        **pods.probes(pods.page("/-/ready", port)),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
@@ -204,7 +204,7 @@ def _for_operator(name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions)
 
     for job, component in monitoringconf.targets(args.settings).items():
         tell("ServiceMonitor", job, monitoringconf.service_monitor(job, component, interval))
-    tell("PodMonitor", "node", monitoringconf.pod_monitor("node", c.MACHINES, interval))
+    tell("PodMonitor", "node", monitoringconf.pod_monitor("node", c.NODE_EXPORTER, interval))
     for file, rules in monitoringconf.rules().items():
         tell("PrometheusRule", f"{c.PROJECT}-{file.removesuffix('.yaml')}", rules)
     for uid, content in monitoringconf.dashboards().items():

@@ -79,7 +79,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
     environment = args.site.auth.daemon_environment()
     return {
         "backoffLimit": 3,
-        **pods.gives_up("check", c.CONFIG_REFUSED),
+        **pods.fail_on("check", c.CONFIG_REFUSED),
         "template": {
             "metadata": {
                 "labels": pods.labels(c.CONFIG_CHECK),
@@ -99,7 +99,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                     {
                         "name": "check",
                         **pods.image("controller", args.site.images),
-                        "command": [f"{c.SPANK_DIR}/check"],
+                        "command": [f"{c.PROGRAMS}/check"],
                         **({"env": environment} if environment else {}),
                         "args": [
                             f"{name} {conf}" for name, conf in sorted(args.node_confs.items())

@@ -27,7 +27,7 @@ class ControllerArgs:
     jwt_secret: pulumi.Input[str]
     config: pulumi.Input[Mapping[str, str]]
     """Slurm's configuration files by name."""
-    config_mark: str
+    config_digest: str
     """Word by which slurmctld shows that it runs with these files."""
     address: str
     """DNS name of slurmctld for daemons and clients."""
@@ -46,7 +46,7 @@ class Controller(pulumi.ComponentResource):
     """Line of /etc/hosts for the Service, known once slurmctld answers."""
     config: pulumi.Output[str]
     """Name of the ConfigMap with the configuration, known once slurmctld answers."""
-    config_mark: pulumi.Output[str]
+    config_digest: pulumi.Output[str]
     """Word that identifies the configuration, known once slurmctld runs with it."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Controller(pulumi.ComponentResource):
         self.server = once_known(c.conf_server(args.address), service.metadata.name)
         self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
         self.config = once_known(config.metadata.name, self.server)
-        self.config_mark = once_known(args.config_mark, in_force.metadata)
+        self.config_digest = once_known(args.config_digest, in_force.metadata)
         self.register_outputs({"server": self.server, "alias": self.alias, "config": self.config})
 
 
@@ -167,7 +167,7 @@ def _reload(args: ControllerArgs) -> pods.Spec:
     return {
         "name": "reload",
         **pods.image("controller", args.site.images),
-        "command": [f"{c.SPANK_DIR}/reload"],
+        "command": [f"{c.PROGRAMS}/reload"],
         **pods.security(user=c.SLURM_ID),
         **pods.requests("10m", "16Mi"),
         "volumeMounts": [
@@ -196,7 +196,7 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
                     {
                         "name": c.CONFIG_IN_FORCE,
                         **pods.image("controller", args.site.images),
-                        "command": [f"{c.SPANK_DIR}/await-config", args.config_mark],
+                        "command": [f"{c.PROGRAMS}/await-config", args.config_digest],
                         "env": [
                             {"name": "SLURM_CONF_SERVER", "value": c.conf_server(args.address)}
                         ],
@@ -223,7 +223,7 @@ def _slurmctld(args: ControllerArgs) -> pods.Spec:
         ],
         "ports": [{"name": "slurmctld", "containerPort": c.SLURMCTLD_PORT}],
         # A standby has no open port, so its startup probe does not pass, and no other probe runs.
-        **pods.answers(pods.command("scontrol", "ping"), pods.open_port(c.SLURMCTLD_PORT)),
+        **pods.probes(pods.command("scontrol", "ping"), pods.open_port(c.SLURMCTLD_PORT)),
         # A slurmctld in a deadlock still answers `scontrol ping`. (24.11.5 without accounting locks
         # up for good when a user cancels another user's job by `scancel --ctld` or by HTTP.)
         "livenessProbe": {

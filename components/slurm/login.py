@@ -175,7 +175,7 @@ def _sackd(args: LoginArgs) -> pods.Spec:
     return {
         "name": "sackd",
         **pods.image("login", args.site.images),
-        "command": [f"{c.SPANK_DIR}/sackd"],
+        "command": [f"{c.PROGRAMS}/sackd"],
         "restartPolicy": "Always",
         "env": [{"name": "SLURM_CONF_SERVER", "value": args.slurmctld.server}],
         **pods.security(user=c.SLURM_ID),
@@ -199,14 +199,14 @@ def _sshd(args: LoginArgs) -> pods.Spec:
         "name": "sshd",
         **pods.image("login", args.site.images),
         **pods.security(*SSHD_CAPABILITIES, user=0, apparmor=False),
-        **pods.told_outside_dev(),
+        **pods.termination_log_outside_dev(),
         **pods.requests("100m", "64Mi"),
         "env": [
             {"name": "DRAIN_GRACE", "value": str(args.settings.drain_grace)},
             *shows([*(one["mountPath"] for one in in_jail), *args.jail.shown()]),
         ],
         "ports": [{"name": "ssh", "containerPort": c.SSHD_PORT}],
-        **pods.answers(pods.open_port(c.SSHD_PORT)),
+        **pods.probes(pods.open_port(c.SSHD_PORT)),
         "volumeMounts": [
             *args.jail.mounts(),
             pods.mount("tmp", c.LOGIN_TMP),

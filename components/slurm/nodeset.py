@@ -74,7 +74,7 @@ class Nodeset(pulumi.ComponentResource):
     The deploy does not wait for it: one node may be down for good while the others work.
     """
 
-    mark: pulumi.Output[str]
+    digest: pulumi.Output[str]
     """Digest of the pods' template, known once Kubernetes has observed it."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Nodeset(pulumi.ComponentResource):
         super().__init__(c.type_token("nodeset", "Nodeset"), name, None, opts)
         settings = args.settings
         labels = {**pods.labels(c.WORKER), c.LABEL_NODESET: settings.name}
-        isolation = k8s.core.v1.ConfigMap(
+        node_settings = k8s.core.v1.ConfigMap(
             f"{name}-isolation",
             metadata={"name": f"{settings.name}-isolation", "namespace": args.site.namespace},
             data=pulumi.Output.from_input(args.checks).apply(
@@ -118,7 +118,7 @@ class Nodeset(pulumi.ComponentResource):
                     pods.disk_volume("spool"),
                     pods.memory_volume("shm", f"{settings.memory // 2}Mi"),
                     pods.config_volume("scripts", args.scripts, mode=0o555),
-                    pods.config_volume("isolation", isolation.metadata.name),
+                    pods.config_volume("isolation", node_settings.metadata.name),
                     nodessh.volume(args.node_ssh),
                     args.user_images,
                     *(volume(further.name, further) for further in settings.volumes),
@@ -152,8 +152,8 @@ class Nodeset(pulumi.ComponentResource):
         made: pulumi.Output[str] = once_known(
             pulumi.Output.json_dumps(template, sort_keys=True), slurmd.metadata.name
         )
-        self.mark = made.apply(lambda text: c.checksum({"template": text}))
-        self.register_outputs({"mark": self.mark})
+        self.digest = made.apply(lambda text: c.checksum({"template": text}))
+        self.register_outputs({"digest": self.digest})
 
 
 def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
@@ -213,7 +213,7 @@ def _join(args: NodesetArgs) -> pods.Spec:
     return {
         "name": "join",
         **pods.image("worker", args.site.images),
-        "command": [f"{c.SPANK_DIR}/join"],
+        "command": [f"{c.PROGRAMS}/join"],
         "env": _environment(args),
         **pods.security(user=c.SLURM_ID),
         "volumeMounts": args.site.auth.client_mounts(),
@@ -274,7 +274,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         "name": "slurmd",
         **_image(args),
         **pods.security(*_capabilities(args), user=0, apparmor=False, seccomp=False),
-        **pods.told_outside_dev(),
+        **pods.termination_log_outside_dev(),
         "env": [
             *_environment(args),
             *args.site.auth.daemon_environment(),
@@ -288,8 +288,8 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         ],
         **_resources(settings, args.machines),
         "ports": [{"name": "slurmd", "containerPort": c.SLURMD_PORT}],
-        **pods.answers(pods.command(f"{c.SPANK_DIR}/ready")),
-        "lifecycle": {"preStop": pods.command(f"{c.SPANK_DIR}/leave")},
+        **pods.probes(pods.command(f"{c.PROGRAMS}/ready")),
+        "lifecycle": {"preStop": pods.command(f"{c.PROGRAMS}/leave")},
         "volumeMounts": [
             *args.site.daemon_mounts(),
             *args.jail.mounts(),
@@ -297,7 +297,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
             pods.mount("spool", c.WORKER_SPOOL),
             pods.mount("shm", "/dev/shm"),
             pods.mount("scripts", c.SCRIPTS, read_only=True),
-            pods.mount("isolation", c.ISOLATION, read_only=True),
+            pods.mount("isolation", c.NODE_SETTINGS, read_only=True),
             nodessh.mount(),
             userimages.mount(),
             *volume_mounts(settings.volumes),

@@ -88,7 +88,7 @@ def _slurmrestd(args: RestArgs) -> pods.Spec:
         **pods.requests("20m", "32Mi"),
         **_parts(args.accounting),
         "ports": [{"name": "http", "containerPort": c.REST_PORT}],
-        **pods.answers(pods.open_port(c.REST_PORT)),
+        **pods.probes(pods.open_port(c.REST_PORT)),
         "volumeMounts": [
             # It reads slurmctld's address here. Other changes do not concern it.
             pods.mount("config", c.SLURM_ETC, read_only=True),

@@ -42,8 +42,8 @@ __all__ = [
     "accounting_files",
     "backup_environment",
     "backup_files",
+    "config_digest",
     "config_files",
-    "config_mark",
     "container_files",
     "max_node_count",
     "memory_per_cpu",
@@ -64,10 +64,10 @@ def config_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
 
     Raises `SettingsError` if a file below `root` that the settings name cannot be used.
     """
-    return _files(settings, root, config_mark(settings, root))
+    return _files(settings, root, config_digest(settings, root))
 
 
-def config_mark(settings: Settings, root: Path = Path()) -> str:
+def config_digest(settings: Settings, root: Path = Path()) -> str:
     """Return a word that identifies these files wherever Slurm shows its configuration.
 
     Slurm accepts any word in SlurmctldParameters, and shows it in `scontrol show config`.
@@ -91,7 +91,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         files["gres.conf"] = render("gres.conf", {"lines": lines})
     # A site's own lines are for another runtime.
     if settings.containers.enabled and "oci.conf" not in slurm.extra:
-        files["oci.conf"] = render("oci.conf", {"program": f"{c.SPANK_DIR}/start-container"})
+        files["oci.conf"] = render("oci.conf", {"program": f"{c.PROGRAMS}/start-container"})
     if slurm.topology.kind != "none":
         files["topology.conf"] = render("topology.conf", {"lines": _topology(settings)})
     if settings.rest.jwks:
@@ -203,7 +203,7 @@ _COMMANDS = (
 def _for_clients(settings: Settings) -> tuple[str, ...]:
     """Return the paths that Slurm's commands in a job open, whatever the root is."""
     return (
-        c.SPANK_DIR,
+        c.PROGRAMS,
         c.SLURM_PLUGIN_DIR,
         # It has the configuration; /etc/slurm in the jail is a link to it.
         c.SLURM_RUN,
@@ -219,7 +219,7 @@ def _plugstack(settings: Settings) -> dict[str, object]:
         "plugin": c.SPANK_PLUGIN,
         "jail": c.JAIL,
         "scratch": c.WORKER_SCRATCH,
-        "node": f"{c.ISOLATION}/{c.NODE_OPTIONS}",
+        "node": f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}",
         "spool": c.WORKER_SPOOL,
         "in_jail": (
             *_for_clients(settings),
@@ -229,14 +229,14 @@ def _plugstack(settings: Settings) -> dict[str, object]:
             *(f"/usr/bin/{command}" for command in _COMMANDS),
         ),
         "container_plugin": c.CONTAINER_PLUGIN if settings.containers.enabled else None,
-        "folder": c.SPANK_DIR,
+        "folder": c.PROGRAMS,
         "site": c.USER_IMAGES,
         "cache": settings.containers.cache,
         "defaults": plugin_defaults(settings.containers),
         "in_containers": (
             *_for_clients(settings),
             # The jail's /usr: Slurm's commands need its libraries.
-            f"/usr={c.SPANK_DIR}/usr",
+            f"/usr={c.PROGRAMS}/usr",
             c.WORKER_SPOOL,
         ),
         # srun loads it even without MPI. An image's own PMIx stays, as it fits the image's MPI.

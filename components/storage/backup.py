@@ -123,7 +123,7 @@ def _container(program: str, args: BackupArgs) -> pods.Spec:
     return {
         "name": program,
         **pods.image("backup", args.site.images),
-        "command": [f"{c.SPANK_DIR}/{program}"],
+        "command": [f"{c.PROGRAMS}/{program}"],
         "env": [{"name": name, "value": value} for name, value in sorted(args.environment.items())],
         "securityContext": {**security, "readOnlyRootFilesystem": True},
         **pods.requests("50m", "128Mi"),

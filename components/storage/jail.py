@@ -169,7 +169,7 @@ class Jail(pulumi.ComponentResource):
             metadata={"namespace": args.site.namespace, "labels": pods.labels("jail")},
             spec={
                 "backoffLimit": 3,
-                **pods.gives_up(container["name"], c.JAIL_REFUSED),
+                **pods.fail_on(container["name"], c.JAIL_REFUSED),
                 "template": {
                     "metadata": {"labels": pods.labels("jail"), **metadata},
                     "spec": {

@@ -183,7 +183,7 @@ def _ganesha(images: pods.Images) -> pods.Spec:
         "securityContext": {**security, "readOnlyRootFilesystem": True},
         **pods.requests("100m", "512Mi"),
         "ports": [{"name": "nfs", "containerPort": c.NFS_PORT}],
-        **pods.answers(pods.open_port(c.NFS_PORT)),
+        **pods.probes(pods.open_port(c.NFS_PORT)),
         "volumeMounts": [
             pods.mount("data", c.JAIL_SERVED),
             pods.mount("config", c.JAIL_SERVER_ETC, read_only=True),

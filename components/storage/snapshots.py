@@ -50,7 +50,7 @@ class Snapshots(pulumi.ComponentResource):
             metadata={"namespace": args.site.namespace, "labels": pods.labels(c.SNAPSHOTS)},
             spec={
                 "backoffLimit": 3,
-                **pods.gives_up("snapshots", c.SNAPSHOTS_REFUSED),
+                **pods.fail_on("snapshots", c.SNAPSHOTS_REFUSED),
                 "template": _pod(args, account, "--check"),
             },
             opts=after,

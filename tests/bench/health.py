@@ -496,7 +496,7 @@ def checks(figures: Figures, front: Slurmctld) -> None:
     put(
         front.container,
         {
-            f"{c.ISOLATION}/{c.NODE_CHECKS}": node_checks(nodeset, stack),
+            f"{c.NODE_SETTINGS}/{c.NODE_CHECKS}": node_checks(nodeset, stack),
             f"{WORLD}/query": head + gpu * (1 + len(others)),
             f"{WORLD}/nvlink": recorded("nvlink-a100"),
             "/usr/local/bin/nvidia-smi": NVIDIA_SMI,

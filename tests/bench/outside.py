@@ -85,7 +85,7 @@ def _start_node(
         node_conf(nodeset),
         controller,
         before=lambda worker: put(
-            worker.container, {f"{c.ISOLATION}/{c.NODE_OPTIONS}": node_options(nodeset)}
+            worker.container, {f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}": node_options(nodeset)}
         ),
         security_opt=["seccomp=unconfined", "apparmor=unconfined"],
         mem_limit=f"{nodeset.memory}m",

@@ -34,7 +34,7 @@ chown slurm {c.DBD_RUN}
 chmod 0700 {c.DBD_RUN}
 chgrp -R slurm {c.DATABASE_PASSWORD}
 """
-_START = f"SLURM_CONF={c.DBD_RUN}/slurm.conf exec {c.SPANK_DIR}/slurmdbd >>/tmp/log 2>&1"
+_START = f"SLURM_CONF={c.DBD_RUN}/slurm.conf exec {c.PROGRAMS}/slurmdbd >>/tmp/log 2>&1"
 _ANSWERS = (
     f"SLURM_CONF={c.DBD_RUN}/slurm.conf timeout 10 sacctmgr -n -P show cluster format=cluster"
 )
@@ -62,7 +62,7 @@ class Database:
         """Starts it and waits until it answers."""
         options = f"{_OPTIONS} --innodb-buffer-pool-size={self.pool}M"
         self.container.container.exec_run(
-            ["bash", "-c", f"exec {c.SPANK_DIR}/mariadbd {options} >>/tmp/log 2>&1"],
+            ["bash", "-c", f"exec {c.PROGRAMS}/mariadbd {options} >>/tmp/log 2>&1"],
             user="mysql",
             environment=_MARIADB,
             detach=True,

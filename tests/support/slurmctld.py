@@ -215,7 +215,7 @@ def start_worker(
         },
     )
     worker = prepare(container, secret)
-    put(worker.container, {f"{c.ISOLATION}/{c.NODE_OPTIONS}": ""})
+    put(worker.container, {f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}": ""})
     before(worker)
     if populated:
         put(worker.container, {c.JAIL_MARKER: "0\n"})
@@ -246,7 +246,7 @@ def start_slurmd(worker: Slurmctld, **environment: str) -> None:
     """Start slurmd, with further variables."""
     variables = {"POD_IP": worker.address, **environment}
     words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    worker.run(f"{words} {c.SPANK_DIR}/slurmd >/tmp/log 2>&1 &", user="root")
+    worker.run(f"{words} {c.PROGRAMS}/slurmd >/tmp/log 2>&1 &", user="root")
 
 
 def kill_slurmd(worker: Slurmctld) -> None:

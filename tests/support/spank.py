@@ -30,13 +30,13 @@ COPY_FILES = f"cp --archive --one-file-system /. {c.JAIL}"
 MAKE_MOUNT_POINTS = f"""
 set -e
 cd {c.JAIL}
-mkdir -p dev proc sys .{c.WORKER_SPOOL} .{c.MUNGE_RUN} .{c.SPANK_DIR}/scripts .{c.CHECKS_LOGS}
+mkdir -p dev proc sys .{c.WORKER_SPOOL} .{c.MUNGE_RUN} .{c.PROGRAMS}/scripts .{c.CHECKS_LOGS}
 touch etc/hostname etc/hosts etc/resolv.conf
 install -d -m 1777 srv shared
 install -m 4755 usr/bin/id usr/bin/setuid-id
 for user in {" ".join(USERS)}; do install -d -o $user -g $user home/$user; done
 chmod 0700 {c.WORKER_SCRATCH}
-mkdir -p {c.SPANK_DIR}/scripts
+mkdir -p {c.PROGRAMS}/scripts
 """
 
 
@@ -74,7 +74,7 @@ class Node:
         self.configure(node_options(built))
 
     def configure(self, options: str) -> None:
-        put(self.worker.container, {f"{c.ISOLATION}/{c.NODE_OPTIONS}": options})
+        put(self.worker.container, {f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}": options})
 
     def root(self, command: str) -> str:
         """What a shell command prints, on the node itself and not in the jail."""

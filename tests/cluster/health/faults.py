@@ -217,9 +217,9 @@ def full_machine(cluster: Cluster) -> Iterator[None]:
     """A disk of a machine has a few percent left."""
     with disk(100) as folder, attached(cluster, "node-1", folder, "/mnt/disk"):
         _fill(folder, 0.05)
-        _anew(cluster, c.MACHINES, "node-1")
+        _anew(cluster, c.NODE_EXPORTER, "node-1")
         yield
-    _anew(cluster, c.MACHINES, "node-1")
+    _anew(cluster, c.NODE_EXPORTER, "node-1")
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
     }
 
 
-OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.MACHINES})"
+OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.NODE_EXPORTER})"
 """What need not be on the machine; the last two are on every one."""
 
 

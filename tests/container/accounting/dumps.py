@@ -30,14 +30,14 @@ class Dumps:
         """Exit code and all that the program printed."""
         told = self.environment(**environment)
         code, output = open_shells.run(
-            self.container.container, f"{c.SPANK_DIR}/{program}", "slurm", environment=told
+            self.container.container, f"{c.PROGRAMS}/{program}", "slurm", environment=told
         )
         return code, output.strip()
 
     def begin(self, program: str = "backup", **environment: str) -> None:
         """Starts a program and does not wait for it."""
         self.container.container.exec_run(
-            ["bash", "-c", f"exec {c.SPANK_DIR}/{program} >/tmp/log 2>&1"],
+            ["bash", "-c", f"exec {c.PROGRAMS}/{program} >/tmp/log 2>&1"],
             user="slurm",
             environment=self.environment(**environment),
             detach=True,

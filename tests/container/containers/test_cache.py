@@ -121,7 +121,7 @@ def test_layers_of_the_site_are_not_downloaded_again(site: Site) -> None:
     site.node.root(f"install -d -o student {shared}")
     try:
         with settings(site, site_cache="/images"):
-            share = f"srun --quiet --nodelist=cpu-0 {c.SPANK_DIR}/slurm-image share {name}"
+            share = f"srun --quiet --nodelist=cpu-0 {c.PROGRAMS}/slurm-image share {name}"
             site.node.user(share, "student")
             said = run(site, f"--nodelist=cpu-0 --container-image={name}", "stat -c %s /ours")
     finally:
@@ -136,7 +136,7 @@ def test_only_the_sites_account_shares_layers(site: Site, image: str) -> None:
     site.node.root(f"install -d -o student {shared}")
     try:
         with settings(site, site_cache="/images"):
-            share = f"srun --nodelist=cpu-0 {c.SPANK_DIR}/slurm-image share {image} 2>&1 || true"
+            share = f"srun --nodelist=cpu-0 {c.PROGRAMS}/slurm-image share {image} 2>&1 || true"
             said = site.node.user(share)
     finally:
         site.node.root(f"rm -r {shared}")

@@ -23,7 +23,7 @@ def test_variables_of_the_image_override_those_of_the_job(site: Site, image: str
         "bash -c 'echo $COLOUR,$OTHER,$PATH'",
     )
 
-    assert said == f"red and green,kept,/usr/bin:{c.SPANK_DIR}/clients"
+    assert said == f"red and green,kept,/usr/bin:{c.PROGRAMS}/clients"
 
 
 def test_named_variables_of_the_job_override_the_image(site: Site, image: str) -> None:

@@ -60,7 +60,7 @@ def test_slurm_commands_work_in_a_container(site: Site, image: str) -> None:
 
     said = ended(site, job).splitlines()
 
-    assert said == ["ID=small", "RUNNING", f"{c.SPANK_DIR}/clients/srun"]
+    assert said == ["ID=small", "RUNNING", f"{c.PROGRAMS}/clients/srun"]
 
 
 def test_later_steps_reuse_a_named_container(site: Site, image: str) -> None:

@@ -102,7 +102,7 @@ def test_who_is_killed_at_any_moment_leaves_a_jail_that_the_next_run_makes_whole
 
     for wanted, expected in ((1, before), (2, after)):
         code, said = filled.run(
-            f"JAIL_REFRESH={wanted} timeout --signal=KILL {moment:.2f} {c.SPANK_DIR}/populate"
+            f"JAIL_REFRESH={wanted} timeout --signal=KILL {moment:.2f} {c.PROGRAMS}/populate"
         )
         assert code in (0, 137), said
         # Whatever there is of it: who is in the jail finds a whole system.

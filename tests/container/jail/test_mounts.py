@@ -8,7 +8,7 @@ from components import conventions as c
 from tests.container.jail.volumes import Shell, Volumes
 
 SHOWN = f"{c.JAIL_VOLUMES}/data"
-MOUNTS = f"cd / && PYTHONPATH={c.SPANK_DIR} python3 -BS -m agents.mounts {c.JAIL}"
+MOUNTS = f"cd / && PYTHONPATH={c.PROGRAMS} python3 -BS -m agents.mounts {c.JAIL}"
 PREPARE = f"""
 set -e
 mkdir -p {SHOWN} {c.JAIL}/etc {c.JAIL}/real

@@ -24,7 +24,7 @@ from tests.support.stack import alone
 from tests.support.waiting import eventually
 
 NODE = "cpu-0"
-READY = f"{c.SPANK_DIR}/ready"
+READY = f"{c.PROGRAMS}/ready"
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,8 @@ def node() -> Iterator[tuple[Slurmctld, Slurmctld]]:
         controller.start()
 
         def prepare(worker: Slurmctld) -> None:
-            worker.run(f"install -d {c.ISOLATION} {c.SPANK_DIR}/scripts", user="root")
-            options = {f"{c.ISOLATION}/{c.NODE_OPTIONS}": ""}
+            worker.run(f"install -d {c.NODE_SETTINGS} {c.PROGRAMS}/scripts", user="root")
+            options = {f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}": ""}
             put(worker.container, options | accounts_of(config))
 
         worker = start_worker(
@@ -112,7 +112,7 @@ def test_a_node_that_must_confine_jobs_and_cannot_takes_none(
     node: tuple[Slurmctld, Slurmctld],
 ) -> None:
     controller, worker = node
-    required = f"{c.ISOLATION}/{c.CONFINEMENT_REQUIRED}"
+    required = f"{c.NODE_SETTINGS}/{c.CONFINEMENT_REQUIRED}"
     assert open_shells.run(worker.container, READY)[0] == 0
     # As if the machine lacked something.
     put(worker.container, {"/run/slurmstack/node/unconfined": "not to their CPUs: there are few"})
@@ -132,7 +132,7 @@ def test_slurmd_waits_until_confinement_is_not_required_any_more(
     node: tuple[Slurmctld, Slurmctld],
 ) -> None:
     _, worker = node
-    required = f"{c.ISOLATION}/{c.CONFINEMENT_REQUIRED}"
+    required = f"{c.NODE_SETTINGS}/{c.CONFINEMENT_REQUIRED}"
     put(worker.container, {required: "yes"})
     kill_slurmd(worker)
 

@@ -40,7 +40,7 @@ class Shell:
 
     def populate(self, refresh: int, *submounts: str) -> tuple[int, str]:
         told = {"JAIL_REFRESH": str(refresh), "JAIL_SUBMOUNTS": " ".join(submounts)}
-        return self.run(f"{c.SPANK_DIR}/populate", environment=told)
+        return self.run(f"{c.PROGRAMS}/populate", environment=told)
 
     def inside(self, command: str) -> str:
         """What a command in the jail prints."""

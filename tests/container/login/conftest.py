@@ -21,7 +21,7 @@ from tests.support.slurmctld import Slurmctld, prepare, start_controller
 from tests.support.stack import alone
 from tests.support.waiting import eventually
 
-POPULATE = f"JAIL_REFRESH=0 {c.SPANK_DIR}/populate"
+POPULATE = f"JAIL_REFRESH=0 {c.PROGRAMS}/populate"
 PREPARE = f"""
 set -e
 mkdir -p {" ".join(SHOWN)}
@@ -99,7 +99,7 @@ def _start(start: Start, jail_volume: str, pipes: str, folder: Path, config: Set
         },
     )
     daemons.run(PREPARE, user="root")
-    sackd = f"SLURM_CONF_SERVER={c.conf_server(address)} exec {c.SPANK_DIR}/sackd"
+    sackd = f"SLURM_CONF_SERVER={c.conf_server(address)} exec {c.PROGRAMS}/sackd"
     daemons.container.exec_run(
         ["bash", "-c", f"{sackd} >/tmp/sackd 2>&1"], user="slurm", detach=True
     )

@@ -71,7 +71,7 @@ class LoginNode:
 
     def start(self) -> None:
         self.daemons.container.exec_run(
-            ["bash", "-c", f"exec {c.SPANK_DIR}/sshd >>/tmp/log 2>&1"],
+            ["bash", "-c", f"exec {c.PROGRAMS}/sshd >>/tmp/log 2>&1"],
             user="root",
             environment={"DRAIN_GRACE": "4", "JAIL_MOUNTS": " ".join(SHOWN)},
             detach=True,

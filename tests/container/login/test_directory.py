@@ -103,7 +103,7 @@ def served(started: LoginNode) -> Iterator[Served]:
     running = Served(started, sssd, worker, certificate)
     running.install(FIRST)
     sssd.container.exec_run(
-        ["bash", "-c", f"exec {c.SPANK_DIR}/sssd >/tmp/log 2>&1"], user="root", detach=True
+        ["bash", "-c", f"exec {c.PROGRAMS}/sssd >/tmp/log 2>&1"], user="root", detach=True
     )
     eventually("sssd listens", lambda: "nss" in sssd.run(f"ls {c.DIRECTORY_OWN}/pipes || true"))
     started.daemons.run(

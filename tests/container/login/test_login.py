@@ -290,8 +290,8 @@ mount -t tmpfs files /sys/fs/cgroup
 mount -t tmpfs marker /run/sshd
 cd /sys/fs/cgroup
 touch cgroup.controllers
-sh -c 'echo $$ >cgroup.procs && exec {c.SPANK_DIR}/limits prepare'
-PAM_TYPE=open_session PAM_USER=researcher {c.SPANK_DIR}/limits enter
+sh -c 'echo $$ >cgroup.procs && exec {c.PROGRAMS}/limits prepare'
+PAM_TYPE=open_session PAM_USER=researcher {c.PROGRAMS}/limits enter
 echo $$ >self
 grep -H . cgroup.subtree_control cgroup.procs daemons/cgroup.procs self user-2000/*
 """

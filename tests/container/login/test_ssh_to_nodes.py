@@ -35,10 +35,10 @@ def start_node(started: LoginNode, config: Settings, name: str) -> Slurmctld:
             {
                 **{f"{c.EXTRAUSERS}/{name}": text for name, text in accounts.items()},
                 **NODE_SSH,
-                f"{c.ISOLATION}/{c.NODE_OPTIONS}": node_options(nodeset),
+                f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}": node_options(nodeset),
             },
         )
-        worker.run(f"mkdir -p {c.SPANK_DIR}/scripts && chmod 0700 {c.WORKER_SCRATCH}", user="root")
+        worker.run(f"mkdir -p {c.PROGRAMS}/scripts && chmod 0700 {c.WORKER_SCRATCH}", user="root")
 
     node = start_worker(
         started.start_container,
@@ -233,7 +233,7 @@ def test_a_users_own_machine_gets_there_with_any_of_its_keys(
     login: LoginNode, node: Slurmctld
 ) -> None:
     submit(login)
-    way = login.command("ssh", "login", f"{c.SPANK_DIR}/to-node", "%h", "%r")
+    way = login.command("ssh", "login", f"{c.PROGRAMS}/to-node", "%h", "%r")
     options = {
         "ProxyCommand": " ".join(way),
         "IdentityFile": str(login.folder / "key"),
@@ -256,7 +256,7 @@ def test_however_jobs_are_isolated_a_session_has_its_terminal(
 ) -> None:
     (nodeset,) = (one for one in config.nodesets if one.name == "cpu")
     isolated = nodeset.model_copy(update={"isolation": Isolation.model_validate(isolation)})
-    options = f"{c.ISOLATION}/{c.NODE_OPTIONS}"
+    options = f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}"
     put(node.container, {options: node_options(isolated)})
     try:
         submit(login, does="echo mine >/tmp/own")
@@ -305,7 +305,7 @@ def test_who_goes_around_the_first_check_meets_slurms_own(
 ) -> None:
     job = submit(login)
 
-    refused = login.ssh(f"srun --jobid={job} --overlap {c.SPANK_DIR}/in-node", user="student")
+    refused = login.ssh(f"srun --jobid={job} --overlap {c.PROGRAMS}/in-node", user="student")
 
     assert refused.returncode != 0
     assert "SSH-2.0" not in refused.stdout

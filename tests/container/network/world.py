@@ -111,7 +111,7 @@ class World:
         told = {one["name"]: one["value"] for one in self.guard_spec["env"]}
         return run(
             container,
-            *(*wrapped, f"{c.SPANK_DIR}/guard"),
+            *(*wrapped, f"{c.PROGRAMS}/guard"),
             user=self.guard_spec["securityContext"]["runAsUser"] if user is None else user,
             environment=told | changed,
         )

@@ -47,7 +47,7 @@ class Server:
     def begin(self, *machines: str) -> None:
         conf = ganesha_conf(machines)
         self.run(f"cat >{c.JAIL_SERVER_ETC}/ganesha.conf <<'END'\n{conf}END")
-        self.run(f"{c.SPANK_DIR}/serve >>/run/ganesha/log 2>&1 &")
+        self.run(f"{c.PROGRAMS}/serve >>/run/ganesha/log 2>&1 &")
 
     def start(self, *machines: str) -> None:
         """Begins, and waits until it answers."""

@@ -30,7 +30,7 @@ print(json.dumps({**answers, "none of them": ask(1000), "getpid": ask(39)}))
 @pytest.fixture(scope="module")
 def answers(running: Node) -> dict[str, str]:
     """What each refused system call answers root with a daemon's capabilities."""
-    agents = f"{c.SPANK_DIR}/agents"
+    agents = f"{c.PROGRAMS}/agents"
     found: dict[str, str] = json.loads(
         running.root(f"python3 -I - {agents} <<'END'\n{ASK}\nEND").splitlines()[-1]
     )

@@ -45,8 +45,8 @@ def releases(base: Values, edit: Change) -> dict[str, Values]:
     settings = from_config(config(base=values))
 
     def program() -> None:
-        ground = clusters.make(settings, "test")
-        clusters.equip(settings, ground, (), clusters.provider(ground))
+        cluster = clusters.make(settings, "test")
+        clusters.install_drivers(settings, cluster, (), clusters.provider(cluster))
 
     found = record_program(program).of_type("kubernetes:helm.sh/v3:Release")
     return {release.inputs["name"]: release.inputs for release in found}

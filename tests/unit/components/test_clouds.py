@@ -86,8 +86,8 @@ def ground_of() -> GraphOf:
         settings = from_config(config(base=json.loads(values)))
 
         def program() -> None:
-            ground = clusters.make(settings, "test")
-            clusters.equip(settings, ground, (), clusters.provider(ground))
+            cluster = clusters.make(settings, "test")
+            clusters.install_drivers(settings, cluster, (), clusters.provider(cluster))
 
         return record_program(program)
 

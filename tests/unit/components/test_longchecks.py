@@ -43,7 +43,7 @@ def test_settings_and_agent_know_the_same_checks() -> None:
 def test_images_and_agents_know_the_same_ids_and_places() -> None:
     assert f"/{LOGS}" == c.CHECKS_LOGS
     assert (CHECKS_ID, SLURM_ID) == (c.CHECKS_ID, c.SLURM_ID)
-    assert c.SPANK_DIR in PATH.split(":")
+    assert c.PROGRAMS in PATH.split(":")
     dockerfile = (ROOT / "images/base/Dockerfile").read_text()
     assert f"groupadd --system --gid {c.CHECKS_ID} {c.CHECKS_USER}" in dockerfile
     assert f"useradd --system --uid {c.CHECKS_ID} --gid {c.CHECKS_USER}" in dockerfile

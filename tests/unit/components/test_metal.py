@@ -67,8 +67,8 @@ def graph_of() -> Iterator[GraphOf]:
         settings = from_config(config(base=json.loads(values)))
 
         def program() -> None:
-            ground = clusters.make(settings, "test")
-            clusters.equip(settings, ground, (), clusters.provider(ground))
+            cluster = clusters.make(settings, "test")
+            clusters.install_drivers(settings, cluster, (), clusters.provider(cluster))
 
         return record_program(program)
 

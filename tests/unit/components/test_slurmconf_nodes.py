@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from components.settings import Nodeset, Partition, Settings
-from components.slurmconf import config_files, config_mark, node_conf
+from components.slurmconf import config_digest, config_files, node_conf
 from tests.support.parsed import options, records, words
 from tests.support.stack import FULL, settings
 
@@ -265,7 +265,7 @@ def test_the_order_in_which_a_stack_is_written_does_not_matter(seed: int, tmp_pa
 
 
 def all_of(stack: Settings, root: Path) -> list[tuple[str, str]]:
-    return [*config_files(stack, root).items(), ("mark", config_mark(stack, root))]
+    return [*config_files(stack, root).items(), ("mark", config_digest(stack, root))]
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])

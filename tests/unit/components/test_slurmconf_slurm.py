@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from components.conventions import SCRIPTS
 from components.settings import Settings, SettingsError
 from components.settings.slurm import REPEATABLE, key_of
-from components.slurmconf import config_files, config_mark, script_files
+from components.slurmconf import config_digest, config_files, script_files
 from tests.support.parsed import lines, options, records, words
 from tests.support.stack import settings
 
@@ -257,7 +257,7 @@ def test_another_text_of_a_script_that_slurmctld_sends_is_another_configuration(
     one = settings(lambda v: v.update(slurm={"prolog": {"text": SCRIPT}}))
     other = settings(lambda v: v.update(slurm={"prolog": {"text": f"{SCRIPT}# other\n"}}))
 
-    assert config_mark(one) != config_mark(other)
+    assert config_digest(one) != config_digest(other)
 
 
 # --- Lines of the operator's own -----------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_paths_are_those_that_the_program_mounts() -> None:
     assert str(readers.JAIL) == c.JAIL
     assert f"{readers.JAIL}/{readers.MARKER}" == c.JAIL_MARKER
     assert str(readers.SCRATCH) == c.WORKER_SCRATCH
-    assert str(readers.SETTINGS) == f"{c.ISOLATION}/{c.NODE_CHECKS}"
+    assert str(readers.SETTINGS) == f"{c.NODE_SETTINGS}/{c.NODE_CHECKS}"
     assert {c.WORKER_SPOOL, c.WORKER_SCRATCH} <= set(CHECKS["disk"].limits["paths"])  # type: ignore[arg-type]
 
 

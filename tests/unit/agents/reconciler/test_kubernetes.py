@@ -39,7 +39,7 @@ def api(cluster: Cluster) -> Api:
 
 def test_labels_and_names_are_those_that_the_graph_gives() -> None:
     assert f"{c.DOMAIN}/component={c.WORKER}" == f"{observed.COMPONENT}={observed.WORKER}"
-    everywhere = ",".join(f"{c.LABEL_COMPONENT}!={one}" for one in (c.MACHINES, c.REBOOTER))
+    everywhere = ",".join(f"{c.LABEL_COMPONENT}!={one}" for one in (c.NODE_EXPORTER, c.REBOOTER))
     assert f"app.kubernetes.io/name={c.PROJECT},{everywhere}" == observed.OURS
     assert observed.UNHEALTHY == c.TAINT_UNHEALTHY
     assert f"{observed.DOMAIN}/report" == c.ANNOTATION_REPORT

@@ -16,7 +16,7 @@ _TIMEOUT = 900
 
 
 @dataclass(frozen=True)
-class EquipmentArgs:
+class DriversArgs:
     settings: Settings
     cluster: Cluster
     network: Sequence[pulumi.Resource]
@@ -32,10 +32,10 @@ class EquipmentArgs:
         return bool(self.cluster.storage.classes or self.charts())
 
 
-class Equipment(pulumi.ComponentResource):
+class Drivers(pulumi.ComponentResource):
     """Helm releases and storage classes. `opts` has the Kubernetes provider."""
 
-    def __init__(self, name: str, args: EquipmentArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, args: DriversArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("cluster", "Equipment"), name, None, opts)
         settings, cluster = args.settings, args.cluster
         self._name = name
