@@ -30,8 +30,8 @@ FAULTS: Final = (
         "jobs may take all memory of a node's pod",
         "slurmconf",
         _NODES,
-        "return nodeset.memory - min(nodeset.memory // 8, 4096)",
-        "return nodeset.memory",
+        "return min(nodeset.memory // 8, 4096)",
+        "return 0",
         f"{_UNIT}/test_slurmconf.py::test_slurm_offers_less_memory_than_the_pod_may_use",
     ),
     Fault(
@@ -59,6 +59,14 @@ FAULTS: Final = (
         'yield "private_dev", _switch(isolation.overlay)',
         f"{_UNIT}/test_slurmconf_isolation.py"
         "::test_all_that_keeps_jobs_apart_is_on_but_the_overlay",
+    ),
+    Fault(
+        "slurmstepd processes may take all memory of a node",
+        "slurmconf",
+        "components/slurmconf/isolation.py",
+        "reserved_memory(nodeset) // _SLURMSTEPD",
+        "nodeset.memory // _SLURMSTEPD",
+        f"{_UNIT}/test_slurmconf_isolation.py::test_steps_fit_into_the_memory_that_a_node_reserves",
     ),
     Fault(
         "limits of accounts are not enforced",

@@ -45,8 +45,8 @@ FAULTS: Final = (
         "a job may have any number of steps at once",
         "spank",
         "spank/chroot.c",
-        "\tif (config.steps > 0 && n_steps > config.steps)\n",
-        "\tif (config.steps > 0 && n_steps > UINT32_MAX)\n",
+        "\tif (config.steps > 0 && n_steps->of_job > config.steps)\n",
+        "\tif (config.steps > 0 && n_steps->of_job > UINT32_MAX)\n",
         _TESTS,
     ),
     Fault(
