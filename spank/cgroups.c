@@ -286,7 +286,8 @@ int check_number(int group_fd)
 
 	if (read_number(group_fd, LIMIT, &limit) < 0 || read_number(group_fd, USED, &used) < 0)
 		return REFUSED;
-	return used > limit ? refuse("the job has as many processes as it may have on this node")
+	return used > limit ? refuse("the job has reached its limit of %" PRIu64
+				     " processes on this node", limit)
 			    : ACCEPTED;
 }
 

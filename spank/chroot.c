@@ -93,7 +93,7 @@ static int join_job(void)
 {
 	/* A process cannot change a root that it shares with other threads, so stop sharing it. */
 	if (unshare(CLONE_FS) < 0)
-		return refuse("cannot leave the root of other threads: %s", strerror(errno));
+		return refuse("cannot unshare the root from other threads: %s", strerror(errno));
 	if (setns(keeper_fd, JOB_NAMESPACES) < 0)
 		return refuse("cannot join the namespaces of the job: %s", strerror(errno));
 	return ACCEPTED;
@@ -149,11 +149,11 @@ static int return_from_paths(void)
 	int rc;
 
 	if (take_up_capabilities(&old) < 0)
-		return refuse("cannot take up capabilities: %s", strerror(errno));
+		return refuse("cannot raise capabilities: %s", strerror(errno));
 	rc = return_to_node(&config, &own_trees);
 	/* In a job of root, nothing else restores the lowered capabilities. */
 	if (geteuid() != 0 && lay_down_capabilities(&old) < 0)
-		return refuse("cannot lay down capabilities: %s", strerror(errno));
+		return refuse("cannot restore capabilities: %s", strerror(errno));
 	return rc;
 }
 
@@ -166,7 +166,7 @@ static int enter_job(const char *job_name, uint32_t job_id, uid_t uid)
 		return REFUSED;
 	own_fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	if (own_fd < 0) {
-		(void)refuse("cannot open this process: %s", strerror(errno));
+		(void)refuse("cannot open a pidfd of this process: %s", strerror(errno));
 		goto out;
 	}
 	if (config.processes > 0 &&
@@ -272,11 +272,11 @@ static int forbid_calls(void)
 	int rc = ACCEPTED;
 
 	if (take_up_capabilities(&old) < 0)
-		return refuse("cannot take up capabilities: %s", strerror(errno));
+		return refuse("cannot raise capabilities: %s", strerror(errno));
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) < 0)
-		rc = refuse("cannot forbid system calls: %s", strerror(errno));
+		rc = refuse("cannot install the seccomp filter: %s", strerror(errno));
 	if (lay_down_capabilities(&old) < 0)
-		return refuse("cannot lay down capabilities: %s", strerror(errno));
+		return refuse("cannot restore capabilities: %s", strerror(errno));
 	return rc;
 }
 
@@ -296,7 +296,7 @@ static int enter_as_child(void)
 	if (forbid_calls() < 0)
 		return REFUSED;
 	if (getcwd(directory, sizeof(directory)) == NULL)
-		return refuse("cannot tell the working directory: %s", strerror(errno));
+		return refuse("cannot determine the working directory: %s", strerror(errno));
 	if (join_namespaces(keeper_fd, JOB_NAMESPACES) < 0)
 		return refuse("cannot join the namespaces of the job: %s", strerror(errno));
 	/* Joining moves to the root. Slurm itself complains if it requires another directory. */
@@ -304,9 +304,9 @@ static int enter_as_child(void)
 	if (!config.no_new_privs)
 		return ACCEPTED;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return refuse("cannot forbid new privileges: %s", strerror(errno));
+		return refuse("cannot set no_new_privs: %s", strerror(errno));
 	if (give_up_capabilities() < 0)
-		return refuse("cannot give up capabilities: %s", strerror(errno));
+		return refuse("cannot drop capabilities: %s", strerror(errno));
 	return ACCEPTED;
 }
 
@@ -334,8 +334,8 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
 	if (spank_context() != S_CTX_SLURMD)
 		return ACCEPTED;
 	if (flag_of_preload() == NULL)
-		return refuse("preload.so is not loaded: slurmd is to be started with it in "
-			      "LD_PRELOAD, as the worker's image does");
+		return refuse("preload.so is not loaded: start slurmd with it in LD_PRELOAD, as "
+			      "the worker image does");
 	name_slurmd(getpid());
 	if (parse_options(&config, ac, av) < 0)
 		return REFUSED;
@@ -355,19 +355,19 @@ static int ask_job_id(spank_t spank, uint32_t *job_id)
 {
 	return spank_get_item(spank, S_JOB_ID, job_id) == ESPANK_SUCCESS
 		       ? ACCEPTED
-		       : refuse("Slurm does not tell the job's number");
+		       : refuse("Slurm does not provide the job's id");
 }
 
 /* Slurm's own steps and scripts come with a job: their number is limited by the number of jobs. */
 static int check_n_steps(uint32_t step_id, const struct n_steps *n_steps)
 {
 	if (config.steps > 0 && n_steps->of_job > config.steps)
-		return refuse("the job has as many steps as it may have at once on this node: %" PRIu64,
-			      config.steps);
+		return refuse("the job has reached its limit of %" PRIu64
+			      " steps at once on this node", config.steps);
 	if (config.node_steps > 0 && n_steps->of_node > config.node_steps &&
 	    step_id <= SLURM_MAX_NORMAL_STEP_ID)
-		return refuse("jobs have as many steps as they may have at once on this node: %" PRIu64
-			      ": start the step again later",
+		return refuse("all jobs together have reached the limit of %" PRIu64
+			      " steps at once on this node: start the step again later",
 			      config.node_steps);
 	return ACCEPTED;
 }
@@ -384,11 +384,11 @@ static int enter(spank_t spank, int ac, char **av)
 	if (ask_job_id(spank, &job_id) < 0)
 		return REFUSED;
 	if (spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS)
-		return refuse("Slurm does not tell the job's user");
+		return refuse("Slurm does not provide the job's user");
 	of_root = uid == 0;
 	format_job_name(job_name, job_id, uid);
 	if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS)
-		return refuse("Slurm does not tell the step's number");
+		return refuse("Slurm does not provide the step's id");
 	if (give_socket(config.spool, job_id, step_id, uid, &n_steps) < 0)
 		return REFUSED;
 	if (check_n_steps(step_id, &n_steps) < 0)
@@ -404,7 +404,7 @@ static int enter(spank_t spank, int ac, char **av)
 		forks_into_job = true;
 	}
 	if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0)
-		return refuse("cannot be called at forks: no memory");
+		return refuse("cannot register fork handlers: no memory");
 	return ACCEPTED;
 }
 
@@ -415,7 +415,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 	if (remote == 0)
 		return ACCEPTED;
 	if (remote < 0)
-		return refuse("Slurm does not say whether this is a step");
+		return refuse("Slurm does not report whether this is a step");
 	open_log_of_slurmd();
 	inside_jail = enter(spank, ac, av) == ACCEPTED;
 	close_log_of_slurmd();
@@ -433,7 +433,7 @@ static int check(spank_t spank, bool inside)
 	if (spank_remote(spank) == 0 || inside)
 		return ACCEPTED;
 	return refuse("the step is not inside the jail and will not start: %s",
-		      refusal[0] != '\0' ? refusal : "the jail was never entered");
+		      refusal[0] != '\0' ? refusal : "slurmstepd never entered the jail");
 }
 
 /* The last callback before slurmstepd forks the tasks. It runs in the thread that forks them. */
@@ -507,7 +507,8 @@ static int check_streams(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
 		if (is_of_cgroup(fd))
-			return refuse("--input, --output or --error is of a cgroup");
+			return refuse("--input, --output or --error is in a cgroup: choose another "
+				      "file");
 	return ACCEPTED;
 }
 
@@ -581,7 +582,7 @@ int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 	if (parse_options(&config, ac, av) < 0)
 		return ACCEPTED;
 	if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS) {
-		slurm_error("chroot: Slurm does not tell the job's number: nothing is removed");
+		slurm_error("chroot: Slurm does not provide the job's id: cannot clean up");
 		return ACCEPTED;
 	}
 	/* The parent is slurmd. The environment is the job's, and lacks the pid of slurmd. */

@@ -129,8 +129,8 @@ static int give_entry(int spool_fd, const char *spool, const char *name, uid_t u
 		return ACCEPTED;
 	if (fchmodat(spool_fd, name, SOCKET_MODE, 0) < 0 ||
 	    fchownat(spool_fd, name, uid, (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0)
-		return refuse("cannot keep others from the step's socket %s/%s: %s", spool, name,
-			      strerror(errno));
+		return refuse("cannot restrict access to the step's socket %s/%s: %s", spool,
+			      name, strerror(errno));
 	return ACCEPTED;
 }
 
@@ -339,7 +339,7 @@ void end_job(const char *base, uint32_t job_id)
 }
 
 /* True only in the first round: later rounds meet the same failures. */
-static bool tells = true;
+static bool reports_failures = true;
 
 /* Returns whether another round may find something to remove. */
 static bool remove_one(int jobs_fd, const char *base, const char *name)
@@ -349,7 +349,7 @@ static bool remove_one(int jobs_fd, const char *base, const char *name)
 	turn = TURN;
 	rc = remove_tree(jobs_fd, name);
 	turn = ULONG_MAX;
-	if (rc < 0 && errno != EAGAIN && tells)
+	if (rc < 0 && errno != EAGAIN && reports_failures)
 		(void)refuse("cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY, name,
 			     strerror(errno));
 	return rc == 0 || errno == EAGAIN;
@@ -361,7 +361,7 @@ static bool remove_round(const char *const bases[2])
 
 	for (int i = 0; i < 2; i++)
 		any |= for_each(bases[i], ENDED, remove_one) > 0;
-	tells = false;
+	reports_failures = false;
 	return any;
 }
 
@@ -372,7 +372,7 @@ void remove_ended(const char *const bases[2])
 
 	(void)snprintf(path, sizeof(path), "%s/" JOBS_DIRECTORY, bases[0]);
 	jobs_fd = open(path, DIRECTORY);
-	tells = true;
+	reports_failures = true;
 	if (jobs_fd >= 0 && flock(jobs_fd, LOCK_EX | LOCK_NB) == 0)
 		while (remove_round(bases))
 			;

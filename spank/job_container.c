@@ -80,8 +80,8 @@ static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 
 	*keeper = -1;
 	if (scratch == NULL)
-		return refuse("SLURMSTACK_SCRATCH is not in slurmd's environment: expected what "
-			      "plugstack.conf has as scratch=");
+		return refuse("SLURMSTACK_SCRATCH is not set in slurmd's environment: set it to "
+			      "scratch= of plugstack.conf");
 	format_job_name(job_name, job_id, uid);
 	job_fd = open_job(scratch, job_name);
 	if (job_fd < 0)
@@ -89,7 +89,7 @@ static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 	rc = await_keeper(job_fd, keeper);
 	close_fd(&job_fd);
 	if (rc == ACCEPTED && *keeper < 0)
-		rc = refuse("job %s is not inside the jail here: no file is written for it",
+		rc = refuse("job %s has not entered the jail on this node: cannot write its file",
 			    job_name);
 	return rc;
 }
@@ -100,7 +100,7 @@ static int tell_preload(void)
 	bool *opens_for_user = flag_of_preload();
 
 	if (opens_for_user == NULL)
-		return refuse("the library that slurmd is to be started with is not loaded");
+		return refuse("preload.so is not loaded: start slurmd with it in LD_PRELOAD");
 	*opens_for_user = true;
 	return ACCEPTED;
 }
@@ -117,7 +117,7 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 		rc = refuse("cannot join the mount namespace of the job: %s", strerror(errno));
 	/* Other users' processes lose them when slurmd becomes the user. */
 	if (rc == ACCEPTED && uid == 0 && give_up_capabilities() < 0)
-		rc = refuse("cannot give up capabilities: %s", strerror(errno));
+		rc = refuse("cannot drop capabilities: %s", strerror(errno));
 	close_fd(&keeper);
 	if (rc == ACCEPTED)
 		rc = tell_preload();

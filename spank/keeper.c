@@ -33,10 +33,10 @@ static int lock_holder(int lock_fd, pid_t *pid)
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
 	if (fcntl(lock_fd, F_GETLK, &lock) < 0)
-		return refuse("cannot ask for the job's keeper: %s", strerror(errno));
+		return refuse("cannot look up the job's keeper: %s", strerror(errno));
 	*pid = lock.l_type == F_UNLCK ? 0 : lock.l_pid;
 	if (*pid < 0)
-		return refuse("the job's keeper is no process that can be seen from here");
+		return refuse("the job's keeper is not visible in this pid namespace");
 	return ACCEPTED;
 }
 
@@ -110,10 +110,11 @@ static int become_keeper(uid_t uid)
 	if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || sigaction(SIGCHLD, &ignore, NULL) < 0)
 		return refuse("the job's keeper cannot block its signals: %s", strerror(errno));
 	if (setsid() < 0)
-		return refuse("the job's keeper cannot have a session: %s", strerror(errno));
+		return refuse("the job's keeper cannot start a session: %s", strerror(errno));
 	/* Root in the job sees the keeper, but its program, memory and lock belong to the node. */
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		return refuse("the job's keeper cannot be closed to others: %s", strerror(errno));
+		return refuse("the job's keeper cannot clear its dumpable flag: %s",
+			      strerror(errno));
 	if (mount_proc(PROC, uid) < 0)
 		return REFUSED;
 	/* Take the lock last: steps that find it may join. */
@@ -163,7 +164,7 @@ static int hear_keeper(int report_fd)
 	} while ((n > 0 && reason[length - 1] != '\0' && length < sizeof(reason)) ||
 		 (n < 0 && errno == EINTR));
 	if (n < 0)
-		return refuse("cannot hear the job's keeper: %s", strerror(errno));
+		return refuse("cannot read the report of the job's keeper: %s", strerror(errno));
 	if (length == 0 || reason[length - 1] != '\0')
 		return refuse("the job's keeper ended before it was ready");
 	if (reason[0] != '\0')
@@ -229,7 +230,7 @@ void end_keeper(int job_fd)
 		if (n < 0)
 			(void)refuse("cannot wait for the job's keeper: %s", strerror(errno));
 		else if (n == 0)
-			(void)refuse("processes of the job go on %d s after they were killed",
+			(void)refuse("processes of the job still run %d s after SIGKILL",
 				     END_TIMEOUT / 1000);
 	}
 	close_fd(&ended.fd);

@@ -47,7 +47,7 @@ static int open_mount_point(const struct jail *jail, const char *path,
 	int fd = (int)syscall(SYS_openat2, jail->fd, path, &how, sizeof(how));
 
 	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-		return refuse("mount point %s%s is missing in the jail: make it there, a %s: %s",
+		return refuse("mount point %s%s is missing in the jail: create it as a %s: %s",
 			      jail->path, path, kind, strerror(errno));
 	if (fd < 0 && errno == ELOOP)
 		return refuse("mount point %s%s leads through a symbolic link in the jail: make "
@@ -77,7 +77,7 @@ static int attach(const struct jail *jail, int tree_fd, const char *path)
 	int point_fd, rc = ACCEPTED;
 
 	if (fstat(tree_fd, &status) < 0)
-		return refuse("cannot examine what to mount on %s: %s", path, strerror(errno));
+		return refuse("cannot examine the tree to mount on %s: %s", path, strerror(errno));
 	point_fd = open_mount_point(jail, path, S_ISDIR(status.st_mode));
 	if (point_fd < 0)
 		return REFUSED;

@@ -21,7 +21,7 @@ static const struct option {
 	enum kind kind;
 	/* Offset in struct config, for kinds with one value. */
 	size_t field;
-} known[] = {
+} known_options[] = {
 	{"jail", PATH, offsetof(struct config, jail)},
 	{"scratch", PATH, offsetof(struct config, scratch)},
 	{"shm", PATH, offsetof(struct config, shm)},
@@ -142,7 +142,7 @@ static int set_size(struct config *config, const struct option *option, const ch
 	uint64_t size = size_of(value);
 
 	if (size == 0)
-		return refuse("%s: %s=%s: expected a size, as 512M or 2G", where, option->key,
+		return refuse("%s: %s=%s: expected a size such as 512M or 2G", where, option->key,
 			      value);
 	*(uint64_t *)(void *)((char *)config + option->field) = size;
 	return ACCEPTED;
@@ -175,7 +175,7 @@ static int set_switch(struct config *config, const struct option *option, const 
 static int set_option(struct config *config, const struct option *option, const char *value,
 		      const char *where)
 {
-	uint32_t bit = (uint32_t)1 << (option - known);
+	uint32_t bit = (uint32_t)1 << (option - known_options);
 	bool path = option->kind != SIZE && option->kind != NUMBER && option->kind != SWITCH &&
 		    option->kind != DEVICE;
 
@@ -183,8 +183,8 @@ static int set_option(struct config *config, const struct option *option, const 
 		return refuse("%s: %s=%s: expected an absolute path, not / itself, without . or "
 			      ".. parts", where, option->key, value);
 	if (option->kind == DEVICE && !is_device_pattern(value))
-		return refuse("%s: %s=%s: expected a name in /dev, as nvidia*", where, option->key,
-			      value);
+		return refuse("%s: %s=%s: expected a name in /dev such as nvidia*", where,
+			      option->key, value);
 	if (option->kind <= SWITCH && (config->given & bit) != 0)
 		return refuse("%s: %s= is given twice: keep one", where, option->key);
 	config->given |= bit;
@@ -211,11 +211,11 @@ static int set_option(struct config *config, const struct option *option, const 
 
 static int parse_option(struct config *config, const char *argument, const char *where)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
-		size_t length = strlen(known[i].key);
+	for (size_t i = 0; i < ARRAY_SIZE(known_options); i++) {
+		size_t length = strlen(known_options[i].key);
 
-		if (strncmp(argument, known[i].key, length) == 0 && argument[length] == '=')
-			return set_option(config, &known[i], argument + length + 1, where);
+		if (strncmp(argument, known_options[i].key, length) == 0 && argument[length] == '=')
+			return set_option(config, &known_options[i], argument + length + 1, where);
 	}
 	return refuse("%s: unknown option %s: see slurmstack-chroot(8)", where, argument);
 }
@@ -240,7 +240,7 @@ static int read_node_file(struct config *config)
 	}
 	if (!S_ISREG(status.st_mode) || status.st_uid != 0 ||
 	    (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-		(void)refuse("%s: expected a file that belongs to root and that nobody else can "
+		(void)refuse("%s: expected a file that belongs to root and that only root can "
 			     "write", config->node);
 		goto out;
 	}
@@ -291,10 +291,10 @@ static int check_together(const struct config *config)
 	if (config->spool == NULL)
 		return refuse("plugstack.conf: spool= is missing");
 	if (config->through.n > 0 && !config->overlay)
-		return refuse("plugstack.conf: through=%s counts only with overlay=yes",
+		return refuse("plugstack.conf: through=%s requires overlay=yes",
 			      config->through.values[0]);
 	if (config->devices.n > 0 && !config->private_dev)
-		return refuse("plugstack.conf: device=%s counts only with private_dev=yes",
+		return refuse("plugstack.conf: device=%s requires private_dev=yes",
 			      config->devices.values[0]);
 	return ACCEPTED;
 }

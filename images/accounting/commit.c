@@ -35,8 +35,8 @@ static void begin_again(MYSQL *connection)
 	sigset_t none;
 
 	dprintf(STDERR_FILENO,
-		"error: the database has not kept a transaction (%s): slurmdbd begins again, "
-		"and is told it once more\n",
+		"error: the database did not commit a transaction (%s): slurmdbd restarts, and "
+		"slurmctld sends the records again\n",
 		mysql_error(connection));
 	sigemptyset(&none);
 	pthread_sigmask(SIG_SETMASK, &none, NULL);

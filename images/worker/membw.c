@@ -134,7 +134,7 @@ int main(int argc, char **argv)
 		parts[i].to = elements * (size_t)(i + 1) / (size_t)threads;
 		int failed = pthread_create(&ids[i], NULL, work, &parts[i]);
 		if (failed != 0) {
-			fprintf(stderr, "membw: no thread: %s\n", strerror(failed));
+			fprintf(stderr, "membw: cannot start a thread: %s\n", strerror(failed));
 			return 1;
 		}
 	}

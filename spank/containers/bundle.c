@@ -15,7 +15,7 @@ static char *take_file(int directory_fd, const char *name, size_t *length)
 	char *text = read_text(directory_fd, name, length);
 
 	if (text == NULL)
-		fail("cannot read the %s that Slurm left: %s", name, strerror(errno));
+		fail("cannot read the file %s of the task: %s", name, strerror(errno));
 	(void)unlinkat(directory_fd, name, 0);
 	return text;
 }
@@ -24,7 +24,7 @@ static char *take_file(int directory_fd, const char *name, size_t *length)
 static void set_environment(char *list, size_t length)
 {
 	if (clearenv() != 0)
-		fail("cannot clear the variables");
+		fail("cannot clear the environment");
 	for (char *variable = list; variable < list + length; variable += strlen(variable) + 1)
 		/* putenv(3) keeps the pointer. */
 		if (strchr(variable, '=') != NULL && putenv(variable) != 0)

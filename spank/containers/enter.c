@@ -122,7 +122,7 @@ static void pretend_other_users(void)
 	const struct sock_fprog filter = {.len = ARRAY_SIZE(steps), .filter = steps};
 
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) < 0)
-		fail("cannot filter system calls: %s", strerror(errno));
+		fail("cannot install the seccomp filter: %s", strerror(errno));
 }
 
 /* ---- keeper ---- */

@@ -80,8 +80,8 @@ static const char *set_flags(struct wanted_mount *wanted, char *flags)
 	while ((flag = strsep(&flags, "+")) != NULL)
 		if (flag[0] != '\0' && !set_flag(wanted, flag))
 			return say_wrong("--container-mounts: flag %s of %s is unknown: expected "
-					 "ro, bind, rbind, nosuid, nodev, noexec, nofail, or with "
-					 "tmpfs size= or mode=", flag, wanted->target);
+					 "ro, bind, rbind, nosuid, nodev, noexec or nofail, for "
+					 "tmpfs also size= or mode=", flag, wanted->target);
 	return NULL;
 }
 

@@ -70,7 +70,7 @@ static int check_words(const char *option, const char *value, const char *const 
 		size_t length = strcspn(value, ","), i = 0;
 
 		if (length == 0)
-			return refuse("%s: expected words with commas between them", option);
+			return refuse("%s: expected words separated by commas", option);
 		for (; allowed != NULL && allowed[i] != NULL; i++)
 			if (strlen(allowed[i]) == length && strncmp(allowed[i], value, length) == 0)
 				break;
@@ -106,12 +106,12 @@ static const struct {
 		   "image of the step: from a registry, a squashfs file, an OCI layout or "
 		   "archive, or a directory", "IMAGE", NULL},
 	[MOUNTS] = {"container-mounts", "SRC:DST[:FLAGS][,SRC:DST...]",
-		    "paths of the job to mount in the container; separate flags by +, as in "
+		    "paths of the job to mount in the container; separate flags by +, such as "
 		    "ro+nosuid", "MOUNTS", check_mounts},
 	[WORKDIR] = {"container-workdir", "PATH", "working directory in the container", "WORKDIR",
 		     check_workdir},
 	[NAME] = {"container-name", "NAME[:auto|create|exec|no_exec]",
-		  "name by which later steps of the job use the container", "NAME", check_name},
+		  "name of the container, for later steps of the job", "NAME", check_name},
 	[SAVE] = {"container-save", "PATH", "squashfs file to save the container in after the step",
 		  "SAVE", check_save},
 	[ENV] = {"container-env", "NAME[,NAME...]",
@@ -125,22 +125,22 @@ static const struct {
 } switches[N_SWITCH_OPTIONS] = {
 	[MOUNT_HOME] = {{"no-container-mount-home", "container-mount-home"},
 			{"do not show the home directory in the container",
-			 "show the home directory in the container, as is the default"},
+			 "show the home directory in the container (default)"},
 			{NULL, "MOUNT_HOME"}},
 	[REMAP_ROOT] = {{"no-container-remap-root", "container-remap-root"},
-			{"keep the user's number in the container, as is the default",
-			 "be root in the container, without root's rights outside of it"},
+			{"keep the user's uid in the container (default)",
+			 "be root in the container, without root's rights outside it"},
 			{NULL, "REMAP_ROOT"}},
 	[ENTRYPOINT] = {{"no-container-entrypoint", "container-entrypoint"},
-			{"do not run the image's entrypoint, as is the default",
+			{"do not run the image's entrypoint (default)",
 			 "run the image's entrypoint before the step"},
 			{NULL, "ENTRYPOINT"}},
 	[ENTRYPOINT_LOG] = {{NULL, "container-entrypoint-log"},
 			    {NULL, "show what the entrypoint prints"},
 			    {NULL, "ENTRYPOINT_LOG"}},
 	[WRITABLE] = {{"container-readonly", "container-writable"},
-		      {"the container cannot write to its files",
-		       "the container can write to its files, as is the default"},
+		      {"make the files of the container read-only",
+		       "make the files of the container writable (default)"},
 		      {"READONLY", "WRITABLE"}},
 };
 

@@ -111,12 +111,12 @@ static int parse_config(int ac, char **av)
 		if (option_to_show(av[i]) == NULL)
 			continue;
 		if (config.n_shown == ARRAY_SIZE(config.shown))
-			return refuse("plugstack.conf: more than %zu show_ro= and show_missing=",
-				      ARRAY_SIZE(config.shown));
+			return refuse("plugstack.conf: more than %zu show_ro= and show_missing= "
+				      "options", ARRAY_SIZE(config.shown));
 		config.shown[config.n_shown++] = av[i];
 	}
 	if (config.program == NULL || config.importer == NULL || config.cache == NULL)
-		return refuse("plugstack.conf: program=, importer= and cache= are needed");
+		return refuse("plugstack.conf: program=, importer= and cache= are required");
 	return ACCEPTED;
 }
 
@@ -160,7 +160,7 @@ static int format_step(spank_t spank, char *name, size_t size)
 
 	if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS)
-		return refuse("Slurm does not tell the step's number");
+		return refuse("Slurm does not provide the step's id");
 	(void)snprintf(name, size, "%" PRIu32 ".%" PRIu32, job_id, step_id);
 	return ACCEPTED;
 }

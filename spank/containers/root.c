@@ -59,7 +59,7 @@ void make_namespaces(uid_t uid, gid_t gid, int kinds)
 	const gid_t own_gid = getegid();
 
 	if (unshare(CLONE_NEWUSER | CLONE_NEWNS | kinds) < 0)
-		fail("cannot make a user namespace: %s: the node has to allow them "
+		fail("cannot create a user namespace: %s: allow them on the node "
 		     "(user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)",
 		     strerror(errno));
 	/* The kernel requires this before an unprivileged user maps groups. */
@@ -67,7 +67,7 @@ void make_namespaces(uid_t uid, gid_t gid, int kinds)
 	map("/proc/self/uid_map", uid, own_uid);
 	map("/proc/self/gid_map", gid, own_gid);
 	if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
-		fail("cannot keep mounts of the container in it: %s", strerror(errno));
+		fail("cannot keep the container's mounts private: %s", strerror(errno));
 	if ((kinds & CLONE_NEWNET) != 0)
 		start_loopback();
 }
@@ -134,10 +134,12 @@ static int open_target(int root_fd, const char *path, bool directory)
 			break;
 	}
 	if (parent_fd < 0)
-		fail("cannot make %s in the container, to mount on it: %s", path, strerror(errno));
+		fail("cannot create the mount point %s in the container: %s", path,
+		     strerror(errno));
 	if (fstat(parent_fd, &status) < 0 || S_ISDIR(status.st_mode) != directory)
-		fail("cannot mount on %s of the container: what is mounted is a %s, and it is %s",
-		     path, directory ? "directory" : "file", directory ? "none" : "a directory");
+		fail("cannot mount a %s on %s in the container: the mount point is %s",
+		     directory ? "directory" : "file", path,
+		     directory ? "not a directory" : "a directory");
 	free(copy);
 	return parent_fd;
 }
@@ -190,7 +192,7 @@ static int open_filesystem(const char *type)
 	int context = fsopen(type, FSOPEN_CLOEXEC);
 
 	if (context < 0)
-		fail("cannot have a file system %s for the container: %s", type, strerror(errno));
+		fail("cannot open a file system %s for the container: %s", type, strerror(errno));
 	return context;
 }
 
@@ -202,8 +204,8 @@ static int mount_filesystem(int context, const char *type, uint64_t attributes)
 
 	/* The kernel refuses a layer that would reveal files below a mount point. */
 	if (fd < 0 && errno == EINVAL && strcmp(type, "overlay") == 0)
-		fail("cannot mount the image: %s: a directory with mount points in it cannot be an "
-		     "image", strerror(errno));
+		fail("cannot mount the image: %s: an image directory must not contain "
+		     "mount points", strerror(errno));
 	if (fd < 0)
 		fail("cannot mount a file system %s for the container: %s", type, strerror(errno));
 	(void)close(context);
@@ -261,7 +263,7 @@ static int mount_image(const struct root *root)
 	set_parameter(context, "overlay", "upperdir", upper);
 	set_parameter(context, "overlay", "workdir", work);
 	if (fsconfig(context, FSCONFIG_SET_FLAG, "userxattr", NULL, 0) < 0)
-		fail("cannot mount images as a user, which Linux 5.11 and later can: %s",
+		fail("cannot mount the image as a user, which requires Linux 5.11 or later: %s",
 		     strerror(errno));
 	fd = mount_filesystem(context, "overlay", 0);
 	(void)close(lower_fd);
@@ -328,7 +330,7 @@ static void unmount(int root_fd, const char *target)
 	int fd = open_below(root_fd, target, O_PATH);
 
 	if (fd < 0)
-		fail("--container-mounts: cannot open %s, to unmount it: %s", target,
+		fail("--container-mounts: cannot open %s to unmount it: %s", target,
 		     strerror(errno));
 	path = path_of(fd);
 	if (umount2(path, MNT_DETACH) < 0)

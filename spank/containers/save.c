@@ -25,7 +25,8 @@ static void save_container(const struct save *save, const sigset_t *mask)
 	pid_t pid = fork();
 
 	if (pid < 0)
-		fail("--container-save=%s: %s", save->target, strerror(errno));
+		fail("--container-save=%s: cannot start a process: %s", save->target,
+		     strerror(errno));
 	if (pid == 0) {
 		(void)sigprocmask(SIG_SETMASK, mask, NULL);
 		(void)execl(save->importer, save->importer, "save", "--container", save->container,

@@ -175,7 +175,7 @@ static void parse_argument(int option)
 	case WORKDIR: request.workdir = optarg; break;
 	case SAVE: request.save = optarg; break;
 	case TASKS: request.n_tasks = strtol(optarg, NULL, 10); break;
-	default: fail("wrong arguments: see spank/containers/start.c");
+	default: fail("invalid arguments: see spank/containers/start.c");
 	}
 }
 
@@ -295,7 +295,7 @@ static void answer(int answer_fd, int container_fd, pid_t keeper)
 		fail("cannot read the container's variables: %s", strerror(errno));
 	if (dprintf(answer_fd, "%d%c", (int)keeper, '\0') < 0 ||
 	    write(answer_fd, report, length) != (ssize_t)length)
-		fail("cannot write the step's answer: %s", strerror(errno));
+		fail("cannot write the step's answer file: %s", strerror(errno));
 	free(report);
 }
 
@@ -331,10 +331,10 @@ static char **split_words(char *words, size_t length, char *const more[], size_t
 }
 
 __attribute__((noreturn)) static void exec_entrypoint(char *words, size_t length, int program_fd,
-						      int told_fd)
+						      int output_fd)
 {
 	char *program = format_text("/proc/self/fd/%d", program_fd);
-	char *number = format_text("%d", told_fd);
+	char *number = format_text("%d", output_fd);
 	char *const more[] = {program, (char *)TELL_ENVIRONMENT, number};
 	char **argv = split_words(words, length, more, ARRAY_SIZE(more));
 	int null_fd = open("/dev/null", O_RDWR);
@@ -362,16 +362,16 @@ static bool is_unchanged(const char *variable)
 }
 
 /* Adds only what the entrypoint changed: other variables differ between the tasks of a step. */
-static void take_changes(struct surroundings *surroundings, const char *told, size_t length)
+static void take_changes(struct surroundings *surroundings, const char *output, size_t length)
 {
-	size_t directory = strlen(told) + 1;
+	size_t directory = strlen(output) + 1;
 	char *both = realloc(surroundings->variables, surroundings->length + length);
 
 	if (both == NULL)
 		fail("no memory");
 	surroundings->variables = both;
-	surroundings->directory = format_text("%s", told);
-	for (const char *variable = told + directory; variable < told + length;
+	surroundings->directory = format_text("%s", output);
+	for (const char *variable = output + directory; variable < output + length;
 	     variable += strlen(variable) + 1) {
 		size_t size = strlen(variable) + 1;
 
@@ -387,26 +387,26 @@ static void run_entrypoint(struct surroundings *surroundings, char *words, size_
 			   int program_fd)
 {
 	/* The entrypoint's command inherits both descriptors. */
-	int told_fd = memfd_create("told", 0), status;
+	int output_fd = memfd_create("environment", 0), status;
 	pid_t pid = fork();
-	char *told;
+	char *output;
 
-	if (told_fd < 0 || pid < 0)
+	if (output_fd < 0 || pid < 0)
 		fail("cannot run the image's entrypoint: %s", strerror(errno));
 	if (pid == 0)
-		exec_entrypoint(words, length, program_fd, told_fd);
+		exec_entrypoint(words, length, program_fd, output_fd);
 	status = wait_for(pid);
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || lseek(told_fd, 0, SEEK_END) == 0)
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || lseek(output_fd, 0, SEEK_END) == 0)
 		fail("the image's entrypoint ended before it started the command: add "
 		     "--container-entrypoint-log to see its output, or use "
 		     "--no-container-entrypoint");
-	(void)lseek(told_fd, 0, SEEK_SET);
-	told = read_all(told_fd, &length);
-	if (told == NULL)
+	(void)lseek(output_fd, 0, SEEK_SET);
+	output = read_all(output_fd, &length);
+	if (output == NULL)
 		fail("cannot read the variables of the image's entrypoint: %s", strerror(errno));
-	take_changes(surroundings, told, length);
-	free(told);
-	(void)close(told_fd);
+	take_changes(surroundings, output, length);
+	free(output);
+	(void)close(output_fd);
 }
 
 /* ---- keeper ---- */
@@ -695,8 +695,8 @@ static struct image image_of(int container_fd, char **image_path)
 		image = find_image(request.cache, request.importer, request.image, &path);
 		record_image(container_fd, path);
 	} else if (!open_image(path, &image)) {
-		fail("--container-name=%s: the image %s was removed from the cache", request.name,
-		     path);
+		fail("--container-name=%s: the image %s was removed from the cache: choose another "
+		     "name", request.name, path);
 	}
 	*image_path = path;
 	return image;
@@ -746,7 +746,7 @@ static void begin_step(int state_fd, int answer_fd)
 		return;
 	/* The reason is printed once; the other tasks find an empty word. */
 	if (ftruncate(answer_fd, 0) < 0 || write(answer_fd, "", 1) != 1)
-		fail("cannot write the step's answer: %s", strerror(errno));
+		fail("cannot write the step's answer file: %s", strerror(errno));
 }
 
 /* Opens a file of the step for reading and appending. */
@@ -766,7 +766,7 @@ static int open_answer(int state_fd)
 {
 	int fd = open_of_step(state_fd, ANSWER);
 
-	lock_file(fd, "the step's answer");
+	lock_file(fd, "the step's answer file");
 	return fd;
 }
 
@@ -784,7 +784,7 @@ static struct entry read_answer(int answer_fd)
 	(void)lseek(answer_fd, 0, SEEK_SET);
 	text = read_all(answer_fd, &length);
 	if (text == NULL)
-		fail("cannot read the step's answer: %s", strerror(errno));
+		fail("cannot read the step's answer file: %s", strerror(errno));
 	entry.keeper = (pid_t)strtol(text, NULL, 10);
 	keeper = strlen(text) + 1;
 	/* Another task has printed the reason. */

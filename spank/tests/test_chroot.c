@@ -1287,7 +1287,8 @@ static void a_job_has_no_more_steps_at_once_than_it_may_have(void)
 	CHECK(slurm_spank_init_post_opt(NULL, ISOLATING) == 0);
 	restart();
 	memcpy(node.devices, sockets, sizeof(sockets));
-	check_refused(slurm_spank_init_post_opt(NULL, ISOLATING), "as many steps as it may have");
+	check_refused(slurm_spank_init_post_opt(NULL, ISOLATING),
+		      "the job has reached its limit of 3 steps");
 }
 
 static void jobs_have_no_more_steps_at_once_than_the_node_has_memory_for(void)
@@ -1301,7 +1302,8 @@ static void jobs_have_no_more_steps_at_once_than_the_node_has_memory_for(void)
 	CHECK(slurm_spank_init_post_opt(NULL, ISOLATING) == 0);
 	restart();
 	memcpy(node.devices, sockets, sizeof(sockets));
-	check_refused(slurm_spank_init_post_opt(NULL, ISOLATING), "as many steps as they may have");
+	check_refused(slurm_spank_init_post_opt(NULL, ISOLATING),
+		      "all jobs together have reached the limit of 5 steps");
 	restart();
 	memcpy(node.devices, sockets, sizeof(sockets));
 	node.step_id = SLURM_BATCH_SCRIPT;
@@ -1311,7 +1313,7 @@ static void jobs_have_no_more_steps_at_once_than_the_node_has_memory_for(void)
 static void a_step_without_a_number_is_refused(void)
 {
 	node.has_step_id = false;
-	check_refused(start_step(), "Slurm does not tell the step's number");
+	check_refused(start_step(), "Slurm does not provide the step's id");
 }
 
 static void while_paths_of_the_user_are_opened_proc_is_empty(void)
@@ -1573,7 +1575,7 @@ static void no_task_starts_beyond_what_its_job_may_have(void)
 	CHECK(enter_limited_on_version_1() == 0);
 	CHECK(!tasks_start());
 	CHECK(node.exit_code == 1);
-	CHECK(said("as many processes as it may have"));
+	CHECK(said("has reached its limit of 1000 processes"));
 }
 
 static void on_version_1_the_keeper_leaves_the_hierarchy_of_its_step(void)
@@ -1935,7 +1937,7 @@ static void an_unknown_context_is_refused(void)
 static void a_step_without_job_or_user_is_refused(void)
 {
 	node.no_job_id = true;
-	check_refused(start_step(), "job's number");
+	check_refused(start_step(), "job's id");
 	restart();
 	node.no_uid = true;
 	check_refused(start_step(), "job's user");
@@ -2010,9 +2012,9 @@ static void an_option_that_is_wrong_is_refused_before_anything_is_done(void)
 	check_option_refused("bind=/run/.", "bind=/run/.: expected");
 	check_option_refused("shm=..", "shm=..: expected");
 	check_option_refused("node=conf", "node=conf: expected an absolute path");
-	check_option_refused("through=/home", "counts only with overlay=yes");
+	check_option_refused("through=/home", "requires overlay=yes");
 	check_option_refused("through=home", "through=home: expected an absolute path");
-	check_option_refused("device=nvidia0", "counts only with private_dev=yes");
+	check_option_refused("device=nvidia0", "requires private_dev=yes");
 	check_option_refused("device=", "device=: expected a name in /dev");
 	check_option_refused("device=..", "device=..: expected a name in /dev");
 	check_option_refused("device=dri/card0", "device=dri/card0: expected a name in /dev");
@@ -2116,7 +2118,7 @@ static void a_file_that_is_missing_or_that_others_can_write_is_refused(void)
 	check_refused(enter_with_file("overlay=yes\n"), "expected a file that belongs to root");
 	restart();
 	node.node_file_mode = 0664;
-	check_refused(enter_with_file("overlay=yes\n"), "nobody else can write");
+	check_refused(enter_with_file("overlay=yes\n"), "only root can write");
 }
 
 static void a_file_that_is_too_long_is_refused_and_never_cut(void)
@@ -2307,7 +2309,7 @@ static void without_the_library_no_file_is_written_for_a_job(void)
 static void no_file_is_written_for_a_job_that_is_not_in_the_jail(void)
 {
 	CHECK(join_for_a_file() == SLURM_ERROR);
-	CHECK(said("job 123.2000 is not inside the jail here"));
+	CHECK(said("job 123.2000 has not entered the jail on this node"));
 	CHECK(node.n_waits == 140);
 	CHECK(open_descriptors() == 0);
 }
@@ -2463,7 +2465,7 @@ static void the_epilog_says_so_when_processes_do_not_end(void)
 	node.processes_go_on = true;
 	end_keeper(new_fd(JOB));
 	CHECK(called_with("kill process keeper"));
-	CHECK(said("processes of the job go on"));
+	CHECK(said("processes of the job still run"));
 }
 
 static void the_epilog_removes_the_directories_of_its_own_job_only(void)
@@ -2627,7 +2629,7 @@ static void the_epilog_says_what_it_could_not_do(void)
 
 	node.no_job_id = true;
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
-	CHECK(said("nothing is removed"));
+	CHECK(said("cannot clean up"));
 	CHECK(slurm_spank_job_epilog(NULL, 1, wrong) == 0);
 	CHECK(said("unknown option nonsense"));
 }

@@ -94,7 +94,7 @@ def test_where_the_user_has_no_job_nobody_is_let_in(cluster: Cluster, job: int) 
 
     assert refused.returncode == 255
     assert refused.stdout == ""
-    assert refused.stderr.startswith("cpu-1: no job of yours runs there")
+    assert refused.stderr.startswith("cpu-1: you have no running job there")
 
 
 def test_no_sshd_waits_on_a_node(cluster: Cluster) -> None:

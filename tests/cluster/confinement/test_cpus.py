@@ -105,7 +105,7 @@ def test_steps_together_have_no_more_processes_than_their_job(
     said = cluster.ssh(f"({step} & {step}) 2>&1; wait", check=False).stdout
 
     assert said.count("here") < 256
-    assert "as many processes as it may have" in said
+    assert "the job has reached its limit of 256 processes on this node" in said
 
 
 def used(cluster: Cluster, job: int) -> dict[str, float]:

@@ -47,7 +47,7 @@ def test_standard_input_of_roots_job_is_no_folder_of_cgroups(cluster: Cluster) -
 
     said = cluster.as_user(0, 0, f"{job}; cat /root/said; rm /root/said")
 
-    assert "--input, --output or --error is of a cgroup" in said
+    assert "--input, --output or --error is in a cgroup" in said
 
 
 def test_a_user_cannot_hold_the_lock_that_slurm_takes_turns_by(cluster: Cluster) -> None:

@@ -21,7 +21,7 @@ def test_static_nodes_are_listed_and_return_by_themselves(cluster: Cluster, fold
         cluster.wait_for_job(job, "RUNNING")
         with cluster.edited(lambda values: values["nodesets"][-1].update(replicas=1)):
             refused = cluster.deploy("up", check=False)
-            assert "static nodes are to go, but have jobs (1)" in error_line(refused)
+            assert "cannot remove static nodes: they have jobs (1)" in error_line(refused)
             assert "nodename=fixed-1" in error_line(refused)
             assert cluster.job_state(job) == "RUNNING"
 

@@ -131,7 +131,7 @@ def all_changed_over(cluster: Cluster, since: int) -> None:
 
 def last_key(cluster: Cluster, pod: str) -> str:
     log = cluster.kubectl("logs", pod, "-c", "munge")
-    taken_over = re.findall(r"^the key of (\d+) takes over", log, re.MULTILINE)
+    taken_over = re.findall(r"^key (\d+) replaces key", log, re.MULTILINE)
     return str(taken_over[-1]) if taken_over else "0"
 
 

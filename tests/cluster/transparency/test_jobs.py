@@ -281,7 +281,7 @@ sgather /tmp/part all || sgather --force /tmp/part all && echo again"""
     cluster.submit(folder, script, "--nodes=2", "--wait", "--output=out")
 
     said = cluster.run(f"cat {folder}/out").splitlines()
-    assert said == ["same", "sgather: all.cpu-0 is there already: use --force or --keep", "again"]
+    assert said == ["same", "sgather: all.cpu-0 exists: use --force or --keep", "again"]
 
 
 def test_srun_brings_its_program_along(cluster: Cluster) -> None:

@@ -180,7 +180,7 @@ def test_a_rotation_costs_no_job(second: Cluster, folder_of_second: str) -> None
     second.edit(rotate)
     second.deploy("up")
     since = int(moment.timestamp())
-    signs = f"the key of {since} signs"
+    signs = f"signing with key {since}"
     for pod in ("cpu-0", "cpu-1", "login-0", second.controller()):
         eventually(
             f"{pod} signs by the new key",

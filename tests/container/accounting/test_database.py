@@ -93,7 +93,7 @@ def test_what_the_database_is_killed_before_keeping_is_told_once_more(cluster: C
 
     cluster.dbd.await_answer()
     eventually("it is on record", lambda: told() == [("FAILED", "3:0")])
-    assert "has not kept a transaction" in cluster.dbd.log()
+    assert "did not commit a transaction" in cluster.dbd.log()
 
 
 def test_a_full_volume_holds_records_back_until_there_is_room(cluster: Cluster) -> None:
@@ -106,7 +106,7 @@ def test_a_full_volume_holds_records_back_until_there_is_room(cluster: Cluster) 
         eventually("slurmdbd says why", lambda: "read-only" in cluster.dbd.log())
         assert not jobs & on_record(cluster), "and what is there can be read"
 
-    eventually("it is told", lambda: "the volume has room again" in cluster.database.log())
+    eventually("it is told", lambda: "the volume has free space again" in cluster.database.log())
     eventually("all are on record", lambda: jobs <= on_record(cluster))
 
 

@@ -51,7 +51,7 @@ def test_a_step_beyond_what_its_job_may_have_is_refused(node: Node) -> None:
 
     said = node.refusal("true", *step)
 
-    assert "as many steps as it may have at once on this node: 8" in said
+    assert "the job has reached its limit of 8 steps at once on this node" in said
     assert node.user("srun --mem=50 echo another", name="student") == "another"
 
 

@@ -62,7 +62,7 @@ class LoginNode:
         """Puts other settings there, and waits until sshd has read them and listens again."""
 
         def read() -> int:
-            return self.log().count("the settings are read again")
+            return self.log().count("sshd reloads its settings")
 
         before = read()
         self.install(wanted)

@@ -47,10 +47,10 @@ class Served:
 
     def edit(self, wanted: Directory, knows: str = "lovelace") -> None:
         """Puts another configuration there, and waits until a person is known by it."""
-        before = self.log().count("runs by its new configuration")
+        before = self.log().count("runs with its new configuration")
         self.install(wanted)
         eventually(
-            "sssd runs by it", lambda: self.log().count("runs by its new configuration") > before
+            "sssd runs by it", lambda: self.log().count("runs with its new configuration") > before
         )
         look_up = f"getent passwd {knows} || true"
         eventually(f"{knows} is known", lambda: knows in self.login.daemons.run(look_up))

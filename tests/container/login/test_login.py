@@ -175,7 +175,7 @@ def test_settings_that_sshd_does_not_take_leave_it_as_it_is(login: LoginNode) ->
     login.daemons.run(f"cd {c.LOGIN_SETTINGS} && cp -r $(readlink ..data) ..broken", user="root")
     login.daemons.run(f"cd {c.LOGIN_SETTINGS} && ln -sfn ..broken ..data && {broken}", user="root")
 
-    eventually("it complains", lambda: "goes on by the old ones" in login.log())
+    eventually("it complains", lambda: "keeps the old ones" in login.log())
 
     assert login.ssh("true").returncode == 0
 
@@ -194,7 +194,7 @@ def test_a_node_that_goes_tells_its_sessions_and_lets_them_end(login: LoginNode)
 
         login.daemons.run("pkill -TERM -f '[s]lurmstack/serve'", user="root")
 
-        assert any("This login node goes in 4 seconds" in line for line in shown)
+        assert any("This login node stops in 4 seconds" in line for line in shown)
         assert login.ssh("true").returncode == 255, "nobody else comes"
         session.stdin.write("echo s''till here; exit\n")
         session.stdin.flush()
@@ -281,7 +281,7 @@ def test_a_limit_that_cannot_be_put_in_force_lets_nobody_in(login: LoginNode) ->
         login.daemons.run("mv /run/sshd/gone /run/sshd/limits", user="root")
 
     assert refused.returncode != 0
-    assert "cannot limit what you use" in refused.stderr + refused.stdout
+    assert "cannot set your limits" in refused.stderr + refused.stdout
 
 
 ON_CGROUPS_V2 = f"""

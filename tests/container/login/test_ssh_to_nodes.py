@@ -280,14 +280,14 @@ def test_without_a_job_there_nobody_gets_in(login: LoginNode, node: Slurmctld) -
     assert refused.returncode == 255
     assert refused.stdout == ""
     assert refused.stderr.splitlines()[0] == (
-        f"{NODE}: no job of yours runs there, and ssh leads only into one: see squeue --me"
+        f"{NODE}: you have no running job there, and ssh requires one: see squeue --me"
     )
 
 
 def test_a_job_that_waits_opens_no_node(login: LoginNode, node: Slurmctld) -> None:
     login.answer(f"sbatch --hold --nodelist={NODE} --wrap true")
 
-    assert "no job of yours" in inside(login, "hostname").stderr
+    assert "you have no running job" in inside(login, "hostname").stderr
 
 
 def test_nobody_becomes_somebody_else(login: LoginNode, node: Slurmctld) -> None:
@@ -297,7 +297,7 @@ def test_nobody_becomes_somebody_else(login: LoginNode, node: Slurmctld) -> None
     for other in ("student", "root"):
         refused = inside(login, "id", "-l", other)
         assert refused.returncode == 255
-        assert f"no way into jobs of {other}" in refused.stderr
+        assert f"cannot enter jobs of {other}" in refused.stderr
 
 
 def test_who_goes_around_the_first_check_meets_slurms_own(

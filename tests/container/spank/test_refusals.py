@@ -23,7 +23,7 @@ def moved(node: Node, path: str, instead: str) -> Iterator[None]:
     [
         ("nonsense\n", "node.conf: unknown option nonsense"),
         ("overlay=maybe\n", "node.conf: overlay=maybe: expected yes or no"),
-        ("through=/home\n", "through=/home counts only with overlay=yes"),
+        ("through=/home\n", "through=/home requires overlay=yes"),
         ("bind=/missing\n", "cannot bind /missing of the node"),
     ],
 )

@@ -35,7 +35,7 @@ SEVERITIES = [
     ('ts=2026-11-22T18:20:19.1Z caller=main.go:5 level=error err="open: denied"', Severity.ERROR),
     ('level=info ts=2026-11-22T18:20:19.1Z msg="Server is ready"', Severity.INFO),
     ('logger=settings t=2026-11-22T18:20:19Z level=debug msg="a"', Severity.DEBUG),
-    ("the key of 1795371619 takes over from that of 0", Severity.INFO),
+    ("key 1795371619 replaces key 0", Severity.INFO),
     (logfmt("error", "cluster: snapshot: no answer within 30 s"), Severity.ERROR),
     (logfmt("warn", 'checks: gpu-xid: "level=info" on\nGPU 0'), Severity.WARN),
     (logfmt("info", "error: is what somebody called a node"), Severity.INFO),
