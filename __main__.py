@@ -10,13 +10,15 @@ from components.slurm import Slurm, SlurmArgs
 
 try:
     settings = from_config(pulumi.runtime.get_config_env())
-    ground = cluster.make(settings, pulumi.get_stack())
-    provider = cluster.provider(ground)
-    net = cilium.install(settings.network, ground.ready, pulumi.ResourceOptions(provider=provider))
-    equipment = cluster.equip(settings, ground, net, provider)
+    kubernetes = cluster.make(settings, pulumi.get_stack())
+    provider = cluster.provider(kubernetes)
+    network = cilium.install(
+        settings.network, kubernetes.ready, pulumi.ResourceOptions(provider=provider)
+    )
+    equipment = cluster.equip(settings, kubernetes, network, provider)
     slurm = Slurm(
         settings.cluster_name,
-        SlurmArgs(settings, Path(__file__).parent, ground, after=(*net, *equipment)),
+        SlurmArgs(settings, Path(__file__).parent, kubernetes, after=(*network, *equipment)),
         pulumi.ResourceOptions(provider=provider),
     )
 except SettingsError as error:

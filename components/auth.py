@@ -103,24 +103,24 @@ def auth(settings: AuthSettings, secret: pulumi.Input[str]) -> Auth:
     return Munge(secret) if settings.type == "munge" else SlurmKey(secret)
 
 
-def pod_security(how: Auth, *sysctls: pods.Spec) -> pods.Spec:
+def pod_security(plugin: Auth, *sysctls: pods.Spec) -> pods.Spec:
     """Let the sidecar read the mounted keys, and set kernel parameters of the pod."""
     return {
         "securityContext": {
-            "fsGroup": how.fs_group,
+            "fsGroup": plugin.fs_group,
             "fsGroupChangePolicy": "OnRootMismatch",
             **({"sysctls": list(sysctls)} if sysctls else {}),
         }
     }
 
 
-def daemon_security(how: Auth) -> pods.Spec:
+def daemon_security(plugin: Auth) -> pods.Spec:
     """Return the same for slurmctld and slurmdbd, whose volumes also belong to `slurm`."""
     return {
         "securityContext": {
             "fsGroup": c.SLURM_ID,
             "fsGroupChangePolicy": "OnRootMismatch",
-            "supplementalGroups": [how.fs_group],
+            "supplementalGroups": [plugin.fs_group],
         }
     }
 

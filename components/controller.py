@@ -131,7 +131,7 @@ class Controller(pulumi.ComponentResource):
         self.server = service.metadata.name.apply(lambda _: c.conf_server(args.address))
         self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
         self.config = pulumi.Output.all(config.metadata.name, self.server).apply(
-            lambda known: str(known[0])
+            lambda values: str(values[0])
         )
         self.config_mark = in_force.metadata.apply(lambda _: args.config_mark)
         self.register_outputs({"server": self.server, "alias": self.alias, "config": self.config})

@@ -91,7 +91,7 @@ class Database(pulumi.ComponentResource):
             opts=child,
         )
         self.password_secret = pulumi.Output.all(secret.metadata.name, service.metadata.name).apply(
-            lambda known: str(known[0])
+            lambda values: str(values[0])
         )
         self.register_outputs({"passwordSecret": self.password_secret})
 

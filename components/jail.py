@@ -100,7 +100,7 @@ class Jail(pulumi.ComponentResource):
         )
         # A value of `homes` that a preview knows as well, so that it shows no false changes.
         self.claim = pulumi.Output.all(claim, homes.metadata.namespace).apply(
-            lambda known: str(known[0])
+            lambda values: str(values[0])
         )
         self.register_outputs({"claim": self.claim})
 

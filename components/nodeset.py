@@ -167,7 +167,7 @@ class Nodeset(pulumi.ComponentResource):
         # Derived from the StatefulSet, so consumers are created after it.
         digest = pulumi.Output.json_dumps(template, sort_keys=True)
         self.mark = pulumi.Output.all(digest, slurmd.metadata.name).apply(
-            lambda known: c.checksum({"template": str(known[0])})
+            lambda values: c.checksum({"template": str(values[0])})
         )
         self.register_outputs({"mark": self.mark})
 

@@ -168,8 +168,8 @@ def _deadline(settings: ReconcilerSettings) -> int:
 def _after_deploy(
     args: ReconcilerArgs, account: rights.Account, config: pulumi.Input[str]
 ) -> pods.Spec:
-    marks = pulumi.Output.all(args.wanted, *args.marks).apply(
-        lambda known: c.checksum({str(index): str(mark) for index, mark in enumerate(known)})
+    digest = pulumi.Output.all(args.wanted, *args.marks).apply(
+        lambda marks: c.checksum({str(index): str(mark) for index, mark in enumerate(marks)})
     )
     owner = f"batch/v1 Job {c.AFTER_DEPLOY}"
     return {
@@ -178,7 +178,7 @@ def _after_deploy(
         "template": {
             "metadata": {
                 "labels": pods.labels(c.RECONCILER),
-                "annotations": {c.ANNOTATION_CHECKSUM: marks},
+                "annotations": {c.ANNOTATION_CHECKSUM: digest},
             },
             "spec": {
                 **_pod(args, account, config, owner, "--after-deploy"),

@@ -106,17 +106,17 @@ class Slurm(pulumi.ComponentResource):
         )
         guard = network.guard(settings, images)
         key = AuthKey("auth", AuthKeyArgs(self.namespace, settings.auth.rotations), child)
-        how = auth(settings.auth, key.secret)
+        authentication = auth(settings.auth, key.secret)
         jwt = JwtKey("jwt", JwtKeyArgs(self.namespace), child)
         users = people.Users(
             "users",
             people.UsersArgs(self.namespace, settings.users, args.root, settings.groups),
             child,
         )
-        known = People()
+        directory_people = People()
         if settings.directory:
-            asked = DirectoryArgs(self.namespace, settings.directory, args.root)
-            known = Directory("directory", asked, child).people
+            directory_args = DirectoryArgs(self.namespace, settings.directory, args.root)
+            directory_people = Directory("directory", directory_args, child).people
         jail = Jail(
             "jail",
             JailArgs(
@@ -158,7 +158,7 @@ class Slurm(pulumi.ComponentResource):
                 },
                 scripts=script_files(settings, args.root),
                 images=images,
-                auth=how,
+                auth=authentication,
             ),
             child,
         )
@@ -194,8 +194,8 @@ class Slurm(pulumi.ComponentResource):
                 AccountingArgs(
                     namespace=self.namespace,
                     images=images,
-                    auth=how,
-                    people=known,
+                    auth=authentication,
+                    people=directory_people,
                     jwt_secret=jwt.secret,
                     accounts=users.accounts,
                     files=configuration.once_proven(accounting_files(settings, args.root)),
@@ -215,8 +215,8 @@ class Slurm(pulumi.ComponentResource):
                 settings=settings.controller,
                 shared=args.cluster.storage.shared,
                 images=images,
-                auth=how,
-                people=known,
+                auth=authentication,
+                people=directory_people,
                 jwt_secret=jwt.secret,
                 accounts=users.accounts,
                 config=configuration.proven,
@@ -235,8 +235,8 @@ class Slurm(pulumi.ComponentResource):
                 AccountsArgs(
                     namespace=self.namespace,
                     images=images,
-                    auth=how,
-                    people=known,
+                    auth=authentication,
+                    people=directory_people,
                     accounts=users.accounts,
                     wanted=configuration.once_proven(wanted_accounts(settings)),
                     conf_server=controller.server,
@@ -270,8 +270,8 @@ class Slurm(pulumi.ComponentResource):
                     settings=nodeset,
                     machines=machines[nodeset.name],
                     images=images,
-                    auth=how,
-                    people=known,
+                    auth=authentication,
+                    people=directory_people,
                     guard=guard,
                     accounts=users.accounts,
                     scripts=configuration.scripts,
@@ -296,8 +296,8 @@ class Slurm(pulumi.ComponentResource):
                 settings=settings.login,
                 annotations=args.cluster.login_annotations,
                 images=images,
-                auth=how,
-                people=known,
+                auth=authentication,
+                people=directory_people,
                 guard=guard,
                 accounts=users.accounts,
                 keys=users.keys,
@@ -317,7 +317,7 @@ class Slurm(pulumi.ComponentResource):
                 namespace=self.namespace,
                 settings=settings.rest,
                 images=images,
-                people=known,
+                people=directory_people,
                 accounts=users.accounts,
                 config=controller.config,
                 daemons=daemons,
@@ -332,8 +332,8 @@ class Slurm(pulumi.ComponentResource):
                     namespace=self.namespace,
                     settings=settings.monitoring.exporter,
                     images=images,
-                    auth=how,
-                    people=known,
+                    auth=authentication,
+                    people=directory_people,
                     accounts=users.accounts,
                     config=controller.config,
                     jail_claim=jail.claim,

@@ -219,7 +219,7 @@ class Eks(pulumi.ComponentResource):
             ).policy_arn
             for policy in policies
         ]
-        return pulumi.Output.all(role.arn, *attached).apply(lambda known: str(known[0]))
+        return pulumi.Output.all(role.arn, *attached).apply(lambda values: str(values[0]))
 
     def _workers(self, nodeset: Nodeset, machines: EksMachines) -> None:
         """Create one nodeset's machines, as many as it has nodes, all in one zone."""
@@ -383,7 +383,7 @@ class Eks(pulumi.ComponentResource):
             for zone, subnet in subnets.items()
         ]
         # The handle is known once the policy holds and machines can mount the file system.
-        handle = pulumi.Output.all(guarded, *targets).apply(lambda known: str(known[0]))
+        handle = pulumi.Output.all(guarded, *targets).apply(lambda values: str(values[0]))
         return {
             "csi": {"driver": "efs.csi.aws.com", "volumeHandle": handle},
             "mountOptions": list(_EFS_OPTIONS),
