@@ -43,15 +43,17 @@ def expand(expression: str) -> tuple[str, ...]:
     for part in _split(expression):
         match = _PART.fullmatch(part)
         if match is None:
-            raise ValueError(f"'{part}' is no hostlist; write it as in 'gpu-[0-3,7]'")
+            raise ValueError(f"'{part}' is not a hostlist; write it as in 'gpu-[0-3,7]'")
         prefix, ranges = match.groups()
         found = [prefix] if ranges is None else [f"{prefix}{n}" for n in _numbers(ranges)]
         for name in found:
             if not _NAME.fullmatch(name):
-                raise ValueError(f"'{name}' is no host name; write a hostlist as in 'gpu-[0-3,7]'")
+                raise ValueError(
+                    f"'{name}' is not a host name; write a hostlist as in 'gpu-[0-3,7]'"
+                )
         names += found
         if len(names) > MAX_HOSTS:
-            raise ValueError(f"more than {MAX_HOSTS} hosts")
+            raise ValueError(f"has more than {MAX_HOSTS} hosts")
     return tuple(names)
 
 
@@ -64,10 +66,10 @@ def _numbers(ranges: str) -> Iterator[str]:
     for part in ranges.split(","):
         match = _RANGE.fullmatch(part)
         if match is None:
-            raise ValueError(f"'{part}' is no range of numbers; write it as in '0-3'")
+            raise ValueError(f"'{part}' is not a range of numbers; write it as in '0-3'")
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
-            raise ValueError(f"the range '{part}' runs backwards")
+            raise ValueError(f"the range '{part}' is descending; put the smaller number first")
         if int(last) - int(first) >= MAX_HOSTS:
             raise ValueError(f"the range '{part}' has more than {MAX_HOSTS} hosts")
         yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))

@@ -29,7 +29,7 @@ def make(settings: Settings, stack: str) -> Cluster:
             raise
         raise SettingsError(
             f"slurmstack:cluster.kind: '{kind}': {error.name} is not installed; "
-            f"pip install '.[{kind}]'"
+            f"run `pip install '.[{kind}]'`"
         ) from None
     return cast(Kind, module).make(ClusterArgs(settings, stack))
 

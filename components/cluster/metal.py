@@ -108,7 +108,7 @@ class Metal(pulumi.ComponentResource):
     # --- Machines --------------------------------------------------------------------------------
 
     def _member(
-        self, machine: MetalMachine, how: str, config: pulumi.Input[str]
+        self, machine: MetalMachine, step: str, config: pulumi.Input[str]
     ) -> command.remote.Command:
         """Prepare a machine, and make it a member of the cluster until the resource is deleted."""
         kubelet = self._cluster.kubeadm.get("KubeletConfiguration", {})
@@ -126,7 +126,7 @@ class Metal(pulumi.ComponentResource):
             f"member-{machine.name}",
             machine,
             "member",
-            how,
+            step,
             self._cluster.api(),
             lock=True,
             stdin=config,
@@ -168,7 +168,7 @@ class Metal(pulumi.ComponentResource):
             ),
         )
         config = pulumi.Output.all(kubeconfig, admitted.stdout, certificate_key).apply(
-            lambda known: join_config(self._settings, machine, *known)
+            lambda values: join_config(self._settings, machine, *values)
         )
         return self._member(machine, "join", config)
 
@@ -250,12 +250,12 @@ def _ssh_key(file: str | None) -> pulumi.Output[str]:
     Raises `SettingsError`.
     """
     if file is None:
-        known = pulumi.Config(_PACKAGE).get_secret(_KEY)
-        if known is not None:
-            return known
+        secret = pulumi.Config(_PACKAGE).get_secret(_KEY)
+        if secret is not None:
+            return secret
         reason = (
-            f"cluster.key_file: is not set, and there is no secret {_PACKAGE}:{_KEY}; add the one, "
-            f"or run `pulumi config set --secret {_PACKAGE}:{_KEY}`"
+            f"cluster.key_file: is not set, and the secret {_PACKAGE}:{_KEY} does not exist; add "
+            f"cluster.key_file, or run `pulumi config set --secret {_PACKAGE}:{_KEY}`"
         )
     else:
         try:

@@ -168,16 +168,16 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
             "only conditions may change in a Node's status",
         ),
         (other_conditions, f"only the condition {c.CONDITION_UNHEALTHY} of a Node may change"),
-        (on_ours, "the labels of this Node are not those of a nodeset's machines"),
+        (on_ours, "this Node does not have the labels of a nodeset's machines"),
     ]
     if not limits.reboots:
-        fields.append((no_new_request, "no ladder of the settings has the step reboot"))
+        fields.append((no_new_request, "no ladder in the settings has the step reboot"))
     return [
         *((f"!variables.updates || ({text})", message) for text, message in fields),
         (
             "request.resource.resource != 'nodes' || request.operation == 'UPDATE'"
             + (" || request.operation == 'DELETE' && variables.is_ours" if limits.deletes else ""),
-            "this Node may not be made or deleted",
+            "this Node may not be created or deleted",
         ),
         (of_nodeset, "only pods of nodesets may be deleted"),
     ]

@@ -43,7 +43,7 @@ def _read_key(user: User, path: Path, name: str) -> str:
         return parse_ssh_key(path.read_text())
     except OSError as error:
         raise SettingsError(
-            f"{key}: {name}: {error.strerror}; `make up` makes the dev key"
+            f"{key}: {name}: {error.strerror}; `make up` creates the key of the dev stack"
         ) from None
     except ValueError as error:
         raise SettingsError(f"{key}: {name}: {error}") from None

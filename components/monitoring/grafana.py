@@ -153,5 +153,5 @@ def dashboard(
         data={f"{uid}.json": content},
         opts=opts,
     )
-    known: pulumi.Output[str] = made.metadata.name
-    return known
+    name: pulumi.Output[str] = made.metadata.name
+    return name

@@ -192,7 +192,7 @@ def _for_operator(name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions)
     wanted = args.settings.monitoring.operator
     interval = monitoringconf.scrape_interval(args.settings)
 
-    def tell(kind: str, called: str, spec: monitoringconf.Document) -> None:
+    def create(kind: str, called: str, spec: monitoringconf.Document) -> None:
         k8s.apiextensions.CustomResource(
             f"{name}-{kind.lower()}-{called}",
             api_version=_OPERATOR_API,
@@ -203,9 +203,9 @@ def _for_operator(name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions)
         )
 
     for job, component in monitoringconf.targets(args.settings).items():
-        tell("ServiceMonitor", job, monitoringconf.service_monitor(job, component, interval))
-    tell("PodMonitor", "node", monitoringconf.pod_monitor("node", c.NODE_EXPORTER, interval))
+        create("ServiceMonitor", job, monitoringconf.service_monitor(job, component, interval))
+    create("PodMonitor", "node", monitoringconf.pod_monitor("node", c.NODE_EXPORTER, interval))
     for file, rules in monitoringconf.rules().items():
-        tell("PrometheusRule", f"{c.PROJECT}-{file.removesuffix('.yaml')}", rules)
+        create("PrometheusRule", f"{c.PROJECT}-{file.removesuffix('.yaml')}", rules)
     for uid, content in monitoringconf.dashboards().items():
         dashboard(uid, content, args.site.namespace, wanted.dashboard_labels, opts)

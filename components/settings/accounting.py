@@ -132,15 +132,17 @@ class Keep(Model):
     @model_validator(mode="after")
     def _keeps_some(self) -> Self:
         if not any((self.last, self.daily, self.weekly, self.monthly)):
-            raise cross_field("last", "0, as all others: expected one of them to keep a dump")
+            raise cross_field(
+                "last", "0: expected at least one of last, daily, weekly and monthly above 0"
+            )
         return self
 
 
-def _off_alone(model: "Backup | Accounting") -> None:
+def _refuse_settings_of_disabled(model: "Backup | Accounting") -> None:
     """Refuse further settings of a model with `enabled: false`."""
     chosen = model.model_fields_set - {"enabled"}
     if not model.enabled and chosen:
-        raise cross_field(min(chosen), "counts not with enabled: false; leave it out, or drop that")
+        raise cross_field(min(chosen), "has no effect with enabled: false; remove one of the two")
 
 
 class Backup(Model):
@@ -173,15 +175,15 @@ class Backup(Model):
         given = [kind for kind in kinds if getattr(self, kind) is not None]
         if len(given) > 1:
             raise cross_field(
-                given[0], f"is one store, and {' and '.join(given[1:])} another; keep one"
+                given[0], f"cannot be combined with {' and '.join(given[1:])}; keep one"
             )
         if given and given[0] != "storage_class" and "size" in self.model_fields_set:
-            raise cross_field("size", f"{self.size} MiB: is of a volume of ours; leave it out")
+            raise cross_field("size", f"{self.size} MiB: has no effect with {given[0]}; remove it")
         return self
 
     @model_validator(mode="after")
-    def _counts_where_it_is_on(self) -> Self:
-        _off_alone(self)
+    def _disabled_has_no_settings(self) -> Self:
+        _refuse_settings_of_disabled(self)
         return self
 
 
@@ -227,13 +229,13 @@ class Accounting(Model):
     @model_validator(mode="after")
     def _is_one_database(self) -> Self:
         if self.external and "database" in self.model_fields_set:
-            raise cross_field("database", "is one of ours, and external another; keep one")
+            raise cross_field("database", "cannot be combined with external; keep one")
         return self
 
     @model_validator(mode="after")
     def _archive_has_something_to_keep(self) -> Self:
         if self.archive and not self.purge.model_fields_set:
-            raise cross_field("archive", "counts only with purge; add that, or leave this out")
+            raise cross_field("archive", "has no effect without purge; add that, or remove archive")
         return self
 
     @model_validator(mode="after")
@@ -241,15 +243,18 @@ class Accounting(Model):
         check_names(self.accounts, self.qos)
         check_defaults(self.accounts)
         if self.default_account == ROOT:
-            raise cross_field("default_account", f"'{ROOT}': is Slurm's own; choose another")
+            raise cross_field("default_account", f"'{ROOT}': is reserved by Slurm; choose another")
         for name in sorted({*self.operators} & {*self.administrators}):
-            raise cross_field("operators", f"'{name}': is one of administrators too; keep one")
+            raise cross_field("operators", f"'{name}': is also in administrators; keep one")
         for thing in self.remove_with_jobs:
             if thing in things(self.accounts, self.qos):
-                raise cross_field("remove_with_jobs", f"'{thing}': is in the settings; drop one")
+                raise cross_field(
+                    "remove_with_jobs",
+                    f"'{thing}': is still in the settings; remove one of the two",
+                )
         return self
 
     @model_validator(mode="after")
-    def _counts_where_it_is_on(self) -> Self:
-        _off_alone(self)
+    def _disabled_has_no_settings(self) -> Self:
+        _refuse_settings_of_disabled(self)
         return self

@@ -49,7 +49,7 @@ def _name(value: str) -> str:
 def _tres(value: str) -> str:
     if not _TRES.fullmatch(value):
         raise PydanticCustomError(
-            "tres", "expected what Slurm counts, as 'cpu', 'mem', 'node' or 'gres/gpu'"
+            "tres", "expected a TRES (trackable resource), as 'cpu', 'mem', 'node' or 'gres/gpu'"
         )
     return value
 
@@ -73,7 +73,8 @@ def _thing(value: str) -> str:
     if not _THING.fullmatch(value):
         raise PydanticCustomError(
             "thing",
-            "expected 'account NAME', 'user NAME account NAME' or 'qos NAME', as the refusal says",
+            "expected 'account NAME', 'user NAME account NAME' or 'qos NAME', "
+            "as in the deploy's error",
         )
     return value
 
@@ -147,9 +148,7 @@ class _Association(Limits):
     @model_validator(mode="after")
     def _default_is_allowed(self) -> Self:
         if self.default_qos and self.qos and self.default_qos not in self.qos:
-            raise cross_field(
-                "default_qos", f"'{self.default_qos}': is not one of qos; add it there"
-            )
+            raise cross_field("default_qos", f"'{self.default_qos}': is not in qos; add it")
         return self
 
 
@@ -174,9 +173,9 @@ class Account(_Association):
     @model_validator(mode="after")
     def _is_not_slurms_own(self) -> Self:
         if self.name == ROOT:
-            raise cross_field("name", f"'{ROOT}': is Slurm's own; choose another")
+            raise cross_field("name", f"'{ROOT}': is reserved by Slurm; choose another")
         for name in duplicates(user.name for user in self.users):
-            raise cross_field("users", f"'{name}' stands there twice; keep one")
+            raise cross_field("users", f"'{name}' is listed twice; keep one")
         return self
 
 
@@ -235,24 +234,24 @@ Enforced = Literal["associations", "limits", "qos", "safe"]
 
 
 def check_names(accounts: Sequence[Account], qos: Sequence[Qos]) -> None:
-    """Refuse duplicate names, references to missing objects, and circles."""
+    """Refuse duplicate names, references to missing objects, and cycles."""
     for key, ones in (("accounts", accounts), ("qos", qos)):
         for name in duplicates(one.name for one in ones):
-            raise cross_field(key, f"two are named '{name}'; give each a name of its own")
+            raise cross_field(key, f"two are named '{name}'; give each a unique name")
     known = {one.name for one in qos} | {NORMAL}
     for key, names in _qos_named(accounts, qos):
         for name in names:
             if name not in known:
-                raise cross_field(key, f"'{name}' is no QOS; {known_names(name, known)}")
+                raise cross_field(key, f"'{name}' is not a QOS; {known_names(name, known)}")
     parents = {account.name: account.parent for account in accounts}
     for index, account in enumerate(accounts):
         if account.parent not in (ROOT, *parents):
             raise cross_field(
                 f"accounts[{index}].parent",
-                f"'{account.parent}' is no account; {known_names(account.parent, parents)}",
+                f"'{account.parent}' is not an account; {known_names(account.parent, parents)}",
             )
-    _refuse_circle("accounts", {name: (parent,) for name, parent in parents.items()})
-    _refuse_circle("qos", {one.name: one.preempt for one in qos})
+    _refuse_cycle("accounts", {name: (parent,) for name, parent in parents.items()})
+    _refuse_cycle("qos", {one.name: one.preempt for one in qos})
 
 
 def _qos_named(
@@ -269,9 +268,9 @@ def _qos_named(
         yield f"qos[{i}].preempt", one.preempt
 
 
-def _refuse_circle(key: str, above: Mapping[str, tuple[str, ...]]) -> None:
+def _refuse_cycle(key: str, above: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse an object that refers to itself, directly or through others."""
-    what = {"accounts": "below", "qos": "preempts, in the end,"}[key]
+    problem = {"accounts": "is below itself", "qos": "preempts itself"}[key]
     for name in sorted(above):
         reached: set[str] = set()
         waiting = list(above[name])
@@ -281,8 +280,9 @@ def _refuse_circle(key: str, above: Mapping[str, tuple[str, ...]]) -> None:
                 reached.add(at)
                 waiting.extend(above.get(at, ()))
         if name in reached:
-            word = f"is {what} itself" if key == "accounts" else f"{what} itself"
-            raise cross_field(key, f"'{name}' {word}; break the circle")
+            raise cross_field(
+                key, f"'{name}' {problem}, directly or through others; remove the cycle"
+            )
 
 
 def check_defaults(accounts: Iterable[Account]) -> None:
@@ -295,8 +295,8 @@ def check_defaults(accounts: Iterable[Account]) -> None:
             if user.name in found:
                 raise cross_field(
                     "accounts",
-                    f"'{user.name}' has two defaults, '{found[user.name]}' and '{account.name}'; "
-                    "keep one",
+                    f"'{user.name}' has two default accounts, '{found[user.name]}' and "
+                    f"'{account.name}'; keep one",
                 )
             found[user.name] = account.name
 

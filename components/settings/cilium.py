@@ -28,12 +28,12 @@ class Hubble(Model):
     """Run a map of the flows for browsers, behind `kubectl port-forward`; requires `relay`."""
 
     @model_validator(mode="after")
-    def _each_has_what_it_asks(self) -> Self:
+    def _each_has_its_requirements(self) -> Self:
         # The chart's own rules (templates/validate.yaml).
         if self.relay and not self.enabled:
-            raise cross_field("relay", "true: counts only with enabled: true; leave it out")
+            raise cross_field("relay", "true: has no effect without enabled: true; remove it")
         if self.ui and not self.relay:
-            raise cross_field("ui", "true: asks the relay; add relay: true")
+            raise cross_field("ui", "true: requires the relay; add relay: true")
         return self
 
 
@@ -91,22 +91,29 @@ class Cilium(Model):
         for key in ("routing", "native_cidr", "node_routes", "pod_cidr"):
             if key in self.model_fields_set:
                 raise cross_field(
-                    key, f"{getattr(self, key)}: is the matter of '{self.chained}'; leave it out"
+                    key,
+                    f"{getattr(self, key)}: the plugin of '{self.chained}' controls it; remove it",
                 )
         if self.encryption == "ipsec":
-            raise cross_field("encryption", "ipsec: not with chained; expected wireguard or none")
+            raise cross_field(
+                "encryption",
+                "ipsec: cannot be combined with chained; expected wireguard or none",
+            )
         if self.bbr:
-            raise cross_field("bbr", "true: not with chained; leave it out")
+            raise cross_field("bbr", "true: cannot be combined with chained; remove it")
         return self
 
     @model_validator(mode="after")
     def _native_routing_knows_its_range(self) -> Self:
         if self.routing == "native" and not self.native_cidr:
-            raise cross_field("native_cidr", "is required with routing: native; add pods' range")
+            raise cross_field(
+                "native_cidr", "is required with routing: native; add the address range of pods"
+            )
         for key in ("native_cidr", "node_routes"):
             if self.routing != "native" and getattr(self, key):
                 raise cross_field(
-                    key, f"{getattr(self, key)}: counts only with routing: native; leave it out"
+                    key,
+                    f"{getattr(self, key)}: has no effect without routing: native; remove it",
                 )
         return self
 
@@ -118,7 +125,8 @@ class Cilium(Model):
             if key in self.model_fields_set and not self.kube_proxy_replacement:
                 raise cross_field(
                     key,
-                    f"{getattr(self, key)}: counts only with kube_proxy_replacement; leave it out",
+                    f"{getattr(self, key)}: has no effect without kube_proxy_replacement; "
+                    "remove it",
                 )
         return self
 
@@ -131,9 +139,12 @@ class Cilium(Model):
             return self
         for key in ("bandwidth_manager", "kube_proxy_replacement"):
             if not getattr(self, key):
-                raise cross_field("bbr", f"true: needs {key}; add {key}: true")
+                raise cross_field("bbr", f"true: requires {key}; add {key}: true")
         if self.encryption == "ipsec":
-            raise cross_field("bbr", "true: not with encryption: ipsec; expected wireguard or none")
+            raise cross_field(
+                "bbr",
+                "true: cannot be combined with encryption: ipsec; expected wireguard or none",
+            )
         return self
 
     @model_validator(mode="after")
@@ -142,9 +153,12 @@ class Cilium(Model):
             raise cross_field("ipsec_secret", "is required with encryption: ipsec; add it")
         if self.ipsec_secret and self.encryption != "ipsec":
             raise cross_field(
-                "ipsec_secret", f"'{self.ipsec_secret}': counts only with encryption: ipsec"
+                "ipsec_secret",
+                f"'{self.ipsec_secret}': has no effect without encryption: ipsec; remove it",
             )
         if self.host_firewall and self.encryption == "ipsec":
             # Cilium's documentation, "IPsec Transparent Encryption", limitations.
-            raise cross_field("host_firewall", "true: not with encryption: ipsec; leave it out")
+            raise cross_field(
+                "host_firewall", "true: cannot be combined with encryption: ipsec; remove it"
+            )
         return self

@@ -48,7 +48,7 @@ def _mount(value: str) -> str:
 
 def _variable(value: str) -> str:
     if value.startswith(_OF_SLURM):
-        raise PydanticCustomError("variable", "is Slurm's own; choose another")
+        raise PydanticCustomError("variable", "is reserved by Slurm; choose another")
     return value
 
 

@@ -45,10 +45,11 @@ class Directory(Model):
         return {port: tuple(host for other, host in found if other == port) for port, _ in found}
 
     @model_validator(mode="after")
-    def _password_is_of_somebody(self) -> Self:
+    def _password_has_a_bind_dn(self) -> Self:
         if self.password_secret and not self.bind_dn:
             raise cross_field(
-                "password_secret", f"'{self.password_secret}': counts only with bind_dn; add it"
+                "password_secret",
+                f"'{self.password_secret}': has no effect without bind_dn; add it",
             )
         return self
 

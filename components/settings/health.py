@@ -32,13 +32,13 @@ class Health(Model):
     """Runs as root on every node, after the checks or without them; it may drain its node."""
 
     @model_validator(mode="after")
-    def _drained_nodes_are_looked_at(self) -> Self:
+    def _drained_nodes_run_checks(self) -> Self:
         # A drained node becomes idle. Without checks in that state it would stay drained.
         if not {"any", "idle"} & set(self.node_states):
             raise cross_field(
                 "node_states",
-                f"{list(self.node_states)}: expected any or idle among them, or drained nodes "
-                "are not looked at any more",
+                f"{list(self.node_states)}: expected any or idle among them; otherwise "
+                "drained nodes run no checks and stay drained",
             )
         return self
 
@@ -58,12 +58,13 @@ def refuse_choices(choices: Mapping[str, JsonValue]) -> None:
     for name, choice in choices.items():
         key = f"checks.{name}"
         if name not in CHECKS:
-            raise cross_field(key, f"no such check; {known_names(name, CHECKS)}")
+            raise cross_field(key, f"unknown check; {known_names(name, CHECKS)}")
         if choice is False:
             continue
         if not isinstance(choice, dict):
             raise cross_field(
-                key, f"{json.dumps(choice)}: expected false, for off, or a mapping of its limits"
+                key,
+                f"{json.dumps(choice)}: expected false to disable it, or a mapping of its limits",
             )
         limits = CHECKS[name].limits
         for limit, value in choice.items():

@@ -40,13 +40,19 @@ class Isolation(Model):
     """Folders of the shared root that stay shared with `overlay`."""
 
     @model_validator(mode="after")
-    def _options_count(self) -> Self:
+    def _options_have_an_effect(self) -> Self:
         given = self.model_fields_set
         if "shared" in given and not self.overlay:
-            raise cross_field("shared", f"{list(self.shared)}: counts only with overlay: true")
+            raise cross_field(
+                "shared",
+                f"{list(self.shared)}: has no effect without overlay: true; "
+                "set that, or remove shared",
+            )
         if self.devices and not self.private_devices:
             raise cross_field(
-                "devices", f"{list(self.devices)}: counts only with private_devices: true"
+                "devices",
+                f"{list(self.devices)}: has no effect without private_devices: true; "
+                "set that, or remove devices",
             )
         return self
 

@@ -85,13 +85,13 @@ class Login(Model):
         if self.node_port is not None and self.service != "NodePort":
             raise cross_field(
                 "node_port",
-                f"{self.node_port}: counts only with service: NodePort; set that, "
-                "or leave this out",
+                f"{self.node_port}: has no effect without service: NodePort; "
+                "set that, or remove node_port",
             )
         if self.source_ranges and self.service != "LoadBalancer":
             raise cross_field(
                 "source_ranges",
-                f"{', '.join(self.source_ranges)}: counts only with service: LoadBalancer; "
-                "set that, or leave this out",
+                f"{', '.join(self.source_ranges)}: has no effect without service: LoadBalancer; "
+                "set that, or remove source_ranges",
             )
         return self

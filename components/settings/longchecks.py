@@ -86,7 +86,7 @@ class LongChecks(Model):
         return self
 
     @model_validator(mode="after")
-    def _keeps_what_is_judged_by(self) -> Self:
+    def _keeps_the_history(self) -> Self:
         for index, check in enumerate(self.checks):
             if check.history > self.keep:
                 raise cross_field(
@@ -105,11 +105,14 @@ class LongChecks(Model):
         known = {nodeset.name: nodeset for nodeset in nodesets}
         for index, check in enumerate(self.checks):
             key = f"checks[{index}]"
-            needed = f"{LEAST_GPUS[check.name]} whole GPUs or more; leave it out"
+            needed = f"{LEAST_GPUS[check.name]} or more whole GPUs; remove it"
             for name in check.nodesets:
                 if name not in known:
-                    yield f"{key}.nodesets", f"'{name}' is no nodeset; {known_names(name, known)}"
+                    yield (
+                        f"{key}.nodesets",
+                        f"'{name}' is not a nodeset; {known_names(name, known)}",
+                    )
                 elif not check.fits(known[name]):
-                    yield f"{key}.nodesets", f"'{name}': {check.name} needs nodes with {needed}"
+                    yield f"{key}.nodesets", f"'{name}': {check.name} requires nodes with {needed}"
             if not self.nodesets_of(check, nodesets):
                 yield f"{key}.name", f"'{check.name}': no nodeset has nodes with {needed}"

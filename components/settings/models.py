@@ -107,10 +107,10 @@ class Jail(Model):
         given = [kind for kind in kinds if getattr(self, kind) is not None]
         if len(given) > 1:
             raise cross_field(
-                given[0], f"is one volume, and {' and '.join(given[1:])} another; keep one"
+                given[0], f"cannot be combined with {' and '.join(given[1:])}; keep one"
             )
         if self.claim and "size" in self.model_fields_set:
-            raise cross_field("size", f"{self.size} MiB: is the claim's own matter; leave it out")
+            raise cross_field("size", f"{self.size} MiB: the claim determines the size; remove it")
         return self
 
     @model_validator(mode="after")
@@ -132,9 +132,9 @@ class Snapshots(Model):
     """Number of snapshots to keep of each volume; an old one is deleted once a new one is ready."""
 
     @model_validator(mode="after")
-    def _is_of_something(self) -> Self:
+    def _has_a_class(self) -> Self:
         if not (self.jail or self.state):
-            raise cross_field("jail", "no class, and none for state; add one of both")
+            raise cross_field("jail", "is not set; set snapshots.jail or snapshots.state")
         return self
 
 
@@ -188,9 +188,7 @@ class Auth(Model):
     @classmethod
     def _in_order(cls, value: tuple[datetime, ...]) -> tuple[datetime, ...]:
         if list(value) != sorted(set(value)):
-            raise PydanticCustomError(
-                "rotations", "expected each moment once, in order, the oldest first"
-            )
+            raise PydanticCustomError("rotations", "expected each time once, oldest first")
         return value
 
 
@@ -208,9 +206,11 @@ class Rest(Model):
     """Longest lifetime of a token by `scontrol token`; UNLIMITED for no limit."""
 
     @model_validator(mode="after")
-    def _claim_is_of_somebody(self) -> Self:
+    def _claim_has_jwks(self) -> Self:
         if self.user_claim and not self.jwks:
-            raise cross_field("user_claim", f"'{self.user_claim}': counts only with jwks; add it")
+            raise cross_field(
+                "user_claim", f"'{self.user_claim}': has no effect without jwks; add it"
+            )
         return self
 
 
@@ -254,7 +254,7 @@ class Network(Model):
         # Policies are additive: those of Kubernetes would allow all destinations again.
         if self.names is not None and self.policies != "cilium":
             raise cross_field(
-                "names", f"count only with policies: cilium, not {self.policies}; set that"
+                "names", f"has no effect with policies: {self.policies}; set policies: cilium"
             )
         return self
 
@@ -309,9 +309,9 @@ class Settings(Model):
         }
         for field, names in named.items():
             for name in duplicates(names):
-                raise cross_field(field, f"two are named '{name}'; give each a name of its own")
+                raise cross_field(field, f"two are named '{name}'; give each a unique name")
         for uid in duplicates(str(user.uid) for user in self.users):
-            raise cross_field("users", f"two have the uid {uid}; give each an id of its own")
+            raise cross_field("users", f"two have the uid {uid}; give each a unique uid")
         return self
 
     @model_validator(mode="after")
@@ -332,8 +332,8 @@ class Settings(Model):
             if self.snapshots and self.snapshots.jail and getattr(self.jail, kind):
                 raise cross_field(
                     "snapshots.jail",
-                    f"'{self.snapshots.jail}': jail.{kind} is no volume of a driver's; leave it "
-                    "out, and have that storage make them",
+                    f"'{self.snapshots.jail}': jail.{kind} is not a CSI volume, so it has no "
+                    "VolumeSnapshots; remove snapshots.jail, and use the storage's own snapshots",
                 )
         return self
 
@@ -345,9 +345,13 @@ class Settings(Model):
             for volume in nodeset.volumes:
                 key = f"nodesets[{index}].volumes"
                 if volume.name in names:
-                    raise cross_field(key, f"'{volume.name}': one of jail.volumes; choose another")
+                    raise cross_field(
+                        key, f"'{volume.name}': is already in jail.volumes; choose another name"
+                    )
                 if volume.path in paths:
-                    raise cross_field(key, f"'{volume.path}': one of jail.volumes; choose another")
+                    raise cross_field(
+                        key, f"'{volume.path}': is already in jail.volumes; choose another path"
+                    )
         return self
 
     @model_validator(mode="after")
@@ -358,12 +362,12 @@ class Settings(Model):
                 if name not in known:
                     raise cross_field(
                         f"partitions[{index}].nodesets",
-                        f"'{name}' is no nodeset; {known_names(name, known)}",
+                        f"'{name}' is not a nodeset; {known_names(name, known)}",
                     )
         defaults = [partition.name for partition in self.partitions if partition.default]
         if len(defaults) > 1:
             raise cross_field(
-                "partitions", f"{' and '.join(defaults)} are all the default; keep one"
+                "partitions", f"{' and '.join(defaults)} have default: true; keep one"
             )
         return self
 
@@ -372,21 +376,23 @@ class Settings(Model):
         users = {user.name for user in self.users}
         own = {str(user.uid) for user in self.users}
         for gid in duplicates(str(group.gid) for group in self.groups):
-            raise cross_field("groups", f"two have the gid {gid}; give each an id of its own")
+            raise cross_field("groups", f"two have the gid {gid}; give each a unique gid")
         for index, group in enumerate(self.groups):
             if group.name in users:
                 raise cross_field(
-                    f"groups[{index}].name", f"'{group.name}' is a user's own group; choose another"
+                    f"groups[{index}].name",
+                    f"'{group.name}' is the name of a user's own group; choose another",
                 )
             if str(group.gid) in own:
                 raise cross_field(
-                    f"groups[{index}].gid", f"{group.gid} is a user's own group; choose another"
+                    f"groups[{index}].gid",
+                    f"{group.gid} is the id of a user's own group; choose another",
                 )
             for name in group.members:
                 if name not in users:
                     raise cross_field(
                         f"groups[{index}].members",
-                        f"'{name}' is no user; {known_names(name, users)}",
+                        f"'{name}' is not a user; {known_names(name, users)}",
                     )
         return self
 
@@ -398,7 +404,7 @@ class Settings(Model):
             if self.accounting.enabled and partition.qos and partition.qos not in known:
                 raise cross_field(
                     f"partitions[{index}].qos",
-                    f"'{partition.qos}' is no QOS; {known_names(partition.qos, known)}; "
+                    f"'{partition.qos}' is not a QOS; {known_names(partition.qos, known)}; "
                     "add it to accounting.qos",
                 )
         return self
@@ -420,7 +426,7 @@ class Settings(Model):
             for name in names:
                 if name not in users:
                     raise cross_field(
-                        f"accounting.{key}", f"'{name}' is no user; {known_names(name, users)}"
+                        f"accounting.{key}", f"'{name}' is not a user; {known_names(name, users)}"
                     )
         return self
 
@@ -433,7 +439,7 @@ class Settings(Model):
                 if name not in groups and not self.directory:
                     raise cross_field(
                         f"partitions[{index}].allow_groups",
-                        f"'{name}' is no group; {known_names(name, groups)}",
+                        f"'{name}' is not a group; {known_names(name, groups)}",
                     )
             if self.slurm.preemption.type == "none":
                 for field in ("preempt_mode", "grace_time"):
@@ -441,7 +447,7 @@ class Settings(Model):
                     if value is not None:
                         raise cross_field(
                             f"partitions[{index}].{field}",
-                            f"{value}: counts only with slurm.preemption.type; "
+                            f"{value}: has no effect with slurm.preemption.type: none; "
                             "set that to 'partition_prio'",
                         )
         return self
@@ -457,16 +463,16 @@ class Settings(Model):
             key = f"slurm.topology.{'blocks' if topology.kind == 'block' else 'switches'}"
             for name in group.nodesets:
                 if name not in nodes:
-                    raise cross_field(key, f"'{name}' is no nodeset; {known_names(name, nodes)}")
+                    raise cross_field(key, f"'{name}' is not a nodeset; {known_names(name, nodes)}")
             for node in self.nodes_of(group):
                 if node not in owner:
-                    raise cross_field(key, f"'{node}' is no node; add it to a nodeset")
+                    raise cross_field(key, f"'{node}' is not a node; add it to a nodeset")
                 # slurmctld 24.11 does not know a dynamic node before its first start. It dies if
                 # such a node is in a block, and logs an error for each port of a switch with one.
                 if owner[node] not in static:
                     raise cross_field(
                         key,
-                        f"'{node}' is dynamic; give its nodeset '{owner[node]}' kind: static",
+                        f"'{node}' is dynamic; set kind: static in nodeset '{owner[node]}'",
                     )
                 if node in wired:
                     raise cross_field(
@@ -493,7 +499,7 @@ class Settings(Model):
         }
         for key, (name, names) in named.items():
             if name in names:
-                raise cross_field(key, f"'{name}': is the long checks' own; choose another")
+                raise cross_field(key, f"'{name}': is reserved for long checks; choose another")
         return self
 
     def installs_operators(self) -> bool:

@@ -63,7 +63,8 @@ class Bundled(Model):
         if self.webhook and self.alertmanager_secret:
             raise cross_field(
                 "webhook",
-                f"{self.webhook}: counts not with alertmanager_secret; name it in that one's file",
+                f"{self.webhook}: has no effect with alertmanager_secret; add it to the secret's "
+                "alertmanager.yml instead",
             )
         return self
 
@@ -96,7 +97,8 @@ class Logs(Model):
     def _is_above_the_protocols_path(self) -> Self:
         if "?" in self.endpoint or self.endpoint.rstrip("/").endswith("/v1/logs"):
             raise cross_field(
-                "endpoint", f"{self.endpoint}: expected what is above /v1/logs; leave the rest out"
+                "endpoint",
+                f"{self.endpoint}: expected an address without /v1/logs and without a query",
             )
         return self
 
@@ -119,17 +121,20 @@ class Monitoring(Model):
     """Receiver of the daemons' log lines; by default nothing is sent."""
 
     @model_validator(mode="after")
-    def _says_nothing_of_another_kind(self) -> Self:
+    def _parts_fit_kind(self) -> Self:
         for part in ("bundled", "operator"):
             if part in self.model_fields_set and self.kind != part:
-                raise cross_field(part, f"counts only with kind: {part}; leave it out, or set that")
+                raise cross_field(
+                    part, f"has no effect without kind: {part}; set that, or remove {part}"
+                )
         if self.dcgm_namespace and self.kind != "bundled":
             raise cross_field(
                 "dcgm_namespace",
-                f"{self.dcgm_namespace}: counts only with kind: bundled; leave it out",
+                f"{self.dcgm_namespace}: has no effect without kind: bundled; remove it",
             )
         if self.kind != "none" and not self.exporter.enabled:
             raise cross_field(
-                "exporter.enabled", f"false: kind: {self.kind} needs it; set kind: none, or drop it"
+                "exporter.enabled",
+                f"false: kind: {self.kind} requires the exporter; set true, or set kind: none",
             )
         return self

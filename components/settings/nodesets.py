@@ -35,7 +35,7 @@ _OWNED_PARAMETERS: Mapping[str, str] = {
     "feature": "use features",
     "features": "use features",
     "gres": "use gpus",
-    "nodeaddr": "the node's pod gives its address itself",
+    "nodeaddr": "the node's pod reports its own address",
     "nodehostname": "nodes are named after the nodeset",
     "nodename": "nodes are named after the nodeset",
     "port": "all nodes share slurmd's port",
@@ -48,9 +48,9 @@ def refuse_owned(parameters: Mapping[str, Any], owned: Mapping[str, str]) -> Non
     """Refuse duplicate parameters, and those that follow from other settings."""
     for name, value in parameters.items():
         if name.lower() in owned:
-            raise cross_field(f"parameters.{name}", f"{value}: is not free; {owned[name.lower()]}")
+            raise cross_field(f"parameters.{name}", f"{value}: is reserved; {owned[name.lower()]}")
     for name in duplicates(name.lower() for name in parameters):
-        raise cross_field("parameters", f"'{name}' stands there twice; keep one")
+        raise cross_field("parameters", f"'{name}' is set twice; keep one")
 
 
 class Gpus(Model):
@@ -70,13 +70,13 @@ class Gpus(Model):
     @model_validator(mode="after")
     def _shards_are_of_whole_gpus(self) -> Self:
         if self.mig and self.shards:
-            raise cross_field("shards", f"{self.shards}: MIG slices have none; leave it out")
+            raise cross_field("shards", f"{self.shards}: MIG slices have no shards; remove it")
         return self
 
     @model_validator(mode="after")
     def _slices_are_nvidias(self) -> Self:
         if self.mig and self.vendor() == AMD:
-            raise cross_field("mig", f"{AMD}'s GPUs have no MIG; leave it out")
+            raise cross_field("mig", f"GPUs of {AMD} have no MIG; remove it")
         return self
 
     def number(self) -> int:
@@ -110,11 +110,18 @@ class Toleration(Model):
     @model_validator(mode="after")
     def _fits_kubernetes(self) -> Self:
         if self.operator == "Equal" and (self.key is None or self.value is None):
-            raise cross_field("operator", "Equal: needs a key and a value; add them")
+            raise cross_field("operator", "Equal: requires a key and a value; add them")
         if self.operator == "Exists" and self.value is not None:
-            raise cross_field("value", f"'{self.value}': counts only with operator: Equal")
+            raise cross_field(
+                "value",
+                f"'{self.value}': has no effect without operator: Equal; set that, or remove value",
+            )
         if self.seconds is not None and self.effect != "NoExecute":
-            raise cross_field("seconds", f"{self.seconds}: counts only with effect: NoExecute")
+            raise cross_field(
+                "seconds",
+                f"{self.seconds}: has no effect without effect: NoExecute; "
+                "set that, or remove seconds",
+            )
         return self
 
 
@@ -180,7 +187,7 @@ class Nodeset(Model):
     def _gpus_are_requested_once(self) -> Self:
         for name in self.gpus.kubernetes_resources() if self.gpus else ():
             if name in self.pod.resources:
-                raise cross_field("pod.resources", f"'{name}': follows from gpus; leave it out")
+                raise cross_field("pod.resources", f"'{name}': is derived from gpus; remove it")
         return self
 
     @model_validator(mode="after")
@@ -188,7 +195,7 @@ class Nodeset(Model):
         if self.isolation.in_memory() > self.memory:
             raise cross_field(
                 "isolation",
-                f"tmp, var_tmp and shm are {self.isolation.in_memory()} MiB in memory: "
+                f"tmp, var_tmp and shm use {self.isolation.in_memory()} MiB of memory: "
                 f"expected at most memory, which is {self.memory} MiB",
             )
         return self
@@ -209,7 +216,7 @@ class Nodeset(Model):
         each_its_own(self.volumes)
         for feature in duplicates((self.name, *self.features)):
             raise cross_field(
-                "features", f"'{feature}': stands there twice, or is the nodeset's name; keep one"
+                "features", f"'{feature}': is listed twice, or is the nodeset's name; keep one"
             )
         return self
 

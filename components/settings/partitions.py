@@ -95,11 +95,12 @@ class Partition(Model):
             )
         if self.allow_qos and self.deny_qos:
             raise cross_field(
-                "deny_qos", f"{', '.join(self.deny_qos)}: counts not beside allow_qos; keep one"
+                "deny_qos",
+                f"{', '.join(self.deny_qos)}: cannot be combined with allow_qos; keep one",
             )
         if self.exclusive and self.over_subscribe != "no":
             raise cross_field(
-                "over_subscribe", f"{self.over_subscribe}: contradicts exclusive: true; keep one"
+                "over_subscribe", f"{self.over_subscribe}: conflicts with exclusive: true; keep one"
             )
         return self
 

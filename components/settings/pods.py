@@ -32,11 +32,11 @@ from components.settings.types import (
 _OURS: Final[Mapping[str, str]] = {
     "DRAIN_GRACE": "use drain_grace",
     "LIMITS": "use limits",
-    "MACHINE": "the pod's machine gives it",
+    "MACHINE": "the stack sets it to the name of the pod's machine",
     "NODE_CONF": "use the nodeset's own settings",
-    "NODE_NAME": "the pod's name gives it",
+    "NODE_NAME": "the stack sets it to the pod's name",
     "NODE_SHAPE": "use cpus, sockets, threads_per_core and gpus",
-    "POD_IP": "the pod's address gives it",
+    "POD_IP": "the stack sets it to the pod's address",
 }
 """Variables that the stack sets in slurmd's container, and what to do instead."""
 _PREFIXES: Final = ("BASH", "HWLOC_", "JAIL_", "LD_", "PATH", "PYTHON", "SLURM")
@@ -46,23 +46,25 @@ _WORDS: Final = ("unlimited", "none")
 
 def _variable(value: str) -> str:
     if value in _OURS:
-        raise PydanticCustomError("variable", "is not free; {instead}", {"instead": _OURS[value]})
+        raise PydanticCustomError("variable", "is reserved; {instead}", {"instead": _OURS[value]})
     if value.startswith(_PREFIXES):
         raise PydanticCustomError(
-            "variable", "changes what slurmd does as root; jobs set it for themselves"
+            "variable", "would change slurmd, which runs as root; set it in jobs instead"
         )
     return value
 
 
 def _hugepages(value: str) -> str:
     if not re.fullmatch(r"hugepages-[1-9]\d*[KMG]i", value):
-        raise PydanticCustomError("hugepages", "expected a size of pages, as in 'hugepages-2Mi'")
+        raise PydanticCustomError("hugepages", "expected a page size, as in 'hugepages-2Mi'")
     return value
 
 
 def _not_ours(value: str) -> str:
     if value.partition("/")[0] == DOMAIN:
-        raise PydanticCustomError("annotation", "is the project's own; choose another prefix")
+        raise PydanticCustomError(
+            "annotation", "has the project's reserved prefix; choose another prefix"
+        )
     return value
 
 
@@ -114,7 +116,7 @@ class Pod(Model):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         for name in duplicates(container.name for container in self.init_containers):
-            raise cross_field("init_containers", f"'{name}' stands there twice; keep one")
+            raise cross_field("init_containers", f"two are named '{name}'; give each a unique name")
         return self
 
 

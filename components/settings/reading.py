@@ -40,12 +40,12 @@ def read_stack(stack: str, root: Path) -> Settings:
         document = _parse(path)
     except FileNotFoundError:
         raise SettingsError(
-            f"no stack '{stack}': {path.name} is not there; "
+            f"no stack '{stack}': {path.name} does not exist; "
             f"stacks here: {', '.join(_stacks(root)) or 'none'}"
         ) from None
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
-        raise SettingsError(f"{path.name}: expected a mapping 'config' of {_PREFIX}… keys")
+        raise SettingsError(f"{path.name}: expected a mapping 'config' with {_PREFIX}… keys")
     for key in map(str, config):
         if ":" not in key:
             raise SettingsError(f"{path.name}: {key}: expected a full key, '{_PREFIX}{key}'")
@@ -63,7 +63,7 @@ class _Loader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for key in duplicates(keys):
             raise yaml.constructor.ConstructorError(
-                problem=f"the key '{key}' stands there twice; keep one",
+                problem=f"duplicate key '{key}'; keep one",
                 problem_mark=node.start_mark,
             )
         return super().construct_mapping(node, deep)
@@ -78,20 +78,23 @@ def _parse(path: Path) -> Any:
     except OSError as error:
         raise SettingsError(f"{path.name}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise SettingsError(f"{path.name}: expected text in UTF-8; save it as such") from None
+        raise SettingsError(
+            f"{path.name}: expected text in UTF-8; save the file as UTF-8"
+        ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise SettingsError(f"{path.name}: not YAML: {place}{error.problem}") from None
+        raise SettingsError(f"{path.name}: invalid YAML: {place}{error.problem}") from None
     except yaml.YAMLError as error:
-        raise SettingsError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from None
+        raise SettingsError(f"{path.name}: invalid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
-        raise SettingsError(f"{path.name}: not YAML: goes too deep") from None
+        raise SettingsError(f"{path.name}: invalid YAML: nested too deeply") from None
     except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
         # PyYAML's own constructors raise these, for example for the 45th of a month or '!!bool
         # maybe'.
         raise SettingsError(
-            f"{path.name}: not YAML: a date or number is none ({error}); put it in quotes"
+            f"{path.name}: invalid YAML: a value is not a valid date or number ({error}); "
+            "put it in quotes"
         ) from None
 
 
@@ -102,12 +105,11 @@ def _decode(key: str, value: str) -> Any:
     try:
         return json.loads(value)
     except RecursionError:
-        reason = "goes too deep"
+        reason = "nested too deeply"
     except ValueError as error:
         reason = str(error)
     raise SettingsError(
-        f"{key}: {_shown(value)}: expected JSON, but {reason}; "
-        "write the value into the stack file, as YAML"
+        f"{key}: {_shown(value)}: invalid JSON: {reason}; write the value as YAML in the stack file"
     )
 
 
@@ -120,13 +122,13 @@ def _validate(config: Mapping[str, Any], source: str) -> Settings:
     except ValidationError as error:
         # pydantic also reports a list with invalid items as too short. Report only the items.
         found = error.errors(include_url=False)
-        told = [
+        reported = [
             details
             for details in found
             if details["type"] != "too_short"
             or not any(_is_within(details["loc"], other["loc"]) for other in found)
         ]
-        problems = [_problem(details) for details in told]
+        problems = [_problem(details) for details in reported]
         more = [f"and {len(problems) - _MOST} more"] if len(problems) > _MOST else []
         raise SettingsError(f"{source}: {'; '.join(problems[:_MOST] + more)}") from None
 
@@ -137,7 +139,7 @@ _PREFIX = f"{PROJECT}:"
 _MOST = 10
 """Limit of problems in one line."""
 _MAPPING = "a mapping, as in {{key: value}}"
-_MOMENT = "a moment with its time zone, as '2026-12-01T03:00:00Z'"
+_MOMENT = "a date and time with a time zone, as '2026-12-01T03:00:00Z'"
 _NUMBER = "a number"
 _SWITCH = "true or false"
 _TEXT = "text; put it in quotes"
@@ -166,10 +168,10 @@ _EXPECTED: Mapping[str, str] = {
     "literal_error": "{expected}",
     "model_attributes_type": _MAPPING,
     "model_type": _MAPPING,
-    "recursion_depth_exceeded": "fewer levels",
+    "recursion_depth_exceeded": "fewer nested levels",
     "recursion_loop": "a value that does not contain itself",
     "string_type": _TEXT,
-    "string_unicode": "text of Unicode's characters",
+    "string_unicode": "valid Unicode text",
     "timezone_aware": _MOMENT,
     "too_short": "at least {min_length} in the list",
     "tuple_type": "a list, as in [a, b]",
@@ -184,7 +186,9 @@ def _problem(details: ErrorDetails) -> str:
     if kind == "cross_field":
         return f"{_key([*place, *context['key'].split('.')])}: {details['msg']}"
     if _is_encrypted(details["input"]) or (kind == "extra_forbidden" and place[-1] == "secure"):
-        return f"{key}: is encrypted: expected plain text; `pulumi config set --plaintext` sets it"
+        return (
+            f"{key}: is encrypted: expected plain text; set it with `pulumi config set --plaintext`"
+        )
     match kind:
         case "extra_forbidden":
             return f"{key}: unknown key; {known_names(str(place[-1]), _fields_at(place[:-1]))}"
@@ -194,15 +198,15 @@ def _problem(details: ErrorDetails) -> str:
             return f"{key}.kind: is required; add one of {', '.join(KINDS)}"
         case "union_tag_invalid":
             *kinds, last = (f"'{name}'" for name in KINDS)
-            kinds_known = f"{', '.join(kinds)} or {last}"
-            return f"{key}.kind: {_shown(context['tag'])}: expected {kinds_known}"
+            choices = f"{', '.join(kinds)} or {last}"
+            return f"{key}.kind: {_shown(context['tag'])}: expected {choices}"
     expected = _EXPECTED.get(kind)
-    asked = f"expected {expected.format(**context)}" if expected else details["msg"]
+    message = f"expected {expected.format(**context)}" if expected else details["msg"]
     if kind == "literal_error" and isinstance(details["input"], bool):
-        asked += "; put it in quotes"  # YAML's `no` and `off`
+        message += "; put it in quotes"  # YAML's `no` and `off`
     if details["input"] is None:
-        return f"{key}: is empty: {asked}"
-    return f"{key}: {_shown(details['input'])}: {asked}"
+        return f"{key}: is empty: {message}"
+    return f"{key}: {_shown(details['input'])}: {message}"
 
 
 def _is_within(place: Sequence[str | int], other: Sequence[str | int]) -> bool:

@@ -29,12 +29,12 @@ REPEATABLE = frozenset(("downnodes", "epilog", "include", "nodename", "partition
 _OWNED_KEYS: Mapping[str, str] = {
     "clustername": "use cluster_name",
     "nodeset": "use nodesets",
-    "slurmctldhost": "the controller's pod gives it",
+    "slurmctldhost": "the controller's pod determines it",
     "slurmctldparameters": "use slurm.slurmctld_parameters",
-    "slurmctldport": "the controller's Service gives it",
-    "slurmdport": "the workers' pods give it",
-    "slurmuser": "the controller's image gives it",
-    "statesavelocation": "the controller's volume gives it",
+    "slurmctldport": "the controller's Service determines it",
+    "slurmdport": "the workers' pods determine it",
+    "slurmuser": "the controller's image determines it",
+    "statesavelocation": "the controller's volume determines it",
 }
 """Keys of slurm.conf, in lower case, that pods depend on, and what to do instead."""
 
@@ -112,7 +112,7 @@ class Timeouts(Model):
         if self.unkillable_step < 5 * self.message:
             raise cross_field(
                 "unkillable_step",
-                f"{self.unkillable_step}: Slurm takes no less than five times message, "
+                f"{self.unkillable_step}: expected at least five times message, "
                 f"which is {5 * self.message}",
             )
         return self
@@ -145,14 +145,14 @@ class Priority(Model):
     """Let `job_size` favour small jobs."""
 
     @model_validator(mode="after")
-    def _weights_are_looked_at(self) -> Self:
+    def _weights_have_an_effect(self) -> Self:
         chosen = self.model_fields_set - {"type"}
         if self.type == "basic" and chosen:
             name = min(chosen)
             raise cross_field(
                 name,
-                f"{getattr(self, name)}: counts only with type: multifactor; "
-                "add that, or leave this out",
+                f"{getattr(self, name)}: has no effect without type: multifactor; "
+                f"set that, or remove {name}",
             )
         return self
 
@@ -171,7 +171,7 @@ class _Source(Model):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if (self.text is None) == (self.file is None):
-            raise cross_field("text", "give either text or file")
+            raise cross_field("text", "set either text or file")
         problem = self.problem(self.text) if self.text is not None else None
         if problem:
             raise cross_field("text", f"'{(self.text or '')[:40]}': {problem}")
@@ -186,7 +186,7 @@ class Script(_Source):
     """A script: its text, or a file of the project."""
 
     def problem(self, text: str) -> str | None:
-        return None if text.startswith("#!") else "expected a script, which begins with '#!'"
+        return None if text.startswith("#!") else "expected a script that begins with '#!'"
 
 
 class Lua(_Source):
@@ -212,7 +212,9 @@ class Switch(Model):
     def _has_one_kind_of_children(self) -> Self:
         leaf = bool(self.nodes or self.nodesets)
         if leaf == bool(self.switches):
-            raise cross_field("name", f"'{self.name}': needs either switches, or nodes or nodesets")
+            raise cross_field(
+                "name", f"'{self.name}': requires either switches, or nodes or nodesets"
+            )
         return self
 
 
@@ -228,7 +230,7 @@ class Block(Model):
     @model_validator(mode="after")
     def _has_nodes(self) -> Self:
         if not (self.nodes or self.nodesets):
-            raise cross_field("name", f"'{self.name}': needs nodes or nodesets")
+            raise cross_field("name", f"'{self.name}': requires nodes or nodesets")
         return self
 
 
@@ -249,11 +251,11 @@ class Topology(Model):
         parts = {"tree": ("switches",), "block": ("blocks", "block_sizes"), "none": ()}
         for name in ("switches", "blocks", "block_sizes"):
             if getattr(self, name) and name not in parts[self.kind]:
-                raise cross_field(name, f"counts not with kind: {self.kind}; leave it out")
+                raise cross_field(name, f"has no effect with kind: {self.kind}; remove it")
         if self.kind == "tree" and not self.switches:
-            raise cross_field("switches", "kind: tree needs some; add them")
+            raise cross_field("switches", "kind: tree requires switches; add them")
         if self.kind == "block" and not self.blocks:
-            raise cross_field("blocks", "kind: block needs some; add them")
+            raise cross_field("blocks", "kind: block requires blocks; add them")
         return self
 
     @model_validator(mode="after")
@@ -263,10 +265,10 @@ class Topology(Model):
         _unique("switches", (switch.name for switch in self.switches))
         for child in children:
             if child not in names:
-                raise cross_field("switches", f"'{child}' is no switch; add it")
+                raise cross_field("switches", f"'{child}' is not a switch; add it")
         for child in duplicates(children):
             raise cross_field("switches", f"'{child}' is below two switches; keep one")
-        # Each switch has at most one parent, so a switch below no root is in a circle.
+        # Each switch has at most one parent, so a switch below no root is in a cycle.
         below = {switch.name: switch.switches for switch in self.switches}
         reached: set[str] = set()
         waiting = sorted(names - set(children))
@@ -275,7 +277,7 @@ class Topology(Model):
             reached.add(name)
             waiting.extend(below[name])
         for name in sorted(names - reached):
-            raise cross_field("switches", f"'{name}' is below itself; break the circle")
+            raise cross_field("switches", f"'{name}' is below itself; remove the cycle")
         return self
 
     @model_validator(mode="after")
@@ -299,7 +301,7 @@ class Topology(Model):
 
 def _unique(field: str, names: Iterable[str]) -> None:
     for name in duplicates(names):
-        raise cross_field(field, f"two are named '{name}'; give each a name of its own")
+        raise cross_field(field, f"two are named '{name}'; give each a unique name")
 
 
 PrivateKind = Literal[
@@ -367,21 +369,21 @@ class Slurm(Model):
         keys = [key_of(line) for line in self.extra.get("slurm.conf", ())]
         for key in keys:
             if key in _OWNED_KEYS:
-                raise cross_field("extra.slurm.conf", f"'{key}' is not free; {_OWNED_KEYS[key]}")
+                raise cross_field("extra.slurm.conf", f"'{key}' is reserved; {_OWNED_KEYS[key]}")
         for key in duplicates(key for key in keys if key not in REPEATABLE):
             raise cross_field("extra.slurm.conf", f"two lines set '{key}'; keep one")
         return self
 
     @model_validator(mode="after")
-    def _credentials_count_for_one_message(self) -> Self:
+    def _credentials_are_for_one_message(self) -> Self:
         for line in self.extra.get("slurm.conf", ()):
             if key_of(line) == "communicationparameters" and (
                 missing := [name for name in COMMUNICATION if name not in line.partition("#")[0]]
             ):
                 raise cross_field(
                     "extra.slurm.conf",
-                    f"'{line}': expected {' and '.join(missing)} among them; without them, anyone "
-                    "who gets a credential can send any message with it",
+                    f"'{line}': expected {' and '.join(missing)} among the parameters; otherwise "
+                    "anyone who gets a credential can send any message with it",
                 )
         return self
 

@@ -136,7 +136,7 @@ def _label_key(value: str) -> str:
         _domain(prefix)
     if not _LABEL_NAME.fullmatch(name):
         raise PydanticCustomError(
-            "label_key", "expected a key of Kubernetes, as in 'pool' or 'example.org/pool'"
+            "label_key", "expected a Kubernetes key, as in 'pool' or 'example.org/pool'"
         )
     return value
 
@@ -145,7 +145,8 @@ def _ldap_uri(value: str) -> str:
     match = _LDAP_URI.fullmatch(value)
     if match is None or not 1 <= int(match["port"] or 1) <= 65535:
         raise PydanticCustomError(
-            "ldap_uri", "expected a server, as in 'ldaps://ldap.example.org' or with a port, ':636'"
+            "ldap_uri",
+            "expected a server URL, as in 'ldaps://ldap.example.org' or 'ldaps://ldap.example.org:636'",
         )
     return value
 
@@ -154,7 +155,8 @@ def _endpoint(value: str) -> str:
     match = _ENDPOINT.fullmatch(value)
     if match is None or not 1 <= int(match["port"] or 1) <= 65535:
         raise PydanticCustomError(
-            "endpoint", "expected a server, as in 'https://s3.example.org' or with a port, ':9000'"
+            "endpoint",
+            "expected a server URL, as in 'https://s3.example.org' or 'https://s3.example.org:9000'",
         )
     return value
 
@@ -167,7 +169,7 @@ def _url(value: str) -> str:
     except PydanticCustomError:
         path = "#"
     if not _URL_PATH.fullmatch(path):
-        raise PydanticCustomError("url", "expected an address, as in 'https://hooks.example.org/1'")
+        raise PydanticCustomError("url", "expected a URL, as in 'https://hooks.example.org/1'")
     return value
 
 
@@ -186,7 +188,7 @@ def endpoint_host(endpoint: str) -> str:
 def _resource_name(value: str) -> str:
     if "/" not in value:
         raise PydanticCustomError(
-            "resource_name", "expected a resource of Kubernetes, as in 'nvidia.com/gpu'"
+            "resource_name", "expected a Kubernetes resource, as in 'nvidia.com/gpu'"
         )
     return _label_key(value)
 
@@ -199,7 +201,7 @@ UserName = Annotated[
     matches(
         _USER_NAME,
         "user_name",
-        "a user name: lower-case letters, digits, '_' and '-', a letter first",
+        "a user name: lower-case letters, digits, '_' and '-', with a letter first",
     ),
 ]
 Registry = Annotated[
@@ -207,31 +209,27 @@ Registry = Annotated[
     matches(_REGISTRY, "registry", "a host and a path, as in 'registry.example.org:5000/hpc'"),
 ]
 ImageReference = Annotated[
-    str, matches(_IMAGE, "image", "an image's name, as in 'docker.io/grafana/grafana:11.6.0'")
+    str, matches(_IMAGE, "image", "an image name, as in 'docker.io/grafana/grafana:11.6.0'")
 ]
-VariableName = Annotated[
-    str, matches(_VARIABLE, "variable", "a variable's name, as in 'NCCL_DEBUG'")
-]
+VariableName = Annotated[str, matches(_VARIABLE, "variable", "a variable name, as in 'NCCL_DEBUG'")]
 ResourcePattern = Annotated[
     str,
-    matches(_RESOURCES, "resources", "a resource's name, as in 'login-sshd' or 'nodeset-*'"),
+    matches(_RESOURCES, "resources", "a resource name, as in 'login-sshd' or 'nodeset-*'"),
 ]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 Url = Annotated[str, AfterValidator(_url)]
-Bucket = Annotated[str, matches(_BUCKET, "bucket", "a bucket's name: 3 to 63 characters")]
+Bucket = Annotated[str, matches(_BUCKET, "bucket", "a bucket name of 3 to 63 characters")]
 ObjectPrefix = Annotated[
-    str, matches(_PREFIX, "object_prefix", "names with '/' between them, as in 'hpc/slurm'")
+    str, matches(_PREFIX, "object_prefix", "names separated by '/', as in 'hpc/slurm'")
 ]
-DumpName = Annotated[
-    str, matches(_DUMP, "dump_name", "'latest', or a dump's name, as in '1f2e3d4c'")
-]
+DumpName = Annotated[str, matches(_DUMP, "dump_name", "'latest' or a dump name, as in '1f2e3d4c'")]
 ChartVersion = Annotated[
-    str, matches(_CHART_VERSION, "chart_version", "a chart's whole version, as '1.19.6'")
+    str, matches(_CHART_VERSION, "chart_version", "a full chart version, as '1.19.6'")
 ]
 InterfaceName = Annotated[
     str,
     matches(
-        _INTERFACE, "interface", "a network interface, as 'eth0', or 'eth+' for all that begin so"
+        _INTERFACE, "interface", "a network interface, as 'eth0', or a prefix with '+', as 'eth+'"
     ),
 ]
 DnsPattern = Annotated[
@@ -243,7 +241,7 @@ Word = Annotated[str, matches(_WORD, "word", "one word of letters, digits and '_
 """Name of an object in Slurm: an account, a QOS, a switch."""
 LabelKey = Annotated[str, AfterValidator(_label_key)]
 LabelValue = Annotated[
-    str, matches(_LABEL_NAME, "label_value", "a label's value: letters, digits, '_', '.', '-'")
+    str, matches(_LABEL_NAME, "label_value", "a label value: letters, digits, '_', '.', '-'")
 ]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
 GpuType = Annotated[str, matches(_GPU_TYPE, "gpu_type", "lower-case letters and digits, as 'h100'")]
@@ -251,20 +249,20 @@ DeviceName = Annotated[
     str, matches(_DEVICE, "device_name", "a name in /dev, as in 'fuse' or 'nvidia*'")
 ]
 MountOption = Annotated[
-    str, matches(_MOUNT_OPTION, "mount_option", "an option of mount, as in 'nfsvers=4.2'")
+    str, matches(_MOUNT_OPTION, "mount_option", "a mount option, as in 'nfsvers=4.2'")
 ]
 MigProfile = Annotated[
     str, matches(_MIG_PROFILE, "mig_profile", "a MIG profile, as in '1g.10gb' or '1g.10gb.me'")
 ]
 
 KubernetesVersion = Annotated[
-    str, matches(_KUBERNETES, "kubernetes_version", "Kubernetes' minor version, as '1.33'")
+    str, matches(_KUBERNETES, "kubernetes_version", "a minor version of Kubernetes, as '1.33'")
 ]
 KubernetesRelease = Annotated[
-    str, matches(_RELEASE, "kubernetes_release", "a release of Kubernetes from 1.31, as '1.34.4'")
+    str, matches(_RELEASE, "kubernetes_release", "a Kubernetes release, 1.31 or later, as '1.34.4'")
 ]
 Platform = Annotated[
-    str, matches(_PLATFORM, "platform", "a platform of Nebius, as 'gpu-h100-sxm' or 'cpu-d3'")
+    str, matches(_PLATFORM, "platform", "a Nebius platform, as 'gpu-h100-sxm' or 'cpu-d3'")
 ]
 Preset = Annotated[str, matches(_PRESET, "preset", "a preset, as '8gpu-128vcpu-1600gb'")]
 
@@ -273,7 +271,7 @@ def _amd64_instance(value: str) -> str:
     if _ARM_INSTANCE.fullmatch(value):
         raise PydanticCustomError(
             "amd64_instance",
-            "has ARM CPUs, and images are for amd64; expected one of Intel or AMD, as "
+            "has ARM CPUs, but the images require amd64; expected an Intel or AMD type, as "
             "'m7i.4xlarge'",
         )
     return value
@@ -281,7 +279,7 @@ def _amd64_instance(value: str) -> str:
 
 InstanceType = Annotated[
     str,
-    matches(_INSTANCE, "instance_type", "a type of instance, as 'p5.48xlarge'"),
+    matches(_INSTANCE, "instance_type", "an instance type, as 'p5.48xlarge'"),
     AfterValidator(_amd64_instance),
 ]
 
@@ -310,7 +308,7 @@ def parse_time(value: str) -> float:
         return math.inf
     match = _TIME.fullmatch(value)
     if match is None:
-        raise ValueError(f"'{value}' is no time")
+        raise ValueError(f"'{value}' is not a time")
     days, *parts = match.groups()
     numbers = [int(part) for part in parts if part is not None]
     if days is not None or len(numbers) == 3:
@@ -348,7 +346,7 @@ SlurmTime = Annotated[
 
 
 PurgeAge = Annotated[
-    str, matches(_PURGE_AGE, "purge_age", "a time as '24months', '90days' or '36hours'")
+    str, matches(_PURGE_AGE, "purge_age", "an age, as '24months', '90days' or '36hours'")
 ]
 
 
@@ -356,7 +354,7 @@ def _cron(value: str) -> str:
     fields = value.split(" ")
     if len(fields) != len(_CRON) or not all(map(_is_cron_field, fields, _CRON)):
         raise PydanticCustomError(
-            "cron", "expected five fields of cron: '17 3 * * *' for each day at 03:17"
+            "cron", "expected five cron fields, as '17 3 * * *' for 03:17 every day"
         )
     return value
 
@@ -439,7 +437,7 @@ def _scalar(value: object) -> object:
 
 def _line(value: str) -> str:
     if not value.strip() or not value.isprintable():
-        raise PydanticCustomError("line", "expected one line of text, which is not empty")
+        raise PydanticCustomError("line", "expected one line of text, not empty")
     return value.strip()
 
 
@@ -472,7 +470,7 @@ def _project_file(value: str) -> str:
 
 ProjectFile = Annotated[str, AfterValidator(_project_file)]
 ParameterName = Annotated[
-    str, matches(_PARAMETER, "parameter_name", "a parameter's name: letters, digits and '_'")
+    str, matches(_PARAMETER, "parameter_name", "a parameter name: letters, digits and '_'")
 ]
 Scalar = Annotated[
     Any,
@@ -497,7 +495,7 @@ def parse_ssh_key(value: str) -> str:
     kind, _, rest = value.strip().partition(" ")
     blob, _, comment = rest.strip().partition(" ")
     if "PRIVATE KEY" in value:
-        raise ValueError("is a private key; give the public one, from the file that ends in .pub")
+        raise ValueError("is a private key; use the public key, from the file that ends in .pub")
     if kind not in _KEY_TYPES:
         raise ValueError("expected an OpenSSH public key, as in 'ssh-ed25519 AAAA… comment'")
     try:

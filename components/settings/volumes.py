@@ -132,7 +132,9 @@ class Volume(Source):
     @model_validator(mode="after")
     def _fits_beside_ours(self) -> Self:
         if self.name in WORKER_VOLUMES:
-            raise cross_field("name", f"'{self.name}': is a volume of every worker; choose another")
+            raise cross_field(
+                "name", f"'{self.name}': is the name of a volume of every worker; choose another"
+            )
         for path in WORKER_PATHS:
             inside = self.path.startswith(f"{path}/") and path != JAIL
             if self.path == path or inside:
@@ -158,11 +160,15 @@ class Submount(Source):
     def _fits_the_jail(self) -> Self:
         if self.name == "jail":
             # In metrics, this is the name of the volume that they are mounted in.
-            raise cross_field("name", "'jail': is the jail's own volume; choose another")
+            raise cross_field(
+                "name", "'jail': is the name of the jail's own volume; choose another"
+            )
         if len(self.name) > _NAME_LENGTH:
             raise cross_field("name", f"'{self.name}': expected at most {_NAME_LENGTH} characters")
         if self.path == "/home" and self.empty:
-            raise cross_field("path", "'/home': nodes would have homes of their own; give a claim")
+            raise cross_field(
+                "path", "'/home': with empty, each node has separate homes; use a claim instead"
+            )
         if self.path == _SITES_OWN or self.path.startswith(f"{_SITES_OWN}/"):
             return self
         for path in _JAIL_SYSTEM:
@@ -175,6 +181,6 @@ def each_its_own(volumes: Iterable[Volume | Submount]) -> None:
     """Refuse two volumes with the same name or path; for models with a field `volumes`."""
     listed = tuple(volumes)
     for name in duplicates(volume.name for volume in listed):
-        raise cross_field("volumes", f"two are named '{name}'; give each a name of its own")
+        raise cross_field("volumes", f"two are named '{name}'; give each a unique name")
     for path in duplicates(volume.path for volume in listed):
-        raise cross_field("volumes", f"two are mounted at '{path}'; give each its own path")
+        raise cross_field("volumes", f"two are mounted at '{path}'; give each a unique path")

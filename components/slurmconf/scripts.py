@@ -68,7 +68,7 @@ def read_text(key: str, file: str, root: Path) -> str:
     try:
         return (root / file).read_text()
     except (OSError, ValueError) as error:  # invalid characters in a name or a text
-        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
         raise SettingsError(
-            f"{PROJECT}:{key}: {file}: {reason}; give a file of the project"
+            f"{PROJECT}:{key}: {file}: {reason}; expected a text file of the project"
         ) from None

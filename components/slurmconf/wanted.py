@@ -29,12 +29,14 @@ def _wanted(nodeset: Nodeset) -> dict[str, object]:
     """Return the number of nodes, and the values that Slurm's record of each must have."""
     conf = node_conf(nodeset)
     # The nodeset's free parameters override the others.
-    said = {name.lower(): value for name, _, value in (w.partition("=") for w in conf.split())}
+    parameters = {
+        name.lower(): value for name, _, value in (w.partition("=") for w in conf.split())
+    }
     gpus = nodeset.gpus
     return {
         "replicas": nodeset.replicas,
-        "cpus": int(said["cpus"]),
-        "memory": int(said["realmemory"]),
+        "cpus": int(parameters["cpus"]),
+        "memory": int(parameters["realmemory"]),
         "gpus": sum(gpus.kubernetes_resources().values()) if gpus else 0,
         "conf": conf if nodeset.kind == "dynamic" else "",
     }

@@ -11,7 +11,7 @@ export KUBECONFIG=/etc/kubernetes/admin.conf
 # kubelet registers the Node when it is ready to.
 for ((tries = 0; ; tries++)); do
     [[ -z $(kubectl get node "$name" --ignore-not-found --output name) ]] || break
-    ((tries < 60)) || { echo "node $name: not there a minute after it joined" >&2; exit 1; }
+    ((tries < 60)) || { echo "node $name: kubelet did not register it within a minute after it joined" >&2; exit 1; }
     sleep 1
 done
 

@@ -8,5 +8,5 @@ export KUBECONFIG=/etc/kubernetes/admin.conf
 
 [[ -n $(kubectl get node "$name" --ignore-not-found --output name) ]] || exit 0
 kubectl drain "$name" --ignore-daemonsets --delete-emptydir-data --force \
-    --timeout "${seconds}s" >&2 || echo "node $name: goes with pods on it" >&2
+    --timeout "${seconds}s" >&2 || echo "node $name: drain failed; deleting the node with its remaining pods" >&2
 kubectl delete node "$name" --ignore-not-found >&2

@@ -7,7 +7,7 @@
 # so is a worker's part in a cluster that is no more; a Kubernetes that somebody else made is left alone.
 set -euo pipefail
 umask 077
-readonly how=$1 endpoint=$2
+readonly step=$1 endpoint=$2
 readonly state=/var/lib/slurmstack config=/run/slurmstack-kubeadm.yaml
 # Names the cluster, by its API and its authority; beside it, while kubeadm is at work, stands another.
 readonly mark=$state/member begun=$state/member-begun
@@ -16,10 +16,10 @@ readonly plane=/etc/kubernetes/manifests/kube-apiserver.yaml
 fail() { echo "$(hostname): $*" >&2; exit 1; }
 # Whether an API is there, even one that tells strangers nothing; a balancer without one is none.
 answers() {
-    local said
-    said=$(kubectl --kubeconfig /dev/null --server "https://$1" --insecure-skip-tls-verify \
+    local output
+    output=$(kubectl --kubeconfig /dev/null --server "https://$1" --insecure-skip-tls-verify \
         --request-timeout 5s get --raw /livez 2>&1 </dev/null) ||
-        [[ $said == *Unauthorized* || $said == *Forbidden* ]]
+        [[ $output == *Unauthorized* || $output == *Forbidden* ]]
 }
 
 trap 'rm -f "$config"' EXIT
@@ -32,26 +32,26 @@ if [[ -e $mark && -e /etc/kubernetes/kubelet.conf ]]; then
         exit
     fi
     [[ ! -e $plane ]] ||
-        fail "is a control plane of the cluster at ${was%% *}, not at $endpoint: a cluster's endpoint stays; take the edit of cluster.endpoint or cluster.control_planes back"
+        fail "is a control plane of the cluster at ${was%% *}, not at $endpoint: a cluster's endpoint cannot change; revert the edit of cluster.endpoint or cluster.control_planes"
     touch "$begun"
 fi
 if [[ -e $begun ]]; then
     kubeadm reset --force >&2
     rm -f "$mark"
 elif [[ -e /etc/kubernetes/kubelet.conf || -e $plane ]]; then
-    fail "is in a Kubernetes cluster already, which is not this stack's: run 'kubeadm reset' there first, or take another machine"
+    fail "is already in a Kubernetes cluster, which is not this stack's: run 'kubeadm reset' on it first, or use another machine"
 fi
-if [[ $how == init ]] && answers "$endpoint"; then
-    fail "was to make a new cluster, and there is one at $endpoint: put a machine that is in it first in cluster.control_planes"
+if [[ $step == init ]] && answers "$endpoint"; then
+    fail "would create a new cluster, but one already answers at $endpoint: put a machine of that cluster first in cluster.control_planes"
 fi
 
 mkdir -p "$state"
 touch "$begun"
-if [[ $how == init ]]; then
+if [[ $step == init ]]; then
     kubeadm init --config "$config" --skip-token-print >&2
 else
     kubeadm join --config "$config" >&2 ||
-        fail "did not join; where its token is older than two hours, take it out of cluster.machines, deploy, and put it back"
+        fail "did not join; if its token is older than two hours, remove the machine from cluster.machines, deploy, put it back, and deploy again"
 fi
 echo "$cluster" >"$mark"
 rm "$begun"

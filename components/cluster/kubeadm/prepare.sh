@@ -54,7 +54,7 @@ install_containerd() {
 
 install_kubernetes() {
     if ! { has kubelet && has kubeadm && has kubectl; }; then
-        [[ -d /etc/apt ]] || fail "$(hostname): expected Debian or Ubuntu, or kubelet, kubeadm and kubectl of $minor"
+        [[ -d /etc/apt ]] || fail "$(hostname): expected Debian or Ubuntu, or installed kubelet, kubeadm and kubectl of $minor"
         apt-get update >&2
         install_packages ca-certificates curl
         mkdir -p "${keys%/*}"
@@ -69,7 +69,7 @@ install_kubernetes() {
     local found
     found=$(kubeadm version --output short)
     [[ $found == "v$minor."* ]] ||
-        fail "$(hostname): has kubeadm $found, expected v$minor: upgrade the machine, or set cluster.release to what it has"
+        fail "$(hostname): has kubeadm $found, expected v$minor: upgrade the machine, or set cluster.release to its version"
     systemctl enable kubelet >&2
 }
 

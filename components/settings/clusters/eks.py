@@ -76,7 +76,9 @@ class EksCluster(CloudCluster):
     def _network_divides(self) -> Self:
         network = ipaddress.ip_network(self.network)
         if network.version != 4 or not 16 <= network.prefixlen <= _WIDEST:
-            raise cross_field("network", f"'{self.network}': expected IPv4, of /16 to /{_WIDEST}")
+            raise cross_field(
+                "network", f"'{self.network}': expected an IPv4 range from /16 to /{_WIDEST}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -85,11 +87,11 @@ class EksCluster(CloudCluster):
             if zone[:-1] != self.region or zone[-1] not in ZONES:
                 raise cross_field(
                     "zones",
-                    f"'{zone}': expected one of {self.region}, {self.region}{ZONES[0]} to "
+                    f"'{zone}': expected a zone of {self.region}, {self.region}{ZONES[0]} to "
                     f"{self.region}{ZONES[-1]}",
                 )
         for zone in duplicates(self.zones):
-            raise cross_field("zones", f"'{zone}' stands there twice; keep one")
+            raise cross_field("zones", f"'{zone}' is listed twice; keep one")
         return self
 
     def has_cards(self, nodeset: Nodeset) -> bool:
@@ -101,7 +103,7 @@ class EksCluster(CloudCluster):
         machines = self.machines[nodeset.name]
         if bool(_ACCELERATED.match(machines.type)) != bool(nodeset.gpus):
             wanted = "with GPUs, as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
-            yield "type", f"'{machines.type}': expected one {wanted}, as the nodeset's nodes are"
+            yield "type", f"'{machines.type}': expected a type {wanted}, to match the nodeset"
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Check the limits of Amazon's network and file systems."""
@@ -124,15 +126,15 @@ class EksCluster(CloudCluster):
                 )
             return
         if cilium.chained != AWS_CNI:
-            said = f"'{cilium.chained}'" if cilium.chained else "none"
+            chained = f"'{cilium.chained}'" if cilium.chained else "none"
             yield (
                 "network.cilium.chained",
-                f"{said}: expected {AWS_CNI}, as EKS has Amazon's own plugin; set that",
+                f"{chained}: expected {AWS_CNI}, because EKS has Amazon's own plugin; set that",
             )
         if cilium.kube_proxy_replacement:
             yield (
                 "network.cilium.kube_proxy_replacement",
-                "true: EKS runs kube-proxy; leave it out",
+                "true: EKS runs kube-proxy; remove it",
             )
 
     def _snapshot_problems(self, stack: Settings) -> Iterator[Problem]:
@@ -143,8 +145,8 @@ class EksCluster(CloudCluster):
             yield (
                 "snapshots.state",
                 (
-                    f"'{state}': with controller.standby the state is on EFS, which no "
-                    "VolumeSnapshot is made of; leave it out, or set controller.storage_class"
+                    f"'{state}': with controller.standby the state is on EFS, which has no "
+                    "VolumeSnapshots; remove it, or set controller.storage_class"
                 ),
             )
 
@@ -157,13 +159,16 @@ class EksCluster(CloudCluster):
         if not stack.jail.is_elsewhere() and size != smallest and size % step:
             yield (
                 "jail.size",
-                f"{size} MiB: expected 1200GiB or a multiple of 2400GiB, as FSx for Lustre has",
+                (
+                    f"{size} MiB: expected 1200GiB or a multiple of 2400GiB, the sizes of FSx for "
+                    "Lustre"
+                ),
             )
         if stack.controller.standby and stack.controller.storage_class is None:
             yield (
                 "controller.standby",
                 (
-                    "true: needs storage that offers ReadWriteMany; add controller.storage_class, "
-                    "or take cluster.file_system: efs"
+                    "true: requires storage that offers ReadWriteMany; add "
+                    "controller.storage_class, or set cluster.file_system: efs"
                 ),
             )

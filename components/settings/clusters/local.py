@@ -31,13 +31,19 @@ class LocalCluster(BaseCluster):
         """Refuse a load balancer, another network, and one port for two purposes."""
         service = stack.login.service
         if service != "NodePort":
-            yield "login.service", f"{service}: a local cluster has none; expected NodePort"
+            yield (
+                "login.service",
+                f"{service}: a local cluster does not support it; expected NodePort",
+            )
         if stack.login.node_port is None:
-            yield "login.node_port", "a local cluster needs one; add one of 30000 to 32767"
+            yield (
+                "login.node_port",
+                "is required on a local cluster; add a port from 30000 to 32767",
+            )
         if self.api_port == self.ssh_port:
-            yield "cluster.ssh_port", f"{self.ssh_port}: is api_port's; choose another"
+            yield "cluster.ssh_port", f"{self.ssh_port}: is the same as api_port; choose another"
         if stack.network.cilium:
-            yield "network.cilium", "a local cluster has a network of its own; leave it out"
+            yield "network.cilium", "a local cluster has its own network; remove it"
         chosen = stack.network.policies
         if chosen in ("cilium", "both"):
             expected = "expected kubernetes or none"

@@ -93,8 +93,8 @@ class CloudCluster(BaseCluster):
                 "snapshots.jail",
                 (
                     f"'{stack.snapshots.jail}': the jail is on the file system that the cloud "
-                    "makes for it, which no VolumeSnapshot is made of; leave it out and let the "
-                    "cloud make backups, or give the jail a volume of another driver"
+                    "creates for it, which has no VolumeSnapshots; remove it and use the cloud's "
+                    "backups, or give the jail a volume of another driver"
                 ),
             )
         groups = self.groups()
@@ -103,15 +103,18 @@ class CloudCluster(BaseCluster):
             if nodeset.name == SYSTEM:
                 yield (
                     f"nodesets[{index}].name",
-                    f"'{SYSTEM}': is the name of everything else's machines; choose another",
+                    (
+                        f"'{SYSTEM}': is the name of the machines for everything except workers; "
+                        "choose another"
+                    ),
                 )
         for name in groups:
             if name not in nodesets:
                 known = known_names(name, nodesets)
-                yield f"cluster.machines.{name}", f"'{name}' is no nodeset; {known}"
+                yield f"cluster.machines.{name}", f"'{name}' is not a nodeset; {known}"
         for name, nodeset in nodesets.items():
             if name not in groups:
-                yield "cluster.machines", f"nodeset '{name}' has none; add machines.{name}"
+                yield "cluster.machines", f"nodeset '{name}' has no machines; add machines.{name}"
                 continue
             for key, problem in (*self._bound_problems(nodeset), *self.machine_problems(nodeset)):
                 yield f"cluster.machines.{name}.{key}", problem
@@ -127,7 +130,7 @@ class CloudCluster(BaseCluster):
             yield (
                 "autoscaling.min",
                 (
-                    "0: expected at least 1, as an autoscaler does not know of machines that are "
-                    "not there that they will have GPUs and network cards"
+                    "0: expected at least 1, because an autoscaler without machines cannot know "
+                    "that new ones will have GPUs and network cards"
                 ),
             )

@@ -117,7 +117,9 @@ class MetalCluster(BaseCluster):
     def _machines_differ(self) -> Self:
         for key in ("name", "address"):
             for value in duplicates(getattr(machine, key) for machine in self.machines):
-                raise cross_field("machines", f"two have the {key} '{value}'; give each its own")
+                raise cross_field(
+                    "machines", f"two have the {key} '{value}'; give each a unique {key}"
+                )
         return self
 
     @model_validator(mode="after")
@@ -126,15 +128,16 @@ class MetalCluster(BaseCluster):
         for name in self.control_planes:
             if name not in names:
                 known = known_names(name, names)
-                raise cross_field("control_planes", f"'{name}' is no machine; {known}")
+                raise cross_field("control_planes", f"'{name}' is not a machine; {known}")
         for name in duplicates(self.control_planes):
-            raise cross_field("control_planes", f"'{name}' stands there twice; keep one")
+            raise cross_field("control_planes", f"'{name}' is listed twice; keep one")
         count = len(self.control_planes)
         if count not in _QUORUMS:
             raise cross_field("control_planes", f"{count} machines: expected one or three")
         if count > 1 and self.endpoint is None:
             raise cross_field(
-                "endpoint", f"is required with {count} control planes; add what leads to all"
+                "endpoint",
+                f"is required with {count} control planes; add a name or address that leads to all",
             )
         return self
 
@@ -147,33 +150,38 @@ class MetalCluster(BaseCluster):
             network = ipaddress.ip_network(value)
             if network.version != 4 or network.prefixlen not in bits:
                 raise cross_field(
-                    key, f"'{value}': expected IPv4, of /{bits.start} to /{bits.stop - 1}"
+                    key,
+                    f"'{value}': expected an IPv4 range from /{bits.start} to /{bits.stop - 1}",
                 )
         pods, services = (ipaddress.IPv4Network(text) for text in (self.pods, self.services))
         if pods.overlaps(services):
-            raise cross_field("services", f"'{services}': overlaps pods, {pods}; choose another")
+            raise cross_field(
+                "services", f"'{services}': overlaps pods, {pods}; choose another range"
+            )
         for machine in self.machines:
             for key, network in (("pods", pods), ("services", services)):
                 if ipaddress.IPv4Address(machine.address) in network:
                     raise cross_field(
-                        key, f"'{network}': has {machine.name}'s address in it; choose another"
+                        key,
+                        f"'{network}': contains the address of {machine.name}; "
+                        "choose another range",
                     )
         places = 1 << _NODE_BITS - pods.prefixlen
         if len(self.machines) > places:
             raise cross_field(
                 "pods",
-                f"'{pods}': is enough for {places} machines, a /{_NODE_BITS} for each; "
-                f"expected a larger one for {len(self.machines)}",
+                f"'{pods}': is enough for {places} machines, with a /{_NODE_BITS} for each; "
+                f"expected a larger range for {len(self.machines)}",
             )
         return self
 
     @model_validator(mode="after")
-    def _nothing_is_said_twice(self) -> Self:
+    def _fields_are_free(self) -> Self:
         for kind, fields in self.kubeadm.items():
             for field in fields:
                 if field in _OURS[kind]:
                     raise cross_field(
-                        f"kubeadm.{kind}", f"'{field}' is not free; use {_OURS[kind][field]}"
+                        f"kubeadm.{kind}", f"'{field}' is reserved; use {_OURS[kind][field]}"
                     )
         return self
 
@@ -187,17 +195,21 @@ class MetalCluster(BaseCluster):
                 known = known_names(machine.nodeset, nodesets)
                 yield (
                     f"cluster.machines[{index}].nodeset",
-                    f"'{machine.nodeset}' is no nodeset; {known}",
+                    f"'{machine.nodeset}' is not a nodeset; {known}",
                 )
         if all(machine.nodeset is not None for machine in self.machines):
-            yield "cluster.machines", "each has a nodeset; add one without, for everything else"
+            yield (
+                "cluster.machines",
+                "each has a nodeset; add one without a nodeset, for everything except workers",
+            )
         for index, nodeset in enumerate(stack.nodesets):
             own = [machine.name for machine in self.machines if machine.nodeset == nodeset.name]
             if nodeset.replicas > len(own):
                 yield (
                     f"nodesets[{index}].replicas",
                     (
-                        f"{nodeset.replicas}: '{nodeset.name}' has {len(own)} of cluster.machines "
-                        f"({', '.join(own) or 'none'}); expected at most as many, or add machines"
+                        f"{nodeset.replicas}: nodeset '{nodeset.name}' has {len(own)} of "
+                        f"cluster.machines ({', '.join(own) or 'none'}); lower replicas, or add "
+                        "machines"
                     ),
                 )

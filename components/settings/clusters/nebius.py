@@ -77,10 +77,13 @@ class NebiusCluster(CloudCluster):
         machines = self.machines[nodeset.name]
         size, gpus = size_of(machines.preset), nodeset.gpus.count if nodeset.gpus else 0
         if machines.platform.startswith("gpu-") != (gpus > 0):
-            wanted = "one with GPUs, as 'gpu-h100-sxm'" if gpus else "one without, as 'cpu-d3'"
-            yield "platform", f"'{machines.platform}': expected {wanted}, as the nodeset has {gpus}"
+            wanted = "with GPUs, as 'gpu-h100-sxm'" if gpus else "without GPUs, as 'cpu-d3'"
+            yield (
+                "platform",
+                f"'{machines.platform}': expected a platform {wanted}, for nodes with {gpus} GPUs",
+            )
         elif size.gpus != gpus:
-            yield "preset", f"'{machines.preset}': expected {gpus} GPUs, as the nodeset has"
+            yield "preset", f"'{machines.preset}': expected {gpus} GPUs, to match the nodeset"
         if size.cpus <= (nodeset.cpu_request or nodeset.cpus):
             yield (
                 "preset",
@@ -98,7 +101,7 @@ class NebiusCluster(CloudCluster):
                 ),
             )
         if machines.fabric and size.gpus != 8:
-            yield "fabric", f"'{machines.fabric}': joins machines of 8 GPUs only; leave it out"
+            yield "fabric", f"'{machines.fabric}': connects only machines with 8 GPUs; remove it"
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Refuse a fabric with two platforms, and a second Cilium."""
@@ -107,8 +110,8 @@ class NebiusCluster(CloudCluster):
             yield (
                 "network.cilium",
                 (
-                    "the cloud brings Cilium to its clusters; leave it out "
-                    "(network.policies: cilium needs nothing more)"
+                    "the cloud installs Cilium in its clusters; remove it "
+                    "(network.policies: cilium requires nothing more)"
                 ),
             )
         seen: dict[str, tuple[str, str]] = {}
@@ -120,7 +123,7 @@ class NebiusCluster(CloudCluster):
                 yield (
                     f"cluster.machines.{name}.fabric",
                     (
-                        f"'{machines.fabric}': is that of {first}'s {platform} already; "
-                        "a fabric joins one platform, choose another"
+                        f"'{machines.fabric}': nodeset {first} uses it with {platform}; "
+                        "a fabric connects one platform only, choose another"
                     ),
                 )

@@ -397,5 +397,5 @@ def test_what_the_policy_refuses_is_reported_and_the_rest_done() -> None:
     node, notes = carry(LABELLED, marked(), Mark("machine-1", "x"), Withdraw("machine-1"))
 
     assert len(notes) == 1
-    assert "the labels of this Node" in notes[0]
+    assert "this Node does not have the labels" in notes[0]
     assert c.ANNOTATION_REBOOT not in node["metadata"]["annotations"]

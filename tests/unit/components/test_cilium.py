@@ -96,7 +96,7 @@ def test_a_network_that_is_there_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("network", "key"),
     [
-        ({"cilium": {}}, "network.cilium: a local cluster has a network of its own; leave it out"),
+        ({"cilium": {}}, "network.cilium: a local cluster has its own network; remove it"),
         ({"policies": "cilium"}, "network.policies: cilium: a local cluster has no Cilium; "),
         ({"policies": "both"}, "network.policies: both: a local cluster has no Cilium; "),
     ],

@@ -938,7 +938,7 @@ def test_a_cloud_whose_sdk_is_missing_is_refused_in_one_line(
     with pytest.raises(SettingsError) as caught:
         clusters.make(from_config(config(base=base)), "test")
 
-    assert str(caught.value).endswith(f"is not installed; pip install '.[{kind}]'")
+    assert str(caught.value).endswith(f"is not installed; run `pip install '.[{kind}]'`")
     assert str(caught.value).startswith(f"slurmstack:cluster.kind: '{kind}': pulumi_")
 
 

@@ -61,16 +61,16 @@ def test_an_expression_is_taken_apart(expression: str, names: tuple[str, ...]) -
 @pytest.mark.parametrize(
     ("expression", "problem"),
     [
-        ("", "no host name"),
-        ("gpu-[0-3", "no hostlist"),
-        ("gpu-[a]", "no hostlist"),
-        ("gpu-[3-1]", "runs backwards"),
-        ("gpu-[1-]", "no range"),
+        ("", "not a host name"),
+        ("gpu-[0-3", "not a hostlist"),
+        ("gpu-[a]", "not a hostlist"),
+        ("gpu-[3-1]", "is descending"),
+        ("gpu-[1-]", "not a range"),
         ("gpu-[0-99999999]", "more than"),
         ("gpu-[0-60000],cpu-[0-60000]", "more than"),
-        ("gpu 0", "no host name"),
-        ("gpu-0,,gpu-1", "no host name"),
-        ("rack[0-1]-[0-3]", "no hostlist"),
+        ("gpu 0", "not a host name"),
+        ("gpu-0,,gpu-1", "not a host name"),
+        ("rack[0-1]-[0-3]", "not a hostlist"),
     ],
 )
 def test_what_is_no_expression_is_refused(expression: str, problem: str) -> None:

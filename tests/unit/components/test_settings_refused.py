@@ -553,42 +553,42 @@ _DOMAIN = "expected a DNS domain"
 _UNIT = "with its unit: '512MiB'"
 _TIME = "expected a time in quotes"
 _WORD = "expected one word"
-_KEY_OF_KUBERNETES = "expected a key of Kubernetes"
+_KEY_OF_KUBERNETES = "expected a Kubernetes key"
 _USER = "expected a user name"
 _PATH = "expected an absolute path"
 _INSIDE = "expected a path inside the project"
 _SCALAR = "expected a number, true, false, or a text without blanks"
-_PARAMETER = "expected a parameter's name"
+_PARAMETER = "expected a parameter name"
 _TEXT = "expected text; put it in quotes"
 _CAPABILITY = "expected a capability, as in 'NET_ADMIN'"
 _SIZE = "expected a size with its unit, as in '512MiB', or 'unlimited', or 'none'"
 _DEVICE = "expected a name in /dev, as in 'fuse'"
-_NO_SCRIPT = "expected a script, which begins with '#!'"
+_NO_SCRIPT = "expected a script that begins with '#!'"
 _RANGE = "expected a range of addresses"
-_MOMENT = "expected a moment with its time zone"
-_SERVER = "expected a server, as in 'ldaps://ldap.example.org'"
-_OPTION = "expected an option of mount"
-_LINE = "expected one line of text"
+_MOMENT = "expected a date and time with a time zone"
+_SERVER = "expected a server URL, as in 'ldaps://ldap.example.org'"
+_OPTION = "expected a mount option"
+_LINE = "expected one line of text, not empty"
 _LINES = "expected lines of text"
-_AGE = "expected a time as '24months'"
+_AGE = "expected an age, as '24months'"
 _ACCOUNT = "expected a name of at most 40 lower-case letters"
 _SHARES = "expected a whole number, or 'parent'"
 _THING = "expected 'account NAME', 'user NAME account NAME' or 'qos NAME'"
-_CRON = "expected five fields of cron"
-_DUMP = "expected 'latest', or a dump's name"
-_BUCKET = "expected a bucket's name"
-_OBJECTS = "expected names with '/' between them"
-_URL = "expected an address, as in 'https://hooks.example.org/1'"
-_IMAGE = "expected an image's name"
-_LABEL_VALUE = "expected a label's value"
+_CRON = "expected five cron fields"
+_DUMP = "expected 'latest' or a dump name"
+_BUCKET = "expected a bucket name"
+_OBJECTS = "expected names separated by '/'"
+_URL = "expected a URL, as in 'https://hooks.example.org/1'"
+_IMAGE = "expected an image name"
+_LABEL_VALUE = "expected a label value"
 _DNS = "expected a DNS name, as 'pypi.org' or '*.pypi.org'"
-_CHART = "expected a chart's whole version, as '1.19.6'"
-_ARM = "has ARM CPUs, and images are for amd64"
+_CHART = "expected a full chart version, as '1.19.6'"
+_ARM = "has ARM CPUs, but the images require amd64"
 _INTERFACE = "expected a network interface, as 'eth0'"
-_MINOR = "expected Kubernetes' minor version"
-_RELEASE = "expected a release of Kubernetes from 1.31"
+_MINOR = "expected a minor version of Kubernetes"
+_RELEASE = "expected a Kubernetes release, 1.31 or later"
 _IPV4 = "expected an IPv4 address"
-_ENDPOINT = "expected a server, as in 'https://s3.example.org'"
+_ENDPOINT = "expected a server URL, as in 'https://s3.example.org'"
 
 WORDS: dict[str, dict[Any, str]] = {
     "cluster_name": {"My Cluster": _LABEL, "": _LABEL, "a" * 64: _LABEL, "-a": _LABEL},
@@ -597,14 +597,14 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.subnet": {"a subnet": _WORD},
     "cluster.version": {"v1.33": _MINOR, "1.33.1": _MINOR, 1.33: _TEXT},
     "cluster.api_from[0]": {"192.0.2.1/24": _RANGE, "0.0.0.0/0": _RANGE},
-    "cluster.machines.gpu.platform": {"h100": "expected a platform of Nebius"},
+    "cluster.machines.gpu.platform": {"h100": "expected a Nebius platform"},
     "cluster.machines.gpu.preset": {"8gpu": "expected a preset"},
     "cluster.machines.gpu.fabric": {"Fabric 7": _LABEL},
     "cluster.machines.gpu.disk": {"256GB": _UNIT},
-    "cluster.machines.gpu.type": {"p5": "expected a type of instance", "g5g.metal": _ARM},
-    "cluster.system.platform": {"cpu": "expected a platform of Nebius"},
+    "cluster.machines.gpu.type": {"p5": "expected an instance type", "g5g.metal": _ARM},
+    "cluster.system.platform": {"cpu": "expected a Nebius platform"},
     "cluster.system.preset": {"16": "expected a preset"},
-    "cluster.system.type": {"large": "expected a type of instance", "m7g.4xlarge": _ARM},
+    "cluster.system.type": {"large": "expected an instance type", "m7g.4xlarge": _ARM},
     "cluster.release": {"1.34": _RELEASE, "v1.34.4": _RELEASE, "1.30.9": _RELEASE, 1.34: _TEXT},
     "cluster.control_planes[0]": {"Node A": _LABEL},
     "cluster.endpoint": {"api.example.org:6443": _DOMAIN},
@@ -674,8 +674,8 @@ WORDS: dict[str, dict[Any, str]] = {
     "nodesets[0].ephemeral_storage": {"1TB": _UNIT},
     "nodesets[0].gpus.type": {"H100": "expected lower-case letters and digits", 100: _TEXT},
     "nodesets[0].gpus.resource": {
-        "gpu": "expected a resource of Kubernetes, as in 'nvidia.com/gpu'",
-        "nvidia.com/": "expected a key of Kubernetes",
+        "gpu": "expected a Kubernetes resource, as in 'nvidia.com/gpu'",
+        "nvidia.com/": "expected a Kubernetes key",
         "NVIDIA/gpu": _DOMAIN,
     },
     "nodesets[0].features[0]": {"NVLink": _LABEL, "a,b": _LABEL, 5: _TEXT},
@@ -687,7 +687,7 @@ WORDS: dict[str, dict[Any, str]] = {
         "": _SCALAR,
     },
     "nodesets[0].tolerations[0].key": {
-        "a b": "expected a key of Kubernetes, as in 'pool'",
+        "a b": "expected a Kubernetes key, as in 'pool'",
         "_/pool": _DOMAIN,
     },
     "nodesets[0].tolerations[0].value": {True: _TEXT, 5: _TEXT},
@@ -769,15 +769,15 @@ WORDS: dict[str, dict[Any, str]] = {
     "slurm.priority.decay_half_life": {True: _TIME},
     "slurm.topology.switches[0].name": {"a b": _WORD},
     "slurm.topology.switches[0].nodes": {
-        "gpu-[0-1": "is no hostlist; write it as in 'gpu-[0-3,7]'",
-        "gpu-[1-0]": "runs backwards",
-        "": "is no host name",
+        "gpu-[0-1": "is not a hostlist; write it as in 'gpu-[0-3,7]'",
+        "gpu-[1-0]": "is descending",
+        "": "is not a host name",
         "gpu-[0-99999]": "has more than 65536 hosts",
     },
     "slurm.topology.switches[2].switches[0]": {"a b": _WORD},
     "slurm.topology.switches[1].nodesets[0]": {5: _TEXT},
     "slurm.topology.blocks[0].name": {"": _WORD},
-    "slurm.topology.blocks[0].nodes": {"gpu-[a]": "is no hostlist"},
+    "slurm.topology.blocks[0].nodes": {"gpu-[a]": "is not a hostlist"},
     "slurm.slurmctld_parameters.idle_on_node_suspend": {"a b": _SCALAR},
     "slurm.extra.{slurm.conf}[0]": {
         "": "expected one line of text",
@@ -1107,10 +1107,10 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.machines.gpu.autoscaling", {"max": 3}, "cluster.machines.gpu.autoscaling.max", "3",
      "expected at least the nodeset's replicas, 4"),
     ("cluster.machines.gpus", {"platform": "cpu-d3", "preset": "4vcpu-16gb"},
-     "cluster.machines.gpus", "'gpus' is no nodeset", "did you mean 'gpu'?"),
+     "cluster.machines.gpus", "'gpus' is not a nodeset", "did you mean 'gpu'?"),
     ("cluster.machines", {}, "cluster.machines", "'gpu'", "add machines.gpu"),
     ("cluster.machines.gpu.platform", "cpu-d3", "cluster.machines.gpu.platform", "'cpu-d3'",
-     "expected one with GPUs"),
+     "expected a platform with GPUs"),
     ("cluster.machines.slices.preset", "8gpu-128vcpu-1600gb", "cluster.machines.slices.preset",
      "'8gpu-128vcpu-1600gb'", "expected 1 GPUs"),
     ("cluster.machines.gpu.preset", "8gpu-32vcpu-1600gb", "cluster.machines.gpu.preset",
@@ -1118,58 +1118,63 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.machines.gpu.preset", "8gpu-128vcpu-500gb", "cluster.machines.gpu.preset",
      "'8gpu-128vcpu-500gb'", "expected more memory than the nodeset's 524288 MiB"),
     ("cluster.machines.slices.fabric", "fabric-6", "cluster.machines.slices.fabric", "'fabric-6'",
-     "joins machines of 8 GPUs only"),
+     "connects only machines with 8 GPUs"),
     ("cluster.machines.gpu.type", "m7i.48xlarge", "cluster.machines.gpu.type", "'m7i.48xlarge'",
-     "expected one with GPUs"),
-    ("cluster.network", "10.0.0.0/24", "cluster.network", "'10.0.0.0/24'", "of /16 to /20"),
-    ("cluster.network", "fd00::/16", "cluster.network", "'fd00::/16'", "expected IPv4"),
+     "expected a type with GPUs"),
+    ("cluster.network", "10.0.0.0/24", "cluster.network", "'10.0.0.0/24'", "from /16 to /20"),
+    ("cluster.network", "fd00::/16", "cluster.network", "'fd00::/16'", "expected an IPv4 range"),
     ("cluster.zones", ["eu-central-1a"], "cluster.zones", "eu-central-1a",
      "expected at least 2 in the list"),
     ("cluster.zones", ["eu-central-1a", "us-east-1a"], "cluster.zones", "'us-east-1a'",
-     "expected one of eu-central-1"),
+     "expected a zone of eu-central-1"),
     ("cluster.zones", ["eu-central-1a", "eu-central-1-lab-1a"], "cluster.zones",
-     "'eu-central-1-lab-1a'", "expected one of eu-central-1, eu-central-1a to eu-central-1h"),
-    ("cluster.machines[0].nodeset", "gpu", "cluster.machines[0].nodeset", "'gpu' is no nodeset",
+     "'eu-central-1-lab-1a'", "expected a zone of eu-central-1, eu-central-1a to eu-central-1h"),
+    ("cluster.machines[0].nodeset", "gpu", "cluster.machines[0].nodeset", "'gpu' is not a nodeset",
      "did you mean 'cpu'?"),
     ("cluster.machines[0].name", "b", "cluster.machines", "two have the name 'b'",
-     "give each its own"),
+     "give each a unique name"),
     ("cluster.machines[0].address", "192.0.2.2", "cluster.machines",
-     "two have the address '192.0.2.2'", "give each its own"),
+     "two have the address '192.0.2.2'", "give each a unique address"),
     ("cluster.machines[1].nodeset", "cpu", "cluster.machines", "each has a nodeset",
-     "add one without"),
-    ("cluster.control_planes", ["d"], "cluster.control_planes", "'d' is no machine",
+     "add one without a nodeset"),
+    ("cluster.control_planes", ["d"], "cluster.control_planes", "'d' is not a machine",
      "known: a, b, c"),
     ("cluster.control_planes", ["a", "b"], "cluster.control_planes", "2 machines",
      "expected one or three"),
     ("cluster.control_planes", ["a", "b", "a"], "cluster.control_planes", "'a'", "keep one"),
     ("cluster.control_planes", [], "cluster.control_planes", "[]",
      "expected at least 1 in the list"),
-    ("cluster.endpoint", None, "cluster.endpoint", "3 control planes", "add what leads to all"),
-    ("cluster.pods", "10.128.0.0/25", "cluster.pods", "'10.128.0.0/25'", "of /8 to /24"),
+    ("cluster.endpoint", None, "cluster.endpoint", "3 control planes",
+     "add a name or address that leads to all"),
+    ("cluster.pods", "10.128.0.0/25", "cluster.pods", "'10.128.0.0/25'", "from /8 to /24"),
     ("cluster.pods", "10.128.0.0/24", "cluster.pods", "is enough for 1 machines",
-     "expected a larger one for 3"),
-    ("cluster.pods", "192.0.0.0/16", "cluster.pods", "has a's address", "choose another"),
-    ("cluster.pods", "fd00::/16", "cluster.pods", "'fd00::/16'", "expected IPv4"),
-    ("cluster.services", "10.0.0.0/8", "cluster.services", "'10.0.0.0/8'", "of /12 to /28"),
-    ("cluster.services", "10.128.4.0/22", "cluster.services", "overlaps pods", "choose another"),
-    ("cluster.services", "192.0.2.0/24", "cluster.services", "has a's address", "choose another"),
+     "expected a larger range for 3"),
+    ("cluster.pods", "192.0.0.0/16", "cluster.pods", "contains the address of a",
+     "choose another range"),
+    ("cluster.pods", "fd00::/16", "cluster.pods", "'fd00::/16'", "expected an IPv4 range"),
+    ("cluster.services", "10.0.0.0/8", "cluster.services", "'10.0.0.0/8'", "from /12 to /28"),
+    ("cluster.services", "10.128.4.0/22", "cluster.services", "overlaps pods",
+     "choose another range"),
+    ("cluster.services", "192.0.2.0/24", "cluster.services", "contains the address of a",
+     "choose another range"),
     ("cluster.kubeadm", {"InitConfiguration": {}}, "cluster.kubeadm.InitConfiguration",
      "InitConfiguration", "expected 'ClusterConfiguration'"),
     ("cluster.kubeadm", {"ClusterConfiguration": {"networking": {}}},
-     "cluster.kubeadm.ClusterConfiguration", "'networking' is not free", "use cluster.pods"),
+     "cluster.kubeadm.ClusterConfiguration", "'networking' is reserved", "use cluster.pods"),
     ("cluster.kubeadm", {"nodeRegistration": {"taints": []}},
-     "cluster.kubeadm.nodeRegistration", "'taints' is not free", "use cluster.machines[].nodeset"),
+     "cluster.kubeadm.nodeRegistration", "'taints' is reserved", "use cluster.machines[].nodeset"),
     ("cluster.zones", ["eu-central-1a"] * 2, "cluster.zones", "'eu-central-1a'", "keep one"),
     ("operators.install", "perhaps", "operators.install", '"perhaps"', "expected true or false"),
     ("operators.driver", "perhaps", "operators.driver", '"perhaps"', "expected true or false"),
     ("nodesets[0].gpus", {"type": "mi300x", "count": 8, "resource": "amd.com/gpu",
                           "mig": {"1g.10gb": 8}}, "nodesets[0].gpus.mig", "amd.com", "no MIG"),
-    ("cluster.api_port", 12222, "cluster.ssh_port", "12222", "is api_port's; choose another"),
+    ("cluster.api_port", 12222, "cluster.ssh_port", "12222",
+     "is the same as api_port; choose another"),
     ("login", {}, "login.service", "LoadBalancer", "expected NodePort"),
-    ("login", {"service": "NodePort"}, "login.node_port", "", "add one of 30000 to 32767"),
-    ("login.service", "ClusterIP", "login.node_port", "32222", "or leave this out"),
+    ("login", {"service": "NodePort"}, "login.node_port", "", "add a port from 30000 to 32767"),
+    ("login.service", "ClusterIP", "login.node_port", "32222", "or remove node_port"),
     ("login.source_ranges", ["192.0.2.0/24"], "login.source_ranges", "192.0.2.0/24",
-     "counts only with service: LoadBalancer"),
+     "has no effect without service: LoadBalancer"),
     ("login.limits.cpus", 0.05, "login.limits.cpus", "0.05", "expected at least 0.1"),
     ("login.limits.cpus", 4097, "login.limits.cpus", "4097", "expected at most 4096"),
     ("login.limits.cpus", True, "login.limits.cpus", "true", "expected a number"),
@@ -1185,28 +1190,30 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected at most keep, which is 200"),
     ("long_checks.checks[1].name", "nccl", "long_checks.checks", "'nccl'", "keep one"),
     ("long_checks.checks[0].nodesets", ["cpus"], "long_checks.checks[0].nodesets", "'cpus'",
-     "is no nodeset"),
+     "is not a nodeset"),
     ("long_checks.checks[0].nodesets", ["slices"], "long_checks.checks[0].nodesets", "'slices'",
-     "nccl needs nodes with 2 whole GPUs or more"),
+     "nccl requires nodes with 2 or more whole GPUs"),
     ("partitions[1].name", "slurmstack-checks", "partitions", "'slurmstack-checks'",
-     "is the long checks' own; choose another"),
+     "is reserved for long checks; choose another"),
     ("users", [*FULL["users"], {"name": "slurmstack-checks", "uid": 2002}], "users",
-     "'slurmstack-checks'", "is the long checks' own; choose another"),
+     "'slurmstack-checks'", "is reserved for long checks; choose another"),
     ("directory.bind_dn", None, "directory.password_secret", "'ldap-reader'",
-     "counts only with bind_dn; add it"),
+     "has no effect without bind_dn; add it"),
     ("directory.user_filter", "a=b", "directory.user_filter", "'a=b'",
      "expected a filter in parentheses"),
     ("directory.user_filter", "(&(a=b)", "directory.user_filter", "'(&(a=b)'",
      "expected a filter in parentheses"),
     ("directory.uris", [], "directory.uris", "[]", "at least 1 in the list"),
-    ("jail", {"claim": "mine", "size": "10MiB"}, "jail.size", "10 MiB", "leave it out"),
-    ("jail", {"nfs": STORAGES["nfs"]["jail"]["nfs"], "claim": "x"}, "jail.nfs", "claim another",
-     "keep one"),
-    ("jail", {"storage_class": "a", "host_path": "/x"}, "jail.storage_class", "host_path another",
-     "keep one"),
+    ("jail", {"claim": "mine", "size": "10MiB"}, "jail.size", "10 MiB",
+     "the claim determines the size; remove it"),
+    ("jail", {"nfs": STORAGES["nfs"]["jail"]["nfs"], "claim": "x"}, "jail.nfs",
+     "cannot be combined with claim", "keep one"),
+    ("jail", {"storage_class": "a", "host_path": "/x"}, "jail.storage_class",
+     "cannot be combined with host_path", "keep one"),
     ("jail", {"claim": "x", "server": {"machines": ["10.0.0.0/16"]}}, "jail.claim",
-     "server another", "keep one"),
-    ("snapshots", {"keep": 5}, "snapshots.jail", "no class", "add one of both"),
+     "cannot be combined with server", "keep one"),
+    ("snapshots", {"keep": 5}, "snapshots.jail", "is not set",
+     "set snapshots.jail or snapshots.state"),
     ("jail.server.machines", ["fd00::/112"], "jail.server.machines", "fd00::/112",
      "at most 99 bits"),
     ("jail", {"server": {}}, "jail.server.machines", "network.policies: kubernetes",
@@ -1216,17 +1223,17 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("jail.volumes[0].claim", None, "jail.volumes[0].name", "no source", "expected one of claim"),
     ("jail.volumes[0].name", "a" * 59, "jail.volumes[0].name", "'aaaa", "at most 58 characters"),
     ("jail.volumes[0].name", "jail", "jail.volumes[0].name", "'jail'", "choose another"),
-    ("jail.volumes[0].name", "sets", "jail.volumes", "'sets'", "give each a name of its own"),
-    ("jail.volumes[0].path", "/sets", "jail.volumes", "'/sets'", "give each its own path"),
+    ("jail.volumes[0].name", "sets", "jail.volumes", "'sets'", "give each a unique name"),
+    ("jail.volumes[0].path", "/sets", "jail.volumes", "'/sets'", "give each a unique path"),
     *(("jail.volumes[0].path", f"{path}/x", "jail.volumes[0].path", f"'{path}/x'",
        f"{path} is in use; choose another")
       for path in ("/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var")),
-    ("jail.volumes[2].path", "/home", "jail.volumes[2].path", "'/home'", "give a claim"),
+    ("jail.volumes[2].path", "/home", "jail.volumes[2].path", "'/home'", "use a claim"),
     ("nodesets[0].volumes[1].name", "jail-homes", "nodesets[0].volumes", "'jail-homes'",
-     "choose another"),
+     "is already in jail.volumes; choose another name"),
     ("nodesets[0].volumes[1].path", "/mnt/jail/home", "nodesets[0].volumes", "'/mnt/jail/home'",
-     "choose another"),
-    ("nodesets[1].name", "gpu", "nodesets", "'gpu'", "give each a name of its own"),
+     "is already in jail.volumes; choose another path"),
+    ("nodesets[1].name", "gpu", "nodesets", "'gpu'", "give each a unique name"),
     ("nodesets[0].cpu_request", 65, "nodesets[0].cpu_request", "65", "at most cpus, which is 64"),
     ("nodesets[0].cpu_request", 0, "nodesets[0].cpu_request", "0", "expected more than 0"),
     ("nodesets[0].cpu_request", "two", "nodesets[0].cpu_request", '"two"', "expected a number"),
@@ -1234,40 +1241,40 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].sockets", 3, "nodesets[0].cpus", "64", "a multiple of sockets times"),
     ("nodesets[0].features", ["a", "a"], "nodesets[0].features", "'a'", "keep one"),
     ("nodesets[0].features", ["gpu"], "nodesets[0].features", "'gpu'", "is the nodeset's name"),
-    ("nodesets[0].gpus.mig", {"1g.10gb": 1}, "nodesets[0].gpus.shards", "4", "leave it out"),
+    ("nodesets[0].gpus.mig", {"1g.10gb": 1}, "nodesets[0].gpus.shards", "4", "remove it"),
     ("nodesets[0].gpus.mig", {"big": 1}, "nodesets[0].gpus.mig.big", '"big"', "a MIG profile"),
     ("nodesets[0].tolerations[0].operator", "Exists", "nodesets[0].tolerations[0].value", "'yes'",
-     "counts only with operator: Equal"),
+     "has no effect without operator: Equal"),
     ("nodesets[0].tolerations[0].value", None, "nodesets[0].tolerations[0].operator", "Equal",
-     "needs a key and a value; add them"),
+     "requires a key and a value; add them"),
     ("nodesets[0].tolerations[1].effect", "NoSchedule", "nodesets[0].tolerations[1].seconds", "60",
-     "counts only with effect: NoExecute"),
+     "has no effect without effect: NoExecute"),
     ("nodesets[0].volumes[0].secret", "s", "nodesets[0].volumes[0].name", "claim and secret",
      "expected one of claim, host_path, nfs, empty, config_map, secret"),
     ("nodesets[0].volumes[0].claim", None, "nodesets[0].volumes[0].name", "no source",
      "expected one of claim, host_path"),
     ("nodesets[0].volumes[0].name", "jail", "nodesets[0].volumes[0].name", "'jail'",
-     "is a volume of every worker; choose another"),
+     "is the name of a volume of every worker; choose another"),
     ("nodesets[0].volumes[0].path", "/mnt/jail", "nodesets[0].volumes[0].path", "'/mnt/jail'",
      "is in use; choose another"),
     ("nodesets[0].volumes[0].path", "/dev/x", "nodesets[0].volumes[0].path", "'/dev/x'",
      "/dev is in use; choose another"),
     ("nodesets[0].volumes[0].path", "/mnt", "nodesets[0].volumes[0].path", "'/mnt'",
      "would hide /mnt/jail; choose another"),
-    ("nodesets[0].volumes[1].name", "data", "nodesets[0].volumes", "'data'", "a name of its own"),
-    ("nodesets[0].volumes[1].path", "/fast", "nodesets[0].volumes", "'/fast'", "its own path"),
+    ("nodesets[0].volumes[1].name", "data", "nodesets[0].volumes", "'data'", "a unique name"),
+    ("nodesets[0].volumes[1].path", "/fast", "nodesets[0].volumes", "'/fast'", "a unique path"),
     ("nodesets[0].isolation.overlay", False, "nodesets[0].isolation.shared", "['/home']",
-     "counts only with overlay: true"),
+     "has no effect without overlay: true"),
     ("nodesets[0].isolation.private_devices", False, "nodesets[0].isolation.devices", "['vfio']",
-     "counts only with private_devices: true"),
+     "has no effect without private_devices: true"),
     ("nodesets[0].isolation.tmp", "500GiB", "nodesets[0].isolation", "578560 MiB",
      "expected at most memory, which is 524288 MiB"),
     ("nodesets[0].pod.resources.gpu", 1, "nodesets[0].pod.resources.gpu", '"gpu"', "as in 'nvidia"),
     ("nodesets[0].pod.hugepages.pages", "1GiB", "nodesets[0].pod.hugepages.pages", '"pages"',
-     "expected a size of pages, as in 'hugepages-2Mi'"),
+     "expected a page size, as in 'hugepages-2Mi'"),
     ("containers.environment.SLURM_JOB_ID", "1", "containers.environment.SLURM_JOB_ID",
-     "is Slurm's own", "choose another"),
-    ("containers.environment.A-B", "1", "containers.environment.A-B", "expected a variable's name",
+     "is reserved by Slurm", "choose another"),
+    ("containers.environment.A-B", "1", "containers.environment.A-B", "expected a variable name",
      "as in"),
     ("containers.environment.A", "1\n2", "containers.environment.A", "expected printable",
      "characters"),
@@ -1276,38 +1283,40 @@ RULES: list[tuple[str, object, str, str, str]] = [
     *(("nodesets[0].pod.environment." + name, "x", "nodesets[0].pod.environment." + name,
        f'"{name}"', remedy)
       for name, remedy in (
-          ("A-B", "expected a variable's name, as in 'NCCL_DEBUG'"),
-          ("NODE_NAME", "is not free; the pod's name gives it"),
-          ("LIMITS", "is not free; use limits"),
-          ("PYTHONPATH", "changes what slurmd does as root"),
-          ("LD_PRELOAD", "changes what slurmd does as root; jobs set it for themselves"),
+          ("A-B", "expected a variable name, as in 'NCCL_DEBUG'"),
+          ("NODE_NAME", "is reserved; the stack sets it to the pod's name"),
+          ("LIMITS", "is reserved; use limits"),
+          ("PYTHONPATH", "would change slurmd, which runs as root"),
+          ("LD_PRELOAD", "would change slurmd, which runs as root; set it in jobs instead"),
       )),
     ("nodesets[0].pod.annotations.{slurmstack.dev/x}", "x",
      "nodesets[0].pod.annotations.slurmstack.dev/x", '"slurmstack.dev/x"', "choose another prefix"),
     ("nodesets[0].pod.resources.{nvidia.com/gpu}", 1, "nodesets[0].pod.resources",
-     "'nvidia.com/gpu'", "follows from gpus; leave it out"),
+     "'nvidia.com/gpu'", "is derived from gpus; remove it"),
     ("nodesets[0].pod.annotations.a b", "x", "nodesets[0].pod.annotations.a b", '"a b"',
      _KEY_OF_KUBERNETES),
     ("nodesets[0].pod.init_containers",
      [{"name": "a", "image": "r/a:1", "command": ["/a"]}] * 2,
-     "nodesets[0].pod.init_containers", "'a'", "keep one"),
+     "nodesets[0].pod.init_containers", "'a'", "give each a unique name"),
     ("nodesets[0].parameters.Gres", "gpu:1", "nodesets[0].parameters.Gres", "gpu:1", "use gpus"),
     ("nodesets[0].parameters.tmpdisk", 1, "nodesets[0].parameters", "'tmpdisk'", "keep one"),
     ("nodesets[0].parameters.a-b", 1, "nodesets[0].parameters.a-b", '"a-b"', _PARAMETER),
     ("nodesets[0].node_selector.a b", "x", "nodesets[0].node_selector.a b", '"a b"',
-     "expected a key of Kubernetes"),
-    ("partitions[1].name", "main", "partitions", "'main'", "give each a name of its own"),
-    ("partitions[1].default", True, "partitions", "main and rest", "keep one"),
+     "expected a Kubernetes key"),
+    ("partitions[1].name", "main", "partitions", "'main'", "give each a unique name"),
+    ("partitions[1].default", True, "partitions",
+     "main and rest have default: true", "keep one"),
     ("partitions[0].nodesets", [], "partitions[0].nodesets", "[]", "at least 1 in the list"),
     ("partitions[0].nodesets", ["gpus"], "partitions[0].nodesets", "'gpus'", "did you mean 'gpu'?"),
     ("partitions[0].nodesets", ["x\ny"], "partitions[0].nodesets", r"'x\ny'", "known: gpu, slices"),
     ("partitions[0].default_time", "8-0", "partitions[0].default_time", "'8-0'",
      "expected at most max_time, 7-00:00:00"),
     ("partitions[0].min_nodes", 5, "partitions[0].min_nodes", "5", "at most max_nodes, 4"),
-    ("partitions[0].deny_qos", ["low"], "partitions[0].deny_qos", "low", "beside allow_qos; keep"),
+    ("partitions[0].deny_qos", ["low"], "partitions[0].deny_qos", "low",
+     "cannot be combined with allow_qos; keep one"),
     ("partitions[0]", {"name": "x", "nodesets": ["gpu"], "exclusive": True,
                        "over_subscribe": "force"},
-     "partitions[0].over_subscribe", "force", "contradicts exclusive: true; keep one"),
+     "partitions[0].over_subscribe", "force", "conflicts with exclusive: true; keep one"),
     ("partitions[0].parameters.Nodes", "ALL", "partitions[0].parameters.Nodes", "ALL",
      "use nodesets"),
     ("partitions[0].parameters.a-b", 1, "partitions[0].parameters.a-b", '"a-b"', _PARAMETER),
@@ -1316,12 +1325,13 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "set that to 'partition_prio'"),
     ("slurm.timeouts.unkillable_step", 299, "slurm.timeouts.unkillable_step", "299",
      "five times message, which is 300"),
-    ("slurm.priority", {"age": 9}, "slurm.priority.age", "9", "counts only with type: multifactor"),
+    ("slurm.priority", {"age": 9}, "slurm.priority.age", "9",
+     "has no effect without type: multifactor"),
     ("slurm.priority.tres", {"gpu": 1}, "slurm.priority.tres.gpu", '"gpu"', "'cpu', 'mem' or"),
     ("slurm.scheduler.parameters.a-b", 1, "slurm.scheduler.parameters.a-b", '"a-b"', _PARAMETER),
     ("slurm.slurmctld_parameters.1a", 1, "slurm.slurmctld_parameters.1a", '"1a"', _PARAMETER),
-    ("slurm.prolog", {}, "slurm.prolog.text", "", "give either text or file"),
-    ("slurm.prolog", _BOTH, "slurm.prolog.text", "", "give either text or file"),
+    ("slurm.prolog", {}, "slurm.prolog.text", "", "set either text or file"),
+    ("slurm.prolog", _BOTH, "slurm.prolog.text", "", "set either text or file"),
     *((f"slurm.{name}", {"file": "../x"}, f"slurm.{name}.file", '"../x"', _INSIDE)
       for name in ("prolog", "epilog", "task_prolog", "task_epilog", "job_submit_lua")),
     ("slurm.prolog.text", "echo", "slurm.prolog.text", "'echo'", _NO_SCRIPT),
@@ -1338,9 +1348,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     *((f"{place}checks", {name: choice}, f"{place}checks.{key}", shown, expected)
       for place in ("health.", "nodesets[0].")
       for name, choice, key, shown, expected in (
-          ("disc", {}, "disc", "no such check", "did you mean 'disk'?"),
-          ("disk", True, "disk", "true", "expected false, for off, or a mapping"),
-          ("disk", "off", "disk", '"off"', "expected false, for off, or a mapping"),
+          ("disc", {}, "disc", "unknown check", "did you mean 'disk'?"),
+          ("disk", True, "disk", "true", "expected false to disable it, or a mapping"),
+          ("disk", "off", "disk", '"off"', "expected false to disable it, or a mapping"),
           ("disk", {"effect": "kill"}, "disk.effect", '"kill"', "'drain' or 'report'"),
           ("disk", {"effect": ["drain"]}, "disk.effect", '["drain"]', "'drain' or 'report'"),
           ("disk", {"max_procent": 5}, "disk.max_procent", "unknown key", "did you mean 'max_per"),
@@ -1356,32 +1366,34 @@ RULES: list[tuple[str, object, str, str, str]] = [
       )),
     ("slurm.job_submit_lua", {"text": "slurm_job_submit"}, "slurm.job_submit_lua.text",
      "'slurm_job_submit'", "expected a function slurm_job_modify, which slurmctld calls"),
-    ("slurm.topology.kind", "none", "slurm.topology.switches", "kind: none", "leave it out"),
+    ("slurm.topology.kind", "none", "slurm.topology.switches", "kind: none", "remove it"),
     ("slurm.topology", {**FULL["slurm"]["topology"], "block_sizes": [2]},
-     "slurm.topology.block_sizes", "kind: tree", "leave it out"),
-    ("slurm.topology", {"kind": "tree"}, "slurm.topology.switches", "kind: tree", "add them"),
-    ("slurm.topology", {"kind": "block"}, "slurm.topology.blocks", "kind: block", "add them"),
+     "slurm.topology.block_sizes", "kind: tree", "remove it"),
+    ("slurm.topology", {"kind": "tree"}, "slurm.topology.switches", "kind: tree",
+     "requires switches; add them"),
+    ("slurm.topology", {"kind": "block"}, "slurm.topology.blocks", "kind: block",
+     "requires blocks; add them"),
     ("slurm.topology", {**_BLOCK, "blocks": [_BLOCK["blocks"][0]] * 2}, "slurm.topology.blocks",
-     "'one'", "give each a name of its own"),
+     "'one'", "give each a unique name"),
     ("slurm.topology", {**_BLOCK, "block_sizes": [2, 6]}, "slurm.topology.block_sizes", "6",
      "expected the first one, 2, times 1, 2, 4, …"),
     ("slurm.topology", {**_BLOCK, "block_sizes": [4]}, "slurm.topology.blocks", "'one' has 2 nodes",
      "expected at least the first of block_sizes, 4"),
     ("slurm.topology", {"kind": "block", "blocks": [{"name": "one"}]},
-     "slurm.topology.blocks[0].name", "'one'", "needs nodes or nodesets"),
+     "slurm.topology.blocks[0].name", "'one'", "requires nodes or nodesets"),
     ("slurm.topology.switches[0].switches", ["top"], "slurm.topology.switches[0].name", "'left'",
-     "needs either switches, or nodes or nodesets"),
+     "requires either switches, or nodes or nodesets"),
     ("slurm.topology.switches[2].switches", ["lost"], "slurm.topology.switches", "'lost'",
-     "is no switch; add it"),
+     "is not a switch; add it"),
     ("slurm.topology.switches[2].switches", ["top"], "slurm.topology.switches", "'top'",
-     "is below itself; break the circle"),
+     "is below itself; remove the cycle"),
     ("slurm.topology.switches[2].switches", ["left", "left"], "slurm.topology.switches", "'left'",
      "is below two switches; keep one"),
-    ("slurm.topology.switches[1].name", "left", "slurm.topology.switches", "'left'", "of its own"),
+    ("slurm.topology.switches[1].name", "left", "slurm.topology.switches", "'left'", "unique name"),
     ("slurm.topology.switches[0].nodesets", ["gpus"], "slurm.topology.switches", "'gpus'",
      "did you mean 'gpu'?"),
     ("slurm.topology.switches[0].nodes", "gpu-9", "slurm.topology.switches", "'gpu-9'",
-     "is no node; add it to a nodeset"),
+     "is not a node; add it to a nodeset"),
     ("slurm.topology.switches[0].nodes", "gpu-2", "slurm.topology.switches", "'gpu-2'",
      "is in 'left' and 'right'; keep one"),
     ("nodesets[0].kind", "dynamic", "slurm.topology.switches", "'gpu-0'", "kind: static"),
@@ -1395,12 +1407,12 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "slurm.extra.slurm.conf", "EnableIPv6", "block_zero_hash"),
     ("slurm.extra.{slurm.conf}", ["A=1", "a = 2"], "slurm.extra.slurm.conf", "'a'", "keep one"),
     ("auth.rotations", ["2026-12-01T03:00:00Z"] * 2, "auth.rotations", "2026-12-01T03:00:00Z",
-     "expected each moment once, in order, the oldest first"),
+     "expected each time once, oldest first"),
     ("accounting", {"enabled": False, "energy": "gpu"}, "accounting.energy", "",
-     "counts not with enabled: false"),
+     "has no effect with enabled: false"),
     ("accounting", {"database": {"size": "1GiB"}, **EXTERNAL["accounting"]},
-     "accounting.database", "", "keep one"),
-    ("accounting", {"archive": {}}, "accounting.archive", "", "counts only with purge"),
+     "accounting.database", "", "cannot be combined with external; keep one"),
+    ("accounting", {"archive": {}}, "accounting.archive", "", "has no effect without purge"),
     *(
         (f"accounting.qos[0].{field}", value, f"accounting.qos[0].{field}", str(value), remedy)
         for field in ("usage_factor", "usage_threshold", "limit_factor")
@@ -1410,93 +1422,102 @@ RULES: list[tuple[str, object, str, str, str]] = [
         )
     ),
     ("accounting.accounts[0].grp_tres", {"gpu": 1}, "accounting.accounts[0].grp_tres.gpu", "gpu",
-     "expected what Slurm counts, as 'cpu', 'mem', 'node' or 'gres/gpu'"),
+     "expected a TRES (trackable resource), as 'cpu', 'mem', 'node' or 'gres/gpu'"),
     ("accounting.accounts[0].grp_tres", {"mem": 1024}, "accounting.accounts[0].grp_tres", "1024",
      _UNIT),
     ("accounting.accounts[0].grp_tres", {"cpu": -1}, "accounting.accounts[0].grp_tres.cpu", "-1",
      "expected at least 0"),
     ("accounting.accounts[0].name", "root", "accounting.accounts[0].name", "'root'",
-     "is Slurm's own; choose another"),
+     "is reserved by Slurm; choose another"),
     ("accounting.default_account", "root", "accounting.default_account", "'root'",
-     "is Slurm's own; choose another"),
+     "is reserved by Slurm; choose another"),
     ("accounting.accounts[1].name", "physics", "accounting.accounts", "'physics'",
-     "give each a name of its own"),
+     "give each a unique name"),
     ("accounting.accounts[0].parent", "sciences", "accounting.accounts[0].parent", "'sciences'",
      "did you mean 'science'?"),
     ("accounting.accounts[1].parent", "physics", "accounting.accounts", "'physics'",
-     "is below itself; break the circle"),
+     "is below itself, directly or through others; remove the cycle"),
     ("accounting.accounts[0].users[1].name", "ada", "accounting.accounts[0].users", "'ada'",
      "keep one"),
     ("accounting.accounts[1].users[0].default", True, "accounting.accounts", "'ada'",
-     "has two defaults, 'physics' and 'science'; keep one"),
+     "has two default accounts, 'physics' and 'science'; keep one"),
     ("accounting.accounts[0].qos", ["low"], "accounting.accounts[0].default_qos", "'high'",
-     "is not one of qos; add it there"),
+     "is not in qos; add it"),
     ("accounting.accounts[0].users[0].qos", ["high", "hihg"], "accounting.accounts[0].users[0].qos",
      "'hihg'", "did you mean 'high'?"),
     ("accounting.accounts[1].default_qos", "low", "accounting.accounts[1].default_qos", "'low'",
-     "is no QOS"),
-    ("accounting.qos[0].preempt", ["low"], "accounting.qos[0].preempt", "'low'", "is no QOS"),
+     "is not a QOS"),
+    ("accounting.qos[0].preempt", ["low"], "accounting.qos[0].preempt", "'low'", "is not a QOS"),
     ("accounting.qos[0].preempt", ["high"], "accounting.qos", "'high'",
-     "preempts, in the end, itself; break the circle"),
+     "preempts itself, directly or through others; remove the cycle"),
     ("accounting.operators", ["bob"], "accounting.operators", "'bob'",
-     "is one of administrators too; keep one"),
+     "is also in administrators; keep one"),
     ("accounting.remove_with_jobs", ["account physics"], "accounting.remove_with_jobs",
-     "'account physics'", "is in the settings; drop one"),
+     "'account physics'", "is still in the settings; remove one of the two"),
     ("accounting.operators", ["eve"], "accounting.operators", "'eve'", "known: ada, bob"),
     ("partitions[0].qos", "hihg", "partitions[0].qos", "'hihg'", "did you mean 'high'?"),
     ("accounting.backup", {"enabled": False, "restore": "latest"}, "accounting.backup.restore", "",
-     "counts not with enabled: false"),
+     "has no effect with enabled: false"),
     ("accounting.backup", {"claim": "mine", "size": "10MiB"}, "accounting.backup.size", "10 MiB",
-     "leave it out"),
+     "has no effect with claim; remove it"),
     ("accounting.backup", {"claim": "mine", "storage_class": "slow"},
-     "accounting.backup.storage_class", "claim another", "keep one"),
+     "accounting.backup.storage_class", "cannot be combined with claim", "keep one"),
     ("accounting.backup.keep", dict.fromkeys(("last", "daily", "weekly", "monthly"), 0),
-     "accounting.backup.keep.last", "0", "expected one of them to keep a dump"),
+     "accounting.backup.keep.last", "0",
+     "expected at least one of last, daily, weekly and monthly above 0"),
     ("monitoring.bundled.alertmanager_secret", "alerts", "monitoring.bundled.webhook", "hooks",
-     "name it in that one's file"),
-    ("monitoring", {"kind": "none", "bundled": {}}, "monitoring.bundled", "counts only",
-     "with kind: bundled; leave it out, or set that"),
-    ("monitoring", {"operator": {}}, "monitoring.operator", "counts only",
-     "with kind: operator; leave it out, or set that"),
+     "add it to the secret's alertmanager.yml instead"),
+    ("monitoring", {"kind": "none", "bundled": {}}, "monitoring.bundled", "has no effect",
+     "without kind: bundled; set that, or remove bundled"),
+    ("monitoring", {"operator": {}}, "monitoring.operator", "has no effect",
+     "without kind: operator; set that, or remove operator"),
     ("monitoring", {"kind": "operator", "dcgm_namespace": "gpu"}, "monitoring.dcgm_namespace",
-     "gpu", "counts only with kind: bundled; leave it out"),
+     "gpu", "has no effect without kind: bundled; remove it"),
     ("monitoring", {"exporter": {"enabled": False}}, "monitoring.exporter.enabled", "false",
-     "kind: bundled needs it; set kind: none"),
+     "kind: bundled requires the exporter; set true, or set kind: none"),
     ("monitoring.logs.endpoint", "http://collector:4318/v1/logs/", "monitoring.logs.endpoint",
-     "collector", "expected what is above /v1/logs; leave the rest out"),
+     "collector", "expected an address without /v1/logs and without a query"),
     ("monitoring.logs.endpoint", "https://loki.lab/otlp?to=x", "monitoring.logs.endpoint",
-     "loki.lab", "expected what is above /v1/logs; leave the rest out"),
-    ("rest.jwks", None, "rest.user_claim", "'name'", "counts only with jwks; add it"),
-    ("users[1].name", "ada", "users", "'ada'", "give each a name of its own"),
-    ("users[1].uid", 2000, "users", "2000", "give each an id of its own"),
+     "loki.lab", "expected an address without /v1/logs and without a query"),
+    ("rest.jwks", None, "rest.user_claim", "'name'", "has no effect without jwks; add it"),
+    ("users[1].name", "ada", "users", "'ada'", "give each a unique name"),
+    ("users[1].uid", 2000, "users", "2000", "give each a unique uid"),
     ("users[0].uid", 999, "users[0].uid", "999", "expected at least 1000"),
     ("users[0].uid", 60_000, "users[0].uid", "60000", "expected less than 60000"),
     ("users[0].uid", "ada", "users[0].uid", '"ada"', "expected a whole number"),
     ("reconciler.share", 0, "reconciler.share", "0", "expected more than 0"),
     ("reconciler.share", 1.5, "reconciler.share", "1.5", "expected at most 1"),
-    ("network.policies", "both", "network.names", "not both", "set that"),
+    ("network.policies", "both", "network.names", "policies: both",
+     "set policies: cilium"),
     *(("network.cilium", {**CILIUM, key: value}, f"network.cilium.{named}", shown, remedy)
       for key, value, named, shown, remedy in (
           ("native_cidr", None, "native_cidr", "", "is required with routing: native"),
-          ("routing", "tunnel", "native_cidr", "10.244.0.0/16", "counts only with routing: native"),
-          ("kube_proxy_replacement", False, "api_host", "10.0.0.5", "counts only with kube_proxy"),
+          ("routing", "tunnel", "native_cidr", "10.244.0.0/16",
+           "has no effect without routing: native"),
+          ("kube_proxy_replacement", False, "api_host", "10.0.0.5",
+           "has no effect without kube_proxy"),
           ("api_host", None, "api_host", "", "is required with kube_proxy_replacement"),
           ("bandwidth_manager", False, "bbr", "true", "add bandwidth_manager: true"),
-          ("chained", "aws-cni", "routing", "native", "is the matter of 'aws-cni'; leave it out"),
-          ("ipsec_secret", "keys", "ipsec_secret", "'keys'", "counts only with encryption: ipsec"),
-          ("hubble", {"ui": True}, "hubble.ui", "true", "asks the relay; add relay: true"),
+          ("chained", "aws-cni", "routing", "native",
+           "the plugin of 'aws-cni' controls it; remove it"),
+          ("ipsec_secret", "keys", "ipsec_secret", "'keys'",
+           "has no effect without encryption: ipsec"),
+          ("hubble", {"ui": True}, "hubble.ui", "true", "requires the relay; add relay: true"),
           ("hubble", {"enabled": False, "relay": True}, "hubble.relay", "true", "enabled: true"),
       )),
     *(("network.cilium", given, f"network.cilium.{named}", shown, remedy)
       for given, named, shown, remedy in (
-          ({"node_routes": True}, "node_routes", "True", "counts only with routing: native"),
-          ({"api_port": 443}, "api_port", "443", "counts only with kube_proxy_replacement"),
+          ({"node_routes": True}, "node_routes", "True", "has no effect without routing: native"),
+          ({"api_port": 443}, "api_port", "443", "has no effect without kube_proxy_replacement"),
           ({"bbr": True, "bandwidth_manager": True}, "bbr", "true", "add kube_proxy_replacement"),
-          ({"chained": "a", "pod_cidr": "10.0.0.0/8"}, "pod_cidr", "10.0.0.0/8", "of 'a'; leave"),
+          ({"chained": "a", "pod_cidr": "10.0.0.0/8"}, "pod_cidr", "10.0.0.0/8",
+           "of 'a' controls it; remove"),
           ({"chained": "a", **_IPSEC}, "encryption", "ipsec", "expected wireguard or none"),
-          ({"chained": "a", "bbr": True}, "bbr", "true", "not with chained; leave it out"),
+          ({"chained": "a", "bbr": True}, "bbr", "true",
+           "cannot be combined with chained; remove it"),
           ({"encryption": "ipsec"}, "ipsec_secret", "", "is required with encryption: ipsec"),
-          ({**_IPSEC, "host_firewall": True}, "host_firewall", "true", "not with encryption: ip"),
+          ({**_IPSEC, "host_firewall": True}, "host_firewall", "true",
+           "cannot be combined with encryption: ip"),
           ({"bbr": True, "bandwidth_manager": True, "kube_proxy_replacement": True,
             "api_host": "api.lab", **_IPSEC}, "bbr", "true", "expected wireguard or none"),
       )),
@@ -1504,11 +1525,14 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("reconciler.ladder", ["recheck"] * 9, "reconciler.ladder", "recheck", "at most 8"),
     ("groups[0].gid", 0, "groups[0].gid", "0", "expected at least 1000"),
     ("groups[0].gid", 60_000, "groups[0].gid", "60000", "expected less than 60000"),
-    ("groups[0].gid", 2000, "groups[0].gid", "2000", "is a user's own group; choose another"),
-    ("groups[0].name", "ada", "groups[0].name", "'ada'", "is a user's own group; choose another"),
+    ("groups[0].gid", 2000, "groups[0].gid", "2000",
+     "is the id of a user's own group; choose another"),
+    ("groups[0].name", "ada", "groups[0].name", "'ada'",
+     "is the name of a user's own group; choose another"),
     ("groups[0].members", ["eve"], "groups[0].members", "'eve'", "known: ada, bob"),
-    ("groups", [{"name": "lab", "gid": gid} for gid in (5000, 5001)], "groups", "'lab'", "its own"),
-    ("groups", [{"name": name, "gid": 5000} for name in "ab"], "groups", "5000", "id of its own"),
+    ("groups", [{"name": "lab", "gid": gid} for gid in (5000, 5001)], "groups", "'lab'",
+     "unique name"),
+    ("groups", [{"name": name, "gid": 5000} for name in "ab"], "groups", "5000", "unique gid"),
 ]  # fmt: skip
 
 
@@ -1673,7 +1697,7 @@ def test_a_cloud_wants_a_registry_that_its_machines_reach(values: Values) -> Non
 def test_no_snapshots_are_made_of_a_jail_that_no_driver_knows(kind: str) -> None:
     said = refused(STORAGES[kind], snapshots={"jail": "fast"})
 
-    assert f"snapshots.jail: 'fast': jail.{kind} is no volume of a driver's" in said
+    assert f"snapshots.jail: 'fast': jail.{kind} is not a CSI volume" in said
 
 
 ON_EFS: Values = {**EKS, "cluster": {**EKS["cluster"], "file_system": "efs"}}
@@ -1684,7 +1708,7 @@ def test_no_snapshots_are_made_of_the_file_system_that_a_cloud_makes(values: Val
     given = {**values, "snapshots": {"jail": "fast"}}
 
     text = refused(given, jail={"size": "2400GiB"})
-    assert "snapshots.jail: 'fast': the jail is on the file system that the cloud makes" in text
+    assert "snapshots.jail: 'fast': the jail is on the file system that the cloud creates" in text
     settings(base={**given, "jail": {"storage_class": "shared"}})
     settings(
         base={**given, "jail": {"server": {"storage_class": "fast", "machines": ["10.0.0.0/16"]}}}
@@ -1730,14 +1754,19 @@ def test_no_nodeset_has_the_name_of_everything_elses_machines() -> None:
     cluster = {**NEBIUS["cluster"], "machines": machines}
     given = {"cluster_name": "lab", "registry": "r.lab", "cluster": cluster, "nodesets": [nodeset]}
 
-    assert "nodesets[0].name: 'system': is the name of everything else's" in refused(given)
+    assert "nodesets[0].name: 'system': is the name of the machines for everything" in refused(
+        given
+    )
 
 
 def test_a_nodeset_has_no_more_nodes_than_machines() -> None:
     settings(base=METAL)
     text = refused(METAL, nodesets=[{**_NODESET, "replicas": 3}])
 
-    assert "slurmstack:nodesets[0].replicas: 3: 'cpu' has 2 of cluster.machines (a, c); " in text
+    assert (
+        "slurmstack:nodesets[0].replicas: 3: nodeset 'cpu' has 2 of cluster.machines (a, c); "
+        in text
+    )
 
 
 def test_a_fabric_is_of_one_platform_and_may_join_several_nodesets() -> None:
@@ -1752,7 +1781,7 @@ def test_a_fabric_is_of_one_platform_and_may_join_several_nodesets() -> None:
 
     settings(base=joined())
     text = refused(joined(platform="gpu-h200-sxm"))
-    assert "cluster.machines.more.fabric: 'fabric-6': is that of gpu's gpu-h100-sxm" in text
+    assert "cluster.machines.more.fabric: 'fabric-6': nodeset gpu uses it with gpu-h100-sxm" in text
 
 
 @pytest.mark.parametrize("size", ["100GiB", "1201GiB", "2TiB"])
@@ -1771,7 +1800,7 @@ def test_lustre_takes_its_own_sizes(size: str) -> None:
 def test_two_controllers_on_eks_need_storage_that_both_can_write() -> None:
     lustre = {**EKS, "controller": {"standby": True}}
 
-    assert "controller.standby: true: needs storage" in refused(lustre)
+    assert "controller.standby: true: requires storage" in refused(lustre)
     settings(base={**lustre, "cluster": {**EKS["cluster"], "file_system": "efs"}})
 
 
@@ -1783,7 +1812,7 @@ def test_two_controllers_on_eks_need_storage_that_both_can_write() -> None:
         ({"routing": "native", "native_cidr": "10.0.0.0/8"}, "network.cilium.chained: none: "),
         (
             {"chained": "aws-cni", "kube_proxy_replacement": True, "api_host": "api.lab"},
-            "network.cilium.kube_proxy_replacement: true: EKS runs kube-proxy; leave it out",
+            "network.cilium.kube_proxy_replacement: true: EKS runs kube-proxy; remove it",
         ),
     ],
 )
@@ -1808,7 +1837,7 @@ def test_policies_of_cilium_need_one_that_keeps_them(policies: str) -> None:
 def test_nebius_brings_cilium_and_gets_no_second_one() -> None:
     text = refused(NEBIUS, network={"policies": "cilium", "cilium": {}})
 
-    assert "slurmstack:network.cilium: the cloud brings Cilium to its clusters; leave it" in text
+    assert "slurmstack:network.cilium: the cloud installs Cilium in its clusters; remove it" in text
 
 
 def test_slices_that_the_stack_makes_are_the_same_on_each_gpu_of_a_machine() -> None:
@@ -1837,20 +1866,26 @@ def written(text: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected a mapping 'config' of slurmstack:… keys"),
+        ("", "expected a mapping 'config' with slurmstack:… keys"),
         ("- a\n", "expected a mapping 'config'"),
         ("config:\n", "expected a mapping 'config'"),
         ("config: [a]\n", "expected a mapping 'config'"),
         ("config: {}\n", "slurmstack:cluster_name: is required; add it"),
-        ("config: [\n", "not YAML: line 2, column 1: "),
-        ("config:\n\tslurmstack:cluster_name: a\n", "not YAML: line 2, column 1: "),
-        ("config: &a [*b]\n", "not YAML: line 1, column 13: found undefined alias 'b'"),
-        ("config: {a: \x00}\n", "not YAML: unacceptable character"),
-        ("config: " + "[" * 5000, "not YAML: goes too deep"),
-        ("config: {slurmstack:a: 2026-12-45}\n", "not YAML: a date or number is none (day"),
-        ("config: {slurmstack:a: !!bool maybe}\n", "not YAML: a date or number is none"),
+        ("config: [\n", "invalid YAML: line 2, column 1: "),
+        ("config:\n\tslurmstack:cluster_name: a\n", "invalid YAML: line 2, column 1: "),
+        ("config: &a [*b]\n", "invalid YAML: line 1, column 13: found undefined alias 'b'"),
+        ("config: {a: \x00}\n", "invalid YAML: unacceptable character"),
+        ("config: " + "[" * 5000, "invalid YAML: nested too deeply"),
+        (
+            "config: {slurmstack:a: 2026-12-45}\n",
+            "invalid YAML: a value is not a valid date or number (day",
+        ),
+        (
+            "config: {slurmstack:a: !!bool maybe}\n",
+            "invalid YAML: a value is not a valid date or number",
+        ),
         ("config: {slurmstack:a: !!python/object:os.x {}}\n", "could not determine a constructor"),
-        ("config: {slurmstack:a: 1, slurmstack:a: 2}\n", "'slurmstack:a' stands there twice; keep"),
+        ("config: {slurmstack:a: 1, slurmstack:a: 2}\n", "duplicate key 'slurmstack:a'; keep one"),
         ("config: {nodesets: []}\n", "nodesets: expected a full key, 'slurmstack:nodesets'"),
         ("config: {1: []}\n", "1: expected a full key, 'slurmstack:1'"),
         ('config: {"slurmstack:a\\nb": 1}\n', r"slurmstack:a\nb: unknown key"),
@@ -1887,7 +1922,7 @@ def test_a_broken_stack_file_is_refused_in_one_line(
         ("cluster_name", "5", "5: expected text; put it in quotes"),
         ("users[0].ssh_keys", "{secure: v1:abc}", "is encrypted: expected plain text"),
         ("jail", "{secure: v1:abc}", "slurmstack:jail.secure: is encrypted"),
-        ("auth.rotations", "[2026-12-01]", "expected a moment with its time zone"),
+        ("auth.rotations", "[2026-12-01]", "expected a date and time with a time zone"),
     ],
 )
 def test_yaml_that_means_something_else_is_refused_in_one_line(
@@ -1919,8 +1954,8 @@ def test_json_that_is_broken_is_refused_in_one_line(value: str) -> None:
     assert text.startswith(
         f"the stack's configuration: slurmstack:nodesets: {json.dumps(value)[:9]}"
     )
-    assert "expected JSON, but" in text
-    assert text.endswith("write the value into the stack file, as YAML")
+    assert ": invalid JSON: " in text
+    assert text.endswith("write the value as YAML in the stack file")
     assert text.isprintable()
 
 

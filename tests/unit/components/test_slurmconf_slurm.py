@@ -226,11 +226,15 @@ def test_a_lua_script_comes_with_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("lost.sh", None, "lost.sh: No such file or directory; give a file of the project"),
-        ("folder", None, "folder: Is a directory; give a file of the project"),
-        ("bytes.sh", b"\xff\xfe", "bytes.sh: is no text; give a file of the project"),
-        ("nul\0", None, r"nul\x00: is no text; give a file of the project"),
-        ("plain.sh", b"exit 0", "plain.sh: expected a script, which begins with '#!'"),
+        (
+            "lost.sh",
+            None,
+            "lost.sh: No such file or directory; expected a text file of the project",
+        ),
+        ("folder", None, "folder: Is a directory; expected a text file of the project"),
+        ("bytes.sh", b"\xff\xfe", "bytes.sh: is not text; expected a text file of the project"),
+        ("nul\0", None, r"nul\x00: is not text; expected a text file of the project"),
+        ("plain.sh", b"exit 0", "plain.sh: expected a script that begins with '#!'"),
     ],
 )
 @pytest.mark.parametrize(("key", "read"), [("prolog", config_files), ("task_epilog", script_files)])
