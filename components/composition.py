@@ -275,7 +275,8 @@ def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions)
     slurmctld = Slurmctld(
         server=controller.server,
         config=controller.config,
-        daemons=(controller.alias, *slurmdbd),
+        alias=controller.alias,
+        slurmdbd=slurmdbd,
         hosts_domain=hosts_domain,
     )
     if settings.accounting.enabled:

@@ -55,9 +55,16 @@ class Slurmctld:
     """`host:port` for `--conf-server`."""
     config: pulumi.Input[str]
     """ConfigMap with Slurm's configuration files."""
-    daemons: Sequence[pulumi.Input[pods.Spec]]
-    """Lines of /etc/hosts for slurmctld and slurmdbd."""
+    alias: pulumi.Input[pods.Spec]
+    """Its line of /etc/hosts."""
+    slurmdbd: Sequence[pulumi.Input[pods.Spec]]
+    """The line for slurmdbd, if there is one."""
     hosts_domain: str
+
+    @property
+    def daemons(self) -> list[pulumi.Input[pods.Spec]]:
+        """Lines of /etc/hosts for both daemons."""
+        return [self.alias, *self.slurmdbd]
 
     def names(self) -> pods.Spec:
         """Let a pod find the daemons and all nodes by their bare host names."""

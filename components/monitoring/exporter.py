@@ -68,7 +68,7 @@ def _pod(args: ExporterArgs) -> pods.Spec:
     return {
         **pods.pod_defaults(args.site.images),
         **pod_security(args.site.auth),
-        "hostAliases": list(args.slurmctld.daemons),
+        "hostAliases": [args.slurmctld.alias],
         "initContainers": [
             *args.site.sidecars(Conf(mount=config)),
         ],

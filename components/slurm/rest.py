@@ -44,7 +44,7 @@ class Rest(pulumi.ComponentResource):
                     "metadata": {"labels": pods.labels(c.REST)},
                     "spec": {
                         **pods.pod_defaults(args.site.images),
-                        "hostAliases": list(args.slurmctld.daemons),
+                        "hostAliases": args.slurmctld.daemons,
                         **_init(args.site.sssd.sidecars(args.site.images)),
                         "containers": [_slurmrestd(args)],
                         "volumes": [

@@ -36,7 +36,7 @@ FAULTS: Final = (
     Fault(
         "pods that no flow names have a network",
         "components",
-        "components/network/flows.py",
+        "components/network/policies.py",
         '        "default": _spec(pods.selector(), [], []),\n',
         "",
         "tests/unit/network/test_matrix.py::test_only_who_must_talks_to_a_pod",
@@ -85,8 +85,8 @@ FAULTS: Final = (
         "components/slurm/nodeset.py",
         "                    *args.guard,\n"
         "                    *map(_site_container, settings.pod.init_containers),\n"
-        "                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),\n",
-        "                    *args.auth.sidecars(args.images, Conf(server=args.conf_server)),\n"
+        "                    *args.site.sidecars(Conf(server=args.slurmctld.server)),\n",
+        "                    *args.site.sidecars(Conf(server=args.slurmctld.server)),\n"
         "                    *args.guard,\n"
         "                    *map(_site_container, settings.pod.init_containers),\n",
         f"{_UNIT}/test_network.py::test_the_guard_comes_before_all_else_where_users_are",
@@ -95,8 +95,8 @@ FAULTS: Final = (
         "nodes start before the jail is filled",
         "components",
         "components/storage/jail.py",
-        "self.claim = pulumi.Output.all(claim, homes.metadata.namespace).apply(",
-        "self.claim = pulumi.Output.all(claim, args.namespace).apply(",
+        "self.claim = once_known(claim, homes.metadata.namespace)",
+        "self.claim = once_known(claim, args.site.namespace)",
         f"{_GRAPH}::test_workers_and_login_come_after_the_controller_and_the_filled_jail",
     ),
     Fault(
