@@ -119,7 +119,7 @@ def prepare(root: Path, proc: Path, calls: Calls, node: str) -> Cgroups:
             found.version = 1
             _prepare_v1(root, proc, found, calls.remount)
         else:
-            raise MissingError(f"there are none at {root}: the machine's kernel has to have them")
+            raise MissingError(f"none at {root}: the machine's kernel must support them")
     except (MissingError, OSError) as why:
         found.lack((PROCESSES,), str(why))
     if SWAP in found.missing and len((proc / "swaps").read_text().splitlines()) <= 1:
@@ -133,12 +133,12 @@ def _open(group: Path, processes: Path, remount: Remount) -> None:
     """Make a group writable. Raises MissingError."""
     if str(os.getpid()) not in processes.read_text().split():
         raise MissingError(
-            f"{group} is not the container's own; the runtime has to mount that there"
+            f"{group} is not the container's own group; the runtime must mount that there"
         )
     try:
         remount(group)
     except OSError as error:
-        raise MissingError(f"{group} cannot be made writable: {error}") from error
+        raise MissingError(f"cannot make {group} writable: {error}") from error
     # Slurm locks this folder, and a job that could open the folder could hold the lock.
     group.chmod(0o711)
 
@@ -183,7 +183,7 @@ def _prepare_v2(root: Path, found: Cgroups, calls: Calls, node: str) -> None:
     try:
         calls.load_guard()
     except OSError as why:
-        found.lack((DEVICES,), f"the kernel takes no program that guards them: {why}")
+        found.lack((DEVICES,), f"the kernel refuses the program that guards them: {why}")
     if not (root / SYSTEM / "memory.swap.max").exists():
         found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
     # Otherwise the kernel ends the whole container if its groups together exceed its memory limit.
@@ -205,7 +205,7 @@ def _divide(root: Path, system: Path, scope: Path, controllers: list[str]) -> No
             break
         except OSError as error:
             if not left:
-                raise MissingError(f"{root} cannot be divided: {error}") from error
+                raise MissingError(f"cannot divide {root}: {error}") from error
     for group in (scope.parent, scope, root / DAEMONS):
         group.mkdir(exist_ok=True)
         (group / "cgroup.subtree_control").write_text(wanted)

@@ -17,22 +17,22 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
-    "keyrings outlive jobs, and all pods of a machine have the same": (
+    "keyrings outlive jobs, and all pods of a machine share them": (
         *("add_key", "keyctl", "request_key"),
     ),
-    "what is called by io_uring passes no filter": (
+    "calls through io_uring bypass filters": (
         *("io_uring_enter", "io_uring_register", "io_uring_setup"),
     ),
-    "programs within the kernel": ("bpf",),
-    "page faults that a program handles make races in the kernel easy to win": ("userfaultfd",),
-    "files by their numbers, past all directories": ("open_by_handle_at",),
+    "programs in the kernel": ("bpf",),
+    "races in the kernel are easy to win with page faults that a program handles": ("userfaultfd",),
+    "access to files by handle, which bypasses directories": ("open_by_handle_at",),
     "watching or delaying others' access to files": ("fanotify_init", "fanotify_mark"),
-    "the machine's own matters": (
+    "administration of the machine": (
         *("acct", "clock_settime", "delete_module", "finit_module", "init_module", "ioperm"),
         *("iopl", "kexec_file_load", "kexec_load", "reboot", "settimeofday"),
         *("swapoff", "swapon"),
     ),
-    "calls that nothing uses any more": (
+    "obsolete calls": (
         *("_sysctl", "create_module", "get_kernel_syms", "lookup_dcookie", "nfsservctl"),
         *("query_module", "sysfs", "uselib", "ustat", "vm86", "vm86old", "vserver"),
     ),

@@ -75,7 +75,7 @@ def choose(usable: Sequence[Cpu], wanted: int, place: int) -> list[Cpu]:
     the CPUs after those of the nodes before it. So nodes of a machine share as few as possible.
     """
     if len(usable) < wanted:
-        raise ValueError(f"the node has {wanted} CPUs, and its container can use {len(usable)}")
+        raise ValueError(f"the node has {wanted} CPUs, but its container can use {len(usable)}")
     first = place * wanted % len(usable)
     return sorted(islice((*usable[first:], *usable), wanted))
 

@@ -44,7 +44,7 @@ def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> b
         unfinished = f".{name}.{mark}"
         above.remove(unfinished)
         try:
-            with room_for(home, folder, _ROOM, "the homes that are there are as they were"):
+            with room_for(home, folder, _ROOM, "existing homes are unchanged"):
                 _make(jail, folder, unfinished, uid, gid)
                 above.rename(unfinished, name)
         except BaseException as error:
@@ -73,7 +73,7 @@ def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
         # The owner of the folder above can replace the new directory at any moment. Until it is
         # given to its user, only root can enter the genuine one.
         if made.st_uid != os.geteuid() or made.st_mode & 0o077:
-            raise RefusedError(f"{name}: another directory was put in its place; run this again")
+            raise RefusedError(f"{name}: another directory has replaced it; run this again")
         if jail.is_folder(_SKELETON):
             with jail.opened(_SKELETON, FOLDER) as skeleton:
                 _copy(skeleton, home, uid, gid)
@@ -121,7 +121,7 @@ def first_login(jail: Tree, name: str) -> int:
         # a mark of its own.
         make_home(jail, entry.pw_dir, entry.pw_uid, entry.pw_gid, secrets.token_hex(4))
     except (RefusedError, OSError) as error:
-        print(f"Your home directory cannot be made; tell the operator: {error}")
+        print(f"Cannot make your home directory; contact the cluster operator: {error}")
         return 1
     return 0
 
@@ -136,10 +136,10 @@ def main(arguments: list[str]) -> int:
         with alone(jail):
             for home, uid, gid in homes(Path(users).read_text()):
                 made = make_home(jail, home, uid, gid)
-                print(f"{home}: {'made' if made else 'there already'}")
+                print(f"{home}: {'made' if made else 'already exists'}")
         return "every user has a home"
 
-    return job("homes cannot be made", work)
+    return job("cannot make the homes", work)
 
 
 if __name__ == "__main__":

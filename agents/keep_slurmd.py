@@ -68,7 +68,7 @@ class Keeper:
             if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):
                 break
             why = f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
-            print(f"slurmd {why}: it starts again, jobs go on", flush=True)
+            print(f"slurmd {why}: restarting it, jobs continue", flush=True)
             time.sleep(PAUSE if code < 0 else PAUSE_AFTER_FAILURE)
         return code if code >= 0 else 128 - code
 

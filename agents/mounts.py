@@ -100,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
             kind = "directory" if Path(source).is_dir() else "file"
             print(
                 f"cannot mount {source} at {target} in the jail: {error.strerror}; "
-                f"make it a real {kind} there, to which no link leads",
+                f"make it a {kind} there, without symbolic links in its path",
                 file=sys.stderr,
             )
             return 1
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             show(jail, source, target)
         except OSError as error:
-            print(f"no {target} in the jail: {error.strerror}", file=sys.stderr)
+            print(f"continuing without {target} in the jail: {error.strerror}", file=sys.stderr)
     return 0
 
 

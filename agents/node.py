@@ -76,12 +76,12 @@ def prepare(
 
 
 def _cores(own: list[cpus.Cpu], layout: cpus.Layout) -> gpus.Cores:
-    known = {cpu.number: n // layout.threads for n, cpu in enumerate(own)}
+    core_of = {cpu.number: n // layout.threads for n, cpu in enumerate(own)}
 
     def cores(numbers: Iterable[int]) -> Iterable[int]:
         """Return the cores near these CPUs; none if all cores are equally near."""
-        near = {known[number] for number in numbers if number in known}
-        return near if near != {*known.values()} else ()
+        near = {core_of[number] for number in numbers if number in core_of}
+        return near if near != {*core_of.values()} else ()
 
     return cores
 

@@ -135,9 +135,9 @@ class Image:
             check=False,
         )
         if done.returncode != 0:
-            known = [code for code in _NO_ROOM if os.strerror(code) in done.stderr]
+            matching = [code for code in _NO_ROOM if os.strerror(code) in done.stderr]
             said = (done.stderr.strip() or f"rsync ended with {done.returncode}").splitlines()
-            raise OSError((known or [errno.EIO])[0], said[0])
+            raise OSError((matching or [errno.EIO])[0], said[0])
 
 
 # --- Generations ---------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Jail:
             place = "/".join(parts[:n])
             if self.tree.exists(place) and not self.tree.is_folder(place):
                 raise RefusedError(
-                    f"{place} in the jail is no directory, and /{path} is to be mounted there; "
+                    f"{place} in the jail is not a directory, but nodes mount /{path} there; "
                     "move it away"
                 )
         self.tree.make_folder(path)
@@ -242,7 +242,7 @@ class Jail:
             os.close(self.tree.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
         elif not stat.S_ISREG(status.st_mode):
             raise RefusedError(
-                f"{path} in the jail is no file, and one is to be mounted there; move it away"
+                f"{path} in the jail is not a file, but nodes mount a file there; move it away"
             )
 
     def _make_logs(self) -> None:
@@ -265,7 +265,7 @@ class Jail:
 
     @contextmanager
     def _room_for(
-        self, what: str, needed: int, state: str = "the jail is as it was"
+        self, what: str, needed: int, state: str = "the jail is unchanged"
     ) -> Iterator[None]:
         with self.tree.opened("", FOLDER) as root, room_for(what, root, needed, state):
             yield
@@ -290,11 +290,11 @@ class Jail:
         """Make the generation before the incoming one."""
         kept = self.before.number()
         if kept != number:
-            others = f"{kept} to go back, or to " if kept is not None else ""
+            earlier = "no earlier generation" if kept is None else f"generation {kept}"
+            others = "" if kept is None else f"{kept} to go back, or to "
             raise RefusedError(
-                f"jail.refresh: {number}: the jail is at {current} and keeps "
-                f"{kept if kept is not None else 'none'} of those before; set it to {others}"
-                f"{current + 1} to unpack the image again"
+                f"jail.refresh: {number}: the jail is at {current} and keeps {earlier}; set it to "
+                f"{others}{current + 1} to unpack the image again"
             )
         self._check(self.before)
         self.tree.rename(self.before.path, self.incoming.path)
@@ -308,8 +308,8 @@ class Jail:
             foreign = [name for name in self.tree.listing(path) if f"{path}/{name}" not in system]
             if foreign:
                 raise RefusedError(
-                    f"/{path} is to be a file, and the jail has a directory there with "
-                    f"'{sorted(foreign)[0]}' in it; move that away"
+                    f"/{path} is a file in the new generation, but in the jail a directory with "
+                    f"'{sorted(foreign)[0]}' in it; move the directory away"
                 )
 
     def _finish(self) -> None:
@@ -322,7 +322,7 @@ class Jail:
         if current != number:
             if current is not None and self.before.number() != current:
                 self._keep(current, coming.paths())
-            with self._room_for(f"generation {number}", 0, "the next run goes on from here"):
+            with self._room_for(f"generation {number}", 0, "the next run continues from here"):
                 self._move(coming.root, "", self.system())
                 self._clear(self.system() - coming.paths())
                 self.furnish()
@@ -377,7 +377,8 @@ class Jail:
         self._clear({folder} | {name for name in system if name.startswith(f"{folder}/")})
         if self.tree.is_folder(folder):
             raise RefusedError(
-                f"/{folder} is to be a file, and is a directory in use; move it away"
+                f"/{folder} is a file in the new generation, but in the jail a directory in use; "
+                "move it away"
             )
 
     def _clear(self, paths: Iterable[str]) -> None:
@@ -478,7 +479,7 @@ def alone(tree: Tree) -> Iterator[None]:
                     ) from None
                 time.sleep(0.5)
             except OSError as error:
-                print(f"warning: the volume has no locks: {error}", flush=True)
+                print(f"warning: the volume does not support locks: {error}", flush=True)
                 break
         yield
 
@@ -491,12 +492,12 @@ def job(what: str, work: Callable[[], str]) -> int:
     except (RefusedError, OSError) as error:
         message = str(error) if isinstance(error, RefusedError) else f"{what}: {error}"
         if isinstance(error, PermissionError):
-            message += "; root must own files there: of an NFS export, by no_root_squash"
+            message += "; root must be able to own files there (NFS: export with no_root_squash)"
         print(f"error: {message}", file=sys.stderr, flush=True)
         try:
             TERMINATION_LOG.write_text(message)
-        except OSError as untold:
-            print(f"{TERMINATION_LOG}: {untold}", file=sys.stderr)
+        except OSError as failure:
+            print(f"{TERMINATION_LOG}: {failure}", file=sys.stderr)
         return REFUSED if isinstance(error, RefusedError) else 1
     return 0
 
@@ -510,7 +511,7 @@ def main() -> int:
         with alone(jail.tree):
             return jail.reach(wanted, Image())
 
-    return job("the jail cannot be populated", work)
+    return job("cannot populate the jail", work)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class Snapshot(msgspec.Struct):
     @property
     def error(self) -> str:
         """Return why it is not ready yet, if its storage has reported that."""
-        return self.status.error.message if self.status and self.status.error else "it is not ready"
+        return self.status.error.message if self.status and self.status.error else "not ready"
 
 
 class NotReadyError(Exception):
@@ -134,19 +134,21 @@ def take(
         there = snapshots.of(claim)
         made = next((one for one in there if one.metadata.name == name), None)
         if made is None:
-            raise NotReadyError(f"{name}: somebody has deleted it; the next run makes another")
+            raise NotReadyError(
+                f"{name}: deleted while it was being made; the next run makes another"
+            )
         if made.is_ready:
             break
         if clock() - began >= wait:
             raise NotReadyError(
-                f"{name}: {' '.join(made.error.split())}; see that class '{snapshot_class}' is of "
-                "the volume's driver; older ones are kept"
+                f"{name}: {' '.join(made.error.split())}; check that class '{snapshot_class}' has "
+                "the volume's driver; older snapshots are kept"
             )
         sleep(PAUSE)
     gone = surplus(there, name, keep)
     for one in gone:
         snapshots.delete(one)
-    return f"{name} is ready, one of {len(there) - len(gone)}"
+    return f"{name} is ready; the claim has {len(there) - len(gone)} snapshots"
 
 
 def main(
@@ -173,7 +175,7 @@ def main(
         if options.check and error.status == httpx.codes.NOT_FOUND:
             fail(
                 f"snapshots: this cluster has no VolumeSnapshots ({API}); install the snapshot "
-                "controller with its resources, or take snapshots out of the stack's config"
+                "controller with its resources, or remove snapshots from the stack's config"
             )
             return REFUSED
         fail(str(error))
@@ -183,7 +185,9 @@ def main(
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="agents.snapshots", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only look whether there can be any")
+    parser.add_argument(
+        "--check", action="store_true", help="only check that the cluster has VolumeSnapshots"
+    )
     parser.add_argument("claims", nargs="+", metavar="CLAIM=CLASS", type=_pair)
     return parser
 

@@ -3,12 +3,12 @@
 Prints the plan, a line for each step (`+` add, `~` change, `-` remove), and then carries it out.
 The program can be interrupted and run again at any moment. Its exit codes are:
 
-    0  accounts are as the settings say
+    0  accounts match the settings
     1  Slurm does not answer, or refused a step; run it again
     2  the arguments or the file cannot be used
-    3  refused: jobs use something that is to be removed; nothing is changed, unless they began
+    3  refused: jobs use something that would be removed; nothing is changed, unless they started
        in between
-    4  with --dry-run: there is something to do
+    4  with --dry-run: there are changes to make
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main(
     try:
         wanted = Wanted.model_validate_json(options.wanted.read_bytes())
     except (OSError, ValidationError) as error:
-        fail(f"{options.wanted}: cannot be used: {error}")
+        fail(f"{options.wanted}: cannot read the settings: {error}")
         return UNUSABLE
     try:
         _await(wanted.cluster, run, sleep)
@@ -58,7 +58,7 @@ def main(
             return PENDING if made.actions else DONE
         return _follow(made, observed, wanted, run, sleep)
     except (CommandError, ValueUnknownError) as error:
-        fail(f"not finished: {error}; run it again")
+        fail(f"not finished: {error}; run the command again")
         return FAILED
 
 
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path(os.environ.get("WANTED", "wanted.json")),
         metavar="FILE",
-        help="what the settings want, as JSON (by default $WANTED)",
+        help="wanted accounts as JSON (default: $WANTED)",
     )
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     parser.add_argument("--json", action="store_true", help="show the plan as one line of JSON")
@@ -87,7 +87,7 @@ def _await(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
         try:
             if cluster in sacctmgr.clusters(run):
                 return
-            problem = f"slurmdbd knows no cluster '{cluster}' yet"
+            problem = f"slurmdbd does not know the cluster '{cluster}' yet"
         except CommandError as error:
             problem = str(error)
         sleep(1)
@@ -106,7 +106,7 @@ def _follow(
             slurmctld.await_users(observed.things, run, sleep)
             if is_changed:
                 slurmctld.look_again(run)
-            print("accounts are as the settings say")
+            print("accounts match the settings")
             return DONE
         for action in made.actions:
             sacctmgr.do(action, wanted.cluster, run, sleep)
@@ -118,7 +118,7 @@ def _follow(
                 fail(refusal)
             return REFUSED
     left = "; ".join(map(str, made.actions))
-    raise CommandError(f"Slurm takes it, but does not show it: {left}")
+    raise CommandError(f"Slurm accepts these changes, but does not show them: {left}")
 
 
 # --- Output --------------------------------------------------------------------------------------

@@ -158,11 +158,11 @@ def _cleared(kind: str, field: str) -> str:
 def _amount(name: str, value: str) -> str:
     match = _AMOUNT.fullmatch(value)
     if match is None:
-        raise ValueUnknownError(f"'{name}={value}' is no amount of a resource")
+        raise ValueUnknownError(f"'{name}={value}' is not an amount of a resource")
     if name.lower() != "mem":
         # Slurm uses units only for memory. A unit would change the value of a count.
         if match[2]:
-            raise ValueUnknownError(f"'{name}={value}' is no count")
+            raise ValueUnknownError(f"'{name}={value}' is not a count")
         return match[1]
     return str(round(int(match[1]) * _UNITS[match[2]]))
 
@@ -170,7 +170,7 @@ def _amount(name: str, value: str) -> str:
 def _seconds(shown: str) -> str:
     match = _TIME.fullmatch(shown)
     if match is None:
-        raise ValueUnknownError(f"'{shown}' is no time")
+        raise ValueUnknownError(f"'{shown}' is not a time")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return str(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 

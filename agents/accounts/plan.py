@@ -96,7 +96,7 @@ def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wante
     if not changes and mark == state.mark:
         return None
     before = {field: present[field] for field in changes}
-    note = "" if changes else "is looked after otherwise" if state.mark else "taken over"
+    note = "" if changes else "fields named in the settings change" if state.mark else "now managed"
     return Action("~", thing, changes, before, mark.text(state.comment), note=note)
 
 
@@ -110,7 +110,7 @@ def _is_adopted(state: State) -> bool:
 
 def _release(thing: Thing, state: State) -> Action:
     """Release a thing that existed before the settings named it: it stays, without the mark."""
-    return Action("~", thing, comment=state.comment, note="let go")
+    return Action("~", thing, comment=state.comment, note="no longer managed")
 
 
 # --- Removals ------------------------------------------------------------------------------------
@@ -121,12 +121,13 @@ def _held(
 ) -> dict[Thing, str]:
     """Return the things that must stay because they hold things that people made, and why."""
     kept = dict.fromkeys(
-        going & observed.partitioned, "somebody gave this user associations with single partitions"
+        going & observed.partitioned,
+        "this user has associations with single partitions, made by hand",
     )
     while True:
         staying = (observed.things.keys() - going) | kept.keys()
         more = {
-            thing: f"it holds {inside}"
+            thing: f"it contains {inside}"
             for thing in sorted(going - kept.keys())
             if (inside := _inside(thing, staying, observed, asked))
         }
@@ -197,10 +198,10 @@ def _leaving_order(going: set[Thing], observed: Observed) -> list[Thing]:
 
 
 def _refusal(thing: Thing, jobs: int) -> str:
-    are = "1 job is" if jobs == 1 else f"{jobs} jobs are"
+    users = "1 job uses it" if jobs == 1 else f"{jobs} jobs use it"
     return (
-        f"{thing}: is to go, but {are} on it; wait for the end, or let it go with its jobs: "
-        f"add '{thing}' to accounting.remove_with_jobs"
+        f"{thing}: cannot be removed: {users}; wait for its jobs to end, or add '{thing}' to "
+        "accounting.remove_with_jobs to cancel them"
     )
 
 

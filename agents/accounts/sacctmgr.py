@@ -105,14 +105,14 @@ def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterato
     for line in run((*command, f"format={','.join(columns)}")).splitlines():
         row = line.split("|", len(columns) - 1)
         if len(row) != len(columns):
-            raise CommandError(f"sacctmgr show {entity}: '{line}': not {len(columns)} columns")
+            raise CommandError(f"sacctmgr show {entity}: '{line}': expected {len(columns)} columns")
         yield row
 
 
 def _jobs(run: Run) -> Iterator[Job]:
     """Yield all jobs that have not ended."""
-    told = run(("squeue", "--noheader", "--all", "--format=%A|%u|%a|%q"))
-    for line in sorted(set(told.splitlines())):
+    output = run(("squeue", "--noheader", "--all", "--format=%A|%u|%a|%q"))
+    for line in sorted(set(output.splitlines())):
         yield Job(*line.strip().split("|", 3))
 
 
@@ -178,4 +178,6 @@ def _cancel(action: Action, run: Run, sleep: Callable[[float], None]) -> None:
         if not ids & {job.id for job in _jobs(run)}:
             return
         sleep(1)
-    raise CommandError(f"{action.thing}: its jobs do not end; run this again when they have")
+    raise CommandError(
+        f"{action.thing}: its jobs have not ended after {GOING} s; run this again when they have"
+    )

@@ -45,7 +45,7 @@ def ensure_it_hears(cluster: str, run: Run, sleep: Callable[[float], None]) -> N
     where = ("where", f"cluster={cluster}")
     run(("sacctmgr", "--immediate", "modify", "account", ROOT, *where, "set", f"comment={word}"))
     for _ in range(HEARS_WITHIN):
-        if word in _told(run, f"accounts={ROOT}"):
+        if word in _associations(run, f"accounts={ROOT}"):
             return
         sleep(1)
     look_again(run)
@@ -67,7 +67,7 @@ def await_users(
         if thing.kind == "user" and (uid := uid_of(thing.name)) is not None
     }
     for second in range(KNOWS_WITHIN):
-        missing = wanted - known(_told(run))
+        missing = wanted - known(_associations(run))
         if not missing:
             return
         if second % AGAIN_AFTER == HEARS_WITHIN:
@@ -82,7 +82,7 @@ def known(told: str) -> set[tuple[str, int]]:
     return {(account, int(uid)) for account, uid in _RECORD.findall(told)}
 
 
-def _told(run: Run, *which: str) -> str:
+def _associations(run: Run, *which: str) -> str:
     return run(("scontrol", "show", "assoc_mgr", *which, "flags=assoc"))
 
 

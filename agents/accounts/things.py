@@ -146,17 +146,19 @@ class Action:
     """Account that becomes the user's default, because the present default is removed."""
 
     def __str__(self) -> str:
-        told = [_told(name, self.before.get(name), to) for name, to in sorted(self.changes.items())]
+        details = [
+            _describe(name, self.before.get(name), to) for name, to in sorted(self.changes.items())
+        ]
         if self.note:
-            told.append(self.note)
+            details.append(self.note)
         if self.cancels:
-            told.append(f"with its jobs ({len(self.cancels)})")
+            details.append(f"jobs to cancel: {len(self.cancels)}")
         if self.new_default:
-            told.append(f"default account becomes {self.new_default}")
-        return f"{self.sign} {self.thing}" + (f": {', '.join(told)}" if told else "")
+            details.append(f"default account becomes {self.new_default}")
+        return f"{self.sign} {self.thing}" + (f": {', '.join(details)}" if details else "")
 
 
-def _told(name: str, before: str | None, to: str) -> str:
+def _describe(name: str, before: str | None, to: str) -> str:
     if not before:
         return f"{name}={to or 'none'}"
     return f"{name}={before} → {to or 'none'}"

@@ -42,7 +42,7 @@ def main(occasion: str, arguments: Sequence[str] = ()) -> int:
         chosen = [one for one in read(SETTINGS) if occasion in one.check.when]
         code = interval(chosen) if occasion == When.INTERVAL else around_job(occasion, chosen)
     except SettingsError as error:
-        _say("error", f"no checks: {error}")
+        _say("error", f"no checks run: {error}")
         code = 0
     if occasion == When.INTERVAL and os.access(SCRIPT, os.X_OK):
         os.execv(SCRIPT, [str(SCRIPT)])  # noqa: S606  # the site's own
@@ -56,14 +56,14 @@ def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _say("warn", "the last pass has not ended yet")
+        _say("warn", "the previous pass has not ended yet")
         return 0
     at, outcomes = int(time.time()), carry_out(chosen, state)
-    _tell(outcomes)
+    _report_failures(outcomes)
     try:
         drained = slurm.settle(node_name(), outcomes, at, state)
     except slurm.SilenceError as error:
-        _say("error", f"nothing is changed: {error}")
+        _say("error", f"nothing changed in Slurm: {error}")
     else:
         if drained:
             _say("warn", f"drained: {drained}")
@@ -77,17 +77,17 @@ def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> 
     outcomes = carry_out(chosen, state)
     if not any(one.drains for one in outcomes):
         return 0
-    _tell(outcomes)
+    _report_failures(outcomes)
     try:
         slurm.drain(node_name(), outcomes, state)
     except slurm.SilenceError as error:
         # Because of the exit code, Slurm drains the node with a reason of its own.
-        _say("error", f"cannot drain: {error}")
+        _say("error", f"cannot drain the node: {error}")
         return 1
     return int(occasion == When.PROLOG)
 
 
-def _tell(outcomes: Sequence[Outcome]) -> None:
+def _report_failures(outcomes: Sequence[Outcome]) -> None:
     for one in outcomes:
         if one.verdict is Verdict.FAILED:
             _say("warn", f"{one.name}: {one.what}")

@@ -20,10 +20,13 @@ def show(name: str, arguments: Sequence[str]) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return UNUSABLE
-    known = {one.check.name for one in chosen}
-    if strangers := sorted(set(options.checks) - known):
-        wanted = ", ".join(sorted(known)) or "none"
-        print(f"{strangers[0]}: no check of this node; expected one of {wanted}", file=sys.stderr)
+    names = {one.check.name for one in chosen}
+    if unknown := sorted(set(options.checks) - names):
+        wanted = ", ".join(sorted(names)) or "none"
+        print(
+            f"{unknown[0]}: this node has no such check; expected one of {wanted}",
+            file=sys.stderr,
+        )
         return UNUSABLE
     outcomes = carry_out(
         [one for one in chosen if not options.checks or one.check.name in options.checks], STATE
@@ -59,8 +62,10 @@ def _coloured(verdict: Verdict) -> str:
 
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=name, description="Carries out the checks of this node, and changes nothing."
+        prog=name, description="Run the checks of this node. Changes nothing."
     )
-    parser.add_argument("checks", nargs="*", metavar="CHECK", help="by default all of the node's")
-    parser.add_argument("--json", action="store_true", help="one object of JSON")
+    parser.add_argument(
+        "checks", nargs="*", metavar="CHECK", help="check to run (default: all of this node)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -72,7 +72,7 @@ def report(text: str) -> list[Gpu]:
         raise UnknownError(f"nvidia-smi: {_first(text)}")
     found = list(_gpus(text))
     if len(found) != int(attached[1]):
-        raise UnknownError(f"nvidia-smi told of {len(found)} of {attached[1]} GPUs and ended")
+        raise UnknownError(f"nvidia-smi reported {len(found)} of {attached[1]} GPUs and ended")
     return found
 
 
@@ -97,7 +97,7 @@ def _gpus(text: str) -> Iterator[Gpu]:
 
 
 def _first(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "says nothing")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no output")
 
 
 # --- Checks --------------------------------------------------------------------------------------
@@ -115,11 +115,11 @@ def _lost(gpu: Gpu) -> str | None:
     if is_broken(gpu.get("Temperature/GPU Current Temp")) or is_broken(gpu.get("Product Name")):
         return "does not answer"
     if gpu.get("GPU Reset Status/Reset Required") == "Yes":
-        return "needs a reset"
+        return "requires a reset"
     if gpu.get("GPU Reset Status/Drain and Reset Recommended") == "Yes":
-        return "is to be drained and reset"
+        return "should be drained and reset"
     action = gpu.get("GPU Recovery Action")
-    return f"needs: {action}" if action not in ("", "None", "N/A") else None
+    return f"requires: {action}" if action not in ("", "None", "N/A") else None
 
 
 def count(smi: str, *, count: int | None) -> str | None:
@@ -142,9 +142,9 @@ def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
             if "Uncorrectable" in path or path.endswith("Double Bit/Total")
         ]
         if sum(uncorrectable) > most:
-            yield f"{gpu}: {sum(uncorrectable):.0f} uncorrectable"
+            yield f"{gpu}: {sum(uncorrectable):.0f} uncorrectable errors"
         elif gpu.get("ECC Errors/Aggregate/SRAM Threshold Exceeded") == "Yes":
-            yield f"{gpu}: too many in SRAM"
+            yield f"{gpu}: SRAM error threshold exceeded"
 
 
 def retired_pages(smi: str, *, max_pages: float) -> str | None:
@@ -158,9 +158,9 @@ def _retired(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
             gpu.number(f"Retired Pages/{kind} Bit ECC") or 0 for kind in ("Single", "Double")
         )
         if gpu.get("Retired Pages/Pending Page Blacklist", "Retired Pages/Pending") == "Yes":
-            yield f"{gpu}: pages wait for a reset"
+            yield f"{gpu}: page retirement waits for a reset"
         elif pages > most:
-            yield f"{gpu}: {pages:.0f} pages"
+            yield f"{gpu}: {pages:.0f} retired pages"
 
 
 def row_remap(smi: str) -> str | None:
@@ -170,8 +170,8 @@ def row_remap(smi: str) -> str | None:
 
 def _remap(gpu: Gpu) -> str | None:
     if gpu.get("Remapped Rows/Remapping Failure Occurred") == "Yes":
-        return "remapping failed"
-    return "rows wait for a reset" if gpu.get("Remapped Rows/Pending") == "Yes" else None
+        return "row remapping failed"
+    return "row remapping waits for a reset" if gpu.get("Remapped Rows/Pending") == "Yes" else None
 
 
 _SLOWDOWNS = (
@@ -249,7 +249,7 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
             "Power Readings/Power Limit",
         )
         if is_broken(gpu.get(*paths)):
-            yield f"{gpu}: its power cannot be read"
+            yield f"{gpu}: power limit cannot be read"
         elif (limit := gpu.number(*paths)) is not None:
             limits[gpu.index] = limit
     for gpu in gpus:

@@ -84,5 +84,5 @@ def _ports(text: str) -> dict[str, Port]:
         found[f"{device}/{port}"][name] = value
     ports = {name: port for name, port in found.items() if port.get("link_layer") == "InfiniBand"}
     if not ports:
-        raise UnknownError("there is no InfiniBand port")
+        raise UnknownError("no InfiniBand port found")
     return ports

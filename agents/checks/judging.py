@@ -34,7 +34,7 @@ def earlier(text: str) -> tuple[str, str, float]:
     """Return a text, the earlier one, and its age in seconds. Raises `UnknownError` without one."""
     now, marked, before = text.partition(EARLIER)
     if not marked:
-        raise UnknownError("there is nothing yet to compare with")
+        raise UnknownError("there is no earlier reading to compare with")
     age, _, before = before.partition("\n")
     return now, before, float(age)
 

@@ -50,7 +50,7 @@ PATTERNS = (
 def xid(log: str, *, xids: Sequence[int]) -> str | None:
     """Check that no GPU had one of these errors since the driver last reported its recovery."""
     found: dict[str, str] = {}
-    for bus, number, text in (told.groups() for told in map(_XID.match, _messages(log)) if told):
+    for bus, number, text in (match.groups() for match in map(_XID.match, _messages(log)) if match):
         if number == "154" and text.rstrip().endswith(_RECOVERED):
             found.pop(bus, None)
         elif int(number) in xids:

@@ -61,7 +61,7 @@ def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
         return Outcome(check.name, Verdict.UNKNOWN, str(error), chosen.effect)
     except (ArithmeticError, LookupError, ValueError) as error:
         # The text has a form that the check does not know.
-        what = f"{'/'.join(check.reads)}: not understood: {error}"
+        what = f"{'/'.join(check.reads)}: cannot parse the output: {error}"
         return Outcome(check.name, Verdict.UNKNOWN, what, chosen.effect)
     return Outcome(
         check.name, Verdict.FAILED if wrong else Verdict.PASSED, wrong or "", chosen.effect
@@ -80,7 +80,7 @@ def _text(reader: Reader, reading: Reading | None) -> str:
     if reading is None:
         raise _SilenceError(f"{reader.name} does not answer within {reader.seconds:g} s")
     if reading.code == bounded.MISSING:
-        raise UnknownError(f"{reader.name}: there is no such command")
+        raise UnknownError(f"{reader.name}: command not found")
     if reading.code == 0:
         return reading.text
     said = " ".join(reading.said.split()) or f"exit code {reading.code}"

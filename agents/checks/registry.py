@@ -27,7 +27,7 @@ class Nodes(StrEnum):
     ALL = "all"
     GPUS = "with NVIDIA GPUs"
     INFINIBAND = "with the feature infiniband"
-    MUNGE = "where Slurm's users are known by munge"
+    MUNGE = "where Slurm authenticates users by munge"
 
 
 class Effect(StrEnum):
@@ -43,9 +43,9 @@ class Lift(StrEnum):
     """Smallest event that usually makes the check pass again. Only a passing check lifts a
     drain."""
 
-    ITSELF = "what is wrong ends"
-    RESTART = "the pod starts again"
-    REBOOT = "the machine starts again"
+    ITSELF = "the fault ends"
+    RESTART = "the pod restarts"
+    REBOOT = "the machine restarts"
     REPLACE = "the machine is repaired or replaced"
 
 
@@ -76,7 +76,7 @@ CHECKS: Mapping[str, Check] = {
     for check in (
         Check(
             "gpu-present",
-            "the driver answers, and no GPU asks for a reset",
+            "the driver answers, and no GPU requests a reset",
             ("nvidia-smi",),
             gpus.present,
             Lift.REBOOT,
@@ -85,7 +85,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-count",
-            "all GPUs of the nodeset are there",
+            "all GPUs of the nodeset are present",
             ("nvidia-smi",),
             gpus.count,
             Lift.REBOOT,
@@ -105,7 +105,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-retired-pages",
-            "no page waits to be retired, and few are (before Ampere)",
+            "no page waits for retirement, and few are retired (before Ampere)",
             ("nvidia-smi",),
             gpus.retired_pages,
             Lift.REBOOT,
@@ -114,7 +114,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-row-remap",
-            "no row waits to be remapped, and none failed to be (from Ampere on)",
+            "no row waits for remapping, and no remapping failed (from Ampere on)",
             ("nvidia-smi",),
             gpus.row_remap,
             Lift.REBOOT,
@@ -123,7 +123,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-xid",
-            "the kernel's log has no Xid that a GPU does not come back from",
+            "the kernel's log has no Xid after which a GPU requires a reset or a repair",
             ("kernel",),
             kernel.xid,
             Lift.REBOOT,
@@ -143,7 +143,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-nvlink",
-            "all links of NVLink are up, and the fabric is joined",
+            "all NVLink links are up, and the GPUs have joined the fabric",
             ("nvlink", "nvidia-smi"),
             gpus.nvlink,
             Lift.REBOOT,
@@ -153,7 +153,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-power",
-            "no GPU is limited to less power than its like",
+            "no GPU has a lower power limit than other GPUs of its model",
             ("nvidia-smi",),
             gpus.power,
             Lift.REBOOT,
@@ -162,7 +162,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-temperature",
-            "no GPU is as hot as it slows down at",
+            "no GPU has reached its slowdown temperature",
             ("nvidia-smi",),
             gpus.temperature,
             Lift.ITSELF,
@@ -171,7 +171,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-busy",
-            "no GPU works for nobody",
+            "no GPU is in use without a job",
             ("nvidia-smi", "processes", "job"),
             gpus.busy,
             Lift.RESTART,
@@ -181,7 +181,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "infiniband-link",
-            "all ports of InfiniBand are up",
+            "all InfiniBand ports are up",
             ("infiniband",),
             infiniband.link,
             Lift.REBOOT,
@@ -191,7 +191,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "infiniband-errors",
-            "few errors on ports of InfiniBand within an hour",
+            "few errors on InfiniBand ports within an hour",
             ("infiniband",),
             infiniband.errors,
             Lift.REPLACE,
@@ -212,7 +212,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "image-cache",
-            "the local disk of users' image caches is there, writable and not full",
+            "the local disk of users' image caches is present, writable and not full",
             ("image-cache",),
             system.image_cache,
             Lift.ITSELF,
@@ -238,7 +238,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "jail",
-            "the jail is mounted, writable, and of the settings' generation",
+            "the jail is mounted and writable, and has the generation of the settings",
             ("jail",),
             system.jail,
             Lift.RESTART,
@@ -256,7 +256,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "leftovers",
-            "jobs that are gone have left nothing in /tmp and /dev/shm",
+            "ended jobs have left nothing in /tmp and /dev/shm",
             ("leftovers", "processes"),
             system.leftovers,
             Lift.RESTART,
@@ -265,7 +265,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "stuck-processes",
-            "no process waits in the kernel without an end",
+            "no process hangs in the kernel",
             ("processes",),
             system.stuck,
             Lift.REBOOT,
@@ -273,7 +273,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "kernel-log",
-            "the kernel's log tells of no broken hardware",
+            "the kernel's log reports no broken hardware",
             ("kernel",),
             kernel.log,
             Lift.REBOOT,

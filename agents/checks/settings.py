@@ -32,7 +32,9 @@ def read(path: Path) -> list[Chosen]:
         found = dict[str, dict[str, Any]](json.loads(path.read_text()))
         return [_chosen(check, found[name]) for name, check in CHECKS.items() if name in found]
     except (OSError, TypeError, ValueError) as error:
-        raise SettingsError(f"{path}: cannot be used: {' '.join(str(error).split())}") from error
+        raise SettingsError(
+            f"{path}: cannot read the settings: {' '.join(str(error).split())}"
+        ) from error
 
 
 def _chosen(check: Check, given: Mapping[str, Any]) -> Chosen:

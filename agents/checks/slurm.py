@@ -101,5 +101,5 @@ def _ask(name: str, command: Sequence[str], seconds: float, state: Path) -> str:
         raise SilenceError(f"Slurm does not answer within {seconds:g} s")
     if reading.code:
         said = " ".join(reading.said.split()) or f"exit code {reading.code}"
-        raise SilenceError(f"Slurm does not answer: {command[0]}: {said}")
+        raise SilenceError(f"{command[0]} failed: {said}")
     return reading.text

@@ -22,7 +22,7 @@ def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> 
     found = {path: values for *values, path in rows(text, 4)}
     for path in paths:
         if path not in found:
-            raise UnknownError(f"nothing is known of {path}")
+            raise UnknownError(f"{path} was not read")
         used, used_inodes, mode = found[path]
         if mode == "missing":
             yield f"{path} is missing"
@@ -58,9 +58,9 @@ def clock(jail: str, *, max_offset: float) -> str | None:
     """
     found = dict(rows(jail, 2))
     if "ahead" not in found:
-        raise UnknownError("the jail cannot be written")
+        raise UnknownError("the jail is not writable")
     ahead = float(found["ahead"])
-    return f"{-ahead:+.1f} s off the jail's" if abs(ahead) > max_offset else None
+    return f"{-ahead:+.1f} s off the jail's clock" if abs(ahead) > max_offset else None
 
 
 def jail(text: str, *, generation: int | None) -> str | None:
@@ -73,16 +73,16 @@ def jail(text: str, *, generation: int | None) -> str | None:
     if "generation" not in found:
         return "not mounted, or never populated"
     if found["written"] not in ("yes", "full"):
-        return f"cannot be written: {found['written']}"
+        return f"not writable: {found['written']}"
     settled = min(float(found["generation_age"]), float(found["settings_age"])) > SETTLED
     if generation is not None and settled and int(found["generation"]) != generation:
-        return f"generation {found['generation']}, not {generation}"
+        return f"generation {found['generation']}, expected {generation}"
     return None
 
 
 def munge(text: str) -> str | None:
     """Check that munged makes a credential, and decodes it again (unmunge(1))."""
-    said = text.strip().splitlines() or ["says nothing"]
+    said = text.strip().splitlines() or ["no output"]
     return None if any("Success (0)" in line for line in said) else said[0].strip()
 
 
@@ -103,7 +103,9 @@ def stuck(text: str, *, min_seconds: float) -> str | None:
     """Check that no process hangs in the kernel: in state D then and now, without waking."""
     now, before, age = earlier(text)
     if age < min_seconds:
-        raise UnknownError(f"the last look was {age:.0f} s ago")
+        raise UnknownError(
+            f"the earlier reading is {age:.0f} s old, expected at least {min_seconds:g}"
+        )
     asleep = set(_waiting(before))
     return listed(f"{comm} ({pid})" for pid, start, woken, comm in _waiting(now)
                   if (pid, start, woken, comm) in asleep)  # fmt: skip

@@ -28,8 +28,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     remove = commands.add_parser("remove", help="remove the least recently used images")
     remove.add_argument("--keep", type=float, default=0, help="GB to keep (default: 0)")
     saving = commands.add_parser("save", help="save a container of this job as a squashfs file")
-    saving.add_argument("--container", type=Path, required=True, help="its directory")
-    saving.add_argument("target", type=Path, help="the file")
+    saving.add_argument("--container", type=Path, required=True, help="directory of the container")
+    saving.add_argument("target", type=Path, help="file to write")
     return parser.parse_args(arguments)
 
 

@@ -100,11 +100,11 @@ class Cache:
     def locked(self, key: str, subject: str) -> Iterator[None]:
         """Hold the lock of an image, on all nodes that share the cache."""
         with (self.path / "locks" / key).open("w") as file:
-            began, told = time.monotonic(), False
+            began, announced = time.monotonic(), False
             while not _try_lock(file.fileno()):
-                if not told and time.monotonic() - began > _WAIT_UNTIL_TOLD:
+                if not announced and time.monotonic() - began > _WAIT_UNTIL_TOLD:
                     tell(f"{subject}: waiting for another step that imports it")
-                    told = True
+                    announced = True
                 time.sleep(_POLL)
             yield
 

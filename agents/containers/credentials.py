@@ -95,11 +95,11 @@ def _docker_file(home: Path, environment: Mapping[str, str]) -> Path:
 def _of_docker(image: InRegistry, path: Path) -> str | None:
     text = _read(path)
     try:
-        known = json.loads(text).get("auths", {}) if text else {}
+        auths = json.loads(text).get("auths", {}) if text else {}
     except (ValueError, AttributeError) as error:
         raise ImageError(f"{path}: cannot read the credentials: {error}") from None
     for name in (f"{image.registry}/{image.repository}", *_names(image)):
-        entry = known.get(name)
+        entry = auths.get(name)
         if isinstance(entry, dict) and isinstance(entry.get("auth"), str):
             return str(entry["auth"])
     return None

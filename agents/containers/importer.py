@@ -163,10 +163,10 @@ class Importer:
 
     def _bring(self, key: str, subject: str, make: Callable[[Path], Surroundings]) -> Path:
         with self.cache.locked(key, subject):
-            known = self.cache.image(key)
-            if known is not None:
+            cached = self.cache.image(key)
+            if cached is not None:
                 counts.report_hit()
-                return known
+                return cached
             began, blobs = time.monotonic(), self.cache.blobs()
             with self.cache.temporary() as folder:
                 try:
@@ -188,12 +188,12 @@ class Importer:
 
     def _fall_back(self, text: str, error: ImageError) -> Path:
         """Return the cached image if the registry is unavailable."""
-        known = self.cache.recorded(text)
-        if known is None or any(word in str(error).lower() for word in _DENIED):
+        cached = self.cache.recorded(text)
+        if cached is None or any(word in str(error).lower() for word in _DENIED):
             raise error
         tell(f"{error}: using the cached image")
         counts.report_hit()
-        return known
+        return cached
 
 
 # --- Files ---------------------------------------------------------------------------------------
@@ -285,13 +285,13 @@ class _Skopeo:
     def of_registry(cls, image: InRegistry, importer: Importer, folder: Path) -> "_Skopeo":
         settings, environment = importer.settings, importer.environment
         home, site = Path(pwd.getpwuid(os.getuid()).pw_dir), settings.credentials()
-        known = {
+        entries = {
             each.registry: found
             for each in (image, *settings.mirrors_of(image))
             if (found := credentials.find(each, home, site, environment)) is not None
         }
         arguments: tuple[str, ...] = (
-            ("--authfile", str(credentials.write(folder, known))) if known else ("--no-creds",)
+            ("--authfile", str(credentials.write(folder, entries))) if entries else ("--no-creds",)
         )
         if environment.get("ENROOT_ALLOW_HTTP", "").lower() in _YES:
             arguments += ("--tls-verify=false",)

@@ -54,7 +54,7 @@ def _bind(address: str) -> socket.socket:
         try:
             receiver.bind(address)
         except OSError as error:
-            print(f"images are not counted: {error}; trying again", file=sys.stderr, flush=True)
+            print(f"cannot count images: {error}; trying again", file=sys.stderr, flush=True)
             time.sleep(_RETRY)
         else:
             return receiver

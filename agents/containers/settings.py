@@ -104,6 +104,6 @@ def read(folder: Path = FOLDER) -> Settings:
         return Settings(folder=folder)
     except (OSError, ValueError) as error:
         raise ImageError(f"cannot read {path}: {error}: contact the cluster operator") from None
-    known = {each.name: found[each.name] for each in fields(Settings) if each.name in found}
-    known["allowed"] = tuple(known.get("allowed", ()))
-    return Settings(**known | {"folder": folder})
+    values = {each.name: found[each.name] for each in fields(Settings) if each.name in found}
+    values["allowed"] = tuple(values.get("allowed", ()))
+    return Settings(**values | {"folder": folder})

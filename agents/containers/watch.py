@@ -77,8 +77,8 @@ def run(
         )
     except FileNotFoundError:
         raise ImageError(
-            f"{subject}: the shared root lacks {command[0]}: the cluster operator has to raise "
-            "jail.refresh"
+            f"{subject}: {command[0]} is missing in the shared root: the cluster operator must "
+            "raise jail.refresh"
         ) from None
     try:
         while True:

@@ -43,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--once", action="store_true", help="read once, print, and end")
+    parser.add_argument(
+        "--once", action="store_true", help="read once, print the metrics, and exit"
+    )
     options = parser.parse_args(arguments)
     interval = float(os.environ.get("INTERVAL", INTERVAL))
     slurm = Slurm(int(os.environ.get("TOP", TOP)), int(os.environ.get("JOBS", JOBS)))

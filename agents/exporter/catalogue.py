@@ -18,43 +18,45 @@ def _counter(name: str, means: str, unit: str, *labels: str) -> Metric:
 
 # --- Nodes ---------------------------------------------------------------------------------------
 
-NODES = _gauge("slurm_nodes", "Nodes in a state.", "nodes", "state")
+NODES = _gauge("slurm_nodes", "Nodes by state.", "nodes", "state")
 NODES_DRAINED = _gauge(
-    "slurm_nodes_drained", "Nodes that somebody or something took out of service.", "nodes", "cause"
+    "slurm_nodes_drained", "Drained nodes by the source of the drain.", "nodes", "cause"
 )
-NODE_STATE = _gauge("slurm_node_state", "1 for the state that a node is in.", "", "node", "state")
+NODE_STATE = _gauge("slurm_node_state", "1 for the current state of a node.", "", "node", "state")
 NODE_INFO = _gauge(
     "slurm_node_info",
-    "1 for the machine (node of Kubernetes) on which a node's slurmd began; "
-    "nodes that did not say it are left out.",
+    "1 for the machine (node of Kubernetes) on which a node's slurmd started; "
+    "nodes that have not reported it have no series.",
     "",
     *("node", "machine"),
 )
-NODE_CPUS = _gauge("slurm_node_cpus", "CPUs that jobs may have.", "CPUs", "node")
-NODE_CPUS_ALLOCATED = _gauge("slurm_node_cpus_allocated", "CPUs that jobs have.", "CPUs", "node")
-NODE_MEMORY = _gauge("slurm_node_memory_bytes", "Memory that Slurm counts with.", "bytes", "node")
+NODE_CPUS = _gauge("slurm_node_cpus", "CPUs that jobs can use.", "CPUs", "node")
+NODE_CPUS_ALLOCATED = _gauge("slurm_node_cpus_allocated", "CPUs allocated to jobs.", "CPUs", "node")
+NODE_MEMORY = _gauge(
+    "slurm_node_memory_bytes", "Memory in Slurm's record (RealMemory).", "bytes", "node"
+)
 NODE_MEMORY_ALLOCATED = _gauge(
-    "slurm_node_memory_allocated_bytes", "Memory that jobs have.", "bytes", "node"
+    "slurm_node_memory_allocated_bytes", "Memory allocated to jobs.", "bytes", "node"
 )
 NODE_MEMORY_FREE = _gauge(
-    "slurm_node_memory_free_bytes", "Memory that was free when slurmd last told.", "bytes", "node"
+    "slurm_node_memory_free_bytes", "Free memory in slurmd's last report.", "bytes", "node"
 )
-NODE_GPUS = _gauge("slurm_node_gpus", "GPUs, or slices of them.", "GPUs", "node", "type")
+NODE_GPUS = _gauge("slurm_node_gpus", "GPUs, or slices of GPUs (MIG).", "GPUs", "node", "type")
 NODE_GPUS_ALLOCATED = _gauge(
-    "slurm_node_gpus_allocated", "GPUs that jobs have.", "GPUs", "node", "type"
+    "slurm_node_gpus_allocated", "GPUs allocated to jobs.", "GPUs", "node", "type"
 )
 NODE_LOAD = _gauge(
-    "slurm_node_load", "Load average of one minute when slurmd last told.", "processes", "node"
+    "slurm_node_load", "One-minute load average in slurmd's last report.", "processes", "node"
 )
 NODE_DRAINED = _gauge(
     "slurm_node_drained_seconds",
-    "How long ago a node that is drained or draining got its reason.",
+    "Time since a drained or draining node got its reason.",
     "seconds",
     *("node", "cause"),
 )
 NODE_JOBS_FAILED = _gauge(
     "slurm_node_jobs_failed",
-    "Jobs on record that failed, by their first node; those without are left out.",
+    "Failed jobs on record by their first node; jobs without a node are not included.",
     "jobs",
     "node",
 )
@@ -62,13 +64,16 @@ NODE_JOBS_FAILED = _gauge(
 # --- Images of users, as their jobs report them --------------------------------------------------
 
 IMAGE_PULLS = _counter(
-    "slurmstack_image_pulls_total", "Images that were imported for jobs.", "images", "node"
+    "slurmstack_image_pulls_total", "Images imported for jobs.", "images", "node"
 )
 IMAGE_PULL_BYTES = _counter(
-    "slurmstack_image_pull_bytes_total", "Bytes that were downloaded for them.", "bytes", "node"
+    "slurmstack_image_pull_bytes_total", "Bytes downloaded to import images.", "bytes", "node"
 )
 IMAGE_PULL_SECONDS = _counter(
-    "slurmstack_image_pull_duration_seconds_total", "Time that it took.", "seconds", "node"
+    "slurmstack_image_pull_duration_seconds_total",
+    "Time spent on importing images.",
+    "seconds",
+    "node",
 )
 IMAGE_HITS = _counter(
     "slurmstack_image_hits_total",
@@ -86,29 +91,29 @@ IMAGE_FAILURES = _counter(
 # --- Jobs ----------------------------------------------------------------------------------------
 
 JOBS = _gauge(
-    "slurm_jobs", "Jobs on record in a state; each task of an array is one.", "jobs", "state"
+    "slurm_jobs", "Jobs on record by state; each task of an array is one job.", "jobs", "state"
 )
-JOBS_PENDING = _gauge("slurm_jobs_pending", "Jobs that wait, by why.", "jobs", "reason")
+JOBS_PENDING = _gauge("slurm_jobs_pending", "Pending jobs by reason.", "jobs", "reason")
 JOB_NODE = _gauge(
     "slurm_job_node",
-    "1 for each node that a job runs on, of the largest jobs that run.",
+    "1 for each node of a running job; only the largest jobs have series.",
     "",
     *("job_id", "node", "partition", "user", "account"),
 )
 
 
 def _waits(whose: str, label: str) -> tuple[Metric, ...]:
-    share = f"How long such a share of jobs of {whose}"
     return (
         _gauge(
             f"slurm_{label}_pending_seconds",
-            f"{share} that could begin waits at most; 1 is the longest.",
+            f"Waiting time of pending jobs of {whose} that could start, as quantile `share`; "
+            "1 is the longest.",
             "seconds",
             *(label, "share"),
         ),
         _gauge(
             f"slurm_{label}_waited_seconds",
-            f"{share} that began in the last half hour waited at most.",
+            f"Waiting time of jobs of {whose} started in the last half hour, as quantile `share`.",
             "seconds",
             *(label, "share"),
         ),
@@ -118,18 +123,22 @@ def _waits(whose: str, label: str) -> tuple[Metric, ...]:
 def _of(owner: str) -> tuple[Metric, ...]:
     what = f"the largest {owner}s"
     return (
-        _gauge(f"slurm_{owner}_jobs", f"Jobs of {what} in a state.", "jobs", owner, "state"),
-        _gauge(f"slurm_{owner}_cpus_allocated", f"CPUs that jobs of {what} have.", "CPUs", owner),
+        _gauge(f"slurm_{owner}_jobs", f"Jobs of {what} by state.", "jobs", owner, "state"),
+        _gauge(
+            f"slurm_{owner}_cpus_allocated", f"CPUs allocated to jobs of {what}.", "CPUs", owner
+        ),
         _gauge(
             f"slurm_{owner}_cpus_requested",
-            f"CPUs that jobs of {what} wait for, of those that could begin.",
+            f"CPUs requested by pending jobs of {what} that could start.",
             "CPUs",
             owner,
         ),
-        _gauge(f"slurm_{owner}_gpus_allocated", f"GPUs that jobs of {what} have.", "GPUs", owner),
+        _gauge(
+            f"slurm_{owner}_gpus_allocated", f"GPUs allocated to jobs of {what}.", "GPUs", owner
+        ),
         _gauge(
             f"slurm_{owner}_gpus_requested",
-            f"GPUs that jobs of {what} wait for, of those that could begin.",
+            f"GPUs requested by pending jobs of {what} that could start.",
             "GPUs",
             owner,
         ),
@@ -143,15 +152,15 @@ USERS = _of("user")
 # --- Partitions ----------------------------------------------------------------------------------
 
 PARTITION_STATE = _gauge(
-    "slurm_partition_state", "1 for the state that a partition is in, 0 for the others.", "",
+    "slurm_partition_state", "1 for the current state of a partition, 0 for the others.", "",
     *("partition", "state"),
 )  # fmt: skip
 PARTITION_NODES = _gauge(
-    "slurm_partition_nodes", "Nodes of a partition in a state.", "nodes", "partition", "state"
+    "slurm_partition_nodes", "Nodes of a partition by state.", "nodes", "partition", "state"
 )
 PARTITION_JOBS = _gauge(
     "slurm_partition_jobs",
-    "Jobs of a partition in a state; one that waits for several partitions is in each.",
+    "Jobs of a partition by state; each partition includes a job that waits for several.",
     "jobs",
     *("partition", "state"),
 )
@@ -163,8 +172,8 @@ def _resource(name: str, suffix: str, words: str, unit: str) -> tuple[Metric, ..
         _gauge(f"slurm_partition_{name}{part}{suffix}", f"{words} {means}.", unit, "partition")
         for part, means in (
             ("", "of a partition's nodes"),
-            ("_allocated", "that a partition's jobs have"),
-            ("_requested", "that a partition's jobs wait for, of those that could begin"),
+            ("_allocated", "allocated to a partition's jobs"),
+            ("_requested", "requested by a partition's pending jobs that could start"),
         )
     )
 
@@ -179,110 +188,146 @@ RESERVATION_NODES = _gauge(
     "slurm_reservation_nodes", "Nodes of a reservation.", "nodes", "reservation"
 )
 RESERVATION_START = _gauge(
-    "slurm_reservation_start_timestamp_seconds", "When it begins.", "Unix time", "reservation"
+    "slurm_reservation_start_timestamp_seconds",
+    "Start of a reservation.",
+    "Unix time",
+    "reservation",
 )
 RESERVATION_END = _gauge(
-    "slurm_reservation_end_timestamp_seconds", "When it ends.", "Unix time", "reservation"
+    "slurm_reservation_end_timestamp_seconds", "End of a reservation.", "Unix time", "reservation"
 )
-LICENSES = _gauge("slurm_licenses", "Licenses that there are.", "licenses", "license")
-LICENSES_USED = _gauge("slurm_licenses_used", "Licenses that jobs have.", "licenses", "license")
-LICENSES_FREE = _gauge("slurm_licenses_free", "Licenses that are free.", "licenses", "license")
+LICENSES = _gauge("slurm_licenses", "Total number of licenses.", "licenses", "license")
+LICENSES_USED = _gauge("slurm_licenses_used", "Licenses allocated to jobs.", "licenses", "license")
+LICENSES_FREE = _gauge("slurm_licenses_free", "Free licenses.", "licenses", "license")
 LICENSES_RESERVED = _gauge(
-    "slurm_licenses_reserved", "Licenses that reservations hold.", "licenses", "license"
+    "slurm_licenses_reserved", "Licenses held by reservations.", "licenses", "license"
 )
 
 # --- slurmctld -----------------------------------------------------------------------------------
 
 STATISTICS_START = _gauge(
     "slurm_statistics_start_timestamp_seconds",
-    "Since when slurmctld counts; it begins anew when it starts, and at midnight UTC.",
+    "Start of slurmctld's counters; they restart with slurmctld, and at midnight UTC.",
     "Unix time",
 )
-SERVER_THREADS = _gauge("slurm_server_threads", "Threads that answer requests.", "threads")
+SERVER_THREADS = _gauge(
+    "slurm_server_threads", "Threads of slurmctld that answer requests.", "threads"
+)
 AGENT_QUEUE = _gauge(
-    "slurm_agent_queue_length", "Messages to nodes that wait to be sent.", "messages"
+    "slurm_agent_queue_length", "Messages that wait to be sent to nodes.", "messages"
 )
 DBD_AGENT_QUEUE = _gauge(
-    "slurm_dbd_agent_queue_length", "Records that wait for slurmdbd.", "records"
+    "slurm_dbd_agent_queue_length", "Records that wait to be sent to slurmdbd.", "records"
 )
-JOBS_SUBMITTED = _counter("slurm_jobs_submitted_total", "Jobs that were submitted.", "jobs")
-JOBS_STARTED = _counter("slurm_jobs_started_total", "Jobs that began.", "jobs")
+JOBS_SUBMITTED = _counter("slurm_jobs_submitted_total", "Submitted jobs.", "jobs")
+JOBS_STARTED = _counter("slurm_jobs_started_total", "Started jobs.", "jobs")
 JOBS_COMPLETED = _counter(
-    "slurm_jobs_completed_total", "Jobs that ended by themselves, well or not.", "jobs"
+    "slurm_jobs_completed_total", "Jobs that ended by themselves, successful or not.", "jobs"
 )
-JOBS_CANCELED = _counter("slurm_jobs_canceled_total", "Jobs that were cancelled.", "jobs")
+JOBS_CANCELED = _counter("slurm_jobs_canceled_total", "Cancelled jobs.", "jobs")
 JOBS_FAILED = _counter(
-    "slurm_jobs_failed_total", "Jobs that failed by an error of slurmd's or of Slurm's own.", "jobs"
+    "slurm_jobs_failed_total",
+    "Jobs that failed because of an error in slurmd or in Slurm itself.",
+    "jobs",
 )
 CYCLES = _counter("slurm_scheduler_cycles_total", "Cycles of the main scheduler.", "cycles")
-CYCLE_LAST = _gauge("slurm_scheduler_cycle_last_seconds", "The last cycle.", "seconds")
-CYCLE_MEAN = _gauge("slurm_scheduler_cycle_mean_seconds", "Mean of the cycles.", "seconds")
-CYCLE_MAX = _gauge("slurm_scheduler_cycle_max_seconds", "The longest cycle.", "seconds")
-QUEUE_LENGTH = _gauge("slurm_scheduler_queue_length", "Jobs that the last cycle saw.", "jobs")
-BACKFILL_ACTIVE = _gauge("slurm_backfill_active", "1 while a cycle of backfill runs.", "")
-BACKFILL_CYCLES = _counter("slurm_backfill_cycles_total", "Cycles of backfill.", "cycles")
-BACKFILL_LAST = _gauge("slurm_backfill_cycle_last_seconds", "The last cycle.", "seconds")
-BACKFILL_MEAN = _gauge("slurm_backfill_cycle_mean_seconds", "Mean of the cycles.", "seconds")
-BACKFILL_DEPTH = _gauge("slurm_backfill_depth_last", "Jobs that the last cycle tried.", "jobs")
-BACKFILL_QUEUE = _gauge("slurm_backfill_queue_length", "Jobs that the last cycle saw.", "jobs")
-BACKFILL_JOBS = _counter("slurm_backfill_jobs_total", "Jobs that backfill began.", "jobs")
-RPCS = _counter("slurm_rpcs_total", "Remote procedure calls that were answered.", "calls", "type")
+CYCLE_LAST = _gauge(
+    "slurm_scheduler_cycle_last_seconds", "Duration of the main scheduler's last cycle.", "seconds"
+)
+CYCLE_MEAN = _gauge(
+    "slurm_scheduler_cycle_mean_seconds", "Mean duration of the main scheduler's cycles.", "seconds"
+)
+CYCLE_MAX = _gauge(
+    "slurm_scheduler_cycle_max_seconds",
+    "Duration of the main scheduler's longest cycle.",
+    "seconds",
+)
+QUEUE_LENGTH = _gauge(
+    "slurm_scheduler_queue_length", "Pending jobs in the main scheduler's last cycle.", "jobs"
+)
+BACKFILL_ACTIVE = _gauge("slurm_backfill_active", "1 while a backfill cycle runs.", "")
+BACKFILL_CYCLES = _counter("slurm_backfill_cycles_total", "Backfill cycles.", "cycles")
+BACKFILL_LAST = _gauge(
+    "slurm_backfill_cycle_last_seconds", "Duration of the last backfill cycle.", "seconds"
+)
+BACKFILL_MEAN = _gauge(
+    "slurm_backfill_cycle_mean_seconds", "Mean duration of backfill cycles.", "seconds"
+)
+BACKFILL_DEPTH = _gauge(
+    "slurm_backfill_depth_last", "Jobs tried in the last backfill cycle.", "jobs"
+)
+BACKFILL_QUEUE = _gauge(
+    "slurm_backfill_queue_length", "Pending jobs in the last backfill cycle.", "jobs"
+)
+BACKFILL_JOBS = _counter("slurm_backfill_jobs_total", "Jobs started by backfill.", "jobs")
+RPCS = _counter("slurm_rpcs_total", "Answered remote procedure calls.", "calls", "type")
 RPC_SECONDS = _counter(
-    "slurm_rpc_duration_seconds_total", "Time that the answers took.", "seconds", "type"
+    "slurm_rpc_duration_seconds_total",
+    "Time spent on answering remote procedure calls.",
+    "seconds",
+    "type",
 )
 USER_RPCS = _counter(
     "slurm_user_rpcs_total",
-    "Calls of the users whose answers took most of the time, daemons' among them.",
+    "Remote procedure calls of the users with the most RPC time, daemons included.",
     "calls",
     "user",
 )
 USER_RPC_SECONDS = _counter(
-    "slurm_user_rpc_duration_seconds_total", "Time that their answers took.", "seconds", "user"
+    "slurm_user_rpc_duration_seconds_total",
+    "Time spent on answering these users' calls.",
+    "seconds",
+    "user",
 )
 
 # --- The jail and the volumes in it --------------------------------------------------------------
 
 JAIL_SIZE = _gauge(
-    "slurmstack_jail_size_bytes", "The file system of the jail, or of a volume in it.", "bytes",
+    "slurmstack_jail_size_bytes",
+    "Size of the file system of the jail, or of a volume in it.",
+    "bytes",
     "volume",
-)  # fmt: skip
+)
 JAIL_AVAILABLE = _gauge(
-    "slurmstack_jail_available_bytes", "What of it users may still fill.", "bytes", "volume"
+    "slurmstack_jail_available_bytes", "Free space that users can fill.", "bytes", "volume"
 )
 JAIL_FILES = _gauge(
     "slurmstack_jail_files",
-    "Files that it has room for, where it knows a limit.",
+    "Maximum number of files, if the file system has a limit.",
     "files",
     "volume",
 )
 JAIL_FILES_FREE = _gauge(
     "slurmstack_jail_files_free",
-    "Files that may still be made, where it knows a limit.",
+    "Files that can still be created, if the file system has a limit.",
     "files",
     "volume",
 )
 
 # --- The exporter's own --------------------------------------------------------------------------
 
-UP = _gauge("slurm_up", "1 where Slurm told all that it was last asked for, else 0.", "")
+UP = _gauge("slurm_up", "1 if all last reads of Slurm succeeded, else 0.", "")
 READ_UP = _gauge(
-    "slurm_exporter_read_up", "1 where the last read of a source was good, else 0.", "", "source"
+    "slurm_exporter_read_up", "1 if the last read of a source succeeded, else 0.", "", "source"
 )
 DATA_AGE = _gauge(
     "slurm_exporter_data_age_seconds",
-    "How long ago the last good read of a source began.",
+    "Time since the start of the last successful read of a source.",
     "seconds",
     "source",
 )
 READ_SECONDS = _gauge(
-    "slurm_exporter_read_duration_seconds", "How long its last read took.", "seconds", "source"
+    "slurm_exporter_read_duration_seconds",
+    "Duration of the last read of a source.",
+    "seconds",
+    "source",
 )
 READS = _counter("slurm_exporter_reads_total", "Reads of a source.", "reads", "source")
 READ_FAILURES = _counter(
-    "slurm_exporter_read_failures_total", "Reads of a source that failed.", "reads", "source"
+    "slurm_exporter_read_failures_total", "Failed reads of a source.", "reads", "source"
 )
 INTERVAL = _gauge(
-    "slurm_exporter_interval_seconds", "Between the reads of a source.", "seconds", "source"
+    "slurm_exporter_interval_seconds", "Interval between reads of a source.", "seconds", "source"
 )
 
 SOURCES: Mapping[str, tuple[Metric, ...]] = {

@@ -97,7 +97,7 @@ class Exporter:
             written = page(error.rest) if error.rest else None
         record = self.records[source.name]
         if said != record.said:
-            self.say("error" if said else "info", f"{source.name}: {said or 'is read again'}")
+            self.say("error" if said else "info", f"{source.name}: {said or 'reads succeed again'}")
         with self._lock:
             record.page, record.said = written, said
             record.took = self.clock() - begun

@@ -362,36 +362,36 @@ def jail(volumes: Mapping[str, os.statvfs_result]) -> Iterator[Family]:
     yield c.JAIL_FILES_FREE.family((name, one.f_ffree) for name, one in limited.items())
 
 
-def scheduler(told: Statistics, top: int, name_of: Callable[[int], str]) -> Iterator[Family]:
+def scheduler(statistics: Statistics, top: int, name_of: Callable[[int], str]) -> Iterator[Family]:
     """Yield metrics of slurmctld's work. As in `cluster`, `top` users have series of their own."""
-    if told.since:
-        yield c.STATISTICS_START.value(told.since.timestamp())
-    yield c.SERVER_THREADS.value(told.server_threads)
-    yield c.AGENT_QUEUE.value(told.agent_queue)
-    yield c.DBD_AGENT_QUEUE.value(told.dbd_agent_queue)
-    yield c.JOBS_SUBMITTED.value(told.jobs_submitted)
-    yield c.JOBS_STARTED.value(told.jobs_started)
-    yield c.JOBS_COMPLETED.value(told.jobs_completed)
-    yield c.JOBS_CANCELED.value(told.jobs_canceled)
-    yield c.JOBS_FAILED.value(told.jobs_failed)
-    yield c.CYCLES.value(told.schedule_cycles)
-    yield c.CYCLE_LAST.value(told.schedule_cycle_last * MICROSECOND)
-    yield c.CYCLE_MEAN.value(told.schedule_cycle_mean * MICROSECOND)
-    yield c.CYCLE_MAX.value(told.schedule_cycle_max * MICROSECOND)
-    yield c.QUEUE_LENGTH.value(told.schedule_queue)
-    yield c.BACKFILL_ACTIVE.value(told.backfill_active)
-    yield c.BACKFILL_CYCLES.value(told.backfill_cycles)
-    yield c.BACKFILL_LAST.value(told.backfill_cycle_last * MICROSECOND)
-    yield c.BACKFILL_MEAN.value(told.backfill_cycle_mean * MICROSECOND)
-    yield c.BACKFILL_DEPTH.value(told.backfill_depth_last)
-    yield c.BACKFILL_QUEUE.value(told.backfill_queue)
-    yield c.BACKFILL_JOBS.value(told.backfill_jobs)
-    calls = sorted(told.calls_by_type, key=lambda call: call.name)
+    if statistics.since:
+        yield c.STATISTICS_START.value(statistics.since.timestamp())
+    yield c.SERVER_THREADS.value(statistics.server_threads)
+    yield c.AGENT_QUEUE.value(statistics.agent_queue)
+    yield c.DBD_AGENT_QUEUE.value(statistics.dbd_agent_queue)
+    yield c.JOBS_SUBMITTED.value(statistics.jobs_submitted)
+    yield c.JOBS_STARTED.value(statistics.jobs_started)
+    yield c.JOBS_COMPLETED.value(statistics.jobs_completed)
+    yield c.JOBS_CANCELED.value(statistics.jobs_canceled)
+    yield c.JOBS_FAILED.value(statistics.jobs_failed)
+    yield c.CYCLES.value(statistics.schedule_cycles)
+    yield c.CYCLE_LAST.value(statistics.schedule_cycle_last * MICROSECOND)
+    yield c.CYCLE_MEAN.value(statistics.schedule_cycle_mean * MICROSECOND)
+    yield c.CYCLE_MAX.value(statistics.schedule_cycle_max * MICROSECOND)
+    yield c.QUEUE_LENGTH.value(statistics.schedule_queue)
+    yield c.BACKFILL_ACTIVE.value(statistics.backfill_active)
+    yield c.BACKFILL_CYCLES.value(statistics.backfill_cycles)
+    yield c.BACKFILL_LAST.value(statistics.backfill_cycle_last * MICROSECOND)
+    yield c.BACKFILL_MEAN.value(statistics.backfill_cycle_mean * MICROSECOND)
+    yield c.BACKFILL_DEPTH.value(statistics.backfill_depth_last)
+    yield c.BACKFILL_QUEUE.value(statistics.backfill_queue)
+    yield c.BACKFILL_JOBS.value(statistics.backfill_jobs)
+    calls = sorted(statistics.calls_by_type, key=lambda call: call.name)
     yield c.RPCS.family((call.name, call.count) for call in calls)
     yield c.RPC_SECONDS.family((call.name, call.total_time * MICROSECOND) for call in calls)
     # Do not add up the other users in one series. If one of them became one of the largest, that
     # counter would fall, as if it began again.
-    largest = sorted(told.calls_by_user, key=lambda call: (-call.total_time, call.uid))[:top]
+    largest = sorted(statistics.calls_by_user, key=lambda call: (-call.total_time, call.uid))[:top]
     counts, times = Counter[str](), Counter[str]()
     for call in largest:
         user = naming.label(name_of(call.uid))

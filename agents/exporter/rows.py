@@ -127,7 +127,7 @@ def parse(lines: Iterable[str]) -> Tables:
             adders[kind](*row)
         except (KeyError, TypeError, ValueError) as error:
             # Leave out the line itself: it may contain names that must not be in logs.
-            said = f"a record {kind[:20]!r} of {len(row)} columns: {type(error).__name__}"
+            said = f"unexpected record {kind[:20]!r} of {len(row)} columns: {type(error).__name__}"
             raise UnexpectedError(said) from error
     return tables
 

@@ -86,12 +86,12 @@ class Slurm:
     def _scheduler(self, seconds: float) -> list[Family]:
         with printed(["sdiag", f"--json={VERSIONS[0]}"], seconds) as output:
             try:
-                told = _Diagnosis.model_validate_json(output.read())
+                diagnosis = _Diagnosis.model_validate_json(output.read())
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 where = ".".join(map(str, first["loc"]))
                 raise ReadError(f"sdiag: {where}: {first['msg']}") from error
-        return list(measure.scheduler(told.statistics, self.top, user_name))
+        return list(measure.scheduler(diagnosis.statistics, self.top, user_name))
 
     def _tables(self, seconds: float, *names: str) -> Tables:
         with printed([*self.snapshot, *names], seconds) as output:
@@ -131,11 +131,11 @@ class Jail:
         for thread in asked:
             thread.join(max(0.0, end - time.monotonic()))
         # Later answers are ignored.
-        told = dict(answers)
-        found = {name: one for name, one in told.items() if not isinstance(one, OSError)}
+        answered = dict(answers)
+        found = {name: one for name, one in answered.items() if not isinstance(one, OSError)}
         families = list(measure.jail({name: found[name] for name in self.paths if name in found}))
         said = [
-            f"{path}: {_why_not(told.get(name))}"
+            f"{path}: {_why_not(answered.get(name))}"
             for name, path in self.paths.items()
             if name not in found
         ]
@@ -158,7 +158,7 @@ class Jail:
 def _why_not(answer: object) -> str:
     if isinstance(answer, OSError):
         return str(answer.strerror)
-    return "its file system does not answer"
+    return "file system does not answer"
 
 
 def user_name(uid: int) -> str:

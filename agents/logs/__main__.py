@@ -35,9 +35,9 @@ async def send(api: Api, receiver: Receiver, environment: dict[str, str]) -> Non
     sender = Sender(receiver, environment["CLUSTER"], environment["NAMESPACE"], sent, counts)
     level = Severity[environment["LEVEL"].upper()]
     following = Following(api, sender.lines.put, level, sent, counts)
-    told = asyncio.create_task(stop.wait())
+    stopping = asyncio.create_task(stop.wait())
     reading, sending = asyncio.create_task(following.run()), asyncio.create_task(sender.run())
-    await asyncio.wait({told, reading, sending}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({stopping, reading, sending}, return_when=asyncio.FIRST_COMPLETED)
     for task in (reading, sending):
         if task.done():
             task.result()  # raises the error that ended the task
@@ -53,13 +53,13 @@ def main() -> int:
     try:
         api = Api(environment["NAMESPACE"], *credentials())
     except KubernetesError as error:
-        say("error", f"nothing is sent: {error}")
+        say("error", f"no lines are sent: {error}")
         return 1
     try:
         verify = ssl.create_default_context(cafile=ca) if ca else True
     except OSError as error:
-        said = f"monitoring.logs.ca: {error}; give a file with certificates, as PEM"
-        say("error", f"nothing is sent: {said}")
+        problem = f"monitoring.logs.ca: {error}; expected a file with PEM certificates"
+        say("error", f"no lines are sent: {problem}")
         return 1
     receiver = Receiver(environment["ENDPOINT"], Path(headers) if headers else None, verify)
     asyncio.run(send(api, receiver, environment))

@@ -117,8 +117,8 @@ class Following:
                 pod.metadata.labels.get(COMPONENT, ""),
                 pod.spec.node_name,
             )
-            if known := self._followed.get(source.key):
-                known.becomes(run)
+            if followed := self._followed.get(source.key):
+                followed.becomes(run)
             else:
                 one = Followed(source, run, self._sent.since(source.key))
                 self._followed[source.key] = one

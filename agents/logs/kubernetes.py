@@ -141,7 +141,7 @@ class Api:
             try:
                 return msgspec.json.decode(await response.aread(), type=Pods)
             except msgspec.DecodeError as error:
-                raise ApiError(self._pods, f"not as expected: {error}") from error
+                raise ApiError(self._pods, f"unexpected answer: {error}") from error
 
     async def watch(self, version: str) -> AsyncIterator[tuple[Pod, bool]]:
         """Yield changes after that version of the list: a pod, and whether it still exists."""
@@ -160,7 +160,7 @@ class Api:
                         return
                     yield msgspec.json.decode(event.object, type=Pod), event.type != "DELETED"
                 except msgspec.DecodeError as error:
-                    raise ApiError(self._pods, f"not as expected: {error}") from error
+                    raise ApiError(self._pods, f"unexpected answer: {error}") from error
 
     async def log(
         self, pod: str, container: str, since: int, *, previous: bool = False

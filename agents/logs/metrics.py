@@ -15,28 +15,28 @@ from agents.metrics import Metric
 
 LINES = Metric(
     "slurmstack_logs_lines_total",
-    "Lines that the collector has taken, by who wrote them.",
+    "Lines that the collector has accepted, by component.",
     *("lines", ("component",), "counter"),
 )
 REFUSED = Metric(
     "slurmstack_logs_lines_refused_total",
-    "Lines that it has refused; they are not sent again.",
+    "Lines that the collector has refused; they are not sent again.",
     *("lines", (), "counter"),
 )
 LAST_SEND = Metric(
     "slurmstack_logs_last_send_timestamp_seconds",
-    "When it last took any.",
+    "Time at which the collector last accepted lines.",
     "Unix time",
 )
 WAITING = Metric(
     "slurmstack_logs_waiting_seconds",
-    "How long the lines wait that are to be sent next; 0 where there are none.",
+    "Time that the next lines have waited to be sent; 0 if none wait.",
     "seconds",
 )
-CONTAINERS = Metric("slurmstack_logs_containers", "Containers that are followed.", "containers")
+CONTAINERS = Metric("slurmstack_logs_containers", "Containers whose logs are read.", "containers")
 CUT = Metric(
     "slurmstack_logs_containers_cut_total",
-    "Containers that went before their last lines were read.",
+    "Containers that were gone before their last lines were read.",
     *("containers", (), "counter"),
 )
 METRICS = (LINES, REFUSED, LAST_SEND, WAITING, CONTAINERS, CUT)

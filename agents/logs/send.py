@@ -155,13 +155,13 @@ class Sender:
                 refused, why = await self._receiver.post(self._http, body)
                 break
             except NotTakenError as error:
-                self._say(f"{error}; is tried again")
+                self._say(f"{error}; trying again")
                 await asyncio.sleep(error.after or pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except RefusedError as error:
                 refused, why = len(self._held), str(error)
                 break
-        self._say(f"lines are refused: {why}" if refused else "")
+        self._say(f"the receiver refuses lines: {why}" if refused else "")
         self._is_over(refused)
 
     def _is_over(self, refused: int) -> None:
@@ -180,6 +180,6 @@ class Sender:
 
     def _say(self, problem: str) -> None:
         if problem != self._said:
-            text = f"{self._receiver.endpoint}: {problem or 'takes lines again'}"
+            text = f"{self._receiver.endpoint}: {problem or 'accepts lines again'}"
             say("error" if problem else "info", text)
         self._said = problem

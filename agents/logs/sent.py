@@ -33,7 +33,7 @@ class Sent:
         except FileNotFoundError:
             pass
         except (OSError, msgspec.DecodeError) as error:
-            say("warn", f"{path}: {error}; begins {LOOK_BACK // SECOND} s ago")
+            say("warn", f"{path}: {error}; sending the lines of the last {LOOK_BACK // SECOND} s")
 
     def since(self, container: str) -> int:
         """Return the time from which lines of a container may be unsent."""

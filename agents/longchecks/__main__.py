@@ -1,6 +1,6 @@
 """`python3 -m agents.longchecks run NAME [--node NODE …]`: measure nodes, and drain bad ones.
 
-    run NAME        measure the nodes named, or all of the check's, by Slurm jobs when they are free
+    run NAME        measure the named nodes, or all nodes of the check, by jobs on free nodes
     record NAME     take the output of the check's script from stdin, as measured just now
     script NAME     print that script
     history [NAME]  show the time series
@@ -88,9 +88,9 @@ def main(
         else:
             summary = runner.run(options.node, options.reservation)
     except (KeyError, ValidationError, ValueError) as error:
-        return _fail(UNUSABLE, f"cannot be used: {error}")
+        return _fail(UNUSABLE, f"invalid input: {error}")
     except (BusyError, OSError, SlurmError) as error:
-        return _fail(FAILED, f"not finished: {error}; run it again")
+        return _fail(FAILED, f"not finished: {error}; run the command again")
     if options.json:
         print(json.dumps(asdict(summary)))
     return _code(summary)
@@ -104,17 +104,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="measure nodes by Slurm jobs")
-    record = commands.add_parser("record", help="take an output from stdin")
+    record = commands.add_parser("record", help="record an output from stdin")
     script = commands.add_parser("script", help="print a check's script")
     history = commands.add_parser("history", help="show the time series")
-    commands.add_parser("serve", help="show its newest values as metrics")
+    commands.add_parser("serve", help="serve the newest values as metrics")
     for command in (run, record, script):
         command.add_argument("name", choices=sorted(CHECKS))
     history.add_argument("name", nargs="?", choices=sorted(CHECKS))
     for command in (run, record, history):
-        command.add_argument("--node", action="append", default=[], help="repeatable")
-        command.add_argument("--json", action="store_true", help="as JSON, for machines")
-    run.add_argument("--reservation", help="put the jobs into this one, which holds the nodes")
+        command.add_argument("--node", action="append", default=[], help="node; repeatable")
+        command.add_argument("--json", action="store_true", help="print JSON")
+    run.add_argument("--reservation", help="reservation that holds the nodes")
     return parser
 
 
@@ -125,7 +125,7 @@ def _connect(environment: Mapping[str, str]) -> Connect:
 
 def _target(nodes: Sequence[str], size: int) -> Sequence[str]:
     if len(nodes) != size:
-        raise ValueError(f"--node: {len(nodes)} given: expected {size}, as one measurement takes")
+        raise ValueError(f"--node: {len(nodes)} given: expected {size} for one measurement")
     return nodes
 
 

@@ -41,7 +41,7 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
     measured = f"{_shown(value)} {rule.unit}"
     if rule.threshold is not None and _is_worse(value, rule.threshold, rule):
         wanted = "at least" if rule.higher_is_better else "at most"
-        return Verdict.BAD, f"{measured}, wanted {wanted} {_shown(rule.threshold)}"
+        return Verdict.BAD, f"{measured}, expected {wanted} {_shown(rule.threshold)}"
     recent = history[-rule.history :]
     usual = median(recent) if len(recent) >= rule.least else 0.0
     if usual > 0:
@@ -50,12 +50,12 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
             word = "less" if rule.higher_is_better else "more"
             change = abs(value / usual - 1)
             return Verdict.BAD, (
-                f"{measured}, {change:.1%} {word} than the usual {_shown(usual)} of its last "
-                f"{len(recent)}, wanted at most {rule.fall:.0%}"
+                f"{measured}, {change:.1%} {word} than {_shown(usual)}, the median of the last "
+                f"{len(recent)} values, expected at most {rule.fall:.0%}"
             )
     if rule.threshold is None and usual <= 0:
-        known = f"{len(recent)} values before"
-        return Verdict.UNJUDGED, f"{measured}, without a threshold and with {known}"
+        reason = f"no threshold, and only {len(recent)} earlier values"
+        return Verdict.UNJUDGED, f"{measured}, not judged: {reason}"
     return Verdict.GOOD, measured
 
 

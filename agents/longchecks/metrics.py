@@ -18,25 +18,25 @@ from agents.metrics import Metric
 from agents.say import say
 
 _LABELS = ("check", "node")
-VALUE = Metric("slurmstack_longcheck_value", "The newest value.", "the check's", _LABELS)
+VALUE = Metric("slurmstack_longcheck_value", "Newest value.", "the check's", _LABELS)
 TIMESTAMP = Metric(
     "slurmstack_longcheck_timestamp_seconds",
-    "When the measurement of it began.",
+    "Start of the measurement of the newest value.",
     *("Unix time", _LABELS),
 )
 GOOD = Metric(
     "slurmstack_longcheck_good",
-    "1 where it was good, 0 where it was bad; left out while nothing tells.",
+    "1 if the newest value is good, 0 if it is bad; no series if it was not judged.",
     *("", _LABELS),
 )
 MINIMUM = Metric(
     "slurmstack_longcheck_minimum",
-    "The least that is good, where there is a threshold.",
+    "Lowest good value, if there is a threshold.",
     *("the check's", _LABELS),
 )
 MAXIMUM = Metric(
     "slurmstack_longcheck_maximum",
-    "The most that is good, of a check that counts faults.",
+    "Highest good value, for checks that count faults.",
     *("the check's", _LABELS),
 )
 METRICS = (VALUE, TIMESTAMP, GOOD, MINIMUM, MAXIMUM)
@@ -71,19 +71,21 @@ def newest(wanted: Wanted, series: Series, say: Callable[[str], None]) -> Iterat
 
 
 def families(found: Iterable[Last]) -> Iterator[Family]:
-    known = [((one.check, one.node), one.record, one.rule) for one in found]
+    measurements = [((one.check, one.node), one.record, one.rule) for one in found]
     judged = {Verdict.GOOD: 1, Verdict.BAD: 0}
     yield VALUE.family(
-        (labels, record.value) for labels, record, _ in known if record.value is not None
+        (labels, record.value) for labels, record, _ in measurements if record.value is not None
     )
-    yield TIMESTAMP.family((labels, record.at) for labels, record, _ in known)
+    yield TIMESTAMP.family((labels, record.at) for labels, record, _ in measurements)
     yield GOOD.family(
-        (labels, judged[record.verdict]) for labels, record, _ in known if record.verdict in judged
+        (labels, judged[record.verdict])
+        for labels, record, _ in measurements
+        if record.verdict in judged
     )
     for metric, is_minimum in ((MINIMUM, True), (MAXIMUM, False)):
         yield metric.family(
             (labels, rule.threshold)
-            for labels, _, rule in known
+            for labels, _, rule in measurements
             if rule.threshold is not None and rule.higher_is_better is is_minimum
         )
 

@@ -45,9 +45,9 @@ def nccl(text: str) -> Reading:
     rows = list(_NCCL_ROW.finditer(text))
     # The tests end with this line. Without it, the largest message may be missing.
     if not rows or "# Avg bus bandwidth" not in text:
-        raise NoValueError("nccl-tests did not come to their end")
+        raise NoValueError("nccl-tests did not finish")
     if len(_NCCL_DEVICE.findall(text)) < 2:
-        raise NoValueError("nccl-tests had one GPU, and there is no bus between less than two")
+        raise NoValueError("nccl-tests had one GPU, but a bus requires two")
     found = (row[group] for row in rows for group in ("wrong", "wrong_in_place"))
     # Without validation the column is `N/A`; older versions show the largest error, as 1e-06.
     wrong = sum(int(count) for count in found if count.isdecimal())
@@ -72,7 +72,7 @@ def dcgm(text: str) -> Reading:
         elif states & {"pass", "warn", "fail"}:
             passed += 1
     if not failed and not passed:
-        raise NoValueError("dcgmi ran no test: all are skipped or none is there")
+        raise NoValueError("dcgmi ran no test: all were skipped, or there are none")
     return Reading(float(len(failed)), f"failed: {', '.join(failed)}" if failed else "")
 
 
@@ -96,7 +96,7 @@ def gpu_burn(text: str) -> Reading:
     tested = _BURNED.search(text)
     results = dict(_BURN_RESULT.findall(text))
     if tested is None or len(results) != int(tested[1]):
-        raise NoValueError("no result of gpu_burn for every GPU")
+        raise NoValueError("gpu_burn has no result for every GPU")
     faulty = sorted((gpu for gpu, result in results.items() if result != "OK"), key=int)
     return Reading(float(len(faulty)), f"faulty: GPU {', '.join(faulty)}" if faulty else "")
 
@@ -105,7 +105,7 @@ def gpu_memory(text: str) -> Reading:
     """Return the bandwidth of the slowest copy in nvbandwidth's tests, in GB/s (10^9 bytes)."""
     cells = dict(_nvbandwidth_cells(text))
     if not cells:
-        raise NoValueError("no result of nvbandwidth")
+        raise NoValueError("nvbandwidth has no result")
     slowest = min(cells, key=lambda place: cells[place])
     return Reading(cells[slowest], slowest)
 
@@ -127,7 +127,7 @@ def cpu_memory(text: str) -> Reading:
     """Return the triad of membw (images/worker/membw.c) in MB/s; 0 if memory lost its content."""
     found = _MEMBW.search(text)
     if found is None:
-        raise NoValueError("no result of membw")
+        raise NoValueError("membw has no result")
     wrong = _MEMBW_WRONG.search(text)
     return Reading(0.0, f"{wrong[1]} wrong values") if wrong else Reading(float(found[1]))
 
@@ -140,7 +140,7 @@ def network(text: str) -> Reading:
     try:
         return Reading(float(answer["end"]["sum_received"]["bits_per_second"]) / 1e9)
     except (KeyError, TypeError, ValueError):
-        raise NoValueError("iperf3 tells of nothing that arrived") from None
+        raise NoValueError("iperf3 reports no received data") from None
 
 
 def _json(text: str, program: str) -> dict[str, Any]:
@@ -151,5 +151,5 @@ def _json(text: str, program: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise NoValueError(f"no JSON of {program}")
+        raise NoValueError(f"{program} printed no JSON")
     return found

@@ -147,13 +147,15 @@ def _of_job(submission: Submission, target: Target, seen: Seen, run: Run, over: 
     if not state & _ENDED:
         taken = [name for name in target if not _is_free(seen.nodes.get(name), run)]
         if "PENDING" in state and (taken or over):
-            why = f"{taken[0]} is in use" if taken else f"Slurm does not start it: {job.reason}"
+            why = (
+                f"{taken[0]} is in use" if taken else f"Slurm does not start the job: {job.reason}"
+            )
             return Move("cancel", target, why)
         return Move("wait", target)
     if "PREEMPTED" in state or ("CANCELLED" in state and not job.nodes):
-        return Move("forget", target, "gave way")
+        return Move("forget", target, "job preempted or cancelled")
     if not state & _TO_AN_END:
-        return Move("collect", target, f"its job ended as {', '.join(sorted(state))}")
+        return Move("collect", target, f"job ended as {', '.join(sorted(state))}")
     return _of_output(submission, target, seen, f"no output of job {job.id}")
 
 
@@ -163,9 +165,9 @@ def _of_unseen(submission: Submission, target: Target, seen: Seen) -> Move:
         return Move("collect", target)
     if submission.job is None:
         lost = seen.now - submission.at >= SETTLES
-        return Move("forget" if lost else "wait", target, "its request was lost" if lost else "")
+        return Move("forget" if lost else "wait", target, "job request lost" if lost else "")
     move = _of_output(submission, target, seen, "")
-    return Move("forget", target, "it left nothing") if move.kind == "collect" else move
+    return Move("forget", target, "job left no output") if move.kind == "collect" else move
 
 
 def _of_output(submission: Submission, target: Target, seen: Seen, why: str) -> Move:
@@ -180,14 +182,14 @@ def _of_idle(target: Target, seen: Seen, run: Run, over: bool, later: bool) -> M
     for name in target:
         node = seen.nodes.get(name)
         if node is None:
-            return Move("leave", target, f"Slurm knows no node {name}")
+            return Move("leave", target, f"Slurm has no node {name}")
         if node.state & _OUT:
             reason = f": {node.reason}" if node.reason else ""
             return Move("leave", target, f"{name} is {_state(node)}{reason}")
     taken = [name for name in target if not _is_free(seen.nodes[name], run)]
     if over:
-        busy = f"{taken[0]} is {_state(seen.nodes[taken[0]])}" if taken else "others went before"
-        return Move("leave", target, f"{busy}; it is left for the next time")
+        busy = f"{taken[0]} is {_state(seen.nodes[taken[0]])}" if taken else "others came first"
+        return Move("leave", target, f"{busy}; left for the next run")
     return Move("wait" if taken or later else "submit", target)
 
 

@@ -59,7 +59,7 @@ class Check:
         """Parse a job's output. Raises `NoValueError` if it is incomplete or has no value."""
         text, end, _ = output.rpartition(END)
         if not end:
-            raise NoValueError("its output is not whole")
+            raise NoValueError("job output is incomplete")
         try:
             return self.parse(text)
         except NoValueError as error:
@@ -79,7 +79,7 @@ echo "slurmstack: {name} on $(hostname)"
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "it printed nothing"
+    return lines[-1][:200] if lines else "no output"
 
 
 _AZURE_NCCL = {

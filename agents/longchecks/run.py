@@ -105,7 +105,7 @@ class Runner:
             nodes = self._nodes(names)
             wanted = targets(nodes, self.check.nodes)
             if unfinished and not self._is_same(unfinished, names, reservation, wanted):
-                self._say(f"{self.check.name}: awaits the jobs of a run that was cut short")
+                self._say(f"{self.check.name}: waiting for the jobs of an interrupted run")
                 self._follow(unfinished, at_once=0)
                 unfinished = None
             run = unfinished or self._begin(wanted, reservation)
@@ -132,7 +132,7 @@ class Runner:
             if name not in known or not self.wanted.is_of(self.check, name):
                 fit = ", ".join(self.wanted.checks[self.check.name].nodesets)
                 raise ValueError(
-                    f"--node {name}: no node that Slurm knows of nodesets {fit}; see sinfo"
+                    f"--node {name}: expected a node in Slurm of nodesets {fit}; see sinfo"
                 )
 
     def _is_same(
@@ -214,10 +214,10 @@ class Runner:
         if move.kind == "submit":
             return self._submit(run, target, seen)
         if move.kind == "cancel":
-            self._say(f"{'+'.join(target)}: its job is cancelled: {move.why}")
+            self._say(f"{'+'.join(target)}: job cancelled: {move.why}")
             self._client.cancel(seen.jobs[target].id)
         elif move.kind == "forget":
-            self._say(f"{'+'.join(target)}: {move.why}, and is tried again")
+            self._say(f"{'+'.join(target)}: {move.why}; trying again")
             return self._submitted(run, target, None)
         elif move.kind == "note":
             return self._submitted(run, target, replace(run.submissions[target], ended=seen.now))
@@ -317,17 +317,17 @@ class Runner:
         except SlurmError as error:
             if INVALID_NODE_NAME not in error.numbers:
                 raise
-            self._say(f"{name}: has gone meanwhile")
+            self._say(f"{name}: Slurm no longer has this node")
             return
         move = decide(node, self.check.name, verdict, record.at)
         if move == "drain":
             self._client.drain(name, drain_reason(self.check.name, record.text))
-            self._say(f"{name}: is drained")
+            self._say(f"{name}: drained")
         elif move == "lift":
             self._client.resume(name)
-            self._say(f"{name}: is back in service")
+            self._say(f"{name}: back in service")
         elif move == "leave":
-            self._say(f"{name}: is out of service and stays so: {node.reason}")
+            self._say(f"{name}: stays out of service: {node.reason}")
 
     def _summary(self, moves: Sequence[Move], results: Mapping[Target, Record]) -> Summary:
         left = {"+".join(move.target): move.why for move in moves}
@@ -341,7 +341,7 @@ class Runner:
         for target, record in sorted(results.items()):
             if record.verdict is Verdict.BAD and {found[n] for n in target} == {Verdict.UNKNOWN}:
                 names = " and ".join(target)
-                self._say(f"{names}: bad together, and nothing tells which; neither is drained")
+                self._say(f"{names}: bad together, but not clear which one; neither is drained")
         bad = tuple(sorted(node for node, verdict in found.items() if verdict is Verdict.BAD))
         return Summary(tuple(results.values()), left, bad)
 
@@ -370,7 +370,7 @@ class Runner:
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{self._file}: no run: {error}; move the file away") from None
+            raise ValueError(f"{self._file}: invalid: {error}; move the file away") from None
 
     def _output(self, run: Run, target: Target, submission: Submission) -> str:
         path = self._outputs / self._file_name(run, target, submission)

@@ -47,7 +47,7 @@ class Record:
             fields |= {"nodes": tuple(fields["nodes"]), "verdict": Verdict(fields["verdict"])}
             return cls(**fields)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"no record: {error}") from error
+            raise ValueError(f"invalid record: {error}") from error
 
 
 class BusyError(Exception):
@@ -62,7 +62,7 @@ def alone(path: Path, *, wait: bool) -> Iterator[None]:
         try:
             flock(file, LOCK_EX if wait else LOCK_EX | LOCK_NB)
         except BlockingIOError:
-            raise BusyError(f"{path.parent.name}: is being run already; wait for its end") from None
+            raise BusyError(f"{path.parent.name}: already running; wait until it ends") from None
         yield
 
 
@@ -131,10 +131,10 @@ class Series:
         folder = self.folder / check
         with alone(folder / ".lock", wait=True):
             for node in record.nodes:
-                known = self.of(check, node)
-                if any((r.run, r.nodes) == (record.run, record.nodes) for r in known):
+                records = self.of(check, node)
+                if any((r.run, r.nodes) == (record.run, record.nodes) for r in records):
                     continue
-                lines = [str(r) for r in (*known, record)][-self.keep :]
+                lines = [str(r) for r in (*records, record)][-self.keep :]
                 replace(self._path(check, node), "".join(f"{line}\n" for line in lines))
 
     def of_run(self, check: str, run: str, nodes: Sequence[str]) -> dict[Target, Record]:

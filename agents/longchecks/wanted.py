@@ -71,7 +71,7 @@ class Wanted(_Part):
         """Return a check by name. Raises `ValueError` if it is unknown or not enabled."""
         if name not in self.checks or name not in CHECKS:
             on = ", ".join(sorted(self.checks)) or "none"
-            raise ValueError(f"{name}: is not on; expected one of long_checks.checks: {on}")
+            raise ValueError(f"{name}: not enabled; expected one of long_checks.checks: {on}")
         return CHECKS[name]
 
     def is_of(self, check: Check, node: str) -> bool:

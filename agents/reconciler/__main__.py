@@ -5,7 +5,7 @@ docs/reconciler.md. Without options it repeats this until SIGTERM. The exit code
 
     0  all nodes are in service
     1  something is out of service, and is being handled, or a person wants it so
-    2  Slurm, Kubernetes or the settings cannot be read: nothing was done, or not all
+    2  Slurm, Kubernetes or the settings cannot be read: the pass did nothing, or not everything
     3  a person is needed
 
 With --after-deploy it first waits for the roll-out, and writes its report to the Job that it runs
@@ -113,7 +113,7 @@ class Reconciler:
                 if not rolling and not is_coming(observed, asked, int(self._clock())):
                     return
             except PROBLEMS as error:
-                print(f"waits: {error}", file=sys.stderr)
+                print(f"still waiting: {error}", file=sys.stderr)
             sleep(PAUSE)
 
 
@@ -126,7 +126,7 @@ def main(
     try:
         reconciler = reconciler or _reconciler()
     except KubernetesError as error:
-        fail(f"nothing is changed: {error}")
+        fail(f"nothing changed: {error}")
         return report.UNASKED
     if options.after_deploy:
         return _after_deploy(reconciler, sleep)
@@ -141,13 +141,13 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--once", action="store_true", help="look once, act, and end")
-    how.add_argument(
-        "--after-deploy", action="store_true", help="wait for the roll-out, then look once"
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--once", action="store_true", help="make one pass, act, and exit")
+    mode.add_argument(
+        "--after-deploy", action="store_true", help="wait for the roll-out, then make one pass"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="look once, show the plan, and change nothing"
+        "--dry-run", action="store_true", help="make one pass, show the plan, and change nothing"
     )
     parser.add_argument("--json", action="store_true", help="show each plan as one line of JSON")
     return parser
@@ -171,7 +171,7 @@ def _once(reconciler: Reconciler, *, dry_run: bool, as_json: bool) -> int:
     try:
         done = reconciler.look(dry_run=dry_run)
     except PROBLEMS as error:
-        fail(f"nothing is changed, or not all: {error}")
+        fail(f"the pass over the nodes did not finish: {error}")
         return report.UNASKED
     _show(done, as_json=as_json)
     return done.code
@@ -196,7 +196,7 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
             said = report.text(done.plan)
             passes.done(time.monotonic() - begun, done.plan, done.taken)
         except PROBLEMS as error:
-            say("error", f"nothing is changed, or not all: {error}")
+            say("error", f"the pass over the nodes did not finish: {error}")
             passes.failed(time.monotonic() - begun)
         stop.wait(max(0.0, begun + interval - time.monotonic()))
     return 0
@@ -207,21 +207,21 @@ def _serve(passes: Passes, port: int) -> None:
         metrics.serve(passes, port)
     except OSError as error:
         # The reconciler works without metrics.
-        say("error", f"PORT {port}: no metrics are served: {error.strerror}")
+        say("error", f"PORT {port}: cannot serve metrics: {error.strerror}")
 
 
 def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int:
     try:
         reconciler.await_rollout(sleep)
         done = reconciler.look()
-        told = report.text(done.plan)
+        summary = report.text(done.plan)
         reconciler.carrier.event(
-            "Normal" if done.code == report.IN_SERVICE else "Warning", "Deployed", told
+            "Normal" if done.code == report.IN_SERVICE else "Warning", "Deployed", summary
         )
         # Do this last: the deploy reads the report when this Job has ended.
-        reconciler.carrier.annotate_job(told)
+        reconciler.carrier.annotate_job(summary)
     except PROBLEMS as error:
-        fail(f"nothing is changed, or not all: {error}")
+        fail(f"the pass over the nodes did not finish: {error}")
         return report.UNASKED
     _show(done, as_json=False)
     return 0

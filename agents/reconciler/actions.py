@@ -13,9 +13,7 @@ class Forget:
     node: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.node}: its record is deleted; the settings do not name it, its slurmd is gone"
-        )
+        return f"{self.node}: record deleted: not in the settings, and its slurmd is gone"
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Lift:
     since: datetime | None
 
     def __str__(self) -> str:
-        return f"{self.node}: back in service; it was out for {self.reason}"
+        return f"{self.node}: back in service; was drained for {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Requeue:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.node}: down, and its jobs requeued; neither slurmd nor its machine answers"
+        return f"{self.node}: set down, jobs requeued: neither slurmd nor the machine responds"
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class Withdraw:
     machine: str
 
     def __str__(self) -> str:
-        return f"machine {self.machine}: its reboot is no longer asked for"
+        return f"machine {self.machine}: reboot request withdrawn"
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class Restart:
     uid: str
 
     def __str__(self) -> str:
-        return f"{self.key[0]}: its pod is restarted, for {self.key[1]}"
+        return f"{self.key[0]}: pod restarted because of {self.key[1]}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class Reboot:
     at: int
 
     def __str__(self) -> str:
-        return f"{self.key[0]}: its machine {self.machine} is to reboot, for {self.key[1]}"
+        return f"{self.key[0]}: reboot of machine {self.machine} requested because of {self.key[1]}"
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,10 @@ class Replace:
     provider: str
 
     def __str__(self) -> str:
-        return f"{self.key[0]}: its machine {self.machine} is to be replaced, for {self.key[1]}"
+        return (
+            f"{self.key[0]}: replacement of machine {self.machine} requested because of "
+            f"{self.key[1]}"
+        )
 
 
 @dataclass(frozen=True)

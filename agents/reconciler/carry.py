@@ -95,7 +95,7 @@ class Carrier:
         try:
             version = found["metadata"]["resourceVersion"]
         except KeyError as error:
-            raise MemoryUnknownError(f"{self._memory_path}: no {error} in the answer") from error
+            raise MemoryUnknownError(f"{self._memory_path}: the answer has no {error}") from error
         return Kept(loads(text), version, text)
 
     def remember(self, kept: Kept, memory: Memory) -> Kept:
@@ -196,21 +196,23 @@ class Carrier:
     def _drain(self, action: Drain) -> None:
         record = self._slurm.node(action.node)
         if record.reason or record.state & DRAINED:
-            raise OvertakenError(f"it is drained: {record.reason or 'no reason given'}")
+            raise OvertakenError(
+                f"the node is already drained: {record.reason or 'no reason given'}"
+            )
         self._slurm.drain(action.node, action.reason)
 
     def _lift(self, action: Lift) -> None:
         record = self._slurm.node(action.node)
         if (record.reason, record.reason_time) != (action.reason, action.since):
-            raise OvertakenError(f"it is another drain: {record.reason or 'none'}")
+            raise OvertakenError(f"the drain has changed: {record.reason or 'no reason given'}")
         if "DOWN" in record.state:
-            raise OvertakenError("it is down")
+            raise OvertakenError("the node is down")
         self._slurm.resume(action.node)
 
     def _requeue(self, action: Requeue) -> None:
         record = self._slurm.node(action.node)
         if not is_own(record.reason) or "NOT_RESPONDING" not in record.state:
-            raise OvertakenError(f"it is {'+'.join(sorted(record.state))}: {record.reason}")
+            raise OvertakenError(f"the node is {'+'.join(sorted(record.state))}: {record.reason}")
         self._slurm.down(action.node, record.reason)
 
     # --- Machines -----------------------------------------------------------------------------
@@ -245,7 +247,7 @@ class Carrier:
         # condition may have changed the version: read it again, and compare the taints.
         found = self._api.ask("GET", f"/api/v1/nodes/{machine.name}")
         if tuple(found["spec"].get("taints") or ()) != machine.taints:
-            raise OvertakenError("its taints have changed")
+            raise OvertakenError("the taints have changed")
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         body = {"metadata": version, "spec": {"taints": taints}}
         self._api.ask("PATCH", f"/api/v1/nodes/{machine.name}", body, kind=MERGE)

@@ -245,7 +245,7 @@ def _findings(view: View, wanted: Wanted, now: int, configured: float) -> Iterat
     yield from config
     if not found and not view.is_in_service:
         state = "+".join(sorted(view.record.state)) if view.record else "unknown"
-        yield Finding(SLURMD, Kind.ABSENT, f"Slurm has it as {state}")
+        yield Finding(SLURMD, Kind.ABSENT, f"Slurm reports the state {state}")
 
 
 # --- Its machine ---------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def _of_machine(view: View, wanted: Wanted) -> Iterator[Finding]:
         text = f"machine {view.pod.machine} is gone"
         yield Finding(NOT_READY, Kind.ABSENT, text, drains=True)
         return
-    ready = machine.conditions.get("Ready", Condition("Unknown", "it has never told"))
+    ready = machine.conditions.get("Ready", Condition("Unknown", "the kubelet has never reported"))
     if ready.status != "True":
         text = f"machine {machine.name}: {ready.text or 'not ready'}"
         yield Finding(NOT_READY, Kind.ABSENT, text, drains=True)
@@ -293,14 +293,16 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
         yield Finding("drained", Kind.HELD, f"{record.reason or 'no reason given'}{who}")
     elif failing := view.failing:
         drained_for = f"{CHECK}{failing}"
-        since = "it fails since the node was drained"
+        since = "this check failed after the drain"
         text = view.reason.removeprefix(drained_for).lstrip(": ")
         # Repair nothing if the check has passed since: Kubernetes may still keep the node out.
         kind = Kind.HELD if view.has_passed else Kind.FAULT
         yield Finding(failing, kind, text if view.reason.startswith(drained_for) else since)
     elif view.has_drain_of_kubernetes and not machines:
         cause = cause_of(view.reason, KUBERNETES) or "unnamed"
-        yield Finding(cause, Kind.HELD, "it is over; the node comes back when its checks pass")
+        yield Finding(
+            cause, Kind.HELD, "the cause is gone; the drain is lifted when the checks pass"
+        )
     elif view.is_drained and is_own(view.reason) and not view.has_drain_of_kubernetes:
         cause = view.reason.removeprefix(OWN).partition(":")[0]
         yield Finding(cause, Kind.ABSENT if cause == JAIL else Kind.HELD, view.reason)
@@ -312,26 +314,26 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
 def _of_absence(view: View, now: int) -> Iterator[Finding]:
     pod, record = view.pod, view.record
     if pod is None:
-        yield Finding(POD, Kind.ABSENT, "there is none")
+        yield Finding(POD, Kind.ABSENT, "no pod exists")
     elif pod.leaves is not None:
         if now > pod.leaves + STUCK:
-            yield Finding(POD, Kind.ABSENT, "it was to be gone, and is not")
+            yield Finding(POD, Kind.ABSENT, "pod is stuck terminating")
         elif not view.is_in_service:
-            yield Finding(LEAVING, Kind.HELD, "its pod is about to be replaced")
+            yield Finding(LEAVING, Kind.HELD, "pod is terminating and will be replaced")
     elif not pod.machine:
         yield Finding(UNSCHEDULED, Kind.ABSENT, pod.why)
     elif not pod.is_ready:
         yield Finding(POD, Kind.ABSENT, pod.why)
     elif (record is None or record.state & SILENT) and not view.is_foreign:
-        said = "has no record of it" if record is None else "does not hear of it"
-        yield Finding(SLURMD, Kind.ABSENT, f"its pod is ready, and Slurm {said}")
+        problem = "Slurm has no record" if record is None else "slurmd does not respond"
+        yield Finding(SLURMD, Kind.ABSENT, f"pod is ready, but {problem}")
 
 
 def _of_configuration(view: View, configured: float) -> Iterator[Finding]:
     """Find a slurmd that slurmctld has not yet restarted with the new configuration."""
     started = view.record.started if view.record else None
     if started and started.timestamp() < configured - _CLOCKS:
-        text = "its slurmd has not started with the new configuration"
+        text = "slurmd has not restarted with the new configuration"
         yield Finding(CONFIG, Kind.HELD, text)
 
 
@@ -348,7 +350,9 @@ def _of_size(view: View) -> Finding | None:
         "memory": (record.memory, wanted.memory),
         "GPUs": (gpus, wanted.gpus),
     }
-    unlike = [f"{what} {has}, not {want}" for what, (has, want) in compared.items() if has != want]
+    unlike = [
+        f"{what} {has}, expected {want}" for what, (has, want) in compared.items() if has != want
+    ]
     if record.state & INVALID:
-        unlike.append("Slurm refuses its registration")
+        unlike.append("slurmctld refuses the registration")
     return Finding(SIZE, Kind.ABSENT, "; ".join(unlike)) if unlike else None

@@ -62,10 +62,10 @@ class KubernetesError(Exception):
 def _remedy(status: int | None) -> str:
     match status:
         case None:
-            return "see that the API server runs and that nothing blocks the way"
+            return "check that the API server runs and that nothing blocks the connection"
         case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN:
-            return "deploy again, which gives the reconciler its rights"
-    return "the next pass asks again"
+            return "deploy again to restore the reconciler's permissions"
+    return "the next pass tries again"
 
 
 class Api:
@@ -142,7 +142,7 @@ def _decoded(asked: str, content: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
-        raise KubernetesError(asked, f"not as expected: {error}", httpx.codes.OK) from error
+        raise KubernetesError(asked, f"unexpected answer: {error}", httpx.codes.OK) from error
 
 
 def _message(content: bytes) -> str:
@@ -161,7 +161,9 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
         port = os.environ["KUBERNETES_SERVICE_PORT"]
         verify = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
     except (KeyError, OSError) as error:
-        raise KubernetesError("credentials", f"no pod with a service account: {error}") from error
+        raise KubernetesError(
+            "credentials", f"this is not a pod with a service account: {error}"
+        ) from error
     # The kubelet renews the token, so read it each time.
     return (
         f"https://{f'[{host}]' if ':' in host else host}:{port}",

@@ -114,15 +114,15 @@ class _Ladders:
         steps = steps_of(finding.cause, self.wanted)
         now = self._next(past, finding, len(steps))
         if now.rung >= len(steps):
-            return self._told(view, finding, now)
+            return self._needs_person(view, finding, now)
         step = steps[now.rung]
         if step == "recheck" or (now.done and not now.target):
             until = now.at + _patience(now, self.wanted)
-            self._say(view, finding, f"looked at again until {_clock(until)}")
+            self._say(view, finding, f"rechecked until {_clock(until)}")
             return replace(now, done=True)
         target = _target(view, step)
         if not target:
-            self._say(view, finding, f"{step}: there is nothing to do it to")
+            self._say(view, finding, f"{step}: nothing to {step}")
             return replace(now, done=True)
         if not now.done and (hindrance := self._hindrance(view, finding, step)):
             self._say(view, finding, f"{step}: {hindrance.text}", hindrance.needs_person)
@@ -148,7 +148,7 @@ class _Ladders:
         over = self.now >= past.at + _patience(past, self.wanted)
         return Climb(here.rung + 1, self.now) if over else here
 
-    def _told(self, view: View, finding: Finding, now: Climb) -> Climb:
+    def _needs_person(self, view: View, finding: Finding, now: Climb) -> Climb:
         self._say(view, finding, "a person is needed", needs_person=True)
         if not now.done:
             self.found.actions.append(Tell((view.name, finding.cause), finding.text))
@@ -176,14 +176,14 @@ class _Ladders:
     def _hindrance(self, view: View, finding: Finding, step: Step) -> Doing | None:
         """Return why a step cannot be taken yet, or None."""
         if self.begun.get(view.name, finding.cause) != finding.cause:
-            return Doing(f"waits for the repair for {self.begun[view.name]}")
+            return Doing(f"waits for the repair of {self.begun[view.name]}")
         if step == "restart":
             if not view.is_empty:
-                return Doing("waits for its jobs")
+                return Doing("waits until its jobs end")
         elif found := self._still_in_use(view, step):
             return found
         if not self.room.take(view.name):
-            return Doing("waits for other nodes, by the share that may be out")
+            return Doing("waits for other nodes: limit reached (reconciler.share)")
         return None
 
     def _still_in_use(self, view: View, step: Step) -> Doing | None:
@@ -193,18 +193,18 @@ class _Ladders:
         """
         machine = view.machine
         if machine is None:
-            return Doing("it is on no machine", needs_person=True)
+            return Doing("the pod has no machine", needs_person=True)
         age = self.now - machine.created
         if step == "replace" and age < self.wanted.replace_age:
-            return Doing(f"machine {machine.name} is only {age:.0f} s old")
+            return Doing(f"machine {machine.name} is {age:.0f} s old, below reconciler.replace_age")
         for pod in self.pods_on.get(machine.name, ()):
             other = self.nodes.get(pod.name)
             if other is None and (pod.is_worker or pod.is_ready):
-                return Doing(f"{pod.name} is on its machine", needs_person=True)
+                return Doing(f"{pod.name} is on the same machine", needs_person=True)
             if other and not other.is_out:
                 return Doing(f"{other.name} is not drained", needs_person=True)
             if other and not other.is_empty:
-                return Doing(f"waits for the jobs of {other.name}")
+                return Doing(f"waits until the jobs of {other.name} end")
         return None
 
     def _say(self, view: View, finding: Finding, text: str, needs_person: bool = False) -> None:

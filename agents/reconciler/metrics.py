@@ -24,45 +24,45 @@ NONE, PERSON = "none", "person"
 
 PASSES = Metric(
     "slurmstack_reconciler_passes_total",
-    "Looks at all nodes; `failed` are those in which not everybody could be asked.",
+    "Passes over all nodes; `failed` if Slurm, Kubernetes or the settings were unavailable.",
     *("passes", ("result",), "counter"),
 )
 LAST_PASS = Metric(
     "slurmstack_reconciler_last_pass_timestamp_seconds",
-    "When the last one was `done`.",
+    "End of the last pass that was `done`.",
     "Unix time",
 )
 PASS_SECONDS = Metric(
     "slurmstack_reconciler_pass_duration_seconds",
-    "How long the last one took, `failed` or not.",
+    "Duration of the last pass, `failed` or not.",
     "seconds",
 )
 STEPS = Metric(
     "slurmstack_steps_total",
-    "Steps that were taken: `drain`, `lift`, `restart`, `reboot`, `replace`.",
+    "Steps taken: `drain`, `lift`, `restart`, `reboot`, `replace`.",
     *("steps", ("node", "step"), "counter"),
 )
 SILENCES = Metric(
     "slurmstack_node_silences_total",
-    "How often a wanted node fell silent: slurmctld has it as down or not responding.",
+    "Number of times that a wanted node became down or not responding in Slurm.",
     *("times", ("node",), "counter"),
 )
-WANTED = Metric("slurmstack_nodes_wanted", "Nodes that the settings want.", "nodes")
-IN_SERVICE = Metric("slurmstack_nodes_in_service", "Those of them that are in service.", "nodes")
+WANTED = Metric("slurmstack_nodes_wanted", "Nodes in the settings.", "nodes")
+IN_SERVICE = Metric("slurmstack_nodes_in_service", "Wanted nodes that are in service.", "nodes")
 WITHOUT_MUNGED = Metric(
     "slurmstack_nodes_without_munged",
-    "Wanted nodes whose munged does not run, or was started again within the last five minutes.",
+    "Wanted nodes whose munged does not run, or was restarted in the last five minutes.",
     "nodes",
 )
 UNCHECKED = Metric(
     "slurmstack_nodes_unchecked",
-    "Nodes in service whose checks have not told anything for three intervals, or ever.",
+    "Nodes in service whose checks have never reported, or not for three intervals.",
     "nodes",
 )
-FINDINGS = Metric("slurmstack_findings", "Nodes with a finding.", "nodes", ("finding",))
+FINDINGS = Metric("slurmstack_findings", "Nodes by finding.", "nodes", ("finding",))
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
-    "1 for each finding of a node, with the step that was tried last against it.",
+    "1 for each finding of a node, with the last step taken against it.",
     *("", ("node", "finding", "step")),
 )
 METRICS = (

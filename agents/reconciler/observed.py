@@ -123,7 +123,9 @@ def observe(slurm: Client, api: Api, namespace: str) -> Observed:
     machines = {one.name: one for one in map(_machine, api.items("/api/v1/nodes", objects.Node))}
     records = {node.name: node for node in nodes()}
     if not machines:
-        raise KubernetesError("GET /api/v1/nodes", "not one, although this pod is on one")
+        raise KubernetesError(
+            "GET /api/v1/nodes", "the list is empty, although this pod runs on a node"
+        )
     return Observed(records, pods, machines, configured)
 
 
@@ -173,7 +175,7 @@ def _why(status: objects.PodStatus, conditions: Mapping[str, objects.Condition])
     """Return the first thing that a pod waits for."""
     placed = conditions.get("PodScheduled")
     if placed and placed["status"] == "False":
-        return placed.get("message") or placed.get("reason") or "it has no place"
+        return placed.get("message") or placed.get("reason") or "the pod is not scheduled"
     containers = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
     for container in containers:
         waiting = container.get("state", {}).get("waiting", {})
@@ -181,7 +183,7 @@ def _why(status: objects.PodStatus, conditions: Mapping[str, objects.Condition])
         if reason not in (None, "PodInitializing", "ContainerCreating"):
             return f"{container['name']}: {reason} {waiting.get('message', '')}".strip()
     phase = status.get("phase", "Pending")
-    return f"its phase is {phase}" if phase != "Running" else "slurmd is not ready"
+    return f"the pod's phase is {phase}" if phase != "Running" else "slurmd is not ready"
 
 
 def _machine(item: objects.Node) -> Machine:

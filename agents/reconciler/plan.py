@@ -185,19 +185,21 @@ def _withdrawals(observed: Observed, rebooting: set[str]) -> Iterator[Withdraw]:
 def _report(nodes: Iterable[View], refused: set[str], doing: Mapping[Key, Doing]) -> Iterator[Out]:
     for view in nodes:
         for finding in view.findings:
-            done = doing.get((view.name, finding.cause)) or Doing(_said(view, finding))
+            done = doing.get((view.name, finding.cause)) or Doing(_status(view, finding))
             if finding.drains and view.name in refused:
-                done = Doing("not drained: as many as may be out are out", needs_person=True)
+                done = Doing(
+                    "not drained: drain limit reached (reconciler.share)", needs_person=True
+                )
             yield Out(view.name, finding.cause, finding.text, done.text, done.needs_person)
 
 
-def _said(view: View, finding: Finding) -> str:
+def _status(view: View, finding: Finding) -> str:
     if view.may_be_lifted:
-        return "comes back now"
+        return "returns to service now"
     if view.is_foreign:
         return "left alone"
     if finding.drains:
         return "drained" if view.is_drained else "being drained"
     if view.record and view.record.state & SILENT:
-        return "silent"
-    return "waits"
+        return "not responding"
+    return "waiting"

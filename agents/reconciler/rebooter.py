@@ -75,10 +75,13 @@ def main() -> int:
     while not stop.wait(INTERVAL):
         try:
             if is_asked(request_of(in_cluster(), machine), boot_id(), started()):
-                say("warn", f"machine {machine} reboots, as the reconciler asks")
+                say("warn", f"machine {machine} reboots at the reconciler's request")
                 reboot(stop)
         except (KubernetesError, OSError) as error:
-            say("error", f"machine {machine} is not rebooted: {error}")
+            say(
+                "error",
+                f"machine {machine}: cannot check for a reboot request, or cannot reboot: {error}",
+            )
     return 0
 
 

@@ -84,5 +84,5 @@ def read(path: Path) -> Wanted:
     except (OSError, ValidationError) as error:
         said = " ".join(str(error).split())
         raise WantedError(
-            f"{path}: cannot be used: {said}; deploy again with the images of the same version"
+            f"{path}: cannot read the settings: {said}; deploy again with images of one version"
         ) from error

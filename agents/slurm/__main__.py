@@ -13,15 +13,15 @@ from agents.slurm.tokens import DEFAULT_KEY, LIFETIME, make_token
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="agents.slurm")
     token = parser.add_subparsers(required=True).add_parser("token", help="print a token")
-    token.add_argument("--user", required=True, help="name of the user that it stands for")
-    token.add_argument("--lifetime", type=int, default=LIFETIME, help="seconds")
-    token.add_argument("--key", type=Path, default=DEFAULT_KEY, help="slurmctld's key")
+    token.add_argument("--user", required=True, help="user of the token")
+    token.add_argument("--lifetime", type=int, default=LIFETIME, help="validity in seconds")
+    token.add_argument("--key", type=Path, default=DEFAULT_KEY, help="file with slurmctld's key")
     options = parser.parse_args(arguments)
     try:
         key = options.key.read_bytes()
     except OSError as error:
         print(
-            f"--key {options.key}: {error.strerror}; name a file that holds slurmctld's key",
+            f"--key {options.key}: {error.strerror}; expected a file with slurmctld's key",
             file=sys.stderr,
         )
         return 1

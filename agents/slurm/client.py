@@ -161,7 +161,7 @@ class Client:
     def _one(self, path: str, key: str, kind: type[tuple[T, ...]]) -> T:
         found = self._read(path, key, kind)
         if len(found) != 1:
-            raise SlurmError(Fault.UNEXPECTED, f"GET {path}", f"{len(found)} records, not one")
+            raise SlurmError(Fault.UNEXPECTED, f"GET {path}", f"{len(found)} records, expected one")
         return found[0]
 
     def _update(self, node: str, fields: Answer, *, repeat: bool) -> None:
@@ -171,7 +171,7 @@ class Client:
         try:
             return TypeAdapter(kind).validate_python(answer[key])
         except KeyError as error:
-            raise SlurmError(Fault.UNEXPECTED, asked, f"no {error} in the answer") from error
+            raise SlurmError(Fault.UNEXPECTED, asked, f"the answer has no {error}") from error
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, (key, *first["loc"])))
@@ -191,7 +191,7 @@ class Client:
                 return version
         raise SlurmError(
             Fault.UNEXPECTED,
-            "choice of a version",
+            "choice of an API version",
             f"slurmrestd offers none of {', '.join(dataparser.VERSIONS)}",
         )
 
@@ -213,7 +213,9 @@ class Client:
                 if self._is_last(attempt, end) or not (repeat or never_sent):
                     raise _unreachable(f"{method} {path}", error, never_sent or repeat) from error
             except OSError as error:
-                raise SlurmError(Fault.REFUSED, f"{method} {path}", f"no token: {error}") from error
+                raise SlurmError(
+                    Fault.REFUSED, f"{method} {path}", f"cannot make a token: {error}"
+                ) from error
             else:
                 if not repeat or not _is_passing(response) or self._is_last(attempt, end):
                     return response
@@ -259,5 +261,5 @@ def _is_passing(response: httpx.Response) -> bool:
 def _unreachable(asked: str, error: httpx.TransportError, fate_known: bool) -> SlurmError:
     said = str(error) or type(error).__name__
     if not fate_known:
-        said += " (whether it was done is unknown)"
+        said += " (it is unknown whether Slurm carried it out)"
     return SlurmError(Fault.UNREACHABLE, asked, said)

@@ -8,17 +8,19 @@ class Fault(StrEnum):
 
     UNREACHABLE = "unreachable"
     REFUSED = "token refused"
-    SLURM = "Slurm says no"
+    SLURM = "refused by Slurm"
     UNEXPECTED = "unexpected answer"
 
 
 REMEDIES = {
-    Fault.UNREACHABLE: "see that slurmrestd and slurmctld run and that nothing blocks the way",
-    Fault.REFUSED: (
-        "the token must be made with slurmctld's key and be still valid by slurmctld's clock"
+    Fault.UNREACHABLE: (
+        "check that slurmrestd and slurmctld run and that nothing blocks the connection"
     ),
-    Fault.SLURM: "mend what was asked for, or ask as a user who may do it",
-    Fault.UNEXPECTED: "see that the address is slurmrestd's and that its version is supported",
+    Fault.REFUSED: (
+        "use a token that was made with slurmctld's key and is still valid by slurmctld's clock"
+    ),
+    Fault.SLURM: "correct the request, or send it as a user with the permission",
+    Fault.UNEXPECTED: "check that the address is slurmrestd's and that its version is supported",
 }
 
 

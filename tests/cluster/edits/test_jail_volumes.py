@@ -109,7 +109,7 @@ def test_a_generation_that_is_not_kept_is_refused_in_one_line(cluster: Cluster) 
             for status in pod["status"].get("containerStatuses", [])
             if "terminated" in (state := status["state"])
         ]
-        expected = "jail.refresh: 2: the jail is at 3 and keeps 0 of those before"
+        expected = "jail.refresh: 2: the jail is at 3 and keeps generation 0"
         assert any(message.startswith(expected) for message in messages), (line, messages)
         assert cluster.run("tmux -V") == before
     finally:

@@ -16,9 +16,9 @@ API = "node-0"
 MACHINE = "node-1"
 ROWS_PENDING = "a10-535.129.03-rows-pending"
 STEPS = (
-    "its pod is restarted, for gpu-row-remap",
-    f"its machine {MACHINE} is to reboot, for gpu-row-remap",
-    f"its machine {MACHINE} is to be replaced, for gpu-row-remap",
+    "pod restarted because of gpu-row-remap",
+    f"reboot of machine {MACHINE} requested because of gpu-row-remap",
+    f"replacement of machine {MACHINE} requested because of gpu-row-remap",
 )
 """What the reconciler says that it does, in this order."""
 

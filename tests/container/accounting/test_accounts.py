@@ -55,7 +55,7 @@ class Accounts:
         """The plan's lines; what it led to is as the settings say."""
         code, output = self.apply(**accounting)
         *lines, last = output.splitlines()
-        assert (code, last) == (0, "accounts are as the settings say"), output
+        assert (code, last) == (0, "accounts match the settings"), output
         return [line.partition(":")[0] for line in lines]
 
     def settle(self) -> None:
@@ -267,7 +267,7 @@ def test_what_has_jobs_goes_only_when_told_twice(accounts: Accounts) -> None:
     code, told = accounts.apply()
 
     assert code == 3
-    assert "account lab: is to go, but 2 jobs are on it" in told
+    assert "account lab: cannot be removed: 2 jobs use it" in told
     assert "add 'account lab' to accounting.remove_with_jobs" in told
     assert "lab" in accounts.names("account")
     assert (accounts.state(running), accounts.state(waiting)) == ("RUNNING", "PENDING")

@@ -176,7 +176,7 @@ def test_where_the_kernel_guards_no_devices_jobs_open_all_of_them(root: Path, pr
     found = prepare(version_2(root), proc, Calls(nothing, refuse), NODE)
 
     assert found.missing.keys() == {"devices"}
-    assert "not to their devices: the kernel takes no program" in str(found)
+    assert "not to their devices: the kernel refuses the program" in str(found)
 
 
 def test_a_group_that_cannot_be_written_is_no_reason_to_fail(root: Path, proc: Path) -> None:
@@ -201,10 +201,10 @@ def of_another(root: Path) -> Path:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (none, "there are none at {root}: the machine's kernel has to have them"),
-        (of_another, "{root}/freezer is not the container's own"),
-        (version_1, "{root}/freezer cannot be made writable"),
-        (version_2, "{root} cannot be made writable"),
+        (none, "none at {root}: the machine's kernel must support them"),
+        (of_another, "{root}/freezer is not the container's own group"),
+        (version_1, "cannot make {root}/freezer writable"),
+        (version_2, "cannot make {root} writable"),
     ],
 )
 def test_where_groups_cannot_be_made_nothing_is_confined(

@@ -46,7 +46,7 @@ def test_a_node_that_reaches_beyond_the_last_cpu_goes_on_with_the_first() -> Non
 
 
 def test_a_node_with_more_cpus_than_its_container_is_told() -> None:
-    with pytest.raises(ValueError, match="the node has 3 CPUs, and its container can use 2"):
+    with pytest.raises(ValueError, match="the node has 3 CPUs, but its container can use 2"):
         choose(machine(1, 2, 1), 3, 0)
 
 

@@ -161,7 +161,7 @@ def test_another_folder_in_the_place_of_a_new_home_is_given_to_nobody(
     with monkeypatch.context() as patch:
         patch.setattr(os, "mkdir", swapped)
         patch.setattr(os, "chown", lambda *what, **_: given.append(what))
-        with pytest.raises(RefusedError, match="another directory was put in its place"):
+        with pytest.raises(RefusedError, match="another directory has replaced it"):
             make_home(Tree(jail), "/home/a", 2000, 2000)
 
     assert given == []

@@ -43,7 +43,7 @@ def test_what_a_signal_ended_starts_again(
     code = keeper(first_ended_by(signal.SIGSEGV, tmp_path)).run(listener)
 
     assert code == 3
-    said = "slurmd was ended by signal 11: it starts again, jobs go on\n"
+    said = "slurmd was ended by signal 11: restarting it, jobs continue\n"
     assert capsys.readouterr().out == said
 
 
@@ -63,7 +63,7 @@ def test_what_fails_while_jobs_run_starts_again(
 
     assert keeper(command, jobs_run=True).run(listener) == 0
 
-    said = "slurmd failed with exit code 1: it starts again, jobs go on\n"
+    said = "slurmd failed with exit code 1: restarting it, jobs continue\n"
     assert capsys.readouterr().out == said
 
 

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from agents.metrics import Metric, serve
 from tests.support.metrics import series
 
-NODES = Metric("slurm_nodes", "Nodes in a state.", "nodes", ("state",))
+NODES = Metric("slurm_nodes", "Nodes by state.", "nodes", ("state",))
 
 
 @dataclass(eq=False)

@@ -58,7 +58,7 @@ def test_a_node_with_more_cpus_than_its_container_binds_no_task() -> None:
     files = prepare("CPUs=8", 0, found, WHOLE)
 
     assert files == {"slurm.conf": "TaskPlugin=task/cgroup\n", "cgroup.conf": "ConstrainCores=no\n"}
-    assert found.unconfined() == {CPUS: "the node has 8 CPUs, and its container can use 2"}
+    assert found.unconfined() == {CPUS: "the node has 8 CPUs, but its container can use 2"}
 
 
 def test_a_gpu_is_near_the_cores_that_slurm_counts(tmp_path: Path) -> None:

@@ -211,9 +211,9 @@ def test_only_one_generation_is_kept_and_only_root_sees_it(lived_in: Path, image
 @pytest.mark.parametrize(
     ("reached", "wanted", "expected"),
     [
-        ([5], 4, "keeps none of those before; set it to 6 to unpack"),
-        ([1, 2, 3], 1, "keeps 2 of those before; set it to 2 to go back, or to 4 to unpack"),
-        ([1, 2, 1], 0, "keeps 2 of those before"),
+        ([5], 4, "keeps no earlier generation; set it to 6 to unpack"),
+        ([1, 2, 3], 1, "keeps generation 2; set it to 2 to go back, or to 4 to unpack"),
+        ([1, 2, 1], 0, "keeps generation 2"),
     ],
 )
 def test_a_generation_that_is_not_kept_cannot_come_back(
@@ -255,7 +255,7 @@ def test_the_places_that_nodes_mount_over_are_made(jail: Path, image: Images) ->
 
 def test_a_place_to_mount_over_is_never_reached_by_a_link(lived_in: Path, image: Images) -> None:
     with pytest.raises(
-        RefusedError, match=r"data in the jail is no directory.*/data/shared is to be"
+        RefusedError, match=r"data in the jail is not a directory.*nodes mount /data/shared"
     ):
         Jail(lived_in, ["/data/shared"]).reach(1, image(OLD))
 
@@ -264,7 +264,7 @@ def test_a_file_takes_no_folder_away_that_somebody_uses(lived_in: Path, image: I
     (lived_in / "usr/lib/turns/mine").write_text("own")
     before = read(lived_in)
 
-    with pytest.raises(RefusedError, match=r"/usr/lib/turns is to be a file.*'mine' in it"):
+    with pytest.raises(RefusedError, match=r"/usr/lib/turns is a file in the new.*'mine' in it"):
         Jail(lived_in).reach(2, image(NEW))
 
     assert read(lived_in) == before
@@ -301,7 +301,7 @@ def test_a_volume_that_is_too_small_is_refused_before_anything_is_laid_out(
 
     assert str(caught.value) == (
         "the jail's volume is full: generation 2 needs 10 MiB, and 5 MiB are free; make room or "
-        "raise jail.size, then deploy again; the jail is as it was"
+        "raise jail.size, then deploy again; the jail is unchanged"
     )
     assert read(lived_in) == before
 
@@ -464,7 +464,10 @@ def test_users_files_outlast_every_walk_through_generations(
     [
         (RefusedError("no room"), "no room"),
         (OSError(errno.ESTALE, "Stale file handle"), "the jail: [Errno 116] Stale file handle"),
-        (PermissionError(errno.EPERM, "no"), "the jail: [Errno 1] no; root must own files there: "),
+        (
+            PermissionError(errno.EPERM, "no"),
+            "the jail: [Errno 1] no; root must be able to own files there ",
+        ),
     ],
 )
 def test_why_a_job_failed_is_its_termination_message(

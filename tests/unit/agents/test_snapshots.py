@@ -115,7 +115,7 @@ def test_one_is_asked_for_of_the_claim_and_the_class_and_the_oldest_goes() -> No
         "volumeSnapshotClassName": "fast",
         "source": {"persistentVolumeClaimName": "jail"},
     }
-    assert said == "jail-20261123-120000 is ready, one of 2"
+    assert said == "jail-20261123-120000 is ready; the claim has 2 snapshots"
 
 
 def test_old_ones_stay_until_the_new_one_is_ready() -> None:
@@ -197,7 +197,7 @@ def test_a_cluster_without_volume_snapshots_is_refused_in_one_line_with_a_remedy
 
     (line,) = capsys.readouterr().err.splitlines()
     assert "install the snapshot controller" in line
-    assert "take snapshots out" in line
+    assert "remove snapshots" in line
 
 
 def test_a_look_makes_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,7 +95,7 @@ def test_who_cannot_ask_changes_nothing_and_says_so_in_one_line(
         raise CommandError(f"{words[0]}: Connection refused")
 
     assert run(silent, tmp_path) == 1
-    said = "error: not finished: sacctmgr: Connection refused; run it again\n"
+    said = "error: not finished: sacctmgr: Connection refused; run the command again\n"
     assert capsys.readouterr().err == said
 
 
@@ -106,7 +106,7 @@ def test_jobs_on_what_is_to_go_stop_everything(
 
     assert run(slurm, tmp_path, accounts={"new": {}}) == 3
     assert slurm.told == []
-    assert "refused: account lab: is to go, but 1 job is on it" in capsys.readouterr().err
+    assert "refused: account lab: cannot be removed: 1 job uses it" in capsys.readouterr().err
 
 
 def test_what_slurm_takes_and_does_not_show_is_no_success(
@@ -118,7 +118,10 @@ def test_what_slurm_takes_and_does_not_show_is_no_success(
     assert set(slurm.told) == {
         "sacctmgr --immediate add account new cluster=test comment=[slurmstack: parent]"
     }
-    assert "Slurm takes it, but does not show it: + account new" in capsys.readouterr().err
+    assert (
+        "Slurm accepts these changes, but does not show them: + account new"
+        in capsys.readouterr().err
+    )
 
 
 class Obedient(Slurm):

@@ -127,13 +127,13 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         "what a person made is taken over when the settings name it",
         {LAB: theirs(fairshare="5")},
         {"accounts": {"lab": {"fairshare": "5"}}},
-        ["~ account lab: taken over"],
+        ["~ account lab: now managed"],
     ),
     (
         "and let go, not removed, when they no longer do",
         {LAB: account("fairshare", adopted=True, fairshare="5")},
         {},
-        ["~ account lab: let go"],
+        ["~ account lab: no longer managed"],
     ),
     ("what a person made stays", {LAB: theirs(), ADA: theirs(), HIGH: theirs()}, {}, []),
     (
@@ -213,8 +213,8 @@ def test_what_has_jobs_stays_and_the_line_says_how_it_may_go() -> None:
     found = plan(there({LAB: account("x"), ADA: IN_LAB, HIGH: ours("x")}, JOB), wanted())
 
     assert found.refusals == tuple(
-        f"{thing}: is to go, but 1 job is on it; wait for the end, or let it go with its jobs: "
-        f"add '{thing}' to accounting.remove_with_jobs"
+        f"{thing}: cannot be removed: 1 job uses it; wait for its jobs to end, or add '{thing}' to "
+        "accounting.remove_with_jobs to cancel them"
         for thing in ("account lab", "qos high")
     )
 
@@ -248,7 +248,7 @@ def test_an_account_with_something_of_a_persons_in_it_stays(inside: Thing) -> No
     found = plan(there(things), wanted())
 
     assert found.actions == ()
-    assert found.notes == (f"account lab stays: it holds {inside}",)
+    assert found.notes == (f"account lab stays: it contains {inside}",)
 
 
 def test_a_user_whom_somebody_gave_a_single_partition_stays() -> None:

@@ -144,7 +144,7 @@ def test_a_slurm_that_does_not_answer_changes_nothing_and_is_told(node: Node, te
     assert node.words() == {}
     found, in_vain = node.log.read_text().splitlines()
     assert found.startswith('level=warn msg="checks: disk: ')
-    assert in_vain.startswith('level=error msg="checks: nothing is changed: Slurm does not answer')
+    assert in_vain.startswith('level=error msg="checks: nothing changed in Slurm: sinfo failed: ')
 
 
 def test_a_slurm_that_hangs_is_not_waited_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_a_slurm_that_hangs_is_not_waited_for(node: Node, monkeypatch: pytest.Mo
     assert interval(node, disk(node)) == 0
 
     assert time.monotonic() - start < 3
-    assert "nothing is changed" in node.log.read_text()
+    assert "nothing changed in Slurm" in node.log.read_text()
 
 
 def test_a_pass_that_has_not_ended_keeps_the_next_from_beginning(node: Node) -> None:
@@ -184,7 +184,9 @@ def test_around_a_job_a_bad_gpu_drains_first_and_a_prolog_sends_the_job_back(
 
     words = node.words()
     assert words.keys() == {"nodename", "state", "reason"}, "a part of the checks is no evidence"
-    assert words["reason"] == f"{CHECK}gpu-row-remap: GPU 0 (07:00.0): rows wait for a reset"
+    assert (
+        words["reason"] == f"{CHECK}gpu-row-remap: GPU 0 (07:00.0): row remapping waits for a reset"
+    )
 
 
 @pytest.mark.parametrize("occasion", [When.PROLOG, When.EPILOG])

@@ -53,7 +53,7 @@ def test_broken_gpus_fail_the_checks_of_what_is_wrong_and_no_other(
 def test_what_is_wrong_names_the_gpu_by_its_number_and_place() -> None:
     assert (
         gpus.row_remap(recorded("a10-535.129.03-rows-pending"))
-        == "GPU 0 (07:00.0): rows wait for a reset"
+        == "GPU 0 (07:00.0): row remapping waits for a reset"
     )
     assert gpus.throttle(recorded(H100)) is not None
 
@@ -78,21 +78,33 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
 @pytest.mark.parametrize(
     ("line", "value", "section", "check", "wrong"),
     [
-        ("Reset Required", "Yes", "", "gpu-present", "needs a reset"),
-        ("Drain and Reset Recommended", "Yes", "", "gpu-present", "is to be drained and reset"),
+        ("Reset Required", "Yes", "", "gpu-present", "requires a reset"),
+        ("Drain and Reset Recommended", "Yes", "", "gpu-present", "should be drained and reset"),
         ("GPU Current Temp", "Unknown Error", "", "gpu-present", "does not answer"),
         ("GPU Current Temp", "[GPU requires reset]", "", "gpu-present", "does not answer"),
-        ("DRAM Uncorrectable", "1", "Volatile", "gpu-ecc", ": 1 uncorrectable"),
-        ("SRAM Uncorrectable Parity", "2", "Volatile", "gpu-ecc", ": 2 uncorrectable"),
-        ("SRAM Threshold Exceeded", "Yes", "Aggregate", "gpu-ecc", ": too many in SRAM"),
-        ("Pending Page Blacklist", "Yes", "", "gpu-retired-pages", ": pages wait for a reset"),
-        ("Double Bit ECC", "61", "", "gpu-retired-pages", ": 61 pages"),
-        ("Remapping Failure Occurred", "Yes", "", "gpu-row-remap", ": remapping failed"),
+        ("DRAM Uncorrectable", "1", "Volatile", "gpu-ecc", ": 1 uncorrectable errors"),
+        ("SRAM Uncorrectable Parity", "2", "Volatile", "gpu-ecc", ": 2 uncorrectable errors"),
+        (
+            "SRAM Threshold Exceeded",
+            "Yes",
+            "Aggregate",
+            "gpu-ecc",
+            ": SRAM error threshold exceeded",
+        ),
+        (
+            "Pending Page Blacklist",
+            "Yes",
+            "",
+            "gpu-retired-pages",
+            ": page retirement waits for a reset",
+        ),
+        ("Double Bit ECC", "61", "", "gpu-retired-pages", ": 61 retired pages"),
+        ("Remapping Failure Occurred", "Yes", "", "gpu-row-remap", ": row remapping failed"),
         ("HW Slowdown", "Active", "", "gpu-throttle", ": HW Slowdown"),
         ("HW Thermal Slowdown", "Active", "", "gpu-throttle", ": HW Thermal Slowdown"),
         ("State", "In Progress", "Fabric", "gpu-nvlink", ": fabric In Progress, Success"),
         ("Status", "Timeout", "Fabric", "gpu-nvlink", ": fabric Completed, Timeout"),
-        ("Current Power Limit", "[Unknown Error]", "", "gpu-power", ": its power cannot be read"),
+        ("Current Power Limit", "[Unknown Error]", "", "gpu-power", ": power limit cannot be read"),
         ("GPU T.Limit Temp", "-2 C", "", "gpu-temperature", ": 28 °C"),
         ("Used", "40960 MiB", "FB Memory Usage", "gpu-busy", ": 40960 MiB in use"),
     ],
@@ -108,7 +120,7 @@ def test_each_thing_that_goes_wrong_fails_its_check(
 def test_the_drivers_own_conclusion_counts() -> None:
     smi = edited("rtx5090-570.124.06", "GPU Recovery Action", "Node Reboot Required")
 
-    assert gpus.present(smi) == "GPU 0 (02:00.0) needs: Node Reboot Required"
+    assert gpus.present(smi) == "GPU 0 (02:00.0) requires: Node Reboot Required"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +178,7 @@ GPU 00000000:00:1E.0
                 Total                   : 2
 """
 
-    assert gpus.ecc(smi, max_uncorrectable=0) == "GPU 0 (00:1E.0): 2 uncorrectable"
+    assert gpus.ecc(smi, max_uncorrectable=0) == "GPU 0 (00:1E.0): 2 uncorrectable errors"
 
 
 def test_an_older_driver_names_slowdowns_and_power_otherwise() -> None:

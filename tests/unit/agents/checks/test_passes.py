@@ -35,11 +35,11 @@ def test_a_check_passes_or_fails_by_what_was_read() -> None:
         ("disk", Reading("", "[Errno 5] I/O error", 1), "disks: [Errno 5] I/O error"),
         ("disk", Reading("", "", -9), "disks: exit code -9"),
         ("kernel-log", Reading("", "dmesg: Operation not permitted\n", 1), "kernel: dmesg: "),
-        ("gpu-count", Reading("", "", MISSING), "nvidia-smi: there is no such command"),
+        ("gpu-count", Reading("", "", MISSING), "nvidia-smi: command not found"),
         ("gpu-count", None, "nvidia-smi does not answer within 6 s"),
-        ("disk", Reading("many 1 rw /\n"), "disks: not understood: "),
-        ("disk", Reading(""), "nothing is known of /"),
-        ("memory", Reading("limit many\n"), "memory/processes: not understood: "),
+        ("disk", Reading("many 1 rw /\n"), "disks: cannot parse the output: "),
+        ("disk", Reading(""), "/ was not read"),
+        ("memory", Reading("limit many\n"), "memory/processes: cannot parse the output: "),
     ],
 )
 def test_what_cannot_be_told_is_neither_good_nor_bad(
@@ -116,5 +116,5 @@ def test_settings_that_are_none_are_refused_in_a_line(given: object, tmp_path: P
 
 
 def test_a_node_without_settings_says_so(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"checks\.json: cannot be used: "):
+    with pytest.raises(SettingsError, match=r"checks\.json: cannot read the settings: "):
         settings.read(tmp_path / "checks.json")

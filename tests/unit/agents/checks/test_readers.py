@@ -218,13 +218,13 @@ def test_a_good_jail_passes_and_knows_its_generation(jail: Path) -> None:
     text = read(jail)
 
     assert system.jail(text, generation=3) is None
-    assert system.jail(text, generation=4) == "generation 3, not 4"
+    assert system.jail(text, generation=4) == "generation 3, expected 4"
     assert system.clock(text, max_offset=0.1) is None
 
 
 def test_a_clock_that_is_behind_or_ahead_of_the_storages_is_seen(jail: Path) -> None:
-    assert system.clock(read(jail, ahead=30), max_offset=2) == "-30.0 s off the jail's"
-    assert system.clock(read(jail, ahead=-30), max_offset=2) == "+30.0 s off the jail's"
+    assert system.clock(read(jail, ahead=30), max_offset=2) == "-30.0 s off the jail's clock"
+    assert system.clock(read(jail, ahead=-30), max_offset=2) == "+30.0 s off the jail's clock"
 
 
 def test_a_jail_that_was_never_populated_is_told_from_a_good_one(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_jail_that_was_never_populated_is_told_from_a_good_one(tmp_path: Path)
 def test_a_jail_that_cannot_be_written_says_so(jail: Path) -> None:
     (jail / readers.NODES).write_text("a file where a folder is to be")
 
-    assert system.jail(read(jail), generation=3) == "cannot be written: File exists"
+    assert system.jail(read(jail), generation=3) == "not writable: File exists"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

@@ -10,7 +10,7 @@ from agents.checks.registry import Effect
 from agents.drains import CHECK, Evidence, is_own
 
 DISK = Outcome("disk", Verdict.FAILED, "/tmp is full (97 %)")
-CLOCK = Outcome("clock", Verdict.FAILED, "-9.0 s off the jail's")
+CLOCK = Outcome("clock", Verdict.FAILED, "-9.0 s off the jail's clock")
 REPORTED = Outcome("gpu-throttle", Verdict.FAILED, "GPU 0: HW Slowdown", Effect.REPORT)
 GOOD = Outcome("memory", Verdict.PASSED)
 OPEN = Outcome("gpu-busy", Verdict.UNKNOWN, "jobs are running")
@@ -61,7 +61,7 @@ def test_once_its_check_passes_what_is_still_wrong_is_the_reason() -> None:
 
     found = slurm.reason([with_verdict(DISK, Verdict.PASSED), CLOCK], standing)
 
-    assert found == f"{CHECK}clock: -9.0 s off the jail's"
+    assert found == f"{CHECK}clock: -9.0 s off the jail's clock"
 
 
 def test_slurms_own_addition_to_a_reason_is_understood() -> None:

@@ -29,7 +29,7 @@ def test_a_disk_fails_that_is_full_out_of_inodes_or_read_only(text: str, wrong: 
 
 
 def test_a_disk_of_which_nothing_was_read_leaves_all_open() -> None:
-    with pytest.raises(UnknownError, match="nothing is known of /data"):
+    with pytest.raises(UnknownError, match="/data was not read"):
         disk("1 1 rw /\n", "/data")
 
 
@@ -91,11 +91,11 @@ def test_a_jail_that_is_not_mounted_fails() -> None:
 
 @pytest.mark.parametrize("why", ["Read-only file system", "Input/output error"])
 def test_a_jail_that_cannot_be_written_fails_and_says_why(why: str) -> None:
-    assert jail(text(written=why, ahead="")) == f"cannot be written: {why}"
+    assert jail(text(written=why, ahead="")) == f"not writable: {why}"
 
 
 def test_a_jail_of_another_generation_fails_once_everybody_must_have_seen_it() -> None:
-    assert jail(text(), generation=4) == "generation 3, not 4"
+    assert jail(text(), generation=4) == "generation 3, expected 4"
     assert jail(text(generation_age="60"), generation=4) is None
     assert jail(text(settings_age="60"), generation=4) is None
 
@@ -110,7 +110,7 @@ def test_a_jail_of_another_generation_fails_once_everybody_must_have_seen_it() -
 def test_a_clock_that_is_off_fails(ahead: str, wrong: str | None) -> None:
     found = system.clock(text(ahead=ahead), max_offset=2)
 
-    assert found == (wrong and f"{wrong} the jail's")
+    assert found == (wrong and f"{wrong} the jail's clock")
 
 
 def test_without_a_jail_nothing_is_concluded_of_the_clock() -> None:
@@ -131,7 +131,7 @@ def test_a_munged_that_does_not_answer_fails_with_what_munge_says() -> None:
     said = 'munge: Error: Failed to access "/run/munge/munge.socket.2": No such file or directory'
 
     assert system.munge(f"\n{said}\nunmunge: Error: No credential specified\n") == said
-    assert system.munge("") == "says nothing"
+    assert system.munge("") == "no output"
 
 
 # --- Leftovers -----------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def test_any_node_is_in_one_of_the_states_that_are_shown(states: frozenset[str])
     [
         ("slurmstack:check:gpu-ecc: 3 errors", "gpu-ecc"),
         ("slurmstack:check:gpu-ecc: 3 errors : Not responding", "gpu-ecc"),
-        ("slurmstack:longcheck:nccl: 212 GB/s, wanted at least 460", "nccl"),
+        ("slurmstack:longcheck:nccl: 212 GB/s, expected at least 460", "nccl"),
         ("slurmstack:kubernetes:cordoned: machine m7", "cordoned"),
         ("slurmstack:leave", "leave"),
         ("slurmstack:jail", "jail"),

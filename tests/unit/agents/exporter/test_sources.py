@@ -141,7 +141,7 @@ def test_a_jail_that_hangs_costs_one_thread_and_is_read_again_when_it_is_back(
             source.read(0.05)
         said.add(str(caught.value))
 
-    assert said == {f"{tmp_path}: its file system does not answer"}, "so that it is said once"
+    assert said == {f"{tmp_path}: file system does not answer"}, "so that it is said once"
     assert server.asked == 1
     server.is_there.set()
     while jail.is_asking("jail"):
@@ -162,7 +162,7 @@ def test_a_volume_that_hangs_takes_no_figures_of_others_along(tmp_path: Path, ha
         with pytest.raises(ReadError) as caught:
             source.read(0.05)
         assert names(series(caught.value.rest)) == paths.keys() - {hangs}
-        assert str(caught.value) == f"{paths[hangs]}: its file system does not answer"
+        assert str(caught.value) == f"{paths[hangs]}: file system does not answer"
 
     assert server.asked == 1
     server.is_there.set()

@@ -303,7 +303,7 @@ def test_outside_of_a_cluster_it_says_so_in_one_line(
 
     assert command.main() == 1
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith('level=error msg="nothing is sent: Kubernetes: credentials: ')
+    assert said.startswith('level=error msg="no lines are sent: Kubernetes: credentials: ')
 
 
 @pytest.mark.parametrize("text", [None, "no certificates"])
@@ -321,7 +321,7 @@ def test_certificates_that_are_none_are_told_of_in_one_line(
 
     assert command.main() == 1
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith('level=error msg="nothing is sent: monitoring.logs.ca: ')
+    assert said.startswith('level=error msg="no lines are sent: monitoring.logs.ca: ')
 
 
 # --- A receiver that does not take them ----------------------------------------------------------
@@ -355,7 +355,7 @@ def test_a_receiver_that_is_away_gets_all_of_it_when_it_is_back(
     said = capsys.readouterr().err.splitlines()
     assert len(said) <= 3, "one that it is away, or another as it goes, and one that it is back"
     assert said[0].startswith(f'level=error msg="{stack.endpoint}')
-    assert said[-1] == f'level=info msg="{stack.endpoint}/otlp: takes lines again"'
+    assert said[-1] == f'level=info msg="{stack.endpoint}/otlp: accepts lines again"'
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -402,7 +402,7 @@ def test_what_is_refused_is_counted_told_once_and_not_sent_again(
     assert counts.refused == 3
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2
-    assert f"lines are refused: HTTP {status} no such thing" in said[0]
+    assert f"the receiver refuses lines: HTTP {status} no such thing" in said[0]
 
 
 def test_a_part_that_is_refused_is_counted(
@@ -584,7 +584,7 @@ def test_a_file_that_is_broken_is_told_of_and_begun_anew(
 
     stack.during(lambda: receiver.has("slurmctld: a"))
 
-    assert "begins 900 s ago" in capsys.readouterr().err
+    assert "sending the lines of the last 900 s" in capsys.readouterr().err
 
 
 def test_kubernetes_may_be_away_for_a_while(

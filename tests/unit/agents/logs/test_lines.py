@@ -39,7 +39,7 @@ SEVERITIES = [
     (logfmt("error", "cluster: snapshot: no answer within 30 s"), Severity.ERROR),
     (logfmt("warn", 'checks: gpu-xid: "level=info" on\nGPU 0'), Severity.WARN),
     (logfmt("info", "error: is what somebody called a node"), Severity.INFO),
-    ("error: not finished: sacctmgr: Connection refused; run it again", Severity.ERROR),
+    ("error: not finished: sacctmgr: Connection refused; run the command again", Severity.ERROR),
     ("backup: dump 1f2e3d4c of slurm_acct_db", Severity.INFO),
     ("a user called error: is no error", Severity.INFO),
     ("{}", Severity.INFO),

@@ -79,14 +79,14 @@ def test_a_slurm_that_does_not_answer_is_no_finished_run(
 
     monkeypatch.setattr(world, "_serve", away)
     assert call(world, "run", "cpu-memory") == FAILED
-    assert "run it again" in capsys.readouterr().err
+    assert "run the command again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("run", "dcgm"), "dcgm: is not on; expected one of long_checks.checks: cpu-memory"),
-        (("run", "cpu-memory", "--node", "gpu-0"), "--node gpu-0: no node"),
+        (("run", "dcgm"), "dcgm: not enabled; expected one of long_checks.checks: cpu-memory"),
+        (("run", "cpu-memory", "--node", "gpu-0"), "--node gpu-0: expected a node"),
         (("record", "network", "--node", "cpu-0"), "--node: 1 given: expected 2"),
     ],
 )

@@ -18,20 +18,26 @@ values = st.floats(1, 1e6)
     ("value", "history", "rule", "verdict", "text"),
     [
         (100, [], UP, Verdict.GOOD, "100 GB/s"),
-        (99.9, [], UP, Verdict.BAD, "99.9 GB/s, wanted at least 100"),
+        (99.9, [], UP, Verdict.BAD, "99.9 GB/s, expected at least 100"),
         (0, [], DOWN, Verdict.GOOD, "0 failures"),
-        (2, [0] * 10, DOWN, Verdict.BAD, "2 failures, wanted at most 0"),
+        (2, [0] * 10, DOWN, Verdict.BAD, "2 failures, expected at most 0"),
         (160, [200] * 5, UP, Verdict.GOOD, "160 GB/s"),
-        (159, [200] * 5, UP, Verdict.BAD, "20.5% less than the usual 200 of its last 5"),
+        (159, [200] * 5, UP, Verdict.BAD, "20.5% less than 200, the median of the last 5 values"),
         (159, [200] * 4, UP, Verdict.GOOD, "159 GB/s"),
-        (50, [200] * 4, FREE, Verdict.UNJUDGED, "without a threshold and with 4 values before"),
-        (50, [200] * 5, FREE, Verdict.BAD, "75.0% less than the usual 200"),
+        (
+            50,
+            [200] * 4,
+            FREE,
+            Verdict.UNJUDGED,
+            "not judged: no threshold, and only 4 earlier values",
+        ),
+        (50, [200] * 5, FREE, Verdict.BAD, "75.0% less than 200, the median"),
         (500, [200] * 5, FREE, Verdict.GOOD, "500 GB/s"),
         # The oldest no longer count, and one that was out of the way never does.
         (80, [1000] * 20 + [100] * 10, FREE, Verdict.GOOD, "80 GB/s"),
         (95, [100, 100, 100, 100, 100, 9999], FREE, Verdict.GOOD, "95 GB/s"),
         (17_160.4, [], UP, Verdict.GOOD, "17160 GB/s"),
-        (12, [10] * 5, Rule("s", False, fall=0.1), Verdict.BAD, "20.0% more than the usual 10"),
+        (12, [10] * 5, Rule("s", False, fall=0.1), Verdict.BAD, "20.0% more than 10, the median"),
     ],
 )
 def test_a_verdict_tells_what_was_measured_and_wanted(

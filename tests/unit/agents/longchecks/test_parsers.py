@@ -63,8 +63,8 @@ def test_an_output_is_read_as_what_it_says(
 @pytest.mark.parametrize(
     ("parse", "name", "why"),
     [
-        (parsers.gpu_burn, "gpu-burn-died.txt", "no result of gpu_burn for every GPU"),
-        (parsers.dcgm, "dcgm-3-skipped.json", "all are skipped"),
+        (parsers.gpu_burn, "gpu-burn-died.txt", "gpu_burn has no result for every GPU"),
+        (parsers.dcgm, "dcgm-3-skipped.json", "all were skipped"),
         (parsers.network, "iperf3-3.12-refused.json", "unable to connect to server"),
     ],
 )

@@ -291,7 +291,7 @@ def test_taints_that_have_changed_in_between_are_left_for_the_next_pass() -> Non
     world.taints = [OTHER]
 
     (note,) = carry(world, Mark("machine-1", "Xid"))
-    assert "its taints have changed" in note
+    assert "the taints have changed" in note
     assert [path for _, path, _ in world.changes] == [f"{NODE}/status"]
 
 

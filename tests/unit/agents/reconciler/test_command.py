@@ -145,7 +145,7 @@ def test_from_settings_that_cannot_be_read_nothing_is_concluded(
     (tmp_path / "wanted.json").write_text(text)
 
     assert at.run("--once") == 2
-    with pytest.raises(WantedError, match=r"wanted\.json: cannot be used"):
+    with pytest.raises(WantedError, match=r"wanted\.json: cannot read the settings"):
         read(tmp_path / "wanted.json")
     with pytest.raises(WantedError, match="nowhere"):
         read(tmp_path / "nowhere")
@@ -219,7 +219,7 @@ def test_it_looks_again_after_a_look_that_failed_until_it_is_told_to_stop(
     told = capsys.readouterr()
     assert looks == 3
     in_vain, in_service = told.err.splitlines()
-    assert in_vain.startswith('level=error msg="nothing is changed, or not all: ')
+    assert in_vain.startswith('level=error msg="the pass over the nodes did not finish: ')
     assert in_service == 'level=info msg="2 of 2 nodes are in service"', "the same is told once"
 
 
@@ -282,7 +282,7 @@ def test_a_port_that_is_taken_keeps_it_from_nothing(
         assert at.run() == 0
 
     in_vain, in_service = capsys.readouterr().err.splitlines()
-    assert in_vain.startswith(f'level=error msg="PORT {port}: no metrics are served: ')
+    assert in_vain.startswith(f'level=error msg="PORT {port}: cannot serve metrics: ')
     assert in_service == 'level=info msg="2 of 2 nodes are in service"'
 
 
@@ -443,4 +443,4 @@ def test_outside_of_a_cluster_it_ends_with_2(
 
 
 def test_the_error_of_kubernetes_tells_what_can_be_done() -> None:
-    assert str(KubernetesError("GET /x", "HTTP 500", 500)).endswith("; the next pass asks again")
+    assert str(KubernetesError("GET /x", "HTTP 500", 500)).endswith("; the next pass tries again")

@@ -173,11 +173,11 @@ def test_a_pod_that_fails_before_slurm_notices_takes_no_jobs() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"cpus": 1}, "CPUs 1, not 2"),
-        ({"memory": 500}, "memory 500, not 1000"),
-        ({"gres": "gpu:h100:7(S:0-1),shard:28"}, "GPUs 7, not 8"),
-        ({"gres": ""}, "GPUs 0, not 8"),
-        ({"gres": "gpu:h100:4,gpu:a100:3"}, "GPUs 7, not 8"),
+        ({"cpus": 1}, "CPUs 1, expected 2"),
+        ({"memory": 500}, "memory 500, expected 1000"),
+        ({"gres": "gpu:h100:7(S:0-1),shard:28"}, "GPUs 7, expected 8"),
+        ({"gres": ""}, "GPUs 0, expected 8"),
+        ({"gres": "gpu:h100:4,gpu:a100:3"}, "GPUs 7, expected 8"),
     ],
 )
 def test_a_node_of_another_size_than_wanted_is_found(fields: dict[str, object], told: str) -> None:

@@ -67,12 +67,12 @@ GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue toke
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (httpx.ConnectError("no way"), "no way; see that the API server runs"),
-        (httpx.ReadTimeout("slow"), "slow; see that the API server runs"),
+        (httpx.ConnectError("no way"), "no way; check that the API server runs"),
+        (httpx.ReadTimeout("slow"), "slow; check that the API server runs"),
         (httpx.Response(403, json={"message": "nodes is forbidden"}), "forbidden; deploy again"),
         (httpx.Response(503, text="down"), "HTTP 503"),
-        (httpx.Response(200, text="<html>"), "not as expected"),
-        (httpx.Response(200, json=[]), "not as expected"),
+        (httpx.Response(200, text="<html>"), "unexpected answer"),
+        (httpx.Response(200, json=[]), "unexpected answer"),
         (GONE, "410 The continue token has expired"),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_token_that_cannot_be_read_is_no_answer() -> None:
 def test_outside_of_a_cluster_there_are_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
-    with pytest.raises(KubernetesError, match="no pod with a service account"):
+    with pytest.raises(KubernetesError, match="not a pod with a service account"):
         kubernetes.in_cluster()
 
 
@@ -181,7 +181,11 @@ def test_pods_machines_and_records_are_read() -> None:
     assert (pod.started, pod.leaves) == (NEW_YEAR, NEW_YEAR + 60)
     assert (pod.ready_since, pending.ready_since) == (NEW_YEAR + 20, 0.0)
     assert (pending.machine, pending.is_worker, pending.is_ready) == ("", False, False)
-    assert (pending.started, pending.leaves, pending.why) == (0.0, None, "its phase is Pending")
+    assert (pending.started, pending.leaves, pending.why) == (
+        0.0,
+        None,
+        "the pod's phase is Pending",
+    )
     machine = seen.machines["m1"]
     assert (machine.uid, machine.version, machine.boot) == ("u3", "1", "b1")
     assert (machine.provider, machine.is_cordoned) == ("cloud://1", True)
@@ -242,7 +246,7 @@ def waiting(reason: str) -> Object:
         ),
         ({"initContainerStatuses": [waiting("CrashLoopBackOff")]}, "join: CrashLoopBackOff"),
         ({"containerStatuses": [waiting("ImagePullBackOff")]}, "join: ImagePullBackOff back-off"),
-        ({"containerStatuses": [waiting("PodInitializing")]}, "its phase is Pending"),
+        ({"containerStatuses": [waiting("PodInitializing")]}, "the pod's phase is Pending"),
         ({"phase": "Running"}, "slurmd is not ready"),
     ],
 )

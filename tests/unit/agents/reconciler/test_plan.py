@@ -98,7 +98,7 @@ def test_a_drain_that_may_be_lifted_is_lifted_as_it_was_seen() -> None:
 
     made = plan(seen, wanted(), {}, NOW)
     assert made.actions == (Lift("cpu-1", reason, moment(SINCE)),)
-    assert made.out[0].doing == "comes back now"
+    assert made.out[0].doing == "returns to service now"
 
 
 def all_cordoned(replicas: int) -> Observed:
@@ -316,7 +316,7 @@ def test_a_restart_waits_for_jobs() -> None:
     made = step({KEY: Climb(0, 0, done=True)}, observed(busy, MARKED))
 
     assert made.actions == ()
-    assert made.out[0].doing == "restart: waits for its jobs"
+    assert made.out[0].doing == "restart: waits until its jobs end"
 
 
 OVER = {KEY: Climb(1, 0, done=True, target="x")}
@@ -325,10 +325,10 @@ OVER = {KEY: Climb(1, 0, done=True, target="x")}
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        (BROKEN.model_copy(update={"alloc_cpus": 1}), "waits for the jobs of cpu-1"),
+        (BROKEN.model_copy(update={"alloc_cpus": 1}), "waits until the jobs of cpu-1 end"),
         (pod("cpu-2", machine="machine-1"), "cpu-2 is not drained"),
-        (pod("cpu-9", machine="machine-1"), "cpu-9 is on its machine"),
-        (pod("login-0", machine="machine-1", is_worker=False), "login-0 is on its machine"),
+        (pod("cpu-9", machine="machine-1"), "cpu-9 is on the same machine"),
+        (pod("login-0", machine="machine-1", is_worker=False), "login-0 is on the same machine"),
     ],
 )
 def test_no_machine_is_rebooted_that_is_in_use(changed: object, told: str) -> None:
@@ -354,7 +354,9 @@ def test_a_new_machine_is_not_replaced() -> None:
     made = step({KEY: Climb(2, 0, done=True, target="x")}, observed(BROKEN, new))
 
     assert made.actions == ()
-    assert made.out[0].doing == "replace: machine machine-1 is only 60 s old"
+    assert (
+        made.out[0].doing == "replace: machine machine-1 is 60 s old, below reconciler.replace_age"
+    )
 
 
 def test_no_more_nodes_are_repaired_at_once_than_may_be_out() -> None:
@@ -375,7 +377,7 @@ def test_of_a_node_with_two_causes_one_is_repaired_at_a_time() -> None:
     made = step(memory, observed(BROKEN, MARKED, away))
 
     assert len(made.actions) == 1
-    assert {out.doing for out in made.out} >= {"restart: waits for the repair for gpu-xid"}
+    assert {out.doing for out in made.out} >= {"restart: waits for the repair of gpu-xid"}
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_key_that_cannot_be_read_is_an_error_of_the_token() -> None:
     def no_token() -> str:
         raise FileNotFoundError(2, "No such file or directory", "/etc/key")
 
-    with pytest.raises(SlurmError, match=r"no token: .*/etc/key") as error:
+    with pytest.raises(SlurmError, match=r"cannot make a token: .*/etc/key") as error:
         Client("http://rest", no_token, transport=httpx.MockTransport(lambda _: ok({}))).nodes()
     assert error.value.fault is Fault.REFUSED
 
@@ -181,7 +181,9 @@ def test_what_may_have_been_done_is_not_done_again(
 
 
 def test_a_submit_whose_answer_is_lost_says_that_its_fate_is_unknown() -> None:
-    with pytest.raises(SlurmError, match=r"POST job/submit: .*whether it was done is unknown"):
+    with pytest.raises(
+        SlurmError, match=r"POST job/submit: .*it is unknown whether Slurm carried it out"
+    ):
         Rest(httpx.ReadTimeout("timed out")).client().submit(JOB)
 
 
@@ -223,7 +225,7 @@ def test_slurms_own_words_and_numbers_are_passed_on() -> None:
 
 
 def test_an_error_is_one_even_where_slurmrestd_calls_it_a_success() -> None:
-    with pytest.raises(SlurmError, match="GET node/nope: Slurm says no"):
+    with pytest.raises(SlurmError, match="GET node/nope: refused by Slurm"):
         Rest(failed(200, 0, "No error")).client().node("nope")
 
 
@@ -294,5 +296,5 @@ def test_cancelling_a_job_that_there_is_not_is_an_error() -> None:
 
 
 def test_a_complaint_about_the_job_itself_is_heard() -> None:
-    with pytest.raises(SlurmError, match=r"DELETE job/4: Slurm says no: .*Access denied"):
+    with pytest.raises(SlurmError, match=r"DELETE job/4: refused by Slurm: .*Access denied"):
         Rest(ok(JOB_RECORDS), cancelled(2002, "Access denied")).client().cancel(4)

@@ -135,7 +135,7 @@ def test_an_answer_without_the_records_is_no_empty_cluster(kind: str) -> None:
     path = {"statistics": "diag"}.get(kind, kind)
     client = client_of("v0.0.42", recorded("v0.0.42") | {path: {"errors": [], "warnings": []}})
 
-    with pytest.raises(SlurmError, match=rf"no '{kind}' in the answer"):
+    with pytest.raises(SlurmError, match=rf"the answer has no '{kind}'"):
         getattr(client, kind)()
 
 
