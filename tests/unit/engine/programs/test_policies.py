@@ -122,7 +122,7 @@ def test_an_update_stops_before_what_is_forbidden_is_made(judged: Sandbox) -> No
     assert outcome.code == 1
     assert judged.world.drain() == ["create first"]
     assert outcome.record.failures == {
-        "bad": "mandatory policies forbid it: non-root, privileged, requests"
+        "bad": "violates mandatory policies: non-root, privileged, requests"
     }
     assert set(judged.stored) >= {"first"}
     assert "bad" not in judged.stored
@@ -164,7 +164,7 @@ def test_what_only_the_update_knows_is_judged_there(judged: Sandbox) -> None:
     }
     assert all("can't be known during preview" in v.message for v in preview.violations)
 
-    assert judged.up().record.failures == {"namespace": "mandatory policies forbid it: namespaces"}
+    assert judged.up().record.failures == {"namespace": "violates mandatory policies: namespaces"}
     assert judged.world.drain() == ["create thing"]
 
 
@@ -229,7 +229,7 @@ def test_the_whole_stack_is_judged_in_the_end(small: Sandbox) -> None:
 def test_a_pack_that_cannot_judge_stops_the_deployment(small: Sandbox) -> None:
     for outcome in (small.preview('Thing("a", value="doubtful")'), small.up()):
         assert outcome.code == 1
-        assert "policy pack small: could not judge" in outcome.errors[0]
+        assert "policy pack small: evaluation failed" in outcome.errors[0]
         assert "I cannot tell" in outcome.errors[0]
     assert small.world.things == {}
 
@@ -246,7 +246,7 @@ def test_a_pack_that_cannot_judge_stops_the_deployment(small: Sandbox) -> None:
             mend = ResourceValidationPolicy("mend", "Mends", remediate=lambda args: args.props)
             PolicyPack("menders", [mend], EnforcementLevel.REMEDIATE)
             """,
-            "mend mends what it finds: not supported",
+            "mend remediates, which this engine does not support",
         ),
     ],
 )
