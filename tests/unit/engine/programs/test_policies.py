@@ -109,8 +109,8 @@ def test_a_preview_tells_all_that_is_forbidden_and_fails(judged: Sandbox) -> Non
         for policy in ("privileged", "non-root", "requests", "network-policies")
     }
     (said,) = (v.message for v in outcome.violations if v.policy == "non-root")
-    assert said.startswith("No container runs as root, unless its daemon has to\n")
-    assert "container root runs as whom its image says" in said
+    assert said.startswith("No container runs as root, unless its daemon requires it\n")
+    assert "container root runs as the user of its image" in said
     assert ("create", "after") in outcome.steps, "the rest is looked at as well"
     assert judged.world.things == {}
 
@@ -182,7 +182,7 @@ def test_the_stacks_config_has_exceptions_and_a_wrong_one_stops_everything(
     outcome = judged.up("Thing('other')")
     assert outcome.code == 1
     assert any("did not start" in error for error in outcome.errors)
-    assert any("'privilegd' is no rule" in text for _, text in outcome.record.messages)
+    assert any("'privilegd': expected one of" in text for _, text in outcome.record.messages)
     assert "other" not in str(judged.world.things)
 
 
