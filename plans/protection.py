@@ -40,7 +40,7 @@ def _reason(step: Step) -> str | None:
     if step.op is Op.DELETE and step.retained:
         return None
     if step.type == "kubernetes:apps/v1:StatefulSet" and _has_data(step.old or {}):
-        return "has data of its own"
+        return "has its own data"
     return _HOLDS_DATA.get(step.type)
 
 

@@ -130,7 +130,7 @@ DASHBOARD = board(
             "max by (check, node) (slurmstack_longcheck_value)"
             " / (max by (check, node)"
             f" (quantile_over_time(0.5, slurmstack_longcheck_value[{_USUALLY}:6h])) > 0)",
-            "Of its median",
+            "Share of median",
             units.PercentUnit,
         ),
         Column("min by (check, node) (slurmstack_longcheck_good)", "Verdict", words=GOOD_BAD),

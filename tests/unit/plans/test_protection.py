@@ -28,8 +28,8 @@ HELD: list[tuple[str, str, dict[str, Any], str]] = [
         "contains volumes, which are deleted with it",
     ),
     ("a cloud's files", "aws:fsx/lustreFileSystem:LustreFileSystem", {}, "holds data"),
-    ("a database", STATEFUL_SET, {"inputs": DATABASE}, "has data of its own"),
-    ("claims of a set's own", STATEFUL_SET, {"inputs": OWN_CLAIMS}, "has data of its own"),
+    ("a database", STATEFUL_SET, {"inputs": DATABASE}, "has its own data"),
+    ("claims of a set's own", STATEFUL_SET, {"inputs": OWN_CLAIMS}, "has its own data"),
 ]
 
 
