@@ -33,21 +33,21 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--stack", default=os.environ.get("PULUMI_STACK"), help="the stack's name")
     common.add_argument("--cwd", type=Path, default=Path(), help="a directory of the project")
-    common.add_argument("--json", action="store_true", help="write JSON, and nothing else")
+    common.add_argument("--json", action="store_true", help="print only JSON")
     deploys = argparse.ArgumentParser(add_help=False, parents=[common])
     deploys.add_argument(
-        "--parallel", type=_count, default=_PARALLEL, help="operations at once (default 16)"
+        "--parallel", type=_count, default=_PARALLEL, help="simultaneous operations (default: 16)"
     )
     changes = argparse.ArgumentParser(add_help=False, parents=[deploys])
-    changes.add_argument("--yes", action="store_true", help="do not ask")
+    changes.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", parents=[changes], help="make the stack what the program says")
+    up = commands.add_parser("up", parents=[changes], help="deploy the program")
     preview = commands.add_parser("preview", parents=[deploys], help="show what `up` would do")
     for command in (up, preview):
         command.add_argument(
-            "--expect-no-changes", action="store_true", help="fail where there is any change"
+            "--expect-no-changes", action="store_true", help="fail if there is any change"
         )
         command.add_argument(
             "--policy-pack",
@@ -55,16 +55,18 @@ def _parser() -> argparse.ArgumentParser:
             action="append",
             default=[],
             metavar="PATH",
-            help="have it judged by the pack in this folder; may be given more than once",
+            help="apply the policy pack in this folder; may be repeated",
         )
     commands.add_parser("destroy", parents=[changes], help="delete everything in the stack")
     stack = commands.add_parser("stack", help="read the stack's state")
     reads = stack.add_subparsers(dest="read", required=True)
-    output = reads.add_parser("output", parents=[common], help="the stack's outputs")
-    output.add_argument("name", nargs="?", help="of which only this")
-    export = reads.add_parser("export", parents=[common], help="the whole state, as JSON")
+    output = reads.add_parser("output", parents=[common], help="print the stack's outputs")
+    output.add_argument("name", nargs="?", help="print only this output")
+    export = reads.add_parser("export", parents=[common], help="print the state as JSON")
     for command in (output, export):
-        command.add_argument("--show-secrets", action="store_true", help="in the clear")
+        command.add_argument(
+            "--show-secrets", action="store_true", help="print secrets in plain text"
+        )
     return parser
 
 
@@ -77,7 +79,7 @@ def _count(text: str) -> int:
 
 def _stack_name(options: argparse.Namespace) -> str:
     if not options.stack:
-        raise EngineError("which stack? give --stack NAME or set PULUMI_STACK")
+        raise EngineError("no stack is named: pass --stack NAME or set PULUMI_STACK")
     return str(options.stack)
 
 
@@ -86,7 +88,7 @@ def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
     name = _stack_name(options)
     packs = _packs(options)
     if not options.yes and (options.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
-        raise EngineError("nobody is there to be asked: pass --yes to go ahead")
+        raise EngineError("cannot ask for confirmation here: pass --yes")
     # Preview first with policy packs too: violations must show before anything changes.
     if packs or not options.yes:
         look = Request(kind, True, options.parallel, packs=packs)
@@ -117,7 +119,7 @@ def _checkpoint(options: argparse.Namespace, project: Project) -> Checkpoint:
     backend = Backend(project.state_directory(), project.name, name)
     checkpoint = backend.read()
     if checkpoint is None:
-        raise EngineError(f"stack {name!r}: there is no state in {backend.root}; run `up` first")
+        raise EngineError(f"stack {name!r}: no state in {backend.root}; run `up` first")
     return checkpoint
 
 
@@ -142,7 +144,7 @@ def _output(options: argparse.Namespace, project: Project) -> int:
         return 0
     if options.name not in value:
         known = ", ".join(sorted(value)) or "none"
-        raise EngineError(f"output {options.name!r}: no such output (there are: {known})")
+        raise EngineError(f"output {options.name!r}: no such output (found: {known})")
     one = value[options.name]
     print(json.dumps(one, ensure_ascii=False) if options.json else _text(one))
     return 0
@@ -180,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped before anything was begun", file=sys.stderr)
+        print("stopped before any operation started", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         print(f"error: {describe_bug(error)}", file=sys.stderr)

@@ -55,7 +55,8 @@ class Backend:
             return None
         except (OSError, ValueError) as error:
             raise EngineError(
-                f"{self.file}: cannot be read: {error}; the state before it is {self.file.name}.bak"
+                f"{self.file}: cannot be read: {error}; the previous state is in"
+                f" {self.file.name}.bak"
             ) from error
         return self._checkpoint(document)
 
@@ -63,15 +64,15 @@ class Backend:
         version = document.get("version") if isinstance(document, dict) else None
         if version != VERSION:
             raise EngineError(
-                f"{self.file}: version {version!r} of a checkpoint; this engine reads version"
-                f" {VERSION}; deploy this stack with the `pulumi` command"
+                f"{self.file}: unsupported checkpoint version {version!r}; this engine reads"
+                f" version {VERSION}; deploy this stack with the `pulumi` command"
             )
         deployment = document["checkpoint"].get("latest") or {}
         provider = deployment.get("secrets_providers") or {}
         if provider.get("type") not in (None, "", "passphrase"):
             raise EngineError(
-                f"{self.file}: its secrets are kept by {provider['type']!r}; this engine opens"
-                " only secrets under a passphrase: run `pulumi stack change-secrets-provider"
+                f"{self.file}: unsupported secrets provider {provider['type']!r}; this engine"
+                " supports only passphrase: run `pulumi stack change-secrets-provider"
                 " passphrase`"
             )
         return Checkpoint((provider.get("state") or {}).get("salt"), deployment)
@@ -84,8 +85,8 @@ class Backend:
         version = content.get("version") if isinstance(content, dict) else content
         if version != _LAYOUT:
             raise EngineError(
-                f"{meta}: version {version!r} of the layout; this engine knows version {_LAYOUT};"
-                " run `pulumi state upgrade`"
+                f"{meta}: unsupported layout version {version!r}; this engine supports version"
+                f" {_LAYOUT}; run `pulumi state upgrade`"
             )
 
     def write(self, deployment: Mapping[str, Any]) -> None:

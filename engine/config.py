@@ -101,14 +101,14 @@ def _parsed(path: Path, document: Any) -> StackFile:
         raise EngineError(f"{path}: {unknown[0]}: unknown key; did you mean to put it in `config`?")
     if document.get("environment"):
         raise EngineError(
-            f"{path}: environment: environments are a service of Pulumi Cloud which this engine"
-            " does not use; put the values in `config`"
+            f"{path}: environment: this engine does not support environments of Pulumi Cloud; put"
+            " the values in `config`"
         )
     provider = document.get("secretsprovider")
     if provider not in (None, "", "passphrase") or document.get("encryptedkey"):
         raise EngineError(
-            f"{path}: secretsprovider: {provider!r}: this engine opens only secrets under a"
-            " passphrase; run `pulumi stack change-secrets-provider passphrase`"
+            f"{path}: secretsprovider: {provider!r}: this engine supports only passphrase; run"
+            " `pulumi stack change-secrets-provider passphrase`"
         )
     return StackFile(
         path,
@@ -154,19 +154,21 @@ def _value(path: Path, key: str, value: Any) -> ConfigValue:
     if isinstance(value, float) and value.is_integer():
         return int(value)  # programs read JSON, which has one kind of number
     if isinstance(value, float) and not math.isfinite(value):
-        raise EngineError(f"{path}: {key}: {value}: expected a number that JSON can hold")
+        raise EngineError(f"{path}: {key}: {value}: expected a finite number")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise EngineError(
-        f"{path}: {key}: a {type(value).__name__} is no config value; expected text, a number, a"
-        " boolean, a list or a mapping; put it in quotes"
+        f"{path}: {key}: unsupported type {type(value).__name__}; expected text, a number, a"
+        " boolean, a list or a mapping; put the value in quotes"
     )
 
 
 def _opened(value: ConfigValue, crypter: Decrypter | None) -> Any:
     if isinstance(value, Ciphertext):
         if crypter is None:
-            raise EngineError("is encrypted, and the stack has no encryptionsalt; set it again")
+            raise EngineError(
+                "the value is encrypted, but the stack has no encryptionsalt; set the value again"
+            )
         return crypter.decrypt(value.text)
     if isinstance(value, dict):
         return {name: _opened(item, crypter) for name, item in value.items()}

@@ -111,16 +111,16 @@ class Deployment:
     def _refuse_second(self, urn: str, goal: Goal) -> None:
         if urn in self._goals:
             raise EngineError(
-                "registered twice: a name may occur once among resources of one type and parent;"
+                "registered twice: resources with the same type and parent need different names;"
                 " rename one"
             )
         if urn in self._taken_over:
             raise EngineError(
-                f"{short(self._taken_over[urn])} has taken it over by an alias; remove the alias or"
-                " the resource"
+                f"an alias of {short(self._taken_over[urn])} has taken over this resource; remove"
+                " the alias or the resource"
             )
         if goal.parent and goal.parent not in self._goals:
-            raise EngineError(f"its parent {short(goal.parent)} has not been registered")
+            raise EngineError(f"its parent {short(goal.parent)} is not registered")
         self._goals[urn] = goal
 
     def _claim(self, urn: str, goal: Goal) -> StoredResource | None:
@@ -133,8 +133,8 @@ class Deployment:
         for former in former_urns(place, goal.aliases, self._renamed):
             if former in self._goals and former in self._stored:
                 raise EngineError(
-                    f"its alias {short(former)} is a resource of its own in this program; remove"
-                    " the alias"
+                    f"its alias {short(former)} is another resource of this program; remove the"
+                    " alias"
                 )
             old = self._journal.old(former)
             if old is not None:
@@ -180,7 +180,7 @@ class Deployment:
         """Apply the policies. Raises EngineError on a mandatory violation, except in a preview."""
         broken = await self._policies.analyze(self._subject(urn, goal, inputs))
         if broken and not self._work.options.preview:
-            raise EngineError(f"mandatory policies forbid it: {', '.join(broken)}")
+            raise EngineError(f"violates mandatory policies: {', '.join(broken)}")
 
     def _subject(self, urn: str, goal: Goal, properties: Properties) -> Subject:
         provider = self.registered(split_reference(goal.provider)[0]) if goal.provider else None
@@ -374,7 +374,7 @@ class Deployment:
             manager.read, goal.type, urn, resource_id, plain_properties(goal.inputs)
         )
         if found is None:
-            raise EngineError(f"id {resource_id!r}: there is no such resource; check the id")
+            raise EngineError(f"id {resource_id!r}: no such resource; check the id")
         new = _wanted(urn, goal, found[1], old)
         new = replace(new, id=found[0], external=True, outputs=_secret(new, manager, found[2]))
         # The stack's own resource is deleted if its id differs; otherwise it is only forgotten.
@@ -392,7 +392,7 @@ class Deployment:
         self._work.go_on()
         current = self._journal.settled(urn)
         if current is None:
-            raise EngineError(f"{urn}: outputs of a resource that is not registered")
+            raise EngineError(f"{urn}: cannot record outputs: the resource is not registered")
         if current.type == STACK_TYPE:
             self._stack_outputs = outputs
         else:
@@ -422,7 +422,7 @@ class Deployment:
             self._journal.end(begun)
             self._work.display.message(
                 Severity.WARNING,
-                "a run that was interrupted may have made it, and this engine cannot tell; look"
+                "an interrupted run may have created it, and this engine cannot find out; look"
                 " for it and delete it",
                 begun.urn,
             )

@@ -268,8 +268,8 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         if request.tok != _GET_RESOURCE:
             await _refuse(
                 context,
-                f"function {request.tok}: this engine runs no functions of providers; deploy this"
-                " stack with the `pulumi` command",
+                f"function {request.tok}: this engine does not call functions of providers; deploy"
+                " this stack with the `pulumi` command",
             )
         urn = from_struct(request.args).get("urn")
         resource = self._deployment.registered(str(urn))
@@ -282,8 +282,8 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         """Refuse methods: only remote components have them, which are not supported."""
         await _refuse(
             context,
-            f"method {request.tok}: this engine runs no remote components; deploy this stack with"
-            " the `pulumi` command",
+            f"method {request.tok}: this engine does not run remote components; deploy this stack"
+            " with the `pulumi` command",
         )
 
     async def SignalAndWaitForShutdown(self, request: Any, context: Any) -> Any:  # noqa: N802

@@ -99,6 +99,6 @@ def _read(file: Path) -> Holder | None:
         return None
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise EngineError(
-            f"{file}: a lock that cannot be read ({error}); delete it if no update of the stack"
-            " runs"
+            f"{file}: the lock file cannot be read ({error}); delete it if no update of this stack"
+            " is running"
         ) from error

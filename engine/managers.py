@@ -53,7 +53,7 @@ class Managers:
         if stored is None:
             raise EngineError(
                 f"its provider {short(urn)} is neither in the program nor in the state; register"
-                " it before what it manages"
+                " the provider before this resource"
             )
         return stored
 
@@ -71,7 +71,7 @@ class Managers:
             if not preview:
                 raise
             # This run may create the provider's target, such as a cluster: plan without it.
-            note = f"{error}; previewed by program and state alone"
+            note = f"{error}; the preview uses only the program and the state"
             self._work.display.message(Severity.WARNING, note, stored.urn)
             return await self._work.ask(load, {**config, error.key: UNKNOWN})
 

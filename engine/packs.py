@@ -84,7 +84,7 @@ async def _process(
         start_new_session=True,
     )
     assert process.stderr is not None  # noqa: S101 - all three are pipes
-    told = asyncio.create_task(show(process.stderr, display))
+    output = asyncio.create_task(show(process.stderr, display))
     try:
         yield process
     finally:
@@ -92,7 +92,7 @@ async def _process(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-        await told
+        await output
 
 
 async def _ready(
@@ -121,14 +121,14 @@ async def _port(project: PackProject, process: Process) -> int:
         line = await asyncio.wait_for(process.stdout.readline(), _START)
     except TimeoutError:
         raise EngineError(
-            f"policy pack {project.root}: not ready after {_START:.0f} s; see what it waits for"
+            f"policy pack {project.root}: not ready after {_START:.0f} s; check what it waits for"
         ) from None
     try:
         return int(line)
     except ValueError:
         raise EngineError(
-            f"policy pack {project.root}: did not start; mend what it says, or go without"
-            " --policy-pack"
+            f"policy pack {project.root}: did not start; fix the error that it printed, or run"
+            " without --policy-pack"
         ) from None
 
 
@@ -154,8 +154,8 @@ class _Served:
         for name, chosen in config.items():
             if chosen.enforcementLevel == analyzer_pb2.REMEDIATE:
                 raise EngineError(
-                    f"policy pack {info.name}: {name} mends what it finds: not supported by this"
-                    " engine; deploy this stack with the `pulumi` command, or make it mandatory"
+                    f"policy pack {info.name}: {name} remediates, which this engine does not"
+                    " support; deploy this stack with the `pulumi` command, or make it mandatory"
                 )
         await self._ask(
             self._stub.Configure, analyzer_pb2.ConfigureAnalyzerRequest(policyConfig=config)
@@ -213,7 +213,7 @@ class _Served:
     def _failed(self, error: Any) -> EngineError:
         details = " ".join((error.details() or error.code().name).split())
         return EngineError(
-            f"policy pack {self.verdict.name}: could not judge: {details}; mend the pack, or go"
+            f"policy pack {self.verdict.name}: evaluation failed: {details}; fix the pack, or run"
             " without --policy-pack"
         )
 

@@ -36,7 +36,7 @@ def parse_path(text: str) -> Path:
         match = _STEP.match(text, position)
         if match is None:
             raise EngineError(
-                f"property path {text!r}: cannot be read from column {position + 1}; expected"
+                f"property path {text!r}: invalid at column {position + 1}; expected"
                 ' keys like spec.ports[0].name or data["a.b"]'
             )
         position = match.end()

@@ -153,7 +153,7 @@ def refuse_replacing_protected(old: StoredResource, protect: bool | None) -> Non
     """Raise EngineError if the resource is protected: a replacement would delete it."""
     if old.protect and protect:
         raise EngineError(
-            "it is protected and this change would replace it; take the change back, or remove"
+            "it is protected, and this change would replace it; revert the change, or remove"
             " `protect` and run again"
         )
 
@@ -164,8 +164,8 @@ def refuse_deleting_protected(condemned: Iterable[StoredResource]) -> None:
     if held:
         names = ", ".join(sorted(f"{r.type} {r.urn.split('::', 3)[3]}" for r in held))
         raise EngineError(
-            f"protected, so nothing is deleted: {names}; set protect=False and run `up`, then"
-            " delete"
+            f"nothing is deleted, because these are protected: {names}; set protect=False, run"
+            " `up`, then delete them"
         )
 
 

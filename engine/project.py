@@ -55,7 +55,7 @@ class Project:
             return self.root / ".local" / "state"
         if not url.startswith("file://"):
             raise EngineError(
-                f"{_BACKEND}: {url}: this engine keeps state in a directory only; expected a URL"
+                f"{_BACKEND}: {url}: this engine stores state only in a directory; expected a URL"
                 " like file:///var/lib/pulumi"
             )
         text = unquote(urlsplit(url)._replace(scheme="", netloc="", query="").geturl())
@@ -92,7 +92,7 @@ def find_project(start: Path) -> Project:
         for name in _NAMES:
             if (directory / name).is_file():
                 return _read(directory / name)
-    raise EngineError(f"no Pulumi.yaml in {start} or above; run in the project or give --cwd")
+    raise EngineError(f"no Pulumi.yaml in {start} or above it; run in the project or pass --cwd")
 
 
 def _read(file: Path) -> Project:
@@ -132,7 +132,7 @@ def _runtime_options(file: Path, runtime: Any) -> dict[str, Any]:
     if not isinstance(runtime, dict) or runtime.get("name") != "python":
         shown = runtime.get("name") if isinstance(runtime, dict) else runtime
         raise EngineError(
-            f"{file}: runtime: {shown!r}: this engine runs Python only; deploy this"
+            f"{file}: runtime: {shown!r}: this engine supports only Python; deploy this"
             " project with the `pulumi` command"
         )
     options = runtime.get("options") or {}
@@ -146,7 +146,7 @@ def _interpreter(file: Path, options: dict[str, Any]) -> Path:
     interpreter = file.parent / str(virtualenv) / "bin" / "python"
     if not interpreter.exists():
         raise EngineError(
-            f"{file}: runtime.options.virtualenv: {virtualenv}: no Python there; make it with"
+            f"{file}: runtime.options.virtualenv: {virtualenv}: no Python there; create it with"
             f" `python3 -m venv {virtualenv}` and install the requirements"
         )
     return interpreter

@@ -13,7 +13,7 @@ from engine.urns import short
 from engine.values import plain_properties
 from engine.work import Work
 
-_INTERRUPTED: Final = "an earlier run was interrupted here"
+_INTERRUPTED: Final = "an earlier run was interrupted during this operation"
 
 
 async def recover(
@@ -55,7 +55,7 @@ async def _after_creation(begun: StoredResource, work: Work, managers: Managers)
     if work.journal.find(begun.urn, found[0]) is not None:
         return True
     work.display.message(
-        Severity.INFO, "made by a run that was interrupted; going on with it", begun.urn
+        Severity.INFO, "created by an interrupted run; this run continues with it", begun.urn
     )
     names = manager.secret_outputs(begun.type) | frozenset(begun.additional_secret_outputs)
     exists = replace(
@@ -95,7 +95,5 @@ async def _after_deletion(begun: StoredResource, work: Work, managers: Managers)
         plain_properties(old.outputs),
     )
     if found is None:
-        work.display.message(
-            Severity.INFO, f"{short(old.urn)}: deleted by a run that was interrupted"
-        )
+        work.display.message(Severity.INFO, f"{short(old.urn)}: deleted by an interrupted run")
         work.journal.drop(old)

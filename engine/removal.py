@@ -75,7 +75,8 @@ class Removal:
         if old.delete and old.urn in self.replaced:
             return Step(old.urn, Op.REPLACE, old.parent, note="deleting original", counts=False)
         if old.retain_on_delete and not is_provider(old.type) and old.custom:
-            return Step(old.urn, Op.DELETE, old.parent, note="forgetting, retained", old=old)
+            note = "removing from the state only"
+            return Step(old.urn, Op.DELETE, old.parent, note=note, old=old)
         return Step(old.urn, Op.DELETE, old.parent, old=old)
 
     async def _remove(self, step: Step, old: StoredResource) -> None:
@@ -115,7 +116,7 @@ class Removal:
                 await self._remove_for_replacement(dependent)
             except EngineError as error:
                 raise EngineError(
-                    f"{short(dependent.urn)}, which has to make way: {error}"
+                    f"{short(dependent.urn)}, which must be deleted first: {error}"
                 ) from error
         return await self._remove_for_replacement(old)
 

@@ -40,7 +40,7 @@ def _imported_sdk() -> Any:
     return pulumi
 
 
-def _told() -> dict[str, Any]:
+def _read_settings() -> dict[str, Any]:
     """Read the engine's settings from standard input, then give the program an empty one.
 
     The engine keeps its end open until it ends, for whatever reason; then the program ends too.
@@ -109,7 +109,7 @@ def _run(pulumi: Any, settings: dict[str, Any]) -> int:
         if isinstance(error.code, str):
             pulumi.log.error(error.code)
         else:
-            pulumi.log.error(f"the program ended early, by sys.exit({error.code})")
+            pulumi.log.error(f"the program ended early: it called sys.exit({error.code})")
     except Exception as error:
         pulumi.log.error("the program failed:\n" + _user_traceback(error, main))
     else:
@@ -121,7 +121,7 @@ if __name__ == "__main__":
     # Collect garbage rarely: the process ends soon, and imports and resources stay until it ends.
     gc.set_threshold(500_000)
     sdk = _imported_sdk()
-    code = _run(sdk, _told())
+    code = _run(sdk, _read_settings())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # do not wait for threads: their answers will not come

@@ -43,7 +43,7 @@ class PassphraseCrypter:
     def __init__(self, key: bytes, salt: bytes, proof: str | None = None) -> None:
         self._cipher = AESGCM(key)
         self._lock = threading.Lock()
-        self._known: dict[str, str] = {}
+        self._ciphertexts: dict[str, str] = {}
         self.state: Final = ":".join((_VERSION, _encode(salt), proof or self._seal(_PROOF)))
 
     @classmethod
@@ -73,24 +73,24 @@ class PassphraseCrypter:
             correct = False
         if not correct:
             raise WrongPassphrase(
-                f"incorrect passphrase: {_PASSPHRASE} does not open this stack's secrets; set it"
-                " to the passphrase the stack was made with"
+                f"incorrect passphrase: {_PASSPHRASE} does not decrypt this stack's secrets; set it"
+                " to the passphrase that the stack was created with"
             )
         return crypter
 
     def encrypt(self, plaintext: str) -> str:
         """Encrypt a text. A decrypted text keeps its ciphertext, so that the state is stable."""
         with self._lock:
-            known = self._known.get(plaintext)
-            if known is None:
-                known = self._known[plaintext] = self._seal(plaintext)
-            return known
+            ciphertext = self._ciphertexts.get(plaintext)
+            if ciphertext is None:
+                ciphertext = self._ciphertexts[plaintext] = self._seal(plaintext)
+            return ciphertext
 
     def decrypt(self, ciphertext: str) -> str:
         """Decrypt a text. Raises EngineError if it is damaged or from another stack."""
         plaintext = self._open(ciphertext)
         with self._lock:
-            self._known.setdefault(plaintext, ciphertext)
+            self._ciphertexts.setdefault(plaintext, ciphertext)
         return plaintext
 
     def _seal(self, plaintext: str) -> str:
@@ -125,7 +125,7 @@ def passphrase_from_environment() -> str:
     file = os.environ.get(_PASSPHRASE_FILE)
     if not file:
         raise EngineError(
-            f"the stack has secrets and no passphrase is set: set {_PASSPHRASE} or"
+            f"the stack has secrets, but no passphrase is set: set {_PASSPHRASE} or"
             f" {_PASSPHRASE_FILE}"
         )
     try:

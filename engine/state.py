@@ -118,10 +118,10 @@ def to_json(resource: StoredResource, sealed: Callable[[Value], Any]) -> dict[st
         **resource.carried,
     }
     required = ("urn", "custom", "type")
-    return {key: value for key, value in document.items() if key in required or _said(value)}
+    return {key: value for key, value in document.items() if key in required or _is_written(value)}
 
 
-def _said(value: Any) -> bool:
+def _is_written(value: Any) -> bool:
     """Return whether a field is written: like Pulumi, leave out false and empty values."""
     return value is not None and value is not False and value not in ("", [], {})
 
@@ -222,7 +222,7 @@ class Sealer:
 def _without_secrets(value: Value) -> Any:
     if isinstance(value, Secret):
         raise EngineError(
-            "the stack has secrets and no passphrase is set: set PULUMI_CONFIG_PASSPHRASE or"
+            "the stack has secrets, but no passphrase is set: set PULUMI_CONFIG_PASSPHRASE or"
             " PULUMI_CONFIG_PASSPHRASE_FILE"
         )
     if isinstance(value, dict):

@@ -177,7 +177,7 @@ def _exit_code(result: Result, request: Request) -> int:
         return 1
     changed = sum(n for op, n in result.counts.items() if op not in (Op.SAME, Op.READ))
     if request.expect_no_changes and changed:
-        print(f"error: no changes were expected, and there are {changed}", file=sys.stderr)
+        print(f"error: expected no changes, but there are {changed}", file=sys.stderr)
         return 1
     return 0
 
@@ -215,7 +215,7 @@ def _signals(
         work.cancel()
         report.message(
             Severity.WARNING,
-            "stopping: running operations are being cancelled; once more to stop at once",
+            "stopping: cancelling running operations; interrupt again to stop at once",
         )
         if program is not None:
             ending.append(asyncio.ensure_future(program.stop()))
@@ -233,7 +233,7 @@ def _signals(
 def _leave_at_once(report: Report, lock: Path | None) -> None:
     """Exit. The state lists the running operations, and the next run finds their outcome."""
     report.__exit__(None, None, None)
-    print("stopped at once; the next run finds out what was under way", file=sys.stderr)
+    print("stopped at once; the next run checks interrupted operations", file=sys.stderr)
     sys.stdout.flush()
     if lock is not None:
         lock.unlink(missing_ok=True)

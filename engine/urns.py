@@ -63,7 +63,7 @@ def split_reference(reference: str) -> tuple[str, str]:
     """Return URN and id of a provider reference. Raises ValueError if it is invalid."""
     urn, separator, provider_id = reference.rpartition("::")
     if not separator or urn.count("::") < 3:
-        raise ValueError(f"{reference!r} is no provider reference; expected <urn>::<id>")
+        raise ValueError(f"{reference!r} is not a provider reference; expected <urn>::<id>")
     return urn, provider_id
 
 

@@ -181,10 +181,10 @@ def references(settings: Settings) -> list[str]:
 def age(snapshot: datetime, now: datetime) -> tuple[str, str]:
     """Return the age of Debian's packages in the images as text, and the style of that text."""
     days = (now - snapshot).days
-    said = f"Debian's packages are those of {snapshot:%Y-%m-%d}, {days} days ago"
+    text = f"Debian packages: as of {snapshot:%Y-%m-%d}, {days} days ago"
     if days <= OLD:
-        return said, ""
-    return f"{said}: `make snapshot` takes today's, with their security updates", "yellow"
+        return text, ""
+    return f"{text}: `make snapshot` takes today's packages, with security updates", "yellow"
 
 
 # --- Docker --------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def push(client: docker.DockerClient, reference: str, say: Say) -> None:
         if "error" in message:
             raise BuildError(
                 f"push of {reference}: {shorten(message['error'], 300)}; "
-                "is the registry right in the stack file, and did you `docker login` there?"
+                "check the registry in the stack file, and log in to it with `docker login`"
             )
 
 
@@ -309,7 +309,7 @@ def pin(found: Mapping[str, str], *, keep: bool, root: Path = tags.ROOT) -> str:
         raise BuildError("\n".join(differing))
     if keep or not digests.write(found, root):
         return ""
-    return f"; {digests.FILE} has their digests: commit it"
+    return f"; {digests.FILE} has the new digests: commit it"
 
 
 # --- The run -------------------------------------------------------------------------------------
@@ -378,26 +378,26 @@ def hand_on(
         return f"in {settings.registry}{pin(found, keep=keep_digests)}"
     if isinstance(settings.cluster, LocalCluster):
         if not Engine(client, stack).running():
-            return f"nodes of {stack} have them when they start"
+            return f"the nodes of {stack} get them when they start"
         with report.doing("load") as say:
             local_images.load(client, stack, [result.reference for result in results], say)
-        return f"in the nodes of {stack}"
+        return f"loaded into the nodes of {stack}"
     raise BuildError(
-        f"stack {stack!r}: its cluster is not local and registry is not set, so that its nodes "
-        "would find no images: set slurmstack:registry in the stack file, or use --build-only"
+        f"stack {stack!r}: the cluster is not local and registry is not set, so its nodes cannot "
+        "get the images: set slurmstack:registry in the stack file, or pass --build-only"
     )
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return 0 if every image is where it belongs."""
     parser = argparse.ArgumentParser(prog="python -m images.build", description=__doc__)
-    parser.add_argument("--stack", default="dev", help="whose registry or cluster (default: dev)")
-    parser.add_argument("--image", action="append", metavar="NAME", help="only this; repeatable")
-    parser.add_argument("--build-only", action="store_true", help="neither push nor load")
-    parser.add_argument("--json", action="store_true", help="print the references on stdout")
+    parser.add_argument("--stack", default="dev", help="stack to build for (default: dev)")
     parser.add_argument(
-        "--keep-digests", action="store_true", help=f"write no {digests.FILE}, as in a pipeline"
+        "--image", action="append", metavar="NAME", help="build only this; may be repeated"
     )
+    parser.add_argument("--build-only", action="store_true", help="do not push or load")
+    parser.add_argument("--json", action="store_true", help="print the references as JSON")
+    parser.add_argument("--keep-digests", action="store_true", help=f"do not write {digests.FILE}")
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
     try:
@@ -411,7 +411,7 @@ def main(arguments: Sequence[str]) -> int:
     except (DockerException, RequestException) as error:
         return _fail(console, f"Docker: {reason(error)}")
     except KeyboardInterrupt:
-        console.print("interrupted; the next run continues from here")
+        console.print("interrupted; run the command again to continue")
         sys.stdout.flush()
         # Running builds end with the connection to Docker: do not wait for their threads.
         os._exit(130)
@@ -433,7 +433,7 @@ def _run(options: argparse.Namespace, report: Report) -> list[Result]:
         results = build_missing(client, names, settings.registry, report)
         report.line(*age(tags.snapshot(), datetime.now(UTC)))
         built = sum(result.built for result in results)
-        summary = f"images: {built} built, {len(results) - built} already there"
+        summary = f"images: {built} built, {len(results) - built} already present"
         if not options.build_only:
             where = hand_on(
                 *(client, options.stack, settings, results, report),

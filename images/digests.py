@@ -31,11 +31,13 @@ def known(root: Path = tags.ROOT) -> Mapping[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise tags.ContextError(f"{FILE}: {error}; `make images` writes it anew") from None
+        raise tags.ContextError(
+            f"{FILE}: {error}; delete it: `make images` writes a new one"
+        ) from None
     if not isinstance(found, dict) or not all(_is_digest(digest) for digest in found.values()):
         raise tags.ContextError(
             f"{FILE}: expected an object of references and digests as sha256:…; "
-            "`make images` writes it anew"
+            "delete it: `make images` writes a new one"
         )
     return found
 
@@ -48,7 +50,7 @@ def differing(found: Mapping[str, str], root: Path = tags.ROOT) -> list[str]:
     """Return one line for each image whose digest in the registry differs from the file."""
     expected = known(root)
     return [
-        f"{reference}: the registry has {digest}, and {FILE} says {expected[reference]}; "
+        f"{reference}: the registry has {digest}, but {FILE} has {expected[reference]}; "
         "find out who pushed it, then remove that line to accept it"
         for reference, digest in sorted(found.items())
         if expected.get(reference, digest) != digest

@@ -75,8 +75,10 @@ def _copy_status(client: docker.DockerClient, reference: str, folder: Path) -> N
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return 0 if every image has its bill."""
     parser = argparse.ArgumentParser(prog="python -m images.sbom", description=__doc__)
-    parser.add_argument("--stack", default="dev", help="whose images (default: dev)")
-    parser.add_argument("--image", action="append", metavar="NAME", help="only this; repeatable")
+    parser.add_argument("--stack", default="dev", help="stack of the images (default: dev)")
+    parser.add_argument(
+        "--image", action="append", metavar="NAME", help="only this image; may be repeated"
+    )
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
@@ -91,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     except (SettingsError, tags.ContextError, LocalError) as error:
         return _fail(console, str(error))
     except (DockerException, RequestException) as error:
-        return _fail(console, f"Docker: {reason(error)}; `make images` builds what is missing")
+        return _fail(console, f"Docker: {reason(error)}; `make images` builds missing images")
     return 0
 
 

@@ -129,7 +129,7 @@ def snapshot(root: Path = ROOT) -> datetime:
         return datetime.strptime(path.read_text().strip(), _MOMENT).replace(tzinfo=UTC)
     except (OSError, ValueError) as error:
         raise ContextError(
-            f"images/debian/snapshot: {error}; `make snapshot` writes it anew"
+            f"images/debian/snapshot: {error}; `make snapshot` writes a new one"
         ) from None
 
 

@@ -42,21 +42,21 @@ def parse(arguments: Sequence[str]) -> Command:
     parser = argparse.ArgumentParser(
         prog="python -m local", description="A real Kubernetes on this machine."
     )
-    parser.add_argument("--stack", default="dev", help="whose cluster (default: dev)")
+    parser.add_argument("--stack", default="dev", help="stack of the cluster (default: dev)")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     for verb, text in (
-        ("up", "start the cluster, or bring it to what the stack file says"),
-        ("stop", "stop the cluster; `up` goes on with the same data"),
+        ("up", "start the cluster, or change it to match the stack file"),
+        ("stop", "stop the cluster; `up` starts it again with the same data"),
         ("down", "remove the cluster with all its data"),
-        ("clear", "remove the clusters of all stacks, those of other working trees too"),
-        ("status", "show the nodes; the exit code says whether all are ready"),
+        ("clear", "remove the clusters of all stacks, including other working trees"),
+        ("status", "show the nodes; exit with 0 if all are ready"),
         ("load", "load images from Docker into all nodes"),
         ("kubectl", "run kubectl on the cluster"),
     ):
         command = verbs.add_parser(verb, help=text)
         if verb == "kubectl":
             continue
-        command.add_argument("--stack", default=argparse.SUPPRESS, help="whose cluster")
+        command.add_argument("--stack", default=argparse.SUPPRESS, help="stack of the cluster")
         if verb == "load":
             command.add_argument("arguments", nargs="+", metavar="IMAGE")
     # argparse must not parse kubectl's own options.
@@ -66,7 +66,7 @@ def parse(arguments: Sequence[str]) -> Command:
     if kubectl:
         stack, after = _take_stack(after, stack)
     if stack in RESERVED or not _STACK.fullmatch(stack):
-        raise LocalError(f"--stack {stack}: is no name for a stack; choose another")
+        raise LocalError(f"--stack {stack}: not a valid name, or reserved; choose another")
     given = after if kubectl else getattr(options, "arguments", [])
     return Command(options.verb, stack, tuple(given))
 
@@ -135,7 +135,7 @@ def stop(stack: str, settings: Settings, progress: Progress) -> int:
     """Stop the cluster and keep its data."""
     client = host.connect()
     if client is None or not isinstance(settings.cluster, LocalCluster):
-        progress.note(f"stack '{stack}' has no local cluster that runs")
+        progress.note(f"stack '{stack}' has no running local cluster")
         return 0
     with locked(LOCK, progress.note):
         Cluster.of(client, stack, settings).stop(progress)
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str]) -> int:
     except (DockerException, RequestException) as error:
         message = f"Docker: {' '.join(str(error).split())}"
     except KeyboardInterrupt:
-        print("interrupted; run it again to go on from here", file=sys.stderr)
+        print("interrupted; run the command again to continue", file=sys.stderr)
         return 130
     print(f"error: {message}", file=sys.stderr)
     return 1

@@ -60,7 +60,7 @@ def host_key(stack: str) -> str:
         return str(outputs["login_host_key"])
     except (OSError, LookupError, StopIteration):
         raise SettingsError(
-            f"stack '{stack}' has no login node yet; bring it up first: make up STACK={stack}"
+            f"stack '{stack}' has no login node yet; deploy it first: make up STACK={stack}"
         ) from None
 
 
@@ -84,13 +84,14 @@ def nodes(config: Path) -> dict[str, str] | None:
     if answer.returncode:
         return None
     return {
-        name: said for name, _, said in (line.partition(" ") for line in answer.stdout.splitlines())
+        name: state
+        for name, _, state in (line.partition(" ") for line in answer.stdout.splitlines())
     }
 
 
-def is_up(said: str) -> bool:
+def is_up(state: str) -> bool:
     """Return whether a node in this state takes jobs; a suffix, as in `idle*`, means no answer."""
-    return said.split()[0] in ("idle", "mix", "alloc")
+    return state.split()[0] in ("idle", "mix", "alloc")
 
 
 def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
@@ -107,7 +108,7 @@ def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
 def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
     """Wait for these nodes, at most _PATIENCE; return the missing ones with the reason."""
     start = time.monotonic()
-    said = ""
+    printed = ""
     while True:
         found = nodes(config)
         missing = absent(wanted, found)
@@ -115,9 +116,9 @@ def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
         state = (
             "login does not answer yet" if found is None else f"{up} of {len(wanted)} nodes are up"
         )
-        if state != said:
+        if state != printed:
             print(f"[{time.monotonic() - start:5.1f} s] {state}", file=sys.stderr, flush=True)
-            said = state
+            printed = state
         if not missing or time.monotonic() - start > _PATIENCE:
             return missing
         time.sleep(0.5)
@@ -141,9 +142,9 @@ def main(arguments: Sequence[str]) -> int:
     wanted = [f"{each.name}-{n}" for each in settings.nodesets for n in range(each.replicas)]
     missing = wait_for_nodes(config, wanted)
     if missing:
-        told = "; ".join(missing)
+        states = "; ".join(missing)
         print(
-            f"error: not all of {len(wanted)} nodes came up: {told}; see: make status",
+            f"error: not all of {len(wanted)} nodes are up: {states}; see: make status",
             file=sys.stderr,
         )
     print(f"Log in:  ssh -F {config.relative_to(ROOT)} login")

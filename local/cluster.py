@@ -64,7 +64,7 @@ class Cluster:
     ) -> "Cluster":
         """Return the cluster of the settings. Raises LocalError if it is of another kind."""
         if not isinstance(settings.cluster, LocalCluster) or settings.login.node_port is None:
-            raise LocalError(f"stack '{stack}': slurmstack:cluster is of another kind than local")
+            raise LocalError(f"stack '{stack}': slurmstack:cluster.kind is not local")
         return cls(client, stack, settings.cluster, settings.login.node_port, images)
 
     @property
@@ -90,7 +90,9 @@ class Cluster:
         Raises LocalError.
         """
         if self.spec.nodes > MAX_NODES:
-            raise LocalError(f"slurmstack:cluster nodes: {self.spec.nodes}: at most {MAX_NODES}")
+            raise LocalError(
+                f"slurmstack:cluster.nodes: {self.spec.nodes}: expected at most {MAX_NODES}"
+            )
         self._refuse_foreign()
         image, system_image = self._prepare_images(progress)
         if not self.state.has_authority:
@@ -119,8 +121,8 @@ class Cluster:
             directory = container.labels.get(LABEL_DIRECTORY)
             if directory != str(self.state.directory):
                 raise LocalError(
-                    f"stack '{self.stack}' runs already, from {directory}: "
-                    "take it down there, or name this one otherwise"
+                    f"stack '{self.stack}' already runs from {directory}: "
+                    f"run `make down STACK={self.stack}` there, or rename this stack"
                 )
 
     def _prepare_images(self, progress: Progress) -> tuple[str, str]:
@@ -262,7 +264,7 @@ class Cluster:
         }
         for ordinal, container in surplus.items():
             name = node_name(ordinal)
-            with progress.phase(f"{name} leaves"):
+            with progress.phase(f"{name} removed"):
                 self.kubectl(
                     [
                         *("drain", name, "--force", "--ignore-daemonsets"),
@@ -335,8 +337,8 @@ def node_is_ready(node: Mapping[str, Any], started: Mapping[int, datetime.dateti
     since = _started_by_name(started).get(node["metadata"]["name"])
     for condition in node["status"].get("conditions", []):
         if condition["type"] == "Ready" and since is not None:
-            said = datetime.datetime.fromisoformat(condition["lastHeartbeatTime"])
-            return bool(condition["status"] == "True" and said >= since)
+            reported = datetime.datetime.fromisoformat(condition["lastHeartbeatTime"])
+            return bool(condition["status"] == "True" and reported >= since)
     return False
 
 

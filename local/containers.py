@@ -255,7 +255,7 @@ def require_free(port: Port, stack: str) -> None:
             reason = "is in use" if error.errno == errno.EADDRINUSE else str(error.strerror)
             raise LocalError(
                 f"port {port.number} on {LOOPBACK}: {reason}; "
-                f"give {PROJECT}:cluster {port.key} in Pulumi.{stack}.yaml a free port"
+                f"set {PROJECT}:cluster.{port.key} in Pulumi.{stack}.yaml to a free port"
             ) from None
 
 

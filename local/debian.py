@@ -59,7 +59,7 @@ def _pull(progress: Callable[[str], None]) -> bool:
 
 
 def _bootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -> None:
-    progress(f"no registry is reached: debootstrap {SUITE}")
+    progress(f"no registry answers: debootstrap {SUITE}")
     host.install(host.missing_packages(["debootstrap"]), progress)
     mirrors = machine_mirrors()
     for leftover in CACHE.glob(f"{WORK}*"):

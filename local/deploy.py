@@ -172,16 +172,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("verb", choices=["up", "preview", "destroy", "down"])
     parser.add_argument("--stack", default="dev")
     parser.add_argument("--engine", choices=["pulumi", "embedded"])
-    told = parser.add_mutually_exclusive_group()
-    told.add_argument("--json", action="store_true", help="of a preview, for programs")
-    told.add_argument("--markdown", action="store_true", help="the same as a comment")
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true", help="print a preview as JSON")
+    formats.add_argument("--markdown", action="store_true", help="print a preview as a comment")
     parser.add_argument("--policy-pack", action="append", default=[], metavar="FOLDER")
-    parser.add_argument("--program", type=Path, metavar="FOLDER", help="by default this checkout")
+    parser.add_argument("--program", type=Path, metavar="FOLDER", help="default: this checkout")
     own, extra = split_at_dashes(arguments)
     options = parser.parse_args(own)
     if options.json or options.markdown:
         if options.verb != "preview":
-            parser.error("--json and --markdown are for preview")
+            parser.error("--json and --markdown require preview")
         extra = ["--json", *extra]
     program: Path | None = options.program and options.program.resolve()
     root = program or ROOT
@@ -197,7 +197,7 @@ def main(arguments: Sequence[str]) -> int:
     engine = options.engine or ("pulumi" if shutil.which("pulumi") else "embedded")
     if engine == "pulumi" and not shutil.which("pulumi"):
         print(
-            "error: engine 'pulumi': not on PATH; install it, or take --engine embedded",
+            "error: engine 'pulumi': not on PATH; install it, or pass --engine embedded",
             file=sys.stderr,
         )
         return 1

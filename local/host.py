@@ -47,9 +47,13 @@ def install(packages: Sequence[str], say: Say) -> None:
         return
     names = " ".join(packages)
     if shutil.which("apt-get") is None:
-        raise LocalError(f"missing: {names}; this is no Debian system: install them by its means")
+        raise LocalError(
+            f"missing packages: {names}; install them by hand: this is not a Debian system"
+        )
     if os.geteuid() != 0:
-        raise LocalError(f"missing: {names}; run `sudo apt-get install {names}`, or this as root")
+        raise LocalError(
+            f"missing packages: {names}; run `sudo apt-get install {names}`, or run this as root"
+        )
     say(f"apt-get install {names}")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
@@ -98,14 +102,14 @@ def engine(say: Say) -> docker.DockerClient:
     if os.geteuid() != 0:
         raise LocalError(
             "no Docker engine answers: start it (`sudo systemctl start docker`), "
-            "be in the group docker, or run this as root"
+            "join the group docker, or run this as root"
         )
     with locked(ENGINE / "start.lock", say):
         return connect() or _start_engine(say)
 
 
 def _start_engine(say: Say) -> docker.DockerClient:
-    say("dockerd starts")
+    say("starting dockerd")
     ENGINE.mkdir(parents=True, exist_ok=True)
     log = ENGINE / "dockerd.log"
     with log.open("ab") as output:
@@ -145,7 +149,7 @@ def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
     pid = own_engine(_pid_file())
     if pid is None or client.containers.list(all=True):
         return
-    say("dockerd stops: it was started from here, and no container is left")
+    say("stopping dockerd: it was started from here, and no container is left")
     os.kill(pid, 15)
     deadline = time.monotonic() + ENGINE_START
     while time.monotonic() < deadline and Path(f"/proc/{pid}").exists():
@@ -181,13 +185,13 @@ def _is_zombie(pid: int) -> bool:
 def go_version() -> str:
     """Return the Go toolchain's version, as `go1.24.2`. Raises LocalError if missing or too old."""
     wanted = f"Go {GO_MINIMUM[0]}.{GO_MINIMUM[1]} or newer"
-    remedy = f"install {wanted} and put `go` on the PATH: it builds the local Kubernetes"
+    remedy = f"install {wanted}, with `go` on the PATH, to build the local Kubernetes"
     try:
         result = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True)
     except FileNotFoundError:
-        raise LocalError(f"go is not there: {remedy}") from None
+        raise LocalError(f"go is not installed: {remedy}") from None
     version = result.stdout.strip()
     numbers = re.match(r"go(\d+)\.(\d+)", version)
     if numbers is None or (int(numbers[1]), int(numbers[2])) < GO_MINIMUM:
-        raise LocalError(f"go is {version or 'broken'}, too old: {remedy}")
+        raise LocalError(f"go: unsupported version {version or 'unknown'}: {remedy}")
     return version

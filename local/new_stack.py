@@ -2,7 +2,7 @@
 
 `python -m local.new_stack NAME [--set key=value …]`
 
-A key is a path in the file below `slurmstack:`, with dots and, in lists, places from 0 on:
+A key is a path in the file below `slurmstack:`, with dots and, in lists, indexes from 0:
 `--set cluster.kind=existing --set nodesets.0.name=cpu`. A value is YAML. On a terminal, the command
 asks for values that are not given. Questions and valid answers come from the settings. A file is
 written only if the settings accept it, and no file is ever overwritten.
@@ -65,8 +65,8 @@ def put(document: Document, key: Key, value: Any) -> None:
             here = here.setdefault(step, inner)
         else:
             raise SettingsError(
-                f"{'.'.join(key)}: '{step}': expected the names of fields and, in lists, places"
-                " from 0 on, without a gap"
+                f"{'.'.join(key)}: '{step}': expected field names and, in lists, indexes from 0"
+                " without a gap"
             )
 
 
@@ -123,7 +123,7 @@ class Interview:
                 if value is not None:
                     put(self.document, key, value)
                 return value
-            self._say(f"{text.strip() or 'nothing'}: {problem}")
+            self._say(f"{text.strip() or 'no value'}: {problem}")
 
     def stack(self, name: str) -> None:
         """Ask everything for a new stack."""
@@ -157,12 +157,12 @@ class Interview:
         while kind not in models:
             kind = self._reply("cluster.kind: ").strip()
             if kind not in models:
-                self._say(f"{kind or 'nothing'}: {known_names(kind, models)}")
+                self._say(f"{kind or 'no value'}: {known_names(kind, models)}")
         put(self.document, ("cluster", "kind"), kind)
-        for name, known in models[kind].model_fields.items():
+        for name, field in models[kind].model_fields.items():
             # A list of machines cannot be derived from the nodesets.
             asked = (
-                known.is_required() or name == "context" or get_origin(known.annotation) is tuple
+                field.is_required() or name == "context" or get_origin(field.annotation) is tuple
             )
             if name != "kind" and asked:
                 self.ask(("cluster",), models[kind], name)
@@ -179,7 +179,7 @@ class Interview:
                 if field.is_required():
                     self.ask(at, Nodeset, name)
             if look_up(self.document, (*at, "gpus")) is None:
-                self._say(f"\n{_help(Gpus.model_fields['count'])} Nothing for none.")
+                self._say(f"\n{_help(Gpus.model_fields['count'])} Answer no for none.")
                 if self._reply("any GPUs? yes or no [no]: ").strip().lower() in ("y", "yes"):
                     for name in ("type", "count"):
                         self.ask((*at, "gpus"), Gpus, name)
@@ -210,10 +210,10 @@ def clusters() -> dict[str, type[BaseModel]]:
 
 def _help(field: FieldInfo) -> str:
     """Return the settings' description of a field, with its choices."""
-    said = " ".join((field.description or "").split())
+    text = " ".join((field.description or "").split())
     if get_origin(field.annotation) is not Literal:
-        return said
-    return f"{said} {_one_of(get_args(field.annotation))}".strip()
+        return text
+    return f"{text} {_one_of(get_args(field.annotation))}".strip()
 
 
 def _one_of(choices: Iterable[str]) -> str:
@@ -329,7 +329,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
                 " hyphens, as in lab"
             )
         if path.exists():
-            raise SettingsError(f"{path.name}: is there already; choose another name, or edit it")
+            raise SettingsError(f"{path.name}: already exists; choose another name, or edit it")
         document: Document = {}
         for option in options.set:
             put(document, *parse_option(option))
@@ -356,7 +356,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     except (EOFError, KeyboardInterrupt):
         print("\nnothing was written", file=sys.stderr)
         return 1
-    print(f"wrote {path.name}; `make preview STACK={options.name}` shows what it would bring")
+    print(f"wrote {path.name}; `make preview STACK={options.name}` shows what it would deploy")
     return 0
 
 

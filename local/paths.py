@@ -40,6 +40,6 @@ def locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another run is under way: waiting for it")
+            say("waiting for another run to end")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -54,7 +54,7 @@ class Progress:
         times = ", ".join(f"{name} {took:.1f}" for name, took in self.phases if took >= 0.05)
         total = time.monotonic() - self._start
         with self._lock:
-            self._line(f"{total:.1f} s in all" + (f": {times}" if times else ""), "bold")
+            self._line(f"{total:.1f} s in total" + (f": {times}" if times else ""), "bold")
 
     def _line(self, text: str, style: str) -> None:
         elapsed = time.monotonic() - self._start

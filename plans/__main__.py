@@ -1,7 +1,7 @@
 """Command that explains a preview's JSON, for people and for pipelines.
 
 python -m plans show preview.json --stack gpu     print the comment on standard output
-python -m plans check preview.json                refuse the removal of protected resources or data
+python -m plans check preview.json                refuse to remove protected resources or data
 python -m plans post preview.json --stack gpu     create or update the comment
 python -m plans fetch plan.json --stack gpu       fetch the saved plan of the merged change
 

@@ -112,13 +112,13 @@ def _limits(containers: list[Inputs]) -> dict[str, Decimal]:
 
 
 def _each(limits: Mapping[str, Decimal]) -> str:
-    told = []
+    sizes = []
     if "cpu" in limits:
-        told.append(f"{number(limits['cpu'])} CPUs")
+        sizes.append(f"{number(limits['cpu'])} CPUs")
     if "memory" in limits:
-        told.append(f"{number(limits['memory'] / _GIB)} GiB")
-    told += [f"{number(limits[key])} {key}" for key in sorted(limits) if _is_gpu(key)]
-    return ", ".join(told)
+        sizes.append(f"{number(limits['memory'] / _GIB)} GiB")
+    sizes += [f"{number(limits[key])} {key}" for key in sorted(limits) if _is_gpu(key)]
+    return ", ".join(sizes)
 
 
 def _is_gpu(resource: str) -> bool:
@@ -160,11 +160,11 @@ def _own_machine(name: str, _inputs: Inputs) -> Iterator[Cost]:
     """Count a machine by the command that joins it to the cluster, among all commands by SSH."""
     kind, _, machine = name.partition("-member-")
     if kind != name:
-        yield Cost("Machines", machine, Decimal(1), each="of one's own")
+        yield Cost("Machines", machine, Decimal(1), each="self-managed")
 
 
 def _bounded(kind: str, least: Any, most: Any) -> str:
-    return kind if least is None else f"{kind}, {least} to {most} of them"
+    return kind if least is None else f"{kind}, autoscaled from {least} to {most}"
 
 
 def _nebius_files(name: str, inputs: Inputs) -> Iterator[Cost]:

@@ -47,8 +47,8 @@ def forge(environment: Mapping[str, str]) -> Forge:
     if environment.get("GITLAB_CI"):
         return GitLab(environment)
     raise PlanError(
-        "neither GITHUB_ACTIONS nor GITLAB_CI is set: expected a job of one of them; on a laptop,"
-        " `make preview ARGS=--markdown` prints the comment"
+        "neither GITHUB_ACTIONS nor GITLAB_CI is set: run this in a job of GitHub Actions or GitLab"
+        " CI; elsewhere, `make preview ARGS=--markdown` prints the comment"
     )
 
 
@@ -66,10 +66,10 @@ class _Api:
         except httpx.HTTPError as error:
             raise PlanError(f"{method} {path}: {type(error).__name__}: {error}") from None
         if not response.is_success:
-            said = " ".join(response.text.split())[:200]
+            answer = " ".join(response.text.split())[:200]
             raise PlanError(
-                f"{method} {path}: {response.status_code}: {said}; does the job's token have the"
-                " rights that docs/ci.md names?"
+                f"{method} {path}: {response.status_code}: {answer}; does the job's token have the"
+                " rights that docs/ci.md lists?"
             )
         return response
 
@@ -201,14 +201,14 @@ def title(head: str) -> str:
 def _needed(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name)
     if not value:
-        raise PlanError(f"{name}: is not set; docs/ci.md says what a job needs")
+        raise PlanError(f"{name}: is not set; docs/ci.md lists what a job needs")
     return value
 
 
 def _no_plan(stack: str, commit: str) -> PlanError:
     return PlanError(
-        f"stack {stack}: no plan was saved for what commit {commit[:12]} has merged; changes are"
-        " deployed by way of a pull request whose preview has succeeded and not expired"
+        f"stack {stack}: no saved plan for the change that commit {commit[:12]} merged; deploy"
+        " changes through a pull request whose preview succeeded and has not expired"
     )
 
 
@@ -217,4 +217,4 @@ def _unzipped(content: bytes) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.read(PLAN)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise PlanError(f"the artifact holds no {PLAN}: {error}") from None
+        raise PlanError(f"the artifact does not contain {PLAN}: {error}") from None

@@ -15,7 +15,7 @@ LIMIT: Final = 65_536
 """GitHub's limit of a comment in characters, used here as a limit in bytes, which are no fewer."""
 _MOST_CHANGES: Final = 12
 """Limit of the shown properties of one resource."""
-_TOLD: Final = (Op.REPLACE, Op.DELETE, Op.UPDATE, Op.CREATE)
+_ORDER: Final = (Op.REPLACE, Op.DELETE, Op.UPDATE, Op.CREATE)
 """Order of operations: destructive ones first, so that truncation spares them."""
 _DONE: Final = {
     Op.REPLACE: "replaced",
@@ -53,13 +53,13 @@ def _head(preview: Preview, stack: str) -> Iterator[str]:
 
 def _summary(preview: Preview) -> str:
     counts = Counter(step.op for step in preview.steps)
-    told = [
+    parts = [
         f"**{counts[op]} {_DONE[op]}**" if op is Op.REPLACE else f"{counts[op]} {_DONE[op]}"
-        for op in _TOLD
+        for op in _ORDER
         if counts[op]
     ]
-    nothing = "The preview came to no end" if preview.errors else "Nothing changes"
-    changed = ", ".join(told) if told else nothing
+    nothing = "The preview did not finish" if preview.errors else "Nothing changes"
+    changed = ", ".join(parts) if parts else nothing
     return f"{changed}; {preview.unchanged} unchanged."
 
 
@@ -89,9 +89,9 @@ def _costs(found: Sequence[Difference]) -> Iterator[str]:
         return
     yield from (
         "",
-        "#### What it costs",
+        "#### Costs",
         "",
-        "| what | of | now | then | |",
+        "| what | name | before | after | |",
         "|---|---|--:|--:|---|",
     )
     for one in found[:_MOST_COSTS]:
@@ -125,12 +125,12 @@ def _amount(amount: Decimal, unit: str) -> str:
 def _kinds(steps: Sequence[Step]) -> Iterator[str]:
     if not steps:
         return
-    yield from ("", "#### What changes", "")
-    yield f"| kind | {' | '.join(_DONE[op] for op in _TOLD)} |"
-    yield f"|---|{'--:|' * len(_TOLD)}"
+    yield from ("", "#### Changes", "")
+    yield f"| kind | {' | '.join(_DONE[op] for op in _ORDER)} |"
+    yield f"|---|{'--:|' * len(_ORDER)}"
     counts = Counter((step.kind, step.op) for step in steps)
     for kind in sorted({step.kind for step in steps}):
-        cells = [str(counts[kind, op]) if counts[kind, op] else "" for op in _TOLD]
+        cells = [str(counts[kind, op]) if counts[kind, op] else "" for op in _ORDER]
         if cells[0]:
             cells[0] = f"**{cells[0]}**"
         yield f"| {kind} | {' | '.join(cells)} |"
@@ -138,7 +138,7 @@ def _kinds(steps: Sequence[Step]) -> Iterator[str]:
 
 def _details(preview: Preview) -> Iterator[str]:
     """Yield one text for each resource; the comment is cut only between these texts."""
-    for op in _TOLD:
+    for op in _ORDER:
         for step in sorted(
             (s for s in preview.steps if s.op is op), key=lambda s: (s.kind, s.name)
         ):
@@ -146,9 +146,9 @@ def _details(preview: Preview) -> Iterator[str]:
 
 
 def _resource(step: Step) -> Iterator[str]:
-    said = f"{step.kind} {code(step.name)} {_DONE[step.op]}"
-    said = f"**{said}**" if step.op is Op.REPLACE else said
-    yield f"- {said}{', its pods are replaced' if rolls_pods(step) else ''}"
+    line = f"{step.kind} {code(step.name)} {_DONE[step.op]}"
+    line = f"**{line}**" if step.op is Op.REPLACE else line
+    yield f"- {line}{', its pods are replaced' if rolls_pods(step) else ''}"
     for change in step.changes[:_MOST_CHANGES]:
         yield f"  - {_change(change)}"
     if len(step.changes) > _MOST_CHANGES:
@@ -173,7 +173,7 @@ def _cut(lines: Sequence[str], room: int, stack: str) -> list[str]:
     kept: list[str] = [""]
     for index, line in enumerate(lines):
         rest = (
-            f"\n… and {len(lines) - index} more resources, for which there is no room here:"
+            f"\n… and {len(lines) - index} more resources, which do not fit here:"
             f" `make preview STACK={stack} ARGS=--markdown` shows all"
         )
         if sum(map(_bytes, (*kept, line))) + 2 * len(rest) > room:

@@ -9,14 +9,14 @@ from plans.costs import at
 from plans.reading import Preview, Step
 
 _HOLDS_DATA: Final = {
-    "kubernetes:core/v1:Namespace": "takes all volumes in it along",
-    "kubernetes:core/v1:PersistentVolume": "leads to data",
+    "kubernetes:core/v1:Namespace": "contains volumes, which are deleted with it",
+    "kubernetes:core/v1:PersistentVolume": "refers to data",
     "kubernetes:core/v1:PersistentVolumeClaim": "holds data",
     "nebius:index/computeV1Filesystem:ComputeV1Filesystem": "holds data",
     "aws:efs/fileSystem:FileSystem": "holds data",
     "aws:fsx/lustreFileSystem:LustreFileSystem": "holds data",
 }
-_REMEDY: Final = "take the edit back, or deploy it by hand with `make up` after a backup"
+_REMEDY: Final = "revert the edit, or take a backup and deploy it by hand with `make up`"
 _VERBS: Final = {Op.REPLACE: "would be replaced", Op.DELETE: "would be deleted"}
 
 
@@ -40,7 +40,7 @@ def _reason(step: Step) -> str | None:
     if step.op is Op.DELETE and step.retained:
         return None
     if step.type == "kubernetes:apps/v1:StatefulSet" and _has_data(step.old or {}):
-        return "has data of its own"
+        return "has its own data"
     return _HOLDS_DATA.get(step.type)
 
 

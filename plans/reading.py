@@ -75,16 +75,19 @@ def read(text: str, source: str, status: int = 0) -> Preview:
     try:
         document = json.loads(text)
     except ValueError as error:
-        said = "is empty" if not text.strip() else f"is no JSON: {error}"
-        raise PlanError(f"{source}: {said}; expected what `pulumi preview --json` prints") from None
+        problem = "is empty" if not text.strip() else f"is not JSON: {error}"
+        raise PlanError(
+            f"{source}: {problem}; expected the output of `pulumi preview --json`"
+        ) from None
     if not isinstance(document, dict) or not isinstance(document.get("steps", []), list):
-        raise PlanError(f"{source}: expected an object with `steps`, as of `pulumi preview --json`")
+        raise PlanError(
+            f"{source}: expected an object with `steps`, the output of `pulumi preview --json`"
+        )
     errors = list(_errors(document.get("diagnostics", [])))
     # A run that failed early has no summary, and sometimes no reason either.
     if not errors and (status or "changeSummary" not in document):
         errors.append(
-            f"the preview failed (exit code {status}), or a policy refused it; the job's log says"
-            " why"
+            f"the preview failed (exit code {status}), or a policy refused it; see the job's log"
         )
     return Preview(
         tuple(_steps(document.get("steps", []), source)),
@@ -102,7 +105,7 @@ def _steps(entries: list[Mapping[str, Any]], source: str) -> Iterator[Step]:
         if op not in _OPS or not isinstance(urn, str):
             raise PlanError(
                 f"{source}: steps[{index}].op: {op!r}: expected one of {', '.join(_OPS)}; this"
-                " version of the command is not known here"
+                " version of the command is not supported"
             )
         old, new = entry.get("oldState"), entry.get("newState")
         state = old or new
@@ -131,13 +134,13 @@ def _step(
 ) -> Step:
     before = old.get("inputs", {}) if old else None
     after = new.get("inputs", {}) if new and op is not Op.DELETE else None
-    told: tuple[Change, ...] = ()
+    changed: tuple[Change, ...] = ()
     if before is not None and after is not None:
         reasons = (*(entry.get("diffReasons") or ()), *(entry.get("detailedDiff") or {}))
         differences = map(format_path, changed_paths(before, after))
         replaces = tuple(entry.get("replaceReasons") or ())
         planned = Plan(op, tuple(dict.fromkeys((*differences, *reasons))), replaces)
-        told = changes(before, after, planned, _shown)
+        changed = changes(before, after, planned, _shown)
     return Step(
         op,
         urn,
@@ -145,7 +148,7 @@ def _step(
         after,
         protected=bool(old and old.get("protect")),
         retained=bool(old and old.get("retainOnDelete")),
-        changes=told,
+        changes=changed,
     )
 
 

@@ -16,13 +16,13 @@ def _load_balancers(resource: Resource, _: Allowed) -> Iterator[str]:
         return
     spec = at(resource.props, "spec") or {}
     if spec.get("externalIPs"):
-        yield "it answers at externalIPs, whoever asks"
+        yield "it has externalIPs, which accept all clients"
     if spec.get("type") == "LoadBalancer":
         ranges = tuple(spec.get("loadBalancerSourceRanges") or ())
         if not ranges:
-            yield "it is a load balancer for the whole world"
+            yield "it is a load balancer without source ranges, open to all addresses"
         for one in _whole_worlds(ranges):
-            yield f"its source ranges {', '.join(map(str, ranges))} are the whole world, {one}"
+            yield f"its source ranges {', '.join(map(str, ranges))} cover all addresses, {one}"
 
 
 def _whole_worlds(ranges: Sequence[Any]) -> Iterator[str]:
@@ -45,9 +45,9 @@ def _network(text: Any) -> IPv4Network | IPv6Network | None:
 LOAD_BALANCERS = Rule(
     About(
         "load-balancers",
-        "A load balancer answers some addresses only",
-        "a login node that the whole world reaches is tried by the whole world, at once",
-        "set loadBalancerSourceRanges (of login nodes: login.source_ranges in the stack's config)",
+        "A load balancer accepts only listed source ranges",
+        "attackers soon try to log in to a login node that is open to all addresses",
+        "set loadBalancerSourceRanges (for login nodes: login.source_ranges in the stack's config)",
     ),
     _load_balancers,
 )
@@ -74,14 +74,14 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
         }
         for direction in ("Ingress", "Egress"):
             if direction not in held:
-                yield workload, f"no network policy of its namespace judges its pods' {direction}"
+                yield workload, f"no network policy in its namespace covers its pods' {direction}"
 
     return over(resources, judge)
 
 
 def _directions(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    if told := tuple(spec.get("policyTypes") or ()):
-        return told
+    if types := tuple(spec.get("policyTypes") or ()):
+        return types
     # Cilium's policies are allow lists: even a deny rule causes everything else to be denied.
     cilium = "endpointSelector" in spec
     inwards = not cilium or spec.get("ingress") or spec.get("ingressDeny")
@@ -92,9 +92,9 @@ def _directions(spec: Mapping[str, Any]) -> tuple[str, ...]:
 NETWORK_POLICIES = StackRule(
     About(
         "network-policies",
-        "A network policy says of every workload whom it talks to, in both directions",
-        "pods that none selects reach everything and are reached by everything",
-        "label the pods as the others are, or add a policy for them",
+        "Network policies cover both directions of the traffic of every workload",
+        "pods without a network policy can reach everything, and everything can reach them",
+        "give the pods labels that a policy selects, or add a policy for them",
     ),
     _network_policies,
 )
@@ -113,13 +113,13 @@ def _rbac(resource: Resource, _: Allowed) -> Iterator[str]:
     if kind(resource) in ("RoleBinding", "ClusterRoleBinding"):
         role = at(resource.props, "roleRef", "name")
         if role in _ALL_POWERFUL:
-            yield f"it gives the role {role}"
+            yield f"it grants the role {role}"
 
 
 def _too_much(rule: Mapping[str, Any]) -> Iterator[str]:
     for key in ("apiGroups", "nonResourceURLs", "resources", "verbs"):
         if any("*" in one for one in rule.get(key) or ()):
-            yield f"a rule has a wildcard among its {key}"
+            yield f"a rule has a wildcard in its {key}"
     for verb in rule.get("verbs") or ():
         if verb in _TAKES_OVER:
             yield f"a rule has the verb {verb}"
@@ -128,9 +128,9 @@ def _too_much(rule: Mapping[str, Any]) -> Iterator[str]:
 RBAC = Rule(
     About(
         "rbac",
-        "Roles name what they allow, and none hands on more than it has",
-        "a wildcard allows what nobody thought of, Secrets included",
-        "write down the resources and verbs that are needed",
+        "Roles list what they allow, and cannot grant more than they have",
+        "wildcards, and verbs such as escalate, allow more than intended, such as reading Secrets",
+        "list the resources and verbs that are needed",
     ),
     _rbac,
 )
@@ -143,7 +143,7 @@ def _namespaces(resource: Resource, _: Allowed) -> Iterator[str]:
     if kind(resource) == "Namespace":
         labels = at(resource.props, "metadata", "labels") or {}
         if labels.get(f"{_POD_SECURITY}/enforce") not in _LEVELS:
-            yield f"it has no label {_POD_SECURITY}/enforce with a level"
+            yield f"its label {_POD_SECURITY}/enforce is missing or has no valid level"
         if labels.get(f"{_POD_SECURITY}/audit") not in _LEVELS[1:]:
             yield f"its label {_POD_SECURITY}/audit is neither baseline nor restricted"
 
@@ -151,8 +151,8 @@ def _namespaces(resource: Resource, _: Allowed) -> Iterator[str]:
 NAMESPACES = Rule(
     About(
         "namespaces",
-        "A namespace says what pods it admits, and has those logged that baseline would not",
-        "else it depends on the cluster whether our pods start, and what others may start there",
+        "A namespace sets which pods it admits, and logs those that baseline would refuse",
+        "otherwise defaults of the cluster decide which pods may start",
         f"set the labels {_POD_SECURITY}/enforce and {_POD_SECURITY}/audit",
     ),
     _namespaces,

@@ -42,16 +42,16 @@ def read(config: Mapping[str, str], project: str, rules: Collection[str]) -> All
     """
     key = f"{project}:policy"
     try:
-        said = Allowed.model_validate(json.loads(config.get(key, "{}")))
+        allowed = Allowed.model_validate(json.loads(config.get(key, "{}")))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, (key, *first["loc"])))
         raise ConfigError(f"{place}: {first['msg']}; see docs/policy.md") from None
     except ValueError as error:
         raise ConfigError(f"{key}: expected JSON, but {error}; see docs/policy.md") from None
-    for rule in said.exceptions:
+    for rule in allowed.exceptions:
         if rule not in rules:
             known = ", ".join(sorted(rules))
-            raise ConfigError(f"{key}.exceptions: '{rule}' is no rule; expected one of {known}")
+            raise ConfigError(f"{key}.exceptions: '{rule}': expected one of {known}")
     own = config.get(f"{project}:registry") or project
-    return said.model_copy(update={"registries": (own, *said.registries)})
+    return allowed.model_copy(update={"registries": (own, *allowed.registries)})

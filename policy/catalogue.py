@@ -41,15 +41,15 @@ def _idle_exceptions(resources: Sequence[Resource], allowed: Allowed) -> Iterato
     for rule, patterns in allowed.exceptions.items():
         for pattern in patterns:
             if not any(matches(pattern, one.type, one.name) for one in resources):
-                yield None, f"policy.exceptions.{rule} has '{pattern}', which is nothing"
+                yield None, f"policy.exceptions.{rule}: '{pattern}' matches no resource"
 
 
 IDLE_EXCEPTIONS = StackRule(
     About(
         "idle-exceptions",
-        "Every exception is for something that the stack has",
-        "one that is left behind holds for whatever is called so next",
-        "take it out of policy.exceptions in the stack's config",
+        "Every exception matches a resource of the stack",
+        "an unused exception would apply to any later resource with that name",
+        "remove it from policy.exceptions in the stack's config",
         Level.ADVISORY,
     ),
     _idle_exceptions,

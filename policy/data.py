@@ -23,16 +23,16 @@ def _protected_data(resource: Resource, _: Allowed) -> Iterator[str]:
     if holds_data and not resource.protected:
         yield "it holds data and is not protected"
     if kind(resource) == STATEFUL_SET and at(resource.props, "spec", "volumeClaimTemplates"):
-        yield "its claims are made by Kubernetes, where no deploy can protect them"
+        yield "Kubernetes creates its claims, so that a deploy cannot protect them"
 
 
 PROTECTED_DATA = Rule(
     About(
         "protected-data",
         "Volumes of jail, state and accounting are protected, and so is their namespace",
-        "an edit that would delete or replace one stops there, before anything is lost",
-        "set protect (of all of them: protect_data in the stack's config), and write claims of"
-        " their own instead of volumeClaimTemplates",
+        "an edit that would delete or replace one then stops before data is lost",
+        "set protect (for all of them: protect_data in the stack's config), and declare claims"
+        " instead of volumeClaimTemplates",
     ),
     _protected_data,
 )
@@ -52,7 +52,7 @@ def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[
         if own and not _exists(workload):
             # Raise for unknown values: the server was then not asked, and the workload may exist.
             list(strings(workload.props))
-            yield workload, f"it is made anew over the data in claim {own[0][1]}"
+            yield workload, f"it would be replaced, and claim {own[0][1]} has its data"
 
     return over(lasting, judge)
 
@@ -73,10 +73,10 @@ def _claims(workload: Resource) -> frozenset[tuple[str, str]]:
 REPLACED_DATA = StackRule(
     About(
         "replaced-data",
-        "A preview of a stack that is there replaces no workload that has data of its own",
-        "the old pods go before the new ones come, and those may never come: slurmctld, or the"
-        " database, is down in between",
-        "take back the edit of what is fixed (name, selector, serviceName, podManagementPolicy)",
+        "A preview of an existing stack replaces no workload that has its own data",
+        "the old pods end before the new ones start, which may fail: slurmctld or the database is"
+        " down in between",
+        "revert the edit of a fixed field (name, selector, serviceName, podManagementPolicy)",
     ),
     _replaced_data,
 )

@@ -20,14 +20,14 @@ def _unbounded(container: Container) -> Iterator[str]:
     if "ALL" in container.capabilities("add"):
         yield f"{container.name} has every capability"
     if "ALL" not in container.capabilities("drop"):
-        yield f"{container.name} keeps capabilities that it was not given by name"
+        yield f"{container.name} does not drop the capability ALL"
 
 
 PRIVILEGED = Rule(
     About(
         "privileged",
-        "No container is privileged, and each has only the capabilities that it is given by name",
-        "a privileged container is root on its node, and users run their own code in some",
+        "No container is privileged, and each has only the capabilities that it lists",
+        "a privileged container is root on its node, and users run their own code in containers",
         "set privileged: false, drop the capability ALL, and add those that are needed",
     ),
     _privileged,
@@ -39,16 +39,16 @@ def _host_namespaces(resource: Resource, _: Allowed) -> Iterator[str]:
     if found:
         yield from over(
             ("hostNetwork", "hostPID", "hostIPC"),
-            lambda key: [f"its pods have {key}"] if found.spec.get(key) else [],
+            lambda key: [f"its pods set {key}"] if found.spec.get(key) else [],
         )
 
 
 HOST_NAMESPACES = Rule(
     About(
         "host-namespaces",
-        "No pod is in its node's network, process or IPC namespace",
-        "there it sees the node's other processes and connections, and no NetworkPolicy holds",
-        "leave hostNetwork, hostPID and hostIPC out",
+        "No pod uses the network, process or IPC namespace of its node",
+        "such a pod sees other processes and connections of the node, and no NetworkPolicy applies",
+        "remove hostNetwork, hostPID and hostIPC",
     ),
     _host_namespaces,
 )
@@ -58,7 +58,7 @@ def _host_paths(resource: Resource, allowed: Allowed) -> Iterator[str]:
     def outside(found: tuple[str, str | None]) -> Iterator[str]:
         where, path = found
         if path is not None and not _below_any(path, allowed.host_paths):
-            yield f"{where} is {path} of the node"
+            yield f"{where} mounts {path} of the node"
 
     return over(_paths_of_nodes(resource), outside)
 
@@ -83,9 +83,9 @@ def _below_any(path: str, places: tuple[str, ...]) -> bool:
 HOST_PATHS = Rule(
     About(
         "host-paths",
-        "No volume is a path of a node, but for those of a list",
-        "whoever writes there, or reads there what others wrote, has left the container",
-        "take a claim, or put the path under policy.host_paths in the stack's config",
+        "No volume mounts a path of a node, except allowed paths",
+        "a container that reads or writes files of the node is no longer isolated from it",
+        "use a claim, or add the path to policy.host_paths in the stack's config",
     ),
     _host_paths,
 )
@@ -99,14 +99,14 @@ def _may_be_root(container: Container) -> Iterator[str]:
     if container.rights("runAsUser") == 0:
         yield f"{container.name} runs as root"
     elif not container.rights("runAsNonRoot"):
-        yield f"{container.name} runs as whom its image says, which may be root"
+        yield f"{container.name} runs as the user of its image, which may be root"
 
 
 NON_ROOT = Rule(
     About(
         "non-root",
-        "No container runs as root, unless its daemon has to",
-        "root in a container is root on the node but for what the kernel still holds back",
+        "No container runs as root, unless its daemon requires it",
+        "root in a container is root on the node, except for what the kernel restricts",
         "set runAsNonRoot: true and a runAsUser other than 0",
     ),
     _non_root,
@@ -132,8 +132,8 @@ ADDED_CONTAINERS = Rule(
     About(
         "added-containers",
         "No container that an operator adds to a nodeset runs as root or has capabilities",
-        "the exceptions for slurmd hold for its whole pod, and were not made for these",
-        "leave user and capabilities out, or name the nodeset under policy.exceptions",
+        "the exceptions for slurmd apply to its whole pod, but are not meant for added containers",
+        "remove user and capabilities, or add the nodeset to policy.exceptions",
     ),
     _added_containers,
 )
@@ -148,17 +148,17 @@ def _requests(resource: Resource, _: Allowed) -> Iterator[str]:
 
 def _unreserved(container: Container) -> Iterator[str]:
     # If only a limit is set, Kubernetes uses it as the request.
-    told = [at(container.spec, "resources", key) or {} for key in ("requests", "limits")]
+    both = [at(container.spec, "resources", key) or {} for key in ("requests", "limits")]
     for quantity in ("cpu", "memory"):
-        if not any(one.get(quantity) for one in told):
+        if not any(one.get(quantity) for one in both):
             yield f"{container.name} requests no {quantity}"
 
 
 REQUESTS = Rule(
     About(
         "requests",
-        "Every container that lasts as long as its pod requests CPU and memory",
-        "what reserves nothing is put on a full node, and is the first to be killed there",
+        "Every container that runs as long as its pod requests CPU and memory",
+        "a container without requests may start on a full node, and is killed there first",
         "set resources.requests.cpu and resources.requests.memory",
     ),
     _requests,
@@ -182,16 +182,16 @@ def _limits(resource: Resource, _: Allowed) -> Iterator[str]:
 def _unlimited(container: Container) -> Iterator[str]:
     becomes_others = {"SETUID", "ALL"} & {*container.capabilities("add")}
     if becomes_others and not at(container.spec, "resources", "limits", "memory"):
-        yield f"{container.name} may run users' processes and has no limit of memory"
+        yield f"{container.name} may run users' processes and has no memory limit"
 
 
 LIMITS = Rule(
     About(
         "limits",
-        "What users fill has a limit: memory of containers that may become them, and of volumes",
-        "one user's processes would take the memory of all else on the node; daemons of our own"
-        " only reserve, as a limit that they reach would kill what everybody needs",
-        "set resources.limits.memory, and the sizeLimit of an emptyDir in memory",
+        "Containers that run users' processes, and volumes in memory, have a memory limit",
+        "one user's processes could take all memory of the node; daemons only reserve memory,"
+        " because reaching a limit would kill a service that all users need",
+        "set resources.limits.memory, and sizeLimit for an emptyDir in memory",
     ),
     _limits,
 )

@@ -17,9 +17,9 @@ def _images(resource: Resource, allowed: Allowed) -> Iterator[str]:
     def doubtful(container: Container) -> Iterator[str]:
         image = str(container.spec.get("image") or "")
         if not any(image.startswith(f"{registry}/") for registry in allowed.registries):
-            yield f"{container.name} has {image or 'no image'}, from no allowed registry"
+            yield f"{container.name} uses {image or 'no image'}, from no allowed registry"
         if not (_DIGEST.search(image) or _CONTENT_TAG.search(image)):
-            yield f"{container.name} has {image or 'no image'}, which may be another tomorrow"
+            yield f"{container.name} uses {image or 'no image'}, whose content may change"
 
     return over(containers(resource), doubtful)
 
@@ -27,10 +27,10 @@ def _images(resource: Resource, allowed: Allowed) -> Iterator[str]:
 IMAGES = Rule(
     About(
         "images",
-        "Images are named by a digest or a tag of their content, and come from allowed registries",
-        "another image under the same name would run on some nodes, with the rights that were"
-        " given to this one",
-        "name the image by its digest, and push it to the stack's registry or put its own under"
+        "Images have a digest, or a tag derived from their content, and an allowed registry",
+        "otherwise another image with the same name could run on some nodes, with the rights of"
+        " this one",
+        "name the image by its digest, and push it to the stack's registry or add its registry to"
         " policy.registries in the stack's config",
     ),
     _images,
@@ -41,16 +41,15 @@ def _charts(resource: Resource, _: Allowed) -> Iterator[str]:
     if kind(resource) in ("Release", "Chart") and "helm.sh" in resource.type:
         version = at(resource.props, "version")
         if not _EXACT.fullmatch(str(version or "")):
-            yield f"chart {at(resource.props, 'chart')} has the version {version or 'of the day'}"
+            yield f"chart {at(resource.props, 'chart')} has no exact version: {version or 'none'}"
 
 
 CHARTS = Rule(
     About(
         "charts",
-        "Helm charts have one exact version",
-        "a deploy would otherwise bring what the repository has that day, and differ from the"
-        " preview",
-        "set version to a whole one, as 1.2.3",
+        "Helm charts have an exact version",
+        "otherwise a deploy could install another version than the preview showed",
+        "set version to an exact version such as 1.2.3",
     ),
     _charts,
 )

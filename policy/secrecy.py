@@ -23,7 +23,8 @@ def _open_secrets(resource: Resource, _: Allowed) -> Iterator[str]:
     if resource.type.startswith("kubernetes:") and kind(resource) != "Secret":
         yield from over(_texts(resource), _looks_secret)
         yield from over(
-            (env for one in containers(resource) for env in one.spec.get("env") or ()), _told
+            (env for one in containers(resource) for env in one.spec.get("env") or ()),
+            _named_secret,
         )
 
 
@@ -38,24 +39,24 @@ def _texts(resource: Resource) -> Iterator[str]:
 
 def _looks_secret(text: str) -> Iterable[str]:
     if _PRIVATE_KEY.search(text):
-        yield "it holds a private key"
+        yield "it contains a private key"
     if _CREDENTIALS.search(text):
-        yield "it holds a URL with a password"
+        yield "it contains a URL with a password"
 
 
-def _told(env: object) -> Iterable[str]:
+def _named_secret(env: object) -> Iterable[str]:
     name, value = str(at(env, "name")), str(at(env, "value") or "")
     # If the value is a path, it names the file with the secret.
     if value and not value.startswith("/") and _NAMED.search(name.upper()):
-        yield f"the environment variable {name} has its value in the open"
+        yield f"the environment variable {name} has its value in plain text"
 
 
 OPEN_SECRETS = Rule(
     About(
         "open-secrets",
-        "No private key, password or token stands outside a Secret",
-        "whoever may read pods and ConfigMaps, and every log of either, would have it",
-        "put it into a Secret, and mount that",
+        "Private keys, passwords and tokens are only in Secrets",
+        "otherwise all who can read pods, ConfigMaps or their logs can read the secret",
+        "move it to a Secret, and mount the Secret",
     ),
     _open_secrets,
 )
@@ -81,7 +82,7 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
     def takes(one: Resource) -> Iterator[tuple[Resource, str]]:
         urns = {urn for sources in one.sources.values() for urn in sources}
         for urn in sorted(urns & makers.keys()):
-            yield one, f"it is made from the secret of {makers[urn]}"
+            yield one, f"it is derived from the secret of {makers[urn]}"
 
     # Dependencies show this in a preview too, while the secrets are unknown.
     yield from over(open_, takes)
@@ -97,7 +98,7 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
         while left and (text := next(texts, None)) is not None:
             for secret, name in sorted(known for known in left if known[0] in text):
                 left.remove((secret, name))
-                yield one, f"it holds the secret of {name}"
+                yield one, f"it contains the secret of {name}"
 
     # An unknown text in one resource must not end the search in the others.
     yield from over(
@@ -130,9 +131,9 @@ def _decoded(text: str) -> str:
 MADE_SECRETS = StackRule(
     About(
         "made-secrets",
-        "What the stack makes up as a secret goes into Secrets alone",
-        "a copy in a ConfigMap, an annotation or a command line is read by many and stays behind",
-        "mount the Secret instead of copying what is in it",
+        "Secrets that the stack generates are only in Secrets",
+        "many can read a copy in a ConfigMap, an annotation or a command line, and it stays there",
+        "mount the Secret instead of copying its contents",
     ),
     _made_secrets,
 )

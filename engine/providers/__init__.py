@@ -155,6 +155,6 @@ def load(package: str, config: Properties, *, preview: bool) -> Provider:
 
         return PlannedProvider()
     raise EngineError(
-        f"package {package!r}: the engine has no provider for it (it has: command, kubernetes,"
+        f"package {package!r}: not supported by this engine (supported: command, kubernetes,"
         " random); deploy this stack with the `pulumi` command"
     )

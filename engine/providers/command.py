@@ -55,11 +55,14 @@ class CommandProvider:
         if isinstance(connection, Unknown):
             return dict(news)
         if not isinstance(connection, dict):
-            raise CheckError("connection", "has to be set")
+            raise CheckError("connection", "is required")
         _check_names(connection, _CONNECTION, "connection.")
         for name in ("host", "hostKey", "privateKey"):
             if connection.get(name) is None:
-                raise CheckError(f"connection.{name}", "has to be set; this engine trusts nobody")
+                raise CheckError(
+                    f"connection.{name}",
+                    "is required: this engine verifies host keys and logs in only by private key",
+                )
         return dict(news)
 
     def diff(self, old: Resource, news: Properties) -> Diff:
@@ -69,11 +72,11 @@ class CommandProvider:
         (Command, `triggers`).
         """
         paths = [path for path in changed_paths(old.inputs, news) if path[0] in _INPUTS]
-        told = tuple(map(format_path, paths))
+        changed = tuple(map(format_path, paths))
         if news.get("update") is not None:
-            return Diff(told)
+            return Diff(changed)
         triggers = [path for path in paths if path[0] == "triggers"]
-        return Diff(told, tuple(map(format_path, triggers)))
+        return Diff(changed, tuple(map(format_path, triggers)))
 
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
@@ -103,7 +106,7 @@ class CommandProvider:
     ) -> tuple[str, Properties, Properties] | None:
         """Return what is stored: whether an interrupted command has run is unknown."""
         if outputs is None:
-            raise EngineError(f"{resource_type}: cannot be imported: nobody else has run it")
+            raise EngineError(f"{resource_type}: cannot be imported: only the state has its result")
         return resource_id, inputs, outputs
 
     def preview_outputs(
@@ -120,8 +123,8 @@ class CommandProvider:
 def _require(resource_type: str) -> None:
     if resource_type != TYPE:
         raise EngineError(
-            f"{resource_type}: this engine has no such type of the command provider (it has:"
-            f" {TYPE}); deploy this stack with the `pulumi` command"
+            f"{resource_type}: not supported by this engine (supported: {TYPE}); deploy this stack"
+            " with the `pulumi` command"
         )
 
 
@@ -129,7 +132,7 @@ def _check_names(given: Inputs, known: Sequence[str], prefix: str) -> None:
     for name, value in given.items():
         if name not in known and not name.startswith("__") and value is not None:
             raise CheckError(
-                f"{prefix}{name}", f"this engine has it not (it has: {', '.join(known)})"
+                f"{prefix}{name}", f"not supported by this engine (supported: {', '.join(known)})"
             )
 
 
@@ -214,13 +217,13 @@ def _run(
             errors="replace",
         )
     except OSError as error:
-        raise EngineError(f"ssh: cannot be run: {error.strerror}; install OpenSSH") from error
+        raise EngineError(f"ssh: cannot be started: {error.strerror}; install OpenSSH") from error
     # Use a thread: `communicate` with a timeout loses input that it has not written yet.
     with process, ThreadPoolExecutor(1) as pool:
-        told = pool.submit(process.communicate, stdin)
+        output = pool.submit(process.communicate, stdin)
         while True:
             with suppress(TimeoutError):
-                stdout, stderr = told.result(_POLL)
+                stdout, stderr = output.result(_POLL)
                 return _Result(process.returncode, stdout, stderr)
             late = deadline is not None and time.monotonic() > deadline
             if late or op.cancelled.is_set():
@@ -228,7 +231,7 @@ def _run(
             if op.cancelled.is_set():
                 raise Cancelled
             if late:
-                raise EngineError(f"not done after {op.timeout:g} s")
+                raise EngineError(f"timed out after {op.timeout:g} s")
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -247,5 +250,5 @@ def _reason(result: _Result) -> str:
     """Describe a failure in one line: the last lines of the output, and the exit code."""
     printed = [line.strip() for line in (result.stderr or result.stdout).splitlines()]
     last = [line for line in printed if line][-_LINES:]
-    how = "ssh failed" if result.code == 255 else f"exit code {result.code}"
-    return "; ".join([*last, how]) if last else how
+    outcome = "ssh failed" if result.code == 255 else f"exit code {result.code}"
+    return "; ".join([*last, outcome]) if last else outcome

@@ -15,7 +15,7 @@ class PlannedProvider(Builtin):
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
         """Raise EngineError: a preview creates nothing."""
-        raise EngineError(f"{resource_type}: cannot be made by this engine")
+        raise EngineError(f"{resource_type}: this engine cannot create it")
 
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None

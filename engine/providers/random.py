@@ -79,7 +79,7 @@ class RandomProvider:
         kind = _kind(resource_type)
         for name in kind.required:
             if news.get(name) is None:
-                raise CheckError(name, "has to be set")
+                raise CheckError(name, "is required")
         for name, value in news.items():
             if not name.startswith("__"):
                 _check_type(name, kind.inputs.get(name), value)
@@ -126,9 +126,7 @@ class RandomProvider:
         if not resource_id:
             return None
         if outputs is None:
-            raise EngineError(
-                f"{resource_type}: cannot be imported: its value is only in the state that drew it"
-            )
+            raise EngineError(f"{resource_type}: cannot be imported: only the state has its value")
         return resource_id, inputs, outputs
 
     def preview_outputs(
@@ -150,7 +148,7 @@ def _kind(resource_type: str) -> _Kind:
     kind = _KINDS.get(resource_type.rpartition(":")[2])
     if kind is None:
         raise EngineError(
-            f"{resource_type}: the random provider has no such type (it has:"
+            f"{resource_type}: not a type of the random provider (supported:"
             f" {', '.join(sorted(_KINDS))})"
         )
     return kind
@@ -172,7 +170,7 @@ def _check_values(kind: _Kind, given: Properties) -> None:
         if isinstance(size, int) and size < 1:
             raise CheckError(name, f"{size}: expected 1 or more")
     if kind.inputs.keys() >= {"min", "max"} and cast(int, given["min"]) > cast(int, given["max"]):
-        raise CheckError("min", f"{given['min']}: expected at most max, which is {given['max']}")
+        raise CheckError("min", f"{given['min']}: expected at most max ({given['max']})")
     if "overrideSpecial" in kind.inputs:
         _check_text(given)
 
@@ -184,7 +182,7 @@ def _check_text(given: Inputs) -> None:
             "length", f"{given['length']}: expected at least the sum of the minima, {least}"
         )
     if not _alphabet(given):
-        raise CheckError("lower", "no kind of character is left to draw from; allow one")
+        raise CheckError("lower", "all kinds of characters are disabled; enable one")
 
 
 def _effective(kind: _Kind, inputs: Properties) -> Properties:

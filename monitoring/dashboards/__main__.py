@@ -12,7 +12,7 @@ from monitoring.dashboards import BUILT, stale, write
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m monitoring.dashboards")
-    parser.add_argument("--check", action="store_true", help="only say which files are stale")
+    parser.add_argument("--check", action="store_true", help="list stale files, and write nothing")
     if not parser.parse_args(arguments).check:
         write()
         return 0

@@ -17,8 +17,8 @@ def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
     of_check = f'{{check="{check}"}}'
     return graph(
         title,
-        f"{about} Of nodes of several kinds, the limit drawn is the lowest; the table has each "
-        "node's own.",
+        f"{about} The graph shows the lowest limit of all nodes; the table shows the limit of each "
+        "node.",
         unit,
         Query(f"max by (node) (slurmstack_longcheck_value{of_check})", "{{node}}"),
         Query(f"min({queries.limit(of_check)})", "limit"),
@@ -31,11 +31,11 @@ def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
 DASHBOARD = board(
     "slurmstack-checks",
     "Checks",
-    "What checks say of nodes: long checks' values over time, and findings of all others.",
+    "Results of checks: values of long checks over time, and findings of all other checks.",
     stat(
-        "Bad",
-        "Measurements of nodes that were below what they should be, when last made. Such nodes "
-        "are drained; the table says what was measured.",
+        "Bad measurements",
+        "Last measurements of nodes that are worse than they should be. Such nodes are drained; "
+        "the table shows the values.",
         units.Short,
         queries.counted(
             "max by (check, node) (slurmstack_longcheck_good) == 0",
@@ -46,9 +46,9 @@ DASHBOARD = board(
         width=6,
     ),
     stat(
-        "Measured in a week",
-        "Share of the nodes and checks with a value that is at most a week old. Low: nodes are "
-        "never free, or the checks do not run (`kubectl get cronjobs`).",
+        "Measured within a week",
+        "Share of nodes and checks with a value that is at most a week old. If it is low, nodes "
+        "are never free, or the checks do not run (`kubectl get cronjobs`).",
         units.PercentUnit,
         f"({queries.counted(f'{_AGE} < 7 * 86400', f'count({_AGE})')}) / count({_AGE})",
         none="none measured",
@@ -56,8 +56,8 @@ DASHBOARD = board(
     ),
     stat(
         "Last measurement",
-        "How long ago any node was measured. Longer than the time between two runs: the checks do "
-        "not run, or no node is ever free.",
+        "Time since the last measurement of any node. If it is longer than the time between two "
+        "runs, the checks do not run, or no node is ever free.",
         units.Seconds,
         "time() - max(slurmstack_longcheck_timestamp_seconds)",
         none="none measured",
@@ -66,8 +66,8 @@ DASHBOARD = board(
     ),
     stat(
         "Out of service",
-        "Nodes that are out for whatever reason, and are not in service. The table of findings "
-        "says why.",
+        "Nodes that are out of service for any reason. The table *Nodes with findings* shows the "
+        "reasons.",
         units.Short,
         queries.counted("max by (node) (slurmstack_node_finding)", "max(slurmstack_nodes_wanted)"),
         none="no reconciler",
@@ -78,41 +78,41 @@ DASHBOARD = board(
         "nccl",
         "NCCL, on a node",
         units.GigabytesPerSecond,
-        "Bus bandwidth of an all-reduce over a node's GPUs (`nccl`). One node below the others "
-        "has a bad NVLink, or a GPU that is slow.",
+        "Bus bandwidth of an all-reduce over a node's GPUs (`nccl`). A node below the others has a "
+        "bad NVLink, or a slow GPU.",
     ),
     _values(
         "nccl-pair",
         "NCCL, between two nodes",
         units.GigabytesPerSecond,
-        "Bus bandwidth of an all-reduce over two nodes (`nccl-pair`). One node below the others: "
-        "its cards, cables or switch port; many at once: the fabric.",
+        "Bus bandwidth of an all-reduce over two nodes (`nccl-pair`). If one node is below the "
+        "others, check its cards, cables and switch port; if many are, check the fabric.",
     ),
     _values(
         "gpu-memory",
         "GPU and host memory",
         units.GigabytesPerSecond,
-        "The slowest copy between a GPU's memory and the host's (`gpu-memory`). A low one is a "
-        "PCIe link that came up narrow or slow.",
+        "The slowest copy between a GPU's memory and the host's memory (`gpu-memory`). A low value "
+        "means a PCIe link with too few lanes or too low a speed.",
     ),
     _values(
         "cpu-memory",
         "CPU memory",
         units.MegabytesPerSecond,
-        "Memory bandwidth of all CPUs together (`cpu-memory`). A node that lost a share of it "
-        "lost a memory module, or changed its settings.",
+        "Memory bandwidth of all CPUs together (`cpu-memory`). If a node loses a share of it, a "
+        "memory module has failed, or its settings have changed.",
     ),
     _values(
         "network",
         "Network, between two nodes",
         units.GigabitsPerSecond,
-        "TCP from one node to another (`network`). Half of the others' is a card that came up "
-        "slower, or a bond that lost a link.",
+        "TCP bandwidth from one node to another (`network`). If it is half that of others, a card "
+        "runs at a lower speed, or a bond has lost a link.",
     ),
     graph(
-        "Faults of GPUs",
-        "Tests that failed (`dcgm`) and GPUs that computed wrong (`gpu-burn`). Anything but 0 is "
-        "a GPU to be replaced.",
+        "GPU faults",
+        "Failed tests (`dcgm`), and GPUs with wrong results (`gpu-burn`). Replace a GPU if the "
+        "value is not 0.",
         units.Short,
         Query('max by (node) (slurmstack_longcheck_value{check="dcgm"})', "{{node}} dcgm"),
         Query('max by (node) (slurmstack_longcheck_value{check="gpu-burn"})', "{{node}} gpu-burn"),
@@ -121,9 +121,8 @@ DASHBOARD = board(
     ),
     table(
         "Long checks",
-        "The last value of each node and check, its limit, and what part it is of the node's "
-        "median of "
-        f"{_USUALLY}. One that falls slowly below its usual value ages; a bad one is drained.",
+        "The last value of each node and check, its limit, and its share of the node's median of "
+        f"{_USUALLY}. A node that slowly falls below its median is ageing; a bad one is drained.",
         ["check", "node"],
         Column("max by (check, node) (slurmstack_longcheck_value)", "Value"),
         Column(f"max by (check, node) ({queries.limit()})", "Limit"),
@@ -131,7 +130,7 @@ DASHBOARD = board(
             "max by (check, node) (slurmstack_longcheck_value)"
             " / (max by (check, node)"
             f" (quantile_over_time(0.5, slurmstack_longcheck_value[{_USUALLY}:6h])) > 0)",
-            "Of its usual",
+            "Share of median",
             units.PercentUnit,
         ),
         Column("min by (check, node) (slurmstack_longcheck_good)", "Verdict", words=GOOD_BAD),
@@ -145,8 +144,8 @@ DASHBOARD = board(
     ),
     graph(
         "Findings",
-        "Nodes with each finding of the reconciler, those of the quick checks among them. One "
-        "that appears on many nodes at once has one cause: storage, network, a new image.",
+        "Nodes with each finding of the reconciler, including those of the quick checks. A finding "
+        "on many nodes at once has a common cause: storage, network, or a new image.",
         units.Short,
         Query("max by (finding) (slurmstack_findings) > 0", "{{finding}}"),
         none="nothing found",
@@ -154,8 +153,8 @@ DASHBOARD = board(
     ),
     table(
         "Nodes with findings",
-        "What was found on which node, and the last step of repair. docs/health.md says of each "
-        "check what makes it pass again.",
+        "Findings of each node, and the last repair step. docs/health.md describes how to make "
+        "each check pass again.",
         ["node", "finding", "step"],
         Column("max by (node, finding, step) (slurmstack_node_finding)"),
     ),

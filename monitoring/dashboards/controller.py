@@ -1,4 +1,4 @@
-"""slurmctld: whether it answers, how fast, and what keeps it busy."""
+"Whether slurmctld answers, how fast, and what keeps it busy."
 
 from grafana_foundation_sdk.models import units
 
@@ -20,28 +20,28 @@ _TIME_OF_USERS = "sum by (user) (rate(slurm_user_rpc_duration_seconds_total[$__r
 DASHBOARD = board(
     "slurmstack-controller",
     "Controller",
-    "slurmctld: whether it answers, how fast, and what keeps it busy.",
+    "Whether slurmctld answers, how fast, and what keeps it busy.",
     stat(
         "Slurm answers",
-        "Whether the exporter's last look at Slurm was told everything. If not, see first whether "
-        "slurmctld runs, then what the exporter's log says.",
+        "Whether the exporter's last read of Slurm was complete. If not, check whether slurmctld "
+        "runs, then read the exporter's log.",
         units.NoUnit,
         "min(slurm_up)",
         none="no exporter",
         words=YES_NO,
     ),
     stat(
-        "Known since",
-        "Age of the oldest of what is shown as Slurm's state. It is at most two intervals, or "
-        "else the exporter is not told everything.",
+        "Age of the data",
+        "Age of the oldest data that is shown as Slurm's state. If it exceeds two intervals, reads "
+        "of the exporter fail.",
         units.Seconds,
         "max(slurm_exporter_data_age_seconds)",
-        none="nothing known",
+        none="no data",
     ),
     stat(
-        "Answers take",
-        "Mean time that slurmctld spends on a call. Over a second, users' commands hang: see "
-        "which calls, and who sends them.",
+        "Response time",
+        "Mean time that slurmctld spends on a call. Above one second, users' commands hang: check "
+        "which calls take the time, and which users send them.",
         units.Seconds,
         "sum(rate(slurm_rpc_duration_seconds_total[5m])) / (sum(rate(slurm_rpcs_total[5m])) > 0)",
         none="no calls",
@@ -49,24 +49,24 @@ DASHBOARD = board(
     ),
     stat(
         "Threads",
-        "Threads that answer now. From 32 on the schedulers give way, and where all 64 are taken "
-        "further callers wait: see what the calls are.",
+        "Threads that answer calls now. From 32 on, the schedulers yield to calls; with all 64 in "
+        "use, further callers wait. Check the types of calls.",
         units.Short,
         "max(slurm_server_threads)",
         steps=rising(32, 60),
     ),
     stat(
-        "To be sent to nodes",
-        "Messages to nodes that wait. It rises when many nodes do not answer, or thousands of "
-        "jobs begin at once, and should fall again within minutes.",
+        "Messages to nodes",
+        "Messages that wait to be sent to nodes. The number rises if many nodes do not answer, or "
+        "if thousands of jobs start at once, and should fall within minutes.",
         units.Short,
         "max(slurm_agent_queue_length)",
         steps=rising(100, 1000),
     ),
     stat(
         "Records for slurmdbd",
-        "Records of accounting that wait. Growing: slurmdbd or its database is away. Nothing is "
-        "lost until `MaxDBDMsgs` of them wait.",
+        "Accounting records that wait for slurmdbd. If the number grows, slurmdbd or its database "
+        "is down. Nothing is lost until `MaxDBDMsgs` records wait.",
         units.Short,
         "max(slurm_dbd_agent_queue_length)",
         steps=rising(100, 5000),
@@ -74,24 +74,24 @@ DASHBOARD = board(
     graph(
         "Calls",
         "Remote procedure calls that slurmctld answers, by type. Many job_info or node_info calls "
-        "are somebody's loop around `squeue` or `sinfo`: see whose.",
+        "come from a loop around `squeue` or `sinfo`: find the user in *Calls, by user*.",
         units.RequestsPerSecond,
         Query(f"{_CALLS} > 0", "{{type}}"),
         none="no calls",
         stacked=True,
     ),
     graph(
-        "Time of an answer",
-        "Mean time of the calls of each type. All slow together: slurmctld waits for a lock or "
-        "for its disk; one alone has much to tell.",
+        "Duration of a call",
+        "Mean duration of calls, by type. If all types are slow, slurmctld waits for a lock or its "
+        "disk; if only one is slow, its answers are large.",
         units.Seconds,
         Query(f"{_TIME} / ({_CALLS} > 0)", "{{type}}"),
         none="no calls",
     ),
     graph(
-        "Where its time goes",
-        "Seconds that calls of each type take in a second: how many threads they keep busy. What "
-        "is on top is what to ask less often.",
+        "Busy threads, by type of call",
+        "Threads that calls of each type keep busy (seconds of calls per second). Reduce the calls "
+        "of the top type.",
         units.Short,
         Query(f"{_TIME} > 0", "{{type}}"),
         none="no calls",
@@ -99,8 +99,8 @@ DASHBOARD = board(
     ),
     graph(
         "Calls, by user",
-        "Calls of the users whose answers take longest; `root`, `slurm` and users that are numbers "
-        "are daemons. One person with most of them has a loop: ask for fewer, or set a limit "
+        "Calls of the users that take the most time; `root`, `slurm` and numeric users are "
+        "daemons. A person with most of the calls runs a loop: ask for fewer calls, or set a limit "
         "(`rl_enable`).",
         units.RequestsPerSecond,
         Query(f"{_CALLS_OF_USERS} > 0", "{{user}}"),
@@ -108,9 +108,9 @@ DASHBOARD = board(
         stacked=True,
     ),
     graph(
-        "Where its time goes, by user",
-        "Seconds that each user's calls take in a second: how many threads they keep busy. Who is "
-        "on top with few calls asks for much at once: all jobs, with all of their fields.",
+        "Busy threads, by user",
+        "Threads that each user's calls keep busy (seconds of calls per second). A top user with "
+        "few calls requests much data at once: all jobs, with all fields.",
         units.Short,
         Query(f"{_TIME_OF_USERS} > 0", "{{user}}"),
         none="no calls",
@@ -118,65 +118,63 @@ DASHBOARD = board(
     ),
     graph(
         "Queues",
-        "Messages to nodes and records of accounting that wait, and threads that answer. A queue "
-        "that only grows is something that does not answer: nodes, or slurmdbd.",
+        "Waiting messages to nodes, waiting accounting records, and busy threads. If a queue only "
+        "grows, its receiver does not answer: nodes, or slurmdbd.",
         units.Short,
         Query("max(slurm_agent_queue_length)", "messages to nodes"),
         Query("max(slurm_dbd_agent_queue_length)", "records for slurmdbd"),
         Query("max(slurm_server_threads)", "threads"),
     ),
     graph(
-        "Cycle of the scheduler",
-        "How long the main scheduler takes to look at the queue; the longest and the mean are "
-        "since midnight UTC or the last start. Seconds: fewer jobs in a cycle "
-        "(`default_queue_depth`), or `defer_batch`.",
+        "Scheduler cycle time",
+        "Time that the main scheduler takes for the queue; longest and mean are since midnight UTC "
+        "or the last start. If it takes seconds, reduce the jobs of a cycle "
+        "(`default_queue_depth`), or set `defer_batch`.",
         units.Seconds,
         Query("max(slurm_scheduler_cycle_last_seconds)", "last"),
         Query("max(slurm_scheduler_cycle_mean_seconds)", "mean"),
         Query("max(slurm_scheduler_cycle_max_seconds)", "longest"),
     ),
     graph(
-        "Cycle of backfill",
-        "How long backfill takes to plan the queue. Longer than `bf_interval` and short of the "
-        "queue's end: lower `bf_window`, or raise `bf_resolution`.",
+        "Backfill cycle time",
+        "Time that backfill takes to plan the queue. If it is longer than `bf_interval` and does "
+        "not reach the end of the queue, lower `bf_window`, or raise `bf_resolution`.",
         units.Seconds,
         Query("max(slurm_backfill_cycle_last_seconds)", "last"),
         Query("max(slurm_backfill_cycle_mean_seconds)", "mean"),
     ),
     graph(
-        "Jobs that a cycle sees",
-        "Jobs in the queue as each scheduler saw it, and those that backfill tried. Tried far "
-        "fewer than seen: jobs at the end of the queue are not planned; raise `bf_max_job_test` "
-        "or `bf_max_time`.",
+        "Jobs per cycle",
+        "Jobs in the queue as each scheduler saw it, and jobs that backfill tried. If far fewer "
+        "are tried than seen, jobs at the end of the queue are not planned: raise "
+        "`bf_max_job_test` or `bf_max_time`.",
         units.Short,
         Query("max(slurm_scheduler_queue_length)", "seen by the scheduler"),
         Query("max(slurm_backfill_queue_length)", "seen by backfill"),
         Query("max(slurm_backfill_depth_last)", "tried by backfill"),
     ),
     graph(
-        "Cycles and starts",
-        "How often the schedulers run, and how many jobs begin, of which by backfill. No cycles "
-        "at all while jobs wait is a slurmctld that hangs.",
+        "Cycles and job starts",
+        "Cycles of the schedulers, and job starts, in total and by backfill. If there are no "
+        "cycles while jobs wait, slurmctld hangs.",
         PER_MINUTE,
         Query("60 * sum(rate(slurm_scheduler_cycles_total[$__rate_interval]))", "cycles"),
-        Query(
-            "60 * sum(rate(slurm_backfill_cycles_total[$__rate_interval]))", "cycles of backfill"
-        ),
-        Query("60 * sum(rate(slurm_jobs_started_total[$__rate_interval]))", "jobs begun"),
-        Query("60 * sum(rate(slurm_backfill_jobs_total[$__rate_interval]))", "begun by backfill"),
+        Query("60 * sum(rate(slurm_backfill_cycles_total[$__rate_interval]))", "backfill cycles"),
+        Query("60 * sum(rate(slurm_jobs_started_total[$__rate_interval]))", "jobs started"),
+        Query("60 * sum(rate(slurm_backfill_jobs_total[$__rate_interval]))", "started by backfill"),
     ),
     graph(
-        "Reads of the exporter",
-        "How long each of the exporter's reads takes. Near its interval slurmctld is slow, or the "
-        "interval is too short for the cluster.",
+        "Duration of exporter reads",
+        "Duration of each read of the exporter. If it approaches the interval, slurmctld is slow, "
+        "or the interval is too short for the cluster.",
         units.Seconds,
         Query("max by (source) (slurm_exporter_read_duration_seconds)", "{{source}}"),
         none="no exporter",
     ),
     graph(
-        "Reads that failed",
-        "Reads of the exporter that failed. While one fails, what it would show is not shown: the "
-        "exporter's log says why.",
+        "Failed exporter reads",
+        "Reads of the exporter that failed. The metrics of a failing read are missing: the "
+        "exporter's log shows the reason.",
         PER_MINUTE,
         Query(
             "60 * sum by (source) (rate(slurm_exporter_read_failures_total[$__rate_interval]))",

@@ -19,28 +19,27 @@ def _rows(field: str) -> str:
 DASHBOARD = board(
     "slurmstack-gpus",
     "GPUs",
-    "GPUs: whether they are given away, whether they work, and whether they are well. Figures are "
-    "DCGM exporter's.",
+    "GPUs: their allocation, utilisation and health. The figures come from DCGM exporter.",
     stat(
-        "Given to jobs",
-        "Share of the GPUs that jobs have. Low while jobs wait for GPUs: see the nodes that are "
-        "out.",
+        "Allocated to jobs",
+        "Share of the GPUs that is allocated to jobs. If it is low while jobs wait for GPUs, look "
+        "for nodes that are out of service.",
         units.PercentUnit,
         "sum(slurm_node_gpus_allocated) / (sum(slurm_node_gpus) > 0)",
         none="no GPUs",
     ),
     stat(
-        "At work",
-        "How much of the time something runs on a GPU, over all of them. Far below what is given "
-        "to jobs: see the nodes that hold GPUs and do not use them.",
+        "Utilisation",
+        "Share of time that GPUs are busy, over all GPUs. If it is far below the allocated share, "
+        "see *Nodes with allocated but idle GPUs*.",
         units.PercentUnit,
         f"avg({_UTIL}) / 100",
         none="no GPUs",
     ),
     stat(
-        "Given and idle",
-        "GPUs of nodes on which jobs have GPUs, and nothing ran on any of them for half an hour. "
-        "The table below names the nodes.",
+        "Allocated but idle",
+        "Allocated GPUs of nodes on which no GPU was busy for half an hour. The table below lists "
+        "the nodes.",
         units.Short,
         "sum(sum by (node) (slurm_node_gpus_allocated) and on (node)"
         f" ({of_nodes(f'max by (machine) (max_over_time({_UTIL}[30m]))')} == 0))"
@@ -50,7 +49,7 @@ DASHBOARD = board(
     ),
     stat(
         "Hottest",
-        "Temperature of the hottest GPU. Near 90 °C they slow down: see which node it is, and its "
+        "Temperature of the hottest GPU. Near 90 °C, GPUs slow down: find the node, and check its "
         "neighbours in the rack.",
         units.Celsius,
         f"max({_TEMPERATURE})",
@@ -59,24 +58,25 @@ DASHBOARD = board(
     ),
     stat(
         "Power",
-        "What all GPUs draw together. It falls with their work; a fall alone is a limit on power.",
+        "Power of all GPUs together. It falls with their load; if only the power falls, the cause "
+        "is a power limit.",
         units.Watt,
         f"sum({_POWER})",
         none="no GPUs",
     ),
     stat(
-        "With an Xid",
-        "GPUs that met an error since the driver was loaded. Some are a job's own fault (13, 31); "
-        "others drain the node: see the table.",
+        "GPUs with an Xid",
+        "GPUs with an error since the driver was loaded. Programs cause some Xids (13, 31); others "
+        "drain the node: see the table.",
         units.Short,
         queries.counted(f"max by (machine, gpu) ({_XID}) > 0", f"count({_UTIL})"),
         none="no GPUs",
         steps=rising(1, 8),
     ),
     graph(
-        "At work, by node",
-        "How much of the time something runs on a node's GPUs, on average. Nodes at 0 with jobs "
-        "on them are in the table of GPUs given and idle.",
+        "Utilisation, by node",
+        "Share of time that a node's GPUs are busy, on average. Nodes with jobs at 0 are in *Nodes "
+        "with allocated but idle GPUs*.",
         units.PercentUnit,
         Query(of_nodes(queries.gpu_used(ANY)), "{{node}}"),
         none="no GPUs",
@@ -84,17 +84,17 @@ DASHBOARD = board(
     ),
     graph(
         "Memory, by node",
-        "Share of the GPUs' memory in use. Memory in use on a node without jobs is a process left "
-        "over: the check `gpu-busy` drains it.",
+        "Used share of the GPUs' memory. Used memory on a node without jobs belongs to a leftover "
+        "process: the check `gpu-busy` drains the node.",
         units.PercentUnit,
         Query(of_nodes(queries.gpu_memory_used(ANY)), "{{node}}"),
         none="no GPUs",
         highest=1,
     ),
     table(
-        "Nodes with GPUs given and idle",
-        "Nodes on which jobs have GPUs that did nothing for half an hour. Ask the jobs' owners: "
-        "such GPUs are kept from those who wait.",
+        "Nodes with allocated but idle GPUs",
+        "Nodes with allocated GPUs that were idle for half an hour. Ask the owners of the jobs: "
+        "other jobs may wait for these GPUs.",
         ["node"],
         Column(
             "sum by (node) (slurm_node_gpus_allocated) > 0 and on (node)"
@@ -105,9 +105,9 @@ DASHBOARD = board(
     ),
     table(
         "Errors, by node",
-        "Of each node's GPUs the Xid with the highest number, and rows of memory that were "
-        "replaced or could not be. NVIDIA's catalogue of Xids says what each means; the node's "
-        "checks drain what counts.",
+        "The highest Xid of each node's GPUs, and memory rows that were replaced or could not be "
+        "replaced. NVIDIA's catalogue explains each Xid; the checks drain nodes with serious "
+        "errors.",
         ["node"],
         Column(of_nodes(f"max by (machine) ({_XID})"), "Xid"),
         Column(of_nodes(_rows("ROW_REMAP_FAILURE")), "Rows that failed", steps=rising(1, 1)),
@@ -117,24 +117,24 @@ DASHBOARD = board(
     ),
     graph(
         "Temperature, by node",
-        "The hottest GPU of each node. A node that is hotter than the others at the same work has "
-        "a fault of cooling.",
+        "The hottest GPU of each node. A node that is hotter than others at the same load has a "
+        "cooling fault.",
         units.Celsius,
         Query(of_nodes(_TEMPERATURE), "{{node}}"),
         none="no GPUs",
     ),
     graph(
         "Power, by node",
-        "What the GPUs of each node draw. One that is below the others at the same work is "
-        "limited: the checks `gpu-power` and `gpu-throttle` say by what.",
+        "Power of the GPUs of each node. A node below others at the same load is limited: the "
+        "checks `gpu-power` and `gpu-throttle` show the cause.",
         units.Watt,
         Query(of_nodes(_POWER), "{{node}}"),
         none="no GPUs",
     ),
     graph(
         "Clock, by node",
-        "The slowest GPU's clock, of those at work. One that is slower than the others holds up "
-        "every job that has it: heat, power or a fault.",
+        "Clock of the slowest busy GPU. A GPU that is slower than others slows down its whole job: "
+        "the cause is heat, power or a fault.",
         units.Hertz,
         Query(
             of_nodes(
@@ -143,12 +143,12 @@ DASHBOARD = board(
             ),
             "{{node}}",
         ),
-        none="none at work",
+        none="no busy GPUs",
     ),
     graph(
         "PCIe replays, by node",
-        "How often data had to be sent again between a node's GPUs and its CPUs. More than a few "
-        "in a minute is a bad slot, riser or cable.",
+        "Retransmissions between a node's GPUs and CPUs. More than a few per minute indicate a bad "
+        "slot, riser or cable.",
         "suffix: /min",
         Query(
             of_nodes(

@@ -38,77 +38,76 @@ def _at_most(of_machines: str) -> str:
 DASHBOARD = board(
     JOB,
     "One job",
-    "What a job's nodes do while it runs, and what they did. Choose the time when it ran; of "
-    "nodes that it shares, other jobs are in the figures.",
+    "Use of a job's nodes while it runs or ran. Choose the time when it ran. On shared nodes, the "
+    "figures include other jobs.",
     stat(
         "Nodes",
-        "Nodes that the job has or had in the time that is shown. None: choose the time when it "
-        "ran; or it was too small to be told of (`monitoring.exporter.jobs`).",
+        "Nodes of the job in the shown time. If there are none, choose the time when it ran; jobs "
+        "that are too small are not reported (`monitoring.exporter.jobs`).",
         units.Short,
         f"count(max by (node) ({_EVER}))",
-        none="not seen",
+        none="no data",
     ),
     stat(
-        "Was seen for",
-        "From its first to its last moment on nodes, within the time that is shown. If it begins "
-        "or ends with that time, choose a longer one.",
+        "Observed runtime",
+        "Time between its first and last sample on nodes, within the shown time. If the job starts "
+        "before or ends after the shown time, choose a longer one.",
         units.Seconds,
         f"max(max_over_time({_SEEN})) - min(min_over_time({_SEEN}))",
-        none="not seen",
+        none="no data",
     ),
     stat(
         "CPUs",
-        "How busy its nodes' CPUs were on average. Low for a job of CPUs: it waits for files, for "
-        "others, or has more CPUs than it has threads.",
+        "Mean utilisation of its nodes' CPUs. If it is low for a CPU job, the job waits for files "
+        "or other processes, or has more CPUs than threads.",
         units.PercentUnit,
         _on_average(queries.CPU_USED),
     ),
     stat(
-        "Memory, at most",
-        "The most of a node's memory that was in use. Near 100 %, its steps are killed for want "
-        "of memory; far below, it could ask for less and start sooner.",
+        "Peak memory",
+        "Highest memory use of one of its nodes. Near 100 %, its steps are killed; far below, the "
+        "job could request less memory and start sooner.",
         units.PercentUnit,
         _at_most(queries.MEMORY_USED),
     ),
     stat(
         "GPUs",
-        "How much of the time something ran on its nodes' GPUs, on average. Low: the GPUs wait "
-        "for data or for the slowest node; see which one below.",
+        "Mean utilisation of its nodes' GPUs. If it is low, the GPUs wait for data or for the "
+        "slowest node: see *GPUs, by node*.",
         units.PercentUnit,
         _on_average(queries.gpu_used(queries.CHOSEN)),
         none="no GPUs",
         steps=falling(0.1, 0.5),
     ),
     stat(
-        "GPU memory, at most",
-        "The most of a node's GPU memory that was in use. Near 100 %, larger batches will fail; "
-        "far below, there is room for them.",
+        "Peak GPU memory",
+        "Highest GPU memory use of one of its nodes. Near 100 %, larger batches will fail; far "
+        "below, there is room for them.",
         units.PercentUnit,
         _at_most(queries.gpu_memory_used(queries.CHOSEN)),
         none="no GPUs",
     ),
     graph(
         "CPUs, by node",
-        "How busy each of its nodes' CPUs are. One that is unlike the others holds all of them "
-        "up: look at that node.",
+        "CPU utilisation of each node. A node that differs from the others slows all of them down: "
+        "inspect it.",
         units.PercentUnit,
         Query(_of_job(queries.CPU_USED), "{{node}}"),
-        none="not seen",
+        none="no data",
         highest=1,
     ),
     graph(
         "Memory, by node",
-        "Share of each node's memory that is in use. One that rises without an end is a leak, and "
-        "ends at the limit with a step that is killed.",
+        "Memory use of each node. A rise without end is a leak: at the limit, the step is killed.",
         units.PercentUnit,
         Query(_of_job(queries.MEMORY_USED), "{{node}}"),
-        none="not seen",
+        none="no data",
         highest=1,
     ),
     graph(
         "GPUs, by node",
-        "How much of the time something runs on each node's GPUs, on average. All falling "
-        "together wait for data or a checkpoint; one alone is a slow node.",
+        "Utilisation of each node's GPUs, on average. If all fall together, they wait for data or "
+        "a checkpoint; if one falls alone, the node is slow.",
         units.PercentUnit,
         Query(_of_job(queries.gpu_used(queries.CHOSEN)), "{{node}}"),
         none="no GPUs",
@@ -116,8 +115,8 @@ DASHBOARD = board(
     ),
     graph(
         "GPU memory, by node",
-        "Share of each node's GPU memory that is in use. Nodes that differ have different parts "
-        "of the model, or a process left over from before.",
+        "GPU memory use of each node. Nodes that differ hold different parts of the model, or a "
+        "leftover process.",
         units.PercentUnit,
         Query(_of_job(queries.gpu_memory_used(queries.CHOSEN)), "{{node}}"),
         none="no GPUs",
@@ -125,44 +124,44 @@ DASHBOARD = board(
     ),
     graph(
         "Received, by node",
-        "What each node receives by Ethernet. For jobs whose nodes talk by it, and for files, its "
-        "limit is the network card's; one node far above the others has what all the others want.",
+        "Data that each node receives by Ethernet. The network card limits communication and file "
+        "access by Ethernet; a node far above the others serves all others.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.network("receive")), "{{node}}"),
-        none="not seen",
+        none="no data",
     ),
     graph(
         "Sent, by node",
-        "What each node sends by Ethernet. One far above the others is where all read from, and "
-        "may hold them up.",
+        "Data that each node sends by Ethernet. A node far above the others serves all others, and "
+        "may slow them down.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.network("transmit")), "{{node}}"),
-        none="not seen",
+        none="no data",
     ),
     graph(
         "InfiniBand received, by node",
-        "What each node receives by InfiniBand. Nothing, in a job of several nodes that should "
-        "use it: NCCL or MPI has fallen back to Ethernet; their logs say why.",
+        "Data that each node receives by InfiniBand. If a job of several nodes that should use it "
+        "receives none, NCCL or MPI has fallen back to Ethernet: their logs show the reason.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.infiniband("received")), "{{node}}"),
         none="no InfiniBand",
     ),
     graph(
         "Disks, by node",
-        "What each node reads from and writes to its own disks. The jail is elsewhere, and is "
-        "among what is received and sent.",
+        "Reads and writes of each node's local disks. Access to the jail is not included: it is "
+        "part of the network traffic.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.disk("read")), "{{node}} read"),
         Query(_of_job(queries.disk("written")), "{{node}} written"),
-        none="not seen",
+        none="no data",
     ),
     table(
         "Nodes of the job",
-        "Where it runs or ran, and for whom; a node's name leads to all that is known of it. User "
-        "and account are `other` where they were not among the largest.",
+        "Nodes, user and account of the job; a node's name links to its dashboard. Smaller users "
+        "and accounts are shown as `other`.",
         ["node", "partition", "user", "account"],
         Column(f"max by (node, partition, user, account) ({_EVER})"),
-        none="not seen",
+        none="no data",
         width=24,
     ),
     variables=[

@@ -34,9 +34,9 @@ def _owners(owner: str) -> tuple[Column, ...]:
         Column(_sum(f'slurm_{owner}_jobs{{state="pending"}}', owner), "Waiting"),
         Column(_sum(f"slurm_{owner}_cpus_allocated", owner), "CPUs in use"),
         Column(_sum(f"slurm_{owner}_cpus_requested", owner), "CPUs waited for"),
-        Column(_wait("0.5", owner), "Wait, half", units.Seconds),
-        Column(_wait("1", owner), "Wait, longest", units.Seconds),
-        Column(_waited("0.5", owner), "Waited, half", units.Seconds),
+        Column(_wait("0.5", owner), "Median wait", units.Seconds),
+        Column(_wait("1", owner), "Longest wait", units.Seconds),
+        Column(_waited("0.5", owner), "Median wait before start", units.Seconds),
     )
 
 
@@ -53,60 +53,60 @@ def _waited(share: str, by: str) -> str:
 DASHBOARD = board(
     "slurmstack-jobs",
     "Jobs and queue",
-    "Who has the cluster, who waits for it, for how long and why.",
+    "Who uses the cluster, who waits for it, how long and why.",
     stat(
         "Running",
-        "Jobs that run now; each task of an array is one. None while jobs wait means that nothing "
-        "is started: see why jobs wait.",
+        "Jobs that run now; each task of an array is a job. If none runs while jobs wait, no job "
+        "is started: see *Why jobs wait*.",
         units.Short,
         'sum(slurm_jobs{state="running"})',
     ),
     stat(
         "Waiting",
-        "Jobs that wait for any reason. A long queue is good or bad by its reasons, beside.",
+        "Jobs that wait, for any reason. *Why jobs wait* shows whether a long queue is a problem.",
         units.Short,
         'sum(slurm_jobs{state="pending"})',
     ),
     stat(
         "Longest wait",
-        "The longest that a job has waited since it could have begun. When it is far above the "
-        "others of its partition, ask that job why: `squeue --start`, `scontrol show job`.",
+        "Longest time that a job has waited since it could have started. If it is far above other "
+        "jobs of the partition, check the job's reason: `squeue --start`, `scontrol show job`.",
         units.Seconds,
         'max(slurm_partition_pending_seconds{share="1"})',
-        none="nobody waits",
+        none="no job waits",
         steps=rising(86400, 7 * 86400),
     ),
     stat(
         "CPUs in use",
-        "Share of all nodes' CPUs that jobs have. Low while jobs wait for resources: nodes are "
-        "out, or memory, GPUs or limits are what is short.",
+        "Share of all CPUs that is allocated to jobs. If it is low while jobs wait for resources, "
+        "nodes are out of service, or memory, GPUs or limits are exhausted.",
         units.PercentUnit,
         "sum(slurm_node_cpus_allocated) / (sum(slurm_node_cpus) > 0)",
         none="no nodes",
     ),
     stat(
         "GPUs in use",
-        "Share of all nodes' GPUs that jobs have. Low while jobs wait for GPUs: look for nodes "
-        "that are out, or whose CPUs or memory are given away.",
+        "Share of all GPUs that is allocated to jobs. If it is low while jobs wait for GPUs, look "
+        "for nodes that are out of service, or whose CPUs or memory are fully allocated.",
         units.PercentUnit,
         "sum(slurm_node_gpus_allocated) / (sum(slurm_node_gpus) > 0)",
         none="no GPUs",
     ),
     stat(
-        "Failed lately",
-        "Share of the jobs that ended and are on record (for half an hour, by default) which "
-        "failed, ran out of memory or of time, or lost their node; cancelled ones do not count. A "
-        "jump with many users at once is the cluster's fault: see jobs that failed, by node, in "
-        "the overview of nodes.",
+        "Recently failed",
+        "Share of the ended jobs on record (by default for half an hour) that failed, ran out of "
+        "memory or time, or lost their node; cancelled jobs are excluded. If it jumps for many "
+        "users at once, the cluster is at fault: see *Failed jobs, by node* on the dashboard "
+        "*Nodes*.",
         units.PercentUnit,
         f"{_on_record(_FAILED)} / ({_on_record(f'completed|{_FAILED}')} > 0)",
-        none="none ended",
+        none="no job ended",
         steps=rising(0.2, 0.5),
     ),
     graph(
         "Jobs",
-        "Jobs that wait and that are on nodes. A queue that grows while fewer run than usual is "
-        "stuck: see why jobs wait.",
+        "Jobs that wait, and jobs on nodes. If the queue grows while fewer jobs than usual run, it "
+        "is stuck: see *Why jobs wait*.",
         units.Short,
         Query(
             "sum by (state)"
@@ -117,44 +117,46 @@ DASHBOARD = board(
     ),
     graph(
         "Why jobs wait",
-        "Jobs that wait, by reason. `priority` and `resources` are a full cluster; "
-        "`nodes_unavailable` are nodes that are out, `limit` and `not_allowed` are accounting's, "
-        "`none` are not looked at yet.",
+        "Jobs that wait, by reason. `priority` and `resources`: the cluster is full. "
+        "`nodes_unavailable`: nodes are out of service. `limit` and `not_allowed`: accounting "
+        "refuses. `none`: not evaluated yet.",
         units.Short,
         Query("sum by (reason) (slurm_jobs_pending) > 0", "{{reason}}"),
-        none="nobody waits",
+        none="no job waits",
         stacked=True,
     ),
     graph(
-        "Wait, by partition",
-        "How long nine in ten of the jobs have waited at most that could begin; a gap where "
-        "nobody waits. One partition far above the others is too small, or its nodes are out.",
+        "Wait so far, by partition",
+        "90 % of the waiting jobs that could start have waited at most this long; a gap means that "
+        "no job waits. A partition far above the others is too small, or its nodes are out of "
+        "service.",
         units.Seconds,
         Query(_wait("0.9", "partition"), "{{partition}}"),
-        none="nobody waits",
+        none="no job waits",
     ),
     graph(
-        "Waited, by partition",
-        "How long nine in ten of the jobs that began in the last half hour had waited at most. It "
-        "is what users have to expect: where it grows, more nodes help, or jobs that fit in "
-        "between (`--time`).",
+        "Wait before start, by partition",
+        "90 % of the jobs that started in the last half hour had waited at most this long. Users "
+        "can expect this wait: if it grows, add nodes, or have users set shorter times (`--time`), "
+        "so that jobs fit into gaps.",
         units.Seconds,
         Query(_waited("0.9", "partition"), "{{partition}}"),
-        none="none began",
+        none="no job started",
     ),
     graph(
-        "Waited, by account",
-        "How long nine in ten of an account's jobs that began in the last half hour had waited at "
-        "most. One far above the others has a low share or runs into its limits: see `sshare`.",
+        "Wait before start, by account",
+        "90 % of an account's jobs that started in the last half hour had waited at most this "
+        "long. An account far above the others has a low share, or has reached its limits: see "
+        "`sshare`.",
         units.Seconds,
         Query(_waited("0.9", "account"), "{{account}}"),
-        none="none began",
+        none="no job started",
     ),
     graph(
-        "Jobs in a minute",
-        "How fast jobs come and go; those that ended did so by themselves, well or not. When more "
-        "are submitted than begin for hours, the queue grows; those that fail on their node are "
-        "errors of slurmd's: see its log.",
+        "Jobs per minute",
+        "Jobs that are submitted, start and end; ended jobs include failed ones, but not cancelled "
+        "ones. If more jobs are submitted than start for hours, the queue grows. Jobs that fail on "
+        "their node are errors of slurmd: read its log.",
         PER_MINUTE,
         *(
             Query(f"60 * sum(rate(slurm_jobs_{what}_total[$__rate_interval]))", legend)
@@ -169,55 +171,54 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs in use, by account",
-        "CPUs that the jobs of each account have; smaller accounts are `other`. Hold it against "
-        "the accounts' shares when somebody calls it unfair.",
+        "CPUs allocated to the jobs of each account; smaller accounts are `other`. If users call "
+        "this unfair, compare it with the shares of the accounts.",
         units.Short,
         Query(f"{_USED} > 0", "{{account}}"),
-        none="nobody has any",
+        none="none in use",
         stacked=True,
     ),
     graph(
         "CPUs in use, by user",
-        "CPUs that the jobs of each user have; smaller users are `other`. One user with most of a "
-        "cluster on which others wait calls for a limit, in an account or a QOS.",
+        "CPUs allocated to the jobs of each user; smaller users are `other`. If one user has most "
+        "of the cluster while others wait, set a limit in an account or a QOS.",
         units.Short,
         Query(f"{_sum('slurm_user_cpus_allocated', 'user')} > 0", "{{user}}"),
-        none="nobody has any",
+        none="none in use",
         stacked=True,
     ),
     graph(
         "Fairness",
-        "An account's share of the CPUs in use, divided by its share of those asked for, in use "
-        "or waited for. At 1 it gets as others do; an account that stays below waits more than "
+        "An account's share of the CPUs in use, divided by its share of the demand (CPUs in use or "
+        "waited for). At 1, it gets as much as others; if it stays below 1, it waits more than "
         "others: see its limits and its share (`sshare`).",
         units.Short,
         Query(_FAIRNESS, "{{account}}"),
-        none="nobody has any",
+        none="none in use",
     ),
     table(
         "Accounts",
-        "What each account has and waits for, with the shares that fairness is made of. Large "
-        "accounts that wait while small ones run are doing well by fair share, not by size. "
-        "*Wait* is of jobs that could begin, *waited* of those that did in the last half hour.",
+        "Jobs and CPUs of each account, and the shares in *Fairness*. Fair share, not size, lets "
+        "small accounts run while large ones wait. *Median wait* and *Longest wait* are of jobs "
+        "that could start, *Median wait before start* of jobs that started in the last half hour.",
         ["account"],
         *_owners("account"),
-        Column(_share(_USED), "Share in use", units.PercentUnit),
-        Column(_share(_ASKED), "Share asked for", units.PercentUnit),
+        Column(_share(_USED), "Share of use", units.PercentUnit),
+        Column(_share(_ASKED), "Share of demand", units.PercentUnit),
         sort="CPUs in use",
     ),
     table(
         "Users",
-        "What each user has and waits for; smaller users are `other`. Many waiting jobs of one "
-        "user are better one array: each costs every cycle of the scheduler.",
+        "Jobs and CPUs of each user; smaller users are `other`. Ask a user with many waiting jobs "
+        "to submit an array instead: each job takes time in every cycle of the scheduler.",
         ["user"],
         *_owners("user"),
         sort="CPUs in use",
     ),
     table(
         "Largest jobs",
-        "The jobs with the most nodes that run now; a job's number leads to what its nodes do. "
-        "Smaller ones may be missing: `monitoring.exporter.jobs` is how many nodes of jobs are "
-        "told of.",
+        "Running jobs with the most nodes; a job's number links to its dashboard. Smaller jobs may "
+        "be missing: `monitoring.exporter.jobs` limits the number of nodes that are reported.",
         ["job_id", "user", "account", "partition"],
         Column(
             "topk(50, count by (job_id, user, account, partition)"
@@ -229,9 +230,9 @@ DASHBOARD = board(
     ),
     table(
         "Partitions",
-        "What each partition has, and what is waited for in it. One that is not `up` starts no "
-        "jobs; one whose CPUs are free while jobs wait lacks something else: memory, GPUs, or "
-        "whole nodes.",
+        "Nodes, CPUs and jobs of each partition. A partition that is not `up` starts no jobs. If "
+        "its CPUs are free while jobs wait, it lacks another resource: memory, GPUs, or whole "
+        "nodes.",
         ["partition", "state"],
         Column("max by (partition, state) (slurm_partition_state == 1)"),
         Column(_sum("slurm_partition_nodes", "partition"), "Nodes"),
@@ -239,18 +240,17 @@ DASHBOARD = board(
         Column(_sum('slurm_partition_jobs{state="pending"}', "partition"), "Waiting"),
         Column(_sum("slurm_partition_cpus", "partition"), "CPUs"),
         Column(_sum("slurm_partition_cpus_allocated", "partition"), "CPUs in use"),
-        Column(_wait("0.5", "partition"), "Wait, half", units.Seconds),
-        Column(_wait("1", "partition"), "Wait, longest", units.Seconds),
-        Column(_waited("0.5", "partition"), "Waited, half", units.Seconds),
+        Column(_wait("0.5", "partition"), "Median wait", units.Seconds),
+        Column(_wait("1", "partition"), "Longest wait", units.Seconds),
+        Column(_waited("0.5", "partition"), "Median wait before start", units.Seconds),
         width=24,
         sort="Waiting",
     ),
     table(
         "Licenses",
-        "Licenses that there are, and how many jobs have. Where none is free, jobs wait for "
-        "`licenses`.",
+        "All licenses, and those that jobs use. If none is free, jobs wait for `licenses`.",
         ["license"],
-        Column("max by (license) (slurm_licenses)", "All"),
+        Column("max by (license) (slurm_licenses)", "Total"),
         Column("max by (license) (slurm_licenses_used)", "In use"),
         Column("max by (license) (slurm_licenses_reserved)", "Reserved"),
         Column("max by (license) (slurm_licenses_free)", "Free"),

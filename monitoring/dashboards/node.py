@@ -44,11 +44,11 @@ def _given(resource: str, unit: str = "") -> str:
 DASHBOARD = board(
     NODE,
     "One node",
-    "A node's state, its jobs, its machine, and what checks say of it.",
+    "State, jobs and machine of a node, and the results of its checks.",
     stat(
         "State",
-        "The node's state in Slurm. Where it takes no jobs, the findings say why, and what is "
-        "done.",
+        "State of the node in Slurm. If it accepts no jobs, *Findings* shows the reason and the "
+        "repair.",
         units.NoUnit,
         f"max by (state) (slurm_node_state{_SELF})",
         legend="{{state}}",
@@ -57,7 +57,8 @@ DASHBOARD = board(
     ),
     stat(
         "Machine",
-        "The node of Kubernetes that it is on. None: its pod has no place, or is gone.",
+        "Kubernetes node that it runs on. If there is none, its pod is not scheduled, or does not "
+        "exist.",
         units.NoUnit,
         f"max by (machine) (slurm_node_info{_SELF})",
         legend="{{machine}}",
@@ -66,8 +67,8 @@ DASHBOARD = board(
     ),
     stat(
         "Drained for",
-        "Since when it takes no new jobs, and the cause. `foreign` is a drain by a person or "
-        "another program, who must lift it.",
+        "Time since the drain, and its cause. A `foreign` drain is by a person or another program, "
+        "who must lift it.",
         units.Seconds,
         f"max by (cause) (slurm_node_drained_seconds{_SELF})",
         legend="{{cause}}",
@@ -76,47 +77,48 @@ DASHBOARD = board(
         shows=BigValueTextMode.VALUE_AND_NAME,
     ),
     stat(
-        "CPUs given to jobs",
-        "Share of its CPUs that jobs have. At 100 % and hardly busy, its jobs wait for something.",
+        "CPUs allocated",
+        "Share of its CPUs that is allocated to jobs. If it is 100 % while the CPUs are hardly "
+        "busy, the jobs wait for something.",
         units.PercentUnit,
         _given("cpus"),
         none="not in Slurm",
     ),
     stat(
-        "Memory given to jobs",
-        "Share of its memory that jobs have asked for. At 100 % with CPUs free, memory is what "
-        "keeps other jobs away.",
+        "Memory allocated",
+        "Share of its memory that is allocated to jobs. If it is 100 % while CPUs are free, the "
+        "memory prevents further jobs.",
         units.PercentUnit,
         _given("memory", "_bytes"),
         none="not in Slurm",
     ),
     stat(
-        "GPUs given to jobs",
-        "Share of its GPUs that jobs have. Given and not used, below: a job that waits, or holds "
-        "them for later.",
+        "GPUs allocated",
+        "Share of its GPUs that is allocated to jobs. If they are allocated but idle (see *GPUs*), "
+        "a job waits, or keeps them for later.",
         units.PercentUnit,
         _given("gpus"),
         none="no GPUs",
     ),
     timeline(
         "State over time",
-        "The state that the node was in. Down or drained again and again is a fault that repairs "
-        "do not reach: drain it for good, and have it looked at.",
+        "States of the node over time. If it is down or drained again and again, repairs do not "
+        "fix the fault: drain it permanently, and inspect it.",
         Query(f"max by (state) (slurm_node_state{_SELF})", "{{state}}"),
         {"1": ("in this state", GREEN)},
         none="not in Slurm",
     ),
     table(
         "Findings",
-        "What the reconciler found on it, and its last step of repair. At `person` it does no "
-        "more: look at the node, and at the reconciler's log.",
+        "Findings of the reconciler, and its last repair step. At `person`, it does nothing more: "
+        "inspect the node, and read the reconciler's log.",
         ["finding", "step"],
         Column(f"max by (finding, step) (slurmstack_node_finding{_SELF})"),
     ),
     table(
         "Jobs that ran here",
-        "Jobs that were on the node in the time that is shown, and when last; a number leads to "
-        "all nodes of the job. Small jobs may be missing (`monitoring.exporter.jobs`).",
+        "Jobs on the node in the shown time, and when they were last seen; a number links to the "
+        "job's dashboard. Small jobs may be missing (`monitoring.exporter.jobs`).",
         ["job_id", "user", "account", "partition"],
         Column(
             "1000 * max by (job_id, user, account, partition)"
@@ -128,26 +130,26 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs",
-        "How busy the machine's CPUs are, beside the share that jobs have. Busy without jobs: "
-        "something else runs there, or was left over.",
+        "CPU utilisation of the machine, and the share allocated to jobs. If CPUs are busy without "
+        "jobs, another program or a leftover process runs there.",
         units.PercentUnit,
         Query(_machine(queries.CPU_USED), "busy"),
-        Query(_given("cpus"), "given to jobs"),
+        Query(_given("cpus"), "allocated to jobs"),
         highest=1,
     ),
     graph(
         "Memory",
-        "Share of the machine's memory in use, beside the share of the node's that jobs have. In "
-        "use without jobs: leftovers, or files in /dev/shm.",
+        "Used share of the machine's memory, and the share of the node's memory allocated to jobs. "
+        "If it is in use without jobs, the cause is leftover processes, or files in /dev/shm.",
         units.PercentUnit,
         Query(_machine(queries.MEMORY_USED), "in use"),
-        Query(_given("memory", "_bytes"), "given to jobs"),
+        Query(_given("memory", "_bytes"), "allocated to jobs"),
         highest=1,
     ),
     graph(
         "GPUs",
-        "How much of the time something runs on each GPU. One that is idle beside busy ones is "
-        "not used by the job, or lost to it.",
+        "Utilisation of each GPU. If one is idle beside busy ones, the job does not use it, or has "
+        "lost it.",
         units.Percent,
         Query(_by_gpu("DCGM_FI_DEV_GPU_UTIL"), "GPU {{gpu}}"),
         none="no GPUs",
@@ -155,16 +157,17 @@ DASHBOARD = board(
     ),
     graph(
         "GPU temperature",
-        "How hot each GPU is. One far above its neighbours has a fault of cooling, and slows down "
-        "near its limit: `check-node` tells that.",
+        "Temperature of each GPU. A GPU far above its neighbours has a cooling fault, and slows "
+        "down near its limit: `check-node` reports this.",
         units.Celsius,
         Query(_by_gpu("DCGM_FI_DEV_GPU_TEMP"), "GPU {{gpu}}"),
         none="no GPUs",
     ),
     graph(
         "Network",
-        "What the machine receives and sends by Ethernet and InfiniBand. Flat at a card's speed "
-        "is a limit; far below what the card can do, see the long check `network` or `nccl-pair`.",
+        "Data that the machine receives and sends by Ethernet and InfiniBand. A flat line at the "
+        "speed of a card is its limit; if the rate stays far below, see the long check `network` "
+        "or `nccl-pair`.",
         units.BytesPerSecondSI,
         Query(_machine(queries.network("receive")), "received"),
         Query(_machine(queries.network("transmit")), "sent"),
@@ -173,16 +176,16 @@ DASHBOARD = board(
     ),
     graph(
         "Disks",
-        "What the machine reads from and writes to its own disks. A steady stream without jobs is "
-        "memory that is swapped, or logs that grow.",
+        "Reads and writes of the machine's local disks. A steady rate without jobs comes from "
+        "swapping, or from growing logs.",
         units.BytesPerSecondSI,
         Query(_machine(queries.disk("read")), "read"),
         Query(_machine(queries.disk("written")), "written"),
     ),
     graph(
         "File systems",
-        "How full each of the machine's own disks is. At 95 % the check `disk` drains the node: "
-        "see what jobs left in /tmp, and old images.",
+        "Used share of each local disk of the machine. At 95 %, the check `disk` drains the node: "
+        "check what jobs left in /tmp, and old images.",
         units.PercentUnit,
         Query(
             queries.of_one_node(queries.disk_full(queries.CHOSEN, "machine, device"), "device"),
@@ -192,8 +195,8 @@ DASHBOARD = board(
     ),
     table(
         "Long checks",
-        "What the node was last measured at, the limit that holds for it, and when. One that is "
-        "bad is drained by it; docs/health-long.md says how it is measured again.",
+        "Last value of each check, its limit and its time. A bad value drains the node; "
+        "docs/health-long.md describes how to measure it again.",
         ["check"],
         Column(f"max by (check) (slurmstack_longcheck_value{_SELF})", "Value"),
         Column(f"max by (check) ({queries.limit(_SELF)})", "Limit"),

@@ -31,17 +31,17 @@ def _each(metric: str) -> str:
 DASHBOARD = board(
     "slurmstack-nodes",
     "Nodes",
-    "All nodes: what they have, what jobs have of it, and which of them are not well.",
+    "All nodes: their resources, the resources that jobs use, and unhealthy nodes.",
     stat(
         "Nodes",
-        "Nodes that Slurm knows of, in whatever state. It should be what the settings ask for.",
+        "Nodes in Slurm, in any state. The number should match the settings.",
         units.Short,
         "sum(slurm_nodes)",
     ),
     stat(
         "Ready for jobs",
-        "Share of the nodes that take jobs, or have them. When it falls, the cluster's health "
-        "says what takes nodes away.",
+        "Share of the nodes that accept or run jobs. If it falls, the dashboard *Cluster health* "
+        "shows the causes.",
         units.PercentUnit,
         f'sum(slurm_nodes{{state!~"{queries.OUT_STATES}"}}) / (sum(slurm_nodes) > 0)',
         none="no nodes",
@@ -49,39 +49,39 @@ DASHBOARD = board(
     ),
     stat(
         "Idle",
-        "Nodes without any job. Many while jobs wait: the jobs ask for something that these do "
-        "not have; see why jobs wait.",
+        "Nodes without a job. If many are idle while jobs wait, the jobs request something that "
+        "these nodes lack: see *Why jobs wait* on the dashboard *Jobs and queue*.",
         units.Short,
         'sum(slurm_nodes{state="idle"})',
     ),
     stat(
         "CPUs in use",
-        "Share of all nodes' CPUs that jobs have. It says how full the cluster is, not how busy.",
+        "Share of all CPUs that is allocated to jobs. It shows how full the cluster is, not how "
+        "busy.",
         units.PercentUnit,
         _share("cpus"),
         none="no nodes",
     ),
     stat(
         "Memory in use",
-        "Share of all nodes' memory that jobs have asked for. Far above that of the CPUs: memory "
-        "is what the queue waits for.",
+        "Share of all memory that is allocated to jobs. If it is far above the share of the CPUs, "
+        "jobs wait for memory.",
         units.PercentUnit,
         "sum(slurm_node_memory_allocated_bytes) / (sum(slurm_node_memory_bytes) > 0)",
         none="no nodes",
     ),
     stat(
         "GPUs in use",
-        "Share of all nodes' GPUs that jobs have. What they do with them is on the dashboard of "
-        "GPUs.",
+        "Share of all GPUs that is allocated to jobs. The dashboard *GPUs* shows their use.",
         units.PercentUnit,
         _share("gpus"),
         none="no GPUs",
     ),
     table(
         "All nodes",
-        "Each node with what jobs have of it, as Slurm counts it; a name leads to all that is "
-        "known of it. A load far above its CPUs is more processes than jobs asked for; far below, "
-        "jobs that wait.",
+        "Each node with the resources that Slurm has allocated; a name links to the node's "
+        "dashboard. A load far above the CPUs in use means more processes than jobs requested; far "
+        "below, jobs that wait.",
         ["node", "state"],
         Column('max by (node, state) (slurm_node_state{state=~"$state"})'),
         Column(_each("slurm_node_cpus"), "CPUs"),
@@ -95,28 +95,29 @@ DASHBOARD = board(
         width=24,
     ),
     graph(
-        "CPUs: given to jobs, and at work",
-        "CPUs that jobs have, and the load of all nodes. Load far below says that jobs ask for "
-        "more than they use; far above, that they start more than they asked for.",
+        "CPUs: allocated, and load",
+        "CPUs allocated to jobs, and the load of all nodes. A far lower load means that jobs "
+        "request more than they use; a far higher load, that they start more processes than they "
+        "requested.",
         units.Short,
-        Query("sum(slurm_node_cpus)", "all"),
-        Query("sum(slurm_node_cpus_allocated)", "in use by jobs"),
+        Query("sum(slurm_node_cpus)", "total"),
+        Query("sum(slurm_node_cpus_allocated)", "allocated to jobs"),
         Query("sum(slurm_node_load)", "load"),
         none="no nodes",
     ),
     graph(
-        "Memory: given to jobs",
-        "Memory that jobs have asked for. Where all of it is given away while CPUs are free, jobs "
-        "that ask for less would start.",
+        "Memory: allocated",
+        "Memory allocated to jobs. If all of it is allocated while CPUs are free, jobs that "
+        "request less memory would start.",
         units.BytesIEC,
-        Query("sum(slurm_node_memory_bytes)", "all"),
-        Query("sum(slurm_node_memory_allocated_bytes)", "in use by jobs"),
+        Query("sum(slurm_node_memory_bytes)", "total"),
+        Query("sum(slurm_node_memory_allocated_bytes)", "allocated to jobs"),
         none="no nodes",
     ),
     table(
-        "Jobs that failed, by node",
-        "Jobs on record that failed with this as their first node. One node far above the others "
-        "is likely to be at fault, whatever its checks say: drain it and look.",
+        "Failed jobs, by node",
+        "Failed jobs on record, by their first node. A node far above the others is probably "
+        "faulty, even if its checks pass: drain it and inspect it.",
         ["node"],
         Column(
             "topk(20, max by (node) (slurm_node_jobs_failed) > 0)", "Failed", steps=rising(5, 20)
@@ -125,8 +126,8 @@ DASHBOARD = board(
     ),
     table(
         "Reservations",
-        "Nodes that are kept for somebody, or for work on them, and when. A reservation that "
-        "nobody remembers keeps nodes from jobs: `scontrol delete reservationname=…`.",
+        "Nodes that are reserved for users or for maintenance, and the times. A forgotten "
+        "reservation keeps jobs off its nodes: delete it with `scontrol delete reservationname=…`.",
         ["reservation"],
         Column("max by (reservation) (slurm_reservation_nodes)", "Nodes"),
         Column(

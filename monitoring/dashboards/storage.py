@@ -19,12 +19,12 @@ _VOLUME, _BOTH = "{{volume}}", BigValueTextMode.VALUE_AND_NAME
 DASHBOARD = board(
     "slurmstack-storage",
     "Storage",
-    "What may fill up: the jail with its volumes, which all share, and the machines' own disks.",
+    "Storage that may fill up: the jail with its shared volumes, and the machines' local disks.",
     stat(
         "Jail in use",
-        "Share that is in use of the shared root, or of that volume in it which is fullest. At 100 "
-        "% nobody can write there, and jobs fail: find who has most (`du -xsh /home/*`), or give "
-        "it more (of `jail` itself, `jail.size`).",
+        "Used share of the fullest volume: the shared root (`jail`), or a volume in it. At 100 %, "
+        "writes and jobs fail: find the largest users (`du -xsh /home/*`), or enlarge the volume "
+        "(`jail` by `jail.size`).",
         units.PercentUnit,
         f"topk(1, {_USED})",
         legend=_VOLUME,
@@ -34,8 +34,8 @@ DASHBOARD = board(
     ),
     stat(
         "Jail free",
-        "What can still be written to the shared root, or to that volume in it which has least "
-        "room. What a large job writes in a night should fit.",
+        "Free space of the volume that has the least: the shared root (`jail`), or a volume in it. "
+        "The output of a large job in one night should fit.",
         units.BytesIEC,
         f"bottomk(1, {_FREE})",
         legend=_VOLUME,
@@ -44,8 +44,8 @@ DASHBOARD = board(
     ),
     stat(
         "Jail full in",
-        "When the first of the shared root and the volumes in it is full, if it goes on as in the "
-        "last six hours. Less than a day: somebody should look now.",
+        "Time until the first volume is full, at the growth of the last six hours. If it is less "
+        "than a day, act now.",
         units.Seconds,
         f"bottomk(1, {_FREE} / -({_GROWTH} < 0))",
         legend=_VOLUME,
@@ -54,10 +54,10 @@ DASHBOARD = board(
         steps=((None, "red"), (86400, "orange"), (7 * 86400, "green")),
     ),
     stat(
-        "Files of the jail",
-        "Share of the files that the shared root may have, or that volume in it which has most of "
-        "its own. At 100 % nothing can be made there, however much room is left: look for millions "
-        "of small files.",
+        "Jail files in use",
+        "Used share of the files that a volume can hold, for the fullest: the shared root "
+        "(`jail`), or a volume in it. At 100 %, no file can be created, even with free space: look "
+        "for millions of small files.",
         units.PercentUnit,
         f"topk(1, {_FILES_USED})",
         legend=_VOLUME,
@@ -67,23 +67,23 @@ DASHBOARD = board(
     ),
     stat(
         "Fullest disk",
-        "The fullest file system of all machines' own. At 95 % the check `disk` drains the node.",
+        "The fullest local file system of all machines. At 95 %, the check `disk` drains the node.",
         units.PercentUnit,
         f"max({queries.disk_full(ANY)})",
         steps=rising(0.8, 0.95),
     ),
     stat(
         "Busiest disk",
-        "How much of the time the busiest disk of all machines had something to do. Long at 100 "
-        "%: what is on that machine waits for it.",
+        "Share of time that the busiest disk of all machines was busy. If it stays at 100 %, "
+        "programs on that machine wait for the disk.",
         units.PercentUnit,
         f"max({queries.disk_busy(ANY)})",
         steps=rising(0.9, 1),
     ),
     table(
         "Volumes of the jail",
-        "The shared root (`jail`) and the volumes in it that all nodes write to. One that is "
-        "missing does not answer: see the exporter's log.",
+        "The shared root (`jail`), and the volumes in it that all nodes write to. A missing volume "
+        "does not answer: read the exporter's log.",
         ["volume"],
         Column(_SIZE, "Size", units.BytesIEC),
         Column(_FREE, "Free", units.BytesIEC),
@@ -94,42 +94,42 @@ DASHBOARD = board(
         sort="In use",
     ),
     graph(
-        "Size of the jail",
-        "What is in use of the shared root (`jail`), and of each volume in it. A steep rise is one "
-        "job or one user: see who writes.",
+        "Used space in the jail",
+        "Used space of the shared root (`jail`), and of each volume in it. A steep rise comes from "
+        "one job or user: find out which.",
         units.BytesIEC,
         Query(f"{_SIZE} - {_FREE}", _VOLUME),
         none="not known",
     ),
     graph(
         "Number of files in the jail",
-        "Files that the shared root (`jail`) has, and each volume in it. Rising without its size "
-        "rising with it: many small files, such as environments of Python and data sets that were "
-        "unpacked.",
+        "Files in the shared root (`jail`), and in each volume in it. If they rise and the used "
+        "space does not, the files are small: for example, Python environments and unpacked data "
+        "sets.",
         units.Short,
         Query(f"{_FILES} - {_FILES_FREE}", _VOLUME),
         none="not known",
     ),
     graph(
         "Fullest disks",
-        "The ten machines whose own disks are fullest. What fills them is mostly /tmp of jobs, "
-        "images and logs.",
+        "The ten machines with the fullest local disks. The usual causes are /tmp of jobs, images "
+        "and logs.",
         units.PercentUnit,
         Query(f"topk(10, {queries.disk_full(ANY)})", "{{machine}}"),
         highest=1,
     ),
     graph(
         "Busiest disks",
-        "The ten machines whose own disks are busiest. One that stays at 100 % is worn out, or "
-        "has a job that should use memory or the jail.",
+        "The ten machines with the busiest local disks. A disk that stays at 100 % is worn out, or "
+        "serves a job that should use memory or the jail.",
         units.PercentUnit,
         Query(f"topk(10, {queries.disk_busy(ANY)})", "{{machine}}"),
         highest=1,
     ),
     table(
         "Nodes by fullest disk",
-        "Slurm nodes by the fullest file system of their machine; a name leads to all that is "
-        "known of the node. Before one is drained, see what jobs left in its /tmp.",
+        "Slurm nodes by the fullest file system of their machine; a name links to the node's "
+        "dashboard. Before a node is drained, check what jobs left in its /tmp.",
         ["node"],
         Column(
             f"topk(50, {of_nodes(queries.disk_full(ANY))})",
@@ -141,8 +141,8 @@ DASHBOARD = board(
     ),
     table(
         "File systems",
-        "The fullest file systems of all machines, by device. Those that no Slurm node is on "
-        "belong to the controller, the database and whatever else the cluster runs.",
+        "The fullest file systems of all machines, by device. Machines without a Slurm node run "
+        "the controller, the database and other programs.",
         ["machine", "device"],
         Column(
             f"topk(50, {queries.disk_full(ANY, 'machine, device')})",

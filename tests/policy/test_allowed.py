@@ -39,7 +39,7 @@ def test_a_stack_that_says_nothing_has_images_of_its_own_alone() -> None:
     [
         (
             {"exceptions": {"non-rot": {"a": "b"}}},
-            "'non-rot' is no rule; expected one of added-containers,",
+            "exceptions: 'non-rot': expected one of added-containers,",
         ),
         ({"exceptions": {"non-root": {"a": ""}}}, "policy.exceptions.non-root.a: "),
         ({"exceptions": {"non-root": ["a"]}}, "policy.exceptions.non-root: "),

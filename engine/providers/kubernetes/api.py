@@ -197,8 +197,8 @@ class Api:
         location = self.location(ref.kind)
         if location is None:
             raise ApiError(
-                f"{ref}: the cluster has no {ref.kind}: is its CustomResourceDefinition"
-                " installed, and made before this?",
+                f"{ref}: the cluster does not serve {ref.kind}: create its CustomResourceDefinition"
+                " before this object",
                 404,
                 {"reason": "NoMatch"},
             )
@@ -407,12 +407,12 @@ def explain(status: int, answer: Any, about: str) -> str:
     if reason == "Conflict" or status == 409:
         return prefix + _explain_conflict(body, message, reason)
     if status == 401:
-        return prefix + "the cluster does not accept the kubeconfig's credentials; renew them"
+        return prefix + "the cluster rejects the credentials in the kubeconfig; renew them"
     if status == 403:
         return prefix + message
     if status == 404 and body.get("details", {}).get("kind") == "namespaces":
         name = body["details"].get("name")
-        return prefix + f"namespace {name!r} does not exist; make it in the program, before this"
+        return prefix + f"namespace {name!r} does not exist; create it in the program before this"
     return prefix + _without_object(message)
 
 
@@ -423,7 +423,7 @@ def _explain_conflict(body: Manifest, message: str, reason: str) -> str:
         return message
     fields = ", ".join(f"{str(c.get('field', '')).lstrip('.')} ({c['message']})" for c in owned)
     return (
-        f"someone else set these fields: {fields}; leave them out, or take them over with the"
+        f"another manager owns these fields: {fields}; leave them out, or take them over with the"
         ' annotation pulumi.com/patchForce: "true"'
     )
 
@@ -437,5 +437,5 @@ _SHOWN_VALUE: Final = re.compile(r", got &value\.\S*")
 
 def _without_object(message: str) -> str:
     """Return a message without the object and its values, which may be secret."""
-    brief = _SCHEMA_ERROR.sub("does not fit the kind's schema: ", message)
+    brief = _SCHEMA_ERROR.sub("does not match the schema of the kind: ", message)
     return _SHOWN_VALUE.sub("", brief)

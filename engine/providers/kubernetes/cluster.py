@@ -22,7 +22,7 @@ from engine.errors import Absent, EngineError
 from engine.values import Properties, Unknown
 
 _CONNECT_SECONDS: Final = 5.0
-_LOCAL_HINT: Final = "is it running? `make up` starts the local one"
+_LOCAL_HINT: Final = "is it running? `make up` starts the local cluster"
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def read_settings(config: Properties) -> Settings:
     """
     if _flag(config, "enableServerSideApply", default=True) is False:
         raise EngineError(
-            "kubernetes provider: enableServerSideApply: false: this engine applies on the server"
-            " only; remove it"
+            "kubernetes provider: enableServerSideApply: false: this engine supports only"
+            " server-side apply; remove the key"
         )
     if config.get("renderYamlToDirectory"):
         raise EngineError(
@@ -58,7 +58,7 @@ def read_settings(config: Properties) -> Settings:
     if _flag(config, "strictMode"):
         for key in ("kubeconfig", "context"):
             if not config.get(key):
-                raise EngineError(f"kubernetes provider: {key}: has to be set in strict mode")
+                raise EngineError(f"kubernetes provider: {key}: is required in strict mode")
     identity = (config.get("kubeconfig"), config.get("context"))
     return Settings(
         kubeconfig=_text(config, "kubeconfig"),
@@ -147,8 +147,8 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
         return _with_absolute_paths(document, Path.cwd()), "the provider's kubeconfig"
     raise Absent(
         "kubeconfig",
-        f"kubeconfig: {text.splitlines()[0]} does not exist (below {Path.cwd()}); expected a"
-        " kubeconfig file or its contents; `make up` writes the local cluster's",
+        f"kubeconfig: {text.splitlines()[0]} does not exist (relative to {Path.cwd()}); expected a"
+        " kubeconfig file or its contents; `make up` writes that of the local cluster",
     )
 
 
@@ -178,7 +178,7 @@ def _in_pod(settings: Settings) -> Cluster:
         raise Absent(
             "kubeconfig",
             "kubernetes provider: no kubeconfig: set the provider's `kubeconfig` or KUBECONFIG;"
-            " `make up` writes the local cluster's",
+            " `make up` writes that of the local cluster",
         )
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     mounted = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -230,7 +230,7 @@ def _entry(
         if isinstance(entry, dict) and entry.get("name") == name:
             return entry.get(field) or {}
     names = ", ".join(str(e.get("name")) for e in entries if isinstance(e, dict)) or "none"
-    reason = f"kubeconfig: {source}: no {field} named {name!r} (there is: {names})"
+    reason = f"kubeconfig: {source}: no {field} named {name!r} (found: {names})"
     raise Absent(field, reason) if field == "context" else EngineError(reason)
 
 
@@ -263,8 +263,8 @@ def unreachable(cluster: Cluster) -> str | None:
 def describe_unreachable(server: str, error: BaseException) -> str:
     """Return one line for a cluster that cannot be reached."""
     reason = _reason(error)
-    hint = f"; {_LOCAL_HINT}" if is_loopback(server) else "; is it running, and the network up?"
-    return f"cluster not reachable at {server}: {reason}{hint}"
+    hint = _LOCAL_HINT if is_loopback(server) else "is it running, and is the network up?"
+    return f"cluster not reachable at {server}: {reason}; {hint}"
 
 
 def _reason(error: BaseException) -> str:
@@ -273,5 +273,5 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, socket.gaierror):
-        return "its name does not resolve"
+        return "the host name does not resolve"
     return str(getattr(error, "strerror", None) or error).lower()

@@ -220,8 +220,8 @@ def _name(meta: dict[str, Any], urn: str, olds: Mapping[str, Any]) -> None:
     if meta.get("generateName"):
         raise CheckError(
             "metadata.generateName",
-            "an object that is applied needs a name: set metadata.name, or neither for a name"
-            " made from the resource's",
+            "not supported by server-side apply; set metadata.name, or neither of them to derive"
+            " the name from the name of the resource",
         )
     adopted = metadata(olds).get("name") if is_true(olds, AUTONAMED) else None
     meta["name"] = adopted or autoname(urn)

@@ -131,12 +131,12 @@ class Pods:
             if any(_waits_for(c) in _HOPELESS_AFTER or _crashes(c) for c in _containers(pod)):
                 name = str(metadata(pod)["name"])
                 self.api.delete(Ref(POD, metadata(pod)["namespace"], name), "Background")
-                return f"removed {name}, which the old revision left broken"
+                return f"deleted {name}, a broken pod of the old revision"
         return ""
 
     def _busy_with(self, pod: Manifest) -> str:
         if metadata(pod).get("deletionTimestamp"):
-            return "ending"
+            return "terminating"
         scheduled = _condition(pod, "PodScheduled")
         if scheduled.get("status") == "False":
             return f"{scheduled.get('reason')}: {_short(scheduled.get('message'))}"
@@ -179,7 +179,7 @@ class Pods:
         if exited:
             line += f": {exited}; "
             last = self._last_line(pod, container)
-            line += f"its last line: {_short(last)}" if last else "it wrote nothing"
+            line += f"last log line: {_short(last)}" if last else "no log output"
         return line
 
     def _last_line(self, pod: Manifest, container: Manifest) -> str:

@@ -86,7 +86,7 @@ class KubernetesProvider:
         if self._settings.known:
             self._cluster = find_cluster(self._settings)
         elif not preview:
-            raise EngineError("kubernetes provider: kubeconfig: is not known when it is needed")
+            raise EngineError("kubernetes provider: kubeconfig: still unknown, but needed now")
 
     # -- the provider protocol ----------------------------------------------------------------
 
@@ -99,10 +99,10 @@ class KubernetesProvider:
             return self._checked_release(olds, news)
         kind = kind_of(resource_type, news)
         if kind.kind.endswith("List") and "items" in news:
-            raise CheckError("kind", f"{kind.kind} is no object: make its items one by one")
+            raise CheckError("kind", f"{kind.kind} is a list: declare each item as a resource")
         patch = is_patch(resource_type, kind)
         if patch and not metadata(news).get("name"):
-            raise CheckError("metadata.name", "a patch has to name the object it is for")
+            raise CheckError("metadata.name", "is required: the name of the object to patch")
         self._require_reachable()
         return checked(kind, urn, olds, news, self._default_namespace(kind))
 
@@ -162,8 +162,8 @@ class KubernetesProvider:
             if self._settings.delete_unreachable:
                 return
             raise EngineError(
-                f"{target.ref}: {reason}; if it is gone for good, set deleteUnreachable on the"
-                " provider to forget its objects"
+                f"{target.ref}: {reason}; if the cluster no longer exists, set deleteUnreachable on"
+                " the provider to remove its objects from the state"
             )
         api = self._connected()
         try:
@@ -251,7 +251,7 @@ class KubernetesProvider:
         """
         inputs = {**olds, **news}
         if not self._preview and differences(olds, inputs):
-            raise CheckError("", f"{RELEASE}: needs Helm: deploy it with the `pulumi` command")
+            raise CheckError("", f"{RELEASE}: requires Helm: deploy it with the `pulumi` command")
         return inputs
 
     def _target(
@@ -365,7 +365,7 @@ class KubernetesProvider:
         with self._lock:
             if self._api is None:
                 if self._cluster is None:
-                    raise EngineError("kubernetes provider: kubeconfig: is not known yet")
+                    raise EngineError("kubernetes provider: kubeconfig: still unknown")
                 self._api = Api(self._cluster)
             return self._api
 
@@ -384,8 +384,8 @@ class KubernetesProvider:
 
 def _taken(ref: Ref) -> EngineError:
     return EngineError(
-        f"{ref}: exists already and was not made by this stack: delete it, choose another name, or"
-        " set upsertExistingObjects on the provider to take it over"
+        f"{ref}: already exists, and this stack did not create it: delete it, choose another name,"
+        " or set upsertExistingObjects on the provider to take it over"
     )
 
 

@@ -111,7 +111,7 @@ def until_ready(
                 raise NotReady(f"{ref}: cancelled: {progress}", live, cancelled=True)
             seen = api.get(ref)
             if seen is None:
-                raise NotReady(f"{ref}: was deleted by someone else while it was waited for", live)
+                raise NotReady(f"{ref}: another client deleted it before it was ready", live)
             live = seen
             progress = check(live, around)
     return live
@@ -131,7 +131,7 @@ def until_gone(
             note = _why_still_there(api, live)
             status.show(note)
             if time.monotonic() >= deadline:
-                raise NotReady(f"{ref}: not gone after {_seconds(op, inputs)}: {note}", live)
+                raise NotReady(f"{ref}: not deleted after {_seconds(op, inputs)}: {note}", live)
             if not _pause(changed, op, next(looks, _POLL)):
                 raise NotReady(f"{ref}: cancelled: {note}", live, cancelled=True)
             live = api.get(ref)
@@ -204,8 +204,8 @@ def _why_still_there(api: Api, live: Manifest) -> str:
     if live.get("kind") in _WITH_PODS and live.get("kind") != "Pod":
         left = len(Pods.of(api, live).items)
         if left:
-            return f"waiting for {left} {'pod' if left == 1 else 'pods'} to end"
-    return "waiting for it to be gone"
+            return f"waiting for {left} {'pod' if left == 1 else 'pods'} to terminate"
+    return "waiting for its deletion"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -277,8 +277,8 @@ def _stateful_set(live: Manifest, around: Around) -> Progress:
     if ready < wanted or not _observed(live):
         progress = _rollout(live, around, ready, wanted)
     else:
-        renewed = _number(live, "status", "updatedReplicas")
-        progress = _rollout(live, around, renewed, wanted, "renewed")
+        updated = _number(live, "status", "updatedReplicas")
+        progress = _rollout(live, around, updated, wanted, "updated")
     freed = "" if around.created else around.pods(live).free_blocked(live)
     return Progress(note=freed) if freed else progress
 
@@ -300,7 +300,7 @@ def _daemon_set(live: Manifest, around: Around) -> Progress:
     ready = _number(live, "status", "numberReady")
     updated = _number(live, "status", "updatedNumberScheduled")
     if not _observed(live):
-        return Progress(note="waiting for its pods to be planned")
+        return Progress(note="waiting for the DaemonSet controller")
     if at(live, ("spec", "updateStrategy", "type")) == "OnDelete":
         updated = wanted
     if min(ready, updated) >= wanted:
@@ -370,7 +370,7 @@ def _service(live: Manifest, around: Around) -> Progress:
 def _ingress(live: Manifest, _around: Around) -> Progress:
     if at(live, ("status", "loadBalancer", "ingress")):
         return DONE
-    return Progress(note="waiting for the ingress controller to give it an address")
+    return Progress(note="waiting for the ingress controller to assign an address")
 
 
 def _claim(live: Manifest, around: Around) -> Progress:
@@ -384,10 +384,10 @@ def _claim(live: Manifest, around: Around) -> Progress:
         return Progress(note="waiting for a volume")
     storage = around.api.get(Ref(Kind("storage.k8s.io/v1", "StorageClass"), None, name))
     if storage is None:
-        return Progress(note=f"waiting for a volume: no StorageClass {name!r}")
+        return Progress(note=f"waiting for a volume: StorageClass {name!r} does not exist")
     if storage.get("volumeBindingMode") == "WaitForFirstConsumer":
         return DONE  # bound when the first pod needs it
-    return Progress(note=f"waiting for {storage.get('provisioner')} to make a volume")
+    return Progress(note=f"waiting for {storage.get('provisioner')} to provision a volume")
 
 
 def _volume(live: Manifest, _around: Around) -> Progress:
@@ -414,7 +414,7 @@ def _secret(live: Manifest, _around: Around) -> Progress:
 def _quota(live: Manifest, _around: Around) -> Progress:
     if at(live, ("status", "hard")) == at(live, ("spec", "hard")):
         return DONE
-    return Progress(note="waiting for the quota to hold")
+    return Progress(note="waiting for the quota to take effect")
 
 
 def _definition(live: Manifest, _around: Around) -> Progress:
@@ -422,7 +422,7 @@ def _definition(live: Manifest, _around: Around) -> Progress:
         return DONE
     refused = _condition(live, "NamesAccepted")
     if refused.get("status") == "False":
-        return Progress(failure=str(refused.get("message", "its names are taken")))
+        return Progress(failure=str(refused.get("message", "its names are already in use")))
     return Progress(note="waiting for the API to serve the new kind")
 
 

@@ -122,7 +122,7 @@ def test_a_job_is_waited_for_and_its_edit_replaces_it(stack: Stack) -> None:
 def test_a_failed_job_shows_its_last_words(stack: Stack) -> None:
     with pytest.raises(PartialFailure) as error:
         stack.create("batch/v1:Job", "fail", job(stack, "fail", "echo disk full >&2; exit 3"))
-    assert "exit code 3; its last line: disk full" in error.value.reason
+    assert "exit code 3; last log line: disk full" in error.value.reason
 
 
 def test_a_job_that_failed_is_run_again_by_the_next_update(stack: Stack) -> None:
@@ -203,7 +203,7 @@ def by_someone_else(stack: Stack, name: str, data: dict[str, str]) -> None:
 
 def test_someone_elses_object_is_left_alone(stack: Stack) -> None:
     by_someone_else(stack, "theirs", {"a": "1"})
-    with pytest.raises(EngineError, match="exists already and was not made by this stack"):
+    with pytest.raises(EngineError, match="already exists, and this stack did not create it"):
         stack.create("core/v1:ConfigMap", "theirs", {"metadata": stack.meta("theirs")})
 
 
@@ -261,7 +261,7 @@ def test_a_missing_namespace_is_named(stack: Stack) -> None:
 def test_an_unknown_kind_is_named(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.providers.kubernetes.api._DISCOVERY_SECONDS", 0.0)
     news: Properties = {"metadata": stack.meta("w")}
-    with pytest.raises(EngineError, match=r"the cluster has no example\.org/v1/Widget"):
+    with pytest.raises(EngineError, match=r"the cluster does not serve example\.org/v1/Widget"):
         stack.create("example.org/v1:Widget", "w", news)
 
 

@@ -106,39 +106,40 @@ def test_prometheus_takes_all_rules(watch: Watch) -> None:
 
 
 NO_GPUS = {
-    "slurmstack-job": {"GPUs", "GPU memory, at most", "GPUs, by node", "GPU memory, by node"},
+    "slurmstack-job": {"GPUs", "Peak GPU memory", "GPUs, by node", "GPU memory, by node"},
     "slurmstack-jobs": {"GPUs in use"},
-    "slurmstack-node": {"GPUs", "GPUs given to jobs", "GPU temperature"},
+    "slurmstack-node": {"GPUs", "GPUs allocated", "GPU temperature"},
     "slurmstack-nodes": {"GPUs in use"},
 }
 """Panels of what these machines do not have, by dashboard; that of GPUs is not among them."""
 NOTHING_WRONG = {
     "slurmstack-checks": {"Findings", "Nodes with findings"},
     "slurmstack-health": {
-        *("Mean time between failures", "Drained, by cause", "Nodes that are out"),
-        *("Drained nodes", "Findings", "Nodes that were mended most", "Repair ladder"),
+        *("Mean time between failures", "Drained, by cause", "Nodes out of service"),
+        *("Drained nodes", "Findings", "Nodes repaired most often", "Repair ladder"),
     },
     "slurmstack-job": {"InfiniBand received, by node"},
     "slurmstack-jobs": {
-        *("Longest wait", "Failed lately", "Why jobs wait", "Wait, by partition", "Licenses"),
+        *("Longest wait", "Recently failed", "Why jobs wait", "Wait so far, by partition"),
+        "Licenses",
     },
     "slurmstack-node": {"Drained for", "Findings"},
-    "slurmstack-nodes": {"Jobs that failed, by node", "Reservations"},
+    "slurmstack-nodes": {"Failed jobs, by node", "Reservations"},
     "slurmstack-storage": {"Jail full in"},
 }
 """Panels of what need not be there either."""
 LONG_CHECKS = {
     "slurmstack-checks": {
-        *("Bad", "Measured in a week", "Last measurement", "NCCL, on a node", "Long checks"),
-        *("NCCL, between two nodes", "GPU and host memory", "CPU memory", "Faults of GPUs"),
-        "Network, between two nodes",
+        *("Bad measurements", "Measured within a week", "Last measurement", "Long checks"),
+        *("NCCL, on a node", "NCCL, between two nodes", "GPU and host memory", "CPU memory"),
+        *("GPU faults", "Network, between two nodes"),
     },
     "slurmstack-node": {"Long checks"},
 }
 """Panels of long checks, most of which have no device here, and some have not run yet."""
 
 
-LATE = {"Licenses", "Mean time between failures", "Nodes that were mended most"}
+LATE = {"Licenses", "Mean time between failures", "Nodes repaired most often"}
 """Those of them that take a setting, or longer than a test of theirs waits."""
 
 

@@ -136,7 +136,7 @@ def test_another_image_under_the_same_tag_is_refused(
 
     theirs = build.share(client, [reference], report)
 
-    told = f"the registry has {theirs[reference]}, and .* says {ours[reference]}; find out"
+    told = f"the registry has {theirs[reference]}, but .* has {ours[reference]}; find out"
     with pytest.raises(BuildError, match=told):
         build.pin(theirs, keep=keep, root=root)
     assert digests.known(root) == ours

@@ -38,7 +38,7 @@ def test_jobs_failed_lately_are_those_on_record_whose_state_says_so(
         "input_series": [{"series": name, "values": f"{at}x60"} for name, at in series.items()],
         "promql_expr_test": [
             {
-                "expr": expression("slurmstack-jobs", "Failed lately"),
+                "expr": expression("slurmstack-jobs", "Recently failed"),
                 "eval_time": "30m",
                 "exp_samples": [] if share is None else [{"labels": "{}", "value": share}],
             }

@@ -60,7 +60,7 @@ FAULTS: Final = (
         "a policy for one direction counts for both",
         "policy",
         "policy/access.py",
-        '    if told := tuple(spec.get("policyTypes") or ()):\n        return told\n',
+        '    if types := tuple(spec.get("policyTypes") or ()):\n        return types\n',
         '    if tuple(spec.get("policyTypes") or ()):\n        return ("Ingress", "Egress")\n',
         f"{_MISTAKES}::test_a_mistake_is_caught_by_the_policies_meant_for_it",
     ),

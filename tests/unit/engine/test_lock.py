@@ -67,6 +67,6 @@ def test_a_lock_of_another_machine_is_not_judged(tmp_path: Path) -> None:
 
 def test_a_lock_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
-    expected = r"bad\.json: a lock that cannot be read"
+    expected = r"bad\.json: the lock file cannot be read"
     with pytest.raises(EngineError, match=expected), locked(tmp_path):
         pass

@@ -29,7 +29,7 @@ def test_paths_are_read(text: str, path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["a[", "a[x]", 'a["b', "a]"])
 def test_a_path_that_cannot_be_read_is_named(text: str) -> None:
-    with pytest.raises(EngineError, match=r"property path .* cannot be read from column"):
+    with pytest.raises(EngineError, match=r"property path .* invalid at column"):
         parse_path(text)
 
 

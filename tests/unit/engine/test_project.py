@@ -41,13 +41,13 @@ def test_the_virtualenv_and_the_main_directory_are_the_projects(tmp_path: Path) 
     ("text", "message"),
     [
         ("runtime: python", "name: None: expected the project's name"),
-        ("name: web\nruntime: nodejs", "runtime: 'nodejs': this engine runs Python"),
+        ("name: web\nruntime: nodejs", "runtime: 'nodejs': this engine supports only Python"),
         ("name: web", "runtime: None"),
         ("- web", "expected a mapping"),
         ("name: [", "not valid YAML"),
         (
             "name: web\nruntime:\n  name: python\n  options: {virtualenv: env}",
-            "virtualenv: env: no Python there; make it with",
+            "virtualenv: env: no Python there; create it with",
         ),
     ],
 )
@@ -58,7 +58,7 @@ def test_what_is_wrong_with_a_project_is_named(tmp_path: Path, text: str, messag
 
 
 def test_no_project_at_all_is_said(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"no Pulumi\.yaml .* give --cwd"):
+    with pytest.raises(EngineError, match=r"no Pulumi\.yaml .* pass --cwd"):
         find_project(tmp_path)
 
 
@@ -108,5 +108,7 @@ def test_a_backend_that_is_no_directory_is_refused(
 ) -> None:
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://bucket")
     project = find_project(write(tmp_path, "name: web\nruntime: python\n"))
-    with pytest.raises(EngineError, match="s3://bucket: this engine keeps state in a directory"):
+    with pytest.raises(
+        EngineError, match="s3://bucket: this engine stores state only in a directory"
+    ):
         project.state_directory()

@@ -164,11 +164,11 @@ def test_damaged_state_is_named_with_the_one_before(backend: Backend) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"version": 2}, "version 2 of a checkpoint"),
-        ([], "version None of a checkpoint"),
+        ({"version": 2}, "unsupported checkpoint version 2"),
+        ([], "unsupported checkpoint version None"),
         (
             {"version": 3, "checkpoint": {"latest": {"secrets_providers": {"type": "service"}}}},
-            "secrets are kept by 'service'",
+            "unsupported secrets provider 'service'",
         ),
     ],
 )

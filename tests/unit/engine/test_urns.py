@@ -42,7 +42,7 @@ def test_packages_are_told_from_types() -> None:
 
 def test_a_provider_reference_is_a_urn_and_an_id() -> None:
     assert split_reference(f"{GROUP}::some-id") == (GROUP, "some-id")
-    with pytest.raises(ValueError, match="no provider reference"):
+    with pytest.raises(ValueError, match="not a provider reference"):
         split_reference("nonsense")
 
 

@@ -62,7 +62,7 @@ def test_the_age_of_debians_packages_is_told_and_stands_out_when_it_is_high() ->
     now = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
     assert build.age(now - timedelta(days=5), now) == (
-        "Debian's packages are those of 2026-11-20, 5 days ago",
+        "Debian packages: as of 2026-11-20, 5 days ago",
         "",
     )
     said, style = build.age(now - timedelta(days=31), now)

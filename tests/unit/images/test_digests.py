@@ -70,5 +70,8 @@ def test_new_digests_take_the_place_of_those_of_older_tags(root: Path) -> None:
 def test_a_record_that_is_none_is_refused_in_one_line(root: Path, text: str) -> None:
     (root / digests.FILE).write_text(text)
 
-    with pytest.raises(tags.ContextError, match=r"images/digests\.json: .*writes it anew"):
+    with pytest.raises(
+        tags.ContextError,
+        match=r"images/digests\.json: .*delete it: `make images` writes a new one",
+    ):
         digests.pinned("base", REGISTRY, root)

@@ -93,7 +93,7 @@ def test_an_old_go_is_refused_with_the_version_that_is_needed(
 
 def test_a_machine_without_go_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LocalError, match="go is not there"):
+    with pytest.raises(LocalError, match="go is not installed"):
         host.go_version()
 
 

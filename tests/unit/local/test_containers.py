@@ -105,7 +105,7 @@ def test_a_port_in_use_is_named_with_the_key_that_sets_it() -> None:
             require_free(Port(number, 32222, "ssh_port"), "dev")
     message = str(failure.value)
     assert str(number) in message
-    assert "slurmstack:cluster ssh_port" in message
+    assert "slurmstack:cluster.ssh_port" in message
     assert "Pulumi.dev.yaml" in message
     assert "\n" not in message
 

@@ -169,4 +169,4 @@ def test_only_a_preview_is_told_in_other_forms(
 ) -> None:
     with pytest.raises(SystemExit):
         main(arguments)
-    assert "--json and --markdown are for preview" in capsys.readouterr().err
+    assert "--json and --markdown require preview" in capsys.readouterr().err

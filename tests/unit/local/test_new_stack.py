@@ -79,13 +79,13 @@ def test_a_file_that_is_there_is_never_written_over(
     assert main(["lab", *options()], project) == 1
 
     assert (project / "Pulumi.lab.yaml").read_text() == "mine"
-    assert "Pulumi.lab.yaml: is there already" in capsys.readouterr().err
+    assert "Pulumi.lab.yaml: already exists" in capsys.readouterr().err
 
 
 REFUSED = [
     (("nodesets.0.cpus=many",), "slurmstack:nodesets[0].cpus"),
     (("cluster.kind=cloudy",), "slurmstack:cluster.kind"),
-    (("nodesets.7.name=far",), "places from 0 on"),
+    (("nodesets.7.name=far",), "indexes from 0"),
     (("users.0.ssh_key_files=[none.pub]",), "cannot be read"),
     (("no-value",), "expected key=value"),
     (("registry=[",), "expected YAML"),
@@ -157,7 +157,7 @@ def test_an_answer_that_the_settings_refuse_is_asked_for_again() -> None:
     assert document["nodesets"] == [{"name": "cpu", "replicas": 2, "cpus": 2, "memory": "1GiB"}]
     wrong = ("CPU!", "-1", "two", "1GB")
     assert tuple(line.split(":")[0] for line in said if line.startswith(wrong)) == wrong
-    assert "nothing: is required" in said
+    assert "no value: is required" in said
 
 
 def test_what_is_wrong_in_a_list_is_said_of_its_parts() -> None:

@@ -67,7 +67,7 @@ def test_what_only_the_exit_code_tells_is_told(capsys: pytest.CaptureFixture[str
 
     assert main(["check", same, "--status", "2"]) == 1
     assert capsys.readouterr().err == (
-        "error: the preview failed (exit code 2), or a policy refused it; the job's log says why\n"
+        "error: the preview failed (exit code 2), or a policy refused it; see the job's log\n"
     )
     assert main(["show", same, "--stack", "dev", "--status", "2"]) == 0
     assert "**Failed**" in capsys.readouterr().out

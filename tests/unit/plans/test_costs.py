@@ -151,7 +151,7 @@ MACHINES = [
         nebius(fixedNodeCount=2),
         nebius(autoscaling={"minNodeCount": 0, "maxNodeCount": 16}),
         ("2", "16"),
-        "gpu-h100-sxm 8gpu, 0 to 16 of them",
+        "gpu-h100-sxm 8gpu, autoscaled from 0 to 16",
     ),
     ("aws:eks/nodeGroup:NodeGroup", aws(2, 2, 2), aws(4, 4, 4), ("2", "4"), "p5.48xlarge"),
     (
@@ -159,14 +159,14 @@ MACHINES = [
         aws(2, 2, 2),
         aws(4, 1, 8),
         ("2", "8"),
-        "p5.48xlarge, 1 to 8 of them",
+        "p5.48xlarge, autoscaled from 1 to 8",
     ),
     (
         "aws:eks/nodeGroup:NodeGroup",
         aws(0, 0, 1),
         aws(0, 0, 8),
         ("0", "8"),
-        "p5.48xlarge, 0 to 8 of them",
+        "p5.48xlarge, autoscaled from 0 to 8",
     ),
 ]
 

@@ -62,9 +62,9 @@ def test_no_value_of_a_secret_is_told_and_that_it_changes_is() -> None:
 def test_a_preview_that_failed_or_is_refused_says_why_above_all_else() -> None:
     text = render(recorded("protected"), "dev")
 
-    assert text.index("**Refused**") < text.index("**Failed**") < text.index("#### What changes")
+    assert text.index("**Refused**") < text.index("**Failed**") < text.index("#### Changes")
     assert "RandomPet kept: would be replaced and is protected" in text
-    assert "The preview came to no end" in render(preview(errors=("no passphrase",)), "dev")
+    assert "The preview did not finish" in render(preview(errors=("no passphrase",)), "dev")
 
 
 def test_costs_are_a_table_with_what_is_more_or_less() -> None:

@@ -20,11 +20,16 @@ OWN_CLAIMS = stateful_set({LABEL_NODESET: "cpu"}, volumeClaimTemplates=[{}])
 HELD: list[tuple[str, str, dict[str, Any], str]] = [
     ("any resource", "kubernetes:core/v1:ConfigMap", {"protect": True}, "is protected"),
     ("a claim", CLAIM, {}, "holds data"),
-    ("a volume", "kubernetes:core/v1:PersistentVolume", {}, "leads to data"),
-    ("the namespace", "kubernetes:core/v1:Namespace", {}, "takes all volumes in it along"),
+    ("a volume", "kubernetes:core/v1:PersistentVolume", {}, "refers to data"),
+    (
+        "the namespace",
+        "kubernetes:core/v1:Namespace",
+        {},
+        "contains volumes, which are deleted with it",
+    ),
     ("a cloud's files", "aws:fsx/lustreFileSystem:LustreFileSystem", {}, "holds data"),
-    ("a database", STATEFUL_SET, {"inputs": DATABASE}, "has data of its own"),
-    ("claims of a set's own", STATEFUL_SET, {"inputs": OWN_CLAIMS}, "has data of its own"),
+    ("a database", STATEFUL_SET, {"inputs": DATABASE}, "has its own data"),
+    ("claims of a set's own", STATEFUL_SET, {"inputs": OWN_CLAIMS}, "has its own data"),
 ]
 
 

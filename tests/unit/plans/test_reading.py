@@ -95,8 +95,8 @@ def test_only_a_new_template_replaces_pods() -> None:
 
 
 REFUSED = [
-    ("", "is empty; expected what `pulumi preview --json` prints"),
-    ("Created stack 'dev'", "is no JSON"),
+    ("", "is empty; expected the output of `pulumi preview --json`"),
+    ("Created stack 'dev'", "is not JSON"),
     ("[]", "expected an object with `steps`"),
     (json.dumps({"steps": [{"op": "explode", "urn": "x"}]}), "steps[0].op: 'explode': expected"),
     (json.dumps({"steps": [{"op": "create", "urn": "x"}]}), "expected oldState or newState"),

@@ -76,7 +76,7 @@ def test_up_preview_output_export_and_destroy(command: Command) -> None:
     changed = command("preview", "--expect-no-changes")
     assert changed.returncode == 1
     assert "length: 2 => 3  (forces replacement)" in changed.stdout
-    assert "error: no changes were expected, and there are 1" in changed.stderr
+    assert "error: expected no changes, but there are 1" in changed.stderr
 
     assert command("destroy", "--yes").returncode == 0
     assert json.loads(command("stack", "export").stdout)["deployment"].get("resources") is None
@@ -93,7 +93,7 @@ def test_nobody_is_asked_where_nobody_is(command: Command) -> None:
     for verb in ("up", "destroy"):
         refused = command(verb)
         assert refused.returncode == 1
-        assert refused.stderr == "error: nobody is there to be asked: pass --yes to go ahead\n"
+        assert refused.stderr == "error: cannot ask for confirmation here: pass --yes\n"
         assert refused.stdout == ""
 
 
@@ -109,7 +109,7 @@ def test_mistakes_are_answered_in_a_line(
 ) -> None:
     without_state = command(*arguments)
     assert without_state.returncode == 1
-    assert "there is no state in" in without_state.stderr
+    assert ": no state in" in without_state.stderr
     assert without_state.stderr.count("\n") == 1
     if message:
         assert command("up", "--yes").returncode == 0
@@ -149,10 +149,10 @@ def test_a_program_that_does_not_end_is_ended_and_the_second_interrupt_is_at_onc
         lines = iter(process.stdout.readline, "")
         assert any(line.strip() == "deaf" for line in lines)
         process.send_signal(signal.SIGINT)
-        assert any("once more to stop at once" in line for line in lines)
+        assert any("interrupt again to stop at once" in line for line in lines)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 130
-        assert "the next run finds out" in process.stderr.read()
+        assert "the next run checks interrupted operations" in process.stderr.read()
     assert not list(tmp_path.rglob("locks/**/*.json")), "the lock is given back"
 
 
@@ -186,6 +186,6 @@ def test_a_helm_release_is_previewed_offline_and_left_to_the_command_of_pulumi(
     assert preview.returncode == 0, preview.stderr
     assert "+ kubernetes:helm.sh/v3:Release network" in preview.stdout
     assert up.returncode == 1
-    told = [line for line in up.stderr.splitlines() if "needs Helm" in line]
+    told = [line for line in up.stderr.splitlines() if "requires Helm" in line]
     assert len(told) == 1, up.stderr
     assert told[0].endswith("deploy it with the `pulumi` command")

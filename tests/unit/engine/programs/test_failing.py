@@ -81,7 +81,7 @@ def test_a_name_that_occurs_twice_is_refused(sandbox: Sandbox) -> None:
     outcome = sandbox.up('a = Thing("a")\nThing("a", Options(depends_on=a))')
     assert outcome.code == 1
     assert outcome.errors == [
-        "registered twice: a name may occur once among resources of one type and parent; rename one"
+        "registered twice: resources with the same type and parent need different names; rename one"
     ]
 
 

@@ -190,4 +190,4 @@ def test_a_resource_of_somebody_elses_is_read_and_never_deleted(sandbox: Sandbox
 def test_reading_what_is_not_there_says_so(sandbox: Sandbox) -> None:
     outcome = sandbox.up('Thing("there", opts=Options(id="there-9"))')
     assert outcome.code == 1
-    assert "'there-9': there is no such resource" in outcome.errors[0]
+    assert "'there-9': no such resource" in outcome.errors[0]

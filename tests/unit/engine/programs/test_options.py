@@ -11,7 +11,9 @@ def test_a_protected_resource_is_not_deleted_and_nothing_else_is(sandbox: Sandbo
     outcome = sandbox.up("pass")
     assert outcome.code == 1
     assert len(outcome.errors) == 1
-    assert "protected, so nothing is deleted: test:index:Thing a;" in outcome.errors[0]
+    assert (
+        "nothing is deleted, because these are protected: test:index:Thing a;" in outcome.errors[0]
+    )
     assert sandbox.world.drain() == []
     assert sandbox.destroy().code == 1
     assert sandbox.world.drain() == []
@@ -22,7 +24,7 @@ def test_a_protected_resource_is_not_replaced(sandbox: Sandbox) -> None:
     sandbox.world.drain()
     for outcome in (sandbox.preview('Thing("a", Options(protect=True), key="2")'), sandbox.up()):
         assert outcome.code == 1
-        assert "it is protected and this change would replace it" in outcome.errors[0]
+        assert "it is protected, and this change would replace it" in outcome.errors[0]
     assert sandbox.world.drain() == []
 
 

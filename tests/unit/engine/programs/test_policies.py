@@ -109,8 +109,8 @@ def test_a_preview_tells_all_that_is_forbidden_and_fails(judged: Sandbox) -> Non
         for policy in ("privileged", "non-root", "requests", "network-policies")
     }
     (said,) = (v.message for v in outcome.violations if v.policy == "non-root")
-    assert said.startswith("No container runs as root, unless its daemon has to\n")
-    assert "container root runs as whom its image says" in said
+    assert said.startswith("No container runs as root, unless its daemon requires it\n")
+    assert "container root runs as the user of its image" in said
     assert ("create", "after") in outcome.steps, "the rest is looked at as well"
     assert judged.world.things == {}
 
@@ -122,7 +122,7 @@ def test_an_update_stops_before_what_is_forbidden_is_made(judged: Sandbox) -> No
     assert outcome.code == 1
     assert judged.world.drain() == ["create first"]
     assert outcome.record.failures == {
-        "bad": "mandatory policies forbid it: non-root, privileged, requests"
+        "bad": "violates mandatory policies: non-root, privileged, requests"
     }
     assert set(judged.stored) >= {"first"}
     assert "bad" not in judged.stored
@@ -164,7 +164,7 @@ def test_what_only_the_update_knows_is_judged_there(judged: Sandbox) -> None:
     }
     assert all("can't be known during preview" in v.message for v in preview.violations)
 
-    assert judged.up().record.failures == {"namespace": "mandatory policies forbid it: namespaces"}
+    assert judged.up().record.failures == {"namespace": "violates mandatory policies: namespaces"}
     assert judged.world.drain() == ["create thing"]
 
 
@@ -182,7 +182,7 @@ def test_the_stacks_config_has_exceptions_and_a_wrong_one_stops_everything(
     outcome = judged.up("Thing('other')")
     assert outcome.code == 1
     assert any("did not start" in error for error in outcome.errors)
-    assert any("'privilegd' is no rule" in text for _, text in outcome.record.messages)
+    assert any("'privilegd': expected one of" in text for _, text in outcome.record.messages)
     assert "other" not in str(judged.world.things)
 
 
@@ -229,7 +229,7 @@ def test_the_whole_stack_is_judged_in_the_end(small: Sandbox) -> None:
 def test_a_pack_that_cannot_judge_stops_the_deployment(small: Sandbox) -> None:
     for outcome in (small.preview('Thing("a", value="doubtful")'), small.up()):
         assert outcome.code == 1
-        assert "policy pack small: could not judge" in outcome.errors[0]
+        assert "policy pack small: evaluation failed" in outcome.errors[0]
         assert "I cannot tell" in outcome.errors[0]
     assert small.world.things == {}
 
@@ -246,7 +246,7 @@ def test_a_pack_that_cannot_judge_stops_the_deployment(small: Sandbox) -> None:
             mend = ResourceValidationPolicy("mend", "Mends", remediate=lambda args: args.props)
             PolicyPack("menders", [mend], EnforcementLevel.REMEDIATE)
             """,
-            "mend mends what it finds: not supported",
+            "mend remediates, which this engine does not support",
         ),
     ],
 )

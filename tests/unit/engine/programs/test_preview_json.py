@@ -70,7 +70,7 @@ def test_protected_things_that_the_program_drops_are_told(command: Command) -> N
 
     assert {step.op.value for step in dropped.steps} == {"delete"}
     assert len(refusals(dropped)) == 2
-    assert any("protected, so nothing is deleted" in line for line in dropped.errors)
+    assert any("nothing is deleted, because these are protected" in line for line in dropped.errors)
 
 
 CONFIG_MAP = """

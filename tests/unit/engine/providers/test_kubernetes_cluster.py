@@ -82,10 +82,10 @@ def test_in_a_pod_the_service_account_is_used(monkeypatch: pytest.MonkeyPatch) -
 REFUSED: list[tuple[Properties, str]] = [
     ({"kubeconfig": ".local/dev/kubeconfig"}, ".local/dev/kubeconfig does not exist"),
     ({"kubeconfig": "a: [\nb"}, "is not valid YAML at line"),
-    ({"kubeconfig": json.dumps(kubeconfig()), "context": "x"}, "no context named 'x' (there is:"),
-    ({"kubeconfig": "{}"}, "no context named None (there is: none)"),
+    ({"kubeconfig": json.dumps(kubeconfig()), "context": "x"}, "no context named 'x' (found:"),
+    ({"kubeconfig": "{}"}, "no context named None (found: none)"),
     ({}, "no kubeconfig: set the provider's `kubeconfig` or KUBECONFIG"),
-    ({"strictMode": True, "kubeconfig": "{}"}, "context: has to be set in strict mode"),
+    ({"strictMode": True, "kubeconfig": "{}"}, "context: is required in strict mode"),
     ({"enableServerSideApply": False}, "enableServerSideApply: false"),
     ({"enableConfigMapMutable": "maybe"}, "enableConfigMapMutable: 'maybe': expected true"),
     ({"renderYamlToDirectory": "out"}, "renderYamlToDirectory"),

@@ -125,7 +125,9 @@ def test_an_unknown_is_not_replaced_by_a_default(unknown: str) -> None:
 
 
 def test_a_generated_name_is_refused_with_the_remedy() -> None:
-    with pytest.raises(CheckError, match=r"metadata\.generateName: .* set metadata\.name"):
+    with pytest.raises(
+        CheckError, match=r"metadata\.generateName: not supported .* set metadata\.name"
+    ):
         checked(CONFIG_MAP, URN, {}, {"metadata": {"generateName": "x-"}}, "slurm")
 
 

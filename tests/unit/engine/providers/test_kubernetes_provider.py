@@ -62,7 +62,7 @@ def test_an_interrupted_creation_is_continued(fake: FakeApi, provider: Make) -> 
 
 def test_someone_elses_object_is_not_touched(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
-    with pytest.raises(EngineError, match="exists already and was not made by this stack"):
+    with pytest.raises(EngineError, match="already exists, and this stack did not create it"):
         create(provider(), inputs())
     assert fake.writes() == []
 
@@ -158,7 +158,7 @@ def test_a_preview_says_what_the_server_would_refuse(fake: FakeApi, provider: Ma
 
 def test_a_preview_says_that_a_name_is_taken(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
-    with pytest.raises(EngineError, match="exists already and was not made by this stack"):
+    with pytest.raises(EngineError, match="already exists, and this stack did not create it"):
         provider(preview=True).preview_outputs(TOKEN, inputs(), None)
 
 
@@ -242,12 +242,12 @@ REFUSALS: list[tuple[str, Any, str]] = [
             "failed to create typed patch object (slurm/settings; /v1, Kind=ConfigMap):"
             " .dta: field not declared in schema",
         ),
-        "does not fit the kind's schema: .dta: field not declared in schema",
+        "does not match the schema of the kind: .dta: field not declared in schema",
     ),
     (
         "a missing namespace",
         refuse("PATCH", 404, "NotFound", "", details={"kind": "namespaces", "name": "slurm"}),
-        "namespace 'slurm' does not exist; make it in the program, before this",
+        "namespace 'slurm' does not exist; create it in the program before this",
     ),
     (
         "no permission",
@@ -257,7 +257,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     (
         "credentials that ran out",
         refuse("PATCH", 401, "Unauthorized", "Unauthorized"),
-        "does not accept the kubeconfig's credentials",
+        "the cluster rejects the credentials in the kubeconfig",
     ),
     (
         "an admission policy",
@@ -330,7 +330,7 @@ def test_a_cluster_that_does_not_answer_is_named_with_the_remedy(
         provider(preview=True).check(TOKEN, URN, {}, inputs())
     assert str(error.value) == (
         "cluster not reachable at http://127.0.0.1:1: connection refused; is it running?"
-        " `make up` starts the local one"
+        " `make up` starts the local cluster"
     )
 
 
@@ -403,7 +403,7 @@ def test_a_removal_waits_for_the_finalizers_and_names_them(fake: FakeApi, provid
     made = create(kubernetes, inputs())
     fake.on_delete = lambda _object: False
     fake.objects[PATH]["metadata"]["finalizers"] = ["example.org/held"]
-    with pytest.raises(PartialFailure, match=r"not gone after 0\.05 s: .*example\.org/held"):
+    with pytest.raises(PartialFailure, match=r"not deleted after 0\.05 s: .*example\.org/held"):
         kubernetes.delete(made, Operation(timeout=0.05))
 
 
@@ -486,7 +486,7 @@ def test_a_release_that_is_there_is_left_alone(provider: Make) -> None:
 
 @pytest.mark.parametrize("olds", [{}, {**CHART, "values": {"MTU": 1500}}], ids=["new", "changed"])
 def test_a_release_is_left_to_the_command_in_one_line(provider: Make, olds: Properties) -> None:
-    with pytest.raises(CheckError, match=r"needs Helm: deploy it with the `pulumi` command$"):
+    with pytest.raises(CheckError, match=r"requires Helm: deploy it with the `pulumi` command$"):
         provider().check(RELEASE, URN, olds, CHART)
 
 

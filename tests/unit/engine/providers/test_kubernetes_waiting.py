@@ -120,7 +120,7 @@ def stateful_set(
         (stateful_set(replicas=0), ""),
         (stateful_set(readyReplicas=1), "1 of 2 pods ready"),
         (stateful_set(generation=2), "2 of 2 pods ready"),
-        (stateful_set(updateRevision="r2", updatedReplicas=1), "1 of 2 pods renewed"),
+        (stateful_set(updateRevision="r2", updatedReplicas=1), "1 of 2 pods updated"),
         (
             stateful_set(
                 spec={"updateStrategy": {"rollingUpdate": {"partition": 1}}},
@@ -208,7 +208,7 @@ def test_no_pod_is_removed_that(revision: str, containers: list[Object], spec: O
         (
             waiting("CrashLoopBackOff", "back-off", restartCount=5, lastState=CRASHED),
             0,
-            "CrashLoopBackOff after 5 restarts: Error, exit code 2; its last line: no such file",
+            "CrashLoopBackOff after 5 restarts: Error, exit code 2; last log line: no such file",
         ),
     ],
     ids=["a bad image name", "an image that cannot be had", "a missing Secret", "crashes"],
@@ -354,7 +354,7 @@ def test_a_failed_job_says_how_its_pod_ended() -> None:
     cluster = Cluster({"Pod": [pod(phase="Failed", containers=[ended])]}, logs="disk full")
     assert look(JOB, live, cluster).failure == (
         "the job failed (BackoffLimitExceeded): limit;"
-        " pod slurm/it-0, container main: Error, exit code 2; its last line: disk full"
+        " pod slurm/it-0, container main: Error, exit code 2; last log line: disk full"
     )
 
 

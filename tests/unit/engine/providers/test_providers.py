@@ -35,5 +35,5 @@ def test_a_preview_plans_what_the_engine_has_no_provider_for_by_what_is_asked() 
     assert provider.diff(old, {**inputs, "tags": {}}).changed == ("tags.Name",)
     assert provider.preview_outputs("aws:ec2/vpc:Vpc", inputs, None) == inputs
     assert provider.preview_outputs("aws:ec2/vpc:Vpc", inputs, old)["arn"] == "arn:1"
-    with pytest.raises(EngineError, match="cannot be made by this engine"):
+    with pytest.raises(EngineError, match="this engine cannot create it"):
         provider.create("aws:ec2/vpc:Vpc", "urn", inputs, Operation())

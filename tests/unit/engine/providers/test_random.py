@@ -220,7 +220,7 @@ def test_a_uuid_of_version_seven_is_one() -> None:
 
 
 REFUSED: list[tuple[str, Properties, str]] = [
-    ("RandomBytes", {}, "length: has to be set"),
+    ("RandomBytes", {}, "length: is required"),
     ("RandomBytes", {"length": "16"}, "length: '16': expected a number"),
     ("RandomBytes", {"length": True}, "length: True: expected a number"),
     ("RandomBytes", {"length": 0}, "length: 0: expected 1 or more"),
@@ -229,7 +229,7 @@ REFUSED: list[tuple[str, Properties, str]] = [
     (
         "RandomString",
         {"length": 3, "upper": False, "lower": False, "numeric": False, "special": False},
-        "lower: no kind of character",
+        "lower: all kinds of characters are disabled",
     ),
     ("RandomInteger", {"min": 3, "max": 2}, "min: 3: expected at most max"),
 ]
