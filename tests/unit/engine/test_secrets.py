@@ -27,7 +27,7 @@ def derived() -> PassphraseCrypter:
 
 @pytest.fixture
 def crypter(derived: PassphraseCrypter) -> PassphraseCrypter:
-    derived._known.clear()
+    derived._ciphertexts.clear()
     return derived
 
 

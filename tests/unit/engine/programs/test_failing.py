@@ -169,7 +169,7 @@ def test_an_unknown_stack_layout_is_left_alone(sandbox: Sandbox) -> None:
     meta = sandbox.root / ".local/state/.pulumi/meta.yaml"
     meta.parent.mkdir(parents=True)
     meta.write_text("version: 9\n")
-    with pytest.raises(EngineError, match=r"version 9 of the layout"):
+    with pytest.raises(EngineError, match=r"unsupported layout version 9"):
         sandbox.up("pass")
 
 
