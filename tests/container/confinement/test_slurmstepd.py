@@ -55,6 +55,18 @@ def test_a_step_beyond_what_its_job_may_have_is_refused(node: Node) -> None:
     assert node.user("srun --mem=50 echo another", name="student") == "another"
 
 
+def test_the_kernel_ends_tasks_first_and_slurmd_last(node: Node) -> None:
+    runs(node, node.submit("sleep 600", "--mem=100"))
+    score = "cat /proc/$(pgrep --exact --oldest {name})/oom_score_adj"
+
+    slurmd, slurmstepd = (
+        int(node.root(score.format(name=name))) for name in ("slurmd", "slurmstepd")
+    )
+    (task, *_) = node.root("cat /proc/$(pgrep --full '^sleep 600')/oom_score_adj").split()
+
+    assert slurmd < slurmstepd < int(task)
+
+
 def test_what_slurmstepd_writes_to_memory_ends_no_other_job(node: Node) -> None:
     """Labelled output goes through it."""
     node.isolate(shm="2GiB")
