@@ -355,7 +355,6 @@ def _nodes(
         nodeset.name: args.cluster.node_classes.get(nodeset.name, NodeClass())
         for nodeset in settings.nodesets
     }
-    packet_filter = guard.guard(settings, site.images)
     nodesets = {
         nodeset.name: Nodeset(
             f"nodeset-{nodeset.name}",
@@ -364,7 +363,7 @@ def _nodes(
                 slurmctld=control.slurmctld,
                 settings=nodeset,
                 machines=classes[nodeset.name],
-                guard=packet_filter,
+                guard=guard.guard(settings, site.images),
                 scripts=control.configuration.scripts,
                 checks=control.configuration.once_proven(node_checks(nodeset, settings)),
                 node_ssh=identity.node_ssh,
@@ -376,23 +375,6 @@ def _nodes(
         )
         for nodeset in settings.nodesets
     }
-    login = Login(
-        "login",
-        LoginArgs(
-            site=site,
-            slurmctld=control.slurmctld,
-            settings=settings.login,
-            annotations=args.cluster.login_annotations,
-            guard=packet_filter,
-            keys=identity.public_keys,
-            node_ssh=identity.node_ssh,
-            user_images=identity.user_images,
-            jail=MountedJail(
-                jail.claim, [volume for volume in settings.jail.volumes if volume.login]
-            ),
-        ),
-        opts,
-    )
     rest = Rest(
         "rest",
         RestArgs(site, control.slurmctld, settings.rest, settings.accounting.enabled),
@@ -404,8 +386,34 @@ def _nodes(
             admission.own_labels({**classes[nodeset.name].labels, **nodeset.node_selector})
             for nodeset in settings.nodesets
         ),
-        login_host_key=login.host_key,
+        login_host_key=_login(args, identity, control, jail, opts).host_key,
         rest_url=rest.url,
+    )
+
+
+def _login(
+    args: SlurmArgs,
+    identity: _Identity,
+    control: _Control,
+    jail: Jail,
+    opts: pulumi.ResourceOptions,
+) -> Login:
+    settings, site = args.settings, identity.site
+    submounts = [volume for volume in settings.jail.volumes if volume.login]
+    return Login(
+        "login",
+        LoginArgs(
+            site=site,
+            slurmctld=control.slurmctld,
+            settings=settings.login,
+            annotations=args.cluster.login_annotations,
+            guard=guard.guard(settings, site.images),
+            keys=identity.public_keys,
+            node_ssh=identity.node_ssh,
+            user_images=identity.user_images,
+            jail=MountedJail(jail.claim, submounts),
+        ),
+        opts,
     )
 
 

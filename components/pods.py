@@ -214,6 +214,23 @@ def service_port(name: str, port: int) -> list[Spec]:
     return [{"name": name, "port": port, "targetPort": port}]
 
 
+def service(
+    resource_name: str,
+    name: str,
+    namespace: pulumi.Input[str],
+    workload: k8s.apps.v1.Deployment | k8s.apps.v1.StatefulSet,
+    ports: list[Spec],
+    opts: pulumi.ResourceOptions,
+) -> k8s.core.v1.Service:
+    """Create the Service of a workload's pods."""
+    return k8s.core.v1.Service(
+        resource_name,
+        metadata={"name": name, "namespace": namespace},
+        spec={"selector": workload.spec.selector.match_labels, "ports": ports},
+        opts=opts,
+    )
+
+
 # --- Metrics -------------------------------------------------------------------------------------
 
 

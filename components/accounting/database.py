@@ -82,14 +82,13 @@ class Database(pulumi.ComponentResource):
             },
             opts=child,
         )
-        service = k8s.core.v1.Service(
+        service = pods.service(
             f"{name}-service",
-            metadata={"name": c.DATABASE, "namespace": args.site.namespace},
-            spec={
-                "selector": mariadb.spec.selector.match_labels,
-                "ports": pods.service_port("mariadb", c.MARIADB_PORT),
-            },
-            opts=child,
+            c.DATABASE,
+            args.site.namespace,
+            mariadb,
+            pods.service_port("mariadb", c.MARIADB_PORT),
+            child,
         )
         self.password_secret = once_known(secret.metadata.name, service.metadata.name)
         self.register_outputs({"passwordSecret": self.password_secret})

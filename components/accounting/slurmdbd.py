@@ -84,14 +84,13 @@ class Accounting(pulumi.ComponentResource):
             },
             opts=child,
         )
-        service = k8s.core.v1.Service(
+        service = pods.service(
             f"{name}-service",
-            metadata={"name": c.ACCOUNTING, "namespace": args.site.namespace},
-            spec={
-                "selector": slurmdbd.spec.selector.match_labels,
-                "ports": pods.service_port("slurmdbd", c.SLURMDBD_PORT),
-            },
-            opts=child,
+            c.ACCOUNTING,
+            args.site.namespace,
+            slurmdbd,
+            pods.service_port("slurmdbd", c.SLURMDBD_PORT),
+            child,
         )
         self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
         self.register_outputs({"alias": self.alias})

@@ -74,18 +74,7 @@ class Reconciler(pulumi.ComponentResource):
         agent = k8s.apps.v1.Deployment(
             f"{name}-agent",
             metadata={"name": c.RECONCILER, "namespace": args.site.namespace},
-            spec={
-                "replicas": 1,
-                # Never two at a time.
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": pods.labels(c.RECONCILER)},
-                "template": {
-                    "metadata": {"labels": pods.labels(c.RECONCILER)},
-                    "spec": _pod(
-                        args, account, config, f"apps/v1 Deployment {c.RECONCILER}", scraped=True
-                    ),
-                },
-            },
+            spec=_agent(args, account, config),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*granted, memory]),
         )
         pods.metrics_service(f"{name}-service", c.RECONCILER, args.site.namespace, agent, child)
@@ -159,6 +148,20 @@ def _pod(
             pods.secret_volume("jwt", args.jwt_secret),
             pods.config_volume("nodesets", config),
         ],
+    }
+
+
+def _agent(args: ReconcilerArgs, account: rights.Account, config: pulumi.Input[str]) -> pods.Spec:
+    owner = f"apps/v1 Deployment {c.RECONCILER}"
+    return {
+        "replicas": 1,
+        # Never two at a time.
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": pods.labels(c.RECONCILER)},
+        "template": {
+            "metadata": {"labels": pods.labels(c.RECONCILER)},
+            "spec": _pod(args, account, config, owner, scraped=True),
+        },
     }
 
 

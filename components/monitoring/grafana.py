@@ -88,14 +88,13 @@ class Grafana(pulumi.ComponentResource):
             },
             opts=child,
         )
-        k8s.core.v1.Service(
+        pods.service(
             f"{name}-service",
-            metadata={"name": c.GRAFANA, "namespace": args.site.namespace},
-            spec={
-                "selector": deployment.spec.selector.match_labels,
-                "ports": pods.service_port("grafana", c.GRAFANA_PORT),
-            },
-            opts=child,
+            c.GRAFANA,
+            args.site.namespace,
+            deployment,
+            pods.service_port("grafana", c.GRAFANA_PORT),
+            child,
         )
         self.register_outputs({})
 

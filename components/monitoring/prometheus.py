@@ -80,27 +80,7 @@ def _bundled(
                     # are valid.
                     "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(config)},
                 },
-                "spec": {
-                    **pods.pod_defaults(args.site.images),
-                    **rights.token(account),
-                    "securityContext": {
-                        "fsGroup": c.MONITORING_ID,
-                        "fsGroupChangePolicy": "OnRootMismatch",
-                    },
-                    "containers": [
-                        _prometheus(args.site.images, settings),
-                        _alertmanager(args.site.images),
-                    ],
-                    "volumes": [
-                        pods.claim_volume("data", data.metadata.name),
-                        pods.config_volume("config", files),
-                        pods.secret_volume("alertmanager", settings.alertmanager_secret)
-                        if settings.alertmanager_secret
-                        else pods.config_volume(
-                            "alertmanager", files, [monitoringconf.ALERTMANAGER_FILE]
-                        ),
-                    ],
-                },
+                "spec": _pod(args, settings, account, data.metadata.name, files),
             },
         },
         opts=pulumi.ResourceOptions(parent=opts.parent, depends_on=granted),
@@ -127,6 +107,34 @@ def _bundled(
             ),
             pulumi.ResourceOptions(parent=opts.parent),
         )
+
+
+def _pod(
+    args: MonitoringArgs,
+    settings: Bundled,
+    account: rights.Account,
+    data: pulumi.Input[str],
+    files: pulumi.Input[str],
+) -> pods.Spec:
+    return {
+        **pods.pod_defaults(args.site.images),
+        **rights.token(account),
+        "securityContext": {
+            "fsGroup": c.MONITORING_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+        },
+        "containers": [
+            _prometheus(args.site.images, settings),
+            _alertmanager(args.site.images),
+        ],
+        "volumes": [
+            pods.claim_volume("data", data),
+            pods.config_volume("config", files),
+            pods.secret_volume("alertmanager", settings.alertmanager_secret)
+            if settings.alertmanager_secret
+            else pods.config_volume("alertmanager", files, [monitoringconf.ALERTMANAGER_FILE]),
+        ],
+    }
 
 
 def _prometheus(images: pods.Images, settings: Bundled) -> pods.Spec:

@@ -72,28 +72,7 @@ class Controller(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self, protect=args.protect),
         )
         pod = _pod(args, config.metadata.name, state.metadata.name)
-        slurmctld = k8s.apps.v1.Deployment(
-            f"{name}-slurmctld",
-            metadata={
-                "name": c.CONTROLLER,
-                "namespace": args.site.namespace,
-                # A standby is not ready until it takes over.
-                "annotations": {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"},
-            },
-            # A Deployment, because a StatefulSet does not replace a pod of a lost node. A lease
-            # (images/controller) keeps two controllers from writing the same state.
-            spec={
-                "replicas": 2 if args.settings.standby else 1,
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": pods.labels(c.CONTROLLER)},
-                "template": {
-                    # No digest of the configuration: slurmctld reloads a new one without a restart.
-                    "metadata": {"labels": pods.labels(c.CONTROLLER)},
-                    "spec": pod,
-                },
-            },
-            opts=child,
-        )
+        slurmctld = _deployment(f"{name}-slurmctld", args, pod, child)
         service = k8s.core.v1.Service(
             f"{name}-service",
             metadata={
@@ -129,6 +108,36 @@ class Controller(pulumi.ComponentResource):
         self.config = once_known(config.metadata.name, self.server)
         self.config_digest = once_known(args.config_digest, in_force.metadata)
         self.register_outputs({"server": self.server, "alias": self.alias, "config": self.config})
+
+
+def _deployment(
+    resource_name: str, args: ControllerArgs, pod: pods.Spec, opts: pulumi.ResourceOptions
+) -> k8s.apps.v1.Deployment:
+    """Create the Deployment of slurmctld.
+
+    A StatefulSet would not replace a pod of a lost node. A lease (images/controller) keeps two
+    controllers from writing the same state.
+    """
+    return k8s.apps.v1.Deployment(
+        resource_name,
+        metadata={
+            "name": c.CONTROLLER,
+            "namespace": args.site.namespace,
+            # A standby is not ready until it takes over.
+            "annotations": {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"},
+        },
+        spec={
+            "replicas": 2 if args.settings.standby else 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": pods.labels(c.CONTROLLER)},
+            "template": {
+                # No digest of the configuration: slurmctld reloads a new one without a restart.
+                "metadata": {"labels": pods.labels(c.CONTROLLER)},
+                "spec": pod,
+            },
+        },
+        opts=opts,
+    )
 
 
 def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[str]) -> pods.Spec:

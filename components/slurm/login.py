@@ -88,8 +88,6 @@ class Login(pulumi.ComponentResource):
             data=login_files(args.settings),
             opts=child,
         )
-        conf = Conf(server=args.slurmctld.server, follow=True)
-        brings_conf = args.site.auth.brings_conf
         sshd = k8s.apps.v1.StatefulSet(
             f"{name}-sshd",
             metadata={"name": c.LOGIN, "namespace": args.site.namespace},
@@ -102,30 +100,7 @@ class Login(pulumi.ComponentResource):
                 "selector": {"matchLabels": pods.labels(c.LOGIN)},
                 "template": {
                     "metadata": {"labels": pods.labels(c.LOGIN)},
-                    "spec": {
-                        **pods.pod_defaults(args.site.images),
-                        **args.slurmctld.names(),
-                        **pod_security(args.site.auth, pods.PING, pods.NO_ORPHANED_MEMORY),
-                        **pods.spread(c.LOGIN),
-                        "terminationGracePeriodSeconds": args.settings.drain_grace + _STOP_MARGIN,
-                        "initContainers": [
-                            *args.guard,
-                            *args.site.sidecars(conf),
-                            *([] if brings_conf else [_sackd(args)]),
-                        ],
-                        "containers": [_sshd(args)],
-                        "volumes": [
-                            *args.site.volumes(),
-                            *args.jail.volumes(),
-                            pods.config_volume("keys", args.keys),
-                            pods.config_volume("settings", config.metadata.name),
-                            nodessh.volume(args.node_ssh),
-                            args.user_images,
-                            *([] if brings_conf else [pods.disk_volume("slurm-run")]),
-                            pods.disk_volume("tmp"),
-                            pods.secret_volume("host-key", key.metadata.name),
-                        ],
-                    },
+                    "spec": _pod(args, config.metadata.name, key.metadata.name),
                 },
             },
             opts=pulumi.ResourceOptions(
@@ -150,6 +125,35 @@ class Login(pulumi.ComponentResource):
         )
         self.host_key = pulumi.Output.unsecret(seed.result.apply(public_host_key))
         self.register_outputs({"hostKey": self.host_key})
+
+
+def _pod(args: LoginArgs, config: pulumi.Input[str], host_key: pulumi.Input[str]) -> pods.Spec:
+    conf = Conf(server=args.slurmctld.server, follow=True)
+    brings_conf = args.site.auth.brings_conf
+    return {
+        **pods.pod_defaults(args.site.images),
+        **args.slurmctld.names(),
+        **pod_security(args.site.auth, pods.PING, pods.NO_ORPHANED_MEMORY),
+        **pods.spread(c.LOGIN),
+        "terminationGracePeriodSeconds": args.settings.drain_grace + _STOP_MARGIN,
+        "initContainers": [
+            *args.guard,
+            *args.site.sidecars(conf),
+            *([] if brings_conf else [_sackd(args)]),
+        ],
+        "containers": [_sshd(args)],
+        "volumes": [
+            *args.site.volumes(),
+            *args.jail.volumes(),
+            pods.config_volume("keys", args.keys),
+            pods.config_volume("settings", config),
+            nodessh.volume(args.node_ssh),
+            args.user_images,
+            *([] if brings_conf else [pods.disk_volume("slurm-run")]),
+            pods.disk_volume("tmp"),
+            pods.secret_volume("host-key", host_key),
+        ],
+    }
 
 
 def _patience(settings: LoginSettings) -> int:

@@ -95,36 +95,7 @@ class Nodeset(pulumi.ComponentResource):
             ),
             opts=pulumi.ResourceOptions(parent=self),
         )
-        annotations = {"annotations": settings.pod.annotations} if settings.pod.annotations else {}
-        template = {
-            "metadata": {"labels": labels, **annotations},
-            "spec": {
-                **pods.pod_defaults(args.site.images),
-                **args.slurmctld.names(),
-                **pod_security(args.site.auth, pods.PING),
-                **_placement(settings, args.machines),
-                "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
-                "initContainers": [
-                    *args.guard,
-                    *map(_site_container, settings.pod.init_containers),
-                    *args.site.sidecars(Conf(server=args.slurmctld.server)),
-                    _join(args),
-                ],
-                "containers": [_slurmd(args)],
-                "volumes": [
-                    *args.site.volumes(),
-                    *args.jail.volumes(),
-                    pods.disk_volume("scratch"),
-                    pods.disk_volume("spool"),
-                    pods.memory_volume("shm", f"{settings.memory // 2}Mi"),
-                    pods.config_volume("scripts", args.scripts, mode=0o555),
-                    pods.config_volume("isolation", node_settings.metadata.name),
-                    nodessh.volume(args.node_ssh),
-                    args.user_images,
-                    *(volume(further.name, further) for further in settings.volumes),
-                ],
-            },
-        }
+        template = _template(args, labels, node_settings.metadata.name)
         slurmd = k8s.apps.v1.StatefulSet(
             f"{name}-slurmd",
             metadata={
@@ -154,6 +125,42 @@ class Nodeset(pulumi.ComponentResource):
         )
         self.digest = made.apply(lambda text: c.checksum({"template": text}))
         self.register_outputs({"digest": self.digest})
+
+
+def _template(
+    args: NodesetArgs, labels: dict[str, str], node_settings: pulumi.Input[str]
+) -> pods.Spec:
+    settings = args.settings
+    annotations = {"annotations": settings.pod.annotations} if settings.pod.annotations else {}
+    return {
+        "metadata": {"labels": labels, **annotations},
+        "spec": {
+            **pods.pod_defaults(args.site.images),
+            **args.slurmctld.names(),
+            **pod_security(args.site.auth, pods.PING),
+            **_placement(settings, args.machines),
+            "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
+            "initContainers": [
+                *args.guard,
+                *map(_site_container, settings.pod.init_containers),
+                *args.site.sidecars(Conf(server=args.slurmctld.server)),
+                _join(args),
+            ],
+            "containers": [_slurmd(args)],
+            "volumes": [
+                *args.site.volumes(),
+                *args.jail.volumes(),
+                pods.disk_volume("scratch"),
+                pods.disk_volume("spool"),
+                pods.memory_volume("shm", f"{settings.memory // 2}Mi"),
+                pods.config_volume("scripts", args.scripts, mode=0o555),
+                pods.config_volume("isolation", node_settings),
+                nodessh.volume(args.node_ssh),
+                args.user_images,
+                *(volume(further.name, further) for further in settings.volumes),
+            ],
+        },
+    }
 
 
 def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:

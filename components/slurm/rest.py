@@ -56,14 +56,13 @@ class Rest(pulumi.ComponentResource):
             },
             opts=child,
         )
-        service = k8s.core.v1.Service(
+        service = pods.service(
             f"{name}-service",
-            metadata={"name": c.REST, "namespace": args.site.namespace},
-            spec={
-                "selector": slurmrestd.spec.selector.match_labels,
-                "ports": pods.service_port("http", c.REST_PORT),
-            },
-            opts=child,
+            c.REST,
+            args.site.namespace,
+            slurmrestd,
+            pods.service_port("http", c.REST_PORT),
+            child,
         )
         self.url = service.metadata.name.apply(lambda host: f"http://{host}:{c.REST_PORT}")
         self.register_outputs({"url": self.url})

@@ -100,15 +100,14 @@ class NfsServer(pulumi.ComponentResource):
             },
             opts=child,
         )
-        service = k8s.core.v1.Service(
+        service = pods.service(
             f"{name}-service",
-            metadata={"name": c.JAIL_SERVER, "namespace": args.namespace},
-            spec={
-                "selector": ganesha.spec.selector.match_labels,
-                "ports": pods.service_port("nfs", c.NFS_PORT),
-            },
+            c.JAIL_SERVER,
+            args.namespace,
+            ganesha,
+            pods.service_port("nfs", c.NFS_PORT),
             # A volume contains its address, and cannot get another.
-            opts=kept,
+            kept,
         )
         # By address: kubelets mount it, and the machines' resolver knows no Services.
         self.source = {
