@@ -71,7 +71,33 @@ def corefile() -> str:
 def _dns(image: str, environment: list[Object]) -> list[Object]:
     name = "coredns"
     labels = {"k8s-app": "kube-dns"}
-    pod: Object = {
+    watched = [
+        _rule([""], ["endpoints", "services", "pods", "namespaces"], ["list", "watch"]),
+        _rule(["discovery.k8s.io"], ["endpointslices"], ["list", "watch"]),
+    ]
+    return [
+        *_account(name, watched),
+        _object("v1", "ConfigMap", name, data={"Corefile": corefile()}),
+        _deployment(name, labels, _dns_pod(name, image, environment)),
+        _object(
+            "v1",
+            "Service",
+            "kube-dns",
+            labels=labels | {"kubernetes.io/name": "CoreDNS"},
+            spec={
+                "clusterIP": str(DNS_SERVICE),
+                "selector": labels,
+                "ports": [
+                    {"name": "dns", "port": 53, "protocol": "UDP"},
+                    {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+                ],
+            },
+        ),
+    ]
+
+
+def _dns_pod(name: str, image: str, environment: list[Object]) -> Object:
+    return {
         "serviceAccountName": name,
         "priorityClassName": "system-cluster-critical",
         # Use the first node's network: its resolver is Docker's, which reaches the host's
@@ -113,29 +139,6 @@ def _dns(image: str, environment: list[Object]) -> list[Object]:
         ],
         "volumes": [{"name": "config", "configMap": {"name": name}}],
     }
-    watched = [
-        _rule([""], ["endpoints", "services", "pods", "namespaces"], ["list", "watch"]),
-        _rule(["discovery.k8s.io"], ["endpointslices"], ["list", "watch"]),
-    ]
-    return [
-        *_account(name, watched),
-        _object("v1", "ConfigMap", name, data={"Corefile": corefile()}),
-        _deployment(name, labels, pod),
-        _object(
-            "v1",
-            "Service",
-            "kube-dns",
-            labels=labels | {"kubernetes.io/name": "CoreDNS"},
-            spec={
-                "clusterIP": str(DNS_SERVICE),
-                "selector": labels,
-                "ports": [
-                    {"name": "dns", "port": 53, "protocol": "UDP"},
-                    {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
-                ],
-            },
-        ),
-    ]
 
 
 # --- Volumes -------------------------------------------------------------------------------------
@@ -144,7 +147,45 @@ def _dns(image: str, environment: list[Object]) -> list[Object]:
 def _storage(image: str, environment: list[Object]) -> list[Object]:
     name = "local-path-provisioner"
     labels = {"app": name}
-    helper = {
+    helpers = [
+        _rule(
+            [""],
+            ["pods"],
+            ["create", "delete", "get", "list", "patch", "update", "watch"],
+        )
+    ]
+    return [
+        *_account(name, _STORAGE_RULES),
+        _object("rbac.authorization.k8s.io/v1", "Role", name, rules=helpers),
+        _object(
+            "rbac.authorization.k8s.io/v1",
+            "RoleBinding",
+            name,
+            roleRef={
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "Role",
+                "name": name,
+            },
+            subjects=[{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
+        ),
+        _object(
+            "v1",
+            "ConfigMap",
+            name,
+            data={
+                "config.json": json.dumps({"sharedFileSystemPath": VOLUMES}),
+                "setup": _SETUP,
+                "teardown": _TEARDOWN,
+                "helperPod.yaml": json.dumps(_helper_pod(image), sort_keys=True),
+            },
+        ),
+        _deployment(name, labels, _provisioner_pod(name, image, environment)),
+        _storage_class(),
+    ]
+
+
+def _helper_pod(image: str) -> Object:
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "volume-helper"},
@@ -161,7 +202,10 @@ def _storage(image: str, environment: list[Object]) -> list[Object]:
             ],
         },
     }
-    pod: Object = {
+
+
+def _provisioner_pod(name: str, image: str, environment: list[Object]) -> Object:
+    return {
         "serviceAccountName": name,
         "priorityClassName": "system-cluster-critical",
         "terminationGracePeriodSeconds": 1,
@@ -196,66 +240,21 @@ def _storage(image: str, environment: list[Object]) -> list[Object]:
         ],
         "volumes": [{"name": "config", "configMap": {"name": name}}],
     }
-    watched = [
-        _rule(
-            [""],
-            ["nodes", "persistentvolumeclaims", "configmaps", "pods", "pods/log"],
-            ["get", "list", "watch"],
-        ),
-        _rule(
-            [""],
-            ["persistentvolumes"],
-            ["get", "list", "watch", "create", "patch", "update", "delete"],
-        ),
-        _rule([""], ["events"], ["create", "patch"]),
-        _rule(["storage.k8s.io"], ["storageclasses"], ["get", "list", "watch"]),
-    ]
-    helpers = [
-        _rule(
-            [""],
-            ["pods"],
-            ["create", "delete", "get", "list", "patch", "update", "watch"],
-        )
-    ]
-    return [
-        *_account(name, watched),
-        _object("rbac.authorization.k8s.io/v1", "Role", name, rules=helpers),
-        _object(
-            "rbac.authorization.k8s.io/v1",
-            "RoleBinding",
-            name,
-            roleRef={
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "Role",
-                "name": name,
-            },
-            subjects=[{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
-        ),
-        _object(
-            "v1",
-            "ConfigMap",
-            name,
-            data={
-                "config.json": json.dumps({"sharedFileSystemPath": VOLUMES}),
-                "setup": _SETUP,
-                "teardown": _TEARDOWN,
-                "helperPod.yaml": json.dumps(helper, sort_keys=True),
-            },
-        ),
-        _deployment(name, labels, pod),
-        {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {
-                "name": STORAGE_CLASS,
-                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-            },
-            "provisioner": PROVISIONER,
-            # All nodes mount one directory, so a volume does not bind a pod to a node.
-            "volumeBindingMode": "Immediate",
-            "reclaimPolicy": "Delete",
+
+
+def _storage_class() -> Object:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {
+            "name": STORAGE_CLASS,
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
         },
-    ]
+        "provisioner": PROVISIONER,
+        # All nodes mount one directory, so a volume does not bind a pod to a node.
+        "volumeBindingMode": "Immediate",
+        "reclaimPolicy": "Delete",
+    }
 
 
 # --- Parts ---------------------------------------------------------------------------------------
@@ -313,3 +312,19 @@ def _account(name: str, rules: list[Object]) -> list[Object]:
 
 def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Object:
     return {"apiGroups": groups, "resources": resources, "verbs": verbs}
+
+
+_STORAGE_RULES = [
+    _rule(
+        [""],
+        ["nodes", "persistentvolumeclaims", "configmaps", "pods", "pods/log"],
+        ["get", "list", "watch"],
+    ),
+    _rule(
+        [""],
+        ["persistentvolumes"],
+        ["get", "list", "watch", "create", "patch", "update", "delete"],
+    ),
+    _rule([""], ["events"], ["create", "patch"]),
+    _rule(["storage.k8s.io"], ["storageclasses"], ["get", "list", "watch"]),
+]

@@ -115,65 +115,14 @@ def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
 
 def validations(limits: Limits) -> list[tuple[str, str]]:
     """Return expressions that must be true, each with the message of a refusal."""
-    before, after = "variables.before", "variables.after"
-    annotation, taint = _text(c.ANNOTATION_REBOOT), _text(c.TAINT_UNHEALTHY)
-    condition, component = _text(c.CONDITION_UNHEALTHY), _text(c.LABEL_COMPONENT)
-    old_annotations, new_annotations = "variables.annotations_before", "variables.annotations_after"
-    old_taints, new_taints = "variables.taints_before", "variables.taints_after"
-    old_conditions, new_conditions = "variables.conditions_before", "variables.conditions_after"
-    no_new_request = (
-        f"(!({annotation} in {new_annotations}) || {annotation} in {old_annotations}"
-        f" && {new_annotations}[{annotation}] == {old_annotations}[{annotation}])"
-    )
-    other_taints = (
-        f"{old_taints}.filter(one, one.key != {taint})"
-        f" == {new_taints}.filter(one, one.key != {taint})"
-        f" && {new_taints}.all(one, one.key != {taint} || one in {old_taints}"
-        f" || one.effect == {_text(_EFFECT)})"
-    )
-    other_conditions = (
-        f"{old_conditions}.filter(one, one.type != {condition})"
-        f" == {new_conditions}.filter(one, one.type != {condition})"
-    )
-    # The project's fields may be removed from all Nodes, but set only on those of nodesets.
-    on_ours = (
-        f"variables.is_ours || {no_new_request}"
-        f" && {new_taints}.all(one, one.key != {taint} || one in {old_taints})"
-        f" && {new_conditions}.all(one, one.type != {condition} || one in {old_conditions})"
-    )
+    component = _text(c.LABEL_COMPONENT)
     of_nodeset = (
         f"request.resource.resource != 'pods' || {component} in variables.labels"
         f" && variables.labels[{component}] == {_text(c.WORKER)}"
     )
-    fields = [
-        (
-            _same(before, after, "metadata", "spec", "status"),
-            "only metadata, spec and status of a Node may change",
-        ),
-        (
-            _same(f"{before}.metadata", f"{after}.metadata", "annotations", *_BOOKKEEPING),
-            "only annotations may change in a Node's metadata",
-        ),
-        (
-            _same(old_annotations, new_annotations, c.ANNOTATION_REBOOT),
-            f"only the annotation {c.ANNOTATION_REBOOT} of a Node may change",
-        ),
-        (
-            _same(f"{before}.spec", f"{after}.spec", "taints"),
-            "only taints may change in a Node's spec",
-        ),
-        (other_taints, f"only the taint {c.TAINT_UNHEALTHY}:{_EFFECT} of a Node may change"),
-        (
-            _same(f"{before}.status", f"{after}.status", "conditions"),
-            "only conditions may change in a Node's status",
-        ),
-        (other_conditions, f"only the condition {c.CONDITION_UNHEALTHY} of a Node may change"),
-        (on_ours, "this Node does not have the labels of a nodeset's machines"),
-    ]
-    if not limits.reboots:
-        fields.append((no_new_request, "no ladder in the settings has the step reboot"))
+    updates = [*_limits_of_fields(), *_limits_by_node(limits)]
     return [
-        *((f"!variables.updates || ({text})", message) for text, message in fields),
+        *((f"!variables.updates || ({text})", message) for text, message in updates),
         (
             "request.resource.resource != 'nodes' || request.operation == 'UPDATE'"
             + (" || request.operation == 'DELETE' && variables.is_ours" if limits.deletes else ""),
@@ -181,6 +130,71 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
         ),
         (of_nodeset, "only pods of nodesets may be deleted"),
     ]
+
+
+_BEFORE, _AFTER = "variables.before", "variables.after"
+_OLD_ANNOTATIONS, _NEW_ANNOTATIONS = "variables.annotations_before", "variables.annotations_after"
+_OLD_TAINTS, _NEW_TAINTS = "variables.taints_before", "variables.taints_after"
+_OLD_CONDITIONS, _NEW_CONDITIONS = "variables.conditions_before", "variables.conditions_after"
+
+
+def _limits_of_fields() -> list[tuple[str, str]]:
+    """Return the validations of which fields of a Node may change."""
+    taint, condition = _text(c.TAINT_UNHEALTHY), _text(c.CONDITION_UNHEALTHY)
+    other_taints = (
+        f"{_OLD_TAINTS}.filter(one, one.key != {taint})"
+        f" == {_NEW_TAINTS}.filter(one, one.key != {taint})"
+        f" && {_NEW_TAINTS}.all(one, one.key != {taint} || one in {_OLD_TAINTS}"
+        f" || one.effect == {_text(_EFFECT)})"
+    )
+    other_conditions = (
+        f"{_OLD_CONDITIONS}.filter(one, one.type != {condition})"
+        f" == {_NEW_CONDITIONS}.filter(one, one.type != {condition})"
+    )
+    return [
+        (
+            _same(_BEFORE, _AFTER, "metadata", "spec", "status"),
+            "only metadata, spec and status of a Node may change",
+        ),
+        (
+            _same(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", "annotations", *_BOOKKEEPING),
+            "only annotations may change in a Node's metadata",
+        ),
+        (
+            _same(_OLD_ANNOTATIONS, _NEW_ANNOTATIONS, c.ANNOTATION_REBOOT),
+            f"only the annotation {c.ANNOTATION_REBOOT} of a Node may change",
+        ),
+        (
+            _same(f"{_BEFORE}.spec", f"{_AFTER}.spec", "taints"),
+            "only taints may change in a Node's spec",
+        ),
+        (other_taints, f"only the taint {c.TAINT_UNHEALTHY}:{_EFFECT} of a Node may change"),
+        (
+            _same(f"{_BEFORE}.status", f"{_AFTER}.status", "conditions"),
+            "only conditions may change in a Node's status",
+        ),
+        (other_conditions, f"only the condition {c.CONDITION_UNHEALTHY} of a Node may change"),
+    ]
+
+
+def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
+    """Return the validations of the Nodes on which the project's fields may be set."""
+    annotation = _text(c.ANNOTATION_REBOOT)
+    taint, condition = _text(c.TAINT_UNHEALTHY), _text(c.CONDITION_UNHEALTHY)
+    no_new_request = (
+        f"(!({annotation} in {_NEW_ANNOTATIONS}) || {annotation} in {_OLD_ANNOTATIONS}"
+        f" && {_NEW_ANNOTATIONS}[{annotation}] == {_OLD_ANNOTATIONS}[{annotation}])"
+    )
+    # The project's fields may be removed from all Nodes, but set only on those of nodesets.
+    on_ours = (
+        f"variables.is_ours || {no_new_request}"
+        f" && {_NEW_TAINTS}.all(one, one.key != {taint} || one in {_OLD_TAINTS})"
+        f" && {_NEW_CONDITIONS}.all(one, one.type != {condition} || one in {_OLD_CONDITIONS})"
+    )
+    found = [(on_ours, "this Node does not have the labels of a nodeset's machines")]
+    if not limits.reboots:
+        found.append((no_new_request, "no ladder in the settings has the step reboot"))
+    return found
 
 
 def _same(old: str, new: str, *but: str) -> str:
