@@ -246,14 +246,17 @@ class Deployment:
             )
             return self._settle(step, new, old, condemn=condemn)
 
-        def create(operation: Operation) -> tuple[str, Properties]:
-            return manager.create(new.type, new.urn, inputs, operation)
+        def create(operation: Operation) -> StoredResource:
+            id_, outputs = manager.create(new.type, new.urn, inputs, operation)
+            return replace(
+                new,
+                id=id_,
+                outputs=_secret(new, manager, outputs),
+                created=now(),
+                modified=now(),
+            )
 
-        def made(result: tuple[str, Properties]) -> StoredResource:
-            outputs = _secret(new, manager, result[1])
-            return replace(new, id=result[0], outputs=outputs, created=now(), modified=now())
-
-        return await self._operate("creating", step, manager, new, old, create, made, condemn)
+        return await self._operate("creating", step, manager, new, old, create, condemn)
 
     async def _update(
         self, planned: Plan, manager: Provider, new: StoredResource, old: StoredResource
@@ -268,13 +271,11 @@ class Deployment:
             new = replace(new, outputs=_secret(new, manager, foreseen))
             return self._settle(step, new, old)
 
-        def update(operation: Operation) -> Properties:
-            return manager.update(before, inputs, operation)
-
-        def made(outputs: Properties) -> StoredResource:
+        def update(operation: Operation) -> StoredResource:
+            outputs = manager.update(before, inputs, operation)
             return replace(new, outputs=_secret(new, manager, outputs), modified=now())
 
-        return await self._operate("updating", step, manager, new, old, update, made)
+        return await self._operate("updating", step, manager, new, old, update)
 
     async def _replace(
         self,
@@ -306,13 +307,12 @@ class Deployment:
         manager: Provider,
         new: StoredResource,
         old: StoredResource | None,
-        call: Callable[[Operation], T],
-        made: Callable[[T], StoredResource],
+        call: Callable[[Operation], StoredResource],
         condemn: bool = False,
     ) -> StoredResource:
         """Run a create or update, and record its outcome, also that of a partial failure."""
         try:
-            new = made(await self._work.run(kind, step, new, call))
+            new = await self._work.run(kind, step, new, call)
         except PartialFailure as error:
             half = replace(
                 new,

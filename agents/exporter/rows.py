@@ -4,7 +4,7 @@ Memory is in bytes and times are Unix seconds. All functions are pure.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -113,8 +113,8 @@ def parse(lines: Iterable[str]) -> Tables:
     """Return the tables of `lines`, each of which includes its line end. Raises UnexpectedError."""
     tables = Tables()
     adders: Mapping[str, Callable[..., None]] = {
-        "job": lambda *row: tables.jobs.append(_job(*row)),
-        "node": lambda *row: tables.nodes.append(_node(*row)),
+        "job": lambda *row: tables.jobs.append(_job(row)),
+        "node": lambda *row: tables.nodes.append(_node(row)),
         "partition": lambda name, state: tables.partitions.append(Partition(name, state)),
         "reservation": lambda name, *numbers: tables.reservations.append(
             Reservation(name, *map(int, numbers))
@@ -132,21 +132,22 @@ def parse(lines: Iterable[str]) -> Tables:
     return tables
 
 
-def _job(
-    state: str,
-    reason: str,
-    partitions: str,
-    account: str,
-    uid: str,
-    tasks: str,
-    eligible: str,
-    cpus: str,
-    tres: str,
-    node: str,
-    id_: str,
-    nodes: str,
-    start: str,
-) -> Job:
+def _job(row: Sequence[str]) -> Job:
+    (
+        state,
+        reason,
+        partitions,
+        account,
+        uid,
+        tasks,
+        eligible,
+        cpus,
+        tres,
+        node,
+        id_,
+        nodes,
+        start,
+    ) = row
     amounts = _tres(tres)
     return Job(
         state,
@@ -166,24 +167,25 @@ def _job(
     )
 
 
-def _node(
-    name: str,
-    states: str,
-    partitions: str,
-    cpus: str,
-    cpus_of_jobs: str,
-    memory: str,
-    memory_of_jobs: str,
-    memory_free: str,
-    load: str,
-    gres: str,
-    gres_of_jobs: str,
-    tres: str,
-    reason: str,
-    since: str,
-    machine: str,
-    extra: str,
-) -> Node:
+def _node(row: Sequence[str]) -> Node:
+    (
+        name,
+        states,
+        partitions,
+        cpus,
+        cpus_of_jobs,
+        memory,
+        memory_of_jobs,
+        memory_free,
+        load,
+        gres,
+        gres_of_jobs,
+        tres,
+        reason,
+        since,
+        machine,
+        extra,
+    ) = row
     return Node(
         name,
         _flags(states),

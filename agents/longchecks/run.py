@@ -70,7 +70,7 @@ class Runner:
     of their outputs, as mounted here.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the clock and the output are parameters for tests
         self,
         check: Check,
         wanted: Wanted,

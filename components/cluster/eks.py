@@ -87,26 +87,7 @@ class Eks(pulumi.ComponentResource):
         ).id
         public, private = self._subnets()
         self._workers_in = private[cluster.zones[0]]
-        self._kubernetes = eks.Cluster(
-            f"{name}-kubernetes",
-            name=settings.cluster_name,
-            version=cluster.version,
-            vpc_id=self._vpc,
-            public_subnet_ids=[*public.values()],
-            private_subnet_ids=[*private.values()],
-            authentication_mode=eks.AuthenticationMode.API,
-            endpoint_private_access=True,
-            public_access_cidrs=sorted(cluster.api_from),
-            skip_default_node_group=True,
-            # EKS itself creates one security group for the control plane and all machines.
-            skip_default_security_groups=True,
-            create_instance_role=False,
-            # Amazon's plugin enforces policies only if this is set. A chained Cilium enforces them
-            # itself.
-            vpc_cni_options={"enable_network_policy": settings.network.cilium is None},
-            tags=self._tags,
-            opts=self._kept,
-        )
+        self._kubernetes = self._control_plane(public, private)
         self._machines_role = self._role("machines", "ec2.amazonaws.com", *_NODE_POLICIES)
         system = self._group(
             SYSTEM,
@@ -136,6 +117,29 @@ class Eks(pulumi.ComponentResource):
             ready=[system, *drivers],
         )
         self.register_outputs({"kubeconfig": kubeconfig})
+
+    def _control_plane(self, public: Subnets, private: Subnets) -> eks.Cluster:
+        settings, cluster = self._settings, self._cluster
+        return eks.Cluster(
+            f"{self._name}-kubernetes",
+            name=settings.cluster_name,
+            version=cluster.version,
+            vpc_id=self._vpc,
+            public_subnet_ids=[*public.values()],
+            private_subnet_ids=[*private.values()],
+            authentication_mode=eks.AuthenticationMode.API,
+            endpoint_private_access=True,
+            public_access_cidrs=sorted(cluster.api_from),
+            skip_default_node_group=True,
+            # EKS itself creates one security group for the control plane and all machines.
+            skip_default_security_groups=True,
+            create_instance_role=False,
+            # Amazon's plugin enforces policies only if this is set. A chained Cilium enforces them
+            # itself.
+            vpc_cni_options={"enable_network_policy": settings.network.cilium is None},
+            tags=self._tags,
+            opts=self._kept,
+        )
 
     def _subnets(self) -> tuple[Subnets, Subnets]:
         """Return the subnets that the internet can reach, and those that can only reach it."""

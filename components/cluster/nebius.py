@@ -61,17 +61,7 @@ class Nebius(pulumi.ComponentResource):
         kept = pulumi.ResourceOptions(parent=self, protect=settings.protect_data)
         project = {"parent_id": cluster.project}
         subnet: pulumi.Input[str] = cluster.subnet or self._subnet(project)
-        kubernetes = nebius.Mk8sV1Cluster(
-            f"{name}-kubernetes",
-            **project,
-            name=settings.cluster_name,
-            control_plane={
-                "subnet_id": subnet,
-                "version": cluster.version,
-                "endpoints": {"public_endpoint": {"allowed_cidrs": sorted(cluster.api_from)}},
-            },
-            opts=kept,
-        )
+        kubernetes = self._control_plane(cluster, subnet, kept)
         self._kubernetes: pulumi.Output[str] = kubernetes.id
         self._files = nebius.ComputeV1Filesystem(
             f"{name}-files",
@@ -116,6 +106,21 @@ class Nebius(pulumi.ComponentResource):
             ready=[system],
         )
         self.register_outputs({"kubeconfig": kubeconfig})
+
+    def _control_plane(
+        self, cluster: NebiusCluster, subnet: pulumi.Input[str], opts: pulumi.ResourceOptions
+    ) -> nebius.Mk8sV1Cluster:
+        return nebius.Mk8sV1Cluster(
+            f"{self._name}-kubernetes",
+            parent_id=cluster.project,
+            name=self._settings.cluster_name,
+            control_plane={
+                "subnet_id": subnet,
+                "version": cluster.version,
+                "endpoints": {"public_endpoint": {"allowed_cidrs": sorted(cluster.api_from)}},
+            },
+            opts=opts,
+        )
 
     def _cards(self, machines: NebiusMachines) -> dict[str, str]:
         """Return a node's InfiniBand resource, if the stack installs its operator."""

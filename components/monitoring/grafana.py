@@ -73,17 +73,7 @@ class Grafana(pulumi.ComponentResource):
                         "labels": pods.labels(c.GRAFANA),
                         "annotations": {c.ANNOTATION_CHECKSUM: c.checksum({**given, **shown})},
                     },
-                    "spec": {
-                        **pods.pod_defaults(args.site.images),
-                        "securityContext": {"fsGroup": c.MONITORING_ID},
-                        "containers": [_container(args.image, list(given))],
-                        "volumes": [
-                            pods.disk_volume("data"),
-                            pods.secret_volume("password", secret.metadata.name),
-                            pods.config_volume("config", config.metadata.name),
-                            {"name": "dashboards", "projected": {"sources": sources}},
-                        ],
-                    },
+                    "spec": _pod(args, secret.metadata.name, config.metadata.name, sources),
                 },
             },
             opts=child,
@@ -97,6 +87,25 @@ class Grafana(pulumi.ComponentResource):
             child,
         )
         self.register_outputs({})
+
+
+def _pod(
+    args: GrafanaArgs,
+    secret: pulumi.Input[str],
+    config: pulumi.Input[str],
+    sources: list[pods.Spec],
+) -> pods.Spec:
+    return {
+        **pods.pod_defaults(args.site.images),
+        "securityContext": {"fsGroup": c.MONITORING_ID},
+        "containers": [_container(args.image, list(monitoringconf.grafana(args.interval)))],
+        "volumes": [
+            pods.disk_volume("data"),
+            pods.secret_volume("password", secret),
+            pods.config_volume("config", config),
+            {"name": "dashboards", "projected": {"sources": sources}},
+        ],
+    }
 
 
 def _container(image: str, given: list[str]) -> pods.Spec:

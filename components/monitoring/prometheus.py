@@ -85,18 +85,11 @@ def _bundled(
         },
         opts=pulumi.ResourceOptions(parent=opts.parent, depends_on=granted),
     )
-    k8s.core.v1.Service(
-        f"{name}-service",
-        metadata={"name": c.MONITORING, "namespace": args.site.namespace},
-        spec={
-            "selector": server.spec.selector.match_labels,
-            "ports": [
-                *pods.service_port("prometheus", c.PROMETHEUS_PORT),
-                *pods.service_port("alertmanager", c.ALERTMANAGER_PORT),
-            ],
-        },
-        opts=opts,
-    )
+    ports = [
+        *pods.service_port("prometheus", c.PROMETHEUS_PORT),
+        *pods.service_port("alertmanager", c.ALERTMANAGER_PORT),
+    ]
+    pods.service(f"{name}-service", c.MONITORING, args.site.namespace, server, ports, opts)
     if settings.grafana.enabled:
         Grafana(
             "grafana",

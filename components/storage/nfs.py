@@ -83,19 +83,7 @@ class NfsServer(pulumi.ComponentResource):
                         "labels": pods.labels(c.JAIL_SERVER),
                         "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(files)},
                     },
-                    "spec": {
-                        **pods.pod_defaults(args.images),
-                        # A machine short of memory writes its jobs' data to this server. A server
-                        # on the same machine may wait for the memory that this would free.
-                        **pods.rather_apart_from(c.WORKER),
-                        "containers": [_ganesha(args.images)],
-                        "volumes": [
-                            pods.claim_volume("data", volume.metadata.name),
-                            pods.config_volume("config", config.metadata.name),
-                            pods.memory_volume("run", "4Mi"),
-                            pods.memory_volume("tmp", "4Mi"),
-                        ],
-                    },
+                    "spec": _pod(args, volume.metadata.name, config.metadata.name),
                 },
             },
             opts=child,
@@ -115,6 +103,22 @@ class NfsServer(pulumi.ComponentResource):
             "mountOptions": list(_MOUNT_OPTIONS),
         }
         self.register_outputs({"source": self.source})
+
+
+def _pod(args: NfsServerArgs, volume: pulumi.Input[str], config: pulumi.Input[str]) -> pods.Spec:
+    return {
+        **pods.pod_defaults(args.images),
+        # A machine short of memory writes its jobs' data to this server. A server
+        # on the same machine may wait for the memory that this would free.
+        **pods.rather_apart_from(c.WORKER),
+        "containers": [_ganesha(args.images)],
+        "volumes": [
+            pods.claim_volume("data", volume),
+            pods.config_volume("config", config),
+            pods.memory_volume("run", "4Mi"),
+            pods.memory_volume("tmp", "4Mi"),
+        ],
+    }
 
 
 def ganesha_conf(machines: Sequence[str]) -> str:

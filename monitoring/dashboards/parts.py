@@ -132,7 +132,7 @@ def falling(bad: float, warn: float) -> Steps:
 # --- Panels --------------------------------------------------------------------------------------
 
 
-def stat(
+def stat(  # noqa: PLR0913 -- options of a panel, by keyword
     title: str,
     about: str,
     unit: str,
@@ -169,7 +169,15 @@ def stat(
     return panel.mappings([_words(words)]) if words else panel
 
 
-def graph(
+def _dashed() -> list[DynamicConfigValue]:
+    return [
+        _color(RED),
+        DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [8, 8]}),
+        DynamicConfigValue("custom.fillOpacity", 0),
+    ]
+
+
+def graph(  # noqa: PLR0913 -- options of a panel, by keyword
     title: str,
     about: str,
     unit: str,
@@ -218,15 +226,7 @@ def graph(
     for name, color in (colors or {}).items():
         panel.override_by_name(name, [_color(color)])
     for name in dashed:
-        dash = {"fill": "dash", "dash": [8, 8]}
-        panel.override_by_name(
-            name,
-            [
-                _color(RED),
-                DynamicConfigValue("custom.lineStyle", dash),
-                DynamicConfigValue("custom.fillOpacity", 0),
-            ],
-        )
+        panel.override_by_name(name, _dashed())
     for ref, query in zip(ascii_uppercase, queries, strict=False):
         panel.with_target(_query(query.expr, ref).range().legend_format(query.legend))
     return panel
