@@ -1,9 +1,10 @@
-"""Wanted accounts, in the format of agents/accounts."""
+"""Wanted accounts, as agents/accounts reads them."""
 
 import json
 import math
 from collections.abc import Iterator
 
+from agents.accounts.things import Wanted
 from components.conventions import CHECKS_USER
 from components.settings import Settings, parse_time
 from components.settings.accounts import Account, AccountUser, Limits, Qos
@@ -29,13 +30,15 @@ def wanted_accounts(settings: Settings) -> str:
         people[CHECKS_USER] = {CHECKS_USER: {}}
     if any(accounting.default_account in of for of in people.values()):
         accounts.setdefault(accounting.default_account, {})
-    content = {
-        "cluster": settings.cluster_name,
-        "qos": dict(sorted((qos.name, _fields(qos)) for qos in accounting.qos)),
-        "accounts": dict(sorted(accounts.items())),
-        "users": dict(sorted(people.items())),
-        "remove_with_jobs": sorted(accounting.remove_with_jobs),
-    }
+    wanted = Wanted(
+        cluster=settings.cluster_name,
+        qos=dict(sorted((qos.name, _fields(qos)) for qos in accounting.qos)),
+        accounts=dict(sorted(accounts.items())),
+        users=dict(sorted(people.items())),
+        remove_with_jobs=frozenset(accounting.remove_with_jobs),
+    )
+    content = wanted.model_dump()
+    content["remove_with_jobs"] = sorted(wanted.remove_with_jobs)
     return json.dumps(content, indent=1) + "\n"
 
 

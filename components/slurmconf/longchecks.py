@@ -1,7 +1,9 @@
-"""Wanted long checks, in the format of agents/longchecks, and their jobs' partition."""
+"""Wanted long checks, as agents/longchecks reads them, and their jobs' partition."""
 
 import json
 
+from agents.longchecks.wanted import Chosen, Wanted
+from agents.longchecks.wanted import Nodeset as WantedNodeset
 from components import conventions as c
 from components.settings import Nodeset, Settings
 from components.slurmconf.nodes import words
@@ -13,35 +15,37 @@ _LONGEST = 60
 def wanted_long_checks(settings: Settings) -> str:
     """Render the file of agents/longchecks."""
     chosen = settings.long_checks
-    content = {
-        "partition": c.CHECKS_PARTITION,
-        "user": c.CHECKS_USER,
-        "logs": c.CHECKS_LOGS,
-        "at_once": chosen.at_once,
-        "wait": chosen.wait,
-        "keep": chosen.keep,
-        "nodesets": {
-            nodeset.name: {"replicas": nodeset.replicas, **_gpus(nodeset)}
+    wanted = Wanted(
+        partition=c.CHECKS_PARTITION,
+        user=c.CHECKS_USER,
+        logs=c.CHECKS_LOGS,
+        at_once=chosen.at_once,
+        wait=chosen.wait,
+        keep=chosen.keep,
+        nodesets={
+            nodeset.name: _wanted(nodeset)
             for nodeset in sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
         },
-        "checks": {
-            check.name: {
-                "nodesets": chosen.nodesets_of(check, settings.nodesets),
-                "threshold": check.threshold,
-                "fall": check.fall,
-                "history": check.history,
-                "least": check.least,
-            }
+        checks={
+            check.name: Chosen(
+                nodesets=tuple(chosen.nodesets_of(check, settings.nodesets)),
+                threshold=check.threshold,
+                fall=check.fall,
+                history=check.history,
+                least=check.least,
+            )
             for check in sorted(chosen.checks, key=lambda check: check.name)
         },
-    }
-    return json.dumps(content, indent=1) + "\n"
+    )
+    return json.dumps(wanted.model_dump(exclude_unset=True), indent=1) + "\n"
 
 
-def _gpus(nodeset: Nodeset) -> dict[str, object]:
-    """Return the GPUs of a node; slices are not measured."""
+def _wanted(nodeset: Nodeset) -> WantedNodeset:
+    """Return the nodes of a nodeset and their GPUs; slices are not measured."""
     gpus = nodeset.gpus
-    return {"gpu_type": gpus.type, "gpus": gpus.count} if gpus and not gpus.mig else {}
+    if not gpus or gpus.mig:
+        return WantedNodeset(replicas=nodeset.replicas)
+    return WantedNodeset(replicas=nodeset.replicas, gpu_type=gpus.type, gpus=gpus.count)
 
 
 def checks_partition_lines(settings: Settings) -> list[str]:
