@@ -7,15 +7,8 @@ from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from engine.planning import Op
 from plans.costs import at
 from plans.reading import Preview, Step
+from policy.holding import HOLDS_DATA
 
-_HOLDS_DATA: Final = {
-    "kubernetes:core/v1:Namespace": "contains volumes, which are deleted with it",
-    "kubernetes:core/v1:PersistentVolume": "refers to data",
-    "kubernetes:core/v1:PersistentVolumeClaim": "holds data",
-    "nebius:index/computeV1Filesystem:ComputeV1Filesystem": "holds data",
-    "aws:efs/fileSystem:FileSystem": "holds data",
-    "aws:fsx/lustreFileSystem:LustreFileSystem": "holds data",
-}
 _REMEDY: Final = "revert the edit, or take a backup and deploy it by hand with `make up`"
 _VERBS: Final = {Op.REPLACE: "would be replaced", Op.DELETE: "would be deleted"}
 
@@ -41,7 +34,7 @@ def _reason(step: Step) -> str | None:
         return None
     if step.type == "kubernetes:apps/v1:StatefulSet" and _has_data(step.old or {}):
         return "has its own data"
-    return _HOLDS_DATA.get(step.type)
+    return HOLDS_DATA.get(step.type)
 
 
 def _has_data(stateful_set: Mapping[str, Any]) -> bool:

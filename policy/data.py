@@ -5,22 +5,14 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from policy.allowed import Allowed
+from policy.holding import HOLDS_DATA
 from policy.manifests import LASTING, STATEFUL_SET, at, kind, namespace, object_name, pod, strings
 from policy.rule import About, Resource, Rule, StackRule, over
 
-_HOLDS_DATA = ("Namespace", "PersistentVolume", "PersistentVolumeClaim")
-"""Kinds that take data with them if they are removed; a namespace takes its claims."""
-_FILE_SYSTEMS = (
-    "aws:efs/fileSystem:FileSystem",
-    "aws:fsx/lustreFileSystem:LustreFileSystem",
-    "nebius:index/computeV1Filesystem:ComputeV1Filesystem",
-)
-"""Types of clouds' shared file systems, which may hold a jail."""
-
 
 def _protected_data(resource: Resource, _: Allowed) -> Iterator[str]:
-    holds_data = kind(resource) in _HOLDS_DATA or resource.type in _FILE_SYSTEMS
-    if holds_data and not resource.protected:
+    # A patch has the type of what it patches.
+    if resource.type.removesuffix("Patch") in HOLDS_DATA and not resource.protected:
         yield "it holds data and is not protected"
     if kind(resource) == STATEFUL_SET and at(resource.props, "spec", "volumeClaimTemplates"):
         yield "Kubernetes creates its claims, so that a deploy cannot protect them"
