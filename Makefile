@@ -1,17 +1,18 @@
-# One command for each thing that a newcomer, an operator or CI does. `make help` lists them.
+# One command for each task of newcomers, operators and CI. `make help` lists them.
 
 STACK  ?= dev
-# pulumi or embedded; by default the command where there is one
+# pulumi or embedded; the default is the pulumi command if it is installed
 ENGINE ?=
 PY     := .venv/bin/python
-# A folder with a policy pack that is to be kept: POLICY=policy is this project's own
+# Folder of a policy pack to enforce; POLICY=policy selects this project's own
 POLICY ?=
 TIMES  := -v --durations=25
-# Machines are noisy. What failed the first time is shown at the end, and why.
+# Run a failed test again, because machines are noisy. The end of the output shows the first failure
+# and its reason.
 AGAIN  := --reruns 1 --rerun-show-tracebacks
 CHOSEN := $(if $(ENGINE),--engine $(ENGINE)) $(if $(POLICY),--policy-pack $(POLICY))
 
-# Debian's packages, with fresh lists where the old ones do not lead to them.
+# Install Debian's packages. If the package lists are out of date, update them and try again.
 APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends
 apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 DOWNLOAD := apt-get download docker-registry >/dev/null 2>&1
@@ -22,16 +23,16 @@ DOWNLOAD := apt-get download docker-registry >/dev/null 2>&1
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: .venv/ready  ## Bring the stack up: images, cluster, Slurm (STACK=dev, ENGINE=pulumi|embedded, POLICY=policy)
+up: .venv/ready  ## Deploy the stack: images, cluster, Slurm (STACK=dev, ENGINE=pulumi|embedded, POLICY=policy)
 	@$(PY) -m images.build --stack $(STACK)
 	@$(PY) -m local up --stack $(STACK)
 	@$(PY) -m local.deploy up --stack $(STACK) $(CHOSEN)
 	@$(PY) -m local.access --stack $(STACK)
 
-stop: .venv/ready  ## Stop the local cluster and keep its data; `make up` goes on from there
+stop: .venv/ready  ## Stop the local cluster and keep its data; `make up` starts it again
 	@$(PY) -m local stop --stack $(STACK)
 
-down: .venv/ready  ## Remove the stack and, where it is local, its cluster
+down: .venv/ready  ## Remove the stack and, if it is local, its cluster
 	@$(PY) -m local.deploy down --stack $(STACK) $(CHOSEN)
 	@$(PY) -m local down --stack $(STACK)
 
@@ -51,10 +52,10 @@ ssh: .venv/ready  ## Log in to the cluster
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
 	@$(PY) -m images.build --stack $(STACK) $(ARGS)
 
-sbom: .venv/ready  ## Write what is in each image into .local/sbom (CycloneDX)
+sbom: .venv/ready  ## List the contents of each image in .local/sbom (CycloneDX)
 	@$(PY) -m images.sbom --stack $(STACK) $(ARGS)
 
-snapshot:  ## Have the images take Debian's packages of today
+snapshot:  ## Use today's Debian packages in the images
 	@date --utc +%Y%m%dT%H%M%SZ >images/debian/snapshot
 
 check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (two minutes)
@@ -64,45 +65,45 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/mypy
 	@$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal
 
-# Each worker takes a folder at a time, in the order of their names: the longest is the first.
+# Each worker takes one folder at a time, in the order of their names. The longest folder is the first.
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
-# Folders with a cluster and a lane of their own.
+# Folders that have their own cluster and lane.
 APART  := tests/cluster/edits tests/cluster/health tests/cluster/two_stacks
-# Four at a time, the longest first: they keep two cores busy, and the fifth begins when one ends.
+# Four lanes run at a time, the longest first: they keep two cores busy. The fifth starts when one ends.
 LANES  := cluster edits health container stacks
-# Side by side, lanes wait for each other's work: what a test waits for may take twice as long.
-test: check  ## All that a change must not break, but not faults that take minutes to develop
+# Parallel lanes slow each other down: an event that a test waits for may take twice as long.
+test: check  ## Run all tests that a change must pass; `make soak` has the faults that take minutes to develop
 	@PATIENCE=$${PATIENCE:-2} $(MAKE) --no-print-directory --jobs=4 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
-container: .venv/ready .local/bin/docker-registry  ## The parts one by one, in containers
+container: .venv/ready .local/bin/docker-registry  ## Test each part alone, in containers
 container: TESTS := tests/container $(SPREAD) 2
 
-cluster: .venv/ready /usr/bin/rsync  ## What users and operators see, on a real cluster (ARGS="--keep -k login")
+cluster: .venv/ready /usr/bin/rsync  ## Test what users and operators see, on a real cluster (ARGS="--keep -k login")
 cluster: TESTS := tests/cluster $(APART:%=--ignore %)
 
-edits: .venv/ready  ## What an edit of the settings does to a running stack, on a cluster of its own
+edits: .venv/ready  ## Test edits of a running stack's settings, on a separate cluster
 edits: TESTS := tests/cluster/edits
 
-health: .venv/ready  ## Nodes and machines that break, on a cluster of their own
+health: .venv/ready  ## Test faults of nodes and machines, on a separate cluster
 health: TESTS := tests/cluster/health
 
-stacks: .venv/ready  ## Two stacks beside each other, of other settings, each on a cluster of its own
+stacks: .venv/ready  ## Test two stacks with different settings at once, each on its own cluster
 stacks: TESTS := tests/cluster/two_stacks
 
 $(LANES):
 	@$(PY) -m pytest $(TESTS) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
-soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Faults that take minutes to develop, before a release (some hours)
+soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Test faults that take minutes to develop, before a release (some hours)
 	@$(PY) -m pytest tests/cluster tests/container -m soak --timeout 1500 --lane $@ $(TIMES) $(ARGS); status=$$?; \
 		$(MAKE) --no-print-directory vm && exit $$status
 
-vm: .venv/ready /usr/bin/qemu-system-x86_64  ## What needs another kernel, in a virtual machine with a stock Debian (hours: it is emulated)
+vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Test what requires another kernel, in an emulated machine with a stock Debian (hours)
 	@$(PY) -m pytest tests/machine --timeout 14400 --lane $@ $(TIMES) $(ARGS)
 
-mutants: .venv/ready /usr/include/slurm/spank.h  ## Put faults into copies of the code, and see each caught by its test (ARGS="--tier unit --only agents")
+mutants: .venv/ready /usr/include/slurm/spank.h  ## Put faults into copies of the code, and check that the tests detect them (ARGS="--tier unit --only agents")
 	@$(PY) -m tests.mutants $(ARGS)
 
-bench: .venv/ready  ## Measure, as ratios in one run; the figures are in docs/benchmarks.md
+bench: .venv/ready  ## Measure performance, as ratios in one run; docs/benchmarks.md has the figures
 	@$(PY) -m tests.bench
 
 lock: .venv/ready  ## Pin the requirements again, with hashes
@@ -116,7 +117,7 @@ schema: .venv/ready  ## Write the JSON Schema of the stack files
 dashboards: .venv/ready  ## Write the dashboards' JSON
 	@$(PY) -m monitoring.dashboards
 
-clean:  ## Remove the environment and every cache (after `make down`)
+clean:  ## Remove the environment and all caches (after `make down`)
 	rm -rf .venv .local/cache .local/bin
 
 .venv/ready: requirements-dev.txt
@@ -126,22 +127,22 @@ clean:  ## Remove the environment and every cache (after `make down`)
 	@.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@
 
-.local/bin/docker-registry: # for the tests of what is pushed; its package would start a service
+.local/bin/docker-registry: # for tests that push images; only unpacked, because its installation would start a service
 	@echo "apt-get download docker-registry"
 	@folder=$$(mktemp -d); cd $$folder && { $(DOWNLOAD) || { apt-get update >/dev/null && $(DOWNLOAD); }; } \
 		&& dpkg -x docker-registry_*.deb . && install -D usr/bin/docker-registry $(CURDIR)/$@; \
 		status=$$?; rm -rf $$folder; exit $$status
 
-/usr/bin/rsync: # for the tests of files that come and go
+/usr/bin/rsync: # for tests that copy files to and from the cluster
 	@$(call apt,rsync)
 
-/usr/bin/fuse2fs: # for the tests with storage that falls silent
+/usr/bin/fuse2fs: # for tests with storage that stops responding
 	@$(call apt,fuse2fs)
 
 /usr/bin/qemu-system-x86_64: # for the virtual machine
 	@$(call apt,qemu-system-x86)
 
-/usr/bin/faketime: # for those with a clock that is wrong
+/usr/bin/faketime: # for tests with a wrong clock
 	@$(call apt,faketime)
 
 /usr/include/slurm/spank.h: # for the SPANK plugin's unit tests

@@ -2,7 +2,7 @@
  * Preloaded into slurmdbd, so that it acknowledges nothing that the database has not stored.
  *
  * slurmdbd decides its answer by the result of a statement, and commits later (proc_req() and
- * acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the connection is dead before it, the
+ * acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the connection ends before it, the
  * transaction is lost, but the answer does not change. Then slurmctld deletes its record, and the job
  * runs for ever in sacct. Without an answer, slurmctld sends the record again. So this library restarts
  * slurmdbd before it can answer, and slurmctld sends everything again that was not acknowledged.

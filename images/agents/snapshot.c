@@ -19,7 +19,7 @@
  * Slurm does not know are empty. Users and operators choose some of the text: control characters in it
  * become spaces, so that they end neither a column nor a line.
  *
- * Exits with 1 and one line with the reason if slurmctld was not asked or did not answer.
+ * If a request to slurmctld fails, it prints the reason in one line and exits with 1.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /*
- * Preloaded into slurmd and slurmstepd, so that as root they do less for users.
+ * Preloaded into slurmd and slurmstepd, to restrict what they do for users as root.
  *
  * When a user's program ends, libpmix 5.0.2 and later removes every path that the program has
  * registered (PMIX_REGISTER_CLEANUP). In slurmstepd, it does so as root on the node. This library
@@ -100,7 +100,7 @@ static int open_by(const char *name, const char *path, int flags, mode_t mode)
 	return open_no_cgroup(open_it, path, flags, mode);
 }
 
-/* With a mode, if open(2) takes one. */
+/* Passes a mode if open(2) requires one. */
 #define OPEN_AS(name)                                                         \
 	int name(const char *path, int flags, ...)                            \
 	{                                                                     \

@@ -1,12 +1,13 @@
 #!/bin/bash
-# Process 1 of a node: prepares what Docker leaves undone, then keeps the node's programs running.
+# Process 1 of a node: prepares what Docker does not prepare, then keeps the node's programs running.
 #
-# Below /etc/slurmstack it finds
+# It reads these files below /etc/slurmstack:
 #   node.env           API_ADDRESS, API_PORT, POD_RANGE
-#   routes             the way to the other nodes' pods, for `ip -batch`
-#   cni/               the pod network
-#   programs/early/    one file a program, an argument a line: what needs nothing
-#   programs/late/     what needs containerd and the Kubernetes API
+#   routes             routes to the other nodes' pods, for `ip -batch`
+#   cni/               configuration of the pod network
+#   programs/early/    programs that require no other; a file each, with one argument per line
+#   programs/late/     programs that require containerd and a listening Kubernetes API
+#   programs/last/     programs that require a ready Kubernetes API
 set -euo pipefail
 
 readonly config=/etc/slurmstack
@@ -20,40 +21,41 @@ readonly open_files=65536
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*"; }
 
 prepare_cgroups() {
-    # Docker mounts cgroups read-only where it may not make the container privileged.
+    # Docker mounts cgroups read-only if the container is not privileged.
     local hierarchy
     for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/*/; do
         if mountpoint --quiet "$hierarchy"; then
             mount -o remount,bind,rw "$hierarchy"
         fi
     done
-    # cgroup v2 lets only groups without processes of their own have groups with controllers.
+    # In cgroup v2, a group with processes of its own cannot give controllers to its child groups.
     if [[ -f /sys/fs/cgroup/cgroup.controllers ]]; then
         mkdir -p /sys/fs/cgroup/node
         local pid
         while read -r pid; do
-            echo "$pid" >/sys/fs/cgroup/node/cgroup.procs || true # it may have ended
+            echo "$pid" >/sys/fs/cgroup/node/cgroup.procs || true # the process may have ended
         done </sys/fs/cgroup/cgroup.procs
         sed 's/[^ ]\+/+&/g' /sys/fs/cgroup/cgroup.controllers >/sys/fs/cgroup/cgroup.subtree_control
     fi
 }
 
 prepare_system() {
-    # kubelet wants the kernel's log and the machine's name, and volumes mounted in pods must be seen by others.
+    # kubelet requires the kernel's log and a machine id. Other pods must see volumes that one pod mounts.
     [[ -e /dev/kmsg ]] || mknod /dev/kmsg c 1 11
     [[ -s /etc/machine-id ]] || tr -d - </proc/sys/kernel/random/uuid >/etc/machine-id
     mount --make-rshared /
     echo 1 >/proc/sys/net/ipv4/ip_forward
-    # Each watched file of each pod counts, on all nodes together; 128 is the kernel's default.
+    # All nodes share this limit of inotify instances; those in pods count, too. The default is 128.
     local instances=/proc/sys/fs/inotify/max_user_instances
     (($(<"$instances") >= 1024)) || echo 1024 >"$instances" || say "cannot raise $instances"
-    # Pods inherit the limit, and many programs close every file that they might have open.
+    # Pods inherit this limit. With a high limit, many programs start slowly: they close every number
+    # that could be an open file.
     [[ $(ulimit -Sn) != unlimited ]] && (($(ulimit -Sn) <= open_files)) || ulimit -Sn "$open_files"
 }
 
 prepare_network() {
     ip -batch "$config/routes"
-    # Pods keep their addresses among themselves; only the world outside sees the node's.
+    # Pods see each other's own addresses. Only hosts outside the cluster see the node's address.
     iptables -w -t nat -A POSTROUTING -s "$POD_RANGE" ! -d "$POD_RANGE" -j MASQUERADE
 }
 
@@ -83,8 +85,9 @@ supervise_all() {
 }
 
 share_images() {
-    # Images that were unpacked for all nodes are there already: a node needs records of its own,
-    # and the files only read. What it unpacks or deletes later is its own as well.
+    # Use the images that were unpacked once for all nodes. A node copies the records, because it
+    # writes to them, and links the files, because it only reads them. What it unpacks or deletes
+    # later affects only itself.
     local from=/srv/unpacked to=/var/lib/containerd new=/var/lib/containerd.new
     local snapshots=io.containerd.snapshotter.v1.overlayfs
     local blobs=io.containerd.content.v1.content/blobs/sha256
@@ -112,7 +115,7 @@ start_containerd() {
 stop() {
     local status=$1
     say "stops"
-    # Everything else ends with this process; etcd is to close its files first.
+    # All other programs end with this process. Stop etcd first, so that it can close its files.
     local pid_file=/run/slurmstack/etcd.pid tries
     if [[ -f $pid_file ]] && kill -TERM "$(<"$pid_file")" 2>/dev/null; then
         for ((tries = 0; tries < 50; tries++)); do
@@ -124,7 +127,7 @@ stop() {
 }
 
 trap 'stop 0' TERM INT
-# As systemd(1) has it, this signal asks for a reboot: Docker starts anew what ends with a failure.
+# systemd(1) reboots on this signal. Exit with a failure, so that Docker restarts the container.
 trap 'stop 1' RTMIN+5
 mkdir -p "$logs" /run/slurmstack
 prepare_cgroups

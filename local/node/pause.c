@@ -1,5 +1,5 @@
-/* The process that keeps a pod's namespaces alive: it sleeps, reaps whatever is left to it
- * where the pod shares its process namespace, and goes when it is told to. */
+/* Keeps a pod's namespaces alive: sleeps, and exits on SIGTERM or SIGINT. If the pod shares its
+ * process namespace, it also reaps orphaned processes. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>

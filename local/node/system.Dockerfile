@@ -1,5 +1,6 @@
-# What Kubernetes itself runs in pods here: the sandbox's pause, the cluster's DNS, and the volume
-# provisioner with the shell that its helper pods need. One image, for they always go together.
+# The programs that Kubernetes itself runs in pods here: the sandbox's pause, the cluster's DNS, and
+# the volume provisioner with the shell that its helper pods require. They share one image, because
+# every cluster uses all of them.
 FROM debian:trixie-slim AS tools
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends busybox-static gcc libc6-dev \

@@ -1,14 +1,14 @@
 #!/bin/bash
-# Unpacks Kubernetes' own image and an archive of others, by a containerd that runs for this alone.
-# What it makes in /var/lib/containerd is for nodes to begin with.
+# Unpacks Kubernetes' own image and an archive of others, with a containerd that runs only for this.
+# New nodes start with the files that it creates in /var/lib/containerd.
 set -euo pipefail
 
 readonly root=/var/lib/containerd
 
 exec 9>"$root/lock"
-flock 9 # another working tree may be at the same
+flock 9 # another working tree may unpack the same images
 [[ ! -e $root/complete ]] || exit 0
-# What an interrupted run has left.
+# Remove what an interrupted run has left.
 find "$root" -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
 containerd >/var/log/containerd.log 2>&1 9>&- &
 until ctr version >/dev/null 2>&1; do

@@ -1,10 +1,10 @@
 #!/bin/bash
-# On a control plane: prints a new token by which one machine may join, as kubeadm's default group.
+# Runs on a control plane: prints a new token with which one machine can join, in kubeadm's default group.
 #
 #   admit.sh NAME TTL worker|control-plane
 #
-# For another control plane the cluster's keys wait, encrypted, as long; standard input is then
-# kubeadm's configuration with the key that they are encrypted by.
+# For another control plane, it also uploads the cluster's keys, encrypted; they stay for the same time.
+# Standard input is then kubeadm's configuration with the key that encrypts them.
 set -euo pipefail
 umask 077
 readonly name=$1 ttl=$2 as=$3 config=/run/slurmstack-admit-$1.yaml

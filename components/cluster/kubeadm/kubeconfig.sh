@@ -1,3 +1,3 @@
 #!/bin/bash
-# On a control plane: prints the administrator's kubeconfig.
+# Runs on a control plane: prints the administrator's kubeconfig.
 exec cat /etc/kubernetes/admin.conf

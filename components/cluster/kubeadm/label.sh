@@ -1,14 +1,14 @@
 #!/bin/bash
-# On a control plane: gives a Node the labels and taints of its nodeset, and takes away those of
-# another.
+# Runs on a control plane: gives a Node the labels and taints of its nodeset, and removes those of
+# another nodeset.
 #
-#   label.sh NAME LABEL… -- TAINT…      key=value, or key- for one that is to go
+#   label.sh NAME LABEL… -- TAINT…      key=value to set one, key- to remove one
 set -euo pipefail
 readonly name=$1
 shift
 export KUBECONFIG=/etc/kubernetes/admin.conf
 
-# kubelet registers the Node when it is ready to.
+# Wait: kubelet registers the Node some time after the machine has joined.
 for ((tries = 0; ; tries++)); do
     [[ -z $(kubectl get node "$name" --ignore-not-found --output name) ]] || break
     ((tries < 60)) || { echo "node $name: kubelet did not register it within a minute after it joined" >&2; exit 1; }

@@ -1,7 +1,7 @@
 #!/bin/bash
-# On a control plane: has a Node drained, and deletes it.
+# Runs on a control plane: drains a Node, and deletes it.
 #
-#   leave.sh NAME SECONDS       how long its pods may take to leave; what is left ends with it
+#   leave.sh NAME SECONDS       time limit for its pods to leave; pods that remain end with the Node
 set -euo pipefail
 readonly name=$1 seconds=$2
 export KUBECONFIG=/etc/kubernetes/admin.conf

@@ -1,20 +1,22 @@
 #!/bin/bash
-# Makes this machine a part of a cluster, by kubeadm's configuration on standard input.
+# Makes this machine a member of a cluster, with kubeadm's configuration on standard input.
 #
 #   member.sh init|join ENDPOINT    host and port of the cluster's API
 #
-# What is a part already is left as it is. What a run that was cut short has begun is undone first, and
-# so is a worker's part in a cluster that is no more; a Kubernetes that somebody else made is left alone.
+# A machine that is already a member stays unchanged. Otherwise, the script first undoes what an
+# interrupted run has begun, and a worker's membership in a cluster that no longer exists. It refuses
+# a machine on which another tool has set up Kubernetes.
 set -euo pipefail
 umask 077
 readonly step=$1 endpoint=$2
 readonly state=/var/lib/slurmstack config=/run/slurmstack-kubeadm.yaml
-# Names the cluster, by its API and its authority; beside it, while kubeadm is at work, stands another.
+# `mark` names the cluster, by its API and its certificate authority. `begun` exists while kubeadm works.
 readonly mark=$state/member begun=$state/member-begun
 readonly plane=/etc/kubernetes/manifests/kube-apiserver.yaml
 
 fail() { echo "$(hostname): $*" >&2; exit 1; }
-# Whether an API is there, even one that tells strangers nothing; a balancer without one is none.
+# Whether an API answers, even if it refuses anonymous requests. A load balancer without an API does not
+# count.
 answers() {
     local output
     output=$(kubectl --kubeconfig /dev/null --server "https://$1" --insecure-skip-tls-verify \

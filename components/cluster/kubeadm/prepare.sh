@@ -1,10 +1,10 @@
 #!/bin/bash
-# Makes a machine fit for kubeadm: kernel, containerd, and Kubernetes' own packages, as its
-# documentation says ("Container Runtimes", "Installing kubeadm").
+# Prepares a machine for kubeadm: kernel, containerd, and Kubernetes' own packages, as Kubernetes'
+# documentation requires ("Container Runtimes", "Installing kubeadm").
 #
-#   prepare.sh RELEASE off|keep     the release, as 1.34.4; what becomes of swap
+#   prepare.sh RELEASE off|keep     the release, such as 1.34.4; whether swap is turned off or kept
 #
-# What is there already stays as it is. A run that was cut short is finished by the next.
+# What exists already stays unchanged. The next run finishes an interrupted one.
 set -euo pipefail
 readonly release=$1 swap=$2
 readonly minor=${release%.*} state=/var/lib/slurmstack keys=/etc/apt/keyrings/kubernetes.asc
@@ -12,7 +12,7 @@ readonly minor=${release%.*} state=/var/lib/slurmstack keys=/etc/apt/keyrings/ku
 fail() { echo "$*" >&2; exit 1; }
 has() { command -v "$@" >/dev/null; }
 install_packages() {
-    # Another apt may be at work on a machine that has just come up.
+    # Wait for apt's lock: on a machine that has just started, another apt may hold it.
     DEBIAN_FRONTEND=noninteractive apt-get --option DPkg::Lock::Timeout=300 install --yes \
         --no-install-recommends "$@" >&2
 }
@@ -36,7 +36,7 @@ turn_swap_off() {
 }
 
 install_containerd() {
-    # Until the mark is gone, containerd is ours to configure.
+    # Configure only a containerd that this script has installed: the mark exists until that is done.
     if ! has containerd; then
         touch "$state/containerd-begun"
         apt-get update >&2
