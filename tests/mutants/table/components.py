@@ -83,12 +83,12 @@ FAULTS: Final = (
         "other containers of a worker start before its guard",
         "components",
         "components/slurm/nodeset.py",
-        "                    *args.guard,\n"
-        "                    *map(_site_container, settings.pod.init_containers),\n"
-        "                    *args.site.sidecars(Conf(server=args.slurmctld.server)),\n",
-        "                    *args.site.sidecars(Conf(server=args.slurmctld.server)),\n"
-        "                    *args.guard,\n"
-        "                    *map(_site_container, settings.pod.init_containers),\n",
+        "                *args.guard,\n"
+        "                *map(_site_container, settings.pod.init_containers),\n"
+        "                *args.site.sidecars(Conf(server=args.slurmctld.server)),\n",
+        "                *args.site.sidecars(Conf(server=args.slurmctld.server)),\n"
+        "                *args.guard,\n"
+        "                *map(_site_container, settings.pod.init_containers),\n",
         f"{_UNIT}/test_network.py::test_the_guard_comes_before_all_else_where_users_are",
     ),
     Fault(
@@ -119,7 +119,7 @@ FAULTS: Final = (
         "the reconciler sets any taint",
         "components",
         "components/health/admission.py",
-        '        f" == {new_taints}.filter(one, one.key != {taint})"\n',
+        '        f" == {_NEW_TAINTS}.filter(one, one.key != {taint})"\n',
         '        f" != []"\n',
         f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-another taint]",
     ),
