@@ -111,7 +111,7 @@ static const char *parse_mount(struct wanted_mounts *wanted, char *text)
 				 "with / or ., or tmpfs, or umount", source);
 	if (!is_path(target))
 		return say_wrong("--container-mounts: target '%s' of %s: expected a path that "
-				 "begins with /", target, source);
+				 "begins with / or .", target, source);
 	mount->source = strdup(source);
 	mount->target = strdup(target);
 	wanted->n++;
