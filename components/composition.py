@@ -142,7 +142,7 @@ class _Identity:
     """ConfigMap with each user's public keys."""
     node_ssh: pulumi.Output[str]
     """Secret of a `NodeSsh`."""
-    user_images: pods.Spec
+    user_images: pods.Mounted
     """Volume with the site's settings for users' images."""
 
 
@@ -176,7 +176,7 @@ def _identity(
                 credentials_secret=settings.containers.credentials_secret,
             ),
             opts,
-        ).volume,
+        ).mounted,
     )
 
 

@@ -1,6 +1,6 @@
 """Common parts of the Slurm layer's pods: rights, volumes, users."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -298,6 +298,27 @@ def claim(
         },
         opts=opts,
     )
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A volume of a pod with its mount in a container."""
+
+    volume: Spec
+    mount: Spec
+
+
+def mounted(volume: Spec, path: str, *, read_only: bool = False) -> Mounted:
+    """Mount a volume at a path of a container."""
+    return Mounted(volume, mount(volume["name"], path, read_only=read_only))
+
+
+def volumes(both: Iterable[Mounted]) -> list[Spec]:
+    return [one.volume for one in both]
+
+
+def mounts(both: Iterable[Mounted]) -> list[Spec]:
+    return [one.mount for one in both]
 
 
 def mount(volume: str, path: str, *, read_only: bool = False) -> Spec:

@@ -50,6 +50,9 @@ class Accounts(pulumi.ComponentResource):
 
 
 def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
+    mounted = [
+        pods.mounted(pods.config_volume("wanted", config), c.ACCOUNTS_WANTED, read_only=True),
+    ]
     return {
         "backoffLimit": 3,
         "activeDeadlineSeconds": _DEADLINE,
@@ -83,16 +86,10 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
                         **pods.requests("20m", "64Mi"),
                         # The deploy shows the last lines of the log, which say why it failed.
                         "terminationMessagePolicy": "FallbackToLogsOnError",
-                        "volumeMounts": [
-                            *args.site.client_mounts(),
-                            pods.mount("wanted", c.ACCOUNTS_WANTED, read_only=True),
-                        ],
+                        "volumeMounts": [*args.site.client_mounts(), *pods.mounts(mounted)],
                     }
                 ],
-                "volumes": [
-                    *args.site.volumes(),
-                    pods.config_volume("wanted", config),
-                ],
+                "volumes": [*args.site.volumes(), *pods.volumes(mounted)],
             },
         },
     }

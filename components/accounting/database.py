@@ -1,5 +1,6 @@
 """The stack's own MariaDB for accounting."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -54,6 +55,12 @@ class Database(pulumi.ComponentResource):
             pods.Volume("ReadWriteOnce", args.settings.size, args.settings.storage_class),
             pulumi.ResourceOptions(parent=self, protect=args.protect),
         )
+        password_file = pods.secret_volume("password", secret.metadata.name)
+        mounted = [
+            pods.mounted(pods.claim_volume("data", data.metadata.name), c.DATABASE_DATA),
+            pods.mounted(pods.memory_volume("run", "4Mi"), c.DATABASE_RUN),
+            pods.mounted(password_file, c.DATABASE_PASSWORD, read_only=True),
+        ]
         mariadb = k8s.apps.v1.StatefulSet(
             f"{name}-mariadb",
             metadata={"name": c.DATABASE, "namespace": args.site.namespace},
@@ -71,12 +78,8 @@ class Database(pulumi.ComponentResource):
                         },
                         # MariaDB writes its memory to disk at shutdown.
                         "terminationGracePeriodSeconds": 120,
-                        "containers": [_mariadb(args)],
-                        "volumes": [
-                            pods.claim_volume("data", data.metadata.name),
-                            pods.memory_volume("run", "4Mi"),
-                            pods.secret_volume("password", secret.metadata.name),
-                        ],
+                        "containers": [_mariadb(args, mounted)],
+                        "volumes": pods.volumes(mounted),
                     },
                 },
             },
@@ -94,7 +97,7 @@ class Database(pulumi.ComponentResource):
         self.register_outputs({"passwordSecret": self.password_secret})
 
 
-def _mariadb(args: DatabaseArgs) -> pods.Spec:
+def _mariadb(args: DatabaseArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     pool = args.settings.buffer_pool
     options = {
         "port": c.MARIADB_PORT,
@@ -123,9 +126,5 @@ def _mariadb(args: DatabaseArgs) -> pods.Spec:
                 "--execute=SELECT 1",
             )
         ),
-        "volumeMounts": [
-            pods.mount("data", c.DATABASE_DATA),
-            pods.mount("run", c.DATABASE_RUN),
-            pods.mount("password", c.DATABASE_PASSWORD, read_only=True),
-        ],
+        "volumeMounts": pods.mounts(mounted),
     }

@@ -1,6 +1,6 @@
 """slurmdbd, which keeps the records of jobs that `sacct` shows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -98,6 +98,16 @@ class Accounting(pulumi.ComponentResource):
 
 def _pod(args: AccountingArgs, config: pulumi.Input[str], archive: pods.Spec) -> pods.Spec:
     conf = Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))
+    mounted = [
+        pods.mounted(pods.config_volume("config", config), c.ACCOUNTING_ETC, read_only=True),
+        pods.mounted(
+            pods.secret_volume("password", args.password_secret),
+            c.DATABASE_PASSWORD,
+            read_only=True,
+        ),
+        pods.mounted(pods.memory_volume("run", "4Mi"), c.DBD_RUN),
+        pods.mounted(pods.secret_volume("jwt", args.jwt_secret), c.JWT_KEY_DIR, read_only=True),
+    ]
     return {
         **pods.pod_defaults(args.site.images),
         **daemon_security(args.site.auth),
@@ -105,20 +115,12 @@ def _pod(args: AccountingArgs, config: pulumi.Input[str], archive: pods.Spec) ->
             *args.site.sidecars(conf),
             *args.restore.containers,
         ],
-        "containers": [_slurmdbd(args)],
-        "volumes": [
-            *args.site.volumes(),
-            pods.config_volume("config", config),
-            pods.secret_volume("password", args.password_secret),
-            pods.memory_volume("run", "4Mi"),
-            archive,
-            pods.secret_volume("jwt", args.jwt_secret),
-            *args.restore.volumes,
-        ],
+        "containers": [_slurmdbd(args, mounted)],
+        "volumes": [*args.site.volumes(), archive, *args.restore.volumes, *pods.volumes(mounted)],
     }
 
 
-def _slurmdbd(args: AccountingArgs) -> pods.Spec:
+def _slurmdbd(args: AccountingArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     return {
         "name": "slurmdbd",
         **pods.image("accounting", args.site.images),
@@ -135,10 +137,7 @@ def _slurmdbd(args: AccountingArgs) -> pods.Spec:
         **pods.probes(pods.command(*_ANSWERS)),
         "volumeMounts": [
             *args.site.daemon_mounts(),
-            pods.mount("config", c.ACCOUNTING_ETC, read_only=True),
-            pods.mount("password", c.DATABASE_PASSWORD, read_only=True),
-            pods.mount("run", c.DBD_RUN),
             pods.mount("archive", c.DBD_ARCHIVE),
-            pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
+            *pods.mounts(mounted),
         ],
     }

@@ -123,6 +123,10 @@ def _pod(
         "OWNER": owner,
         **({"PORT": str(c.RECONCILER_PORT)} if scraped else {}),
     }
+    mounted = [
+        pods.mounted(pods.secret_volume("jwt", args.jwt_secret), c.JWT_KEY_DIR, read_only=True),
+        pods.mounted(pods.config_volume("nodesets", config), c.NODESETS, read_only=True),
+    ]
     return {
         **pods.pod_defaults(args.site.images),
         **rights.token(account),
@@ -138,16 +142,10 @@ def _pod(
                 **pods.requests("10m", "64Mi"),
                 # The deploy shows the last lines of the log, which say why the check failed.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
-                "volumeMounts": [
-                    pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
-                    pods.mount("nodesets", c.NODESETS, read_only=True),
-                ],
+                "volumeMounts": pods.mounts(mounted),
             }
         ],
-        "volumes": [
-            pods.secret_volume("jwt", args.jwt_secret),
-            pods.config_volume("nodesets", config),
-        ],
+        "volumes": pods.volumes(mounted),
     }
 
 

@@ -73,10 +73,7 @@ def known_hosts(seed: str) -> str:
     return f"* {public_host_key(seed)}\n"
 
 
-def volume(secret: pulumi.Input[str]) -> pods.Spec:
-    """Return the volume of login nodes and workers, from the name of a `NodeSsh`'s Secret."""
-    return pods.secret_volume("node-ssh", secret, mode=0o444)
-
-
-def mount() -> pods.Spec:
-    return pods.mount("node-ssh", c.NODE_SSH, read_only=True)
+def mounted(secret: pulumi.Input[str]) -> pods.Mounted:
+    """Return the volume and mount of login nodes and workers, from a `NodeSsh`'s Secret."""
+    volume = pods.secret_volume("node-ssh", secret, mode=0o444)
+    return pods.mounted(volume, c.NODE_SSH, read_only=True)

@@ -65,6 +65,11 @@ def _pod(args: ExporterArgs) -> pods.Spec:
     watched = [one for one in args.jail.submounts if _fills_up(one)]
     # Otherwise, Slurm's programs would fetch it from slurmctld at each start.
     config = pods.mount("config", c.SLURM_ETC, read_only=True)
+    mounted = [
+        pods.mounted(
+            pods.claim_volume("jail", args.jail.claim, read_only=True), c.JAIL, read_only=True
+        ),
+    ]
     return {
         **pods.pod_defaults(args.site.images),
         **pod_security(args.site.auth),
@@ -99,19 +104,19 @@ def _pod(args: ExporterArgs) -> pods.Spec:
                 "volumeMounts": [
                     config,
                     *args.site.client_mounts(),
-                    pods.mount("jail", c.JAIL, read_only=True),
                     *(
                         pods.mount(f"jail-{one.name}", _path(one), read_only=True)
                         for one in watched
                     ),
+                    *pods.mounts(mounted),
                 ],
             }
         ],
         "volumes": [
             *args.site.volumes(),
-            pods.claim_volume("jail", args.jail.claim, read_only=True),
             *map(_volume, watched),
             pods.config_volume("config", args.slurmctld.config),
+            *pods.volumes(mounted),
         ],
     }
 

@@ -1,6 +1,6 @@
 """Grafana with the data source and the dashboards."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -95,20 +95,26 @@ def _pod(
     config: pulumi.Input[str],
     sources: list[pods.Spec],
 ) -> pods.Spec:
+    mounted = [
+        pods.mounted(pods.disk_volume("data"), "/var/lib/grafana"),
+        pods.mounted(pods.secret_volume("password", secret), _PASSWORD, read_only=True),
+        pods.mounted(
+            {"name": "dashboards", "projected": {"sources": sources}},
+            monitoringconf.DASHBOARDS_ETC,
+            read_only=True,
+        ),
+    ]
     return {
         **pods.pod_defaults(args.site.images),
         "securityContext": {"fsGroup": c.MONITORING_ID},
-        "containers": [_container(args.image, list(monitoringconf.grafana(args.interval)))],
-        "volumes": [
-            pods.disk_volume("data"),
-            pods.secret_volume("password", secret),
-            pods.config_volume("config", config),
-            {"name": "dashboards", "projected": {"sources": sources}},
+        "containers": [
+            _container(args.image, list(monitoringconf.grafana(args.interval)), mounted)
         ],
+        "volumes": [pods.config_volume("config", config), *pods.volumes(mounted)],
     }
 
 
-def _container(image: str, given: list[str]) -> pods.Spec:
+def _container(image: str, given: list[str], mounted: Sequence[pods.Mounted]) -> pods.Spec:
     environment = {
         "GF_SERVER_HTTP_PORT": str(c.GRAFANA_PORT),
         "GF_SECURITY_ADMIN_PASSWORD__FILE": f"{_PASSWORD}/password",
@@ -124,9 +130,6 @@ def _container(image: str, given: list[str]) -> pods.Spec:
         "ports": [{"name": "grafana", "containerPort": c.GRAFANA_PORT}],
         **pods.probes(pods.page("/api/health", c.GRAFANA_PORT)),
         "volumeMounts": [
-            pods.mount("data", "/var/lib/grafana"),
-            pods.mount("password", _PASSWORD, read_only=True),
-            pods.mount("dashboards", monitoringconf.DASHBOARDS_ETC, read_only=True),
             # Each kind of file has its own folder.
             *(
                 {
@@ -139,6 +142,7 @@ def _container(image: str, given: list[str]) -> pods.Spec:
                 }
                 for name in given
             ),
+            *pods.mounts(mounted),
         ],
     }
 

@@ -77,6 +77,14 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
     # Omit empty values, here and elsewhere: Pulumi's provider does not keep them in its state, so
     # the embedded engine would see a change.
     environment = args.site.auth.daemon_environment()
+    # Missing in the first deploy, which creates it after this Job.
+    in_force = {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}}
+    mounted = [
+        pods.mounted(pods.config_volume("candidate", candidate), c.SLURM_CANDIDATE, read_only=True),
+        pods.mounted(in_force, c.SLURM_ETC, read_only=True),
+        pods.mounted(pods.disk_volume("state"), c.CONTROLLER_SPOOL),
+        pods.mounted(pods.disk_volume("tmp"), "/tmp"),
+    ]
     return {
         "backoffLimit": 3,
         **pods.fail_on("check", c.CONFIG_REFUSED),
@@ -107,23 +115,10 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                         **pods.security(user=c.SLURM_ID),
                         **pods.requests("50m", "64Mi"),
                         "terminationMessagePolicy": "FallbackToLogsOnError",
-                        "volumeMounts": [
-                            *args.site.auth.daemon_mounts(),
-                            pods.mount("candidate", c.SLURM_CANDIDATE, read_only=True),
-                            pods.mount("in-force", c.SLURM_ETC, read_only=True),
-                            pods.mount("state", c.CONTROLLER_SPOOL),
-                            pods.mount("tmp", "/tmp"),  # in the pod
-                        ],
+                        "volumeMounts": [*args.site.auth.daemon_mounts(), *pods.mounts(mounted)],
                     }
                 ],
-                "volumes": [
-                    *args.site.auth.volumes(),
-                    pods.config_volume("candidate", candidate),
-                    # Missing in the first deploy, which creates it after this Job.
-                    {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}},
-                    pods.disk_volume("state"),
-                    pods.disk_volume("tmp"),
-                ],
+                "volumes": [*args.site.auth.volumes(), *pods.volumes(mounted)],
             },
         },
     }

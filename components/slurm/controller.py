@@ -142,6 +142,11 @@ def _deployment(
 
 def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[str]) -> pods.Spec:
     lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
+    mounted = [
+        pods.mounted(pods.config_volume("config", config), c.SLURM_ETC, read_only=True),
+        pods.mounted(pods.claim_volume("state", state), c.CONTROLLER_SPOOL),
+        pods.mounted(pods.secret_volume("jwt", args.jwt_secret), c.JWT_KEY_DIR, read_only=True),
+    ]
     return {
         **pods.pod_defaults(args.site.images),
         # slurmctld's own clients must not use its Service, which leads nowhere until
@@ -162,13 +167,8 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
         "initContainers": [
             *args.site.sidecars(Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))),
         ],
-        "containers": [_slurmctld(args), _reload(args)],
-        "volumes": [
-            *args.site.volumes(),
-            pods.config_volume("config", config),
-            pods.claim_volume("state", state),
-            pods.secret_volume("jwt", args.jwt_secret),
-        ],
+        "containers": [_slurmctld(args, mounted), _reload(args)],
+        "volumes": [*args.site.volumes(), *pods.volumes(mounted)],
     }
 
 
@@ -220,7 +220,7 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
     }
 
 
-def _slurmctld(args: ControllerArgs) -> pods.Spec:
+def _slurmctld(args: ControllerArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     return {
         "name": "slurmctld",
         **pods.image("controller", args.site.images),
@@ -241,10 +241,5 @@ def _slurmctld(args: ControllerArgs) -> pods.Spec:
             "timeoutSeconds": 30,
             "failureThreshold": 3,
         },
-        "volumeMounts": [
-            *args.site.daemon_mounts(),
-            pods.mount("config", c.SLURM_ETC, read_only=True),
-            pods.mount("state", c.CONTROLLER_SPOOL),
-            pods.mount("jwt", c.JWT_KEY_DIR, read_only=True),
-        ],
+        "volumeMounts": [*args.site.daemon_mounts(), *pods.mounts(mounted)],
     }

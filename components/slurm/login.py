@@ -14,7 +14,6 @@ from components.identity.auth import Conf, pod_security
 from components.identity.hostkeys import host_key, public_host_key
 from components.settings import Login as LoginSettings
 from components.site import MountedJail, Site, Slurmctld
-from components.slurm import userimages
 from components.slurm.loginconf import login_files
 from components.storage.volumes import shows
 
@@ -53,7 +52,7 @@ class LoginArgs:
     """ConfigMap with each user's public keys."""
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
-    user_images: pods.Spec
+    user_images: pods.Mounted
     """Volume with the site's settings for users' images."""
     jail: MountedJail
 
@@ -130,6 +129,14 @@ class Login(pulumi.ComponentResource):
 def _pod(args: LoginArgs, config: pulumi.Input[str], host_key: pulumi.Input[str]) -> pods.Spec:
     conf = Conf(server=args.slurmctld.server, follow=True)
     brings_conf = args.site.auth.brings_conf
+    mounted = [
+        nodessh.mounted(args.node_ssh),
+        args.user_images,
+        pods.mounted(pods.disk_volume("tmp"), c.LOGIN_TMP),
+        pods.mounted(pods.config_volume("keys", args.keys), c.AUTHORIZED_KEYS, read_only=True),
+        pods.mounted(pods.config_volume("settings", config), c.LOGIN_SETTINGS, read_only=True),
+        pods.mounted(pods.secret_volume("host-key", host_key), c.HOST_KEY, read_only=True),
+    ]
     return {
         **pods.pod_defaults(args.site.images),
         **args.slurmctld.names(),
@@ -141,17 +148,12 @@ def _pod(args: LoginArgs, config: pulumi.Input[str], host_key: pulumi.Input[str]
             *args.site.sidecars(conf),
             *([] if brings_conf else [_sackd(args)]),
         ],
-        "containers": [_sshd(args)],
+        "containers": [_sshd(args, mounted)],
         "volumes": [
             *args.site.volumes(),
             *args.jail.volumes(),
-            pods.config_volume("keys", args.keys),
-            pods.config_volume("settings", config),
-            nodessh.volume(args.node_ssh),
-            args.user_images,
             *([] if brings_conf else [pods.disk_volume("slurm-run")]),
-            pods.disk_volume("tmp"),
-            pods.secret_volume("host-key", host_key),
+            *pods.volumes(mounted),
         ],
     }
 
@@ -193,7 +195,7 @@ def _sackd(args: LoginArgs) -> pods.Spec:
     }
 
 
-def _sshd(args: LoginArgs) -> pods.Spec:
+def _sshd(args: LoginArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     run = pods.mount("slurm-run", c.SLURM_RUN, read_only=True)
     in_jail = [
         *args.site.client_mounts(),
@@ -213,12 +215,7 @@ def _sshd(args: LoginArgs) -> pods.Spec:
         **pods.probes(pods.open_port(c.SSHD_PORT)),
         "volumeMounts": [
             *args.jail.mounts(),
-            pods.mount("tmp", c.LOGIN_TMP),
             *in_jail,
-            pods.mount("keys", c.AUTHORIZED_KEYS, read_only=True),
-            pods.mount("settings", c.LOGIN_SETTINGS, read_only=True),
-            nodessh.mount(),
-            userimages.mount(),
-            pods.mount("host-key", c.HOST_KEY, read_only=True),
+            *pods.mounts(mounted),
         ],
     }

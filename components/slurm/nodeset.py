@@ -15,7 +15,6 @@ from components.outputs import once_known
 from components.settings import Nodeset as NodesetSettings
 from components.settings.pods import InitContainer, is_rdma
 from components.site import MountedJail, Site, Slurmctld
-from components.slurm import userimages
 from components.slurmconf import node_conf, node_options, node_shape
 from components.storage.volumes import (
     shows,
@@ -61,7 +60,7 @@ class NodesetArgs:
     """Checks of its nodes as JSON; "" for none."""
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
-    user_images: pods.Spec
+    user_images: pods.Mounted
     """Volume with the site's settings for users' images."""
     jail: MountedJail
     confinement_required: bool
@@ -132,6 +131,19 @@ def _template(
 ) -> pods.Spec:
     settings = args.settings
     annotations = {"annotations": settings.pod.annotations} if settings.pod.annotations else {}
+    mounted = [
+        nodessh.mounted(args.node_ssh),
+        args.user_images,
+        pods.mounted(pods.disk_volume("scratch"), c.WORKER_SCRATCH),
+        pods.mounted(pods.disk_volume("spool"), c.WORKER_SPOOL),
+        pods.mounted(pods.memory_volume("shm", f"{settings.memory // 2}Mi"), "/dev/shm"),
+        pods.mounted(
+            pods.config_volume("scripts", args.scripts, mode=0o555), c.SCRIPTS, read_only=True
+        ),
+        pods.mounted(
+            pods.config_volume("isolation", node_settings), c.NODE_SETTINGS, read_only=True
+        ),
+    ]
     return {
         "metadata": {"labels": labels, **annotations},
         "spec": {
@@ -146,18 +158,12 @@ def _template(
                 *args.site.sidecars(Conf(server=args.slurmctld.server)),
                 _join(args),
             ],
-            "containers": [_slurmd(args)],
+            "containers": [_slurmd(args, mounted)],
             "volumes": [
                 *args.site.volumes(),
                 *args.jail.volumes(),
-                pods.disk_volume("scratch"),
-                pods.disk_volume("spool"),
-                pods.memory_volume("shm", f"{settings.memory // 2}Mi"),
-                pods.config_volume("scripts", args.scripts, mode=0o555),
-                pods.config_volume("isolation", node_settings),
-                nodessh.volume(args.node_ssh),
-                args.user_images,
                 *(volume(further.name, further) for further in settings.volumes),
+                *pods.volumes(mounted),
             ],
         },
     }
@@ -273,7 +279,7 @@ def _capabilities(args: NodesetArgs) -> tuple[str, ...]:
     return (*SLURMD_CAPABILITIES, *(("SYS_RESOURCE",) if raised else ()))
 
 
-def _slurmd(args: NodesetArgs) -> pods.Spec:
+def _slurmd(args: NodesetArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     settings = args.settings
     # slurm.conf describes static nodes.
     description = node_conf(settings) if settings.kind == "dynamic" else ""
@@ -300,13 +306,7 @@ def _slurmd(args: NodesetArgs) -> pods.Spec:
         "volumeMounts": [
             *args.site.daemon_mounts(),
             *args.jail.mounts(),
-            pods.mount("scratch", c.WORKER_SCRATCH),
-            pods.mount("spool", c.WORKER_SPOOL),
-            pods.mount("shm", "/dev/shm"),
-            pods.mount("scripts", c.SCRIPTS, read_only=True),
-            pods.mount("isolation", c.NODE_SETTINGS, read_only=True),
-            nodessh.mount(),
-            userimages.mount(),
             *volume_mounts(settings.volumes),
+            *pods.mounts(mounted),
         ],
     }

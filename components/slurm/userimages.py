@@ -24,8 +24,8 @@ class UserImagesArgs:
 class UserImages(pulumi.ComponentResource):
     """A ConfigMap. Pods see changes of its files without a restart."""
 
-    volume: pods.Spec
-    """Volume for login nodes and workers."""
+    mounted: pods.Mounted
+    """Volume and mount for login nodes and workers."""
 
     def __init__(
         self, name: str, args: UserImagesArgs, opts: pulumi.ResourceOptions | None = None
@@ -41,12 +41,9 @@ class UserImages(pulumi.ComponentResource):
         if args.credentials_secret:
             items = [{"key": _CREDENTIALS, "path": "auth.json"}]
             sources.append({"secret": {"name": args.credentials_secret, "items": items}})
-        self.volume = {
+        volume = {
             "name": "user-images",
             "projected": {"sources": sources, "defaultMode": 0o444},
         }
+        self.mounted = pods.mounted(volume, c.USER_IMAGES, read_only=True)
         self.register_outputs({"config": config.metadata.name})
-
-
-def mount() -> pods.Spec:
-    return pods.mount("user-images", c.USER_IMAGES, read_only=True)

@@ -106,18 +106,20 @@ class NfsServer(pulumi.ComponentResource):
 
 
 def _pod(args: NfsServerArgs, volume: pulumi.Input[str], config: pulumi.Input[str]) -> pods.Spec:
+    mounted = [
+        pods.mounted(pods.claim_volume("data", volume), c.JAIL_SERVED),
+        pods.mounted(pods.config_volume("config", config), c.JAIL_SERVER_ETC, read_only=True),
+        pods.mounted(pods.memory_volume("run", "4Mi"), "/run/ganesha"),
+        # It tests there which locks the machine supports.
+        pods.mounted(pods.memory_volume("tmp", "4Mi"), "/tmp"),
+    ]
     return {
         **pods.pod_defaults(args.images),
         # A machine short of memory writes its jobs' data to this server. A server
         # on the same machine may wait for the memory that this would free.
         **pods.rather_apart_from(c.WORKER),
-        "containers": [_ganesha(args.images)],
-        "volumes": [
-            pods.claim_volume("data", volume),
-            pods.config_volume("config", config),
-            pods.memory_volume("run", "4Mi"),
-            pods.memory_volume("tmp", "4Mi"),
-        ],
+        "containers": [_ganesha(args.images, mounted)],
+        "volumes": pods.volumes(mounted),
     }
 
 
@@ -178,7 +180,7 @@ def _client(cidr: str) -> str:
     return str(network.network_address) if network.prefixlen == network.max_prefixlen else cidr
 
 
-def _ganesha(images: pods.Images) -> pods.Spec:
+def _ganesha(images: pods.Images, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     security = pods.security(*_CAPABILITIES, user=0)["securityContext"]
     return {
         "name": "ganesha",
@@ -187,11 +189,5 @@ def _ganesha(images: pods.Images) -> pods.Spec:
         **pods.requests("100m", "512Mi"),
         "ports": [{"name": "nfs", "containerPort": c.NFS_PORT}],
         **pods.probes(pods.open_port(c.NFS_PORT)),
-        "volumeMounts": [
-            pods.mount("data", c.JAIL_SERVED),
-            pods.mount("config", c.JAIL_SERVER_ETC, read_only=True),
-            pods.mount("run", "/run/ganesha"),
-            # It tests there which locks the machine supports.
-            pods.mount("tmp", "/tmp"),
-        ],
+        "volumeMounts": pods.mounts(mounted),
     }
