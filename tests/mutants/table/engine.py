@@ -22,8 +22,7 @@ FAULTS: Final = (
         "engine/secrets.py",
         'return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(text)}',
         'return {SIGNATURE: SECRET, "plaintext": text}',
-        f"{_UNIT}/programs/test_life.py"
-        "::test_secrets_are_encrypted_in_the_state_and_marked_in_the_outputs",
+        f"{_UNIT}/programs/test_life.py::test_secrets_are_encrypted_in_state_and_marked_in_outputs",
     ),
     Fault(
         "a replacement is made while the old object has its name",
@@ -56,7 +55,7 @@ FAULTS: Final = (
         "engine/lock.py",
         "        own.unlink(missing_ok=True)\n",
         "        own.touch()\n",
-        f"{_UNIT}/test_lock.py::test_a_lock_is_given_back_when_the_update_fails",
+        f"{_UNIT}/test_lock.py::test_failed_update_releases_the_lock",
     ),
     Fault(
         "a protected resource is deleted",
@@ -64,8 +63,7 @@ FAULTS: Final = (
         "engine/planning.py",
         "held = [resource for resource in condemned if resource.protect and not resource.delete]",
         "held = [resource for resource in condemned if resource.protect and resource.delete]",
-        f"{_UNIT}/programs/test_options.py"
-        "::test_a_protected_resource_is_not_deleted_and_nothing_else_is",
+        f"{_UNIT}/programs/test_options.py::test_protected_resource_stops_every_deletion",
     ),
     Fault(
         "the engine takes over an object that it did not make",
@@ -81,6 +79,6 @@ FAULTS: Final = (
         "engine/backend.py",
         '        with os.fdopen(handle, "w") as stream:\n',
         '        os.fchmod(handle, 0o644)\n        with os.fdopen(handle, "w") as stream:\n',
-        f"{_UNIT}/programs/test_life.py::test_the_state_is_readable_by_its_owner_alone",
+        f"{_UNIT}/programs/test_life.py::test_only_the_owner_can_read_the_state",
     ),
 )
