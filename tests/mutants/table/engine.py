@@ -31,7 +31,7 @@ FAULTS: Final = (
         "            bool(replaces) and self._keeps_its_name(old, news),\n",
         "            bool(replaces) and not self._keeps_its_name(old, news),\n",
         f"{_UNIT}/providers/test_kubernetes_manifests.py"
-        "::test_an_edit_is_made_in_place_unless_the_api_forbids_it",
+        "::test_edit_updates_in_place_unless_the_api_forbids_it",
     ),
     Fault(
         "a key that the program no longer has shows no change",
@@ -47,7 +47,7 @@ FAULTS: Final = (
         "engine/providers/kubernetes/api.py",
         "_TRANSIENT: Final = frozenset({429, 502, 503, 504})",
         "_TRANSIENT: Final = frozenset({404, 429, 502, 503, 504})",
-        f"{_UNIT}/providers/test_kubernetes_provider.py::test_a_missing_object_is_asked_for_once",
+        f"{_UNIT}/providers/test_kubernetes_provider.py::test_missing_object_is_requested_once",
     ),
     Fault(
         "a failed update keeps the stack locked",
@@ -71,7 +71,7 @@ FAULTS: Final = (
         "engine/providers/kubernetes/provider.py",
         "        if self._settings.upsert or is_managed_by(existing, target.manager):\n",
         "        if self._settings.upsert or not is_managed_by(existing, target.manager):\n",
-        f"{_UNIT}/providers/test_kubernetes_provider.py::test_someone_elses_object_is_not_touched",
+        f"{_UNIT}/providers/test_kubernetes_provider.py::test_foreign_object_is_not_touched",
     ),
     Fault(
         "other users may read the state",
