@@ -37,7 +37,7 @@ exec bash -c "${!#}"
 
 
 @pytest.fixture(autouse=True)
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def ssh_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Directory with the last ssh's arguments, key and list of known hosts."""
     ssh = tmp_path / "bin/ssh"
     ssh.parent.mkdir()
@@ -76,35 +76,35 @@ def test_input_arrives_complete_when_read_late() -> None:
     assert outputs["stdout"] == "200000"
 
 
-def test_ssh_accepts_only_the_given_host_key(told: Path) -> None:
+def test_ssh_accepts_only_the_given_host_key(ssh_files: Path) -> None:
     created(create="true")
-    arguments = (told / "arguments").read_text().splitlines()
+    arguments = (ssh_files / "arguments").read_text().splitlines()
 
     assert "StrictHostKeyChecking=yes" in arguments
     assert arguments[arguments.index("-F") + 1] == "/dev/null", "the user's settings are ignored"
     assert {"BatchMode=yes", "IdentitiesOnly=yes", "GlobalKnownHostsFile=/dev/null"} <= {*arguments}
     assert arguments[-7:] == ["-p", "2222", "-l", "ubuntu", "--", "192.0.2.10", "true"]
     (alias,) = [word.partition("=")[2] for word in arguments if word.startswith("HostKeyAlias=")]
-    assert (told / "known").read_text() == f"{alias} ssh-ed25519 AAAAC3Nza\n"
+    assert (ssh_files / "known").read_text() == f"{alias} ssh-ed25519 AAAAC3Nza\n"
 
 
-def test_private_key_is_in_a_file_that_is_removed_afterwards(told: Path) -> None:
+def test_private_key_is_in_a_file_that_is_removed_afterwards(ssh_files: Path) -> None:
     created(create="true")
-    arguments = (told / "arguments").read_text()
+    arguments = (ssh_files / "arguments").read_text()
     (path,) = [word[13:] for word in arguments.splitlines() if word.startswith("IdentityFile=")]
 
     assert "PRIVATE KEY" not in arguments
-    assert stat.S_IMODE((told / "key").stat().st_mode) == 0o600
-    assert (told / "key").read_text() == CONNECTION["privateKey"]
+    assert stat.S_IMODE((ssh_files / "key").stat().st_mode) == 0o600
+    assert (ssh_files / "key").read_text() == CONNECTION["privateKey"]
     assert not Path(path).exists()
 
 
-def test_environment_is_sent_outside_the_command_line(told: Path) -> None:
+def test_environment_is_sent_outside_the_command_line(ssh_files: Path) -> None:
     outputs = created(create="echo $TOKEN", environment={"TOKEN": "abc"})
 
     assert outputs["stdout"] == "abc"
-    assert "SendEnv=TOKEN" in (told / "arguments").read_text().splitlines()
-    assert "abc" not in (told / "arguments").read_text()
+    assert "SendEnv=TOKEN" in (ssh_files / "arguments").read_text().splitlines()
+    assert "abc" not in (ssh_files / "arguments").read_text()
 
 
 def test_failed_command_is_reported_in_one_line() -> None:
@@ -160,16 +160,16 @@ def test_next_command_gets_the_previous_output_unless_disabled() -> None:
     assert PROVIDER.update(old, without, Operation())["stdout"] == "nothing"
 
 
-def test_delete_runs_the_stored_command(told: Path) -> None:
-    PROVIDER.delete(stored(inputs(delete=f"cat >{told}/gone", stdin="bye")), Operation())
+def test_delete_runs_the_stored_command(ssh_files: Path) -> None:
+    PROVIDER.delete(stored(inputs(delete=f"cat >{ssh_files}/gone", stdin="bye")), Operation())
 
-    assert (told / "gone").read_text() == "bye"
+    assert (ssh_files / "gone").read_text() == "bye"
 
 
-def test_delete_without_a_command_makes_no_connection(told: Path) -> None:
+def test_delete_without_a_command_makes_no_connection(ssh_files: Path) -> None:
     PROVIDER.delete(stored(inputs(create="true")), Operation())
 
-    assert not (told / "arguments").exists()
+    assert not (ssh_files / "arguments").exists()
 
 
 # --- Plans -----------------------------------------------------------------------------------
@@ -193,11 +193,11 @@ def test_trigger_replaces_unless_there_is_an_update_command(
     assert (diff.changed, diff.replaces) == (changed, replaces)
 
 
-def test_preview_makes_no_connection_and_has_unknown_output(told: Path) -> None:
+def test_preview_makes_no_connection_and_has_unknown_output(ssh_files: Path) -> None:
     outputs = PROVIDER.preview_outputs(TYPE, inputs(create="echo a"), None)
 
     assert (outputs["stdout"], outputs["stderr"]) == (UNKNOWN, UNKNOWN)
-    assert not (told / "arguments").exists()
+    assert not (ssh_files / "arguments").exists()
 
 
 def test_connection_and_output_are_secret() -> None:
