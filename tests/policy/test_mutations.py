@@ -1,4 +1,4 @@
-"""Programs with one mistake each: every one is caught by the policies that are meant for it."""
+"""Programs with one mistake each: the policies meant for a mistake catch it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Mistake:
     change: Change
     policies: frozenset[str]
     at: tuple[str, ...]
-    """Names of the resources that are found."""
+    """Names of the resources that violate the policies."""
     stack: str = "dev"
 
 
@@ -84,7 +84,7 @@ def image(name: str, one: str, reference: str) -> Change:
 
 
 def copied(name: str, one: str, copy: str) -> Change:
-    """An init container is there once more, by another name."""
+    """Add a copy of an init container under another name."""
 
     def add(props: Props) -> None:
         containers = spec_of_pods(props)["initContainers"]
@@ -136,7 +136,7 @@ def labelled(name: str, labels: dict[str, str]) -> Change:
 
 
 def deployed(stack: Stack) -> Stack:
-    """As Kubernetes has it once it is there."""
+    """Return the stack as Kubernetes has it after its creation."""
     for one in stack:
         if "metadata" in one.props:
             stack = edited(stack, one.name, lambda p: p["metadata"].update(resourceVersion="7"))
@@ -144,7 +144,7 @@ def deployed(stack: Stack) -> Stack:
 
 
 def replaced(name: str) -> Change:
-    """In the preview of what replaces something, nothing is known of it but what is asked for."""
+    """Replace a resource in a preview, which knows only the requested values of its replacement."""
     return lambda stack: edited(
         deployed(stack), name, lambda props: props["metadata"].pop("resourceVersion")
     )
@@ -536,14 +536,14 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("one", MISTAKES, ids=[one.sentence for one in MISTAKES])
-def test_a_mistake_is_caught_by_the_policies_meant_for_it(stack_of: StackOf, one: Mistake) -> None:
+def test_policies_catch_their_mistakes(stack_of: StackOf, one: Mistake) -> None:
     stack, allowed = stack_of(one.stack)
     mistaken = one.change(stack)
     same = set(map(id, stack))
-    said = judge(mistaken, allowed, of=[r.name for r in mistaken if id(r) not in same])
+    judgement = judge(mistaken, allowed, of=[r.name for r in mistaken if id(r) not in same])
 
-    assert said.broken == {(policy, at) for policy in one.policies for at in one.at}
-    assert said.unknown == frozenset()
+    assert judgement.broken == {(policy, at) for policy in one.policies for at in one.at}
+    assert judgement.unknown == frozenset()
 
 
 FINE: dict[str, Change] = {
@@ -563,21 +563,21 @@ FINE: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", FINE.values(), ids=FINE)
-def test_what_is_allowed_is_not_told(stack_of: StackOf, change: Change) -> None:
+def test_allowed_change_is_not_reported(stack_of: StackOf, change: Change) -> None:
     stack, allowed = stack_of("dev")
     allowed_now = change(stack)
     same = set(map(id, stack))
-    said = judge(allowed_now, allowed, of=[r.name for r in allowed_now if id(r) not in same])
+    judgement = judge(allowed_now, allowed, of=[r.name for r in allowed_now if id(r) not in same])
 
-    assert said.broken == frozenset()
+    assert judgement.broken == frozenset()
 
 
-def test_there_are_forty_and_more_mistakes_and_some_for_every_policy() -> None:
+def test_mistakes_cover_every_policy() -> None:
     assert len(MISTAKES) >= 40
     assert {policy for one in MISTAKES for policy in one.policies} == set(NAMES)
 
 
-def test_nothing_is_wrong_where_everything_is_allowed(stack_of: StackOf) -> None:
+def test_exception_for_everything_allows_everything(stack_of: StackOf) -> None:
     stack, allowed = stack_of("dev")
     everything = {"*": "a test"}
     free = Allowed(
