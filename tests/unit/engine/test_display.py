@@ -47,7 +47,7 @@ def test_shown_values_are_short_and_hide_secrets() -> None:
     assert len(shown("x" * 1000)) < 100
 
 
-def test_counts_are_one_line() -> None:
+def test_summary_is_one_line() -> None:
     counts = {Op.CREATE: 3, Op.UPDATE: 1, Op.SAME: 38}
     assert summary(result(counts)) == "+ 3 created, ~ 1 updated, 38 unchanged"
     assert summary(result(counts, preview=True)) == ("+ 3 to create, ~ 1 to update, 38 unchanged")

@@ -62,7 +62,7 @@ def test_properties_without_own_dependencies_get_all_dependencies() -> None:
     assert goal.property_dependencies == {"x": ("a",), "y": ("a",)}
 
 
-def test_aliases_come_as_urns_and_as_specs() -> None:
+def test_aliases_may_be_urns_or_specs() -> None:
     goal = goal_of(
         request(
             aliasURNs=["urn:one"],

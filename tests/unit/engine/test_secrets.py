@@ -42,7 +42,7 @@ def test_a_state_that_pulumi_wrote_is_read(crypter: PassphraseCrypter) -> None:
     }
 
 
-def test_the_salt_string_is_kept_as_it_was(crypter: PassphraseCrypter) -> None:
+def test_salt_string_is_kept_unchanged(crypter: PassphraseCrypter) -> None:
     assert crypter.state == SALT
 
 

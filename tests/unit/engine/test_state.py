@@ -209,7 +209,7 @@ def test_plain_outputs_can_be_read_without_a_passphrase(
     assert checkpoint.open(None).outputs == {"open": [1], "hush": {"x": Secret(None)}}
 
 
-def test_an_export_in_the_clear_has_no_ciphertext(crypter: PassphraseCrypter) -> None:
+def test_plaintext_export_has_no_ciphertext(crypter: PassphraseCrypter) -> None:
     deployment = Sealer(crypter).deployment(Snapshot((stored("a", inputs={"x": Secret(1)}),)))
     clear = in_the_clear(deployment, crypter)
     assert clear["resources"][0]["inputs"]["x"]["plaintext"] == "1"

@@ -63,7 +63,7 @@ def test_only_unknown_values_differ_from_themselves(value: Value) -> None:
     assert bool(changed_paths(value, value)) == contains_unknown(value)
 
 
-def test_whole_numbers_come_back_as_integers() -> None:
+def test_whole_numbers_are_read_as_integers() -> None:
     value = from_struct(struct({"a": 2.0, "b": 2.5}))["a"]
     assert value == 2
     assert isinstance(value, int)

@@ -65,7 +65,7 @@ def test_kubernetes_reads_user_and_groups_from_a_client_certificate(authority: A
     assert [name.value for name in organizations] == ["system:nodes"]
 
 
-def test_a_client_without_names_may_not_serve(authority: Authority) -> None:
+def test_client_certificate_without_names_may_not_serve(authority: Authority) -> None:
     certificate = x509.load_pem_x509_certificate(authority.issue(CLIENT).certificate)
     uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(uses) == [ExtendedKeyUsageOID.CLIENT_AUTH]

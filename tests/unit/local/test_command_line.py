@@ -25,7 +25,7 @@ from local.errors import LocalError
          Command("kubectl", "dev", ("exec", "p", "--", "x", "--stack", "y"))),
     ],
 )  # fmt: skip
-def test_stack_option_may_stand_anywhere_before_kubectls_own_arguments(
+def test_stack_option_works_anywhere_before_a_double_dash(
     arguments: list[str], expected: Command
 ) -> None:
     assert parse(arguments) == expected

@@ -117,7 +117,7 @@ def test_a_worker_gets_no_certificate_of_the_control_plane() -> None:
     assert requests(SECOND)["kubelet"].groups == ("system:nodes",)
 
 
-def test_the_api_server_is_reached_from_the_machine_and_from_pods() -> None:
+def test_api_server_certificate_covers_the_machine_and_pods() -> None:
     request = requests(FIRST)["kube-apiserver"]
     assert set(request.addresses) == {"127.0.0.1", FIRST.address, "10.96.0.1"}
     assert "kubernetes.default.svc" in request.hosts

@@ -143,9 +143,9 @@ def python(code: str) -> list[str]:
 def test_only_the_last_command_writes_to_standard_output(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    said = [python("print('Created stack')"), python("print('{}')")]
+    programs = [python("print('Created stack')"), python("print('{}')")]
 
-    assert run(said, tmp_path, {}) == 0
+    assert run(programs, tmp_path, {}) == 0
     assert capfd.readouterr() == ("{}\n", "Created stack\n")
 
 

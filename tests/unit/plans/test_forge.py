@@ -224,7 +224,7 @@ def test_missing_expired_or_foreign_plan_is_not_used(
         ran(4, conclusion="failure"),
         ran(4, conclusion="skipped"),
     ],
-    ids=["workflow", "push", "pull request's own", "commit", "refused", "not judged"],
+    ids=["workflow", "push", "pull_request", "commit", "refused", "not judged"],
 )
 def test_plan_without_a_passed_judge_job_is_not_used(
     server: Server, github: dict[str, str], run: dict[tuple[str, str], Any]

@@ -27,9 +27,9 @@ HELD: list[tuple[str, str, dict[str, Any], str]] = [
         {},
         "contains volumes, which are deleted with it",
     ),
-    ("a cloud's files", "aws:fsx/lustreFileSystem:LustreFileSystem", {}, "holds data"),
+    ("a cloud file system", "aws:fsx/lustreFileSystem:LustreFileSystem", {}, "holds data"),
     ("a database", STATEFUL_SET, {"inputs": DATABASE}, "has its own data"),
-    ("claims of a set's own", STATEFUL_SET, {"inputs": OWN_CLAIMS}, "has its own data"),
+    ("a set with volumeClaimTemplates", STATEFUL_SET, {"inputs": OWN_CLAIMS}, "has its own data"),
 ]
 
 
@@ -51,7 +51,7 @@ FREE: list[tuple[str, str, str, dict[str, Any]]] = [
     ("workers", "delete", STATEFUL_SET, {"inputs": WORKERS}),
     ("login nodes", "replace", STATEFUL_SET, {"inputs": LOGINS}),
     ("a Deployment", "replace", "kubernetes:apps/v1:Deployment", {}),
-    ("what only the state forgets", "delete", CLAIM, {"retainOnDelete": True}),
+    ("a retained claim", "delete", CLAIM, {"retainOnDelete": True}),
 ]
 
 

@@ -50,7 +50,7 @@ def command(tmp_path: Path) -> Command:
     return command
 
 
-def test_up_preview_output_export_and_destroy(command: Command) -> None:
+def test_commands_work_from_up_to_destroy(command: Command) -> None:
     up = command("up", "--yes")
     assert up.returncode == 0, up.stderr
     assert re.search(r"^\+ 3 created \(done in [\d.]+ s\)$", up.stdout, re.MULTILINE)

@@ -55,7 +55,7 @@ def test_resource_that_never_became_ready_is_updated_next_time(
     assert "initErrors" not in sandbox.stored["a"]
 
 
-def test_a_failed_update_leaves_the_state_as_it_was(sandbox: Sandbox) -> None:
+def test_failed_update_leaves_the_state_unchanged(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", value="1")')
     outcome = sandbox.up('Thing("a", value="2", fail="update")')
     assert outcome.errors == ["it does not want to change"]
@@ -165,7 +165,7 @@ def test_unsupported_request_is_refused_by_name(sandbox: Sandbox) -> None:
         assert named in outcome.errors[0]
 
 
-def test_an_unknown_stack_layout_is_left_alone(sandbox: Sandbox) -> None:
+def test_unknown_stack_layout_is_refused(sandbox: Sandbox) -> None:
     meta = sandbox.root / ".local/state/.pulumi/meta.yaml"
     meta.parent.mkdir(parents=True)
     meta.write_text("version: 9\n")

@@ -70,7 +70,7 @@ def test_deleted_with_skips_the_resources_own_deletion(sandbox: Sandbox) -> None
     assert sandbox.world.drain() == ["delete a"]
 
 
-def test_deleted_with_an_existing_resource_deletes_normally(sandbox: Sandbox) -> None:
+def test_deleted_with_a_kept_resource_deletes_normally(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a")\nThing("b", Options(deleted_with=a))')
     sandbox.world.drain()
     assert sandbox.up('a = Thing("a")').code == 0

@@ -108,9 +108,9 @@ def test_preview_reports_all_violations_and_fails(judged: Sandbox) -> None:
         (policy, Level.MANDATORY, "bad")
         for policy in ("privileged", "non-root", "requests", "network-policies")
     }
-    (said,) = (v.message for v in outcome.violations if v.policy == "non-root")
-    assert said.startswith("No container runs as root, unless its daemon requires it\n")
-    assert "container root runs as the user of its image" in said
+    (message,) = (v.message for v in outcome.violations if v.policy == "non-root")
+    assert message.startswith("No container runs as root, unless its daemon requires it\n")
+    assert "container root runs as the user of its image" in message
     assert ("create", "after") in outcome.steps, "the pack judges the rest as well"
     assert judged.world.things == {}
 

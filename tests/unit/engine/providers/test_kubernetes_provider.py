@@ -245,7 +245,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
         'User "me" cannot patch resource',
     ),
     (
-        "credentials that ran out",
+        "expired credentials",
         refuse("PATCH", 401, "Unauthorized", "Unauthorized"),
         "the cluster rejects the credentials in the kubeconfig",
     ),

@@ -133,12 +133,12 @@ def stateful_set(
     ],
     ids=[
         "all ready",
-        "none wanted",
+        "zero replicas",
         "one missing",
-        "not yet seen by its controller",
-        "half renewed",
-        "renewed down to the partition",
-        "renewed when someone deletes them",
+        "not yet observed by the controller",
+        "half updated",
+        "updated down to the partition",
+        "OnDelete waits for a deletion",
     ],
 )
 def test_stateful_set_is_ready_when_all_pods_are(live: Object, note: str) -> None:
@@ -178,7 +178,7 @@ def test_broken_pod_of_the_old_revision_is_deleted() -> None:
         ("r1", [waiting("ImagePullBackOff")], {"podManagementPolicy": "Parallel"}),
         ("r1", [waiting("ImagePullBackOff")], {"updateStrategy": {"type": "OnDelete"}}),
     ],
-    ids=["is new", "is still coming up", "blocks nobody", "is for someone else to delete"],
+    ids=["a new pod", "a starting pod", "Parallel", "OnDelete"],
 )
 def test_pod_is_not_deleted(revision: str, containers: list[Object], spec: Object) -> None:
     broken = pod("it-0", labels={"controller-revision-hash": revision}, containers=containers)
@@ -188,7 +188,7 @@ def test_pod_is_not_deleted(revision: str, containers: list[Object], spec: Objec
     assert cluster.deleted == []
 
 
-# --------------------------------------------------------------------- what will never be ready
+# ---------------------------------------------------------------------- pods that never get ready
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_pod_is_not_deleted(revision: str, containers: list[Object], spec: Objec
             "CrashLoopBackOff after 5 restarts: Error, exit code 2; last log line: no such file",
         ),
     ],
-    ids=["a bad image name", "an image that cannot be had", "a missing Secret", "crashes"],
+    ids=["a bad image name", "an unavailable image", "a missing Secret", "crashes"],
 )
 def test_hopeless_pod_fails_the_wait_with_its_reason(
     container: Object, age: float, message: str
@@ -422,7 +422,7 @@ READY: list[tuple[str, Kind, Object, Object, bool]] = [
         True,
     ),
     (
-        "a claim that is bound at once",
+        "a claim that binds immediately",
         CLAIM,
         {"spec": {"storageClassName": "now"}, "status": {"phase": "Pending"}},
         {"StorageClass": [{"metadata": {"name": "now"}, "provisioner": "p"}]},
@@ -439,13 +439,13 @@ READY: list[tuple[str, Kind, Object, Object, bool]] = [
         False,
     ),
     (
-        "a definition that is served",
+        "an established definition",
         Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
         {"status": {"conditions": [{"type": "Established", "status": "True"}]}},
         {},
         True,
     ),
-    ("a pod that ran through", Kind("v1", "Pod"), {"status": {"phase": "Succeeded"}}, {}, True),
+    ("a succeeded pod", Kind("v1", "Pod"), {"status": {"phase": "Succeeded"}}, {}, True),
     (
         "a DaemonSet on all nodes",
         Kind("apps/v1", "DaemonSet"),
@@ -472,7 +472,7 @@ READY: list[tuple[str, Kind, Object, Object, bool]] = [
         {},
         False,
     ),
-    ("a kind nobody knows", Kind("example.org/v1", "Widget"), {}, {}, True),
+    ("an unknown kind", Kind("example.org/v1", "Widget"), {}, {}, True),
 ]
 
 
