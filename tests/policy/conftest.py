@@ -16,7 +16,7 @@ from tests.support.stack import FILES, KEY
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program's folder, with a public key where `make up` puts that of the dev stack."""
+    """The program's folder, with a public key where `make up` writes the dev stack's."""
     root = tmp_path_factory.mktemp("project")
     (root / "__main__.py").symlink_to(ROOT / "__main__.py")
     for path in FILES:
@@ -28,15 +28,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def stack_of(project: Path) -> Iterator[StackOf]:
-    """What the program asks for by a stack file, and what that file allows."""
-    found: dict[str, tuple[Stack, Allowed]] = {}
+    """Resources that the program requests for a stack file, and what that file allows."""
+    cached: dict[str, tuple[Stack, Allowed]] = {}
     with pytest.MonkeyPatch.context() as monkeypatch:
 
         def stack_of(name: str) -> tuple[Stack, Allowed]:
-            if name not in found:
+            if name not in cached:
                 config = stack_config(project / f"Pulumi.{name}.yaml")
                 graph = record(monkeypatch, config, project)
-                found[name] = shown(graph), read(config, "slurmstack", NAMES)
-            return found[name]
+                cached[name] = shown(graph), read(config, "slurmstack", NAMES)
+            return cached[name]
 
         yield stack_of

@@ -1,4 +1,4 @@
-"""The pack's policies, asked as the SDK asks them, over recorded graphs and single resources."""
+"""Run the pack's policies as the SDK does, over recorded graphs and single resources."""
 
 import copy
 import json
@@ -27,10 +27,10 @@ from policy.pack import policies
 from tests.support.graph import Graph
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""How a text comes that only the update will know."""
+"""The SDK's placeholder for a text that only the update will know."""
 MADE = "random:index/randomPassword:RandomPassword"
 SECRET = "always the same"
-"""What the recorded graphs have for every secret that is made up."""
+"""Value of every generated secret in the recorded graphs."""
 
 Props = dict[str, Any]
 
@@ -51,19 +51,19 @@ class Shown:
 
 
 Stack = tuple[Shown, ...]
-Said = frozenset[tuple[str, str]]
-"""Names of policies, each with that of a resource, or "" for the stack."""
+Findings = frozenset[tuple[str, str]]
+"""Names of policies, each with the name of a resource, or "" for the stack."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    broken: Said
-    unknown: Said
-    """What could not be judged; of a stack policy with no resource's name."""
+    broken: Findings
+    unknown: Findings
+    """What could not be judged; a stack policy has no resource name."""
 
 
 def shown(graph: Graph) -> Stack:
-    """A recorded graph; what is made up comes out of what makes it."""
+    """Convert a recorded graph; a generated secret is the output of its random resource."""
     names = {resource.urn: resource.name for resource in graph.resources}
     made = {resource.urn for resource in graph.resources if resource.type == MADE}
     return tuple(
@@ -86,7 +86,7 @@ def shown(graph: Graph) -> Stack:
 
 
 def _without_references(inputs: Props) -> Props:
-    """Inputs in which a resource is its id or urn, as engines hand it to a pack."""
+    """Inputs in which a resource is its id or URN, as engines pass it to a pack."""
     struct = struct_pb2.Struct()
     struct.update(inputs)
     plain: Props = json_format.MessageToDict(to_struct(from_struct(struct)))
@@ -98,7 +98,7 @@ def _options(one: Shown) -> PolicyResourceOptions:
 
 
 def judge(stack: Sequence[Shown], allowed: Allowed, of: Iterable[str] | None = None) -> Judgement:
-    """What all policies say; those of single resources only of some, where `of` names these."""
+    """Run all policies; `of` limits the policies of single resources to these names."""
     broken: set[tuple[str, str]] = set()
     unknown: set[tuple[str, str]] = set()
     resources = _resources(stack)
@@ -155,7 +155,7 @@ def _resources(stack: Sequence[Shown]) -> list[PolicyResource]:
 
 
 def edited(stack: Stack, name: str, edit: Callable[[Props], object], **fields: Any) -> Stack:
-    """The stack with one resource's properties, and other fields, edited."""
+    """Return the stack with edited properties, and other fields, of one resource."""
 
     def one(resource: Shown) -> Shown:
         if resource.name != name:
@@ -169,7 +169,7 @@ def edited(stack: Stack, name: str, edit: Callable[[Props], object], **fields: A
 
 
 def stack_config(path: Path) -> dict[str, str]:
-    """A stack file's config as Pulumi hands it over."""
+    """Return the config of a stack file as Pulumi passes it to a program."""
     values = yaml.safe_load(path.read_text())["config"]
     return {
         key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()

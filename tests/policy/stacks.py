@@ -9,4 +9,4 @@ from tests.support.stack import FILES
 STACKS = [path.name.split(".")[1] for path in FILES]
 
 StackOf = Callable[[str], tuple[Stack, Allowed]]
-"""What the program asks for by a stack file, and what that file allows."""
+"""Resources that the program requests for a stack file, and what that file allows."""

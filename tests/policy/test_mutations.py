@@ -1,4 +1,4 @@
-"""Programs with one mistake each: every one is caught by the policies that are meant for it."""
+"""Programs with one mistake each: the policies meant for a mistake catch it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Mistake:
     change: Change
     policies: frozenset[str]
     at: tuple[str, ...]
-    """Names of the resources that are found."""
+    """Names of the resources that violate the policies."""
     stack: str = "dev"
 
 
@@ -84,7 +84,7 @@ def image(name: str, one: str, reference: str) -> Change:
 
 
 def copied(name: str, one: str, copy: str) -> Change:
-    """An init container is there once more, by another name."""
+    """Add a copy of an init container under another name."""
 
     def add(props: Props) -> None:
         containers = spec_of_pods(props)["initContainers"]
@@ -136,7 +136,7 @@ def labelled(name: str, labels: dict[str, str]) -> Change:
 
 
 def deployed(stack: Stack) -> Stack:
-    """As Kubernetes has it once it is there."""
+    """Return the stack as Kubernetes has it after its creation."""
     for one in stack:
         if "metadata" in one.props:
             stack = edited(stack, one.name, lambda p: p["metadata"].update(resourceVersion="7"))
@@ -144,7 +144,7 @@ def deployed(stack: Stack) -> Stack:
 
 
 def replaced(name: str) -> Change:
-    """In the preview of what replaces something, nothing is known of it but what is asked for."""
+    """Replace a resource in a preview, which knows only the requested values of its replacement."""
     return lambda stack: edited(
         deployed(stack), name, lambda props: props["metadata"].pop("resourceVersion")
     )
@@ -199,13 +199,13 @@ MISTAKES = [
         "controller-slurmctld",
     ),
     mistake(
-        "a container says nothing of its rights",
+        "a container has no security context",
         container("exporter-agent", "exporter", lambda found: found.pop("securityContext")),
         "privileged non-root",
         "exporter-agent",
     ),
     mistake(
-        "the controller is in its node's network",
+        "the controller uses its node's network",
         pods("controller-slurmctld", hostNetwork=True),
         "host-namespaces",
         "controller-slurmctld",
@@ -229,13 +229,13 @@ MISTAKES = [
         "login-sshd",
     ),
     mistake(
-        "a dump goes to the machine's disk",
+        "a dump is written to the machine's disk",
         volume("backup-dump", hostPath={"path": "/var/backups"}),
         "host-paths",
         "backup-dump",
     ),
     mistake(
-        "a volume is a folder of the machines",
+        "a volume is a folder on the machines",
         with_(
             "core/v1:PersistentVolume",
             "volume",
@@ -258,26 +258,26 @@ MISTAKES = [
         "accounts-apply",
     ),
     mistake(
-        "the exporter's user is the image's",
+        "the exporter runs as the user of its image",
         security("exporter-agent", "exporter", runAsUser=None, runAsNonRoot=None),
         "non-root",
         "exporter-agent",
     ),
     mistake(
-        "an operator's own container has the guard's rights",
+        "an added container has the guard's rights",
         copied("nodeset-cpu-slurmd", GUARD, "site-tune"),
         "added-containers",
         "nodeset-cpu-slurmd",
     ),
     # --- Resources
     mistake(
-        "the database reserves nothing",
+        "the database has no requests",
         container("database-mariadb", "mariadb", lambda found: found.pop("resources")),
         "requests",
         "database-mariadb",
     ),
     mistake(
-        "Prometheus reserves no memory",
+        "Prometheus has no memory request",
         container(
             "monitoring-server",
             "prometheus",
@@ -287,13 +287,13 @@ MISTAKES = [
         "monitoring-server",
     ),
     mistake(
-        "a sidecar reserves nothing",
+        "a sidecar has no requests",
         container("accounting-slurmdbd", MUNGE, lambda found: found.pop("resources")),
         "requests",
         "accounting-slurmdbd",
     ),
     mistake(
-        "jobs have no limit of memory",
+        "jobs have no memory limit",
         container(
             "nodeset-cpu-slurmd", SLURMD, lambda found: found["resources"]["limits"].pop("memory")
         ),
@@ -301,14 +301,14 @@ MISTAKES = [
         "nodeset-cpu-slurmd",
     ),
     mistake(
-        "files in memory have no limit",
+        "a memory volume has no limit",
         volume("rest-slurmrestd", emptyDir={"medium": "Memory"}),
         "limits",
         "rest-slurmrestd",
     ),
-    # --- Where things come from
+    # --- Origin of images and charts
     mistake(
-        "an image is the latest",
+        "an image has the tag latest",
         image("controller-slurmctld", "slurmctld", "slurmstack/controller:latest"),
         "images",
         "controller-slurmctld",
@@ -320,20 +320,20 @@ MISTAKES = [
         "backup-dump",
     ),
     mistake(
-        "an image is somebody else's, by its digest",
+        "an image is from a foreign registry, by digest",
         image("login-sshd", "sshd", f"docker.io/sshd/sshd@{DIGEST}"),
         "images",
         "login-sshd",
     ),
     mistake(
-        "a registry's name begins like ours",
+        "a foreign registry's name starts like the stack's",
         image("login-sshd", "sshd", f"registry.example.org/hpc-evil/slurmstack/login@{DIGEST}"),
         "images",
         "login-sshd",
         stack="gpu",
     ),
     mistake(
-        "an init container's image has a version's tag",
+        "an init container's image has a version tag",
         image("nodeset-h100-slurmd", GUARD, "registry.example.org/hpc/slurmstack/guard:1.2.3"),
         "images",
         "nodeset-h100-slurmd",
@@ -343,13 +343,13 @@ MISTAKES = [
     mistake("a chart has a range of versions", chart(version=">=1.16"), "charts", "cilium"),
     # --- Secrets
     mistake(
-        "a password is told in the environment",
+        "a password is in the environment",
         variable("accounting-slurmdbd", "slurmdbd", "STORAGE_PASSWORD", "hunter2"),
         "open-secrets",
         "accounting-slurmdbd",
     ),
     mistake(
-        "a token is called one in the environment",
+        "a variable of the environment is named a token",
         variable("reconciler-agent", "reconciler", "REST_TOKEN", "x"),
         "open-secrets",
         "reconciler-agent",
@@ -361,7 +361,7 @@ MISTAKES = [
         "login-config",
     ),
     mistake(
-        "a password is in an address in arguments",
+        "a password is in a URL in the arguments",
         container(
             "backup-dump", "backup", lambda f: f.update(args=["s3:https://me:hunter2@s3.lab/dumps"])
         ),
@@ -369,13 +369,13 @@ MISTAKES = [
         "backup-dump",
     ),
     mistake(
-        "a password that was made up is in a ConfigMap",
+        "a generated password is in a ConfigMap",
         entry("accounting-config", "slurmdbd.conf", f"StoragePass={SECRET}\n"),
         "made-secrets",
         "accounting-config",
     ),
     mistake(
-        "a ConfigMap is made from a secret that a preview does not know",
+        "a ConfigMap depends on a secret unknown in previews",
         edit("login-config", as_it_is, sources={"data": ("login-host-key-seed",)}),
         "made-secrets",
         "login-config",
@@ -386,36 +386,36 @@ MISTAKES = [
         "made-secrets",
         "rest-service",
     ),
-    # --- Who reaches what
+    # --- Access
     mistake(
-        "the whole world may log in",
+        "logins are open to the internet",
         edit("login-service", lambda props: props["spec"].pop("loadBalancerSourceRanges")),
         "load-balancers",
         "login-service",
         stack="gpu",
     ),
     mistake(
-        "the whole world may log in by a range",
+        "a range opens logins to the internet",
         spec("login-service", loadBalancerSourceRanges=["192.0.2.0/24", "0.0.0.0/0"]),
         "load-balancers",
         "login-service",
         stack="gpu",
     ),
     mistake(
-        "the whole world may log in by its two halves",
+        "two half ranges open logins to the internet",
         spec("login-service", loadBalancerSourceRanges=["0.0.0.0/1", "128.0.0.0/1"]),
         "load-balancers",
         "login-service",
         stack="gpu",
     ),
     mistake(
-        "Slurm's REST is a load balancer",
+        "Slurm's REST API is behind a load balancer",
         spec("rest-service", type="LoadBalancer"),
         "load-balancers",
         "rest-service",
     ),
     mistake(
-        "the database answers at an address of its own",
+        "the database has an external address",
         spec("database-service", externalIPs=["192.0.2.1"]),
         "load-balancers",
         "database-service",
@@ -430,31 +430,31 @@ MISTAKES = [
         "reconciler-cluster-role",
     ),
     mistake(
-        "a role may give itself more",
+        "a role may escalate its rights",
         rule("monitoring-role", verbs=["get", "escalate"]),
         "rbac",
         "monitoring-role",
     ),
     mistake(
-        "the reconciler rules the cluster",
+        "the reconciler is cluster-admin",
         edit("reconciler-cluster-rights", lambda p: p["roleRef"].update(name="cluster-admin")),
         "rbac",
         "reconciler-cluster-rights",
     ),
     mistake(
-        "the namespace says nothing of pods",
+        "the namespace has no pod security labels",
         edit("namespace", lambda props: props["metadata"].pop("labels")),
         "namespaces",
         "namespace",
     ),
     mistake(
-        "nobody hears of pods that may too much",
+        "privileged pods cause no audit entry",
         pod_security(enforce="privileged", audit="privileged"),
         "namespaces",
         "namespace",
     ),
     mistake(
-        "pods have a label less",
+        "pods lack a label",
         labelled("rest-slurmrestd", {"slurmstack.dev/component": "rest"}),
         "network-policies",
         "rest-slurmrestd",
@@ -466,7 +466,7 @@ MISTAKES = [
         *(*LASTING, *ENDING),
     ),
     mistake(
-        "no NetworkPolicy judges what leaves",
+        "no NetworkPolicy covers egress",
         all_policies_judge("Ingress"),
         "network-policies",
         *(*LASTING, *ENDING),
@@ -507,7 +507,7 @@ MISTAKES = [
         stack="gpu",
     ),
     mistake(
-        "the database's claims are Kubernetes' own",
+        "the database has volumeClaimTemplates",
         spec("database-mariadb", volumeClaimTemplates=[{"metadata": {"name": "data"}}]),
         "protected-data",
         "database-mariadb",
@@ -527,7 +527,7 @@ MISTAKES = [
         stack="gpu",
     ),
     mistake(
-        "what an exception is for is gone",
+        "the resource of an exception is gone",
         lambda stack: tuple(one for one in stack if one.name != "machines-exporter"),
         "idle-exceptions",
         "",
@@ -536,23 +536,23 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("one", MISTAKES, ids=[one.sentence for one in MISTAKES])
-def test_a_mistake_is_caught_by_the_policies_meant_for_it(stack_of: StackOf, one: Mistake) -> None:
+def test_policies_catch_their_mistakes(stack_of: StackOf, one: Mistake) -> None:
     stack, allowed = stack_of(one.stack)
     mistaken = one.change(stack)
     same = set(map(id, stack))
-    said = judge(mistaken, allowed, of=[r.name for r in mistaken if id(r) not in same])
+    judgement = judge(mistaken, allowed, of=[r.name for r in mistaken if id(r) not in same])
 
-    assert said.broken == {(policy, at) for policy in one.policies for at in one.at}
-    assert said.unknown == frozenset()
+    assert judgement.broken == {(policy, at) for policy in one.policies for at in one.at}
+    assert judgement.unknown == frozenset()
 
 
 FINE: dict[str, Change] = {
-    "the stack is there": deployed,
-    "a nodeset is new: others have mounted the jail before it": replaced("nodeset-cpu-slurmd"),
-    "an init container of nodes runs as root, where its pod's slurmd may": security(
+    "the stack is deployed": deployed,
+    "a nodeset is new, and others have mounted the jail before": replaced("nodeset-cpu-slurmd"),
+    "an init container runs as root, as its pod's slurmd may": security(
         "nodeset-cpu-slurmd", GUARD, runAsUser=0.0
     ),
-    "a password's file is named in the environment": variable(
+    "the environment names a password file": variable(
         "accounting-slurmdbd", "slurmdbd", "STORAGE_PASSWORD_FILE", "/etc/slurmdbd/password"
     ),
     "an image has a digest": image(
@@ -563,21 +563,21 @@ FINE: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", FINE.values(), ids=FINE)
-def test_what_is_allowed_is_not_told(stack_of: StackOf, change: Change) -> None:
+def test_allowed_change_is_not_reported(stack_of: StackOf, change: Change) -> None:
     stack, allowed = stack_of("dev")
     allowed_now = change(stack)
     same = set(map(id, stack))
-    said = judge(allowed_now, allowed, of=[r.name for r in allowed_now if id(r) not in same])
+    judgement = judge(allowed_now, allowed, of=[r.name for r in allowed_now if id(r) not in same])
 
-    assert said.broken == frozenset()
+    assert judgement.broken == frozenset()
 
 
-def test_there_are_forty_and_more_mistakes_and_some_for_every_policy() -> None:
+def test_mistakes_cover_every_policy() -> None:
     assert len(MISTAKES) >= 40
     assert {policy for one in MISTAKES for policy in one.policies} == set(NAMES)
 
 
-def test_nothing_is_wrong_where_everything_is_allowed(stack_of: StackOf) -> None:
+def test_exception_for_everything_allows_everything(stack_of: StackOf) -> None:
     stack, allowed = stack_of("dev")
     everything = {"*": "a test"}
     free = Allowed(

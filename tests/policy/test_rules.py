@@ -1,4 +1,4 @@
-"""Each rule on its own: what passes it, what breaks it, and what it says of the unknown."""
+"""Each rule alone: what passes it, what breaks it, and how it treats unknown values."""
 
 import copy
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """Resources that pass a rule, and the place in the first at which it is broken."""
+    """Resources that pass a rule, and the path in the first one whose change breaks it."""
 
     rule: str
     path: Path
@@ -181,7 +181,7 @@ CASES = [
 
 
 def put(case: Case, value: Any) -> tuple[Shown, ...]:
-    """The case's resources with another value at its path."""
+    """Return the case's resources with another value at its path."""
     first, *others = case.resources
     props = copy.deepcopy(first.props)
     place: Any = props
@@ -191,8 +191,8 @@ def put(case: Case, value: Any) -> tuple[Shown, ...]:
     return (replace(first, props=props), *others)
 
 
-def said(rule: str, resources: Sequence[Shown]) -> Judgement:
-    """What is said in the name of one rule."""
+def judged_by(rule: str, resources: Sequence[Shown]) -> Judgement:
+    """Return the judgement of one rule."""
     judgement = judge(resources, ALLOWED)
     return Judgement(
         frozenset(found for found in judgement.broken if found[0] == rule),
@@ -201,39 +201,39 @@ def said(rule: str, resources: Sequence[Shown]) -> Judgement:
 
 
 def test_every_rule_has_a_case() -> None:
-    # The last one looks at names alone, which are always known.
+    # idle-exceptions looks only at names, which are always known.
     assert [case.rule for case in CASES] == [n for n in NAMES if n != "idle-exceptions"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
-def test_a_rule_passes_what_keeps_it_and_tells_what_breaks_it(case: Case) -> None:
-    assert said(case.rule, case.resources) == Judgement(frozenset(), frozenset())
-    assert said(case.rule, put(case, case.bad)) == Judgement(
+def test_rule_passes_valid_resources_and_reports_violations(case: Case) -> None:
+    assert judged_by(case.rule, case.resources) == Judgement(frozenset(), frozenset())
+    assert judged_by(case.rule, put(case, case.bad)) == Judgement(
         frozenset({(case.rule, "it")}), frozenset()
     )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
-def test_what_is_unknown_is_neither_passed_nor_broken(case: Case) -> None:
-    judgement = said(case.rule, put(case, UNKNOWN))
+def test_unknown_value_is_neither_passed_nor_broken(case: Case) -> None:
+    judgement = judged_by(case.rule, put(case, UNKNOWN))
 
     assert judgement.broken == frozenset()
     assert {rule for rule, _ in judgement.unknown} == {case.rule}
 
 
-def test_what_is_unknown_hides_no_violation_beside_it() -> None:
+def test_unknown_value_hides_no_other_violation() -> None:
     containers = [
         {"name": "first", "image": UNKNOWN},
         {"name": "second", "image": "a:1"},
     ]
-    judgement = said("images", (Shown(POD, "it", {"spec": {"containers": containers}}),))
+    judgement = judged_by("images", (Shown(POD, "it", {"spec": {"containers": containers}}),))
 
     assert judgement.broken == {("images", "it")}
     assert judgement.unknown == {("images", "it")}
 
 
-def test_an_unknown_text_hides_no_secret_of_another_resource() -> None:
-    judgement = said(
+def test_unknown_text_hides_no_secret_in_another_resource() -> None:
+    judgement = judged_by(
         "made-secrets",
         (
             Shown(CONFIG, "unknown", {"data": {"file": UNKNOWN}}),
@@ -247,10 +247,10 @@ def test_an_unknown_text_hides_no_secret_of_another_resource() -> None:
     assert judgement.unknown == {("made-secrets", "")}
 
 
-def test_a_workload_of_which_the_server_was_not_asked_may_be_there_after_all() -> None:
+def test_workload_that_the_server_did_not_check_may_exist() -> None:
     workload = set_with_data()
     workload.props["spec"]["template"]["metadata"]["annotations"] = {"checksum": UNKNOWN}
-    judgement = said("replaced-data", (workload, Shown(CLAIM, "data", {"metadata": THERE})))
+    judgement = judged_by("replaced-data", (workload, Shown(CLAIM, "data", {"metadata": THERE})))
 
     assert judgement.broken == frozenset()
     assert judgement.unknown == {("replaced-data", "")}
@@ -267,11 +267,11 @@ def test_a_workload_of_which_the_server_was_not_asked_may_be_there_after_all() -
         ({"operator": "DoesNotExist"}, False),
     ],
 )
-def test_a_policy_selects_as_kubernetes_says(expression: Props, holds: bool) -> None:
+def test_match_expressions_work_as_in_kubernetes(expression: Props, holds: bool) -> None:
     selector = {"matchExpressions": [{"key": "app", **expression}]}
     policy = Shown(POLICY, "all", {"spec": {"podSelector": selector, "policyTypes": DIRECTIONS}})
 
-    assert (not said("network-policies", (set_with_data(), policy)).broken) is holds
+    assert (not judged_by("network-policies", (set_with_data(), policy)).broken) is holds
 
 
 @pytest.mark.parametrize(
@@ -282,14 +282,14 @@ def test_a_policy_selects_as_kubernetes_says(expression: Props, holds: bool) -> 
         ({"egress": [{}]}, False),
     ],
 )
-def test_a_policy_of_ciliums_judges_what_it_has_rules_for(rules: Props, holds: bool) -> None:
+def test_cilium_policy_covers_only_directions_with_rules(rules: Props, holds: bool) -> None:
     spec = {"endpointSelector": {"matchLabels": {"app": "db"}}, **rules}
     policy = Shown("kubernetes:cilium.io/v2:CiliumNetworkPolicy", "all", {"spec": spec})
 
-    assert (not said("network-policies", (set_with_data(), policy)).broken) is holds
+    assert (not judged_by("network-policies", (set_with_data(), policy)).broken) is holds
 
 
-def test_every_policy_says_what_it_demands_why_and_what_to_do() -> None:
+def test_every_policy_has_a_demand_reason_and_remedy() -> None:
     for about in ABOUT:
         assert about.demand
         assert about.reason
@@ -298,7 +298,7 @@ def test_every_policy_says_what_it_demands_why_and_what_to_do() -> None:
     assert len(set(NAMES)) == len(NAMES)
 
 
-def test_every_policy_stands_in_its_page_as_it_says_itself() -> None:
+def test_policy_page_lists_every_policy() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
 
     assert rows == [

@@ -1,4 +1,4 @@
-"""The program keeps every policy in every stack, but for what the stack names, with a reason."""
+"""The program keeps every policy in every stack, except for the stack's named exceptions."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from local import new_stack
 from local.paths import ROOT
 from policy.allowed import Allowed, matches, read
 from policy.catalogue import NAMES
-from tests.policy.judge import Said, Stack, judge, shown, stack_config
+from tests.policy.judge import Findings, Stack, judge, shown, stack_config
 from tests.policy.stacks import STACKS, StackOf
 from tests.support.clouds import CLOUDS
 from tests.support.clouds import METAL as METAL_OF_GPUS
@@ -23,14 +23,14 @@ from tests.support.stack import KEY, config
 @pytest.mark.parametrize("name", STACKS)
 def test_no_stack_violates_a_policy_without_an_exception(stack_of: StackOf, name: str) -> None:
     stack, allowed = stack_of(name)
-    said = judge(stack, allowed)
+    judgement = judge(stack, allowed)
 
-    assert said.broken == frozenset()
-    assert said.unknown == frozenset()
-    assert len(stack) > 100, "the whole program was judged"
+    assert judgement.broken == frozenset()
+    assert judgement.unknown == frozenset()
+    assert len(stack) > 100, "policies judged the whole program"
 
 
-def test_a_jail_on_a_server_of_ours_needs_the_exceptions_that_its_page_names(
+def test_jail_server_needs_the_exceptions_on_its_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = stack_config(ROOT / "Pulumi.cpu.yaml")
@@ -40,13 +40,13 @@ def test_a_jail_on_a_server_of_ours_needs_the_exceptions_that_its_page_names(
     named = yaml.safe_load(block)["slurmstack:policy"]["exceptions"]
     stack = shown(record(monkeypatch, config))
 
-    said = judge(stack, read(config, "slurmstack", NAMES))
+    judgement = judge(stack, read(config, "slurmstack", NAMES))
 
-    assert said.broken == {(rule, name) for rule, names in named.items() for name in names}
+    assert judgement.broken == {(rule, name) for rule, names in named.items() for name in names}
 
 
 @pytest.mark.parametrize("rights", [{"user": 0}, {"capabilities": ["NET_ADMIN"]}])
-def test_a_nodesets_own_fields_are_judged(
+def test_policies_judge_a_nodesets_own_pod_fields(
     monkeypatch: pytest.MonkeyPatch, rights: dict[str, object]
 ) -> None:
     config = stack_config(ROOT / "Pulumi.cpu.yaml")
@@ -55,10 +55,10 @@ def test_a_nodesets_own_fields_are_judged(
     nodeset["pod"] = {"init_containers": [tune], "environment": {"LICENCE_TOKEN": "abc"}}
     config["slurmstack:nodesets"] = json.dumps([nodeset])
 
-    said = judge(shown(record(monkeypatch, config)), read(config, "slurmstack", NAMES))
+    judgement = judge(shown(record(monkeypatch, config)), read(config, "slurmstack", NAMES))
 
     rules = ("added-containers", "images", "open-secrets")
-    assert said.broken == {(rule, "nodeset-cpu-slurmd") for rule in rules}
+    assert judgement.broken == {(rule, "nodeset-cpu-slurmd") for rule in rules}
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -70,7 +70,7 @@ def test_every_exception_of_a_stack_is_needed(stack_of: StackOf, name: str) -> N
 
 
 def idle(stack: Stack, allowed: Allowed) -> list[str]:
-    """Exceptions for what keeps the rule."""
+    """Return the exceptions for resources that keep the rule."""
     types = {one.name: one.type for one in stack}
     broken = judge(stack, allowed.model_copy(update={"exceptions": {}})).broken
     return [
@@ -102,11 +102,11 @@ METAL = f"""cluster={{kind: metal, control_planes: [head], machines: [
     {{name: head, address: 192.0.2.10, host_key: {KEY}}},
     {{name: cpu-a, address: 192.0.2.11, host_key: {KEY}, nodeset: cpu}},
     {{name: cpu-b, address: 192.0.2.12, host_key: {KEY}, nodeset: cpu}}]}}"""
-NEW: dict[str, tuple[tuple[str, ...], Said]] = {
+NEW: dict[str, tuple[tuple[str, ...], Findings]] = {
     "new-local": (LOCAL, frozenset()),
     "new-passing": ((*LOCAL, "protect_data=false"), frozenset()),
     "new-limited": ((*ELSEWHERE, "login.limits.memory=8GiB"), frozenset()),
-    # What can be mended is left to whoever made the stack.
+    # The author of the stack can fix these, so the new stack names no exception for them.
     "new-unlimited": (ELSEWHERE, frozenset({("limits", "login-sshd")})),
     "new-dark": ((*LOCAL, "monitoring.kind=none"), frozenset()),
     "new-nebius": ((*CLOUD, NEBIUS), frozenset()),
@@ -121,7 +121,7 @@ NEW: dict[str, tuple[tuple[str, ...], Said]] = {
 
 
 @pytest.mark.parametrize("name", NEW)
-def test_a_new_stack_names_the_exceptions_that_it_needs(
+def test_new_stack_names_the_exceptions_that_it_needs(
     project: Path, stack_of: StackOf, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     options, broken = NEW[name]
@@ -140,7 +140,7 @@ GROUNDS = {**CLOUDS, "metal": METAL_OF_GPUS}
 
 
 @pytest.mark.parametrize("kind", GROUNDS)
-def test_machines_with_gpus_need_no_exceptions_but_those_that_a_new_stack_names(
+def test_machines_with_gpus_need_only_a_new_stacks_exceptions(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     values = {
@@ -154,8 +154,8 @@ def test_machines_with_gpus_need_no_exceptions_but_those_that_a_new_stack_names(
     stack = shown(record(monkeypatch, given))
     needed = config(base={**values, "policy": allowed})
 
-    said = judge(stack, read(needed, "slurmstack", NAMES))
+    judgement = judge(stack, read(needed, "slurmstack", NAMES))
 
-    assert said.broken == frozenset()
-    assert said.unknown == frozenset()
+    assert judgement.broken == frozenset()
+    assert judgement.unknown == frozenset()
     assert "gpu-operator" in {one.props.get("chart") for one in stack}

@@ -22,8 +22,7 @@ FAULTS: Final = (
         "engine/secrets.py",
         'return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(text)}',
         'return {SIGNATURE: SECRET, "plaintext": text}',
-        f"{_UNIT}/programs/test_life.py"
-        "::test_secrets_are_encrypted_in_the_state_and_marked_in_the_outputs",
+        f"{_UNIT}/programs/test_life.py::test_secrets_are_encrypted_in_state_and_marked_in_outputs",
     ),
     Fault(
         "a replacement is made while the old object has its name",
@@ -32,7 +31,7 @@ FAULTS: Final = (
         "            bool(replaces) and self._keeps_its_name(old, news),\n",
         "            bool(replaces) and not self._keeps_its_name(old, news),\n",
         f"{_UNIT}/providers/test_kubernetes_manifests.py"
-        "::test_an_edit_is_made_in_place_unless_the_api_forbids_it",
+        "::test_edit_updates_in_place_unless_the_api_forbids_it",
     ),
     Fault(
         "a key that the program no longer has shows no change",
@@ -48,7 +47,7 @@ FAULTS: Final = (
         "engine/providers/kubernetes/api.py",
         "_TRANSIENT: Final = frozenset({429, 502, 503, 504})",
         "_TRANSIENT: Final = frozenset({404, 429, 502, 503, 504})",
-        f"{_UNIT}/providers/test_kubernetes_provider.py::test_a_missing_object_is_asked_for_once",
+        f"{_UNIT}/providers/test_kubernetes_provider.py::test_missing_object_is_requested_once",
     ),
     Fault(
         "a failed update keeps the stack locked",
@@ -56,7 +55,7 @@ FAULTS: Final = (
         "engine/lock.py",
         "        own.unlink(missing_ok=True)\n",
         "        own.touch()\n",
-        f"{_UNIT}/test_lock.py::test_a_lock_is_given_back_when_the_update_fails",
+        f"{_UNIT}/test_lock.py::test_failed_update_releases_the_lock",
     ),
     Fault(
         "a protected resource is deleted",
@@ -64,8 +63,7 @@ FAULTS: Final = (
         "engine/planning.py",
         "held = [resource for resource in condemned if resource.protect and not resource.delete]",
         "held = [resource for resource in condemned if resource.protect and resource.delete]",
-        f"{_UNIT}/programs/test_options.py"
-        "::test_a_protected_resource_is_not_deleted_and_nothing_else_is",
+        f"{_UNIT}/programs/test_options.py::test_protected_resource_stops_every_deletion",
     ),
     Fault(
         "the engine takes over an object that it did not make",
@@ -73,7 +71,7 @@ FAULTS: Final = (
         "engine/providers/kubernetes/provider.py",
         "        if self._settings.upsert or is_managed_by(existing, target.manager):\n",
         "        if self._settings.upsert or not is_managed_by(existing, target.manager):\n",
-        f"{_UNIT}/providers/test_kubernetes_provider.py::test_someone_elses_object_is_not_touched",
+        f"{_UNIT}/providers/test_kubernetes_provider.py::test_foreign_object_is_not_touched",
     ),
     Fault(
         "other users may read the state",
@@ -81,6 +79,6 @@ FAULTS: Final = (
         "engine/backend.py",
         '        with os.fdopen(handle, "w") as stream:\n',
         '        os.fchmod(handle, 0o644)\n        with os.fdopen(handle, "w") as stream:\n',
-        f"{_UNIT}/programs/test_life.py::test_the_state_is_readable_by_its_owner_alone",
+        f"{_UNIT}/programs/test_life.py::test_only_the_owner_can_read_the_state",
     ),
 )

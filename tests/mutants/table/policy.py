@@ -14,7 +14,7 @@ FAULTS: Final = (
         "policy/pods.py",
         'if added := container.capabilities("add"):',
         "if added := ():",
-        "tests/policy/test_stacks.py::test_a_nodesets_own_fields_are_judged",
+        "tests/policy/test_stacks.py::test_policies_judge_a_nodesets_own_pod_fields",
     ),
     Fault(
         "policies do not look at init containers",
@@ -22,7 +22,7 @@ FAULTS: Final = (
         "policy/manifests.py",
         'for key in ("initContainers", "containers", "ephemeralContainers")',
         'for key in ("containers", "ephemeralContainers")',
-        f"{_MISTAKES}::test_a_mistake_is_caught_by_the_policies_meant_for_it",
+        f"{_MISTAKES}::test_policies_catch_their_mistakes",
     ),
     Fault(
         "a rule does not look at the pods of a CronJob",
@@ -30,7 +30,7 @@ FAULTS: Final = (
         "policy/manifests.py",
         'elif found == "CronJob":',
         'elif found == "CronJobs":',
-        f"{_MISTAKES}::test_a_mistake_is_caught_by_the_policies_meant_for_it",
+        f"{_MISTAKES}::test_policies_catch_their_mistakes",
     ),
     Fault(
         "a load balancer may answer the whole world in two halves",
@@ -38,7 +38,7 @@ FAULTS: Final = (
         "policy/access.py",
         "fours = collapse_addresses(one for one in known if isinstance(one, IPv4Network))",
         "fours = iter(one for one in known if isinstance(one, IPv4Network))",
-        f"{_MISTAKES}::test_a_mistake_is_caught_by_the_policies_meant_for_it",
+        f"{_MISTAKES}::test_policies_catch_their_mistakes",
     ),
     Fault(
         "a volume leaves an allowed folder by two dots",
@@ -46,7 +46,7 @@ FAULTS: Final = (
         "policy/pods.py",
         'return ".." not in parts.parts and any(',
         "return any(",
-        f"{_RULES}::test_a_rule_passes_what_keeps_it_and_tells_what_breaks_it",
+        f"{_RULES}::test_rule_passes_valid_resources_and_reports_violations",
     ),
     Fault(
         "an unknown value hides a violation beside it",
@@ -54,7 +54,7 @@ FAULTS: Final = (
         "policy/rule.py",
         "            unknown = unknown or error\n",
         "            raise error\n",
-        f"{_RULES}::test_what_is_unknown_hides_no_violation_beside_it",
+        f"{_RULES}::test_unknown_value_hides_no_other_violation",
     ),
     Fault(
         "a policy for one direction counts for both",
@@ -62,6 +62,6 @@ FAULTS: Final = (
         "policy/access.py",
         '    if types := tuple(spec.get("policyTypes") or ()):\n        return types\n',
         '    if tuple(spec.get("policyTypes") or ()):\n        return ("Ingress", "Egress")\n',
-        f"{_MISTAKES}::test_a_mistake_is_caught_by_the_policies_meant_for_it",
+        f"{_MISTAKES}::test_policies_catch_their_mistakes",
     ),
 )

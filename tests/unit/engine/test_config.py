@@ -1,4 +1,4 @@
-"""A stack file means to this engine what it means to the `pulumi` command."""
+"""This engine reads a stack file as the `pulumi` command does."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from engine.errors import EngineError
 
 
 class Reversing:
-    """Stands in for a crypter."""
+    """Replaces a crypter: reverses the text."""
 
     def decrypt(self, ciphertext: str) -> str:
         if ciphertext == "damaged":
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "Pulumi.dev.yaml"
 
 
-# What `pulumi` 3.272 hands to the program for each spelling.
+# The text that `pulumi` 3.272 hands to the program for each spelling.
 SPELLINGS = [
     ("yes", "yes"),
     ("off", "off"),
@@ -45,13 +45,15 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.parametrize(("spelling", "handed"), SPELLINGS, ids=[s for s, _ in SPELLINGS])
-def test_a_plain_value_is_handed_on_as_pulumi_does(file: Path, spelling: str, handed: str) -> None:
+@pytest.mark.parametrize(("spelling", "expected"), SPELLINGS, ids=[s for s, _ in SPELLINGS])
+def test_plain_value_reaches_the_program_as_with_pulumi(
+    file: Path, spelling: str, expected: str
+) -> None:
     file.write_text(f"config:\n  p:key: {spelling}\n")
-    assert read_stack_file(file).decrypted(None) == ({"p:key": handed}, [])
+    assert read_stack_file(file).decrypted(None) == ({"p:key": expected}, [])
 
 
-def test_secure_values_are_decrypted_wherever_they_stand(file: Path) -> None:
+def test_secure_values_are_decrypted_at_any_depth(file: Path) -> None:
     file.write_text(
         "encryptionsalt: salt\n"
         "config:\n"
@@ -88,12 +90,12 @@ def test_an_empty_file_has_no_config(file: Path) -> None:
     assert read_stack_file(file).config == {}
 
 
-def test_the_old_form_of_a_key_is_understood(file: Path) -> None:
+def test_old_form_of_a_key_is_accepted(file: Path) -> None:
     file.write_text("config: {'p:config:name': x}")
     assert read_stack_file(file).config == {"p:name": "x"}
 
 
-def test_in_a_project_file_a_bare_key_is_the_projects() -> None:
+def test_bare_key_in_a_project_file_belongs_to_the_project() -> None:
     assert parse_config(Path("Pulumi.yaml"), {"a": 1, "q:b": 2}, "p") == {"p:a": 1, "q:b": 2}
 
 
@@ -110,15 +112,15 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), REFUSED, ids=[t for t, _ in REFUSED])
-def test_what_cannot_be_honoured_is_refused_naming_file_and_key(
-    file: Path, text: str, said: str
+@pytest.mark.parametrize(("text", "message"), REFUSED, ids=[t for t, _ in REFUSED])
+def test_unsupported_content_is_refused_with_file_and_key(
+    file: Path, text: str, message: str
 ) -> None:
     file.write_text(text)
     with pytest.raises(EngineError) as error:
         read_stack_file(file)
     assert str(file) in str(error.value)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

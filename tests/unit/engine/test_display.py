@@ -1,4 +1,4 @@
-"""What people and programs are shown."""
+"""Output for people and for programs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plain() -> tuple[Plain, io.StringIO, io.StringIO]:
     return Plain(out, err), out, err
 
 
-def test_values_are_short_and_no_secret_is_among_them() -> None:
+def test_shown_values_are_short_and_hide_secrets() -> None:
     value: Properties = {"a": Secret("hush"), "b": [UNKNOWN, {"c": Secret(1)}], "d": None}
     assert redacted(value) == {"a": "[secret]", "b": ["[unknown]", {"c": "[secret]"}], "d": None}
     assert shown(Secret("hush")) == "[secret]"
@@ -47,7 +47,7 @@ def test_values_are_short_and_no_secret_is_among_them() -> None:
     assert len(shown("x" * 1000)) < 100
 
 
-def test_counts_are_one_line() -> None:
+def test_summary_is_one_line() -> None:
     counts = {Op.CREATE: 3, Op.UPDATE: 1, Op.SAME: 38}
     assert summary(result(counts)) == "+ 3 created, ~ 1 updated, 38 unchanged"
     assert summary(result(counts, preview=True)) == ("+ 3 to create, ~ 1 to update, 38 unchanged")
@@ -57,7 +57,7 @@ def test_counts_are_one_line() -> None:
     )
 
 
-def test_a_preview_lists_what_changes_and_not_what_does_not() -> None:
+def test_preview_lists_only_changes() -> None:
     display, out, _ = plain()
     changes = (
         Change("spec.replicas", "1", "2"),
@@ -81,7 +81,7 @@ def test_a_long_list_of_changes_is_cut() -> None:
     assert out.getvalue().splitlines()[-1].strip() == "… 30 more"
 
 
-def test_a_status_is_shown_once_and_not_when_it_is_empty() -> None:
+def test_repeated_or_empty_status_is_not_shown() -> None:
     display, out, _ = plain()
     for line in ("waiting", "waiting", "", "waiting"):
         display.status(URN, line)
@@ -97,7 +97,7 @@ def test_errors_go_to_standard_error() -> None:
     assert out.getvalue().splitlines() == ["warning: x:y:Z a: careful"]
 
 
-def test_a_reader_that_has_gone_does_not_stop_a_deployment() -> None:
+def test_closed_output_does_not_stop_a_deployment() -> None:
     class Gone(io.StringIO):
         def write(self, _text: str) -> int:
             raise BrokenPipeError
@@ -105,7 +105,7 @@ def test_a_reader_that_has_gone_does_not_stop_a_deployment() -> None:
     Plain(Gone(), Gone()).started(Step(URN, Op.CREATE))
 
 
-def test_the_end_shows_outputs_with_what_changed_in_them() -> None:
+def test_summary_shows_outputs_and_their_changes() -> None:
     display, out, _ = plain()
     display.finish(
         result(
@@ -132,13 +132,13 @@ def test_the_end_shows_outputs_with_what_changed_in_them() -> None:
         (result(preview=True), "0 unchanged (previewed in 1.2 s)"),
     ],
 )
-def test_the_end_says_how_it_ended(end: Result, words: str) -> None:
+def test_summary_reports_the_result(end: Result, words: str) -> None:
     display, out, _ = plain()
     display.finish(end)
     assert out.getvalue().splitlines() == [words]
 
 
-def test_a_preview_as_json_has_the_commands_fields_and_no_secret(
+def test_json_preview_has_pulumis_fields_and_no_secret(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     old = StoredResource(URN, "x:y:Z", True, inputs={"a": 1, "b": Secret("hush")}, protect=True)
@@ -150,9 +150,9 @@ def test_a_preview_as_json_has_the_commands_fields_and_no_secret(
     display.known(Step(URN, Op.REPLACE, note="deleting original", counts=False))
     display.finish(result({Op.REPLACE: 1, Op.SAME: 2}, preview=True, outputs={"k": "hush"}))
 
-    said = capsys.readouterr().out
-    assert "hush" not in said
-    assert json.loads(said) == {
+    output = capsys.readouterr().out
+    assert "hush" not in output
+    assert json.loads(output) == {
         "steps": [
             {
                 "op": "replace",
@@ -181,7 +181,7 @@ def test_a_preview_as_json_has_the_commands_fields_and_no_secret(
     }
 
 
-def test_what_policies_say_is_shown_as_pulumi_shows_it() -> None:
+def test_violations_are_shown_in_pulumis_format() -> None:
     advice = Violation("age", Level.ADVISORY, "Nothing is old\ntake a new one", URN)
     order = Violation("value", Level.MANDATORY, "No value is forbidden\n", URN)
     display, out, _ = plain()
@@ -212,7 +212,7 @@ def test_what_policies_say_is_shown_as_pulumi_shows_it() -> None:
     ]
 
 
-def test_a_look_before_an_update_leaves_the_document_to_that(
+def test_preview_before_an_update_prints_only_a_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     choose(True, only_failure=True).finish(result(preview=True))
@@ -221,7 +221,7 @@ def test_a_look_before_an_update_leaves_the_document_to_that(
     assert json.loads(capsys.readouterr().out)["result"] == "failed"
 
 
-def test_json_is_one_document_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_a_single_document(capsys: pytest.CaptureFixture[str]) -> None:
     display = Json()
     display.started(Step(URN, Op.CREATE))
     display.finished(Step(URN, Op.CREATE, note="x", changes=(Change("p", "1", "2"),)), 0.5)
@@ -252,6 +252,6 @@ def test_json_is_one_document_and_nothing_else(capsys: pytest.CaptureFixture[str
     }
 
 
-def test_a_pipe_gets_plain_lines() -> None:
+def test_display_is_plain_unless_json_is_requested() -> None:
     assert isinstance(choose(as_json=False), Plain)
     assert isinstance(choose(as_json=True), Json)

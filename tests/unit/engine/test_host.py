@@ -1,4 +1,4 @@
-"""What a program's requests are read as."""
+"""How the engine reads the requests of a program."""
 
 from __future__ import annotations
 
@@ -26,19 +26,25 @@ def test_durations_are_seconds(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 m", "5m!", "five"])
-def test_a_duration_that_is_none_is_named(text: str) -> None:
+def test_invalid_duration_is_named(text: str) -> None:
     with pytest.raises(EngineError, match=f"customTimeouts: {text!r}: expected a duration"):
         parse_duration(text)
 
 
-def test_what_is_not_said_is_told_from_what_is_false() -> None:
-    silent = goal_of(request())
-    assert (silent.protect, silent.retain_on_delete, silent.delete_before_replace) == (None,) * 3
-    spoken = goal_of(request(protect=False, retainOnDelete=False, deleteBeforeReplaceDefined=True))
-    assert (spoken.protect, spoken.retain_on_delete, spoken.delete_before_replace) == (False,) * 3
+def test_unset_options_differ_from_false_ones() -> None:
+    unset = goal_of(request())
+    assert (unset.protect, unset.retain_on_delete, unset.delete_before_replace) == (None,) * 3
+    disabled = goal_of(
+        request(protect=False, retainOnDelete=False, deleteBeforeReplaceDefined=True)
+    )
+    assert (
+        disabled.protect,
+        disabled.retain_on_delete,
+        disabled.delete_before_replace,
+    ) == (False,) * 3
 
 
-def test_dependencies_are_sorted_so_that_the_state_does_not_churn() -> None:
+def test_dependencies_are_sorted_to_keep_the_state_stable() -> None:
     goal = goal_of(
         request(
             dependencies=["b", "a"],
@@ -51,12 +57,12 @@ def test_dependencies_are_sorted_so_that_the_state_does_not_churn() -> None:
     assert goal.property_dependencies == {"x": ("a", "b")}
 
 
-def test_without_property_dependencies_each_property_has_them_all() -> None:
+def test_properties_without_own_dependencies_get_all_dependencies() -> None:
     goal = goal_of(request(dependencies=["a"], object=to_struct({"x": 1, "y": 2})))
     assert goal.property_dependencies == {"x": ("a",), "y": ("a",)}
 
 
-def test_aliases_come_as_urns_and_as_specs() -> None:
+def test_aliases_may_be_urns_or_specs() -> None:
     goal = goal_of(
         request(
             aliasURNs=["urn:one"],
@@ -93,11 +99,11 @@ def test_a_trigger_may_be_secret_or_absent() -> None:
         ({"packageRef": "x"}, "parameterized packages"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
+def test_unsupported_feature_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(EngineError, match=f"{named}: not supported by this engine"):
         goal_of(request(**fields))
 
 
 @pytest.mark.parametrize("fields", [{"remote": True}, {"packageRef": "x"}])
-def test_what_other_providers_make_is_planned_in_a_preview(fields: dict[str, Any]) -> None:
+def test_preview_plans_resources_of_unsupported_providers(fields: dict[str, Any]) -> None:
     assert goal_of(request(**fields), preview=True) == goal_of(request())

@@ -1,4 +1,4 @@
-"""One update of a stack at a time."""
+"""A stack runs one update at a time."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from engine.lock import locked
 def hold(directory: Path, **content: Any) -> Path:
     directory.mkdir(exist_ok=True)
     file = directory / "other.json"
-    known = {
+    fields = {
         "pid": os.getpid(),
         "username": "researcher",
         "hostname": socket.gethostname(),
         "timestamp": "2026-01-02T03:04:05Z",
     }
-    file.write_text(json.dumps({**known, **content}))
+    file.write_text(json.dumps({**fields, **content}))
     return file
 
 
-def test_a_lock_says_whose_it_is_and_is_given_back(tmp_path: Path) -> None:
+def test_lock_names_its_holder_and_is_released(tmp_path: Path) -> None:
     with locked(tmp_path / "locks") as file:
         content = json.loads(file.read_text())
         assert content["pid"] == os.getpid()
@@ -36,7 +36,7 @@ def test_a_lock_says_whose_it_is_and_is_given_back(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_a_lock_is_given_back_when_the_update_fails(tmp_path: Path) -> None:
+def test_failed_update_releases_the_lock(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), locked(tmp_path) as file:
         raise ZeroDivisionError
     assert not file.exists()
@@ -50,22 +50,22 @@ def test_a_second_update_is_refused_with_holder_and_remedy(tmp_path: Path) -> No
     assert f"researcher@{socket.gethostname()} (pid {os.getpid()})" in message
     assert "since 2026-01-02T03:04:05Z: wait until that update has ended" in message
     assert f"delete {file}" in message
-    assert list(tmp_path.iterdir()) == [file], "no lock of its own is left"
+    assert list(tmp_path.iterdir()) == [file], "the refused update leaves no lock"
 
 
-def test_a_lock_of_a_process_that_has_ended_is_taken_over(tmp_path: Path) -> None:
+def test_lock_of_an_ended_process_is_taken_over(tmp_path: Path) -> None:
     file = hold(tmp_path, pid=2**22 + 1)
     with locked(tmp_path):
         assert not file.exists()
 
 
-def test_a_lock_of_another_machine_is_not_judged(tmp_path: Path) -> None:
+def test_lock_of_another_machine_is_respected(tmp_path: Path) -> None:
     hold(tmp_path, pid=2**22 + 1, hostname="elsewhere")
     with pytest.raises(EngineError, match="elsewhere"), locked(tmp_path):
         pass
 
 
-def test_a_lock_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_lock_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     expected = r"bad\.json: the lock file cannot be read"
     with pytest.raises(EngineError, match=expected), locked(tmp_path):

@@ -1,4 +1,4 @@
-"""Property paths, and what ignore_changes makes of them."""
+"""Property paths, and how ignore_changes resets them."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def test_paths_are_read(text: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a[", "a[x]", 'a["b', "a]"])
-def test_a_path_that_cannot_be_read_is_named(text: str) -> None:
+def test_invalid_path_is_named(text: str) -> None:
     with pytest.raises(EngineError, match=r"property path .* invalid at column"):
         parse_path(text)
 
 
 @given(st.lists(st.one_of(st.text(min_size=1), st.integers(0, 99)), min_size=1).map(tuple))
-def test_a_path_that_was_written_is_read_back(path: Path) -> None:
+def test_written_path_is_read_back(path: Path) -> None:
     if path[0] != "*" and not isinstance(path[0], int):
         assert parse_path(format_path(path)) == path
 
 
-def test_a_pattern_contains_what_lies_below_it() -> None:
+def test_pattern_contains_the_paths_below_it() -> None:
     assert contains(("a",), ("a", 0, "b"))
     assert contains(("a", "*", "b"), ("a", 0, "b", "c"))
     assert not contains(("a", "b"), ("a",))
     assert not contains(("a", "b"), ("a", "c"))
 
 
-def test_looking_up_goes_through_secrets_and_keeps_their_secrecy() -> None:
+def test_lookup_inside_a_secret_returns_a_secret() -> None:
     value: Properties = {"a": Secret({"b": [1]}), "c": {"d": Secret(2)}}
     assert look_up(value, ("a", "b", 0)) == Secret(1)
     assert look_up(value, ("c", "d")) == Secret(2)
@@ -79,7 +79,7 @@ def test_ignored_changes_are_reset(pattern: str, expected: Properties | None) ->
     }
     before = repr(news)
     assert reset(news, olds, [pattern]) == (expected or news)
-    assert repr(news) == before, "what the program said is left alone"
+    assert repr(news) == before, "the inputs of the program are unchanged"
 
 
 def test_an_ignored_change_inside_a_secret_leaves_it_secret() -> None:

@@ -30,23 +30,23 @@ def stored(name: str = "a", **fields: object) -> StoredResource:
     return replace(resource, **fields)  # type: ignore[arg-type]
 
 
-def test_what_the_state_does_not_have_is_created() -> None:
+def test_resource_missing_from_the_state_is_created() -> None:
     assert plan(GOAL, None, NOTHING) == Plan(Op.CREATE)
 
 
-def test_what_somebody_else_managed_is_created() -> None:
+def test_formerly_external_resource_is_created() -> None:
     assert plan(GOAL, stored(external=True), NOTHING).op is Op.CREATE
 
 
-def test_what_does_not_differ_stays() -> None:
+def test_unchanged_resource_stays() -> None:
     assert plan(GOAL, stored(), NOTHING) == Plan(Op.SAME)
 
 
-def test_what_differs_is_updated() -> None:
+def test_changed_resource_is_updated() -> None:
     assert plan(GOAL, stored(), Diff(("x",))) == Plan(Op.UPDATE, ("x",))
 
 
-def test_what_was_never_ready_is_updated_though_nothing_differs() -> None:
+def test_unchanged_resource_that_was_never_ready_is_updated() -> None:
     assert plan(GOAL, stored(init_errors=("no pod",)), NOTHING).op is Op.UPDATE
 
 
@@ -81,11 +81,11 @@ def test_each_reason_to_replace_is_named(
     assert (planned.op, planned.replaces) == (Op.REPLACE, (reason,))
 
 
-def test_another_provider_replaces() -> None:
+def test_changed_provider_replaces_the_resource() -> None:
     assert plan(GOAL, stored(), NOTHING, provider_changed=True).replaces == ("provider",)
 
 
-def test_a_trigger_that_is_new_or_the_same_replaces_nothing() -> None:
+def test_new_or_unchanged_trigger_replaces_nothing() -> None:
     goal = replace(GOAL, replacement_trigger=Secret("x"))
     assert plan(goal, stored(), NOTHING).op is Op.SAME
     assert plan(goal, stored(replacement_trigger="x"), NOTHING).op is Op.SAME
@@ -93,7 +93,7 @@ def test_a_trigger_that_is_new_or_the_same_replaces_nothing() -> None:
 
 @pytest.mark.parametrize("provider", [True, False])
 @pytest.mark.parametrize("program", [None, True, False])
-def test_the_program_overrules_the_provider_on_what_comes_first(
+def test_program_overrides_the_providers_order_of_replacement(
     provider: bool, program: bool | None
 ) -> None:
     goal = replace(GOAL, delete_before_replace=program)
@@ -101,7 +101,7 @@ def test_the_program_overrules_the_provider_on_what_comes_first(
     assert planned.delete_first is (provider if program is None else program)
 
 
-def test_a_child_takes_over_what_it_does_not_say_itself() -> None:
+def test_child_inherits_the_options_that_it_leaves_unset() -> None:
     parent = replace(GOAL, protect=True, retain_on_delete=True, deleted_with=urn("b"))
     child = planning.inherited(GOAL, parent)
     assert (child.protect, child.retain_on_delete, child.deleted_with) == (True, True, urn("b"))
@@ -110,7 +110,7 @@ def test_a_child_takes_over_what_it_does_not_say_itself() -> None:
     assert planning.inherited(GOAL, None) == GOAL
 
 
-def test_protection_holds_while_state_and_program_both_say_so() -> None:
+def test_protection_holds_while_state_and_program_both_set_it() -> None:
     with pytest.raises(EngineError, match="protected"):
         planning.refuse_replacing_protected(stored(protect=True), True)
     planning.refuse_replacing_protected(stored(protect=True), False)
@@ -123,7 +123,7 @@ def test_protected_resources_are_named_before_anything_is_deleted() -> None:
     planning.refuse_deleting_protected([stored(), stored("b", protect=True, delete=True)])
 
 
-def test_what_hangs_on_a_replaced_resource_is_unknown_to_its_dependents() -> None:
+def test_inputs_from_a_replaced_resource_are_unknown() -> None:
     old = stored(
         "b",
         inputs={"x": 1, "y": 2},
@@ -133,13 +133,13 @@ def test_what_hangs_on_a_replaced_resource_is_unknown_to_its_dependents() -> Non
     assert planning.inputs_without(old, {urn("c")}) is None
 
 
-def test_a_resource_goes_with_its_provider_and_with_what_it_is_deleted_with() -> None:
+def test_resource_goes_with_its_provider_and_its_deleted_with_target() -> None:
     assert planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("p")})
     assert planning.goes_with(stored(deleted_with=urn("b")), {urn("b")})
     assert not planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("b")})
 
 
-def test_only_managed_resources_still_to_come_are_reached_by_a_replacement() -> None:
+def test_replacement_reaches_only_managed_resources_not_yet_settled() -> None:
     assert planning.may_be_dependent(stored(), set())
     assert not planning.may_be_dependent(stored(), {urn("a")})
     assert not planning.may_be_dependent(stored(external=True), set())
@@ -155,14 +155,14 @@ def test_dependents_children_and_managed_resources_are_deleted_first() -> None:
     assert order == {p: {b}, a: {b, c}, b: {c}, c: frozenset()}
 
 
-def test_a_condemned_original_goes_before_what_it_needed() -> None:
+def test_condemned_original_is_deleted_before_its_dependencies() -> None:
     a = stored("a")
     b = stored("b", delete=True, dependencies=(urn("a"),))
     assert planning.order_of_deletion([a, b]) == {a: {b}, b: frozenset()}
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(0, 5), max_size=4)), max_size=12))
-def test_an_order_of_deletion_never_goes_round_in_a_circle(
+def test_deletion_order_has_no_cycle(
     shapes: list[tuple[int, list[int]]],
 ) -> None:
     condemned = [
@@ -175,7 +175,7 @@ def test_an_order_of_deletion_never_goes_round_in_a_circle(
     assert all(position[o] > position[r] for r, others in order.items() for o in others)
 
 
-def test_changes_are_shown_where_they_are_with_secrets_hidden() -> None:
+def test_changes_show_their_paths_and_hide_secrets() -> None:
     old: Properties = {"spec": {"a": 1, "b": [1, 2]}, "data": Secret("old"), "gone": True}
     new: Properties = {"spec": {"a": 2, "b": [1, 3], "c": {}}, "data": Secret("new"), "here": "x"}
     planned = Plan(Op.REPLACE, ("spec", "data", "gone", "here"), ("spec.a",))

@@ -1,4 +1,4 @@
-"""What Pulumi.yaml says, and where things are."""
+"""The content of Pulumi.yaml, and the directories that it names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def write(directory: Path, text: str) -> Path:
     return directory
 
 
-def test_a_project_is_found_from_below(tmp_path: Path) -> None:
+def test_project_is_found_from_a_subdirectory(tmp_path: Path) -> None:
     write(tmp_path, "name: web\nruntime: python\n")
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
@@ -25,7 +25,7 @@ def test_a_project_is_found_from_below(tmp_path: Path) -> None:
     assert project.interpreter == Path(sys.executable)
 
 
-def test_the_virtualenv_and_the_main_directory_are_the_projects(tmp_path: Path) -> None:
+def test_project_sets_the_virtualenv_and_the_main_directory(tmp_path: Path) -> None:
     python = tmp_path / "env/bin/python"
     python.parent.mkdir(parents=True)
     python.touch()
@@ -51,18 +51,18 @@ def test_the_virtualenv_and_the_main_directory_are_the_projects(tmp_path: Path) 
         ),
     ],
 )
-def test_what_is_wrong_with_a_project_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_error_names_the_fault_in_the_project(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(EngineError, match=message) as caught:
         find_project(write(tmp_path, text))
     assert "\n" not in str(caught.value)
 
 
-def test_no_project_at_all_is_said(tmp_path: Path) -> None:
+def test_missing_project_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"no Pulumi\.yaml .* pass --cwd"):
         find_project(tmp_path)
 
 
-def test_the_projects_defaults_lie_below_the_stacks_config(tmp_path: Path) -> None:
+def test_stack_config_overrides_project_defaults(tmp_path: Path) -> None:
     write(
         tmp_path,
         "name: web\nruntime: python\nconfig:\n  size: 1\n  shape: {value: round}\n"
@@ -87,7 +87,7 @@ def test_the_projects_defaults_lie_below_the_stacks_config(tmp_path: Path) -> No
         ("file://~", "{home}"),
     ],
 )
-def test_the_state_is_where_the_environment_says(
+def test_environment_sets_the_state_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, expected: str
 ) -> None:
     monkeypatch.setenv("PULUMI_BACKEND_URL", url)
@@ -95,7 +95,7 @@ def test_the_state_is_where_the_environment_says(
     assert str(project.state_directory()) == expected.format(root=tmp_path, home=Path.home())
 
 
-def test_the_projects_own_backend_is_used_where_the_environment_names_none(
+def test_project_backend_is_the_default_without_the_environment_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
@@ -103,7 +103,7 @@ def test_the_projects_own_backend_is_used_where_the_environment_names_none(
     assert find_project(tmp_path).state_directory() == Path("/srv/state")
 
 
-def test_a_backend_that_is_no_directory_is_refused(
+def test_backend_other_than_a_directory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://bucket")

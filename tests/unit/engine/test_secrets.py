@@ -1,4 +1,4 @@
-"""Secrets are readable by both engines with the passphrase, and by nobody without it."""
+"""Both engines read secrets with the passphrase; without it, the secrets are unreadable."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ OUTPUT = {
 
 @pytest.fixture(scope="module")
 def derived() -> PassphraseCrypter:
-    """Deriving a key is slow by design: once is enough."""
+    """Derive the key only once, because deriving is slow by design."""
     return PassphraseCrypter.from_state(PASSPHRASE, SALT)
 
 
@@ -42,35 +42,35 @@ def test_a_state_that_pulumi_wrote_is_read(crypter: PassphraseCrypter) -> None:
     }
 
 
-def test_the_salt_string_is_kept_as_it_was(crypter: PassphraseCrypter) -> None:
+def test_salt_string_is_kept_unchanged(crypter: PassphraseCrypter) -> None:
     assert crypter.state == SALT
 
 
-def test_a_wrong_passphrase_is_told_in_one_line() -> None:
+def test_wrong_passphrase_is_reported_in_one_line() -> None:
     with pytest.raises(WrongPassphrase, match="PULUMI_CONFIG_PASSPHRASE") as error:
         PassphraseCrypter.from_state("wrong", SALT)
     assert "\n" not in str(error.value)
 
 
-def test_a_new_crypter_is_opened_by_its_passphrase_alone() -> None:
+def test_new_crypter_needs_only_its_passphrase() -> None:
     new = PassphraseCrypter.new("tr0ub4dor")
     sealed = new.encrypt("hush")
     again = PassphraseCrypter.from_state("tr0ub4dor", new.state)
     assert again.decrypt(sealed) == "hush"
 
 
-def test_two_salts_are_never_the_same() -> None:
+def test_salts_are_unique() -> None:
     key = bytes(32)
     states = {PassphraseCrypter(key, bytes(8)).state for _ in range(2)}
     assert len(states) == 2
 
 
-def test_a_secret_that_did_not_change_keeps_its_ciphertext(crypter: PassphraseCrypter) -> None:
+def test_unchanged_secret_keeps_its_ciphertext(crypter: PassphraseCrypter) -> None:
     stored = {"base64": OUTPUT, "other": [{"deep": 1}]}
     assert seal(unseal(stored, crypter), crypter) == stored
 
 
-def test_a_secret_keeps_its_ciphertext_in_whatever_order_its_parts_come(
+def test_order_of_keys_does_not_change_the_ciphertext(
     crypter: PassphraseCrypter,
 ) -> None:
     one, other = Secret({"a": "hush", "b": "hush hush"}), Secret({"b": "hush hush", "a": "hush"})
@@ -85,7 +85,7 @@ def test_everything_inside_a_secret_is_hidden(crypter: PassphraseCrypter) -> Non
     assert unseal(sealed, crypter) == {"a": Secret({"b": ["hush", 1]}), "c": None}
 
 
-def test_a_state_exported_with_its_secrets_shown_is_read(crypter: PassphraseCrypter) -> None:
+def test_state_exported_with_plaintext_secrets_is_read(crypter: PassphraseCrypter) -> None:
     assert unseal({SIGNATURE: SECRET, "plaintext": '"hush"'}, crypter) == Secret("hush")
 
 
@@ -105,7 +105,7 @@ def test_a_damaged_secret_is_refused_in_one_line(crypter: PassphraseCrypter, dam
 
 
 @pytest.mark.parametrize("state", ["", "v1:abc", "v2:YWJj:v1:a:b"])
-def test_a_string_that_is_no_salt_is_refused(state: str) -> None:
+def test_invalid_salt_is_refused(state: str) -> None:
     with pytest.raises(EngineError, match="encryptionsalt"):
         PassphraseCrypter.from_state(PASSPHRASE, state)
 
@@ -122,7 +122,7 @@ def test_the_passphrase_comes_from_the_environment(
     assert passphrase_from_environment() == ""
 
 
-def test_without_a_passphrase_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_passphrase_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE_FILE", "/does/not/exist")
     with pytest.raises(EngineError, match="/does/not/exist"):

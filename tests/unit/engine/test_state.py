@@ -1,4 +1,4 @@
-"""The state: Pulumi's own checkpoint, read, changed and written back whole."""
+"""The state is Pulumi's own checkpoint: read, changed and written back whole."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _names(snapshot: Snapshot) -> list[str]:
 
 
 def _opened(stored: Any, crypter: PassphraseCrypter) -> Any:
-    """Stored JSON with its secrets as values: Go and Python escape text differently."""
+    """Stored JSON with its secrets as values, because Go and Python escape text differently."""
 
     def read(value: Any) -> Any:
         if isinstance(value, dict):
@@ -54,7 +54,7 @@ def _opened(stored: Any, crypter: PassphraseCrypter) -> Any:
     return read(in_the_clear(stored, crypter))
 
 
-def test_a_checkpoint_of_pulumis_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_pulumi_checkpoint_survives_reading_and_writing(tmp_path: Path) -> None:
     backend = Backend(tmp_path, "demo", "dev")
     backend.file.parent.mkdir(parents=True)
     shutil.copy(WRITTEN_BY_PULUMI, backend.file)
@@ -66,13 +66,13 @@ def test_a_checkpoint_of_pulumis_comes_back_as_it_was(tmp_path: Path) -> None:
     assert snapshot.outputs["pet"] == "distinct-goldfish"
     assert isinstance(snapshot.outputs["pw"], Secret)
     written = Sealer(crypter).deployment(snapshot)
-    known: Any = json.loads(WRITTEN_BY_PULUMI.read_text())["checkpoint"]["latest"]
-    assert _opened(written["resources"], crypter) == _opened(known["resources"], crypter)
-    assert written["secrets_providers"] == known["secrets_providers"]
-    assert written["manifest"]["magic"] == known["manifest"]["magic"]
+    recorded: Any = json.loads(WRITTEN_BY_PULUMI.read_text())["checkpoint"]["latest"]
+    assert _opened(written["resources"], crypter) == _opened(recorded["resources"], crypter)
+    assert written["secrets_providers"] == recorded["secrets_providers"]
+    assert written["manifest"]["magic"] == recorded["manifest"]["magic"]
 
 
-def test_every_field_of_a_resource_comes_back(backend: Backend, crypter: PassphraseCrypter) -> None:
+def test_every_field_of_a_resource_survives(backend: Backend, crypter: PassphraseCrypter) -> None:
     full = StoredResource(
         urn=URN + "a",
         type="x:y:Z",
@@ -104,7 +104,7 @@ def test_every_field_of_a_resource_comes_back(backend: Backend, crypter: Passphr
     )
     empty = StoredResource("", "", False)
     assert all(getattr(full, field.name) != getattr(empty, field.name) for field in fields(full)), (
-        "a field that this test forgets"
+        "this test lacks a field"
     )
     backend.write(Sealer(crypter).deployment(Snapshot((full,), (Pending("creating", full),))))
     checkpoint = backend.read()
@@ -117,7 +117,7 @@ def test_every_field_of_a_resource_comes_back(backend: Backend, crypter: Passphr
     assert back.pending[0].kind == "creating"
 
 
-def test_what_is_empty_is_left_out() -> None:
+def test_empty_fields_are_left_out() -> None:
     bare = StoredResource(URN + "a", "x:y:Z", False)
     assert to_json(bare, lambda value: value) == {
         "urn": URN + "a",
@@ -126,11 +126,11 @@ def test_what_is_empty_is_left_out() -> None:
     }
 
 
-def test_a_stack_without_state_has_none(backend: Backend) -> None:
+def test_stack_without_state_reads_as_none(backend: Backend) -> None:
     assert backend.read() is None
 
 
-def test_the_state_before_is_kept(backend: Backend, crypter: PassphraseCrypter) -> None:
+def test_previous_state_is_kept_as_backup(backend: Backend, crypter: PassphraseCrypter) -> None:
     sealer = Sealer(crypter)
     backend.write(sealer.deployment(Snapshot((stored("a"),))))
     first = backend.file.read_text()
@@ -138,7 +138,7 @@ def test_the_state_before_is_kept(backend: Backend, crypter: PassphraseCrypter) 
     assert backend.file.with_name("dev.json.bak").read_text() == first
 
 
-def test_a_write_that_fails_leaves_the_file_whole(
+def test_failed_write_leaves_the_file_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "file"
@@ -154,7 +154,7 @@ def test_a_write_that_fails_leaves_the_file_whole(
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_damaged_state_is_named_with_the_one_before(backend: Backend) -> None:
+def test_error_of_damaged_state_names_the_backup(backend: Backend) -> None:
     backend.file.parent.mkdir(parents=True)
     backend.file.write_text("{")
     with pytest.raises(EngineError, match=r"dev\.json: cannot be read: .* dev\.json\.bak"):
@@ -172,14 +172,14 @@ def test_damaged_state_is_named_with_the_one_before(backend: Backend) -> None:
         ),
     ],
 )
-def test_state_of_another_kind_is_refused(backend: Backend, content: Any, message: str) -> None:
+def test_unsupported_state_is_refused(backend: Backend, content: Any, message: str) -> None:
     backend.file.parent.mkdir(parents=True)
     backend.file.write_text(json.dumps(content))
     with pytest.raises(EngineError, match=message):
         backend.read()
 
 
-def test_compressed_state_is_refused_and_not_taken_for_none(backend: Backend) -> None:
+def test_compressed_state_is_refused_rather_than_ignored(backend: Backend) -> None:
     backend.file.parent.mkdir(parents=True)
     backend.file.with_name("dev.json.gz").write_bytes(b"")
     with pytest.raises(EngineError, match="compressed"):
@@ -197,7 +197,7 @@ def test_a_secret_is_not_written_without_a_passphrase() -> None:
         Sealer(None).deployment(Snapshot((stored("a", inputs={"x": [Secret(1)]}),)))
 
 
-def test_outputs_can_be_read_without_a_passphrase_but_for_the_secret_ones(
+def test_plain_outputs_can_be_read_without_a_passphrase(
     backend: Backend, crypter: PassphraseCrypter
 ) -> None:
     stack = replace(
@@ -209,7 +209,7 @@ def test_outputs_can_be_read_without_a_passphrase_but_for_the_secret_ones(
     assert checkpoint.open(None).outputs == {"open": [1], "hush": {"x": Secret(None)}}
 
 
-def test_an_export_in_the_clear_has_no_ciphertext(crypter: PassphraseCrypter) -> None:
+def test_plaintext_export_has_no_ciphertext(crypter: PassphraseCrypter) -> None:
     deployment = Sealer(crypter).deployment(Snapshot((stored("a", inputs={"x": Secret(1)}),)))
     clear = in_the_clear(deployment, crypter)
     assert clear["resources"][0]["inputs"]["x"]["plaintext"] == "1"
@@ -219,7 +219,7 @@ def test_an_export_in_the_clear_has_no_ciphertext(crypter: PassphraseCrypter) ->
 # -- the journal -----------------------------------------------------------------------------------
 
 
-def test_what_is_settled_stands_before_what_is_still_to_come() -> None:
+def test_settled_resources_precede_pending_ones() -> None:
     a, b = stored("a"), stored("b")
     journal = Journal(Snapshot((a, b)))
     journal.settle(stored("c"), None)
@@ -234,14 +234,14 @@ def test_a_condemned_original_is_kept_until_it_is_deleted() -> None:
     journal = Journal(Snapshot((a,)))
     journal.settle(stored("a", id="2"), a, condemn=True)
     assert [(r.id, r.delete) for r in journal.snapshot().resources] == [("2", False), ("a", True)]
-    assert journal.old(URN + "a") is None, "the program is not compared with it"
+    assert journal.old(URN + "a") is None, "the program is not compared with the condemned one"
     condemned = journal.find(URN + "a", "a")
     assert condemned is not None
     journal.drop(condemned)
     assert [r.id for r in journal.snapshot().resources] == ["2"]
 
 
-def test_an_operation_is_pending_from_its_begin_to_its_end() -> None:
+def test_operation_is_pending_from_begin_to_end() -> None:
     journal, a = Journal(Snapshot()), stored("a")
     journal.begin("creating", a)
     assert [(p.kind, p.resource) for p in journal.snapshot().pending] == [("creating", a)]

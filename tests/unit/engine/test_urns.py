@@ -1,4 +1,4 @@
-"""URNs, provider references, and the former URNs of what was renamed."""
+"""URNs, provider references, and the former URNs of renamed resources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STACK = "urn:pulumi:dev::web::pulumi:pulumi:Stack::web-dev"
 GROUP = "urn:pulumi:dev::web::my:index:Group::g"
 
 
-def test_a_urn_has_the_types_of_the_parents_but_not_the_stacks() -> None:
+def test_urn_has_the_types_of_the_parents_except_the_stack() -> None:
     assert make_urn("dev", "web", "", "pulumi:pulumi:Stack", "web-dev") == STACK
     assert make_urn("dev", "web", STACK, "my:index:Group", "g") == GROUP
     child = make_urn("dev", "web", GROUP, "k:core/v1:Pod", "g-p")
@@ -35,7 +35,7 @@ def test_a_name_may_hold_colons() -> None:
     assert (name_of(urn), resource_type_of(urn), short(urn)) == ("a::b", "x:y:Z", "x:y:Z a::b")
 
 
-def test_packages_are_told_from_types() -> None:
+def test_package_is_derived_from_the_type() -> None:
     assert package_of("kubernetes:core/v1:Pod") == "kubernetes"
     assert provided_package("pulumi:providers:kubernetes") == "kubernetes"
 
@@ -46,7 +46,7 @@ def test_a_provider_reference_is_a_urn_and_an_id() -> None:
         split_reference("nonsense")
 
 
-def test_providers_of_the_engines_own_making_are_known() -> None:
+def test_default_providers_are_recognized() -> None:
     def provider(name: str) -> str:
         return make_urn("dev", "web", "", "pulumi:providers:random", name)
 
@@ -70,17 +70,17 @@ def place(parent: str = STACK, name: str = "a") -> Place:
         (Alias(parent=GROUP), "urn:pulumi:dev::web::my:index:Group$x:y:Z::a"),
     ],
 )
-def test_what_an_alias_leaves_out_is_as_it_is_now(alias: Alias, urn: str) -> None:
+def test_alias_defaults_to_the_current_values(alias: Alias, urn: str) -> None:
     assert former_urns(place(), [alias], {}) == (urn,)
 
 
-def test_an_alias_without_parent_was_at_the_top() -> None:
+def test_alias_without_parent_means_the_top_level() -> None:
     assert former_urns(place(GROUP), [Alias(no_parent=True)], {}) == (
         "urn:pulumi:dev::web::x:y:Z::a",
     )
 
 
-def test_children_of_a_renamed_parent_are_looked_for_under_its_former_name() -> None:
+def test_children_are_searched_under_the_parents_former_name() -> None:
     renamed = {GROUP: GROUP.replace("::g", "::old")}
     below = "urn:pulumi:dev::web::my:index:Group$x:y:Z::"
     assert former_urns(place(GROUP, "g-a"), [], renamed) == (f"{below}old-a",)

@@ -1,4 +1,4 @@
-"""Values survive the wire, and secrecy survives everything but being asked for."""
+"""Values survive the wire, and stay secret until a caller opens them."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def struct(value: dict[str, Any]) -> struct_pb2.Struct:
 
 
 @given(st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
-def test_what_is_written_is_read_back(properties: Properties) -> None:
+def test_written_values_are_read_back(properties: Properties) -> None:
     assert from_struct(to_struct(properties)) == properties
 
 
@@ -59,11 +59,11 @@ def test_opening_a_value_opens_every_secret_in_it() -> None:
 
 
 @given(VALUES)
-def test_a_value_differs_from_itself_only_where_it_is_unknown(value: Value) -> None:
+def test_only_unknown_values_differ_from_themselves(value: Value) -> None:
     assert bool(changed_paths(value, value)) == contains_unknown(value)
 
 
-def test_whole_numbers_come_back_as_integers() -> None:
+def test_whole_numbers_are_read_as_integers() -> None:
     value = from_struct(struct({"a": 2.0, "b": 2.5}))["a"]
     assert value == 2
     assert isinstance(value, int)
@@ -75,13 +75,13 @@ def test_every_spelling_of_unknown_is_unknown() -> None:
     assert from_struct(struct({"a": number})) == {"a": UNKNOWN}
 
 
-def test_a_secret_on_the_wire_is_a_secret_and_hides_its_value() -> None:
+def test_secret_on_the_wire_stays_secret() -> None:
     read = from_struct(struct({"a": {SIGNATURE: SECRET, "value": {"b": "hush"}}}))["a"]
     assert read == Secret({"b": "hush"})
     assert "hush" not in repr(read)
 
 
-def test_without_keeping_secrets_the_plain_value_is_written() -> None:
+def test_plain_value_is_written_without_keep_secrets() -> None:
     written = to_struct({"a": Secret("hush")}, keep_secrets=False)
     assert json_format.MessageToDict(written) == {"a": "hush"}
 
@@ -96,7 +96,7 @@ def test_without_keeping_secrets_the_plain_value_is_written() -> None:
     ],
     ids=["known", "secret", "unknown", "secret and unknown"],
 )
-def test_an_output_value_is_what_it_holds(output: dict[str, Any], expected: Value) -> None:
+def test_output_value_is_read_as_its_content(output: dict[str, Any], expected: Value) -> None:
     assert from_struct(struct({"a": {SIGNATURE: OUTPUT_VALUE, **output}})) == {"a": expected}
 
 
@@ -109,7 +109,7 @@ def test_an_output_value_is_what_it_holds(output: dict[str, Any], expected: Valu
     ],
     ids=["a component", "a resource", "a resource not yet created"],
 )
-def test_a_resource_reference_is_what_it_points_to(
+def test_resource_reference_is_read_as_its_target(
     reference: dict[str, Any], expected: Value
 ) -> None:
     assert from_struct(struct({"a": {SIGNATURE: RESOURCE_REFERENCE, **reference}})) == {
@@ -142,7 +142,7 @@ def test_differences_are_named_by_their_paths() -> None:
     ]
 
 
-def test_secrecy_alone_is_no_difference() -> None:
+def test_secrecy_alone_is_not_a_difference() -> None:
     assert changed_paths({"a": Secret(1)}, {"a": 1}) == ()
     assert changed_paths({"a": Secret({"b": 1})}, {"a": {"b": 2}}) == (("a", "b"),)
 

@@ -1,4 +1,4 @@
-"""What a build is given, what it says, and what goes wrong; without Docker."""
+"""Inputs, output and errors of an image build, without Docker."""
 
 import io
 import tarfile
@@ -17,16 +17,16 @@ from tests.support.stack import settings
 
 
 class Recorder:
-    """Stands where a function that shows a step is wanted."""
+    """Replaces a function that shows a step."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def __call__(self, text: str) -> None:
-        self.said.append(text)
+        self.lines.append(text)
 
 
-def test_the_context_is_the_same_bytes_each_time_and_has_plain_owners_and_modes() -> None:
+def test_context_is_reproducible_with_plain_owners_and_modes() -> None:
     assert build.context("worker") == build.context("worker")
     with tarfile.open(fileobj=io.BytesIO(build.context("worker"))) as archive:
         members = archive.getmembers()
@@ -35,14 +35,14 @@ def test_the_context_is_the_same_bytes_each_time_and_has_plain_owners_and_modes(
     assert {member.mode for member in members} == {0o644, 0o755}
 
 
-def test_the_jails_server_is_built_for_stacks_that_have_one() -> None:
+def test_nfs_server_is_built_only_for_stacks_that_use_it() -> None:
     served = {"server": {"machines": ["10.0.0.0/16"]}}
 
     assert "nfs" not in build.needed(settings())
     assert "nfs" in build.needed(settings(lambda values: values.update(jail=served)))
 
 
-def test_a_build_is_told_its_parent_and_the_proxies_of_the_machine() -> None:
+def test_build_gets_its_parent_and_the_machines_proxies() -> None:
     environment = {"HTTP_PROXY": "http://proxy:3128", "no_proxy": "", "PASSWORD": "x"}
     arguments = build.build_arguments("worker", "registry.example.com", environment)
     assert arguments == {
@@ -58,20 +58,20 @@ def test_ancestors_are_built_once_and_first() -> None:
     ]
 
 
-def test_the_age_of_debians_packages_is_told_and_stands_out_when_it_is_high() -> None:
+def test_age_of_debians_packages_is_highlighted_when_high() -> None:
     now = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
     assert build.age(now - timedelta(days=5), now) == (
         "Debian packages: as of 2026-11-20, 5 days ago",
         "",
     )
-    said, style = build.age(now - timedelta(days=31), now)
-    assert "31 days ago: `make snapshot` takes today's" in said
+    text, style = build.age(now - timedelta(days=31), now)
+    assert "31 days ago: `make snapshot` takes today's" in text
     assert style == "yellow"
 
 
 def test_each_step_is_shown() -> None:
-    say = Recorder()
+    record = Recorder()
     messages: list[dict[str, Any]] = [
         {"stream": "Step 1/2 : FROM debian\n"},
         {"stream": " ---> 0123456789ab\n"},
@@ -80,11 +80,11 @@ def test_each_step_is_shown() -> None:
         {"stream": "done\n"},
         {"aux": {"ID": "sha256:0123"}},
     ]
-    build.follow("worker", messages, say)
-    assert say.said == ["step 1/2 FROM debian", "step 2/2 RUN make"]
+    build.follow("worker", messages, record)
+    assert record.lines == ["step 1/2 FROM debian", "step 2/2 RUN make"]
 
 
-def test_a_failing_step_is_named_with_its_exit_code_and_its_own_output() -> None:
+def test_failing_step_is_named_with_its_exit_code_and_output() -> None:
     messages = [
         {"stream": "Step 1/2 : RUN apt-get update\n"},
         {"stream": "Get:1 trixie InRelease\n"},
@@ -101,7 +101,7 @@ def test_a_failing_step_is_named_with_its_exit_code_and_its_own_output() -> None
     assert caught.value.output == "cc chroot.c\nchroot.c:1: error"
 
 
-def test_a_build_that_fails_before_its_first_step_says_so() -> None:
+def test_failure_before_the_first_step_is_reported() -> None:
     messages = [{"error": "dockerfile parse error\nline 1"}]
     with pytest.raises(build.BuildError, match="before its first step: dockerfile parse error"):
         build.follow("worker", messages, Recorder())
@@ -124,7 +124,7 @@ def test_a_refused_push_names_the_image_and_the_remedy() -> None:
         build.push(client, "r/base:0", Recorder())
 
 
-def test_a_docker_that_does_not_answer_is_one_line_with_the_remedy(
+def test_unreachable_docker_is_reported_in_one_line_with_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
@@ -141,7 +141,7 @@ def test_a_docker_that_does_not_answer_is_one_line_with_the_remedy(
         (["--stack", "nowhere"], "no stack 'nowhere'"),
     ],
 )
-def test_a_wrong_argument_is_one_line(
+def test_wrong_argument_is_reported_in_one_line(
     arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert build.main(arguments) == 1
@@ -156,12 +156,12 @@ def test_the_reason_of_an_error_is_its_innermost_cause() -> None:
     assert build.reason(APIError("Conflict", explanation="disk full")) == "disk full"
 
 
-def test_a_pipe_gets_one_line_for_each_step_and_no_control_codes() -> None:
+def test_pipe_gets_one_plain_line_for_each_step() -> None:
     output = io.StringIO()
     report = build.Report(Console(file=output, force_terminal=False, width=40))
-    with report, report.doing("worker") as say:
-        say("step 1/2 RUN apt-get update \\\n && apt-get install [a] " + "x" * 200)
-        say("step 2/2 RUN make")
+    with report, report.doing("worker") as record:
+        record("step 1/2 RUN apt-get update \\\n && apt-get install [a] " + "x" * 200)
+        record("step 2/2 RUN make")
     first, second = output.getvalue().splitlines()
     assert "worker: step 1/2 RUN apt-get update \\ && apt-get install [a] x" in first
     assert first.endswith("…")
@@ -169,12 +169,12 @@ def test_a_pipe_gets_one_line_for_each_step_and_no_control_codes() -> None:
     assert "\x1b" not in output.getvalue()
 
 
-def test_a_terminal_keeps_the_lines_of_what_is_done_and_clears_the_live_ones() -> None:
+def test_terminal_keeps_finished_lines_and_clears_live_ones() -> None:
     output = io.StringIO()
     report = build.Report(Console(file=output, force_terminal=True, width=80))
     with report:
-        with report.doing("worker") as say:
-            say("step 1/2 RUN make")
+        with report.doing("worker") as record:
+            record("step 1/2 RUN make")
         report.line("worker: built", "green")
     live, kept = output.getvalue().split("worker: built")
     assert "step 1/2 RUN make" in live

@@ -1,4 +1,4 @@
-"""Pods name images of a registry by the digests that it gave them."""
+"""Pods name an image of a registry by the digest from that registry."""
 
 import json
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def record(root: Path, found: object) -> None:
-    (root / digests.FILE).write_text(json.dumps(found))
+def record(root: Path, digests_by_reference: object) -> None:
+    (root / digests.FILE).write_text(json.dumps(digests_by_reference))
     digests.known.cache_clear()
 
 
-def test_an_image_is_named_by_its_digest_where_that_is_on_record(root: Path) -> None:
+def test_recorded_digest_is_part_of_the_reference(root: Path) -> None:
     reference = tags.reference("base", REGISTRY, root)
     assert digests.pinned("base", REGISTRY, root) == reference
 
@@ -44,7 +44,7 @@ def test_an_image_is_named_by_its_digest_where_that_is_on_record(root: Path) -> 
     assert "@" not in digests.pinned("base", None, root)
 
 
-def test_a_new_tag_has_no_digest_yet(root: Path) -> None:
+def test_new_tag_has_no_digest(root: Path) -> None:
     record(root, {tags.reference("base", REGISTRY, root): OLD})
 
     (root / "images/base/Dockerfile").write_text("FROM debian\n")
@@ -52,7 +52,7 @@ def test_a_new_tag_has_no_digest_yet(root: Path) -> None:
     assert "@" not in digests.pinned("base", REGISTRY, root)
 
 
-def test_new_digests_take_the_place_of_those_of_older_tags(root: Path) -> None:
+def test_new_digests_replace_those_of_older_tags(root: Path) -> None:
     record(root, {f"{REGISTRY}/slurmstack/base:old": OLD, "other/slurmstack/base:old": OLD})
 
     assert digests.write({f"{REGISTRY}/slurmstack/base:new": NEW}, root)
@@ -67,7 +67,7 @@ def test_new_digests_take_the_place_of_those_of_older_tags(root: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"a": 5}', '{"a": "latest"}', '{"a": "sha256:short"}']
 )
-def test_a_record_that_is_none_is_refused_in_one_line(root: Path, text: str) -> None:
+def test_invalid_record_is_refused_in_one_line(root: Path, text: str) -> None:
     (root / digests.FILE).write_text(text)
 
     with pytest.raises(

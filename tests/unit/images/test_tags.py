@@ -1,4 +1,4 @@
-"""A tag says what a build would read, and nothing else."""
+"""A tag depends on exactly the files that a build reads."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ EVERY_IMAGE = sorted(tags.IMAGES)
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A small repository with a context for every image, as a checkout of it would be."""
+    """A small repository with a context for every image, like a checkout."""
     root = tmp_path / "checkout"
     for name in tags.IMAGES:
         write(root / "images" / name / "Dockerfile", "FROM scratch\n")
@@ -74,7 +74,7 @@ def test_a_tag_is_twelve_hexadecimal_digits(checkout: Path) -> None:
         assert set(tag) <= set("0123456789abcdef")
 
 
-def test_the_content_of_a_file_changes_the_tag_of_its_image_alone(checkout: Path) -> None:
+def test_changed_file_changes_only_the_tag_of_its_image(checkout: Path) -> None:
     file = checkout / "images/login/etc/sshd_config"
     assert changed(checkout, lambda: file.write_text("UsePAM yes\n")) == {"login"}
 
@@ -84,26 +84,26 @@ def test_the_executable_bit_changes_the_tag(checkout: Path) -> None:
     assert changed(checkout, lambda: file.chmod(0o644)) == {"worker"}
 
 
-def test_a_new_name_or_a_new_file_changes_the_tag(checkout: Path) -> None:
+def test_renamed_or_new_file_changes_the_tag(checkout: Path) -> None:
     file = checkout / "images/worker/slurmd"
     assert changed(checkout, lambda: file.rename(file.with_name("start"))) == {"worker"}
     new = checkout / "images/worker/conf.d/limits"
     assert changed(checkout, lambda: write(new, "")) == {"worker"}
 
 
-def test_a_parent_changes_the_tags_of_all_that_build_on_it(checkout: Path) -> None:
+def test_changed_parent_changes_the_tags_of_its_children(checkout: Path) -> None:
     dockerfile = checkout / "images/base/Dockerfile"
     assert changed(checkout, lambda: dockerfile.write_text("FROM debian\n")) == with_parent("base")
 
 
-def test_files_from_elsewhere_in_the_repository_count(checkout: Path) -> None:
+def test_files_from_other_folders_change_the_tag(checkout: Path) -> None:
     plugin = checkout / "spank/chroot.c"
     assert changed(checkout, lambda: plugin.write_text("int other;\n")) == with_parent("base")
     agent = checkout / "agents/reconciler/drain.py"
     assert changed(checkout, lambda: write(agent, "pass\n")) == {"agents"}
 
 
-def test_content_that_moves_from_one_file_to_the_next_changes_the_tag(checkout: Path) -> None:
+def test_swapped_contents_change_the_tag(checkout: Path) -> None:
     first = write(checkout / "images/jail/a", "one\n")
     second = write(checkout / "images/jail/b", "two\n")
 
@@ -131,7 +131,7 @@ def test_content_that_moves_from_one_file_to_the_next_changes_the_tag(checkout: 
         "notes.txt",
     ],
 )
-def test_what_tools_leave_behind_is_ignored(checkout: Path, junk: str) -> None:
+def test_leftovers_of_tools_are_ignored(checkout: Path, junk: str) -> None:
     assert changed(checkout, lambda: write(checkout / junk, "junk")) == set()
 
 
@@ -151,7 +151,7 @@ def test_another_checkout_has_the_same_tags(checkout: Path, tmp_path: Path) -> N
     assert all_tags(other) == all_tags(checkout)
 
 
-def test_the_context_is_sorted_and_names_extra_files_by_their_path(checkout: Path) -> None:
+def test_context_is_sorted_and_lists_extra_files_by_path(checkout: Path) -> None:
     names = list(tags.context_files("base", checkout))
     assert names == [
         *("Dockerfile", "agents/__init__.py", "agents/containers/__init__.py", "spank/Makefile"),
@@ -163,7 +163,7 @@ def test_the_context_is_sorted_and_names_extra_files_by_their_path(checkout: Pat
     ]
 
 
-def test_a_reference_names_the_registry_where_there_is_one(checkout: Path) -> None:
+def test_reference_includes_the_registry_if_set(checkout: Path) -> None:
     tag = tags.tag("worker", checkout)
     assert tags.reference("worker", None, checkout) == f"slurmstack/worker:{tag}"
     for registry in ("registry.example.com/team", "registry.example.com/team/"):
@@ -171,7 +171,7 @@ def test_a_reference_names_the_registry_where_there_is_one(checkout: Path) -> No
         assert tags.reference("worker", registry, checkout) == expected
 
 
-def test_an_unknown_image_is_answered_with_the_known_ones() -> None:
+def test_error_of_an_unknown_image_lists_the_known_ones() -> None:
     with pytest.raises(tags.ContextError, match=r"image 'wroker': expected one of .*worker"):
         tags.tag("wroker")
 
@@ -188,7 +188,7 @@ def test_a_missing_extra_file_is_named(checkout: Path) -> None:
         tags.tag("worker", checkout)
 
 
-def test_two_files_cannot_claim_one_name(checkout: Path) -> None:
+def test_two_files_cannot_have_one_name(checkout: Path) -> None:
     write(checkout / "images/agents/agents/homes.py", "")
     with pytest.raises(tags.ContextError, match=r"rename images/agents/agents/homes\.py"):
         tags.context_files("agents", checkout)
@@ -200,14 +200,14 @@ def test_every_image_of_this_repository_has_a_tag(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY_IMAGE)
-def test_a_dockerfile_builds_on_the_parent_that_the_table_names(name: str) -> None:
+def test_dockerfile_builds_on_the_parent_in_the_table(name: str) -> None:
     dockerfile = tags.context_files(name)["Dockerfile"].read_text()
     assert ("FROM ${BASE}" in dockerfile) == (tags.IMAGES[name].parent is not None), (
         f"images/{name}/Dockerfile and its parent in images/tags.py disagree"
     )
 
 
-def test_another_moment_of_debian_is_another_tag_of_every_image(checkout: Path) -> None:
+def test_new_debian_snapshot_changes_every_tag(checkout: Path) -> None:
     snapshot = checkout / "images/debian/snapshot"
     before = tags.snapshot(checkout)
 
@@ -218,7 +218,7 @@ def test_another_moment_of_debian_is_another_tag_of_every_image(checkout: Path) 
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-20"])
-def test_a_moment_that_is_none_is_refused_in_one_line(checkout: Path, text: str) -> None:
+def test_invalid_snapshot_is_refused_in_one_line(checkout: Path, text: str) -> None:
     (checkout / "images/debian/snapshot").write_text(text)
 
     with pytest.raises(tags.ContextError, match=r"images/debian/snapshot: .*`make snapshot`"):

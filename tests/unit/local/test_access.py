@@ -9,7 +9,7 @@ def options(text: str) -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in text.splitlines())
 
 
-def test_the_configuration_leads_to_the_login_node_and_trusts_only_its_key() -> None:
+def test_ssh_config_names_the_login_node_and_its_key() -> None:
     parsed = options(ssh_config(Path("/s"), "researcher", 12222))
 
     assert (parsed["Host"], parsed["HostName"]) == ("login", "127.0.0.1")
@@ -19,15 +19,15 @@ def test_the_configuration_leads_to_the_login_node_and_trusts_only_its_key() -> 
     assert parsed["StrictHostKeyChecking"] == "yes"
 
 
-def test_the_host_is_known_by_its_port() -> None:
+def test_known_hosts_entry_has_the_port() -> None:
     assert known_hosts(12222, "ssh-ed25519 AAAA") == "[127.0.0.1]:12222 ssh-ed25519 AAAA\n"
 
 
-def test_nodes_that_did_not_come_are_told_with_what_slurm_says_of_them() -> None:
-    found = {"cpu-0": "idle none", "cpu-1": "down* Not responding", "cpu-2": "mix none"}
+def test_absent_nodes_are_listed_with_their_slurm_state() -> None:
+    states = {"cpu-0": "idle none", "cpu-1": "down* Not responding", "cpu-2": "mix none"}
 
-    assert absent(["cpu-0", "cpu-2"], found) == []
-    assert absent(["cpu-1", "cpu-3"], found) == [
+    assert absent(["cpu-0", "cpu-2"], states) == []
+    assert absent(["cpu-1", "cpu-3"], states) == [
         "cpu-1: down* Not responding",
         "cpu-3: Slurm does not list it",
     ]

@@ -1,4 +1,4 @@
-"""What a cluster carries from the start."""
+"""Objects that every new cluster contains."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ def test_shared_is_the_default_class_and_binds_at_once() -> None:
     assert storage_class["volumeBindingMode"] == "Immediate"
 
 
-def test_the_provisioner_serves_the_class_from_the_directory_that_all_nodes_mount() -> None:
+def test_provisioner_serves_the_class_from_the_shared_directory() -> None:
     command = find("Deployment", "local-path-provisioner")["spec"]["template"]["spec"][
         "containers"
     ][0]["command"]
@@ -30,16 +30,16 @@ def test_the_provisioner_serves_the_class_from_the_directory_that_all_nodes_moun
     assert config == {"sharedFileSystemPath": VOLUMES}
 
 
-def test_dns_answers_at_the_address_that_kubelets_hand_out() -> None:
+def test_dns_has_the_address_that_kubelets_configure() -> None:
     assert find("Service", "kube-dns")["spec"]["clusterIP"] == str(DNS_SERVICE)
 
 
-def test_names_of_the_cluster_are_never_cached() -> None:
+def test_cluster_names_are_never_cached() -> None:
     assert "disable denial cluster.local" in addons.corefile()
     assert "disable success cluster.local" in addons.corefile()
 
 
-def test_nothing_is_pulled() -> None:
+def test_no_image_is_pulled() -> None:
     pods = [find("Deployment", name)["spec"]["template"]["spec"] for name in addons.DEPLOYMENTS]
     helper = json.loads(find("ConfigMap", "local-path-provisioner")["data"]["helperPod.yaml"])
     containers = [c for pod in [*pods, helper["spec"]] for c in pod["containers"]]

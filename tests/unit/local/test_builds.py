@@ -1,4 +1,4 @@
-"""What is built is built again when, and only when, its sources change."""
+"""Builds are repeated when, and only when, their sources change."""
 
 from pathlib import Path
 
@@ -18,28 +18,28 @@ def sources(tmp_path: Path) -> Path:
     return tmp_path / "go"
 
 
-def test_the_key_stays_while_sources_and_toolchain_do(sources: Path) -> None:
+def test_same_sources_and_toolchain_give_the_same_key(sources: Path) -> None:
     assert binaries.cache_key(sources, "go1.24.1") == binaries.cache_key(sources, "go1.24.1")
 
 
-def test_another_toolchain_makes_another_key(sources: Path) -> None:
+def test_new_toolchain_changes_the_key(sources: Path) -> None:
     assert binaries.cache_key(sources, "go1.24.1") != binaries.cache_key(sources, "go1.24.2")
 
 
 @pytest.mark.parametrize("name", ["main.go", "go.mod", "go.sum", "new.go"])
-def test_another_source_makes_another_key(sources: Path, name: str) -> None:
+def test_changed_source_changes_the_key(sources: Path, name: str) -> None:
     before = binaries.cache_key(sources, "go1.24.1")
     (sources / "module" / name).write_text("// changed\n")
     assert binaries.cache_key(sources, "go1.24.1") != before
 
 
-def test_a_file_that_go_does_not_read_changes_nothing(sources: Path) -> None:
+def test_file_that_go_ignores_keeps_the_key(sources: Path) -> None:
     before = binaries.cache_key(sources, "go1.24.1")
     (sources / "module" / "notes.txt").write_text("notes\n")
     assert binaries.cache_key(sources, "go1.24.1") == before
 
 
-def test_other_binaries_make_other_images() -> None:
+def test_changed_binaries_change_the_images() -> None:
     one, other = Path("go-1"), Path("go-2")
     assert node_image.system_image(one) != node_image.system_image(other)
     assert node_image.node_image(one) != node_image.node_image(other)
@@ -74,14 +74,14 @@ def fake_go(directory: Path, output: str) -> None:
     command.chmod(0o755)
 
 
-def test_a_new_enough_go_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recent_go_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_go(tmp_path, "go1.24.0")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert host.go_version() == "go1.24.0"
 
 
 @pytest.mark.parametrize("version", ["go1.19.8", "go1.23.12", "devel"])
-def test_an_old_go_is_refused_with_the_version_that_is_needed(
+def test_old_go_is_refused_with_the_required_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     fake_go(tmp_path, version)
@@ -91,18 +91,18 @@ def test_an_old_go_is_refused_with_the_version_that_is_needed(
     assert version in str(failure.value)
 
 
-def test_a_machine_without_go_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_go_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LocalError, match="go is not installed"):
         host.go_version()
 
 
 def test_only_missing_packages_are_installed() -> None:
-    there = {"dockerd": "/usr/sbin/dockerd", "runc": "/usr/sbin/runc"}
-    assert host.missing_packages(host.ENGINE_COMMANDS, there.get) == ["containerd", "iptables"]
+    installed = {"dockerd": "/usr/sbin/dockerd", "runc": "/usr/sbin/runc"}
+    assert host.missing_packages(host.ENGINE_COMMANDS, installed.get) == ["containerd", "iptables"]
 
 
-def test_a_pid_file_of_a_process_that_is_no_docker_is_not_believed(tmp_path: Path) -> None:
+def test_pid_file_of_another_process_is_ignored(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     assert host.own_engine(pid_file) is None
     pid_file.write_text("1\n")
@@ -111,17 +111,17 @@ def test_a_pid_file_of_a_process_that_is_no_docker_is_not_believed(tmp_path: Pat
     assert host.own_engine(pid_file) is None
 
 
-def test_a_long_build_tells_how_far_it_is_and_keeps_only_its_problems() -> None:
+def test_long_build_reports_progress_and_keeps_only_errors() -> None:
     from local.binaries import REPORT_EVERY, _watched
 
-    said: list[str] = []
+    lines: list[str] = []
     downloads = [f"go: downloading example.org/m{n} v1.0.0\n" for n in range(REPORT_EVERY)]
     packages = [f"example.org/m/pkg{n}\n" for n in range(2 * REPORT_EVERY)]
     problem = "./main.go:3:8: no required module provides package example.org/x\n"
 
-    problems = _watched([*downloads, *packages, problem], said.append)
+    problems = _watched([*downloads, *packages, problem], lines.append)
 
-    assert said == [
+    assert lines == [
         "100 modules downloaded",
         "100 packages compiled",
         "200 packages compiled",

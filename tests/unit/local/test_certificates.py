@@ -1,4 +1,4 @@
-"""Certificates say what was requested, and verify against their authority only."""
+"""Certificates contain what was requested, and verify only against their authority."""
 
 import ipaddress
 
@@ -65,13 +65,13 @@ def test_kubernetes_reads_user_and_groups_from_a_client_certificate(authority: A
     assert [name.value for name in organizations] == ["system:nodes"]
 
 
-def test_a_client_without_names_may_not_serve(authority: Authority) -> None:
+def test_client_certificate_without_names_may_not_serve(authority: Authority) -> None:
     certificate = x509.load_pem_x509_certificate(authority.issue(CLIENT).certificate)
     uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(uses) == [ExtendedKeyUsageOID.CLIENT_AUTH]
 
 
-def test_what_was_issued_for_a_request_is_kept_for_it(authority: Authority) -> None:
+def test_certificate_issued_for_the_request_is_kept(authority: Authority) -> None:
     assert authority.has_issued(authority.issue(SERVER).certificate, SERVER)
     assert authority.has_issued(authority.issue(CLIENT).certificate, CLIENT)
 
@@ -84,11 +84,13 @@ def test_what_was_issued_for_a_request_is_kept_for_it(authority: Authority) -> N
         Request(SERVER.name, groups=("system:masters",), hosts=SERVER.hosts),
     ],
 )
-def test_what_was_issued_for_another_request_is_stale(authority: Authority, other: Request) -> None:
+def test_certificate_issued_for_another_request_is_stale(
+    authority: Authority, other: Request
+) -> None:
     assert not authority.has_issued(authority.issue(SERVER).certificate, other)
 
 
-def test_what_another_authority_issued_is_stale(authority: Authority) -> None:
+def test_certificate_of_another_authority_is_stale(authority: Authority) -> None:
     assert not authority.has_issued(Authority.new("test").issue(SERVER).certificate, SERVER)
 
 
@@ -104,7 +106,7 @@ def test_the_public_key_for_tokens_belongs_to_the_private_one() -> None:
     )
 
 
-def test_the_ssh_key_is_one_that_openssh_reads() -> None:
+def test_ssh_key_has_the_openssh_format() -> None:
     private, public = new_ssh_key("researcher")
     loaded = serialization.load_ssh_private_key(private, None).public_key()
     kind, blob, comment = public.decode().split()
@@ -114,5 +116,5 @@ def test_the_ssh_key_is_one_that_openssh_reads() -> None:
     )
 
 
-def test_a_key_is_not_shown_where_its_pair_is_printed(authority: Authority) -> None:
+def test_printed_pair_hides_the_key(authority: Authority) -> None:
     assert "PRIVATE KEY" not in repr(authority.issue(CLIENT))

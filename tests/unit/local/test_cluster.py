@@ -1,4 +1,4 @@
-"""What is read from the API's objects, and names of images."""
+"""Readiness from the API's objects, and names of images."""
 
 import datetime
 from typing import Any
@@ -13,9 +13,9 @@ BEFORE = "2030-01-01T11:59:59Z"
 AFTER = "2030-01-01T12:00:00Z"
 
 
-def node(status: str, said: str, name: str = "node-0") -> dict[str, Any]:
-    ready = {"type": "Ready", "status": status, "lastHeartbeatTime": said}
-    other = {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": said}
+def node(status: str, heartbeat: str, name: str = "node-0") -> dict[str, Any]:
+    ready = {"type": "Ready", "status": status, "lastHeartbeatTime": heartbeat}
+    other = {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": heartbeat}
     return {"metadata": {"name": name}, "status": {"conditions": [other, ready]}}
 
 
@@ -28,12 +28,12 @@ def pod(ready: bool, since: str | None, on: str = "node-0") -> dict[str, Any]:
     }
 
 
-def test_a_node_is_ready_when_its_kubelet_says_so() -> None:
+def test_node_is_ready_when_its_kubelet_reports_it() -> None:
     assert node_is_ready(node("True", AFTER), STARTED)
     assert not node_is_ready(node("False", AFTER), STARTED)
 
 
-def test_what_a_kubelet_said_before_the_node_restarted_is_not_believed() -> None:
+def test_kubelet_report_from_before_the_restart_is_ignored() -> None:
     assert not node_is_ready(node("True", BEFORE), STARTED)
 
 
@@ -41,7 +41,7 @@ def test_a_node_without_a_container_is_not_ready() -> None:
     assert not node_is_ready(node("True", AFTER, "node-1"), STARTED)
 
 
-def test_a_node_that_has_said_nothing_is_not_ready() -> None:
+def test_node_without_a_report_is_not_ready() -> None:
     assert not node_is_ready({"metadata": {"name": "node-0"}, "status": {}}, STARTED)
 
 
@@ -55,17 +55,17 @@ def test_a_node_that_has_said_nothing_is_not_ready() -> None:
         (False, None, "node-0", False),
     ],
 )
-def test_a_pod_runs_when_it_is_ready_since_its_node_started(
+def test_pod_runs_when_it_became_ready_after_its_nodes_start(
     ready: bool, since: str | None, on: str, expected: bool
 ) -> None:
     assert pod_runs(pod(ready, since, on), STARTED) is expected
 
 
-def test_a_pod_that_is_not_placed_does_not_run() -> None:
+def test_unscheduled_pod_does_not_run() -> None:
     assert not pod_runs({"metadata": {}, "spec": {}, "status": {}}, STARTED)
 
 
-def test_a_pod_belongs_to_the_deployment_that_named_it() -> None:
+def test_pod_belongs_to_the_deployment_in_its_name() -> None:
     assert belongs_to(pod(True, AFTER), "coredns")
     assert not belongs_to(pod(True, AFTER), "core")
     assert not belongs_to({"metadata": {"name": "coredns"}}, "coredns")
@@ -75,7 +75,7 @@ def test_a_pod_belongs_to_the_deployment_that_named_it() -> None:
     ("generation", "updated", "replicas", "expected"),
     [(2, 1, 1, True), (1, 1, 1, False), (2, 0, 1, False), (2, 1, 2, False)],
 )
-def test_a_deployment_is_rolled_out_when_only_its_latest_pods_are_left(
+def test_deployment_is_rolled_out_when_only_its_latest_pods_remain(
     generation: int, updated: int, replicas: int, expected: bool
 ) -> None:
     status = {

@@ -25,20 +25,20 @@ from local.errors import LocalError
          Command("kubectl", "dev", ("exec", "p", "--", "x", "--stack", "y"))),
     ],
 )  # fmt: skip
-def test_the_stack_may_stand_anywhere_and_kubectl_keeps_its_own(
+def test_stack_option_works_anywhere_before_a_double_dash(
     arguments: list[str], expected: Command
 ) -> None:
     assert parse(arguments) == expected
 
 
 @pytest.mark.parametrize("stack", ["cache", "state", "../up", "", "-x y"])
-def test_a_stack_whose_files_would_lie_elsewhere_is_refused(stack: str) -> None:
+def test_stack_name_outside_its_directory_is_refused(stack: str) -> None:
     with pytest.raises(LocalError, match="--stack"):
         parse(["up", f"--stack={stack}"])
 
 
 @pytest.mark.parametrize("arguments", [[], ["start"], ["load"], ["up", "now"]])
-def test_what_is_not_understood_ends_with_the_usage(
+def test_invalid_arguments_print_the_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ending:
@@ -47,7 +47,7 @@ def test_what_is_not_understood_ends_with_the_usage(
     assert "usage: python -m local" in capsys.readouterr().err
 
 
-def test_an_unknown_stack_is_one_line_and_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_stack_fails_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--stack", "nowhere"]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1

@@ -1,4 +1,4 @@
-"""What nodes are told, parsed back and compared as data."""
+"""The configuration of nodes, parsed back and compared as data."""
 
 import base64
 import ipaddress
@@ -38,7 +38,7 @@ def document(node: Node, name: str) -> Any:
     return json.loads(node_files(node)[name])
 
 
-def test_the_first_node_alone_runs_the_control_plane() -> None:
+def test_only_the_first_node_runs_the_control_plane() -> None:
     control_plane = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
     programs = [
         {program for _, program in configuration.programs(node)} for node in (FIRST, SECOND)
@@ -46,7 +46,7 @@ def test_the_first_node_alone_runs_the_control_plane() -> None:
     assert programs == [control_plane | {"kubelet", "kube-proxy"}, {"kubelet", "kube-proxy"}]
 
 
-def test_every_node_that_may_come_has_an_address_and_pods_of_its_own() -> None:
+def test_every_possible_node_has_its_own_address_and_pods() -> None:
     nodes = [Node(ordinal, NETWORK) for ordinal in range(MAX_NODES)]
     assert len({node.address for node in nodes}) == MAX_NODES
     assert all(ipaddress.ip_address(node.address) in NETWORK for node in nodes)
@@ -55,7 +55,7 @@ def test_every_node_that_may_come_has_an_address_and_pods_of_its_own() -> None:
         assert not one.pods.overlaps(other.pods)
 
 
-def test_a_node_knows_the_way_to_the_pods_of_every_other() -> None:
+def test_node_has_routes_to_the_pods_of_all_others() -> None:
     lines = [line.split() for line in node_files(SECOND)["routes"].splitlines()]
     ways = {line[2]: line[4] for line in lines}
     others = (Node(ordinal, NETWORK) for ordinal in range(MAX_NODES) if ordinal != 1)
@@ -68,13 +68,13 @@ def test_the_pod_network_never_masquerades() -> None:
     assert network["ipam"]["ranges"] == [[{"subnet": "10.244.0.0/24"}]]
 
 
-def test_kubelet_lets_nobody_in_without_a_certificate() -> None:
+def test_kubelet_refuses_anonymous_requests() -> None:
     kubelet = document(SECOND, "kubelet.yaml")
     assert kubelet["authentication"]["anonymous"] == {"enabled": False}
     assert kubelet["authorization"] == {"mode": "Webhook"}
 
 
-def test_kubelet_runs_on_either_cgroup_version_and_without_raising_its_oom_score() -> None:
+def test_kubelet_accepts_both_cgroup_versions_and_keeps_its_oom_score() -> None:
     kubelet = document(SECOND, "kubelet.yaml")
     assert kubelet["failCgroupV1"] is False
     assert kubelet["cgroupDriver"] == "cgroupfs"
@@ -82,7 +82,7 @@ def test_kubelet_runs_on_either_cgroup_version_and_without_raising_its_oom_score
     assert document(SECOND, "kube-proxy.yaml")["oomScoreAdj"] == 0
 
 
-def test_the_api_server_asks_everybody_who_they_are() -> None:
+def test_api_server_refuses_anonymous_requests() -> None:
     given = arguments(FIRST, "kube-apiserver")
     assert given["anonymous-auth"] == "false"
     assert given["authorization-mode"] == "Node,RBAC"
@@ -90,13 +90,13 @@ def test_the_api_server_asks_everybody_who_they_are() -> None:
     assert given["advertise-address"] == FIRST.address
 
 
-def test_programs_speak_tls_only() -> None:
+def test_programs_use_only_tls() -> None:
     for program in ("etcd", "kube-apiserver"):
         values = arguments(FIRST, program).values()
         assert not [value for value in values if value.startswith("http:")]
 
 
-def test_every_file_that_an_argument_names_is_there() -> None:
+def test_every_file_named_in_an_argument_exists() -> None:
     files = node_files(FIRST)
     issued = {f"pki/{name}.{kind}" for name in requests(FIRST) for kind in ("crt", "key")}
     shared = {
@@ -104,11 +104,11 @@ def test_every_file_that_an_argument_names_is_there() -> None:
         *("pki/front-proxy-ca.crt", "pki/front-proxy-client.crt", "pki/front-proxy-client.key"),
     }
     kubeconfigs = {f"{name}.kubeconfig" for name in configuration.CLIENTS}
-    known = {*files, *issued, *shared, *kubeconfigs}
+    existing = {*files, *issued, *shared, *kubeconfigs}
     for _, program in configuration.programs(FIRST):
         for value in arguments(FIRST, program).values():
             if value.startswith(f"{configuration.CONFIG}/"):
-                assert value.removeprefix(f"{configuration.CONFIG}/") in known
+                assert value.removeprefix(f"{configuration.CONFIG}/") in existing
 
 
 def test_a_worker_gets_no_certificate_of_the_control_plane() -> None:
@@ -117,13 +117,13 @@ def test_a_worker_gets_no_certificate_of_the_control_plane() -> None:
     assert requests(SECOND)["kubelet"].groups == ("system:nodes",)
 
 
-def test_the_api_server_is_reached_from_the_machine_and_from_pods() -> None:
+def test_api_server_certificate_covers_the_machine_and_pods() -> None:
     request = requests(FIRST)["kube-apiserver"]
     assert set(request.addresses) == {"127.0.0.1", FIRST.address, "10.96.0.1"}
     assert "kubernetes.default.svc" in request.hosts
 
 
-def test_a_kubeconfig_holds_everything_it_needs() -> None:
+def test_kubeconfig_is_complete() -> None:
     pair = Pair(b"certificate", b"key")
     value = configuration.kubeconfig("https://127.0.0.1:16443", b"authority", pair, "here")
     config = yaml.safe_load(configuration.yaml_text(value))
@@ -135,7 +135,7 @@ def test_a_kubeconfig_holds_everything_it_needs() -> None:
     assert base64.b64decode(user["user"]["client-key-data"]) == b"key"
 
 
-def test_the_same_node_is_always_told_the_same() -> None:
+def test_same_node_always_gets_the_same_files() -> None:
     assert node_files(FIRST) == node_files(Node(0, NETWORK))
 
 
@@ -157,12 +157,12 @@ def test_a_new_network_overlaps_nothing(taken: list[str]) -> None:
     assert not chosen.overlaps(ipaddress.IPv4Network(str(SERVICE_RANGE)))
 
 
-def test_no_network_is_chosen_where_none_is_left() -> None:
+def test_choice_of_a_network_fails_if_none_is_free() -> None:
     with pytest.raises(LookupError):
         choose_network([ipaddress.IPv4Network("172.16.0.0/12")])
 
 
-def test_the_machines_routes_are_read_but_for_its_default_one() -> None:
+def test_routes_are_read_without_the_default_route() -> None:
     table = (
         "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
         "eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"

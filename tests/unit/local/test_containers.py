@@ -1,4 +1,4 @@
-"""Node containers as Docker is asked for them."""
+"""The configuration of node containers that Docker receives."""
 
 import dataclasses
 import ipaddress
@@ -34,7 +34,7 @@ def test_ports_are_published_on_loopback_only() -> None:
     }
 
 
-def test_a_node_keeps_its_address_and_its_data_when_it_restarts() -> None:
+def test_restarted_node_keeps_its_address_and_data() -> None:
     configuration = WANTED.configuration({})
     network = configuration["NetworkingConfig"]["EndpointsConfig"]["slurmstack-dev"]
     assert network["IPAMConfig"] == {"IPv4Address": "172.30.5.10"}
@@ -42,14 +42,14 @@ def test_a_node_keeps_its_address_and_its_data_when_it_restarts() -> None:
     assert (volume["Source"], volume["Target"]) == ("slurmstack-dev-node-0", "/var")
 
 
-def test_all_that_is_made_is_labelled_with_its_stack() -> None:
+def test_containers_and_volumes_have_the_stacks_label() -> None:
     configuration = WANTED.configuration({})
     [volume] = [m for m in configuration["HostConfig"]["Mounts"] if m["Type"] == "volume"]
     assert configuration["Labels"]["slurmstack.dev/stack"] == "dev"
     assert volume["VolumeOptions"]["Labels"] == {"slurmstack.dev/stack": "dev"}
 
 
-def test_rights_are_what_is_asked_for() -> None:
+def test_requested_rights_are_set() -> None:
     assert WANTED.configuration({"Privileged": True})["HostConfig"]["Privileged"] is True
 
 
@@ -65,16 +65,16 @@ def test_rights_are_what_is_asked_for() -> None:
         {"node": Node(0, ipaddress.IPv4Network("172.30.6.0/24"))},
     ],
 )
-def test_whatever_a_node_is_made_from_makes_another_node(change: dict[str, object]) -> None:
+def test_every_changed_input_changes_the_node(change: dict[str, object]) -> None:
     other = dataclasses.replace(WANTED, **change)  # type: ignore[arg-type]
     assert other.content != WANTED.content
 
 
-def test_the_same_wish_means_the_same_node() -> None:
+def test_same_inputs_give_the_same_node() -> None:
     assert dataclasses.replace(WANTED).content == WANTED.content
 
 
-def test_a_missing_capability_is_left_out_and_all_others_are_named() -> None:
+def test_missing_capability_is_left_out_of_the_named_ones() -> None:
     everything = (1 << 41) - 1
     sys_resource = 24  # capabilities(7)
     had = named_rights(everything & ~(1 << sys_resource))["CapAdd"]
@@ -89,14 +89,14 @@ def test_the_bounding_set_is_read_from_the_process_status(tmp_path: Path) -> Non
     assert containers.bounding_set(status) == 0x1FFFEFFFFFF
 
 
-def test_only_a_refused_capability_is_worth_a_second_try() -> None:
+def test_only_a_refused_capability_is_retried() -> None:
     refused = APIError("500", explanation="unable to apply caps: operation not permitted")
     other = APIError("500", explanation="port is already allocated")
     assert containers._lacks_capability(refused)
     assert not containers._lacks_capability(other)
 
 
-def test_a_port_in_use_is_named_with_the_key_that_sets_it() -> None:
+def test_port_in_use_is_named_with_its_key() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -110,7 +110,7 @@ def test_a_port_in_use_is_named_with_the_key_that_sets_it() -> None:
     assert "\n" not in message
 
 
-def test_a_free_port_passes() -> None:
+def test_free_port_is_accepted() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         number = listener.getsockname()[1]

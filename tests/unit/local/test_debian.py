@@ -1,4 +1,4 @@
-"""Debian's mirrors are read from the machine's own apt sources."""
+"""The mirrors of Debian come from the machine's own apt sources."""
 
 from pathlib import Path
 
@@ -34,13 +34,13 @@ def test_one_line_sources_are_read(tmp_path: Path) -> None:
     assert machine_mirrors(apt(tmp_path, {"sources.list": text})) == EXAMPLE
 
 
-def test_archives_of_others_are_left_alone() -> None:
+def test_archives_other_than_debians_are_ignored() -> None:
     uris = ["https://packages.example/apt", "http://mirror.example/ubuntu"]
     assert find_mirrors(uris) == Mirrors(None, None)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_containers_use_plain_http_whatever_the_machine_does(scheme: str) -> None:
+def test_containers_always_use_plain_http(scheme: str) -> None:
     mirrors = Mirrors(f"{scheme}://mirror.example/debian", f"{scheme}://mirror.example/security")
     lines = container_sources(mirrors).splitlines()
     assert lines == [

@@ -1,4 +1,4 @@
-"""Which engine runs, with what environment, and that it leaves the stack file alone."""
+"""The choice of engine, its environment, and that it leaves the stack file unchanged."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ STACK_FILE = """config:
   slurmstack:protect_data: false
 """
 REWRITTEN = STACK_FILE.replace("false", '"false"') + "encryptionsalt: v1:abc\n"
-"""As the `pulumi` command leaves it."""
+"""The file as the `pulumi` command leaves it."""
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_stack_of_make_up_finds_its_state_and_its_passphrase(project: Path) -> None:
+def test_local_stack_gets_its_state_and_passphrase(project: Path) -> None:
     assert environment("dev", project, {"HOME": "/h"}) == {
         "HOME": "/h",
         "PULUMI_BACKEND_URL": f"file://{project}/.local/state",
@@ -33,19 +33,19 @@ def test_a_stack_of_make_up_finds_its_state_and_its_passphrase(project: Path) ->
     }
 
 
-def test_what_the_operator_set_goes_first(project: Path) -> None:
+def test_operators_environment_takes_precedence(project: Path) -> None:
     outer = {"PULUMI_BACKEND_URL": "s3://states", "PULUMI_CONFIG_PASSPHRASE": "mine"}
 
     assert environment("dev", project, outer) == outer
 
 
-def test_any_other_stack_is_left_to_the_operators_environment(project: Path) -> None:
+def test_other_stacks_use_only_the_operators_environment(project: Path) -> None:
     assert environment("prod", project, {"HOME": "/h"}) == {"HOME": "/h"}
 
 
 @pytest.mark.parametrize(("verb", "asks"), [("up", True), ("destroy", True), ("preview", False)])
 @pytest.mark.parametrize("engine", ["embedded", "pulumi"])
-def test_only_what_changes_something_needs_a_yes(verb: str, asks: bool, engine: str) -> None:
+def test_only_changing_commands_get_yes(verb: str, asks: bool, engine: str) -> None:
     last = commands(verb, "dev", engine, ["--json"], "python")[-1]
 
     assert ("--yes" in last) is asks
@@ -54,7 +54,7 @@ def test_only_what_changes_something_needs_a_yes(verb: str, asks: bool, engine: 
 
 
 @pytest.mark.parametrize("engine", ["embedded", "pulumi"])
-def test_with_a_policy_pack_pulumi_looks_before_it_leaps(engine: str) -> None:
+def test_policy_pack_keeps_the_preview_of_an_update(engine: str) -> None:
     packs = ["policy", "site/policy"]
     judged = ["--policy-pack", "policy", "--policy-pack", "site/policy"]
 
@@ -63,10 +63,10 @@ def test_with_a_policy_pack_pulumi_looks_before_it_leaps(engine: str) -> None:
         assert last[-5:] == [*judged, "--json"]
         assert "--skip-preview" not in last
     destroy = commands("destroy", "dev", engine, [], "python", packs)[-1]
-    assert "--policy-pack" not in destroy, "what goes breaks no policy"
+    assert "--policy-pack" not in destroy, "deleted resources violate no policy"
 
 
-def test_another_checkouts_program_is_judged_by_this_ones_pack(
+def test_own_policy_pack_judges_another_checkouts_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pulumi = tmp_path / "pulumi"
@@ -84,7 +84,7 @@ def test_another_checkouts_program_is_judged_by_this_ones_pack(
     ]
 
 
-def test_the_embedded_engine_takes_another_checkouts_program(tmp_path: Path) -> None:
+def test_embedded_engine_runs_another_checkouts_program(tmp_path: Path) -> None:
     (asked,) = commands("preview", "gpu", "embedded", [], "python", ["/base/policy"], tmp_path)
 
     assert asked[:4] == ["python", "-m", "engine", "preview"]
@@ -92,7 +92,7 @@ def test_the_embedded_engine_takes_another_checkouts_program(tmp_path: Path) -> 
     assert asked[8:] == ["--policy-pack", "/base/policy"]
 
 
-def test_what_pulumi_writes_into_the_committed_file_does_not_stay(project: Path) -> None:
+def test_pulumis_changes_to_the_committed_file_are_reverted(project: Path) -> None:
     path = project / "Pulumi.dev.yaml"
 
     with committed_file_kept("dev", project):
@@ -101,7 +101,7 @@ def test_what_pulumi_writes_into_the_committed_file_does_not_stay(project: Path)
     assert path.read_text() == STACK_FILE
 
 
-def test_an_edit_that_is_made_meanwhile_stays(project: Path) -> None:
+def test_concurrent_edit_is_kept(project: Path) -> None:
     path = project / "Pulumi.dev.yaml"
     edited = STACK_FILE + "  slurmstack:namespace: other\n"
 
@@ -111,7 +111,7 @@ def test_an_edit_that_is_made_meanwhile_stays(project: Path) -> None:
     assert path.read_text() == edited
 
 
-def test_the_salt_of_an_operators_own_stack_stays(project: Path) -> None:
+def test_salt_of_an_operators_own_stack_is_kept(project: Path) -> None:
     path = project / "Pulumi.prod.yaml"
     path.write_text(STACK_FILE)
 
@@ -121,7 +121,7 @@ def test_the_salt_of_an_operators_own_stack_stays(project: Path) -> None:
     assert "encryptionsalt" in path.read_text()
 
 
-def test_a_stack_is_forgotten_with_its_history_and_no_other_one(project: Path) -> None:
+def test_forget_removes_only_one_stack_with_its_history(project: Path) -> None:
     state = project / ".local/state/.pulumi"
     for stack in ("dev", "other"):
         for folder in (f"history/slurmstack/{stack}", f"backups/slurmstack/{stack}"):
@@ -143,13 +143,13 @@ def python(code: str) -> list[str]:
 def test_only_the_last_command_writes_to_standard_output(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    said = [python("print('Created stack')"), python("print('{}')")]
+    programs = [python("print('Created stack')"), python("print('{}')")]
 
-    assert run(said, tmp_path, {}) == 0
+    assert run(programs, tmp_path, {}) == 0
     assert capfd.readouterr() == ("{}\n", "Created stack\n")
 
 
-def test_what_fails_ends_it_and_nothing_is_read(
+def test_failed_command_stops_the_run_before_the_reader(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     reader = python("import sys; print('read', sys.stdin.read())")
@@ -160,11 +160,11 @@ def test_what_fails_ends_it_and_nothing_is_read(
     assert run([prints, prints], tmp_path, {}, reader) == 0
     assert capfd.readouterr().out == "read plan\n\n"
     assert run([python("print('half'); raise SystemExit(1)")], tmp_path, {}, reader) == 1
-    assert capfd.readouterr().out == "read half\n\n", "why it failed is in there"
+    assert capfd.readouterr().out == "read half\n\n", "it contains the reason for the failure"
 
 
 @pytest.mark.parametrize("arguments", [["up", "--json"], ["down", "--markdown"]])
-def test_only_a_preview_is_told_in_other_forms(
+def test_only_preview_accepts_json_and_markdown(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     with pytest.raises(SystemExit):

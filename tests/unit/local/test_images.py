@@ -1,4 +1,4 @@
-"""Images as the nodes know them."""
+"""Images under the names that nodes use."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from local.images import canonical
 
 
 @pytest.mark.parametrize(
-    ("reference", "known_as"),
+    ("reference", "expected"),
     [
         ("debian", "docker.io/library/debian:latest"),
         ("debian:trixie-slim", "docker.io/library/debian:trixie-slim"),
@@ -15,7 +15,5 @@ from local.images import canonical
         ("localhost:5000/slurmstack/login", "localhost:5000/slurmstack/login:latest"),
     ],
 )
-def test_an_image_is_found_under_the_name_that_containerd_gives_it(
-    reference: str, known_as: str
-) -> None:
-    assert canonical(reference) == known_as
+def test_canonical_name_is_containerds(reference: str, expected: str) -> None:
+    assert canonical(reference) == expected

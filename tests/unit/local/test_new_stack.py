@@ -1,4 +1,4 @@
-"""A new stack's file: what is asked, what is written, and what is refused."""
+"""The file of a new stack: its questions, its content, and what is refused."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +47,7 @@ def options(*more: str) -> list[str]:
 
 
 def answering(*answers: str) -> Callable[[str], str]:
-    """Who answers in turn; one answer too few, and the test fails."""
+    """Return an input function that gives these answers in turn, and fails when they run out."""
     left: Iterator[str] = iter(answers)
     return lambda _question: next(left)
 
@@ -56,7 +56,7 @@ def answering(*answers: str) -> Callable[[str], str]:
 
 
 @pytest.mark.usefixtures("silent")
-def test_options_alone_make_a_stack_that_the_settings_accept(project: Path) -> None:
+def test_options_alone_create_a_valid_stack(project: Path) -> None:
     assert main(["lab", *options()], project) == 0
 
     text = (project / "Pulumi.lab.yaml").read_text()
@@ -71,7 +71,7 @@ def test_options_alone_make_a_stack_that_the_settings_accept(project: Path) -> N
 
 
 @pytest.mark.usefixtures("silent")
-def test_a_file_that_is_there_is_never_written_over(
+def test_existing_file_is_never_overwritten(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "Pulumi.lab.yaml").write_text("mine")
@@ -94,27 +94,27 @@ REFUSED = [
 
 
 @pytest.mark.usefixtures("silent")
-@pytest.mark.parametrize(("more", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_what_the_settings_refuse_is_not_written(
-    project: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], said: str
+@pytest.mark.parametrize(("more", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_invalid_settings_are_not_written(
+    project: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], message: str
 ) -> None:
     assert main(["lab", *options(*more)], project) == 1
 
     assert not (project / "Pulumi.lab.yaml").exists()
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("name", ["Lab", "../lab", "lab.yaml", "lab-", ""])
-def test_a_name_that_is_no_stacks_is_refused(project: Path, name: str) -> None:
+def test_invalid_stack_name_is_refused(project: Path, name: str) -> None:
     assert main([name], project) == 1
     assert not list(project.glob("Pulumi*"))
 
 
 @pytest.mark.usefixtures("silent")
-def test_a_private_key_is_refused_and_not_repeated(
+def test_private_key_is_refused_and_not_printed(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "ada.pub").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nhush")
@@ -129,12 +129,12 @@ def test_a_private_key_is_refused_and_not_repeated(
 # --- From answers --------------------------------------------------------------------------------
 
 
-def test_a_local_stack_is_a_matter_of_a_few_answers(tmp_path: Path) -> None:
+def test_local_stack_needs_few_answers(tmp_path: Path) -> None:
     document: Document = {}
-    said: list[str] = []
+    lines: list[str] = []
     answers = ("", "local", "cpu", "2", "2", "1GiB", "", "no", "", "", "", "", "")
 
-    Interview(document, answering(*answers), said.append).stack("mine")
+    Interview(document, answering(*answers), lines.append).stack("mine")
     new_stack.check_keys("mine", new_stack.read("mine", document), tmp_path)
 
     (tmp_path / "Pulumi.mine.yaml").write_text(new_stack.written(document))
@@ -145,31 +145,31 @@ def test_a_local_stack_is_a_matter_of_a_few_answers(tmp_path: Path) -> None:
     assert settings.users[0].ssh_key_files == (".local/mine/id_ed25519.pub",)
 
 
-def test_an_answer_that_the_settings_refuse_is_asked_for_again() -> None:
+def test_invalid_answer_is_asked_again() -> None:
     document: Document = {"cluster": {"kind": "local"}}
-    said: list[str] = []
+    lines: list[str] = []
     answers = ("mine", "CPU!", "cpu", "-1", "two", "2", "", "2", "1GB", "1GiB")
-    interview = Interview(document, answering(*answers), said.append)
+    interview = Interview(document, answering(*answers), lines.append)
 
     with pytest.raises(StopIteration):
         interview.stack("mine")
 
     assert document["nodesets"] == [{"name": "cpu", "replicas": 2, "cpus": 2, "memory": "1GiB"}]
     wrong = ("CPU!", "-1", "two", "1GB")
-    assert tuple(line.split(":")[0] for line in said if line.startswith(wrong)) == wrong
-    assert "no value: is required" in said
+    assert tuple(line.split(":")[0] for line in lines if line.startswith(wrong)) == wrong
+    assert "no value: is required" in lines
 
 
-def test_what_is_wrong_in_a_list_is_said_of_its_parts() -> None:
-    said: list[str] = []
-    interview = Interview({}, answering("10.0.0.0/8, home", "10.0.0.0/8"), said.append)
+def test_error_in_a_list_names_the_item() -> None:
+    lines: list[str] = []
+    interview = Interview({}, answering("10.0.0.0/8, home", "10.0.0.0/8"), lines.append)
 
     assert interview.ask(("login",), Login, "source_ranges") == ["10.0.0.0/8"]
-    (refusal,) = [line for line in said if line.startswith("10.0.0.0/8, home: ")]
+    (refusal,) = [line for line in lines if line.startswith("10.0.0.0/8, home: ")]
     assert "network" in refusal or "address" in refusal
 
 
-def test_gpus_and_several_nodesets_and_networks_are_asked_for() -> None:
+def test_interview_covers_gpus_nodesets_and_networks() -> None:
     document: Document = {"cluster": {"kind": "existing"}}
     answers = (
         *("lab", "", "registry.example.org", "2TiB", "shared"),
@@ -192,15 +192,15 @@ def test_gpus_and_several_nodesets_and_networks_are_asked_for() -> None:
     assert document["users"] == [{"name": "ada", "uid": 2001, "ssh_key_files": ["ada.pub"]}]
 
 
-def test_every_kind_of_cluster_that_the_settings_have_may_be_chosen() -> None:
-    said: list[str] = []
-    interview = Interview({}, answering("mine", "nonsense"), said.append)
+def test_interview_offers_every_kind_of_cluster() -> None:
+    lines: list[str] = []
+    interview = Interview({}, answering("mine", "nonsense"), lines.append)
 
     with pytest.raises(StopIteration):
         interview.stack("mine")
 
     assert {"existing", "local"} <= set(clusters())
-    assert any(all(kind in line for kind in clusters()) for line in said)
+    assert any(all(kind in line for kind in clusters()) for line in lines)
 
 
 class Machines(BaseModel):
@@ -215,7 +215,7 @@ class Cloud(BaseModel):
     machines: dict[str, Machines] = {}
 
 
-def test_of_a_cloud_the_machines_of_each_nodeset_are_asked_for(
+def test_cloud_stack_asks_for_the_machines_of_each_nodeset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(new_stack, "clusters", lambda: {"cloud": Cloud})
@@ -238,7 +238,7 @@ def test_of_a_cloud_the_machines_of_each_nodeset_are_asked_for(
     }
 
 
-def test_of_ones_own_machines_there_is_a_list() -> None:
+def test_metal_stack_asks_for_a_list_of_machines() -> None:
     document: Document = {}
     machine = f"{{name: head, address: 192.0.2.10, host_key: {KEY}}}"
     interview = Interview(document, answering("lab", "metal", machine, "head"), lambda _line: None)
@@ -253,7 +253,7 @@ def test_of_ones_own_machines_there_is_a_list() -> None:
     }
 
 
-def test_what_is_given_is_not_asked_for() -> None:
+def test_given_values_are_not_asked() -> None:
     document: Document = {}
     for option in (
         *OPTIONS,
@@ -266,13 +266,13 @@ def test_what_is_given_is_not_asked_for() -> None:
         put(document, *parse_option(option))
     before = yaml.safe_dump(document)
 
-    # Only whether there are GPUs, and another nodeset, and the port, nobody has said.
+    # The options leave open only whether there are GPUs, another nodeset, and the port.
     Interview(document, answering("no", "no", ""), lambda _line: None).stack("lab")
 
     assert yaml.safe_dump(document) == before
 
 
-def test_a_key_leads_to_what_was_put_there() -> None:
+def test_look_up_returns_what_put_stored() -> None:
     document: Document = {}
     put(document, ("a", "0", "b"), 1)
     put(document, ("a", "1"), {"b": 2})

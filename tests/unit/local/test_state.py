@@ -1,4 +1,4 @@
-"""A stack's files are made once, and mended when they are missing or stale."""
+"""The files of a stack are created once, and replaced when they are missing or stale."""
 
 import ipaddress
 import json
@@ -42,7 +42,7 @@ def test_a_second_run_changes_nothing(state: State) -> None:
     assert content(state) == before
 
 
-def test_whatever_was_lost_is_made_again(state: State) -> None:
+def test_lost_files_are_created_again(state: State) -> None:
     write_all(state)
     names = set(content(state))
     for name in sorted(name for name in names if not name.startswith("nodes/")):
@@ -55,27 +55,27 @@ def test_whatever_was_lost_is_made_again(state: State) -> None:
     assert authority.has_issued((state.pki / "admin.crt").read_bytes(), ADMIN)
 
 
-def test_secrets_are_for_their_owner_alone(state: State) -> None:
+def test_only_the_owner_can_read_secrets(state: State) -> None:
     write_all(state)
     for name in ("id_ed25519", "passphrase", "kubeconfig", "pki/ca.key", "pki/admin.key"):
         assert stat.S_IMODE((state.directory / name).stat().st_mode) == 0o600
 
 
-def test_the_kubeconfig_leads_to_the_published_port(state: State) -> None:
+def test_kubeconfig_names_the_published_port(state: State) -> None:
     write_all(state)
     state.write_cluster_files(16500)
     config = yaml.safe_load(state.kubeconfig.read_text())
     assert config["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:16500"
 
 
-def test_a_worker_never_holds_the_authoritys_key(state: State) -> None:
+def test_worker_never_has_the_authoritys_key(state: State) -> None:
     write_all(state)
     names = {str(path.relative_to(state.node(Node(1, NETWORK)))) for path in
              state.node(Node(1, NETWORK)).rglob("*.key")}  # fmt: skip
     assert names == {"pki/kubelet.key", "pki/kube-proxy.key"}
 
 
-def test_a_node_that_moves_gets_a_certificate_for_its_new_address(state: State) -> None:
+def test_node_with_a_new_address_gets_a_new_certificate(state: State) -> None:
     write_all(state)
     before = content(state)
     files = state.write_node_files(Node(1, ipaddress.IPv4Network("172.30.6.0/24")))
@@ -83,7 +83,7 @@ def test_a_node_that_moves_gets_a_certificate_for_its_new_address(state: State) 
     assert files["pki/kube-proxy.crt"] == before["nodes/node-1/pki/kube-proxy.crt"]
 
 
-def test_files_that_a_node_no_longer_needs_go(state: State) -> None:
+def test_obsolete_files_of_a_node_are_removed(state: State) -> None:
     write_all(state)
     stale = state.node(Node(1, NETWORK)) / "programs" / "late" / "old"
     stale.write_text("old\n")
@@ -91,7 +91,7 @@ def test_files_that_a_node_no_longer_needs_go(state: State) -> None:
     assert not stale.exists()
 
 
-def test_what_a_node_finds_is_what_the_caller_is_told(state: State) -> None:
+def test_returned_files_match_those_on_disk(state: State) -> None:
     write_all(state)
     node = Node(0, NETWORK)
     files = state.write_node_files(node)
@@ -99,7 +99,7 @@ def test_what_a_node_finds_is_what_the_caller_is_told(state: State) -> None:
     assert json.loads(files["kubelet.yaml"])["kind"] == "KubeletConfiguration"
 
 
-def test_a_file_is_written_whole_with_its_mode(tmp_path: Path) -> None:
+def test_file_is_written_atomically_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
     paths.write(path, "one")
     paths.write(path, "two", 0o644)

@@ -1,4 +1,4 @@
-"""Each alert asks for metrics that there are, and has a runbook and cases with and without it."""
+"""Each alert uses existing metrics, and has a runbook and cases in which it fires or is silent."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 METRICS = ROOT / "docs" / "metrics.md"
 SECTIONS = ("What it means", "What users notice", "How to look", "What to do", "When it ends")
 LONGEST = 40
-"""Lines of a runbook."""
+"""Maximum number of lines in a runbook."""
 
 OTHERS = {
     "up",
@@ -26,7 +26,7 @@ OTHERS = {
     *("node_filesystem_avail_bytes", "node_filesystem_size_bytes"),
     *("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_DEV_XID_ERRORS"),
 }
-"""Metrics that are not ours: Prometheus', Alertmanager's, node exporter's and DCGM exporter's."""
+"""Metrics of Prometheus, Alertmanager, node exporter and DCGM exporter, not of this project."""
 Rule = Mapping[str, Any]
 
 
@@ -46,7 +46,7 @@ def file_name(alert: str) -> str:
 
 
 _STRING = re.compile(r'"[^"]*"')
-# Of the rest of an expression, what is no name of a metric: labels, ranges, and lists of labels.
+# Parts of an expression that are not names of metrics: labels, ranges, and lists of labels.
 _NO_NAMES = re.compile(
     r"\{[^}]*\}|\[[^]]*\]"
     r"|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)|\boffset\s+\w+"
@@ -55,18 +55,18 @@ _NAME = re.compile(r"(?<![\w:])[A-Za-z_:][\w:]*(?!\s*\(|[\w:])")
 
 
 def metrics(expression: str) -> set[str]:
-    """Names of the metrics that an expression of PromQL asks for."""
+    """Names of the metrics in a PromQL expression."""
     found = _NAME.findall(_NO_NAMES.sub(" ", _STRING.sub("", expression)))
     return set(found) - {"and", "or", "unless", "bool"}
 
 
 def asked_for(rule: Rule) -> set[str]:
-    """The same of a rule, through what is recorded for it."""
+    """Names of the metrics that a rule uses, including those of its recording rules."""
     found = metrics(rule["expr"])
     return found | {name for one in found & RECORDED.keys() for name in asked_for(RECORDED[one])}
 
 
-def test_names_of_metrics_are_found_in_an_expression() -> None:
+def test_metrics_finds_the_names_in_an_expression() -> None:
     expression = """
       sum by (cause) (rate(slurm_a_total{cause=~"b|c{2}", state="on"}[5m] offset 1h))
       / on () group_left () d:e:sum > bool 1e3 and on (node) max without (job) (f)
@@ -75,15 +75,15 @@ def test_names_of_metrics_are_found_in_an_expression() -> None:
     assert metrics(expression) == {"slurm_a_total", "d:e:sum", "f", "g", "h"}
 
 
-def test_every_metric_that_is_asked_for_is_one_that_there_is() -> None:
+def test_rules_use_only_existing_metrics() -> None:
     documented = set(re.findall(r"^\| `(\w+)` \|", METRICS.read_text(), re.MULTILINE))
     asked = {name for rule in ALL for name in metrics(rule["expr"])}
 
     assert not asked - documented - OTHERS - RECORDED.keys()
-    assert not OTHERS - asked, "no rule asks for it any more"
+    assert not OTHERS - asked, "no rule uses it any more"
 
 
-def test_what_is_recorded_is_asked_for_and_is_named_by_the_convention() -> None:
+def test_recorded_metrics_are_used_and_follow_the_naming_convention() -> None:
     """https://prometheus.io/docs/practices/rules/"""
     asked = {name for rule in ALL for name in metrics(rule["expr"])}
 
@@ -92,7 +92,7 @@ def test_what_is_recorded_is_asked_for_and_is_named_by_the_convention() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_waits_and_says_how_bad_it_is_and_what_it_is_of(alert: str) -> None:
+def test_alert_has_a_wait_severity_component_and_runbook(alert: str) -> None:
     rule = ALERTS[alert]
     assert rule["for"]
     assert set(rule["labels"]) == {"severity", "component"}
@@ -102,7 +102,7 @@ def test_an_alert_waits_and_says_how_bad_it_is_and_what_it_is_of(alert: str) -> 
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_has_a_runbook_of_the_one_form(alert: str) -> None:
+def test_alert_has_a_runbook_in_the_common_form(alert: str) -> None:
     text = (RUNBOOKS / file_name(alert)).read_text()
     title, *sections = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
 
@@ -114,7 +114,7 @@ def test_an_alert_has_a_runbook_of_the_one_form(alert: str) -> None:
         assert (RUNBOOKS / link).exists(), link
 
 
-def test_every_runbook_is_of_an_alert_and_in_the_table() -> None:
+def test_every_runbook_belongs_to_an_alert_and_is_listed() -> None:
     files = {file.name for file in RUNBOOKS.glob("*.md")} - {"README.md"}
     rows = re.findall(
         r"^\| \[(\w+)\]\(([\w.-]+)\) \| (\w+) \| (\w+) \|",
@@ -129,12 +129,12 @@ def test_every_runbook_is_of_an_alert_and_in_the_table() -> None:
     ]
 
 
-def test_hardware_is_what_the_reconciler_takes_for_it() -> None:
+def test_hardware_alert_covers_the_reconcilers_hardware_causes() -> None:
     assert causes("SlurmNodeHardware") == set(Reconciler().hardware)
 
 
 @pytest.mark.parametrize("alert", ["SlurmMungeTrouble", "SlurmClockTrouble"])
-def test_a_cause_that_has_an_alert_of_its_own_is_a_check(alert: str) -> None:
+def test_causes_with_their_own_alert_are_checks(alert: str) -> None:
     assert causes(alert) <= CHECKS.keys()
 
 
@@ -147,7 +147,7 @@ def causes(alert: str) -> set[str]:
 
 
 def cases() -> Iterator[tuple[str, bool, Rule]]:
-    """Of each case: its alert, whether it is to fire, and the case."""
+    """Each case with its alert, and whether the alert is expected to fire."""
     for file in sorted((RULES / "tests").glob("*.yaml")):
         for case in yaml.safe_load(file.read_text())["tests"]:
             if named := re.match(r"(\w+) (fires|is silent) \w+", case["name"]):
@@ -158,22 +158,20 @@ CASES = list(cases())
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_has_cases_in_which_it_fires_and_in_which_it_is_silent(alert: str) -> None:
+def test_alert_has_firing_and_silent_cases(alert: str) -> None:
     assert {fires for named, fires, _ in CASES if named == alert} == {True, False}
 
 
 @pytest.mark.parametrize(
     ("alert", "fires", "case"), CASES, ids=[case["name"] for *_, case in CASES]
 )
-def test_a_case_asks_for_its_alert_and_expects_what_its_name_says(
-    alert: str, fires: bool, case: Rule
-) -> None:
+def test_case_queries_its_alert_and_matches_its_name(alert: str, fires: bool, case: Rule) -> None:
     (asked,) = case["promql_expr_test"]
     assert alert in ALERTS
     assert f'ALERTS{{alertname="{alert}", alertstate="firing"}}' in asked["expr"]
     assert bool(asked.get("exp_samples")) == fires
     if not fires:
-        # At no time at all, and not for want of anything to ask for.
+        # It fires at no time, and not only because the case has no series for the alert.
         assert asked["expr"].startswith("count_over_time(")
         assert f"[{asked['eval_time']}]" in asked["expr"]
         given = {one["series"].partition("{")[0] for one in case["input_series"]}
@@ -183,8 +181,8 @@ def test_a_case_asks_for_its_alert_and_expects_what_its_name_says(
 # --- Real faults ---------------------------------------------------------------------------------
 
 
-def test_every_alert_is_told_on_a_real_cluster() -> None:
+def test_every_alert_is_tested_on_a_real_cluster() -> None:
     tables = (faults.QUICK, faults.LASTING)
-    told = {alert for table in tables for _, alerts in table.values() for alert in alerts}
-    # Alertmanager cannot deliver that it cannot deliver: that one is seen to fire.
-    assert told == ALERTS.keys() - {"AlertsNotDelivered"}
+    delivered = {alert for table in tables for _, alerts in table.values() for alert in alerts}
+    # Alertmanager cannot deliver its own failure to deliver, so the test only checks that it fires.
+    assert delivered == ALERTS.keys() - {"AlertsNotDelivered"}

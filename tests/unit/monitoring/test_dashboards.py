@@ -1,4 +1,4 @@
-"""The dashboards as Grafana reads them: whole, consistent, and about metrics that there are."""
+"""The dashboards as Grafana reads them: complete, consistent, and based on existing metrics."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ UIDS = [
 ]
 DOCS = ROOT / "docs"
 FROM_ELSEWHERE = {
-    # node exporter's
+    # Metrics of node exporter
     "node_cpu_seconds_total": "machine cpu mode",
     "node_memory_MemAvailable_bytes": "machine",
     "node_memory_MemTotal_bytes": "machine",
@@ -35,7 +35,7 @@ FROM_ELSEWHERE = {
     "node_disk_io_time_seconds_total": "machine device",
     "node_filesystem_avail_bytes": "machine device fstype mountpoint",
     "node_filesystem_size_bytes": "machine device fstype mountpoint",
-    # DCGM exporter's
+    # Metrics of DCGM exporter
     **{
         f"DCGM_FI_DEV_{name}": "machine gpu UUID modelName Hostname GPU_I_ID"
         for name in (
@@ -58,8 +58,8 @@ by_panel = pytest.mark.parametrize(
 )
 
 
-def known() -> dict[str, set[str]]:
-    """Labels of all metrics, by their names."""
+def known_metrics() -> dict[str, set[str]]:
+    """Labels of all metrics by metric name."""
     text = (DOCS / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (?:counter|gauge) \| (.*?) \|", text, re.M)
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
@@ -67,7 +67,7 @@ def known() -> dict[str, set[str]]:
 
 
 def metrics(expr: str) -> set[str]:
-    """Names of the metrics in an expression: what is neither text, label, function nor keyword."""
+    """Names of the metrics in an expression: words that are no text, label, function or keyword."""
     bare = re.sub(r'"[^"]*"', "", expr)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\boffset \w+", " ", bare)
     bare = re.sub(r"\b(?:by|on|group_left) \([^)]*\)", " ", bare)
@@ -82,8 +82,8 @@ def matchers(expr: str) -> Iterator[tuple[str, str, str]]:
             yield name, label, value
 
 
-def asked(board: Json) -> Iterator[str]:
-    """All that a dashboard asks of Prometheus: its panels, and its variables' queries."""
+def queries(board: Json) -> Iterator[str]:
+    """Everything that a dashboard queries from Prometheus: in its panels and its variables."""
     for panel in board["panels"]:
         yield from (target["expr"] for target in panel["targets"])
     for variable in board["templating"]["list"]:
@@ -108,11 +108,11 @@ def urls(board: Json) -> list[str]:
 # --- The files -----------------------------------------------------------------------------------
 
 
-def test_the_committed_dashboards_are_the_code() -> None:
+def test_committed_dashboards_match_the_code() -> None:
     assert stale() == [], "stale: run `make dashboards`"
 
 
-def test_missing_changed_and_leftover_files_are_stale_until_they_are_written(
+def test_missing_changed_and_leftover_files_are_stale_until_written(
     tmp_path: Path,
 ) -> None:
     write(tmp_path)
@@ -126,7 +126,7 @@ def test_missing_changed_and_leftover_files_are_stale_until_they_are_written(
     assert stale(tmp_path) == []
 
 
-def test_a_check_tells_what_is_stale_and_writes_nothing(
+def test_check_reports_stale_files_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--check"]) == 0
@@ -137,7 +137,7 @@ def test_a_check_tells_what_is_stale_and_writes_nothing(
     assert stale() == []
 
 
-def test_uids_are_those_that_links_and_bookmarks_have() -> None:
+def test_uids_stay_the_same_for_links_and_bookmarks() -> None:
     assert [board.uid for board in DASHBOARDS] == UIDS
     assert list(rendered()) == [f"{uid}.json" for uid in UIDS]
 
@@ -150,7 +150,7 @@ def test_the_docs_name_each_dashboard() -> None:
 
 
 @by_board
-def test_a_dashboard_is_of_no_one_data_source(board: Json) -> None:
+def test_dashboard_works_with_any_data_source(board: Json) -> None:
     first, *queried = board["templating"]["list"]
 
     assert (first["type"], first["name"]) == ("datasource", "datasource")
@@ -161,7 +161,7 @@ def test_a_dashboard_is_of_no_one_data_source(board: Json) -> None:
 
 
 @by_board
-def test_a_dashboard_shows_what_is_now_in_the_readers_time(board: Json) -> None:
+def test_dashboard_shows_current_data_in_the_readers_time_zone(board: Json) -> None:
     assert (board["refresh"], board["timezone"]) == ("30s", "browser")
     assert board["time"]["to"] == "now"
     assert board["tags"] == ["slurmstack"]
@@ -172,18 +172,18 @@ def test_a_dashboard_shows_what_is_now_in_the_readers_time(board: Json) -> None:
 
 
 @by_panel
-def test_a_panel_says_what_it_is_in_what_unit_and_what_to_do(board: Json, panel: Json) -> None:
+def test_panel_has_title_unit_and_description_with_remedy(board: Json, panel: Json) -> None:
     assert panel["title"]
     assert panel["description"].endswith(".")
-    assert len(re.split(r"(?<=[.:]) ", panel["description"])) >= 2, "what to do when it is bad"
+    assert len(re.split(r"(?<=[.:]) ", panel["description"])) >= 2, "includes what to do when bad"
     assert panel["fieldConfig"]["defaults"]["unit"]
-    assert panel["fieldConfig"]["defaults"]["noValue"], "what it says when there is nothing"
+    assert panel["fieldConfig"]["defaults"]["noValue"], "defines the text for no data"
     assert panel["targets"]
     assert panel["type"] != "piechart"
 
 
 @by_board
-def test_panels_have_titles_and_ids_of_their_own_and_do_not_overlap(board: Json) -> None:
+def test_panels_have_unique_titles_and_ids_and_do_not_overlap(board: Json) -> None:
     panels = board["panels"]
     for field in ("title", "id"):
         assert len({panel[field] for panel in panels}) == len(panels)
@@ -199,14 +199,14 @@ def test_panels_have_titles_and_ids_of_their_own_and_do_not_overlap(board: Json)
 
 
 @by_panel
-def test_queries_have_letters_of_their_own_and_a_least_step(board: Json, panel: Json) -> None:
+def test_queries_have_unique_letters_and_a_minimum_step(board: Json, panel: Json) -> None:
     letters = [target["refId"] for target in panel["targets"]]
     assert letters == list("ABCDEFGHIJKL"[: len(letters)])
     assert {target["interval"] for target in panel["targets"]} == {"30s"}
 
 
 @by_panel
-def test_series_are_named_by_labels_that_they_have(board: Json, panel: Json) -> None:
+def test_legends_use_only_labels_of_their_query(board: Json, panel: Json) -> None:
     for target in panel["targets"]:
         legend = target.get("legendFormat", "")
         assert legend or panel["type"] in ("stat", "table")
@@ -220,7 +220,7 @@ def test_series_are_named_by_labels_that_they_have(board: Json, panel: Json) -> 
     [panel for _, panel in PANELS if panel["type"] == "table"],
     ids=lambda panel: panel["title"],
 )
-def test_a_table_shows_labels_and_columns_that_its_queries_give(panel: Json) -> None:
+def test_tables_show_only_labels_and_columns_of_their_queries(panel: Json) -> None:
     rename = panel["transformations"][-1]["options"]["renameByName"]
     first = panel["targets"][0]["expr"]
     labels = [name for name in rename if not name.startswith("Value")]
@@ -238,7 +238,7 @@ def test_a_table_shows_labels_and_columns_that_its_queries_give(panel: Json) -> 
 # --- Expressions ---------------------------------------------------------------------------------
 
 
-def test_expressions_are_all_that_panels_ask() -> None:
+def test_expressions_are_the_queries_of_all_panels() -> None:
     assert [(one.dashboard, one.panel, one.expr) for one in expressions()] == [
         (board["uid"], panel["title"], target["expr"])
         for board, panel in PANELS
@@ -247,34 +247,34 @@ def test_expressions_are_all_that_panels_ask() -> None:
 
 
 @by_board
-def test_a_dashboard_asks_for_metrics_and_labels_that_there_are(board: Json) -> None:
-    there = known()
-    for query in asked(board):
+def test_dashboard_uses_only_existing_metrics_and_labels(board: Json) -> None:
+    labels_by_metric = known_metrics()
+    for query in queries(board):
         found = re.fullmatch(r"label_values\((\w+), (\w+)\)", query)
         if found:
-            assert found[2] in there[found[1]]
+            assert found[2] in labels_by_metric[found[1]]
             continue
         expr = re.sub(r"^query_result\((.*)\)$", r"\1", query)
-        assert metrics(expr) - there.keys() == set(), expr
+        assert metrics(expr) - labels_by_metric.keys() == set(), expr
         assert metrics(expr), expr
         for name, label, _ in matchers(expr):
-            assert label in there[name], expr
+            assert label in labels_by_metric[name], expr
 
 
 @by_board
-def test_a_dashboard_asks_for_states_that_there_are(board: Json) -> None:
+def test_dashboard_uses_only_existing_states(board: Json) -> None:
     words = {
         **dict.fromkeys(("slurm_nodes", "slurm_node_state"), naming.NODE_STATES),
         **dict.fromkeys(("slurm_jobs", "slurm_partition_jobs"), naming.JOB_STATES),
         **dict.fromkeys(("slurm_account_jobs", "slurm_user_jobs"), naming.JOB_STATES),
     }
-    for query in asked(board):
+    for query in queries(board):
         for name, label, value in matchers(query):
             if label == "state" and not value.startswith("$"):
                 assert set(value.split("|")) <= set(words[name])
 
 
-def test_metrics_are_found_in_expressions() -> None:
+def test_metrics_finds_the_names_in_an_expression() -> None:
     expr = (
         'max by (a) (up{b="or x"} * on (c) group_left () (rate(y_total[$__range:5m] offset 5m)))'
         " > 1e6 or 0 * sum(z) and on () z"
@@ -285,7 +285,7 @@ def test_metrics_are_found_in_expressions() -> None:
 @by_board
 def test_variables_are_defined_and_used(board: Json) -> None:
     defined = [variable["name"] for variable in board["templating"]["list"]]
-    texts = [*asked(board), *urls(board), json.dumps(board["panels"][0]["datasource"])]
+    texts = [*queries(board), *urls(board), json.dumps(board["panels"][0]["datasource"])]
     used = {name for text in texts for name in re.findall(r"\$\{?(\w+)", text)}
 
     assert used - OF_GRAFANA == set(defined)
@@ -293,7 +293,7 @@ def test_variables_are_defined_and_used(board: Json) -> None:
 
 
 @by_board
-def test_links_lead_to_dashboards_that_there_are_and_to_variables_of_theirs(board: Json) -> None:
+def test_links_use_existing_dashboards_and_variables(board: Json) -> None:
     variables = {
         one["uid"]: {variable["name"] for variable in one["templating"]["list"]} for one in BOARDS
     }
@@ -307,14 +307,14 @@ def test_links_lead_to_dashboards_that_there_are_and_to_variables_of_theirs(boar
 
 
 @by_panel
-def test_the_name_of_a_node_and_the_number_of_a_job_lead_to_them(board: Json, panel: Json) -> None:
+def test_node_names_and_job_ids_link_to_their_dashboards(board: Json, panel: Json) -> None:
     named = json.dumps([target.get("legendFormat", "") for target in panel["targets"]])
     if panel["type"] == "table":
         renamed = panel["transformations"][-1]["options"]["renameByName"]
         named = json.dumps([f"{{{{{label}}}}}" for label in renamed])
-    leads = json.dumps(panel["fieldConfig"])
+    links = json.dumps(panel["fieldConfig"])
     for label, uid in (("node", "slurmstack-node"), ("job_id", "slurmstack-job")):
-        assert (f"{{{{{label}}}}}" in named) == (f"/d/{uid}?" in leads)
+        assert (f"{{{{{label}}}}}" in named) == (f"/d/{uid}?" in links)
 
 
 def test_the_values_of_every_long_check_are_shown() -> None:

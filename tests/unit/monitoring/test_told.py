@@ -1,4 +1,4 @@
-"""What the tests on a cluster take for an alert that a fault has brought about."""
+"""Which alerts the tests on a cluster attribute to a fault."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.alerts import Alerts
 
 @dataclass(frozen=True)
 class World(Alerts):
-    """A Prometheus whose alerts the test brings about."""
+    """A Prometheus whose alerts the test sets."""
 
     came: list[dict[str, Any]] = field(default_factory=list)
 
@@ -26,23 +26,23 @@ class World(Alerts):
     def told(self) -> list[dict[str, Any]]:
         return self.came
 
-    def tells(self, name: str, began: float) -> None:
+    def add_alert(self, name: str, began: float) -> None:
         labels, at = {"alertname": name}, datetime.fromtimestamp(began, UTC).isoformat()
         self.came.append({"labels": labels, "status": "firing", "startsAt": at})
 
     @contextlib.contextmanager
     def fault(self, name: str) -> Iterator[None]:
-        self.tells(name, began=1010)
+        self.add_alert(name, began=1010)
         yield
 
 
-def test_an_alert_that_began_after_the_fault_is_its_own() -> None:
+def test_alert_that_began_after_the_fault_belongs_to_it() -> None:
     world = World()
     world.is_told_of(world.fault("NodesDrained"), {"NodesDrained"}, 0)
 
 
-def test_an_alert_that_was_told_before_is_another_faults() -> None:
+def test_alert_from_before_belongs_to_another_fault() -> None:
     world = World()
-    world.tells("NodesDrained", began=990)
+    world.add_alert("NodesDrained", began=990)
     with pytest.raises(AssertionError, match="NodesDrained is told"):
         world.is_told_of(world.fault("NodesDown"), {"NodesDrained"}, 0)

@@ -1,1 +1,1 @@
-"""What is told of plans, and what is refused."""
+"""Reports of plans, and their refusals."""

@@ -1,4 +1,4 @@
-"""Previews made up step by step."""
+"""Previews built step by step."""
 
 import json
 from collections.abc import Mapping

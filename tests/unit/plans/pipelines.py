@@ -1,8 +1,8 @@
-"""Runs the scripts of a pipeline's job, in checkouts whose programs only note that they ran.
+"""Run the scripts of a pipeline's job, in checkouts whose programs only record that they ran.
 
-Each checkout has a `Makefile`, `.ci/cloud` and `.ci/install` that note whose code they are: the
-default branch's (BASE) or the pull request's (CHANGE). `.venv/bin/python` notes whose checkout it
-runs in, as `python -m` takes modules from there.
+Each checkout has a `Makefile`, `.ci/cloud` and `.ci/install` that record the origin of the code:
+the default branch (BASE) or the pull request (CHANGE). `.venv/bin/python` records the checkout
+that it runs in, because `python -m` takes modules from there.
 """
 
 import os
@@ -55,7 +55,7 @@ cp -R "$STUBS/base/." "$1"
 
 @dataclass(frozen=True)
 class Ran:
-    """A program that ran: in which step, whose code it is, and what it was asked for."""
+    """A program that ran: its step, the origin of its code, and its arguments."""
 
     step: str
     origin: str
@@ -64,31 +64,31 @@ class Ran:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job did. `environment` is that of the preview; `kept` the files it keeps."""
+    """Result of a job. `environment` is that of the preview; `kept` are the files that it keeps."""
 
     ran: tuple[Ran, ...]
     failed: tuple[str, ...]
-    """The steps that failed."""
+    """Steps that failed."""
     environment: Mapping[str, str]
     workspace: Path
     kept: Mapping[str, tuple[str, ...]]
-    """Files in each artifact, by its name; GitLab's has none."""
+    """Files in each artifact by its name; GitLab's artifact has no name."""
 
     def words(self, part: str) -> Ran:
-        """The one program that was asked for this."""
+        """Return the only program whose arguments contain this text."""
         (found,) = [ran for ran in self.ran if part in ran.words]
         return found
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A pipeline's file."""
+    """Load the file of a pipeline."""
     document: dict[Any, Any] = yaml.safe_load(path.read_text())
-    # To PyYAML, GitHub's `on` is a boolean.
+    # PyYAML reads GitHub's `on` as a boolean.
     return {"on" if key is True else key: value for key, value in document.items()}
 
 
 def gitlab_job(name: str) -> dict[str, Any]:
-    """A job of GitLab's file, with all that it extends."""
+    """A job of GitLab's file, merged with the jobs that it extends."""
     job: dict[str, Any] = load(GITLAB)[name]
     if "extends" not in job:
         return job
@@ -98,7 +98,7 @@ def gitlab_job(name: str) -> dict[str, Any]:
 
 
 class Machine:
-    """A fresh machine of a job, in a folder."""
+    """A fresh machine for a job, in a folder."""
 
     def __init__(self, folder: Path, given: Mapping[str, str]) -> None:
         self.folder = folder
@@ -151,11 +151,11 @@ class Machine:
             self.failed.append(step)
 
     def outcome(self, kept: Mapping[str, tuple[str, ...]]) -> Outcome:
-        told = [line.split("\t") for line in self._ran.read_text().splitlines()]
+        records = [line.split("\t") for line in self._ran.read_text().splitlines()]
         environment = self._ran.with_suffix(".environment")
         lines = environment.read_text().rstrip("\0").split("\0") if environment.exists() else []
         return Outcome(
-            tuple(Ran(*line) for line in told),
+            tuple(Ran(*line) for line in records),
             tuple(self.failed),
             dict(line.split("=", 1) for line in lines),
             self.workspace,
@@ -176,7 +176,7 @@ def on_github(
             continue
         chosen, uses = step.get("with", {}), step.get("uses", "")
         if "checkout@" in uses:
-            # The event `pull_request` makes the pull request's merge the default.
+            # With the event `pull_request`, the default checkout is the pull request's merge.
             foreign = "pull_request" in workflow["on"] or "ref" in chosen
             origin = CHANGE if foreign else BASE
             machine.check_out(origin, machine.workspace / chosen.get("path", "."))
@@ -197,11 +197,11 @@ def on_github(
 
 
 def on_gitlab(name: str, folder: Path, made: Path | None = None, **given: str) -> Outcome:
-    """Run a job of a merge request. `made` is the artifact of the job before; `given` variables."""
+    """Run a job of a merge request. `made` is the previous job's artifact; `given` variables."""
     job = gitlab_job(name)
     machine = Machine(folder, given)
     machine.check_out(CHANGE, machine.workspace)
-    # What a branch may bring to be taken for the job's own files.
+    # A branch may bring a file that could be mistaken for the job's own.
     (machine.workspace / "plan.json").write_text("forged")
     if made:
         shutil.copytree(made, machine.workspace / "made/gpu")
@@ -223,7 +223,7 @@ def on_gitlab(name: str, folder: Path, made: Path | None = None, **given: str) -
 
 
 def value(text: str, given: Mapping[str, str]) -> str:
-    """A text of a workflow with its expressions replaced."""
+    """Replace the expressions in a text of a workflow."""
 
     def replaced(match: re.Match[str]) -> str:
         expression = match.group(1)

@@ -1,4 +1,4 @@
-"""The command: what it prints, where, and its exit codes."""
+"""The command: its output and its exit codes."""
 
 import io
 from pathlib import Path
@@ -10,7 +10,7 @@ from plans.markdown import marker
 from tests.support.previews import RECORDED
 
 
-def test_a_comment_is_shown_of_a_file_and_of_standard_input(
+def test_show_reads_a_file_or_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = RECORDED / "edited.json"
@@ -23,27 +23,25 @@ def test_a_comment_is_shown_of_a_file_and_of_standard_input(
     assert capsys.readouterr().out == shown
 
 
-def test_a_refusal_has_an_exit_code_and_lines_of_its_own(
+def test_refusal_has_its_own_exit_code_and_lines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["check", str(RECORDED / "protected.json")]) == REFUSED
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    refused = [line for line in said.err.splitlines() if line.startswith("refused: ")]
+    output = capsys.readouterr()
+    assert output.out == ""
+    refused = [line for line in output.err.splitlines() if line.startswith("refused: ")]
     assert len(refused) == 2
     assert all("is protected" in line for line in refused)
 
 
-def test_what_takes_nothing_away_is_not_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_that_loses_nothing_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(RECORDED / "edited.json")]) == 0
     assert main(["check", str(RECORDED / "same.json")]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_a_preview_that_failed_is_no_plan(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_preview_fails_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "preview.json"
     file.write_text('{"steps": [], "diagnostics": [{"severity": "error", "message": "no way"}]}')
 
@@ -52,7 +50,7 @@ def test_a_preview_that_failed_is_no_plan(
 
 
 @pytest.mark.parametrize("document", ["{}", '{"diagnostics": [], "steps": []}'])
-def test_a_preview_that_got_nowhere_is_no_plan_either(
+def test_preview_without_steps_fails_the_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str
 ) -> None:
     file = tmp_path / "preview.json"
@@ -62,7 +60,7 @@ def test_a_preview_that_got_nowhere_is_no_plan_either(
     assert "the preview failed" in capsys.readouterr().err
 
 
-def test_what_only_the_exit_code_tells_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_known_only_by_exit_code_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     same = str(RECORDED / "same.json")
 
     assert main(["check", same, "--status", "2"]) == 1
@@ -74,7 +72,7 @@ def test_what_only_the_exit_code_tells_is_told(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("verb", ["check", "show", "post"])
-def test_a_file_that_is_no_preview_is_answered_in_a_line(
+def test_invalid_file_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     stack = [] if verb == "check" else ["--stack", "dev"]
@@ -82,12 +80,12 @@ def test_a_file_that_is_no_preview_is_answered_in_a_line(
     empty.write_text("")
     for file in (empty, tmp_path / "none.json"):
         assert main([verb, str(file), *stack]) == 1
-        said = capsys.readouterr().err
-        assert said.startswith(f"error: {file}: ")
-        assert said.count("\n") == 1
+        output = capsys.readouterr().err
+        assert output.startswith(f"error: {file}: ")
+        assert output.count("\n") == 1
 
 
-def test_outside_of_a_pipeline_there_is_nowhere_to_post(
+def test_post_requires_a_pipeline(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("GITHUB_ACTIONS", "GITLAB_CI"):

@@ -1,4 +1,4 @@
-"""What is paid for is counted from the resources' own inputs."""
+"""Costs are counted from the inputs of the resources."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from tests.support.stack import VALID, config
 from tests.unit.plans.documents import CLAIM, STATEFUL_SET, claim, preview, stateful_set, step
 
 
-def amounts(seen: Preview) -> dict[tuple[str, str], tuple[str | None, str | None]]:
+def amounts(plan: Preview) -> dict[tuple[str, str], tuple[str | None, str | None]]:
     return {
         (one.what, one.name): (_side(one, "before"), _side(one, "after"))
-        for one in differences(seen)
+        for one in differences(plan)
     }
 
 
@@ -27,7 +27,7 @@ def _side(one: Difference, side: str) -> str | None:
     return "?" if cost.amount is None else f"{number(cost.amount)} {cost.unit}".strip()
 
 
-# --- Of this program -----------------------------------------------------------------------------
+# --- From this program's settings ----------------------------------------------------------------
 
 
 NODESETS: list[dict[str, Any]] = [
@@ -43,7 +43,7 @@ NODESETS: list[dict[str, Any]] = [
 
 
 def between(before: Graph, after: Graph) -> Preview:
-    """The steps from one graph to another, as a preview has them."""
+    """The steps from one graph to another, as in a preview."""
     old, new = (
         {one.urn: one for one in graph.resources if one.custom} for graph in (before, after)
     )
@@ -59,7 +59,7 @@ def between(before: Graph, after: Graph) -> Preview:
     return preview(*steps)
 
 
-def test_an_edit_of_the_settings_is_told_as_nodes_gpus_and_volumes(
+def test_edited_settings_show_changed_nodes_gpus_and_volumes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cpu, gpu = NODESETS
@@ -82,7 +82,7 @@ def test_an_edit_of_the_settings_is_told_as_nodes_gpus_and_volumes(
     assert not differences(between(before, before))
 
 
-# --- Of inputs -----------------------------------------------------------------------------------
+# --- From inputs ---------------------------------------------------------------------------------
 
 
 def nodes(replicas: Any, **limits: str) -> dict[str, Any]:
@@ -98,15 +98,15 @@ def nodes(replicas: Any, **limits: str) -> dict[str, Any]:
         ({"rdma/shared": "1", "cpu": "8"}, None),
     ],
 )
-def test_gpus_of_any_vendor_and_their_slices_are_counted(
+def test_gpus_and_slices_of_any_vendor_are_counted(
     limits: dict[str, str], gpus: str | None
 ) -> None:
-    seen = amounts(preview(step("create", STATEFUL_SET, "a", new=nodes(2, **limits))))
+    counted = amounts(preview(step("create", STATEFUL_SET, "a", new=nodes(2, **limits))))
 
-    assert seen.get(("GPUs", "gpu"), (None, None)) == (None, gpus)
+    assert counted.get(("GPUs", "gpu"), (None, None)) == (None, gpus)
 
 
-def test_nodes_of_another_size_are_told_though_they_are_as_many() -> None:
+def test_resized_nodes_are_listed_even_if_their_number_is_unchanged() -> None:
     small, large = nodes(2, cpu="2", memory="1Gi"), nodes(2, cpu="2", memory="2Gi")
 
     (one,) = differences(preview(step("update", STATEFUL_SET, "a", small, large)))
@@ -117,17 +117,17 @@ def test_nodes_of_another_size_are_told_though_they_are_as_many() -> None:
     assert (one.before.each, one.after.each) == ("2 CPUs, 1 GiB", "2 CPUs, 2 GiB")
 
 
-def test_what_is_not_known_yet_is_told_as_such() -> None:
-    seen = preview(
+def test_unknown_amounts_are_shown_as_unknown() -> None:
+    plan = preview(
         step("update", STATEFUL_SET, "a", nodes(2), nodes(UNKNOWN_STRING)),
         step("create", CLAIM, "b", new=claim(UNKNOWN_STRING)),
     )
 
-    assert amounts(seen) == {("Slurm nodes", "gpu"): ("2", "?"), ("Volumes", "b"): (None, "?")}
-    assert all(one.more is None for one in differences(seen))
+    assert amounts(plan) == {("Slurm nodes", "gpu"): ("2", "?"), ("Volumes", "b"): (None, "?")}
+    assert all(one.more is None for one in differences(plan))
 
 
-def test_a_set_whose_pods_have_volumes_of_their_own_counts_them_all() -> None:
+def test_volumes_of_all_pods_of_a_set_are_counted() -> None:
     template = {"metadata": {"name": "data"}, **claim("10Gi")}
     made = stateful_set({}, 3, volumeClaimTemplates=[template])
 
@@ -172,18 +172,18 @@ MACHINES = [
 
 
 @pytest.mark.parametrize(("type_", "old", "new", "counts", "each"), MACHINES)
-def test_machines_of_clouds_count_at_their_most(
+def test_cloud_machines_are_counted_at_their_maximum(
     type_: str, old: dict[str, Any], new: dict[str, Any], counts: tuple[str, str], each: str
 ) -> None:
-    seen = preview(step("update", type_, "group", old, new))
+    plan = preview(step("update", type_, "group", old, new))
 
-    assert amounts(seen) == {("Machines", "group"): counts}
-    (one,) = differences(seen)
+    assert amounts(plan) == {("Machines", "group"): counts}
+    (one,) = differences(plan)
     assert one.after is not None
     assert one.after.each == each
 
 
-def test_a_group_counts_where_only_its_component_is_known() -> None:
+def test_node_group_is_counted_by_its_component() -> None:
     group = step("create", "eks:index:ManagedNodeGroup", "group", None, aws(2, 2, 2))
 
     (one,) = differences(preview(group))
@@ -192,11 +192,11 @@ def test_a_group_counts_where_only_its_component_is_known() -> None:
     assert one.more == 2
 
 
-def test_a_machine_of_ones_own_counts_once_it_joins() -> None:
-    done = {"create": "…"}
-    joins = step("create", "command:remote:Command", "metal-member-cpu-a", None, done)
-    leaves = step("delete", "command:remote:Command", "metal-member-cpu-b", done)
-    label = step("create", "command:remote:Command", "metal-node-cpu-a", None, done)
+def test_own_machine_is_counted_when_it_joins() -> None:
+    inputs = {"create": "…"}
+    joins = step("create", "command:remote:Command", "metal-member-cpu-a", None, inputs)
+    leaves = step("delete", "command:remote:Command", "metal-member-cpu-b", inputs)
+    label = step("create", "command:remote:Command", "metal-node-cpu-a", None, inputs)
 
     assert amounts(preview(joins, leaves, label)) == {
         ("Machines", "cpu-a"): (None, "1"),
@@ -211,7 +211,7 @@ def test_a_machine_of_ones_own_counts_once_it_joins() -> None:
         ("aws:fsx/lustreFileSystem:LustreFileSystem", {"storageCapacity": 2048}),
     ],
 )
-def test_file_systems_of_clouds_are_volumes(type_: str, inputs: dict[str, Any]) -> None:
-    seen = preview(step("delete", type_, "files", inputs))
+def test_cloud_file_systems_are_volumes(type_: str, inputs: dict[str, Any]) -> None:
+    plan = preview(step("delete", type_, "files", inputs))
 
-    assert amounts(seen) == {("Volumes", "files"): ("2048 GiB", None)}
+    assert amounts(plan) == {("Volumes", "files"): ("2048 GiB", None)}

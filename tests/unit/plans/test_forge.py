@@ -1,4 +1,4 @@
-"""Comments and plans by the APIs of GitHub and GitLab, on a server that behaves as they do."""
+"""Comments and plans through the APIs of GitHub and GitLab, on a server that behaves like them."""
 
 import io
 import json
@@ -22,7 +22,7 @@ MERGED = "a" * 40
 
 
 class Server:
-    """Answers by method and path; what it was asked and told is kept."""
+    """Answer by method and path, and record the requests."""
 
     def __init__(self) -> None:
         self.answers: dict[tuple[str, str], Any] = {}
@@ -113,7 +113,7 @@ def comment(number: int, body: str, kind: str = "Bot") -> dict[str, Any]:
     return {"id": number, "body": body, "user": {"type": kind}}
 
 
-def test_the_first_push_writes_a_comment(server: Server, github: dict[str, str]) -> None:
+def test_first_push_creates_a_comment(server: Server, github: dict[str, str]) -> None:
     server.answers = {
         ("GET", COMMENTS): [comment(1, "Nice.", "User"), comment(2, f"{marker('gpu')}\nother")],
         ("POST", COMMENTS): {"html_url": "https://example.org/3"},
@@ -124,8 +124,8 @@ def test_the_first_push_writes_a_comment(server: Server, github: dict[str, str])
     assert all(headers["Authorization"] == "Bearer hush" for headers in server.headers)
 
 
-def test_a_later_push_writes_the_same_comment_anew(server: Server, github: dict[str, str]) -> None:
-    # Far down, on the second page.
+def test_later_push_updates_the_comment(server: Server, github: dict[str, str]) -> None:
+    # The comment is far down, on the second page.
     talk = [comment(number, "Hm.", "User") for number in range(150)]
     path = "/repos/org/lab/issues/comments/900"
     server.answers = {
@@ -138,9 +138,7 @@ def test_a_later_push_writes_the_same_comment_anew(server: Server, github: dict[
     assert server.written() == [("PATCH", path, {"body": f"{MARKER}\nnew"})]
 
 
-def test_a_comment_that_a_person_wrote_is_left_alone(
-    server: Server, github: dict[str, str]
-) -> None:
+def test_comment_of_a_person_is_not_changed(server: Server, github: dict[str, str]) -> None:
     server.answers = {
         ("GET", COMMENTS): [comment(1, f"{MARKER}\nforged", "User")],
         ("POST", COMMENTS): {"html_url": "https://example.org/2"},
@@ -166,7 +164,7 @@ def artifact(number: int, **changed: Any) -> dict[str, Any]:
 
 
 def ran(number: int, conclusion: str = "success", **changed: Any) -> dict[tuple[str, str], Any]:
-    """The run that made an artifact; its `head_sha` is the base branch's, as on GitHub."""
+    """The run that produced an artifact; its `head_sha` is the base branch's, as on GitHub."""
     path = f"/repos/org/lab/actions/runs/{60 + number}"
     run = {"event": EVENT, "path": WORKFLOW, "display_title": title(HEAD), "head_sha": "d" * 40}
     jobs = [
@@ -187,9 +185,7 @@ def saved(*artifacts: dict[str, Any], content: bytes | None = None) -> dict[tupl
     }
 
 
-def test_the_plan_is_that_of_the_pull_request_which_was_merged(
-    server: Server, github: dict[str, str]
-) -> None:
+def test_plan_comes_from_the_merged_pull_request(server: Server, github: dict[str, str]) -> None:
     server.answers = saved(artifact(4))
 
     assert forge(github).plan("lab") == b'{"a": 1}'
@@ -209,7 +205,7 @@ def test_the_plan_is_that_of_the_pull_request_which_was_merged(
     ],
     ids=["none", "expired", "of a fork"],
 )
-def test_a_plan_that_nobody_agreed_to_is_not_taken(
+def test_missing_expired_or_foreign_plan_is_not_used(
     server: Server, github: dict[str, str], artifacts: tuple[dict[str, Any], ...]
 ) -> None:
     server.answers = saved(*artifacts)
@@ -228,9 +224,9 @@ def test_a_plan_that_nobody_agreed_to_is_not_taken(
         ran(4, conclusion="failure"),
         ran(4, conclusion="skipped"),
     ],
-    ids=["workflow", "push", "pull request's own", "commit", "refused", "not judged"],
+    ids=["workflow", "push", "pull_request", "commit", "refused", "not judged"],
 )
-def test_a_plan_that_no_judge_let_pass_is_not_taken(
+def test_plan_without_a_passed_judge_job_is_not_used(
     server: Server, github: dict[str, str], run: dict[tuple[str, str], Any]
 ) -> None:
     server.answers = saved(artifact(4)) | run
@@ -245,13 +241,13 @@ def test_a_forged_artifact_does_not_hide_the_plan(server: Server, github: dict[s
     assert forge(github).plan("lab") == b'{"a": 1}'
 
 
-def test_the_path_of_a_workflow_may_name_its_branch(server: Server, github: dict[str, str]) -> None:
+def test_workflow_path_may_include_its_branch(server: Server, github: dict[str, str]) -> None:
     server.answers = saved(artifact(4)) | ran(4, path=f"{WORKFLOW}@main")
 
     assert forge(github).plan("lab") == b'{"a": 1}'
 
 
-def test_a_commit_of_no_pull_request_has_no_plan(server: Server, github: dict[str, str]) -> None:
+def test_commit_without_a_pull_request_has_no_plan(server: Server, github: dict[str, str]) -> None:
     server.answers = {("GET", f"/repos/org/lab/commits/{MERGED}/pulls"): []}
 
     with pytest.raises(PlanError, match="through a pull request"):
@@ -275,7 +271,7 @@ def note(number: int, body: str, author: int = 9) -> dict[str, Any]:
     return {"id": number, "body": body, "author": {"id": author}}
 
 
-def test_a_note_is_written_once_and_then_anew(server: Server, gitlab: dict[str, str]) -> None:
+def test_note_is_created_once_and_then_updated(server: Server, gitlab: dict[str, str]) -> None:
     server.answers = {
         ("GET", "/user"): {"id": 9},
         ("GET", NOTES): [note(1, f"{MARKER}\nforged", author=8)],
@@ -293,7 +289,7 @@ def test_a_note_is_written_once_and_then_anew(server: Server, gitlab: dict[str, 
     assert all(headers["PRIVATE-TOKEN"] == "hush" for headers in server.headers)
 
 
-def test_the_plan_is_that_of_the_merge_requests_last_pipeline(
+def test_plan_comes_from_the_merge_requests_last_pipeline(
     server: Server, gitlab: dict[str, str]
 ) -> None:
     commit = f"/projects/77/repository/commits/{MERGED}/merge_requests"
@@ -322,7 +318,9 @@ def test_the_plan_is_that_of_the_merge_requests_last_pipeline(
 # --- Either --------------------------------------------------------------------------------------
 
 
-def test_a_refusal_is_one_line_without_the_token(server: Server, github: dict[str, str]) -> None:
+def test_refused_request_is_one_line_without_the_token(
+    server: Server, github: dict[str, str]
+) -> None:
     with pytest.raises(PlanError) as error:
         forge(github).comment(MARKER, "body")
 
@@ -331,13 +329,15 @@ def test_a_refusal_is_one_line_without_the_token(server: Server, github: dict[st
     assert "\n" not in str(error.value)
 
 
-def test_a_server_that_is_not_there_is_one_line_too(github: dict[str, str]) -> None:
+def test_unreachable_server_is_reported(github: dict[str, str]) -> None:
     with pytest.raises(PlanError, match="ConnectError"):
         forge({**github, "GITHUB_API_URL": "http://127.0.0.1:1"}).plan("lab")
 
 
 @pytest.mark.parametrize("name", ["GITHUB_TOKEN", "GITHUB_REPOSITORY", "GITHUB_EVENT_PATH"])
-def test_what_a_job_lacks_is_named(github: dict[str, str], server: Server, name: str) -> None:
+def test_missing_variable_of_a_job_is_named(
+    github: dict[str, str], server: Server, name: str
+) -> None:
     del github[name]
 
     with pytest.raises(PlanError, match=f"{name}: is not set"):

@@ -1,4 +1,4 @@
-"""The comment: what hurts first, no secret, never too long, and nothing in it that acts."""
+"""The comment: destructive changes first, no secret, within the limit, and no active content."""
 
 import json
 import re
@@ -18,25 +18,25 @@ def lines(text: str) -> list[str]:
     return text.splitlines()
 
 
-def test_the_marker_stands_first_and_names_the_stack() -> None:
+def test_marker_is_the_first_line_and_names_the_stack() -> None:
     assert lines(render(recorded("same"), "lab"))[0] == marker("lab")
     assert marker("lab") != marker("gpu")
     assert marker("lab").startswith("<!--")
 
 
-def test_a_plan_that_changes_nothing_says_so() -> None:
+def test_plan_without_changes_is_reported() -> None:
     text = render(recorded("same"), "lab")
 
     assert "Nothing changes; " in text
     assert "####" not in text
 
 
-def test_replacements_stand_first_and_in_bold() -> None:
+def test_replacements_come_first_and_in_bold() -> None:
     text = render(recorded("edited"), "dev")
 
     assert "**3 replaced**, 1 deleted, 1 created;" in text
-    told = [line for line in lines(text) if line.startswith("- ")]
-    assert told == [
+    listed = [line for line in lines(text) if line.startswith("- ")]
+    assert listed == [
         "- **RandomPet `first` replaced**",
         "- **RandomPet `pet` replaced**",
         "- **RandomString `text` replaced**",
@@ -47,7 +47,7 @@ def test_replacements_stand_first_and_in_bold() -> None:
     assert "| RandomPet | **2** | 1 |  | 1 |" in lines(text)
 
 
-def test_no_value_of_a_secret_is_told_and_that_it_changes_is() -> None:
+def test_changed_secret_is_listed_without_its_value() -> None:
     secret = "kubernetes:core/v1:Secret"
     edited = step("update", secret, "key", {"stringData": "[secret]"}, {"stringData": "[secret]"})
     edited["diffReasons"] = ["stringData.password"]
@@ -59,7 +59,7 @@ def test_no_value_of_a_secret_is_told_and_that_it_changes_is() -> None:
     assert "hush" not in render(recorded("edited"), "dev")
 
 
-def test_a_preview_that_failed_or_is_refused_says_why_above_all_else() -> None:
+def test_reasons_of_failure_or_refusal_come_first() -> None:
     text = render(recorded("protected"), "dev")
 
     assert text.index("**Refused**") < text.index("**Failed**") < text.index("#### Changes")
@@ -67,21 +67,21 @@ def test_a_preview_that_failed_or_is_refused_says_why_above_all_else() -> None:
     assert "The preview did not finish" in render(preview(errors=("no passphrase",)), "dev")
 
 
-def test_costs_are_a_table_with_what_is_more_or_less() -> None:
-    seen = preview(
+def test_costs_are_a_table_of_differences() -> None:
+    plan = preview(
         step("update", CLAIM, "jail", claim("10Gi"), claim("1Ti")),
         step("delete", CLAIM, "old", claim("5Gi")),
         step("update", CLAIM, "same", claim("5Gi"), {**claim("5Gi"), "more": 1}),
     )
 
-    rows = [line for line in lines(render(seen, "lab")) if line.startswith("| Volumes")]
+    rows = [line for line in lines(render(plan, "lab")) if line.startswith("| Volumes")]
     assert rows == [
         "| Volumes | `jail` | 10 GiB | 1024 GiB | **+1014 GiB** |",
         "| Volumes | `old` | 5 GiB | – | **−5 GiB** |",
     ]
 
 
-def test_a_screenful_of_properties_is_told_of_one_resource() -> None:
+def test_properties_of_one_resource_are_limited() -> None:
     old, new = ({f"k{i:02}": value for i in range(40)} for value in (1, 2))
 
     text = render(preview(step("update", CONFIG_MAP, "a", old, new)), "lab")
@@ -91,7 +91,7 @@ def test_a_screenful_of_properties_is_told_of_one_resource() -> None:
     assert "  - … 28 more" in lines(text)
 
 
-def test_what_does_not_fit_is_cut_between_resources_with_the_way_to_all_of_it() -> None:
+def test_long_comment_is_cut_between_resources_with_a_hint() -> None:
     many = [step("create", CONFIG_MAP, f"one-{i:04}", new={}) for i in range(3000)]
     first = step("replace", CLAIM, "jail", {}, {})
 
@@ -99,10 +99,10 @@ def test_what_does_not_fit_is_cut_between_resources_with_the_way_to_all_of_it() 
 
     assert len(text.encode()) <= LIMIT
     assert "**PersistentVolumeClaim `jail` replaced**" in text
-    told = len(re.findall("^- ", text, re.MULTILINE))
-    assert f"… and {3001 - told} more resources" in lines(text)[-1]
+    listed = len(re.findall("^- ", text, re.MULTILINE))
+    assert f"… and {3001 - listed} more resources" in lines(text)[-1]
     assert "make preview STACK=lab ARGS=--markdown" in lines(text)[-1]
-    assert told > 1000
+    assert listed > 1000
 
 
 @given(
@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_cut_between_resources_with_the_way_to_all_of_it() 
     st.lists(st.text(max_size=600), max_size=15),
     st.integers(min_value=35_000, max_value=LIMIT),
 )
-def test_no_plan_makes_a_comment_that_is_too_long(
+def test_comment_never_exceeds_the_limit(
     edits: list[tuple[str, str, str, str]], errors: list[str], limit: int
 ) -> None:
     steps = [
@@ -138,14 +138,14 @@ def test_no_plan_makes_a_comment_that_is_too_long(
     assert body.startswith(marker("lab"))
 
 
-def test_text_that_is_no_unicode_is_told_as_far_as_it_goes() -> None:
+def test_invalid_unicode_is_replaced() -> None:
     assert "ConfigMap `a?b` created" in render(
         preview(step("create", CONFIG_MAP, "a\ud800b", new={})), "lab"
     )
 
 
 @given(st.text())
-def test_text_from_the_plan_stays_in_its_span(text: str) -> None:
+def test_text_from_the_plan_stays_in_its_code_span(text: str) -> None:
     written = code(text)
 
     fence = re.match("`+", written)
@@ -157,13 +157,13 @@ def test_text_from_the_plan_stays_in_its_span(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["<img src=x>", "@everyone", "<!-- x", "a | b", "`@everyone`"])
-def test_nobody_is_called_and_nothing_is_shown_by_a_name(text: str) -> None:
+def test_names_cannot_mention_people_or_embed_content(text: str) -> None:
     body = render(preview(step("create", CONFIG_MAP, text, new={})), "lab")
 
-    (told,) = [line for line in lines(body) if line.startswith("- ")]
-    assert told == f"- ConfigMap {code(text)} created"
+    (listed,) = [line for line in lines(body) if line.startswith("- ")]
+    assert listed == f"- ConfigMap {code(text)} created"
 
 
-def test_what_is_recorded_holds_no_secret() -> None:
+def test_recorded_previews_contain_no_secret() -> None:
     for path in RECORDED.glob("*.json"):
         assert "hush" not in json.dumps(json.loads(path.read_text()))

@@ -1,4 +1,4 @@
-"""What is protected or holds data goes by no plan, and all else may."""
+"""Plans may not touch resources that are protected or hold data; all others are free."""
 
 from typing import Any
 
@@ -27,16 +27,16 @@ HELD: list[tuple[str, str, dict[str, Any], str]] = [
         {},
         "contains volumes, which are deleted with it",
     ),
-    ("a cloud's files", "aws:fsx/lustreFileSystem:LustreFileSystem", {}, "holds data"),
+    ("a cloud file system", "aws:fsx/lustreFileSystem:LustreFileSystem", {}, "holds data"),
     ("a database", STATEFUL_SET, {"inputs": DATABASE}, "has its own data"),
-    ("claims of a set's own", STATEFUL_SET, {"inputs": OWN_CLAIMS}, "has its own data"),
+    ("a set with volumeClaimTemplates", STATEFUL_SET, {"inputs": OWN_CLAIMS}, "has its own data"),
 ]
 
 
 @pytest.mark.parametrize("op", ["delete", "replace"])
-@pytest.mark.parametrize(("what", "type_", "old", "why"), HELD, ids=[held[0] for held in HELD])
-def test_it_is_neither_deleted_nor_replaced(
-    op: str, what: str, type_: str, old: dict[str, Any], why: str
+@pytest.mark.parametrize(("case", "type_", "old", "why"), HELD, ids=[held[0] for held in HELD])
+def test_protected_or_data_resource_is_neither_deleted_nor_replaced(
+    op: str, case: str, type_: str, old: dict[str, Any], why: str
 ) -> None:
     new: dict[str, Any] | None = {} if op == "replace" else None
 
@@ -51,21 +51,23 @@ FREE: list[tuple[str, str, str, dict[str, Any]]] = [
     ("workers", "delete", STATEFUL_SET, {"inputs": WORKERS}),
     ("login nodes", "replace", STATEFUL_SET, {"inputs": LOGINS}),
     ("a Deployment", "replace", "kubernetes:apps/v1:Deployment", {}),
-    ("what only the state forgets", "delete", CLAIM, {"retainOnDelete": True}),
+    ("a retained claim", "delete", CLAIM, {"retainOnDelete": True}),
 ]
 
 
-@pytest.mark.parametrize(("what", "op", "type_", "old"), FREE, ids=[free[0] for free in FREE])
-def test_what_loses_nothing_is_free(what: str, op: str, type_: str, old: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("case", "op", "type_", "old"), FREE, ids=[free[0] for free in FREE])
+def test_change_that_loses_no_data_is_allowed(
+    case: str, op: str, type_: str, old: dict[str, Any]
+) -> None:
     new: dict[str, Any] | None = None if op == "delete" else {}
 
     assert not refusals(preview(step(op, type_, "one", {}, new, **old)))
 
 
-def test_new_things_are_never_refused() -> None:
+def test_new_resources_are_never_refused() -> None:
     assert not refusals(preview(step("create", CLAIM, "one", new={})))
 
 
-def test_one_line_is_said_of_each() -> None:
+def test_each_refusal_is_one_line() -> None:
     assert [line.partition(":")[0] for line in refusals(recorded("protected"))] == ["random"] * 2
     assert len(refusals(recorded("kubernetes"))) == 2

@@ -1,4 +1,4 @@
-"""What the command prints is understood, and what it does not print is refused."""
+"""Reading accepts the command's previews, and refuses everything else."""
 
 import json
 
@@ -10,43 +10,43 @@ from tests.support.previews import recorded
 from tests.unit.plans.documents import CLAIM, STATEFUL_SET, preview, step
 
 
-def told(seen: Preview) -> set[tuple[str, str]]:
-    return {(found.op.value, found.name) for found in seen.steps}
+def summary(plan: Preview) -> set[tuple[str, str]]:
+    return {(found.op.value, found.name) for found in plan.steps}
 
 
-def test_the_commands_own_preview_is_read_step_by_step() -> None:
-    seen = recorded("edited")
+def test_preview_of_the_pulumi_command_is_read() -> None:
+    plan = recorded("edited")
 
-    assert told(seen) == {
+    assert summary(plan) == {
         ("replace", "pet"),
         ("replace", "first"),
         ("replace", "text"),
         ("create", "come"),
         ("delete", "gone"),
     }
-    assert not seen.errors
+    assert not plan.errors
     assert not recorded("same").steps
     assert recorded("same").unchanged > 0
 
 
-def test_a_change_is_told_at_its_own_path_with_what_it_forces() -> None:
+def test_change_has_its_path_and_whether_it_replaces() -> None:
     by_name = {found.name: found for found in recorded("edited").steps}
 
     (length,) = by_name["pet"].changes
     assert (length.path, length.old, length.new, length.replaces) == ("length", "2", "3", True)
     (shown,) = by_name["text"].changes
-    assert shown.path == "keepers.shown", "of the hidden one nobody can say that it changes"
+    assert shown.path == "keepers.shown", "whether the hidden one changes is unknown"
 
 
-def test_what_is_protected_and_touched_is_an_error_of_the_command_too() -> None:
-    seen = recorded("protected")
+def test_changed_protected_resources_are_errors() -> None:
+    plan = recorded("protected")
 
-    assert {found.name for found in seen.steps if found.protected} == {"kept", "kept-too"}
-    assert any("kept: unable to replace" in line for line in seen.errors)
-    assert all("\n" not in line for line in seen.errors)
+    assert {found.name for found in plan.steps if found.protected} == {"kept", "kept-too"}
+    assert any("kept: unable to replace" in line for line in plan.errors)
+    assert all("\n" not in line for line in plan.errors)
 
 
-def test_kubernetes_own_diffs_are_read_too() -> None:
+def test_kubernetes_diffs_are_read() -> None:
     by_name = {found.name: found for found in recorded("kubernetes").steps}
 
     assert by_name["reconciler-cluster-role"].op is Op.UPDATE
@@ -59,7 +59,7 @@ def test_kubernetes_own_diffs_are_read_too() -> None:
     )
 
 
-def test_components_and_providers_are_no_resources() -> None:
+def test_components_and_providers_are_not_resources() -> None:
     component = step("create", "slurmstack:slurm:Slurm", "lab", new={})
     component["newState"]["custom"] = False
     provider = step("update", "pulumi:providers:kubernetes", "kubernetes", {}, {"context": "b"})
@@ -67,7 +67,7 @@ def test_components_and_providers_are_no_resources() -> None:
     assert not preview(component, provider).steps
 
 
-def test_a_component_of_another_process_stands_for_what_only_that_process_knows() -> None:
+def test_remote_component_is_listed_if_its_children_are_unknown() -> None:
     component = step("create", "eks:index:ManagedNodeGroup", "group", new={"diskSize": 20})
     component["newState"]["custom"] = False
     within = "eks:index:ManagedNodeGroup$aws:eks/nodeGroup:NodeGroup"
@@ -77,10 +77,10 @@ def test_a_component_of_another_process_stands_for_what_only_that_process_knows(
     assert [one.type for one in preview(component, group).steps] == ["aws:eks/nodeGroup:NodeGroup"]
 
 
-def test_parts_of_a_replacement_are_not_told_beside_it() -> None:
+def test_parts_of_a_replacement_are_not_listed_separately() -> None:
     parts = [step(op, CLAIM, "a", {}, {}) for op in ("create-replacement", "delete-replaced")]
 
-    assert told(preview(step("replace", CLAIM, "a", {}, {}), *parts)) == {("replace", "a")}
+    assert summary(preview(step("replace", CLAIM, "a", {}, {}), *parts)) == {("replace", "a")}
 
 
 def test_only_a_new_template_replaces_pods() -> None:
@@ -103,11 +103,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_what_is_no_preview_is_refused_in_one_line(text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_invalid_preview_is_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(PlanError) as error:
         read(text, "preview.json")
 
     assert str(error.value).startswith("preview.json: ")
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)

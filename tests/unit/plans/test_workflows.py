@@ -1,4 +1,4 @@
-"""The pipelines as data: what they run exists, and they may do no more than they must."""
+"""The pipelines as data: everything that they run exists, and their rights are minimal."""
 
 import hashlib
 import os
@@ -40,7 +40,7 @@ RIGHTS = {
     ("deploy.yml", None): {"contents": "read"},
     ("deploy.yml", "up"): {"contents": "read", "actions": "read", "pull-requests": "read"},
 }
-"""By file and job, what the job's token may do; a job that is not here has its file's rights."""
+"""Rights of each job's token by file and job; a job that is not listed has its file's rights."""
 
 
 def jobs(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -71,24 +71,24 @@ def scripts(path: Path) -> list[str]:
 
 
 def commands(path: Path) -> str:
-    """All of them, each on one line."""
+    """Return all commands, each on one line."""
     return "\n".join(scripts(path)).replace("\\\n", " ")
 
 
 PIPELINES = [*WORKFLOWS, GITLAB]
 STACKED = [path for path in PIPELINES if path.name != "check.yml"]
-"""Those that run something for each stack."""
+"""Pipelines that run something for each stack."""
 each = pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.name)
 each_stacked = pytest.mark.parametrize("path", STACKED, ids=lambda path: path.name)
 each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 
 
-# --- What they run exists ------------------------------------------------------------------------
+# --- Everything that they run exists -------------------------------------------------------------
 
 
 @each
 def test_every_make_target_is_in_the_makefile(path: Path) -> None:
-    # Not `make` where it is a package's name: `install … make python3`.
+    # Skip `make` as the name of a package: `install … make python3`.
     lines = [line for line in commands(path).splitlines() if "apt-get install" not in line]
     called = re.findall(r"\bmake (?:--\S+ )*([a-z][a-z-]*|\.venv/ready)", "\n".join(lines))
 
@@ -98,7 +98,7 @@ def test_every_make_target_is_in_the_makefile(path: Path) -> None:
 
 
 @each_stacked
-def test_every_module_is_one_of_ours(path: Path) -> None:
+def test_every_module_exists_in_the_repository(path: Path) -> None:
     called = re.findall(r"-m ([a-z_.]+)", commands(path))
 
     assert called
@@ -108,14 +108,14 @@ def test_every_module_is_one_of_ours(path: Path) -> None:
 
 
 @each_stacked
-def test_every_verb_of_plans_is_one_that_it_has(path: Path) -> None:
+def test_every_verb_of_plans_exists(path: Path) -> None:
     verbs = re.findall(r"-m plans ([a-z]+)", commands(path))
 
     assert verbs
     assert set(verbs) <= {"show", "check", "post", "fetch"}
 
 
-def test_every_stack_that_is_committed_is_previewed_but_those_on_ones_own_machine() -> None:
+def test_every_committed_stack_is_previewed_except_local_ones() -> None:
     (gitlab,) = load(GITLAB)[".stacks"]["parallel"]["matrix"]
     named = [
         job["strategy"]["matrix"]["stack"]
@@ -131,25 +131,25 @@ def test_every_stack_that_is_committed_is_previewed_but_those_on_ones_own_machin
     assert all(stacks == gitlab["STACK"] for stacks in named)
 
 
-def test_the_command_is_the_sdks_version() -> None:
+def test_pulumi_command_has_the_sdks_version() -> None:
     (version,) = re.findall(r"^pulumi==([\d.]+)$", (ROOT / "requirements.in").read_text(), re.M)
 
     assert f"\nPULUMI_VERSION={version}\n" in PROGRAMS.read_text()
     assert not [path for path in PIPELINES if version in path.read_text()]
 
 
-# --- What they may do ----------------------------------------------------------------------------
+# --- Their rights --------------------------------------------------------------------------------
 
 
 @each_workflow
-def test_a_token_has_the_least_rights(path: Path) -> None:
+def test_tokens_have_minimal_rights(path: Path) -> None:
     assert load(path)["permissions"] == RIGHTS[path.name, None]
     for name, job in jobs(path).items():
         assert job.get("permissions") == RIGHTS.get((path.name, name)), name
 
 
 @each_workflow
-def test_every_action_is_pinned_to_a_commit_with_its_version_beside_it(path: Path) -> None:
+def test_every_action_is_pinned_to_a_commit_with_its_version(path: Path) -> None:
     used = [step["uses"] for _, step in steps(path) if "uses" in step]
 
     assert used
@@ -159,7 +159,7 @@ def test_every_action_is_pinned_to_a_commit_with_its_version_beside_it(path: Pat
 
 
 @each_workflow
-def test_what_is_checked_out_holds_no_credential(path: Path) -> None:
+def test_checkouts_contain_no_credential(path: Path) -> None:
     checkouts = [step for _, step in steps(path) if "checkout@" in step.get("uses", "")]
 
     assert len(checkouts) >= len(jobs(path))
@@ -172,13 +172,13 @@ def test_no_pull_request_defines_a_job_with_secrets_or_rights(path: Path) -> Non
 
     assert events <= {"pull_request", "pull_request_target", "push"}
     for name, job in jobs(path).items():
-        told = str(job)
-        holds = "secrets." in told or "github.token" in told or "environment" in job
+        text = str(job)
+        holds = "secrets." in text or "github.token" in text or "environment" in job
         if holds or "write" in str(job.get("permissions")):
             assert "pull_request" not in events, name
 
 
-def test_no_fork_has_a_preview_or_a_comment() -> None:
+def test_forks_get_no_preview_or_comment() -> None:
     for name, job in jobs(ROOT / WORKFLOW).items():
         conditions = job["if"].removeprefix("${{ ").removesuffix(" }}").split(" && ")
         assert SAME_REPOSITORY in conditions, name
@@ -202,7 +202,7 @@ def test_only_the_comment_and_the_fetch_have_a_token() -> None:
     assert holding == {("preview.yml", JUDGE, "Comment"), ("deploy.yml", "up", "Plan")}
 
 
-def test_gitlabs_jobs_before_the_merge_share_no_scope() -> None:
+def test_gitlab_jobs_before_the_merge_share_no_scope() -> None:
     scopes = [gitlab_job(name)["environment"] for name in ("preview", JUDGE)]
 
     assert scopes == [
@@ -212,7 +212,7 @@ def test_gitlabs_jobs_before_the_merge_share_no_scope() -> None:
 
 
 @each_workflow
-def test_no_job_takes_files_from_a_cache(path: Path) -> None:
+def test_no_job_uses_a_cache(path: Path) -> None:
     # A pull request's program could fill the cache of the default branch.
     for _, step in steps(path):
         assert "cache" not in step.get("uses", "")
@@ -220,7 +220,7 @@ def test_no_job_takes_files_from_a_cache(path: Path) -> None:
 
 
 @each_workflow
-def test_nothing_that_others_write_is_pasted_into_a_shell(path: Path) -> None:
+def test_scripts_contain_no_workflow_expressions(path: Path) -> None:
     assert not [script for script in scripts(path) if "${{" in script]
 
 
@@ -231,7 +231,7 @@ def test_no_secret_is_printed(path: Path) -> None:
         assert not re.search(r"echo.*\$\{?(\w*(PASS|TOKEN|KUBECONFIG_TEXT))", line)
 
 
-def test_gitlab_runs_no_forks_program_with_this_projects_variables() -> None:
+def test_gitlab_runs_no_fork_with_this_projects_variables() -> None:
     for name in ("preview", JUDGE):
         (rule,) = gitlab_job(name)["rules"]
         conditions = rule["if"].split(" && ")
@@ -248,14 +248,14 @@ def test_images_have_a_version(path: Path) -> None:
     assert all(re.search(r":[\w.-]+(@|$)", image) and "latest" not in image for image in images)
 
 
-def test_images_beside_secrets_are_named_by_digest() -> None:
+def test_images_of_jobs_with_secrets_are_pinned_by_digest() -> None:
     for name in ("preview", JUDGE, "up"):
         job = gitlab_job(name)
         for image in (job["image"], *(one["name"] for one in job.get("services", ()))):
             assert re.search(r"@sha256:[0-9a-f]{64}$", image), name
 
 
-# --- What they are for ---------------------------------------------------------------------------
+# --- Their purpose -------------------------------------------------------------------------------
 
 
 Job = Callable[..., Outcome]
@@ -270,7 +270,7 @@ each_forge = pytest.mark.parametrize("run", [run_github, on_gitlab], ids=["githu
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    """What a preview hands to the judge."""
+    """The artifact that a preview hands to the judge."""
     folder = tmp_path / "made"
     folder.mkdir()
     (folder / "preview.json").write_text("{}")
@@ -281,7 +281,7 @@ def made(tmp_path: Path) -> Path:
 
 @each_forge
 @pytest.mark.parametrize("state", ["", "s3://states"], ids=["no state", "a state"])
-def test_a_preview_takes_only_the_program_from_a_pull_request(
+def test_preview_uses_only_the_program_of_a_pull_request(
     run: Job, tmp_path: Path, state: str
 ) -> None:
     outcome = run("preview", tmp_path, PULUMI_BACKEND_URL=state)
@@ -289,13 +289,11 @@ def test_a_preview_takes_only_the_program_from_a_pull_request(
     assert outcome.failed == ()
     assert {ran.origin for ran in outcome.ran} == {BASE}
     made_in = [ran.words for ran in outcome.ran if ran.words.startswith("make")]
-    assert made_in == [f"make in {BASE}", f"make in {CHANGE}"], "an environment for each"
+    assert made_in == [f"make in {BASE}", f"make in {CHANGE}"], "one environment for each"
 
 
 @each_forge
-def test_a_pull_request_is_judged_without_its_own_code(
-    run: Job, tmp_path: Path, made: Path
-) -> None:
+def test_judge_runs_no_code_of_the_pull_request(run: Job, tmp_path: Path, made: Path) -> None:
     outcome = run(JUDGE, tmp_path / "machine", made=made)
 
     assert outcome.failed == ()
@@ -306,13 +304,13 @@ def test_a_pull_request_is_judged_without_its_own_code(
 
 
 @each_forge
-def test_a_preview_goes_by_the_default_branchs_policy(run: Job, tmp_path: Path) -> None:
+def test_preview_uses_the_default_branchs_policy(run: Job, tmp_path: Path) -> None:
     outcome = run("preview", tmp_path, PULUMI_BACKEND_URL="s3://states")
 
     asked = outcome.words("local.deploy preview").words.split()
     program = outcome.workspace / asked[asked.index("--program") + 1]
     assert (program / "origin").read_text().strip() == CHANGE
-    assert asked[asked.index("--policy-pack") + 1] == "policy", "a path below the script's checkout"
+    assert asked[asked.index("--policy-pack") + 1] == "policy", "relative to the script's checkout"
     assert asked[asked.index("--engine") + 1] == "pulumi"
 
 
@@ -342,7 +340,7 @@ def test_a_preview_without_a_state_needs_no_credential(run: Job, tmp_path: Path)
 
 
 @each_forge
-def test_a_failed_preview_is_handed_to_the_judge(run: Job, tmp_path: Path, made: Path) -> None:
+def test_failed_preview_reaches_the_judge(run: Job, tmp_path: Path, made: Path) -> None:
     outcome = run("preview", tmp_path / "preview", PREVIEW_ENDS="255")
 
     assert outcome.failed == ()
@@ -350,16 +348,14 @@ def test_a_failed_preview_is_handed_to_the_judge(run: Job, tmp_path: Path, made:
     assert {"preview.json", "status"} <= set(kept)
 
     (made / "status").write_text("255\n")
-    told = run(JUDGE, tmp_path / "judge", made=made).ran
-    judged = [ran.words for ran in told if "-m plans" in ran.words]
+    programs = run(JUDGE, tmp_path / "judge", made=made).ran
+    judged = [ran.words for ran in programs if "-m plans" in ran.words]
     assert judged
     assert all(words.endswith(" --status 255") for words in judged)
 
 
 @each_forge
-def test_a_plan_is_kept_only_where_nothing_was_refused(
-    run: Job, tmp_path: Path, made: Path
-) -> None:
+def test_plan_is_kept_only_if_nothing_was_refused(run: Job, tmp_path: Path, made: Path) -> None:
     assert set(run(JUDGE, tmp_path / "good", made=made).kept.values()) == {("plan.json",)}
 
     refused = run(JUDGE, tmp_path / "refused", made=made, CHECK_ENDS="3")
@@ -368,7 +364,7 @@ def test_a_plan_is_kept_only_where_nothing_was_refused(
 
 
 @each_forge
-def test_without_a_plan_none_is_kept(run: Job, tmp_path: Path, made: Path) -> None:
+def test_missing_plan_is_not_replaced_by_the_branchs(run: Job, tmp_path: Path, made: Path) -> None:
     if run is run_github:
         (made / "plan.json").unlink()
     else:
@@ -376,22 +372,22 @@ def test_without_a_plan_none_is_kept(run: Job, tmp_path: Path, made: Path) -> No
     outcome = run(JUDGE, tmp_path / "machine", made=made)
 
     assert outcome.failed == ()
-    assert set(outcome.kept.values()) == {()}, "nor one that the branch brings"
+    assert set(outcome.kept.values()) == {()}, "and no plan that the branch brings"
 
 
-def test_the_deploy_finds_the_plan_by_names_of_the_workflow() -> None:
+def test_deploy_finds_the_plan_by_the_workflows_names() -> None:
     workflow = load(ROOT / WORKFLOW)
     uploads = [step for _, step in steps(ROOT / WORKFLOW) if "upload-art" in step.get("uses", "")]
 
     assert set(workflow["on"]) == {EVENT}
     assert value(workflow["run-name"], {}) == title(HEAD)
     assert value(uploads[-1]["with"]["name"], {}) == f"plan-gpu-{HEAD}"
-    # GitHub names a job of a matrix after its key and values, where it has no name of its own.
+    # GitHub names a job of a matrix after its key and values if the job has no name of its own.
     assert "name" not in workflow["jobs"][JUDGE]
     assert list(workflow["jobs"][JUDGE]["strategy"]["matrix"]) == ["stack"]
 
 
-def test_a_job_that_judges_is_never_skipped_by_a_failure() -> None:
+def test_judge_runs_even_after_a_failed_preview() -> None:
     job = jobs(ROOT / WORKFLOW)[JUDGE]
 
     assert job["needs"] == "preview"
@@ -400,7 +396,7 @@ def test_a_job_that_judges_is_never_skipped_by_a_failure() -> None:
 
 
 @each
-def test_what_is_merged_is_deployed_by_the_plan_and_the_policy(path: Path) -> None:
+def test_merged_change_is_deployed_with_plan_and_policy(path: Path) -> None:
     text = commands(path)
     ups = re.findall(r"^.*local\.deploy up .*$", text, re.MULTILINE)
 
@@ -410,7 +406,7 @@ def test_what_is_merged_is_deployed_by_the_plan_and_the_policy(path: Path) -> No
         assert text.index("plans fetch plan.json") < text.index(command)
 
 
-def test_nothing_is_deployed_before_somebody_wants_it() -> None:
+def test_deployment_must_be_enabled() -> None:
     (up,) = jobs(ROOT / ".github/workflows/deploy.yml").values()
 
     assert up["if"] == "vars.DEPLOY == 'true'"
@@ -418,7 +414,7 @@ def test_nothing_is_deployed_before_somebody_wants_it() -> None:
 
 
 @each
-def test_every_script_is_one_that_a_shell_can_read(path: Path) -> None:
+def test_every_script_has_valid_shell_syntax(path: Path) -> None:
     for script in scripts(path):
         read = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
         assert read.returncode == 0, f"{script}: {read.stderr}"
@@ -428,7 +424,7 @@ def test_every_script_is_one_that_a_shell_can_read(path: Path) -> None:
 
 
 def downloader(folder: Path, program: str, content: bytes, checksum: str | None = None) -> None:
-    """Put `.ci` into a folder, with a `curl` that writes the content; by default it is expected."""
+    """Set up `.ci` with a `curl` that serves the content, whose checksum is expected by default."""
     shutil.copytree(ROOT / ".ci", folder / ".ci")
     (folder / "served").write_bytes(content)
     expected = hashlib.sha256(content).hexdigest() if checksum is None else checksum
@@ -455,7 +451,7 @@ def installed(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> bytes:
-    """Pulumi's own archive, with a program that says its name."""
+    """An archive like Pulumi's, with a program that prints its name."""
     (tmp_path / "packed/pulumi").mkdir(parents=True)
     (tmp_path / "packed/pulumi/pulumi").write_text("#!/bin/sh\necho pulumi\n")
     (tmp_path / "packed/pulumi/pulumi").chmod(0o755)
@@ -478,7 +474,7 @@ def test_a_verified_download_is_installed(tmp_path: Path, archive: bytes) -> Non
 
 
 @pytest.mark.parametrize("program", ["pulumi", "nebius"])
-def test_a_download_of_another_checksum_is_refused(
+def test_download_with_a_wrong_checksum_is_refused(
     tmp_path: Path, archive: bytes, program: str
 ) -> None:
     downloader(tmp_path, program, archive, "0" * 64)
@@ -522,7 +518,7 @@ def test_only_the_verifying_script_downloads() -> None:
 
 
 def reached(folder: Path, **secrets: str) -> dict[str, str]:
-    """The environment after `.ci/cloud`, whose commands are written down instead of run."""
+    """Return the environment after `.ci/cloud`, whose commands are recorded instead of run."""
     folder.mkdir(exist_ok=True)
     nebius = f'#!/bin/sh\necho "nebius $@" >>{folder}/ran; [ "$1" != iam ] || echo t0ken\n'
     downloader(folder, "nebius", nebius.encode())
@@ -531,7 +527,7 @@ def reached(folder: Path, **secrets: str) -> dict[str, str]:
     tools = "bash cat chmod cp dirname env mkdir mktemp rm sh sha256sum"
     for name in tools.split():
         (folder / name).symlink_to(shutil.which(name) or name)
-    told = subprocess.run(
+    shell = subprocess.run(
         ["bash", "-eu", "-c", ". .ci/cloud; env --null"],
         cwd=folder,
         env={"HOME": str(folder), "PATH": str(folder), **secrets},
@@ -539,10 +535,10 @@ def reached(folder: Path, **secrets: str) -> dict[str, str]:
         text=True,
         check=True,
     )
-    return dict(line.split("=", 1) for line in told.stdout.rstrip("\0").split("\0"))
+    return dict(line.split("=", 1) for line in shell.stdout.rstrip("\0").split("\0"))
 
 
-def test_who_has_no_secret_of_a_cloud_installs_nothing(tmp_path: Path) -> None:
+def test_nothing_is_installed_without_cloud_credentials(tmp_path: Path) -> None:
     found = reached(tmp_path, NEBIUS_CREDENTIALS="", AWS_ACCESS_KEY_ID="")
 
     assert not (tmp_path / "ran").exists()
@@ -550,7 +546,7 @@ def test_who_has_no_secret_of_a_cloud_installs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("of_type_file", [False, True], ids=["GitHub", "GitLab"])
-def test_a_kubeconfig_of_nebius_finds_its_command_and_the_provider_a_token(
+def test_nebius_credentials_provide_its_command_and_a_token(
     tmp_path: Path, of_type_file: bool
 ) -> None:
     text = '{"subject-credentials": {}}\n'
@@ -560,14 +556,14 @@ def test_a_kubeconfig_of_nebius_finds_its_command_and_the_provider_a_token(
 
     key = tmp_path / ".nebius/credentials.json"
     assert key.read_text() == text
-    assert key.stat().st_mode & 0o077 == 0, "nobody else reads it"
+    assert key.stat().st_mode & 0o077 == 0, "only the owner can read it"
     assert f"--service-account-file {key}" in (tmp_path / "ran").read_text()
     assert found["NEBIUS_IAM_TOKEN"] == "t0ken"
-    assert "NEBIUS_CREDENTIALS" not in found, "the program gets the token alone"
+    assert "NEBIUS_CREDENTIALS" not in found, "the program gets only the token"
     assert found["PATH"].startswith(f"{tmp_path}/.nebius/bin:")
 
 
-def test_a_kubeconfig_of_eks_finds_its_command(tmp_path: Path) -> None:
+def test_aws_credentials_install_the_aws_command(tmp_path: Path) -> None:
     reached(tmp_path, AWS_ACCESS_KEY_ID="AKIA0")
 
     assert "awscli" in (tmp_path / "ran").read_text()
@@ -576,21 +572,21 @@ def test_a_kubeconfig_of_eks_finds_its_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", [ROOT / ".github/workflows/deploy.yml", GITLAB], ids=["github", "gitlab"]
 )
-def test_a_deploy_reaches_the_cloud_that_it_is_of(path: Path) -> None:
+def test_deploy_sets_cloud_credentials_first(path: Path) -> None:
     text = commands(path)
 
     assert text.rindex(". .ci/cloud") < text.index("local.deploy up")
 
 
 @each_workflow
-def test_only_the_step_that_needs_them_has_credentials_of_clouds(path: Path) -> None:
+def test_only_steps_that_need_cloud_credentials_have_them(path: Path) -> None:
     for name, step in steps(path):
         needs = ". .ci/cloud" in step.get("run", "")
         has = "NEBIUS_CREDENTIALS" in step.get("env", {})
         assert needs == has, name
 
 
-def test_a_stack_is_deployed_by_one_at_a_time_and_none_is_cut_off() -> None:
+def test_deployments_of_a_stack_are_serial_and_not_interrupted() -> None:
     (up,) = jobs(ROOT / ".github/workflows/deploy.yml").values()
 
     assert up["concurrency"] == {"group": "stack-${{ matrix.stack }}", "cancel-in-progress": False}

@@ -1,1 +1,1 @@
-"""The whole engine: small programs, a stack's life, and what is left in the state."""
+"""The whole engine: small programs, the life of a stack, and the state that remains."""

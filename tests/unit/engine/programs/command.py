@@ -1,4 +1,4 @@
-"""The engine's command, run in a process of its own."""
+"""The engine's command, run in its own process."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from local.paths import ROOT
 
 
 class Command:
-    """Runs `python -m engine` over a project."""
+    """Run `python -m engine` on a project."""
 
     def __init__(self, project: Path) -> None:
         self.project = project

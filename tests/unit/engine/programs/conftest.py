@@ -1,4 +1,4 @@
-"""A project in a temporary directory, whose resources are entries in a dictionary."""
+"""A project in a temporary directory, whose resources are dictionary entries."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
         return RandomProvider() if package == "random" else FakeProvider(world, config)
 
     monkeypatch.setattr(providers, "load", load)
-    monkeypatch.setattr(secrets, "_ROUNDS", 1000)  # the strength of the key is not what is tested
+    monkeypatch.setattr(secrets, "_ROUNDS", 1000)  # tests do not depend on the key's strength
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "open sesame")
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
     (tmp_path / "Pulumi.yaml").write_text("name: sandbox\nruntime: python\n")

@@ -1,9 +1,9 @@
-"""A provider whose resources are entries in a dictionary, and which fails and waits when told to.
+"""A provider whose resources are dictionary entries, and which fails and waits on request.
 
-Inputs of ``test:index:Thing``: ``value`` is updated in place; a change of ``key`` replaces, after
-deleting where ``fixed`` is true; ``fail`` names the operation that fails ("create", "update",
-"delete") or "half" for a create that never becomes ready; ``delay`` is how long a create takes, in
-seconds.
+Inputs of ``test:index:Thing``: a change of ``value`` updates in place; a change of ``key``
+replaces, and deletes first where ``fixed`` is true; ``fail`` names the operation that fails
+("create", "update", "delete") or "half" for a create that never becomes ready; ``delay`` is the
+duration of a create in seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.values import Properties, Unknown
 
 
 class World:
-    """What exists, and what was done, in order: ``create a``, ``delete a``."""
+    """Existing things, and a log of operations in order: ``create a``, ``delete a``."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -41,14 +41,14 @@ class World:
             return made
 
     def drain(self) -> list[str]:
-        """What was done since this was last asked."""
+        """Operations since the last call."""
         with self.lock:
             done, self.log = self.log, []
             return done
 
 
 class FakeProvider:
-    """Manages the things of a world."""
+    """Manage the things of a world."""
 
     def __init__(self, world: World, config: Properties) -> None:
         self.world = world

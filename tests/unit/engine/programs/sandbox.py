@@ -1,4 +1,4 @@
-"""A project in a temporary directory, and the engine run over it in this process."""
+"""A project in a temporary directory; the engine runs it in this process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Group(pulumi.ComponentResource):
 
 @dataclass
 class Recorder:
-    """Keeps what a deployment tells of itself."""
+    """Record the events of a deployment."""
 
     steps: list[tuple[str, str]] = field(default_factory=list)
     seen: list[Step] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Recorder:
 
 @dataclass
 class Outcome:
-    """How a command came out."""
+    """Result of a command."""
 
     code: int
     record: Recorder
@@ -128,7 +128,7 @@ class Sandbox:
     root: Path
     world: World
     packs: tuple[PackProject, ...] = ()
-    """Policy packs that judge what is deployed."""
+    """Policy packs that judge the deployment."""
 
     def write(self, program: str, preamble: str = PREAMBLE) -> None:
         (self.root / "__main__.py").write_text(preamble + textwrap.dedent(program))
@@ -167,7 +167,7 @@ class Sandbox:
 
     @property
     def stored(self) -> dict[str, dict[str, Any]]:
-        """The state's resources by name, but for the condemned ones."""
+        """Resources of the state by name, except condemned ones."""
         return {
             r["urn"].split("::", 3)[3]: r
             for r in self.state.get("resources", [])

@@ -1,4 +1,4 @@
-"""The command itself, in a process of its own."""
+"""The command, run in its own process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(tmp_path: Path) -> Command:
     return command
 
 
-def test_up_preview_output_export_and_destroy(command: Command) -> None:
+def test_commands_work_from_up_to_destroy(command: Command) -> None:
     up = command("up", "--yes")
     assert up.returncode == 0, up.stderr
     assert re.search(r"^\+ 3 created \(done in [\d.]+ s\)$", up.stdout, re.MULTILINE)
@@ -82,14 +82,14 @@ def test_up_preview_output_export_and_destroy(command: Command) -> None:
     assert json.loads(command("stack", "export").stdout)["deployment"].get("resources") is None
 
 
-def test_json_is_all_there_is_on_standard_output(command: Command) -> None:
+def test_json_mode_prints_only_json(command: Command) -> None:
     document = json.loads(command("up", "--yes", "--json").stdout)
     assert document["result"] == "succeeded"
     assert document["changes"] == {"create": 3}
     assert document["outputs"]["key"] == "[secret]"
 
 
-def test_nobody_is_asked_where_nobody_is(command: Command) -> None:
+def test_up_and_destroy_require_yes_without_a_terminal(command: Command) -> None:
     for verb in ("up", "destroy"):
         refused = command(verb)
         assert refused.returncode == 1
@@ -104,7 +104,7 @@ def test_nobody_is_asked_where_nobody_is(command: Command) -> None:
         (("stack", "export"), None),
     ],
 )
-def test_mistakes_are_answered_in_a_line(
+def test_mistakes_are_reported_in_one_line(
     command: Command, arguments: tuple[str, ...], message: str | None
 ) -> None:
     without_state = command(*arguments)
@@ -118,7 +118,7 @@ def test_mistakes_are_answered_in_a_line(
         assert answer.stderr.count("\n") == 1
 
 
-def test_a_wrong_passphrase_is_answered_in_a_line(command: Command) -> None:
+def test_wrong_passphrase_is_reported_in_one_line(command: Command) -> None:
     assert command("up", "--yes").returncode == 0
     command.environment["PULUMI_CONFIG_PASSPHRASE"] = "open barley"
     for arguments in (("preview",), ("up", "--yes"), ("stack", "output", "--show-secrets")):
@@ -126,10 +126,10 @@ def test_a_wrong_passphrase_is_answered_in_a_line(command: Command) -> None:
         assert answer.returncode == 1
         assert answer.stderr.startswith("error: incorrect passphrase")
         assert answer.stderr.count("\n") == 1
-    assert command("stack", "output").returncode == 0, "what is not shown is not opened"
+    assert command("stack", "output").returncode == 0, "hidden outputs need no passphrase"
 
 
-def test_a_program_that_does_not_end_is_ended_and_the_second_interrupt_is_at_once(
+def test_second_interrupt_kills_a_program_that_ignores_the_first(
     command: Command, tmp_path: Path
 ) -> None:
     command.write(
@@ -153,10 +153,10 @@ def test_a_program_that_does_not_end_is_ended_and_the_second_interrupt_is_at_onc
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 130
         assert "the next run checks interrupted operations" in process.stderr.read()
-    assert not list(tmp_path.rglob("locks/**/*.json")), "the lock is given back"
+    assert not list(tmp_path.rglob("locks/**/*.json")), "the lock is released"
 
 
-def test_a_program_does_not_outlive_an_engine_that_is_killed(command: Command) -> None:
+def test_program_ends_with_a_killed_engine(command: Command) -> None:
     command.write("import os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(60)\n")
     with subprocess.Popen(
         command.arguments("preview"),
@@ -175,7 +175,7 @@ def test_a_program_does_not_outlive_an_engine_that_is_killed(command: Command) -
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_helm_release_is_previewed_offline_and_left_to_the_command_of_pulumi(
+def test_helm_release_is_previewed_offline_but_not_deployed(
     command: Command,
 ) -> None:
     command.write(RELEASE)
@@ -186,6 +186,6 @@ def test_a_helm_release_is_previewed_offline_and_left_to_the_command_of_pulumi(
     assert preview.returncode == 0, preview.stderr
     assert "+ kubernetes:helm.sh/v3:Release network" in preview.stdout
     assert up.returncode == 1
-    told = [line for line in up.stderr.splitlines() if "requires Helm" in line]
-    assert len(told) == 1, up.stderr
-    assert told[0].endswith("deploy it with the `pulumi` command")
+    reported = [line for line in up.stderr.splitlines() if "requires Helm" in line]
+    assert len(reported) == 1, up.stderr
+    assert reported[0].endswith("deploy it with the `pulumi` command")

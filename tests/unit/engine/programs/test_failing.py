@@ -1,4 +1,4 @@
-"""What goes wrong, what is said about it, and what the next run finds."""
+"""Failures, their messages, and how the next run recovers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from engine.events import Severity
 from tests.unit.engine.programs.sandbox import PREAMBLE, Sandbox
 
 
-def test_a_failed_resource_is_named_and_what_depends_on_it_is_not_begun(sandbox: Sandbox) -> None:
+def test_failed_resource_is_named_and_its_dependents_are_skipped(sandbox: Sandbox) -> None:
     outcome = sandbox.up(
         'a = Thing("a", fail="create")\nThing("b", value=a.self)\npulumi.export("x", a.self)'
     )
     assert outcome.code == 1
     assert outcome.record.failures == {"a": "the world is full"}
-    assert outcome.errors == ["the world is full"], "and nothing else is said"
+    assert outcome.errors == ["the world is full"], "the only error"
     assert sandbox.world.drain() == []
     assert "pending_operations" not in sandbox.state
 
 
-def test_what_was_made_before_a_failure_is_kept(sandbox: Sandbox) -> None:
+def test_resources_created_before_a_failure_are_kept(sandbox: Sandbox) -> None:
     program = 'a = Thing("a")\nThing("b", value=a.self{})'
     assert sandbox.up(program.format(', fail="create"')).code == 1
     assert "a" in sandbox.stored
@@ -35,7 +35,7 @@ def test_what_was_made_before_a_failure_is_kept(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == ["create b"]
 
 
-def test_nothing_is_deleted_when_something_failed(sandbox: Sandbox) -> None:
+def test_nothing_is_deleted_after_a_failure(sandbox: Sandbox) -> None:
     sandbox.up('Thing("old")')
     sandbox.world.drain()
     assert sandbox.up('Thing("new", fail="create")').code == 1
@@ -43,7 +43,7 @@ def test_nothing_is_deleted_when_something_failed(sandbox: Sandbox) -> None:
     assert "old" in sandbox.stored
 
 
-def test_a_resource_that_never_became_ready_is_kept_and_updated_next_time(
+def test_resource_that_never_became_ready_is_updated_next_time(
     sandbox: Sandbox,
 ) -> None:
     assert sandbox.up('Thing("a", fail="half")').code == 1
@@ -55,14 +55,14 @@ def test_a_resource_that_never_became_ready_is_kept_and_updated_next_time(
     assert "initErrors" not in sandbox.stored["a"]
 
 
-def test_a_failed_update_leaves_the_state_as_it_was(sandbox: Sandbox) -> None:
+def test_failed_update_leaves_the_state_unchanged(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", value="1")')
     outcome = sandbox.up('Thing("a", value="2", fail="update")')
     assert outcome.errors == ["it does not want to change"]
     assert sandbox.stored["a"]["inputs"]["value"] == "1"
 
 
-def test_what_cannot_be_deleted_keeps_what_it_needs(sandbox: Sandbox) -> None:
+def test_failed_deletion_keeps_the_dependencies(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a")\nThing("b", value=a.self, fail="delete")')
     sandbox.world.drain()
     outcome = sandbox.destroy()
@@ -71,13 +71,13 @@ def test_what_cannot_be_deleted_keeps_what_it_needs(sandbox: Sandbox) -> None:
     assert {"a", "b", "default", "sandbox-dev"} <= set(sandbox.stored)
 
 
-def test_an_input_that_is_not_accepted_is_named(sandbox: Sandbox) -> None:
+def test_invalid_input_is_named(sandbox: Sandbox) -> None:
     outcome = sandbox.preview('Thing("a", value="bad")')
     assert outcome.code == 1
     assert outcome.errors == ["value: bad is not good; choose another"]
 
 
-def test_a_name_that_occurs_twice_is_refused(sandbox: Sandbox) -> None:
+def test_duplicate_name_is_refused(sandbox: Sandbox) -> None:
     outcome = sandbox.up('a = Thing("a")\nThing("a", Options(depends_on=a))')
     assert outcome.code == 1
     assert outcome.errors == [
@@ -85,7 +85,7 @@ def test_a_name_that_occurs_twice_is_refused(sandbox: Sandbox) -> None:
     ]
 
 
-def test_a_program_that_gives_up_says_why_in_a_line(sandbox: Sandbox) -> None:
+def test_reason_of_an_aborting_program_is_one_line(sandbox: Sandbox) -> None:
     for program in (
         'raise pulumi.RunError("no such zone")',
         'import sys; sys.exit("no such zone")',
@@ -95,7 +95,7 @@ def test_a_program_that_gives_up_says_why_in_a_line(sandbox: Sandbox) -> None:
         assert outcome.errors == ["no such zone"]
 
 
-def test_a_program_that_breaks_shows_its_own_lines_only(sandbox: Sandbox) -> None:
+def test_traceback_shows_only_lines_of_the_program(sandbox: Sandbox) -> None:
     outcome = sandbox.up('Thing("a")\n1 / 0')
     (error,) = outcome.errors
     assert "ZeroDivisionError" in error
@@ -103,7 +103,7 @@ def test_a_program_that_breaks_shows_its_own_lines_only(sandbox: Sandbox) -> Non
     assert "runner.py" not in error
 
 
-def test_a_program_that_breaks_deletes_nothing_and_keeps_the_outputs(sandbox: Sandbox) -> None:
+def test_crashing_program_deletes_nothing_and_keeps_the_outputs(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")\npulumi.export("x", 1)')
     sandbox.world.drain()
     assert sandbox.up("raise ValueError").code == 1
@@ -111,7 +111,7 @@ def test_a_program_that_breaks_deletes_nothing_and_keeps_the_outputs(sandbox: Sa
     assert sandbox.stored["sandbox-dev"]["outputs"] == {"x": 1}
 
 
-def test_a_program_that_leaves_early_deletes_nothing(sandbox: Sandbox) -> None:
+def test_program_that_exits_early_deletes_nothing(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")')
     sandbox.world.drain()
     outcome = sandbox.up("import sys; sys.exit(0)")
@@ -120,20 +120,20 @@ def test_a_program_that_leaves_early_deletes_nothing(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == []
 
 
-def test_a_program_that_is_killed_is_reported(sandbox: Sandbox) -> None:
+def test_killed_program_is_reported(sandbox: Sandbox) -> None:
     outcome = sandbox.up("import os; os.kill(os.getpid(), 9)")
     assert outcome.code == 1
     assert outcome.errors == ["the program's process was ended by signal 9"]
 
 
-def test_what_the_program_prints_and_logs_is_shown(sandbox: Sandbox) -> None:
+def test_output_and_logs_of_the_program_are_shown(sandbox: Sandbox) -> None:
     outcome = sandbox.up('print("to out")\npulumi.warn("careful")\npulumi.info("fyi")')
     assert (Severity.OUTPUT, "to out") in outcome.record.messages
     assert (Severity.WARNING, "careful") in outcome.record.messages
     assert (Severity.INFO, "fyi") in outcome.record.messages
 
 
-def test_a_wrong_passphrase_is_refused_before_anything_is_begun(
+def test_wrong_passphrase_is_refused_before_any_operation(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox.up('Thing("a", value=pulumi.Output.secret("hush"))')
@@ -144,7 +144,7 @@ def test_a_wrong_passphrase_is_refused_before_anything_is_begun(
     assert sandbox.world.drain() == []
 
 
-def test_an_update_without_a_passphrase_is_refused_before_anything_is_begun(
+def test_missing_passphrase_is_refused_before_any_operation(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
@@ -152,10 +152,10 @@ def test_an_update_without_a_passphrase_is_refused_before_anything_is_begun(
     with pytest.raises(EngineError, match="PULUMI_CONFIG_PASSPHRASE"):
         sandbox.up('Thing("a")')
     assert sandbox.world.drain() == []
-    assert sandbox.preview().code == 0, "a preview of a new stack needs none"
+    assert sandbox.preview().code == 0, "a preview of a new stack needs no passphrase"
 
 
-def test_what_the_engine_cannot_do_is_refused_by_name(sandbox: Sandbox) -> None:
+def test_unsupported_request_is_refused_by_name(sandbox: Sandbox) -> None:
     for program, named in (
         ('Thing("a", Options(import_="x"))', "import"),
         ('pulumi.runtime.invoke("test:index:find", {})\n', "function test:index:find"),
@@ -165,7 +165,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(sandbox: Sandbox) -> None:
         assert named in outcome.errors[0]
 
 
-def test_an_unknown_stack_layout_is_left_alone(sandbox: Sandbox) -> None:
+def test_unknown_stack_layout_is_refused(sandbox: Sandbox) -> None:
     meta = sandbox.root / ".local/state/.pulumi/meta.yaml"
     meta.parent.mkdir(parents=True)
     meta.write_text("version: 9\n")
@@ -181,7 +181,7 @@ def _interrupt(_name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_update_stops_in_order_and_can_be_run_again(
+def test_interrupted_update_stops_cleanly_and_can_be_repeated(
     sandbox: Sandbox, number: signal.Signals
 ) -> None:
     program = 'a = Thing("a")\nb = Thing("b", value=a.self, delay={})\nThing("c", value=b.self)'
@@ -197,7 +197,7 @@ def test_an_interrupted_update_stops_in_order_and_can_be_run_again(
     assert sandbox.world.drain() == ["create b", "create c"]
 
 
-def test_an_operation_that_does_not_heed_an_interruption_is_waited_for(sandbox: Sandbox) -> None:
+def test_engine_waits_for_an_operation_that_ignores_interruption(sandbox: Sandbox) -> None:
     def slow(_name: str) -> None:
         _interrupt(_name)
         threading.Event().wait(0.5)
@@ -205,7 +205,7 @@ def test_an_operation_that_does_not_heed_an_interruption_is_waited_for(sandbox: 
     sandbox.world.on_create = slow
     outcome = sandbox.up('Thing("a")')
     assert outcome.code == 130
-    assert "a" in sandbox.stored, "it was made, so the state knows it"
+    assert "a" in sandbox.stored, "the operation created it, so the state has it"
 
 
 def _pend(sandbox: Sandbox, kind: str, resource: dict[str, object]) -> None:
@@ -214,7 +214,7 @@ def _pend(sandbox: Sandbox, kind: str, resource: dict[str, object]) -> None:
     sandbox.state_file.write_text(json.dumps(document))
 
 
-def test_a_create_whose_end_nobody_saw_is_found_and_gone_on_with(sandbox: Sandbox) -> None:
+def test_interrupted_create_that_succeeded_is_found_and_continued(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")\nThing("b")')
     begun = sandbox.stored["b"]
     sandbox.up('Thing("a")')
@@ -228,7 +228,7 @@ def test_a_create_whose_end_nobody_saw_is_found_and_gone_on_with(sandbox: Sandbo
     assert "pending_operations" not in sandbox.state
 
 
-def test_a_create_whose_end_nobody_saw_and_that_did_not_happen_is_begun_again(
+def test_interrupted_create_that_did_not_happen_is_repeated(
     sandbox: Sandbox,
 ) -> None:
     sandbox.up('Thing("a")\nThing("b")')
@@ -240,7 +240,7 @@ def test_a_create_whose_end_nobody_saw_and_that_did_not_happen_is_begun_again(
     assert sandbox.world.drain() == ["create b"]
 
 
-def test_a_create_of_which_nobody_can_say_more_is_begun_again_under_its_name(
+def test_interrupted_create_without_known_id_is_repeated_under_its_name(
     sandbox: Sandbox,
 ) -> None:
     sandbox.world.tells_ids = False
@@ -254,7 +254,7 @@ def test_a_create_of_which_nobody_can_say_more_is_begun_again_under_its_name(
     assert "pending_operations" not in sandbox.state
 
 
-def test_a_create_of_which_nobody_can_say_more_is_for_people_where_the_program_has_it_no_more(
+def test_interrupted_create_without_known_id_warns_if_dropped(
     sandbox: Sandbox,
 ) -> None:
     sandbox.world.tells_ids = False
@@ -268,7 +268,7 @@ def test_a_create_of_which_nobody_can_say_more_is_for_people_where_the_program_h
     assert "pending_operations" not in sandbox.state
 
 
-def test_an_orphan_of_an_interrupted_run_is_deleted_with_the_stack(sandbox: Sandbox) -> None:
+def test_destroy_deletes_an_orphan_of_an_interrupted_run(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")\nThing("b")')
     begun = sandbox.stored["b"]
     sandbox.up('Thing("a")')
@@ -278,7 +278,7 @@ def test_an_orphan_of_an_interrupted_run_is_deleted_with_the_stack(sandbox: Sand
     assert sandbox.world.things == {}
 
 
-def test_an_update_whose_end_nobody_saw_is_made_again(sandbox: Sandbox) -> None:
+def test_interrupted_update_of_a_resource_is_repeated(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", value="1")')
     _pend(sandbox, "updating", sandbox.stored["a"])
     sandbox.world.drain()
@@ -286,7 +286,7 @@ def test_an_update_whose_end_nobody_saw_is_made_again(sandbox: Sandbox) -> None:
     assert sandbox.up().steps == []
 
 
-def test_a_deletion_that_did_happen_is_made_good(sandbox: Sandbox) -> None:
+def test_resource_deleted_by_an_interrupted_run_is_recreated(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")')
     sandbox.world.things.clear()
     _pend(sandbox, "deleting", sandbox.stored["a"])
@@ -295,7 +295,7 @@ def test_a_deletion_that_did_happen_is_made_good(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == ["create a"]
 
 
-def test_a_lock_of_a_process_that_is_gone_is_taken_over(sandbox: Sandbox) -> None:
+def test_update_takes_over_the_lock_of_an_ended_process(sandbox: Sandbox) -> None:
     import socket
 
     locks = sandbox.root / ".local/state/.pulumi/locks/organization/sandbox/dev"
@@ -316,10 +316,10 @@ def test_a_lock_of_a_running_update_is_respected(sandbox: Sandbox) -> None:
     with pytest.raises(EngineError, match=r"researcher@elsewhere \(pid 1\) since today: .*delete"):
         sandbox.up("pass")
     assert held.exists()
-    assert sandbox.preview().code == 0, "a preview asks for no lock"
+    assert sandbox.preview().code == 0, "a preview takes no lock"
 
 
-def test_the_program_may_live_in_a_directory_of_its_own(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_program_may_be_in_a_subdirectory(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: sandbox\nruntime: python\nmain: inner\n")
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/helper.py").write_text("NAME = 'from-helper'\n")

@@ -1,4 +1,4 @@
-"""A stack from its first update to its end."""
+"""The life of a stack, from its first update to its destruction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pulumi.export("b", b.value)
 """
 
 
-def test_an_update_creates_what_the_program_says_in_order(sandbox: Sandbox) -> None:
+def test_update_creates_resources_in_order(sandbox: Sandbox) -> None:
     outcome = sandbox.up(TWO)
     assert outcome.code == 0, outcome.errors
     assert sandbox.world.drain() == ["create a", "create b"]
@@ -22,7 +22,7 @@ def test_an_update_creates_what_the_program_says_in_order(sandbox: Sandbox) -> N
     assert outcome.outputs == {"b": "a-1"}
 
 
-def test_a_second_preview_and_a_second_update_show_nothing(sandbox: Sandbox) -> None:
+def test_second_preview_and_update_show_no_changes(sandbox: Sandbox) -> None:
     sandbox.up(TWO)
     sandbox.world.drain()
     assert sandbox.preview(expect_no_changes=True).code == 0
@@ -42,12 +42,12 @@ def test_a_preview_changes_nothing_and_writes_nothing(sandbox: Sandbox) -> None:
     assert not sandbox.state_file.exists()
 
 
-def test_expecting_no_changes_fails_where_there_are_some(sandbox: Sandbox) -> None:
+def test_expect_no_changes_fails_on_a_change(sandbox: Sandbox) -> None:
     sandbox.up(TWO)
     assert sandbox.preview(TWO.replace('"1"', '"2"'), expect_no_changes=True).code == 1
 
 
-def test_an_edit_updates_in_place_and_says_what_changes(sandbox: Sandbox) -> None:
+def test_edit_updates_in_place_and_shows_the_change(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", value="1")')
     sandbox.world.drain()
     preview = sandbox.preview('Thing("a", value="2")')
@@ -59,7 +59,7 @@ def test_an_edit_updates_in_place_and_says_what_changes(sandbox: Sandbox) -> Non
     assert sandbox.stored["a"]["inputs"]["value"] == "2"
 
 
-def test_what_the_program_no_longer_has_is_deleted_dependents_first(sandbox: Sandbox) -> None:
+def test_dropped_resources_are_deleted_dependents_first(sandbox: Sandbox) -> None:
     sandbox.up(
         'a = Thing("a")\nb = Thing("b", value=a.self)\nc = Thing("c", opts=Options(depends_on=b))'
     )
@@ -67,10 +67,10 @@ def test_what_the_program_no_longer_has_is_deleted_dependents_first(sandbox: San
     outcome = sandbox.up("pass")
     assert outcome.code == 0, outcome.errors
     assert sandbox.world.drain() == ["delete c", "delete b", "delete a"]
-    assert set(sandbox.stored) == {"sandbox-dev"}, "nor is their provider kept"
+    assert set(sandbox.stored) == {"sandbox-dev"}, "the default provider is deleted as well"
 
 
-def test_children_go_before_their_parents(sandbox: Sandbox) -> None:
+def test_children_are_deleted_before_their_parents(sandbox: Sandbox) -> None:
     sandbox.up('g = Group("g")\nt = Thing("t", Options(parent=g))\nThing("u", Options(parent=t))')
     sandbox.world.drain()
     outcome = sandbox.destroy()
@@ -79,14 +79,14 @@ def test_children_go_before_their_parents(sandbox: Sandbox) -> None:
     assert sandbox.state.get("resources", []) == []
 
 
-def test_an_empty_stack_can_be_destroyed_and_made_again(sandbox: Sandbox) -> None:
+def test_empty_stack_can_be_destroyed_and_created_again(sandbox: Sandbox) -> None:
     sandbox.up(TWO)
     assert sandbox.destroy().code == 0
     assert sandbox.destroy().code == 0
     assert sandbox.up().counts == {"create": 3}
 
 
-def test_independent_resources_are_made_side_by_side(sandbox: Sandbox) -> None:
+def test_independent_resources_are_created_in_parallel(sandbox: Sandbox) -> None:
     together = threading.Barrier(3, timeout=20)
 
     def meet(_name: str) -> None:
@@ -96,7 +96,7 @@ def test_independent_resources_are_made_side_by_side(sandbox: Sandbox) -> None:
     assert sandbox.up('for n in "abc":\n    Thing(n)').code == 0
 
 
-def test_no_more_operations_run_at_once_than_allowed(sandbox: Sandbox) -> None:
+def test_parallel_limits_the_number_of_concurrent_operations(sandbox: Sandbox) -> None:
     running, most = [0], [0]
     lock = threading.Lock()
 
@@ -113,7 +113,7 @@ def test_no_more_operations_run_at_once_than_allowed(sandbox: Sandbox) -> None:
     assert most[0] == 2
 
 
-def test_secrets_are_encrypted_in_the_state_and_marked_in_the_outputs(sandbox: Sandbox) -> None:
+def test_secrets_are_encrypted_in_state_and_marked_in_outputs(sandbox: Sandbox) -> None:
     outcome = sandbox.up(
         """
         a = Thing("a", value=pulumi.Output.secret("hush-input"))
@@ -129,11 +129,11 @@ def test_secrets_are_encrypted_in_the_state_and_marked_in_the_outputs(sandbox: S
     assert outcome.outputs["marked"] == Secret("open")
     written = [p.read_text() for p in sandbox.root.rglob("*.json*") if p.is_file()]
     assert written
-    assert not any("hush" in text for text in written), "no secret is in any file in the clear"
+    assert not any("hush" in text for text in written), "no file contains a secret in plain text"
     assert sandbox.preview(expect_no_changes=True).code == 0
 
 
-def test_the_state_is_readable_by_its_owner_alone(sandbox: Sandbox) -> None:
+def test_only_the_owner_can_read_the_state(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")')
     assert sandbox.state_file.stat().st_mode & 0o077 == 0
 
@@ -146,7 +146,7 @@ def test_each_update_leaves_an_entry_in_the_history(sandbox: Sandbox) -> None:
     assert len(list(history.glob("*.checkpoint.json"))) == 2
 
 
-def test_config_reaches_the_program_with_its_secrets(sandbox: Sandbox) -> None:
+def test_config_reaches_the_program(sandbox: Sandbox) -> None:
     sandbox.config("config:\n  sandbox:size: 3\n  sandbox:shape:\n    sides: 4\n")
     outcome = sandbox.up(
         """
@@ -178,7 +178,7 @@ def test_a_default_provider_takes_its_config_from_the_stack(sandbox: Sandbox) ->
     assert sandbox.stored["default"]["inputs"]["region"] == "north"
 
 
-def test_a_resource_of_somebody_elses_is_read_and_never_deleted(sandbox: Sandbox) -> None:
+def test_external_resource_is_read_and_never_deleted(sandbox: Sandbox) -> None:
     sandbox.world.things["there-9"] = {"value": "theirs"}
     outcome = sandbox.up('pulumi.export("v", Thing("there", opts=Options(id="there-9")).value)')
     assert outcome.code == 0, outcome.errors
@@ -187,7 +187,7 @@ def test_a_resource_of_somebody_elses_is_read_and_never_deleted(sandbox: Sandbox
     assert "there-9" in sandbox.world.things
 
 
-def test_reading_what_is_not_there_says_so(sandbox: Sandbox) -> None:
+def test_reading_a_missing_resource_fails(sandbox: Sandbox) -> None:
     outcome = sandbox.up('Thing("there", opts=Options(id="there-9"))')
     assert outcome.code == 1
     assert "'there-9': no such resource" in outcome.errors[0]

@@ -1,6 +1,6 @@
-"""A cluster on one's own machines by the engine itself: who is told what, and in which order.
+"""A cluster on one's own machines: the engine runs the right scripts in the right order.
 
-An `ssh` of the tests' own stands in for the machines.
+A fake `ssh` replaces the machines.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NODESET = {"name": "cpu", "replicas": 1, "cpus": 4, "memory": "8GiB", "drain_gra
 
 
 class Lab:
-    """Three machines, and a stack on them."""
+    """Three machines with a stack on them."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -82,13 +82,13 @@ class Lab:
         return run()
 
     def up(self) -> list[str]:
-        """What was run, in order, by a deploy that went well."""
+        """Deploy successfully; return the scripts that ran, in order."""
         outcome = self.deploy(self.sandbox.up)
         assert outcome.code == 0, outcome.errors
         return self.ran()
 
     def ran(self) -> list[str]:
-        """What was run since the last look: the machine's last number, and the script."""
+        """Scripts that ran since the last call: the last number of the address, and the script."""
         log = self.sandbox.root / "log"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
@@ -117,13 +117,13 @@ def lab(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    """State of the stack once its cluster was made, for all tests that begin there."""
+    """State of the stack after its cluster was created, shared by all tests that start there."""
     return {}
 
 
 @pytest.fixture
 def running(lab: Lab, made: dict[str, str]) -> Lab:
-    """The same, with the cluster made."""
+    """The same lab with its cluster created."""
     file = lab.sandbox.state_file
     if not made:
         lab.up()
@@ -137,7 +137,7 @@ def scripts(lines: list[str]) -> list[str]:
     return [" ".join(line.split()[:2]) for line in lines]
 
 
-def test_a_cluster_is_made_once_and_joined_by_each_machine_in_order(lab: Lab) -> None:
+def test_cluster_is_created_once_and_machines_join_in_order(lab: Lab) -> None:
     ran = scripts(lab.up())
 
     assert sorted(ran) == sorted(
@@ -150,12 +150,12 @@ def test_a_cluster_is_made_once_and_joined_by_each_machine_in_order(lab: Lab) ->
     assert ran[-1] == "1 label.sh"
 
 
-def test_a_second_deploy_speaks_to_nobody(running: Lab) -> None:
+def test_second_deploy_contacts_no_machine(running: Lab) -> None:
     assert running.deploy(lambda: running.sandbox.preview(expect_no_changes=True)).code == 0
     assert running.up() == []
 
 
-def test_a_preview_speaks_to_nobody_and_needs_no_key(lab: Lab, tmp_path: Path) -> None:
+def test_preview_contacts_no_machine_and_needs_no_key(lab: Lab, tmp_path: Path) -> None:
     def preview() -> Outcome:
         (lab.sandbox.root / "key").unlink()
         return lab.sandbox.preview()
@@ -164,7 +164,7 @@ def test_a_preview_speaks_to_nobody_and_needs_no_key(lab: Lab, tmp_path: Path) -
     assert lab.ran() == []
 
 
-def test_neither_the_key_nor_the_kubeconfig_nor_a_token_is_in_the_clear(running: Lab) -> None:
+def test_state_hides_the_key_the_kubeconfig_and_tokens(running: Lab) -> None:
     state = running.sandbox.state_file.read_text()
 
     assert "metal-member-cpu-a" in state
@@ -172,7 +172,7 @@ def test_neither_the_key_nor_the_kubeconfig_nor_a_token_is_in_the_clear(running:
         assert secret not in state
 
 
-def test_a_machine_that_is_added_is_the_only_one_that_is_touched(running: Lab) -> None:
+def test_adding_a_machine_changes_no_other_machine(running: Lab) -> None:
     new = {"name": "cpu-c", "address": "192.0.2.4", "host_key": KEY, "nodeset": "cpu"}
     running.cluster["machines"].append(new)
 
@@ -185,13 +185,13 @@ def test_a_machine_that_is_added_is_the_only_one_that_is_touched(running: Lab) -
     assert scripts(ran)[-2:] == ["4 member.sh", "1 label.sh"]
 
 
-def test_a_machine_that_is_removed_is_drained_deleted_and_then_reset(running: Lab) -> None:
+def test_removed_machine_is_drained_deleted_and_then_reset(running: Lab) -> None:
     running.drop("cpu-b")
 
     assert running.up() == ["1 leave.sh cpu-b 360", "3 reset.sh"]
 
 
-def test_another_machine_of_the_same_name_comes_when_the_old_one_is_gone(running: Lab) -> None:
+def test_new_machine_of_the_same_name_joins_after_the_old(running: Lab) -> None:
     running.machine("cpu-b")["address"] = "192.0.2.9"
 
     ran = scripts(running.up())
@@ -200,7 +200,7 @@ def test_another_machine_of_the_same_name_comes_when_the_old_one_is_gone(running
     assert set(ran) - set(order) == {"1 admit.sh", "9 prepare.sh"}
 
 
-def test_a_machine_that_was_installed_anew_joins_again(running: Lab) -> None:
+def test_reinstalled_machine_joins_again(running: Lab) -> None:
     running.machine("cpu-b")["host_key"] = KEY.replace("AAAAIA", "AAAAIB")
 
     ran = scripts(running.up())
@@ -208,7 +208,7 @@ def test_a_machine_that_was_installed_anew_joins_again(running: Lab) -> None:
     assert set(ran) == {"1 admit.sh", "3 prepare.sh", "3 member.sh"}
 
 
-def test_a_machine_that_is_lost_is_let_go_without_a_word_to_it(running: Lab) -> None:
+def test_lost_machine_is_removed_without_contact(running: Lab) -> None:
     (running.sandbox.root / "192.0.2.3.gone").touch()
     running.machine("cpu-b")["lost"] = True
     assert running.up() == []
@@ -217,7 +217,7 @@ def test_a_machine_that_is_lost_is_let_go_without_a_word_to_it(running: Lab) -> 
     assert running.up() == ["1 leave.sh cpu-b 360"]
 
 
-def test_a_join_that_failed_is_gone_on_with(lab: Lab) -> None:
+def test_failed_join_is_continued(lab: Lab) -> None:
     gone = lab.sandbox.root / "192.0.2.3.gone"
     gone.touch()
     outcome = lab.deploy(lab.sandbox.up)
@@ -229,7 +229,7 @@ def test_a_join_that_failed_is_gone_on_with(lab: Lab) -> None:
     assert {"3 prepare.sh", "3 member.sh"} <= set(scripts(lab.up()))
 
 
-def test_no_control_plane_is_replaced_or_removed_while_data_are_protected(running: Lab) -> None:
+def test_protected_data_block_replacing_or_removing_a_control_plane(running: Lab) -> None:
     running.machine("head")["address"] = "192.0.2.9"
     assert running.deploy(running.sandbox.up).code != 0
     assert not {"1 reset.sh", "9 member.sh"} & set(scripts(running.ran()))
@@ -242,7 +242,7 @@ def test_no_control_plane_is_replaced_or_removed_while_data_are_protected(runnin
     assert not [line for line in running.ran() if "reset" in line or "leave" in line]
 
 
-def test_a_destroyed_stack_leaves_its_machines_the_control_plane_last(lab: Lab) -> None:
+def test_destroy_resets_the_control_plane_last(lab: Lab) -> None:
     lab.protect = False
     lab.up()
 

@@ -1,11 +1,11 @@
-"""What the options of a resource forbid, keep and rename."""
+"""How resource options forbid, keep and rename."""
 
 from __future__ import annotations
 
 from tests.unit.engine.programs.sandbox import Sandbox
 
 
-def test_a_protected_resource_is_not_deleted_and_nothing_else_is(sandbox: Sandbox) -> None:
+def test_protected_resource_stops_every_deletion(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", Options(protect=True))\nThing("b")')
     sandbox.world.drain()
     outcome = sandbox.up("pass")
@@ -28,12 +28,12 @@ def test_a_protected_resource_is_not_replaced(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == []
 
 
-def test_protection_can_be_taken_off_and_the_resource_replaced_at_once(sandbox: Sandbox) -> None:
+def test_one_update_can_unprotect_and_replace_a_resource(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", Options(protect=True), key="1")')
     assert sandbox.up('Thing("a", key="2")').counts == {"replace": 1}
 
 
-def test_a_protected_dependent_holds_up_a_replacement_before_anything_goes(
+def test_protected_dependent_stops_a_replacement_before_any_deletion(
     sandbox: Sandbox,
 ) -> None:
     program = 'a = Thing("a", key="{}", fixed=True)\nThing("b", Options(protect=True), on=a.self)'
@@ -55,7 +55,7 @@ def test_children_inherit_retention(sandbox: Sandbox) -> None:
     assert sandbox.stored["a"]["retainOnDelete"] is True
 
 
-def test_a_retained_resource_is_forgotten_and_stays(sandbox: Sandbox) -> None:
+def test_retained_resource_leaves_the_state_but_is_not_deleted(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", Options(retain_on_delete=True))')
     sandbox.world.drain()
     assert sandbox.up("pass").counts == {"delete": 1}
@@ -63,21 +63,21 @@ def test_a_retained_resource_is_forgotten_and_stays(sandbox: Sandbox) -> None:
     assert list(sandbox.world.things) == ["a-1"]
 
 
-def test_what_is_deleted_with_another_is_not_deleted_itself(sandbox: Sandbox) -> None:
+def test_deleted_with_skips_the_resources_own_deletion(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a")\nThing("b", Options(deleted_with=a))')
     sandbox.world.drain()
     assert sandbox.destroy().code == 0
     assert sandbox.world.drain() == ["delete a"]
 
 
-def test_what_is_deleted_with_one_that_stays_is_deleted(sandbox: Sandbox) -> None:
+def test_deleted_with_a_kept_resource_deletes_normally(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a")\nThing("b", Options(deleted_with=a))')
     sandbox.world.drain()
     assert sandbox.up('a = Thing("a")').code == 0
     assert sandbox.world.drain() == ["delete b"]
 
 
-def test_a_renamed_resource_with_an_alias_is_the_same(sandbox: Sandbox) -> None:
+def test_alias_keeps_a_renamed_resource(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a", value="1")\nThing("b", value=a.self)')
     sandbox.world.drain()
     outcome = sandbox.up(
@@ -90,7 +90,7 @@ def test_a_renamed_resource_with_an_alias_is_the_same(sandbox: Sandbox) -> None:
     assert sandbox.stored["b"]["dependencies"] == [sandbox.stored["new"]["urn"]]
 
 
-def test_children_of_a_renamed_component_come_along(sandbox: Sandbox) -> None:
+def test_children_of_a_renamed_component_are_kept(sandbox: Sandbox) -> None:
     sandbox.up('g = Group("g")\nThing("g-a", Options(parent=g))')
     sandbox.world.drain()
     outcome = sandbox.up(
@@ -101,7 +101,7 @@ def test_children_of_a_renamed_component_come_along(sandbox: Sandbox) -> None:
     assert "$test:index:Thing::h-a" in sandbox.stored["h-a"]["urn"]
 
 
-def test_a_resource_moved_under_a_parent_is_the_same(sandbox: Sandbox) -> None:
+def test_alias_keeps_a_resource_that_got_a_parent(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")')
     sandbox.world.drain()
     outcome = sandbox.up(
@@ -112,7 +112,7 @@ def test_a_resource_moved_under_a_parent_is_the_same(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == []
 
 
-def test_an_alias_of_a_resource_that_is_still_there_is_refused(sandbox: Sandbox) -> None:
+def test_alias_of_an_existing_resource_is_refused(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")')
     aliased = 'Thing("b", Options(aliases=[pulumi.Alias(name="a")]))'
     for program in (
@@ -130,7 +130,7 @@ def test_a_timeout_reaches_the_provider_in_seconds_and_is_stored(sandbox: Sandbo
     assert sandbox.stored["a"]["customTimeouts"] == {"create": 5400}
 
 
-def test_an_explicit_provider_manages_what_names_it(sandbox: Sandbox) -> None:
+def test_explicit_provider_manages_the_resources_that_name_it(sandbox: Sandbox) -> None:
     outcome = sandbox.up(
         """
         class Provider(pulumi.ProviderResource):

@@ -1,4 +1,4 @@
-"""What policy packs allow is deployed, and nothing else; packs are real ones, in own processes."""
+"""The engine deploys only what the policy packs allow; real packs run in their own processes."""
 
 import json
 import textwrap
@@ -84,14 +84,14 @@ def pack(root: Path, program: str) -> Path:
 
 @pytest.fixture
 def judged(sandbox: Sandbox) -> Sandbox:
-    """Judged by this project's own pack."""
+    """A project that this repository's own pack judges."""
     sandbox.packs = (find_pack(ROOT / "policy"),)
     return sandbox
 
 
 @pytest.fixture
 def small(sandbox: Sandbox) -> Sandbox:
-    """Judged by a pack that has a policy of each kind."""
+    """A project that a pack with a policy of each kind judges."""
     sandbox.packs = (find_pack(pack(sandbox.root, SMALL_PACK)),)
     return sandbox
 
@@ -99,7 +99,7 @@ def small(sandbox: Sandbox) -> Sandbox:
 # --- This project's pack -------------------------------------------------------------------------
 
 
-def test_a_preview_tells_all_that_is_forbidden_and_fails(judged: Sandbox) -> None:
+def test_preview_reports_all_violations_and_fails(judged: Sandbox) -> None:
     judged.write(PRIVILEGED, PREAMBLE + OBJECT)
     outcome = judged.preview()
 
@@ -108,14 +108,14 @@ def test_a_preview_tells_all_that_is_forbidden_and_fails(judged: Sandbox) -> Non
         (policy, Level.MANDATORY, "bad")
         for policy in ("privileged", "non-root", "requests", "network-policies")
     }
-    (said,) = (v.message for v in outcome.violations if v.policy == "non-root")
-    assert said.startswith("No container runs as root, unless its daemon requires it\n")
-    assert "container root runs as the user of its image" in said
-    assert ("create", "after") in outcome.steps, "the rest is looked at as well"
+    (message,) = (v.message for v in outcome.violations if v.policy == "non-root")
+    assert message.startswith("No container runs as root, unless its daemon requires it\n")
+    assert "container root runs as the user of its image" in message
+    assert ("create", "after") in outcome.steps, "the pack judges the rest as well"
     assert judged.world.things == {}
 
 
-def test_an_update_stops_before_what_is_forbidden_is_made(judged: Sandbox) -> None:
+def test_update_stops_before_it_creates_a_forbidden_resource(judged: Sandbox) -> None:
     judged.write(PRIVILEGED, PREAMBLE + OBJECT)
     outcome = judged.up()
 
@@ -128,7 +128,7 @@ def test_an_update_stops_before_what_is_forbidden_is_made(judged: Sandbox) -> No
     assert "bad" not in judged.stored
 
 
-def test_the_command_looks_before_anything_is_made(
+def test_up_command_previews_before_it_creates(
     judged: Sandbox, capfd: pytest.CaptureFixture[str]
 ) -> None:
     judged.write(PRIVILEGED, PREAMBLE + OBJECT)
@@ -153,7 +153,7 @@ def test_the_command_looks_before_anything_is_made(
     assert judged.world.drain() == ["create good"]
 
 
-def test_what_only_the_update_knows_is_judged_there(judged: Sandbox) -> None:
+def test_values_unknown_in_the_preview_are_judged_in_the_update(judged: Sandbox) -> None:
     judged.write(LEVELS, PREAMBLE + OBJECT)
     preview = judged.preview()
 
@@ -168,7 +168,7 @@ def test_what_only_the_update_knows_is_judged_there(judged: Sandbox) -> None:
     assert judged.world.drain() == ["create thing"]
 
 
-def test_the_stacks_config_has_exceptions_and_a_wrong_one_stops_everything(
+def test_stack_config_sets_exceptions_and_an_unknown_one_fails(
     judged: Sandbox,
 ) -> None:
     judged.write(PRIVILEGED, PREAMBLE + OBJECT)
@@ -189,7 +189,7 @@ def test_the_stacks_config_has_exceptions_and_a_wrong_one_stops_everything(
 # --- Any pack ------------------------------------------------------------------------------------
 
 
-def test_advice_is_told_and_stops_nothing(small: Sandbox) -> None:
+def test_advisory_violations_are_reported_but_do_not_fail(small: Sandbox) -> None:
     outcome = small.up('Thing("a", value="old")\nThing("kept", Options(protect=True))')
 
     assert outcome.code == 0, outcome.errors
@@ -202,7 +202,7 @@ def test_advice_is_told_and_stops_nothing(small: Sandbox) -> None:
     assert (verdict.name, verdict.version) == ("small", "1.2.3")
 
 
-def test_a_policy_goes_by_the_config_that_its_pack_has_for_it(small: Sandbox) -> None:
+def test_policy_uses_the_config_of_its_pack(small: Sandbox) -> None:
     outcome = small.preview('Thing("a", value="forbidden")\nThing("b", value="old")')
 
     assert {(v.policy, v.level, v.urn.split("::")[-1]) for v in outcome.violations} == {
@@ -212,7 +212,7 @@ def test_a_policy_goes_by_the_config_that_its_pack_has_for_it(small: Sandbox) ->
     assert outcome.code == 1
 
 
-def test_the_whole_stack_is_judged_in_the_end(small: Sandbox) -> None:
+def test_stack_policies_run_at_the_end(small: Sandbox) -> None:
     program = 'Thing("a", value="alone")\nThing("b")\nThing("c")'
     preview = small.preview(program)
 
@@ -221,12 +221,12 @@ def test_the_whole_stack_is_judged_in_the_end(small: Sandbox) -> None:
     assert {v.urn.split("::")[-1] for v in preview.violations} == {"a", "sandbox-dev"}
     assert small.world.things == {}
 
-    # As Pulumi's engine does, an update of its own finds out when all is done.
+    # Without a preview before it, an update finds out only at its end, as with Pulumi's engine.
     assert small.up().code == 1
     assert len(small.world.things) == 3
 
 
-def test_a_pack_that_cannot_judge_stops_the_deployment(small: Sandbox) -> None:
+def test_failing_policy_stops_the_deployment(small: Sandbox) -> None:
     for outcome in (small.preview('Thing("a", value="doubtful")'), small.up()):
         assert outcome.code == 1
         assert "policy pack small: evaluation failed" in outcome.errors[0]
@@ -250,9 +250,7 @@ def test_a_pack_that_cannot_judge_stops_the_deployment(small: Sandbox) -> None:
         ),
     ],
 )
-def test_a_pack_that_cannot_be_asked_stops_everything(
-    sandbox: Sandbox, program: str, reason: str
-) -> None:
+def test_unusable_pack_stops_the_deployment(sandbox: Sandbox, program: str, reason: str) -> None:
     sandbox.packs = (find_pack(pack(sandbox.root, program)),)
     outcome = sandbox.up('Thing("a")')
 

@@ -1,4 +1,4 @@
-"""`preview --json` of the engine is what the `pulumi` command prints, and needs no cluster."""
+"""The engine's `preview --json` prints what the `pulumi` command prints, and needs no cluster."""
 
 import json
 from collections.abc import Mapping
@@ -28,15 +28,15 @@ def previewed(command: Command) -> Preview:
     return read(command("preview", "--json").stdout, "the engine")
 
 
-def by_name(seen: Preview) -> Mapping[str, Step]:
-    """The steps; that a secret changes as well, only this engine tells."""
+def by_name(preview: Preview) -> Mapping[str, Step]:
+    """Steps by name, without changes of secrets, which only this engine reports."""
     return {
         step.name: replace(step, changes=tuple(c for c in step.changes if c.old != c.new))
-        for step in seen.steps
+        for step in preview.steps
     }
 
 
-def test_one_reader_understands_either_engine_alike(command: Command) -> None:
+def test_one_reader_understands_both_engines(command: Command) -> None:
     command.write((RECORDED / "program.py").read_text())
     configure(command, length=2)
     assert command("up", "--yes").returncode == 0
@@ -52,7 +52,7 @@ def test_one_reader_understands_either_engine_alike(command: Command) -> None:
 
     configure(command, length=3, bold=True)
     protected = previewed(command)
-    # This engine stops at the first that is refused; Pulumi's goes on to the others.
+    # This engine stops at the first refusal; Pulumi's continues with the others.
     assert refusals(protected)
     assert set(refusals(protected)) <= set(refusals(recorded("protected")))
     assert protected.errors
@@ -60,7 +60,7 @@ def test_one_reader_understands_either_engine_alike(command: Command) -> None:
         assert step == by_name(recorded("protected"))[name]
 
 
-def test_protected_things_that_the_program_drops_are_told(command: Command) -> None:
+def test_dropped_protected_resources_are_reported(command: Command) -> None:
     command.write((RECORDED / "program.py").read_text())
     configure(command, length=2)
     assert command("up", "--yes").returncode == 0
@@ -87,7 +87,7 @@ k8s.core.v1.ConfigMap(
 """
 
 
-def test_a_cluster_that_is_yet_to_be_made_is_previewed_and_not_deployed_to(
+def test_missing_cluster_can_be_previewed_but_not_deployed_to(
     command: Command,
 ) -> None:
     command.write(CONFIG_MAP)

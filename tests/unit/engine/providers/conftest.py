@@ -19,7 +19,7 @@ def fake() -> Iterator[FakeApi]:
 
 @pytest.fixture
 def provider(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KubernetesProvider]:
-    """Makes providers for the fake API which do not sleep between tries."""
+    """Create providers for the fake API that do not sleep between retries."""
     monkeypatch.setattr(api_module, "_FIRST_PAUSE", 0.001)
 
     def make(*, preview: bool = False, **config: Any) -> KubernetesProvider:

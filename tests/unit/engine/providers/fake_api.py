@@ -1,4 +1,4 @@
-"""A small Kubernetes API over real HTTP: enough of it to fail in all the ways a real one does."""
+"""A small Kubernetes API over real HTTP, which can fail in all the ways of a real one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = {
 
 @dataclass
 class FakeApi:
-    """Objects by path; ``script`` answers requests before they are looked at otherwise."""
+    """Objects by path; each function of ``script`` may answer a request first."""
 
     objects: dict[str, Object] = field(default_factory=dict)
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class FakeApi:
         ]
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> Answer:
-        """What the API says to one request."""
+        """Answer one request."""
         self.requests.append((method, path, query))
         for scripted in self.script:
             found = scripted(method, path)
@@ -106,18 +106,18 @@ class FakeApi:
 
 
 def status(code: int, reason: str, message: str = "", **details: Any) -> Object:
-    """The Status object of an error."""
+    """Return the Status object of an error."""
     return {"kind": "Status", "code": code, "reason": reason, "message": message, **details}
 
 
 @contextmanager
 def serving() -> Iterator[FakeApi]:
-    """A fake API that listens until the block ends."""
+    """Run a fake API until the block ends."""
     api = FakeApi()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # one packet an answer: two would wait for each other
+        wbufsize = -1  # sends each answer as one packet: a second one would wait for the first
 
         def _serve(self) -> None:
             url = urlsplit(self.path)
@@ -138,9 +138,9 @@ def serving() -> Iterator[FakeApi]:
             self.end_headers()
             self.wfile.write(raw)
 
-        do_GET = do_PATCH = do_DELETE = _serve  # noqa: N815 - names that http.server looks for
+        do_GET = do_PATCH = do_DELETE = _serve  # noqa: N815 - names that http.server requires
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - theirs
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - name of http.server
             return
 
     class Server(ThreadingHTTPServer):

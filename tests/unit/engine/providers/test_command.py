@@ -1,4 +1,4 @@
-"""Commands for other machines go by ssh to hosts that are known, and are run when they must be."""
+"""Remote commands run by ssh on known hosts, and only when required."""
 
 import os
 import stat
@@ -37,8 +37,8 @@ exec bash -c "${!#}"
 
 
 @pytest.fixture(autouse=True)
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the last ssh's arguments, key and list of known hosts are kept."""
+def ssh_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Directory with the last ssh's arguments, key and list of known hosts."""
     ssh = tmp_path / "bin/ssh"
     ssh.parent.mkdir()
     ssh.write_text(SSH)
@@ -63,73 +63,73 @@ def created(op: Operation | None = None, **given: Any) -> Properties:
 # --- Running ---------------------------------------------------------------------------------
 
 
-def test_a_command_is_run_with_its_input_and_what_it_prints_is_kept() -> None:
+def test_command_receives_its_input_and_its_output_is_kept() -> None:
     outputs = created(create="cat; echo told >&2", stdin="a secret\n")
 
     assert (outputs["stdout"], outputs["stderr"]) == ("a secret", "told")
 
 
-def test_input_arrives_whole_where_it_is_read_late() -> None:
-    """A pipe holds 64 KiB; the rest can be written only later."""
+def test_input_arrives_complete_when_read_late() -> None:
+    """A pipe holds 64 KiB, so the rest must be written later."""
     outputs = created(Operation(timeout=30), create="sleep 0.5; wc -c", stdin="x" * 200_000)
 
     assert outputs["stdout"] == "200000"
 
 
-def test_ssh_speaks_to_the_one_host_whose_key_is_given(told: Path) -> None:
+def test_ssh_accepts_only_the_given_host_key(ssh_files: Path) -> None:
     created(create="true")
-    arguments = (told / "arguments").read_text().splitlines()
+    arguments = (ssh_files / "arguments").read_text().splitlines()
 
     assert "StrictHostKeyChecking=yes" in arguments
-    assert arguments[arguments.index("-F") + 1] == "/dev/null", "no settings of the user's"
+    assert arguments[arguments.index("-F") + 1] == "/dev/null", "the user's settings are ignored"
     assert {"BatchMode=yes", "IdentitiesOnly=yes", "GlobalKnownHostsFile=/dev/null"} <= {*arguments}
     assert arguments[-7:] == ["-p", "2222", "-l", "ubuntu", "--", "192.0.2.10", "true"]
     (alias,) = [word.partition("=")[2] for word in arguments if word.startswith("HostKeyAlias=")]
-    assert (told / "known").read_text() == f"{alias} ssh-ed25519 AAAAC3Nza\n"
+    assert (ssh_files / "known").read_text() == f"{alias} ssh-ed25519 AAAAC3Nza\n"
 
 
-def test_the_private_key_is_on_no_command_line_and_gone_afterwards(told: Path) -> None:
+def test_private_key_is_in_a_file_that_is_removed_afterwards(ssh_files: Path) -> None:
     created(create="true")
-    arguments = (told / "arguments").read_text()
+    arguments = (ssh_files / "arguments").read_text()
     (path,) = [word[13:] for word in arguments.splitlines() if word.startswith("IdentityFile=")]
 
     assert "PRIVATE KEY" not in arguments
-    assert stat.S_IMODE((told / "key").stat().st_mode) == 0o600
-    assert (told / "key").read_text() == CONNECTION["privateKey"]
+    assert stat.S_IMODE((ssh_files / "key").stat().st_mode) == 0o600
+    assert (ssh_files / "key").read_text() == CONNECTION["privateKey"]
     assert not Path(path).exists()
 
 
-def test_the_environment_is_sent_and_on_no_command_line(told: Path) -> None:
+def test_environment_is_sent_outside_the_command_line(ssh_files: Path) -> None:
     outputs = created(create="echo $TOKEN", environment={"TOKEN": "abc"})
 
     assert outputs["stdout"] == "abc"
-    assert "SendEnv=TOKEN" in (told / "arguments").read_text().splitlines()
-    assert "abc" not in (told / "arguments").read_text()
+    assert "SendEnv=TOKEN" in (ssh_files / "arguments").read_text().splitlines()
+    assert "abc" not in (ssh_files / "arguments").read_text()
 
 
-def test_a_command_that_fails_is_told_in_one_line() -> None:
+def test_failed_command_is_reported_in_one_line() -> None:
     with pytest.raises(EngineError) as caught:
         created(create="echo one >&2; echo two >&2; exit 3")
 
     assert str(caught.value) == "ubuntu@192.0.2.10: one; two; exit code 3"
 
 
-def test_a_host_that_is_not_reached_is_told_apart_from_a_command_that_fails() -> None:
+def test_unreachable_host_differs_from_a_failed_command() -> None:
     with pytest.raises(EngineError, match=r"Connection refused; ssh failed$"):
         created(create="echo 'connect: Connection refused' >&2; exit 255")
 
 
-def test_a_run_that_is_stopped_ends_its_ssh() -> None:
+def test_cancelled_run_ends_its_ssh() -> None:
     op = Operation()
     threading.Timer(0.3, op.cancelled.set).start()
-    begun = time.monotonic()
+    started = time.monotonic()
 
     with pytest.raises(Cancelled):
         created(op, create="exec sleep 60")
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - started < 30
 
 
-def test_a_command_that_takes_too_long_fails() -> None:
+def test_command_fails_after_its_timeout() -> None:
     with pytest.raises(EngineError, match=r"timed out after 0\.1 s"):
         created(Operation(timeout=0.1), create="exec sleep 60")
 
@@ -145,15 +145,13 @@ def test_a_command_that_takes_too_long_fails() -> None:
         ({"delete": "echo gone"}, "before"),
     ],
 )
-def test_an_update_runs_the_command_for_it_or_else_that_for_creation(
-    given: Properties, stdout: str
-) -> None:
+def test_update_runs_the_update_or_the_create_command(given: Properties, stdout: str) -> None:
     old = stored(inputs(), {"stdout": "before", "stderr": ""})
 
     assert PROVIDER.update(old, inputs(**given), Operation())["stdout"] == stdout
 
 
-def test_what_was_printed_before_is_told_to_the_next_command_unless_it_is_not_wanted() -> None:
+def test_next_command_gets_the_previous_output_unless_disabled() -> None:
     old = stored(inputs(), {"stdout": "before", "stderr": ""})
     command = "echo ${PULUMI_COMMAND_STDOUT-nothing}"
 
@@ -162,16 +160,16 @@ def test_what_was_printed_before_is_told_to_the_next_command_unless_it_is_not_wa
     assert PROVIDER.update(old, without, Operation())["stdout"] == "nothing"
 
 
-def test_a_delete_runs_the_command_for_it_as_it_was_stored(told: Path) -> None:
-    PROVIDER.delete(stored(inputs(delete=f"cat >{told}/gone", stdin="bye")), Operation())
+def test_delete_runs_the_stored_command(ssh_files: Path) -> None:
+    PROVIDER.delete(stored(inputs(delete=f"cat >{ssh_files}/gone", stdin="bye")), Operation())
 
-    assert (told / "gone").read_text() == "bye"
+    assert (ssh_files / "gone").read_text() == "bye"
 
 
-def test_a_delete_without_a_command_connects_to_nobody(told: Path) -> None:
+def test_delete_without_a_command_makes_no_connection(ssh_files: Path) -> None:
     PROVIDER.delete(stored(inputs(create="true")), Operation())
 
-    assert not (told / "arguments").exists()
+    assert not (ssh_files / "arguments").exists()
 
 
 # --- Plans -----------------------------------------------------------------------------------
@@ -187,7 +185,7 @@ def test_a_delete_without_a_command_connects_to_nobody(told: Path) -> None:
         ({"triggers": [1], "update": "u"}, {"triggers": [2], "update": "u"}, ("triggers[0]",), ()),
     ],
 )
-def test_a_trigger_replaces_where_there_is_no_command_for_updates(
+def test_trigger_replaces_unless_there_is_an_update_command(
     before: Properties, after: Properties, changed: tuple[str, ...], replaces: tuple[str, ...]
 ) -> None:
     diff = PROVIDER.diff(stored(inputs(**before)), inputs(**after))
@@ -195,18 +193,18 @@ def test_a_trigger_replaces_where_there_is_no_command_for_updates(
     assert (diff.changed, diff.replaces) == (changed, replaces)
 
 
-def test_a_preview_connects_to_nobody_and_knows_no_output(told: Path) -> None:
-    foreseen = PROVIDER.preview_outputs(TYPE, inputs(create="echo a"), None)
+def test_preview_makes_no_connection_and_has_unknown_output(ssh_files: Path) -> None:
+    outputs = PROVIDER.preview_outputs(TYPE, inputs(create="echo a"), None)
 
-    assert (foreseen["stdout"], foreseen["stderr"]) == (UNKNOWN, UNKNOWN)
-    assert not (told / "arguments").exists()
+    assert (outputs["stdout"], outputs["stderr"]) == (UNKNOWN, UNKNOWN)
+    assert not (ssh_files / "arguments").exists()
 
 
-def test_how_to_log_in_and_what_is_printed_is_secret() -> None:
+def test_connection_and_output_are_secret() -> None:
     assert PROVIDER.secret_outputs(TYPE) == {"connection", "stdout", "stderr"}
 
 
-def test_of_a_creation_whose_end_nobody_saw_nothing_is_known() -> None:
+def test_interrupted_creation_has_no_known_id() -> None:
     found = PROVIDER.read(TYPE, URN, "", inputs(), {})
 
     assert found is not None
@@ -218,10 +216,10 @@ def test_of_a_creation_whose_end_nobody_saw_nothing_is_known() -> None:
 
 @pytest.mark.parametrize("name", ["host", "hostKey", "privateKey"])
 def test_a_connection_without_host_or_keys_is_refused(name: str) -> None:
-    less = {key: value for key, value in CONNECTION.items() if key != name}
+    incomplete = {key: value for key, value in CONNECTION.items() if key != name}
 
     with pytest.raises(CheckError, match=rf"^connection\.{name}: is required"):
-        PROVIDER.check(TYPE, URN, {}, {"connection": less})
+        PROVIDER.check(TYPE, URN, {}, {"connection": incomplete})
 
 
 @pytest.mark.parametrize(
@@ -233,7 +231,7 @@ def test_a_connection_without_host_or_keys_is_refused(name: str) -> None:
         ({}, "connection"),
     ],
 )
-def test_what_this_engine_has_not_is_refused(given: Properties, path: str) -> None:
+def test_unsupported_inputs_are_refused(given: Properties, path: str) -> None:
     with pytest.raises(CheckError) as caught:
         PROVIDER.check(TYPE, URN, {}, given)
     assert caught.value.property == path
@@ -244,7 +242,7 @@ def test_other_types_of_the_package_are_refused() -> None:
         PROVIDER.check("command:local:Command", URN, {}, inputs())
 
 
-def test_what_is_accepted_is_stored_as_it_was_given() -> None:
+def test_accepted_inputs_are_stored_unchanged() -> None:
     given = inputs(create="true", triggers=[1], logging="stderr", environment={"A": "b"})
 
     assert PROVIDER.check(TYPE, URN, {}, given) == given

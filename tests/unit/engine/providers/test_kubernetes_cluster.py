@@ -1,4 +1,4 @@
-"""Which cluster is meant, and what is said where it cannot be told."""
+"""Which cluster the settings mean, and the errors where none can be found."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def found(**config: Any) -> Cluster:
     return find_cluster(read_settings(config))
 
 
-def test_a_path_is_relative_to_the_project(tmp_path: Path) -> None:
+def test_path_is_relative_to_the_project(tmp_path: Path) -> None:
     (tmp_path / ".local").mkdir()
     (tmp_path / ".local" / "kubeconfig").write_text(yaml.safe_dump(kubeconfig()))
     cluster = found(kubeconfig=".local/kubeconfig")
@@ -54,18 +54,18 @@ def test_a_path_is_relative_to_the_project(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dump", [json.dumps, yaml.safe_dump], ids=["JSON", "YAML"])
-def test_contents_are_as_good_as_a_path(dump: Any) -> None:
+def test_kubeconfig_may_be_the_content_instead_of_a_path(dump: Any) -> None:
     assert found(kubeconfig=dump(kubeconfig())).server == "https://127.0.0.1:16443"
 
 
-def test_the_context_and_the_namespace_can_be_chosen() -> None:
+def test_context_and_namespace_can_be_set() -> None:
     text = json.dumps(kubeconfig(namespace="first"))
     assert found(kubeconfig=text).namespace == "first"
     assert found(kubeconfig=text, context="two").namespace == "other"
     assert found(kubeconfig=text, context="two", namespace="mine").namespace == "mine"
 
 
-def test_several_files_of_the_environment_are_one(
+def test_several_files_in_the_environment_variable_are_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_text(yaml.safe_dump({"current-context": "two"}))
@@ -74,7 +74,7 @@ def test_several_files_of_the_environment_are_one(
     assert found().namespace == "other"
 
 
-def test_in_a_pod_the_service_account_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_account_is_the_default_in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert found().server == "https://10.0.0.1:443"
 
@@ -93,34 +93,34 @@ REFUSED: list[tuple[Properties, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "said"), REFUSED, ids=[r[1] for r in REFUSED])
-def test_a_config_that_names_no_cluster_is_refused_in_one_line(
-    config: Properties, said: str
+@pytest.mark.parametrize(("config", "message"), REFUSED, ids=[r[1] for r in REFUSED])
+def test_config_without_a_valid_cluster_is_refused_in_one_line(
+    config: Properties, message: str
 ) -> None:
     with pytest.raises(EngineError) as error:
         find_cluster(read_settings(config))
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_an_error_never_repeats_what_a_kubeconfig_says() -> None:
+def test_error_never_contains_content_of_the_kubeconfig() -> None:
     with pytest.raises(EngineError) as error:
         found(kubeconfig="token: [hush\nx")
     assert "hush" not in str(error.value)
 
 
-def test_a_missing_file_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_file_in_the_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/does/not/exist")
     with pytest.raises(EngineError, match="KUBECONFIG: /does/not/exist does not exist"):
         found()
 
 
-def test_a_cluster_that_is_still_to_be_made_is_not_known() -> None:
+def test_future_cluster_is_not_known() -> None:
     assert not read_settings({"kubeconfig": UNKNOWN}).known
     assert read_settings({"kubeconfig": "x", "namespace": UNKNOWN}).known
 
 
-def test_flags_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
     monkeypatch.setenv("PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE", "true")
     assert read_settings({}).delete_unreachable
@@ -129,7 +129,7 @@ def test_flags_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("server", "here"),
+    ("server", "local"),
     [
         ("https://127.0.0.1:6443", True),
         ("https://[::1]:6443", True),
@@ -138,11 +138,11 @@ def test_flags_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) ->
         ("https://example.org", False),
     ],
 )
-def test_a_server_on_this_machine_is_told_from_others(server: str, here: bool) -> None:
-    assert is_loopback(server) is here
+def test_loopback_addresses_are_recognized(server: str, local: bool) -> None:
+    assert is_loopback(server) is local
 
 
-def test_only_a_proxy_can_tell_whether_a_server_behind_it_answers(
+def test_reachability_behind_a_proxy_is_not_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")

@@ -32,7 +32,7 @@ SECRET = Kind("v1", "Secret")
 
 
 def offline(**config: Any) -> KubernetesProvider:
-    """A provider whose cluster is still to be made: it can check and compare."""
+    """Return a provider whose cluster does not exist yet: it can check and compare."""
     return KubernetesProvider({"kubeconfig": UNKNOWN, **config}, preview=True)
 
 
@@ -64,12 +64,12 @@ def test_a_type_token_names_a_kind(token: str, inputs: Properties, kind: Kind) -
 @pytest.mark.parametrize(
     "token", ["kubernetes:helm.sh/v3:Release", "kubernetes:yaml/v2:ConfigFile", "kubernetes:x"]
 )
-def test_what_is_no_object_is_refused(token: str) -> None:
+def test_type_other_than_an_object_is_refused(token: str) -> None:
     with pytest.raises(CheckError, match="deploy it with the `pulumi` command"):
         kind_of(token, {})
 
 
-def test_scopes_are_known_without_a_cluster_for_built_in_kinds() -> None:
+def test_scopes_of_built_in_kinds_need_no_cluster() -> None:
     assert is_namespaced(Kind("v1", "Pod")) is True
     assert is_namespaced(Kind("storage.k8s.io/v1", "StorageClass")) is False
     assert is_namespaced(Kind("example.org/v1", "Widget")) is None
@@ -89,49 +89,49 @@ def test_an_object_without_a_name_is_named_after_its_resource() -> None:
     assert (inputs["apiVersion"], inputs["kind"]) == ("v1", "ConfigMap")
 
 
-def test_a_made_up_name_is_kept() -> None:
+def test_generated_name_is_kept() -> None:
     first = checked(CONFIG_MAP, URN, {}, {}, "slurm")
     again = checked(CONFIG_MAP, URN, first, {"data": {"a": "2"}}, "slurm")
     assert again["metadata"] == first["metadata"]
 
 
-def test_a_replacement_gets_another_made_up_name() -> None:
+def test_replacement_gets_a_new_generated_name() -> None:
     first = checked(CONFIG_MAP, URN, {}, {}, "slurm")
     assert checked(CONFIG_MAP, URN, {}, {}, "slurm")["metadata"] != first["metadata"]
 
 
-def test_a_given_name_and_namespace_stay() -> None:
+def test_given_name_and_namespace_are_kept() -> None:
     news: Properties = {"metadata": {"name": "fixed", "namespace": "mine"}}
     assert checked(CONFIG_MAP, URN, {}, news, "slurm")["metadata"] == news["metadata"]
 
 
-def test_checking_leaves_the_programs_inputs_alone() -> None:
+def test_check_does_not_change_the_programs_inputs() -> None:
     news: Properties = {"metadata": {}}
     checked(CONFIG_MAP, URN, {}, news, "slurm")
     assert news == {"metadata": {}}
 
 
-def test_a_kind_without_namespaces_is_given_none() -> None:
+def test_cluster_wide_kind_gets_no_namespace() -> None:
     news: Properties = {"metadata": {"name": "a", "namespace": "mistaken"}}
     assert checked(Kind("v1", "Namespace"), URN, {}, news, None)["metadata"] == {"name": "a"}
 
 
 @pytest.mark.parametrize("unknown", ["metadata", "name", "namespace"])
-def test_an_unknown_is_not_replaced_by_a_default(unknown: str) -> None:
+def test_unknown_value_is_not_replaced_by_a_default(unknown: str) -> None:
     news: Properties = {"metadata": UNKNOWN if unknown == "metadata" else {unknown: UNKNOWN}}
     inputs = checked(CONFIG_MAP, URN, {}, news, "slurm")
     meta = inputs["metadata"]
     assert (meta if unknown == "metadata" else meta[unknown]) is UNKNOWN  # type: ignore[index,call-overload]
 
 
-def test_a_generated_name_is_refused_with_the_remedy() -> None:
+def test_generate_name_is_refused_with_the_remedy() -> None:
     with pytest.raises(
         CheckError, match=r"metadata\.generateName: not supported .* set metadata\.name"
     ):
         checked(CONFIG_MAP, URN, {}, {"metadata": {"generateName": "x-"}}, "slurm")
 
 
-def test_the_field_manager_follows_from_the_urn_unless_the_state_names_one() -> None:
+def test_field_manager_comes_from_the_state_or_the_urn() -> None:
     first = field_manager(URN, {}, {})
     assert first == field_manager(URN, {"data": {"a": "b"}}, {})
     assert first != field_manager(URN + "2", {}, {})
@@ -143,18 +143,18 @@ def test_the_field_manager_follows_from_the_urn_unless_the_state_names_one() -> 
 # ---------------------------------------------------------------------------------- equality
 
 
-def test_a_secrets_text_is_stored_as_data() -> None:
+def test_string_data_is_stored_as_data() -> None:
     inputs = checked(SECRET, URN, {}, {"stringData": {"a": "hush"}, "data": {"b": "Yg=="}}, "x")
     assert inputs["data"] == {"a": base64.b64encode(b"hush").decode(), "b": "Yg=="}
     assert "stringData" not in inputs
 
 
-def test_a_secrets_text_that_is_not_known_yet_stays_text() -> None:
+def test_unknown_string_data_stays_string_data() -> None:
     inputs = checked(SECRET, URN, {}, {"stringData": {"a": UNKNOWN}}, "x")
     assert inputs["stringData"] == {"a": UNKNOWN}
 
 
-def test_what_only_the_server_sets_is_no_input() -> None:
+def test_fields_that_only_the_server_sets_are_dropped() -> None:
     news: Properties = {"metadata": {"name": "a", "uid": "1", "creationTimestamp": None}}
     assert checked(CONFIG_MAP, URN, {}, news, None)["metadata"] == {"name": "a"}
 
@@ -163,7 +163,7 @@ def test_what_only_the_server_sets_is_no_input() -> None:
     ("one", "other"),
     [("0.5", "500m"), ("1024Mi", "1Gi"), ("1e3", "1k"), (2, "2"), ("1.5Gi", "1536Mi")],
 )
-def test_one_quantity_can_be_written_in_several_ways(one: Any, other: Any) -> None:
+def test_different_spellings_of_a_quantity_are_equal(one: Any, other: Any) -> None:
     assert quantity(one) == quantity(other)
     old = {"spec": {"resources": {"requests": {"cpu": one}}}}
     new = {"spec": {"resources": {"requests": {"cpu": other}}}}
@@ -171,11 +171,11 @@ def test_one_quantity_can_be_written_in_several_ways(one: Any, other: Any) -> No
 
 
 @given(st.text(max_size=6))
-def test_any_text_is_a_quantity_or_not(text: str) -> None:
+def test_quantity_accepts_any_text(text: str) -> None:
     quantity(text)
 
 
-def test_outside_of_resources_the_same_text_is_meant() -> None:
+def test_text_outside_resources_is_not_a_quantity() -> None:
     assert differences({"data": {"a": "0.5"}}, {"data": {"a": "500m"}}) == (("data", "a"),)
 
 
@@ -308,28 +308,28 @@ EDITS: list[tuple[str, str, dict[str, Any], dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(
-    ("what", "token", "old", "new", "replaced"), EDITS, ids=[e[0] for e in EDITS]
+    ("case", "token", "old", "new", "replaced"), EDITS, ids=[e[0] for e in EDITS]
 )
-def test_an_edit_is_made_in_place_unless_the_api_forbids_it(
-    what: str, token: str, old: dict[str, Any], new: dict[str, Any], replaced: bool
+def test_edit_updates_in_place_unless_the_api_forbids_it(
+    case: str, token: str, old: dict[str, Any], new: dict[str, Any], replaced: bool
 ) -> None:
     found = diff(f"kubernetes:{token}", old, new)
     assert found.changed
-    assert bool(found.replaces) is replaced, what
-    assert found.delete_before_replace is replaced, "a fixed name is free only once it is deleted"
+    assert bool(found.replaces) is replaced, case
+    assert found.delete_before_replace is replaced, "a fixed name is free only after the deletion"
 
 
-def test_without_the_setting_a_config_map_is_replaced() -> None:
+def test_config_map_is_replaced_unless_mutable() -> None:
     provider = offline()
     token = "kubernetes:core/v1:ConfigMap"
     old = provider.check(token, URN, {}, {"data": {"a": "1"}})
     new = provider.check(token, URN, old, {"data": {"a": "2"}})
     found = provider.diff(Resource(URN, token, "x", "slurm/x", old, {}), new)
     assert found.replaces == ("data.a",)
-    assert not found.delete_before_replace, "a made-up name leaves room for both"
+    assert not found.delete_before_replace, "generated names do not collide"
 
 
-def test_moving_to_another_namespace_needs_no_deletion_first() -> None:
+def test_new_namespace_needs_no_deletion_first() -> None:
     token = "kubernetes:core/v1:ConfigMap"
     provider = offline()
     old = provider.check(token, URN, {}, {"metadata": {"name": "a", "namespace": "x"}})
@@ -345,7 +345,7 @@ def test_equal_inputs_show_no_change() -> None:
     )
 
 
-def test_a_value_that_is_not_known_yet_is_a_change() -> None:
+def test_unknown_value_is_a_change() -> None:
     found = diff("kubernetes:core/v1:ConfigMap", {"data": {"a": "1"}}, {"data": {"a": UNKNOWN}})
     assert found.changed == ("data.a",)
 
@@ -353,7 +353,7 @@ def test_a_value_that_is_not_known_yet_is_a_change() -> None:
 # -------------------------------------------------------------------------------- live objects
 
 
-def test_a_checkpoint_holds_the_live_object_and_what_the_next_run_needs() -> None:
+def test_checkpoint_has_the_live_object_and_the_inputs() -> None:
     live = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}, "extra": None}
     outputs = checkpoint(live, {"apiVersion": "v1", "data": {"a": "1"}}, "pulumi-kubernetes-ab")
     assert outputs == {
@@ -364,14 +364,14 @@ def test_a_checkpoint_holds_the_live_object_and_what_the_next_run_needs() -> Non
     }
 
 
-def test_a_schemas_extensions_have_dashes_on_the_server_only() -> None:
+def test_schema_extensions_have_dashes_only_on_the_server() -> None:
     stored = {"spec": {"schema": {"x_kubernetes_preserve_unknown_fields": True}}}
     sent = {"spec": {"schema": {"x-kubernetes-preserve-unknown-fields": True}}}
     assert to_server(stored) == sent
     assert checkpoint(sent, stored, "m")["spec"] == stored["spec"]
 
 
-def test_a_refresh_sees_what_someone_changed_and_nothing_else() -> None:
+def test_refresh_shows_only_foreign_changes() -> None:
     inputs = {
         "data": {"kept": "1", "edited": "1", "removed": "1"},
         "spec": {
@@ -400,7 +400,7 @@ def entry(manager: str, operation: str, **fields: Any) -> dict[str, Any]:
     return {"manager": manager, "operation": operation, "fieldsV1": fields}
 
 
-def test_fields_of_a_plain_create_are_handed_to_the_manager_that_applies() -> None:
+def test_fields_of_a_plain_create_move_to_the_applying_manager() -> None:
     data: dict[str, Any] = {"f:a": {}, "f:b": {}}
     entries = [
         entry("pulumi-kubernetes", "Update", **{"f:data": data, "f:meta": {}}),
@@ -414,7 +414,7 @@ def test_fields_of_a_plain_create_are_handed_to_the_manager_that_applies() -> No
     ]
 
 
-def test_nothing_is_handed_where_everything_was_applied() -> None:
+def test_applied_fields_are_not_adopted() -> None:
     live = {"metadata": {"managedFields": [entry("ours", "Apply"), entry("someone", "Update")]}}
     assert adopted_fields(live, "ours") is None
     assert is_managed_by(live, "ours")

@@ -1,4 +1,4 @@
-"""The provider against an API that answers as a real one does, errors included."""
+"""The provider against an API that answers like a real one, errors included."""
 
 import threading
 import time
@@ -36,12 +36,12 @@ def create(
 
 
 def foreign(**metadata: Any) -> dict[str, Any]:
-    """A live object that someone else made."""
+    """Return a live object that another manager created."""
     meta = {"name": "settings", "namespace": "slurm", "uid": "u", "resourceVersion": "1"}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**meta, **metadata}}
 
 
-def test_an_object_is_made_changed_and_removed(fake: FakeApi, provider: Make) -> None:
+def test_object_is_created_changed_and_deleted(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs(data={"a": "1"}))
     assert made.id == "slurm/settings"
@@ -60,29 +60,27 @@ def test_an_interrupted_creation_is_continued(fake: FakeApi, provider: Make) -> 
     assert again.outputs["data"] == {"a": "2"}
 
 
-def test_someone_elses_object_is_not_touched(fake: FakeApi, provider: Make) -> None:
+def test_foreign_object_is_not_touched(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
     with pytest.raises(EngineError, match="already exists, and this stack did not create it"):
         create(provider(), inputs())
     assert fake.writes() == []
 
 
-def test_someone_elses_object_is_taken_over_where_that_is_asked_for(
-    fake: FakeApi, provider: Make
-) -> None:
+def test_upsert_takes_over_a_foreign_object(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
     create(provider(upsertExistingObjects=True), inputs(data={"a": "1"}))
     assert fake.objects[PATH]["data"] == {"a": "1"}
 
 
-def test_an_object_that_is_on_its_way_out_is_waited_for(fake: FakeApi, provider: Make) -> None:
+def test_create_waits_for_an_object_in_deletion(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign(deletionTimestamp="2026-01-01T00:00:00Z")
     threading.Timer(0.05, fake.objects.pop, (PATH,)).start()
     create(provider(), inputs())
     assert fake.objects[PATH]["metadata"]["uid"] != "u"
 
 
-def test_an_object_that_vanished_is_made_again_by_an_update(fake: FakeApi, provider: Make) -> None:
+def test_update_creates_a_vanished_object_again(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs(data={"a": "1"}))
     fake.objects.clear()
@@ -90,7 +88,7 @@ def test_an_object_that_vanished_is_made_again_by_an_update(fake: FakeApi, provi
     assert fake.objects[PATH]["data"] == {"a": "2"}
 
 
-def test_a_patch_needs_no_new_object_and_gives_up_its_fields(fake: FakeApi, provider: Make) -> None:
+def test_patch_changes_a_foreign_object_then_releases_it(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
     kubernetes = provider()
     token = "kubernetes:core/v1:ConfigMapPatch"
@@ -100,9 +98,7 @@ def test_a_patch_needs_no_new_object_and_gives_up_its_fields(fake: FakeApi, prov
     assert [w.split()[0] for w in fake.writes()] == ["PATCH", "PATCH"]
 
 
-def test_fields_of_a_plain_create_are_taken_over_before_applying(
-    fake: FakeApi, provider: Make
-) -> None:
+def test_apply_first_takes_over_fields_of_a_plain_create(fake: FakeApi, provider: Make) -> None:
     entry = {"manager": "pulumi-kubernetes", "operation": "Update", "fieldsV1": {"f:data": {}}}
     fake.objects[PATH] = foreign(managedFields=[entry])
     old = Resource(URN, TOKEN, "settings", "slurm/settings", inputs(), {})
@@ -110,9 +106,7 @@ def test_fields_of_a_plain_create_are_taken_over_before_applying(
     assert fake.writes() == [f"PATCH {PATH}", f"PATCH {PATH}"]
 
 
-def test_a_status_written_meanwhile_does_not_stop_the_take_over(
-    fake: FakeApi, provider: Make
-) -> None:
+def test_concurrent_status_update_does_not_stop_the_takeover(fake: FakeApi, provider: Make) -> None:
     entry = {"manager": "pulumi-kubernetes", "operation": "Update", "fieldsV1": {"f:data": {}}}
     fake.objects[PATH] = foreign(managedFields=[entry])
     raced = [(422, status(422, "Invalid", "the test operation failed"))]
@@ -122,7 +116,7 @@ def test_a_status_written_meanwhile_does_not_stop_the_take_over(
     assert fake.objects[PATH]["data"] == {"a": "1"}
 
 
-def test_a_job_that_failed_is_run_again_by_the_next_update(fake: FakeApi, provider: Make) -> None:
+def test_next_update_runs_a_failed_job_again(fake: FakeApi, provider: Make) -> None:
     token = "kubernetes:batch/v1:Job"
     path = "/apis/batch/v1/namespaces/slurm/jobs/settings"
     fake.kinds["/apis/batch/v1"] = [("jobs", "Job", True)]
@@ -136,7 +130,7 @@ def test_a_job_that_failed_is_run_again_by_the_next_update(fake: FakeApi, provid
 # ------------------------------------------------------------------------------------- preview
 
 
-def test_a_preview_writes_nothing_and_foresees_the_object(fake: FakeApi, provider: Make) -> None:
+def test_preview_predicts_the_object_and_writes_nothing(fake: FakeApi, provider: Make) -> None:
     outputs = provider(preview=True).preview_outputs(TOKEN, inputs(data={"a": "1"}), None)
     assert outputs["data"] == {"a": "1"}
     assert "uid" not in outputs["metadata"]  # type: ignore[operator]
@@ -144,34 +138,32 @@ def test_a_preview_writes_nothing_and_foresees_the_object(fake: FakeApi, provide
     assert fake.objects == {}
 
 
-def test_a_preview_with_unknowns_echoes_the_inputs(fake: FakeApi, provider: Make) -> None:
+def test_preview_with_unknowns_returns_the_inputs(fake: FakeApi, provider: Make) -> None:
     outputs = provider(preview=True).preview_outputs(TOKEN, inputs(data={"a": UNKNOWN}), None)
     assert outputs["data"] == {"a": UNKNOWN}
     assert fake.requests == []
 
 
-def test_a_preview_says_what_the_server_would_refuse(fake: FakeApi, provider: Make) -> None:
+def test_preview_reports_a_refusal_of_the_server(fake: FakeApi, provider: Make) -> None:
     fake.script.append(refuse("PATCH", 422, "Invalid", "ConfigMap is invalid: data[a b]: bad"))
     with pytest.raises(EngineError, match=r"ConfigMap slurm/settings: .*data\[a b\]"):
         provider(preview=True).preview_outputs(TOKEN, inputs(data={"a b": "1"}), None)
 
 
-def test_a_preview_says_that_a_name_is_taken(fake: FakeApi, provider: Make) -> None:
+def test_preview_reports_a_name_conflict(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
     with pytest.raises(EngineError, match="already exists, and this stack did not create it"):
         provider(preview=True).preview_outputs(TOKEN, inputs(), None)
 
 
-def test_a_preview_of_a_replacement_expects_the_old_object_to_make_way(
-    fake: FakeApi, provider: Make
-) -> None:
+def test_preview_of_a_replacement_ignores_the_old_object(fake: FakeApi, provider: Make) -> None:
     create(provider(), inputs(data={"a": "1"}))
     outputs = provider(preview=True).preview_outputs(TOKEN, inputs(data={"a": "2"}), None)
     assert outputs["data"] == {"a": "2"}
 
 
-def test_in_a_preview_only_what_stays_has_a_version(fake: FakeApi, provider: Make) -> None:
-    """Policies tell by it what is replaced (policy/data.py)."""
+def test_only_kept_objects_have_a_version_in_a_preview(fake: FakeApi, provider: Make) -> None:
+    """Policies recognize replacements by the missing version (policy/data.py)."""
     made = create(provider(), inputs(data={"a": "1"}))
     preview = provider(preview=True)
     news = inputs(data={"a": "2"})
@@ -179,27 +171,25 @@ def test_in_a_preview_only_what_stays_has_a_version(fake: FakeApi, provider: Mak
     updated = preview.preview_outputs(TOKEN, news, made)
     replaced = preview.preview_outputs(TOKEN, news, None)
 
-    for stays in (made.outputs, updated):
-        assert "resourceVersion" in stays["metadata"]  # type: ignore[operator]
+    for kept in (made.outputs, updated):
+        assert "resourceVersion" in kept["metadata"]  # type: ignore[operator]
     assert "resourceVersion" not in replaced["metadata"]  # type: ignore[operator]
 
 
-def test_a_preview_takes_a_namespace_that_is_still_to_be_made_for_granted(
-    fake: FakeApi, provider: Make
-) -> None:
+def test_preview_accepts_a_namespace_that_does_not_exist_yet(fake: FakeApi, provider: Make) -> None:
     fake.script.append(refuse("PATCH", 404, "NotFound", 'namespaces "slurm" not found'))
     outputs = provider(preview=True).preview_outputs(TOKEN, inputs(data={"a": "1"}), None)
     assert outputs["data"] == {"a": "1"}
 
 
-def test_checking_and_comparing_ask_the_cluster_nothing(fake: FakeApi, provider: Make) -> None:
+def test_check_and_diff_send_no_request(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider(preview=True)
     checked = kubernetes.check(TOKEN, URN, inputs(), inputs())
     kubernetes.diff(Resource(URN, TOKEN, "settings", "slurm/settings", checked, {}), checked)
     assert fake.requests == []
 
 
-def test_a_kind_that_only_the_cluster_knows_is_asked_for(fake: FakeApi, provider: Make) -> None:
+def test_scope_of_a_custom_kind_comes_from_the_cluster(fake: FakeApi, provider: Make) -> None:
     fake.kinds["/apis/example.org/v1"] = [("widgets", "Widget", False)]
     token = "kubernetes:example.org/v1:Widget"
     checked = provider().check(token, URN, {}, {"metadata": {"name": "w"}})
@@ -255,7 +245,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
         'User "me" cannot patch resource',
     ),
     (
-        "credentials that ran out",
+        "expired credentials",
         refuse("PATCH", 401, "Unauthorized", "Unauthorized"),
         "the cluster rejects the credentials in the kubeconfig",
     ),
@@ -267,19 +257,19 @@ REFUSALS: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "scripted", "said"), REFUSALS, ids=[r[0] for r in REFUSALS])
-def test_a_refusal_is_one_line_that_names_the_object(
-    fake: FakeApi, provider: Make, what: str, scripted: Any, said: str
+@pytest.mark.parametrize(("case", "scripted", "message"), REFUSALS, ids=[r[0] for r in REFUSALS])
+def test_refusal_names_the_object_in_one_line(
+    fake: FakeApi, provider: Make, case: str, scripted: Any, message: str
 ) -> None:
     fake.script.append(scripted)
     with pytest.raises(EngineError) as error:
         create(provider(), inputs(data={"a": "1"}))
-    assert str(error.value).startswith("ConfigMap slurm/settings: "), what
-    assert said in str(error.value)
+    assert str(error.value).startswith("ConfigMap slurm/settings: "), case
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_a_secrets_value_is_not_repeated_in_an_error(fake: FakeApi, provider: Make) -> None:
+def test_error_hides_the_value_of_a_secret(fake: FakeApi, provider: Make) -> None:
     message = (
         "failed to create typed patch object (slurm/settings; /v1, Kind=Secret): .data.a:"
         " expected string, got &value.valueUnstructured{Value:12345}"
@@ -300,7 +290,7 @@ def test_a_secrets_value_is_not_repeated_in_an_error(fake: FakeApi, provider: Ma
     ],
     ids=["unavailable", "too many requests", "no leader", "connection lost"],
 )
-def test_trouble_that_passes_is_waited_out(fake: FakeApi, provider: Make, trouble: Answer) -> None:
+def test_temporary_failures_are_retried(fake: FakeApi, provider: Make, trouble: Answer) -> None:
     kubernetes = provider()
     create(kubernetes, inputs())
     left = [trouble, trouble]
@@ -309,23 +299,21 @@ def test_trouble_that_passes_is_waited_out(fake: FakeApi, provider: Make, troubl
     assert fake.objects == {}
 
 
-def test_a_missing_object_is_asked_for_once(fake: FakeApi, provider: Make) -> None:
+def test_missing_object_is_requested_once(fake: FakeApi, provider: Make) -> None:
     assert provider().read(TOKEN, URN, "slurm/settings", inputs(), {}) is None
 
     asked = [path for method, path, _ in fake.requests if method == "GET"]
     assert asked.count(PATH) == 1
 
 
-def test_trouble_that_does_not_pass_is_told(fake: FakeApi, provider: Make) -> None:
+def test_permanent_failure_is_reported(fake: FakeApi, provider: Make) -> None:
     fake.script.append(lambda *_: (503, status(503, "ServiceUnavailable", "is shutting down")))
     with pytest.raises(EngineError, match="is shutting down"):
         create(provider(), inputs())
 
 
-def test_a_cluster_that_does_not_answer_is_named_with_the_remedy(
-    fake: FakeApi, provider: Make
-) -> None:
-    fake.port = 1  # nobody listens there
+def test_unreachable_cluster_error_names_address_and_remedy(fake: FakeApi, provider: Make) -> None:
+    fake.port = 1  # no process listens there
     with pytest.raises(EngineError) as error:
         provider(preview=True).check(TOKEN, URN, {}, inputs())
     assert str(error.value) == (
@@ -334,7 +322,7 @@ def test_a_cluster_that_does_not_answer_is_named_with_the_remedy(
     )
 
 
-def test_objects_of_a_lost_cluster_are_forgotten_only_if_asked(
+def test_delete_unreachable_forgets_objects_of_a_lost_cluster(
     fake: FakeApi, provider: Make
 ) -> None:
     fake.port = 1
@@ -344,7 +332,7 @@ def test_objects_of_a_lost_cluster_are_forgotten_only_if_asked(
     provider(deleteUnreachable="true").delete(old, Operation())
 
 
-def test_a_kind_whose_definition_is_gone_has_no_objects_left(provider: Make) -> None:
+def test_objects_of_a_deleted_definition_are_treated_as_gone(provider: Make) -> None:
     token = "kubernetes:example.org/v1:Widget"
     old = Resource(URN, token, "w", "slurm/w", {"metadata": {"name": "w"}}, {})
     provider().delete(old, Operation())
@@ -354,9 +342,7 @@ def test_a_kind_whose_definition_is_gone_has_no_objects_left(provider: Make) -> 
 # ------------------------------------------------------------------------------------- waiting
 
 
-def test_an_object_that_does_not_become_ready_is_kept_for_the_next_run(
-    fake: FakeApi, provider: Make
-) -> None:
+def test_object_that_does_not_become_ready_is_kept(fake: FakeApi, provider: Make) -> None:
     claim = inputs("PersistentVolumeClaim", spec={}, status={"phase": "Pending"})
     shown: list[str] = []
     with pytest.raises(PartialFailure) as error:
@@ -383,13 +369,13 @@ def test_readiness_ends_the_wait(fake: FakeApi, provider: Make) -> None:
     assert made.outputs["status"] == {"phase": "Bound"}
 
 
-def test_a_wait_can_be_skipped(provider: Make) -> None:
+def test_skip_await_skips_the_wait(provider: Make) -> None:
     claim = inputs("PersistentVolumeClaim", spec={})
     claim["metadata"]["annotations"] = {"pulumi.com/skipAwait": "true"}  # type: ignore[index,call-overload]
     create(provider(), claim, CLAIM)
 
 
-def test_a_cancelled_wait_keeps_what_exists(provider: Make) -> None:
+def test_cancelled_wait_keeps_the_object(provider: Make) -> None:
     cancelled = threading.Event()
     threading.Timer(0.05, cancelled.set).start()
     claim = inputs("PersistentVolumeClaim", spec={})
@@ -398,7 +384,7 @@ def test_a_cancelled_wait_keeps_what_exists(provider: Make) -> None:
     assert error.value.outputs["kind"] == "PersistentVolumeClaim"
 
 
-def test_a_removal_waits_for_the_finalizers_and_names_them(fake: FakeApi, provider: Make) -> None:
+def test_deletion_waits_for_finalizers_and_names_them(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs())
     fake.on_delete = lambda _object: False
@@ -407,9 +393,7 @@ def test_a_removal_waits_for_the_finalizers_and_names_them(fake: FakeApi, provid
         kubernetes.delete(made, Operation(timeout=0.05))
 
 
-def test_another_object_of_the_same_name_does_not_hold_a_removal_up(
-    fake: FakeApi, provider: Make
-) -> None:
+def test_new_object_of_the_same_name_ends_the_deletion(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs())
 
@@ -421,7 +405,7 @@ def test_another_object_of_the_same_name_does_not_hold_a_removal_up(
     kubernetes.delete(made, Operation(timeout=1))
 
 
-def test_a_refresh_reads_what_someone_changed(fake: FakeApi, provider: Make) -> None:
+def test_refresh_reads_foreign_changes(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs(data={"a": "1"}))
     fake.objects[PATH]["data"] = {"a": "2", "b": "3"}
@@ -434,9 +418,7 @@ def test_a_refresh_reads_what_someone_changed(fake: FakeApi, provider: Make) -> 
     assert outputs["__fieldManager"] == made.outputs["__fieldManager"]
 
 
-def test_an_object_of_a_creation_whose_end_nobody_saw_is_found_again(
-    fake: FakeApi, provider: Make
-) -> None:
+def test_object_of_an_interrupted_creation_is_found(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs())
     found = kubernetes.read(TOKEN, URN, "", made.inputs, {})
@@ -444,7 +426,7 @@ def test_an_object_of_a_creation_whose_end_nobody_saw_is_found_again(
     assert found[0] == "slurm/settings"
 
 
-def test_somebody_elses_object_is_not_taken_for_an_unfinished_creation(
+def test_foreign_object_is_not_mistaken_for_an_interrupted_creation(
     fake: FakeApi, provider: Make
 ) -> None:
     kubernetes = provider()
@@ -452,7 +434,7 @@ def test_somebody_elses_object_is_not_taken_for_an_unfinished_creation(
     assert kubernetes.read(TOKEN, f"{URN}-another", "", made.inputs, {}) is None
 
 
-def test_a_refresh_of_what_is_gone_says_so(provider: Make) -> None:
+def test_refresh_of_a_deleted_object_returns_none(provider: Make) -> None:
     assert provider().read(TOKEN, URN, "slurm/settings", inputs()) is None
 
 
@@ -463,12 +445,12 @@ CHART: Properties = {"name": "cilium", "chart": "cilium", "values": {"MTU": 9000
 
 
 def release(outputs: Properties | None = None, **added: Any) -> Resource:
-    """One that the `pulumi` command has made, with what its plugin adds."""
+    """Return a release that the `pulumi` command created, with the fields that its plugin adds."""
     return Resource(URN, RELEASE, "cilium", "cilium", {**CHART, **added}, outputs or {})
 
 
-def test_a_release_is_foreseen_without_a_cluster(provider: Make, fake: FakeApi) -> None:
-    fake.port = 1  # nobody listens there
+def test_release_is_previewed_without_a_cluster(provider: Make, fake: FakeApi) -> None:
+    fake.port = 1  # no process listens there
     kubernetes = provider(preview=True)
 
     news = kubernetes.check(RELEASE, URN, {}, CHART)
@@ -477,7 +459,7 @@ def test_a_release_is_foreseen_without_a_cluster(provider: Make, fake: FakeApi) 
     assert kubernetes.preview_outputs(RELEASE, news, None) == CHART
 
 
-def test_a_release_that_is_there_is_left_alone(provider: Make) -> None:
+def test_existing_release_shows_no_changes(provider: Make) -> None:
     kubernetes = provider()
     old = release(resourceNames={"DaemonSet": ["kube-system/cilium"]})
 
@@ -485,12 +467,12 @@ def test_a_release_that_is_there_is_left_alone(provider: Make) -> None:
 
 
 @pytest.mark.parametrize("olds", [{}, {**CHART, "values": {"MTU": 1500}}], ids=["new", "changed"])
-def test_a_release_is_left_to_the_command_in_one_line(provider: Make, olds: Properties) -> None:
+def test_release_is_refused_in_one_line_naming_the_remedy(provider: Make, olds: Properties) -> None:
     with pytest.raises(CheckError, match=r"requires Helm: deploy it with the `pulumi` command$"):
         provider().check(RELEASE, URN, olds, CHART)
 
 
-def test_a_release_is_changed_in_place_but_for_its_name(provider: Make) -> None:
+def test_only_a_new_name_replaces_a_release(provider: Make) -> None:
     kubernetes = provider(preview=True)
     edited = kubernetes.diff(release(), {**CHART, "values": {"MTU": 1500}})
     renamed = kubernetes.diff(release(), {**CHART, "name": "network"})

@@ -1,4 +1,4 @@
-"""What counts as ready, and what is said while it is not; on objects as the API sends them."""
+"""Readiness of objects as the API sends them, and the notes shown while they are not ready."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 @dataclass
 class Cluster:
-    """Stands in for the API: what it lists by kind, and what was deleted."""
+    """Replaces the API: lists objects by kind, and records deletions."""
 
     lists: Mapping[str, list[Object]] = field(default_factory=dict)
     logs: str = ""
@@ -133,34 +133,34 @@ def stateful_set(
     ],
     ids=[
         "all ready",
-        "none wanted",
+        "zero replicas",
         "one missing",
-        "not yet seen by its controller",
-        "half renewed",
-        "renewed down to the partition",
-        "renewed when someone deletes them",
+        "not yet observed by the controller",
+        "half updated",
+        "updated down to the partition",
+        "OnDelete waits for a deletion",
     ],
 )
-def test_a_stateful_set_is_ready_when_every_pod_is_and_is_new(live: Object, note: str) -> None:
+def test_stateful_set_is_ready_when_all_pods_are(live: Object, note: str) -> None:
     progress = look(STATEFUL_SET, live)
     assert progress.done is (note == "")
     assert progress.note == note
 
 
-def test_the_note_says_what_the_first_pod_is_busy_with() -> None:
+def test_note_shows_the_state_of_the_first_unready_pod() -> None:
     cluster = Cluster({"Pod": [pod("it-0", ready=True), pod("it-1")]})
     progress = look(STATEFUL_SET, stateful_set(readyReplicas=1), cluster)
     assert str(progress) == "1 of 2 pods ready: it-1: starting"
 
 
-def test_pods_of_another_owner_are_not_looked_at() -> None:
+def test_pods_of_another_owner_are_ignored() -> None:
     stranger = pod("x-0", owner="someone", containers=[waiting("InvalidImageName")])
     progress = look(STATEFUL_SET, stateful_set(readyReplicas=1), Cluster({"Pod": [stranger]}))
     assert str(progress) == "1 of 2 pods ready"
     assert not progress.failure
 
 
-def test_a_pod_that_the_old_revision_left_broken_makes_way_for_the_new_one() -> None:
+def test_broken_pod_of_the_old_revision_is_deleted() -> None:
     broken = pod("it-0", labels={"controller-revision-hash": "r1"})
     broken["status"]["containerStatuses"] = [waiting("ImagePullBackOff")]
     cluster = Cluster({"Pod": [broken]})
@@ -178,9 +178,9 @@ def test_a_pod_that_the_old_revision_left_broken_makes_way_for_the_new_one() -> 
         ("r1", [waiting("ImagePullBackOff")], {"podManagementPolicy": "Parallel"}),
         ("r1", [waiting("ImagePullBackOff")], {"updateStrategy": {"type": "OnDelete"}}),
     ],
-    ids=["is new", "is still coming up", "blocks nobody", "is for someone else to delete"],
+    ids=["a new pod", "a starting pod", "Parallel", "OnDelete"],
 )
-def test_no_pod_is_removed_that(revision: str, containers: list[Object], spec: Object) -> None:
+def test_pod_is_not_deleted(revision: str, containers: list[Object], spec: Object) -> None:
     broken = pod("it-0", labels={"controller-revision-hash": revision}, containers=containers)
     cluster = Cluster({"Pod": [broken]})
     live = stateful_set(readyReplicas=0, updateRevision="r2", spec=spec)
@@ -188,11 +188,11 @@ def test_no_pod_is_removed_that(revision: str, containers: list[Object], spec: O
     assert cluster.deleted == []
 
 
-# --------------------------------------------------------------------- what will never be ready
+# ---------------------------------------------------------------------- pods that never get ready
 
 
 @pytest.mark.parametrize(
-    ("container", "age", "said"),
+    ("container", "age", "message"),
     [
         (waiting("InvalidImageName", "couldn't parse"), 0, "InvalidImageName: couldn't parse"),
         (
@@ -211,14 +211,14 @@ def test_no_pod_is_removed_that(revision: str, containers: list[Object], spec: O
             "CrashLoopBackOff after 5 restarts: Error, exit code 2; last log line: no such file",
         ),
     ],
-    ids=["a bad image name", "an image that cannot be had", "a missing Secret", "crashes"],
+    ids=["a bad image name", "an unavailable image", "a missing Secret", "crashes"],
 )
-def test_a_hopeless_pod_fails_the_wait_with_pod_container_and_reason(
-    container: Object, age: float, said: str
+def test_hopeless_pod_fails_the_wait_with_its_reason(
+    container: Object, age: float, message: str
 ) -> None:
     cluster = Cluster({"Pod": [pod(containers=[container], age=age)]}, logs="no such file")
     progress = look(STATEFUL_SET, stateful_set(readyReplicas=0), cluster)
-    assert progress.failure == f"pod slurm/it-0, container main: {said}"
+    assert progress.failure == f"pod slurm/it-0, container main: {message}"
 
 
 @pytest.mark.parametrize(
@@ -231,19 +231,19 @@ def test_a_hopeless_pod_fails_the_wait_with_pod_container_and_reason(
     ],
     ids=["a slow registry", "a Secret that comes later", "a few crashes", "a slow volume"],
 )
-def test_there_is_hope_for(container: Object, age: float) -> None:
+def test_wait_continues(container: Object, age: float) -> None:
     cluster = Cluster({"Pod": [pod(containers=[container], age=age)]})
     assert not look(STATEFUL_SET, stateful_set(readyReplicas=0), cluster).failure
 
 
-def test_a_crashing_container_says_so_before_all_hope_is_gone() -> None:
+def test_note_shows_a_crash_before_the_wait_fails() -> None:
     container = waiting("CrashLoopBackOff", restartCount=1, lastState=CRASHED)
     cluster = Cluster({"Pod": [pod(containers=[container])]})
     progress = look(STATEFUL_SET, stateful_set(readyReplicas=0), cluster)
     assert str(progress) == "0 of 2 pods ready: it-0: main: Error, exit code 2, 1 restart"
 
 
-def test_what_the_node_waits_for_is_shown_when_a_start_takes_long() -> None:
+def test_slow_start_shows_the_warning_event() -> None:
     event = {"type": "Warning", "reason": "FailedMount", "message": 'secret "x"\nnot found'}
     cluster = Cluster(
         {"Pod": [pod(containers=[waiting("ContainerCreating")], age=10)], "Event": [event]}
@@ -252,7 +252,7 @@ def test_what_the_node_waits_for_is_shown_when_a_start_takes_long() -> None:
     assert progress.detail == 'it-0: FailedMount: secret "x" not found'
 
 
-def test_a_pod_that_fits_no_node_says_why() -> None:
+def test_unschedulable_pod_shows_the_reason() -> None:
     conditions = [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2"}
     ]
@@ -291,14 +291,14 @@ def deployment(**status: Any) -> Object:
     }
 
 
-def test_a_deployment_is_ready_when_only_new_pods_are_left() -> None:
+def test_deployment_is_ready_when_only_new_pods_remain() -> None:
     assert look(DEPLOYMENT, deployment()).done
     assert not look(DEPLOYMENT, deployment(replicas=2)).done
     assert not look(DEPLOYMENT, deployment(availableReplicas=0)).done
     assert not look(DEPLOYMENT, deployment(observedGeneration=0)).done
 
 
-def test_only_pods_of_the_newest_generation_are_blamed() -> None:
+def test_only_pods_of_the_newest_generation_count() -> None:
     old = pod("old", owner="rs9", containers=[waiting("InvalidImageName")])
     new = pod("new", owner="rs10")
     cluster = Cluster({"ReplicaSet": REPLICA_SETS, "Pod": [old, new]})
@@ -307,7 +307,7 @@ def test_only_pods_of_the_newest_generation_are_blamed() -> None:
     assert progress.detail == "new: starting"
 
 
-def test_a_container_that_crashed_must_stay_up_for_a_while() -> None:
+def test_crashed_container_must_run_for_some_time() -> None:
     def running(seconds: float) -> Cluster:
         state = {"running": {"startedAt": ago(seconds)}}
         up = {"name": "main", "ready": True, "restartCount": 1, "state": state}
@@ -320,7 +320,7 @@ def test_a_container_that_crashed_must_stay_up_for_a_while() -> None:
     )
 
 
-def test_a_deployment_that_makes_no_progress_has_failed() -> None:
+def test_deployment_without_progress_has_failed() -> None:
     stuck = {"type": "Progressing", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
     progress = look(DEPLOYMENT, deployment(availableReplicas=0, conditions=[stuck]))
     assert progress.failure == "timed out"
@@ -339,7 +339,7 @@ def test_a_job_is_ready_when_it_is_complete() -> None:
     assert str(progress) == "1 of 3 completions, 1 failed"
 
 
-def test_a_failed_job_says_how_its_pod_ended() -> None:
+def test_failure_of_a_job_shows_how_its_pod_ended() -> None:
     failed = {
         "type": "Failed",
         "status": "True",
@@ -422,7 +422,7 @@ READY: list[tuple[str, Kind, Object, Object, bool]] = [
         True,
     ),
     (
-        "a claim that is bound at once",
+        "a claim that binds immediately",
         CLAIM,
         {"spec": {"storageClassName": "now"}, "status": {"phase": "Pending"}},
         {"StorageClass": [{"metadata": {"name": "now"}, "provisioner": "p"}]},
@@ -439,13 +439,13 @@ READY: list[tuple[str, Kind, Object, Object, bool]] = [
         False,
     ),
     (
-        "a definition that is served",
+        "an established definition",
         Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
         {"status": {"conditions": [{"type": "Established", "status": "True"}]}},
         {},
         True,
     ),
-    ("a pod that ran through", Kind("v1", "Pod"), {"status": {"phase": "Succeeded"}}, {}, True),
+    ("a succeeded pod", Kind("v1", "Pod"), {"status": {"phase": "Succeeded"}}, {}, True),
     (
         "a DaemonSet on all nodes",
         Kind("apps/v1", "DaemonSet"),
@@ -472,19 +472,19 @@ READY: list[tuple[str, Kind, Object, Object, bool]] = [
         {},
         False,
     ),
-    ("a kind nobody knows", Kind("example.org/v1", "Widget"), {}, {}, True),
+    ("an unknown kind", Kind("example.org/v1", "Widget"), {}, {}, True),
 ]
 
 
 @pytest.mark.parametrize(
-    ("what", "kind", "live", "around", "done"), READY, ids=[r[0] for r in READY]
+    ("case", "kind", "live", "around", "done"), READY, ids=[r[0] for r in READY]
 )
-def test_it_is_told_whether_it_is_ready(
-    what: str, kind: Kind, live: Object, around: dict[str, list[Object]], done: bool
+def test_readiness_follows_the_kind(
+    case: str, kind: Kind, live: Object, around: dict[str, list[Object]], done: bool
 ) -> None:
     progress = look(kind, live, Cluster(around))
-    assert progress.done is done, what
-    assert done or progress.note, "a wait says what it waits for"
+    assert progress.done is done, case
+    assert done or progress.note, "a wait names its reason"
 
 
 # --------------------------------------------------------------------------------- annotations
@@ -508,24 +508,24 @@ def annotated(**annotations: str) -> Object:
         ('["condition=A", "jsonpath={.status.b}"]', {"b": 1}, False),
     ],
 )
-def test_a_condition_of_ones_own_can_be_waited_for(wanted: str, status: Object, done: bool) -> None:
+def test_wait_for_accepts_custom_conditions(wanted: str, status: Object, done: bool) -> None:
     progress = look(
         Kind("example.org/v1", "Widget"), {**annotated(waitFor=wanted), "status": status}
     )
     assert progress.done is done
 
 
-def test_a_condition_that_cannot_be_read_is_refused() -> None:
+def test_invalid_condition_is_refused() -> None:
     with pytest.raises(EngineError, match=r"pulumi\.com/waitFor: 'forever'"):
         look(Kind("example.org/v1", "Widget"), annotated(waitFor="forever"))
 
 
-def test_nothing_is_waited_for_where_that_is_said() -> None:
+def test_skip_await_makes_an_object_ready() -> None:
     live = {**stateful_set(readyReplicas=0), **annotated(skipAwait="true")}
     assert look(STATEFUL_SET, live).done
 
 
-def test_the_time_to_wait_is_the_options_then_the_annotations_then_ten_minutes() -> None:
+def test_timeout_comes_from_option_annotation_or_default() -> None:
     assert timeout_of(Operation(timeout=5), annotated(timeoutSeconds="7")) == 5
     assert timeout_of(Operation(), annotated(timeoutSeconds="7")) == 7
     assert timeout_of(Operation(), annotated(timeoutSeconds="soon")) == 600

@@ -1,4 +1,4 @@
-"""Providers by name, and secrecy around them."""
+"""Loading providers by name, and secrecy of their results."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from engine.providers import Operation, Resource, load, with_secrecy
 from engine.values import Properties, Secret
 
 
-def test_a_package_without_a_provider_is_named_with_the_remedy() -> None:
+def test_error_names_the_package_without_a_provider_and_the_remedy() -> None:
     with pytest.raises(EngineError, match=r"package 'aws': .* deploy this stack with"):
         load("aws", {}, preview=False)
 
 
-def test_results_are_secret_where_the_program_says_so_also_where_inputs_are_repeated() -> None:
+def test_results_and_repeated_inputs_are_secret_where_inputs_are() -> None:
     like: Properties = {"data": {"a": Secret("hush"), "b": "plain"}}
     result: Properties = {"data": {"a": "hush", "b": "plain"}, "status": "ok"}
     marked = with_secrecy({**result, "__inputs": dict(result)}, like, frozenset())
@@ -20,12 +20,12 @@ def test_results_are_secret_where_the_program_says_so_also_where_inputs_are_repe
     assert marked == {**secret, "__inputs": secret}
 
 
-def test_what_is_always_secret_is_so_whatever_the_program_says() -> None:
+def test_always_secret_outputs_are_secret_without_secret_inputs() -> None:
     marked = with_secrecy({"data": {"a": "x"}, "kind": "Secret"}, {}, frozenset({"data"}))
     assert marked == {"data": Secret({"a": "x"}), "kind": "Secret"}
 
 
-def test_a_preview_plans_what_the_engine_has_no_provider_for_by_what_is_asked() -> None:
+def test_preview_plans_unsupported_packages_by_their_inputs() -> None:
     provider = load("aws", {}, preview=True)
     inputs: Properties = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "lab"}}
     old = Resource("urn", "aws:ec2/vpc:Vpc", "lab", "vpc-1", inputs, {**inputs, "arn": "arn:1"})

@@ -1,4 +1,4 @@
-"""Random values are drawn once, as Pulumi's random provider would, and kept."""
+"""Random values are drawn once, as with Pulumi's random provider, and kept."""
 
 import string
 import uuid
@@ -15,7 +15,7 @@ from engine.values import UNKNOWN, Properties
 
 PROVIDER = load("random", {}, preview=False)
 
-# Inputs and outputs as Pulumi's random provider 4.21.4 leaves them in the state.
+# Inputs and outputs as Pulumi's random provider 4.21.4 writes them to the state.
 STORED: list[tuple[str, Properties, Properties]] = [
     (
         "RandomBytes",
@@ -119,19 +119,19 @@ def draw(name: str, inputs: Properties) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "inputs", "stored"), STORED, ids=[s[0] for s in STORED])
-def test_outputs_have_the_names_and_types_of_pulumis(
+def test_outputs_match_pulumis_names_and_types(
     name: str, inputs: Properties, stored: Properties
 ) -> None:
     drawn = draw(name, inputs)
     assert {key: type(value) for key, value in drawn.items()} == {
         key: type(value) for key, value in stored.items()
     }
-    given_back = {key: value for key, value in stored.items() if key in inputs}
-    assert {key: drawn[key] for key in given_back} == given_back
+    echoed = {key: value for key, value in stored.items() if key in inputs}
+    assert {key: drawn[key] for key in echoed} == echoed
 
 
 @pytest.mark.parametrize(("name", "inputs", "stored"), STORED, ids=[s[0] for s in STORED])
-def test_a_state_that_pulumi_wrote_shows_no_changes(
+def test_state_that_pulumi_wrote_shows_no_changes(
     name: str, inputs: Properties, stored: Properties
 ) -> None:
     old = resource(name, inputs, stored)
@@ -139,27 +139,29 @@ def test_a_state_that_pulumi_wrote_shows_no_changes(
 
 
 @pytest.mark.parametrize(("name", "inputs", "stored"), STORED, ids=[s[0] for s in STORED])
-def test_another_keeper_draws_anew(name: str, inputs: Properties, stored: Properties) -> None:
+def test_changed_keeper_draws_a_new_value(
+    name: str, inputs: Properties, stored: Properties
+) -> None:
     news: Properties = {**inputs, "keepers": {"epoch": "2"}}
     assert PROVIDER.diff(resource(name, inputs, stored), news).replaces == ("keepers",)
 
 
 @pytest.mark.parametrize(("name", "inputs", "stored"), STORED, ids=[s[0] for s in STORED])
-def test_a_refresh_keeps_what_was_drawn(name: str, inputs: Properties, stored: Properties) -> None:
+def test_refresh_keeps_the_drawn_value(name: str, inputs: Properties, stored: Properties) -> None:
     assert PROVIDER.read(token(name), "urn", "id", inputs, stored) == ("id", inputs, stored)
 
 
-def test_writing_out_a_default_is_no_change() -> None:
+def test_explicit_default_is_not_a_change() -> None:
     old = resource("RandomString", {"length": 8})
     assert not PROVIDER.diff(old, {"length": 8, "special": True, "number": True}).changed
 
 
-def test_a_keeper_that_is_not_known_yet_draws_anew() -> None:
+def test_unknown_keeper_draws_a_new_value() -> None:
     old = resource("RandomBytes", {"length": 8, "keepers": {"a": "b"}})
     assert PROVIDER.diff(old, {"length": 8, "keepers": UNKNOWN}).replaces == ("keepers",)
 
 
-def test_what_is_drawn_is_unknown_in_a_preview() -> None:
+def test_drawn_values_are_unknown_in_a_preview() -> None:
     outputs = PROVIDER.preview_outputs(token("RandomBytes"), {"length": 8}, None)
     assert outputs == {"length": 8, "base64": UNKNOWN, "hex": UNKNOWN}
 
@@ -176,7 +178,7 @@ def test_passwords_and_bytes_are_secret_and_ids_are_not() -> None:
     ),
     extra=st.integers(1, 10),
 )
-def test_a_string_has_its_length_and_its_minima(minima: dict[str, int], extra: int) -> None:
+def test_string_has_the_given_length_and_minima(minima: dict[str, int], extra: int) -> None:
     length = sum(minima.values()) + extra
     result = draw("RandomString", {**minima, "length": length, "overrideSpecial": "-_"})["result"]
     assert len(result) == length
@@ -194,28 +196,28 @@ def test_only_allowed_kinds_of_characters_are_drawn() -> None:
     assert set(draw("RandomString", inputs)["result"]) <= set(string.ascii_lowercase)
 
 
-def test_bytes_and_ids_say_the_same_in_every_notation() -> None:
+def test_id_has_the_same_value_in_every_notation() -> None:
     drawn = draw("RandomId", {"byteLength": 5})
     assert int(drawn["dec"]) == int(drawn["hex"], 16)
     assert len(bytes.fromhex(draw("RandomBytes", {"length": 32})["hex"])) == 32
 
 
-def test_a_shuffle_gives_each_item_once_before_any_twice() -> None:
+def test_shuffle_returns_each_item_once_before_repeating() -> None:
     results = draw("RandomShuffle", {"inputs": ["a", "b", "c"], "resultCount": 5})["results"]
     assert sorted(results[:3]) == ["a", "b", "c"]
     assert len(results) == 5
 
 
-def test_a_seed_gives_the_same_again() -> None:
+def test_same_seed_gives_the_same_value() -> None:
     inputs: Properties = {"min": 0, "max": 10**9, "seed": "q"}
     assert draw("RandomInteger", inputs) == draw("RandomInteger", inputs)
 
 
-def test_a_pet_has_as_many_words_as_asked_for() -> None:
+def test_pet_has_the_given_number_of_words() -> None:
     assert draw("RandomPet", {"length": 4, "separator": "_", "prefix": "p"})["id"].count("_") == 4
 
 
-def test_a_uuid_of_version_seven_is_one() -> None:
+def test_uuid7_has_version_seven() -> None:
     assert uuid.UUID(draw("RandomUuid7", {})["result"]).version == 7
 
 
@@ -235,13 +237,11 @@ REFUSED: list[tuple[str, Properties, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "inputs", "said"), REFUSED, ids=[r[2] for r in REFUSED])
-def test_inputs_that_cannot_be_drawn_from_are_refused(
-    name: str, inputs: Properties, said: str
-) -> None:
+@pytest.mark.parametrize(("name", "inputs", "message"), REFUSED, ids=[r[2] for r in REFUSED])
+def test_invalid_inputs_are_refused(name: str, inputs: Properties, message: str) -> None:
     with pytest.raises(CheckError) as error:
         PROVIDER.check(token(name), "urn", {}, inputs)
-    assert str(error.value).startswith(said)
+    assert str(error.value).startswith(message)
 
 
 def test_unknown_inputs_are_not_judged() -> None:
@@ -249,6 +249,6 @@ def test_unknown_inputs_are_not_judged() -> None:
     assert PROVIDER.check(token("RandomString"), "urn", {}, news) == news
 
 
-def test_a_type_that_does_not_exist_is_named() -> None:
+def test_unknown_type_is_named() -> None:
     with pytest.raises(EngineError, match="RandomThing"):
         PROVIDER.check("random:index/randomThing:RandomThing", "urn", {}, {})
