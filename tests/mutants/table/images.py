@@ -41,8 +41,7 @@ FAULTS: Final = (
         "images/login/limits",
         'contact the operator."\n    return 1\n',
         'contact the operator."\n    return 0\n',
-        f"{_CONTAINER}/login/test_login.py"
-        "::test_a_limit_that_cannot_be_put_in_force_lets_nobody_in",
+        f"{_CONTAINER}/login/test_login.py::test_login_fails_if_its_limits_cannot_be_set",
         "container",
     ),
     Fault(
@@ -51,7 +50,7 @@ FAULTS: Final = (
         "images/login/sshd",
         "  setpriv --bounding-set -sys_admin --inh-caps -sys_admin $slurmstack/serve",
         "  $slurmstack/serve",
-        f"{_CONTAINER}/login/test_login.py::test_no_session_may_mount",
+        f"{_CONTAINER}/login/test_login.py::test_sessions_cannot_mount",
         "container",
     ),
     Fault(
@@ -88,7 +87,7 @@ FAULTS: Final = (
         "images/worker/slurmd",
         'set -- "$@" -Z --conf "$NODE_CONF NodeAddr=$POD_IP"',
         'set -- "$@" --conf "$NODE_CONF NodeAddr=$POD_IP"',
-        f"{_CONTAINER}/spank/test_isolation.py::test_a_job_has_a_terminal_of_its_own",
+        f"{_CONTAINER}/spank/test_isolation.py::test_job_has_a_private_terminal",
         "container",
         setup_may_fail=True,
     ),
