@@ -162,7 +162,7 @@ class Used:
     """CPU time in seconds."""
     memory: float
     """Peak memory in MB."""
-    said: str
+    output: str
 
     def __str__(self) -> str:
         return f"{self.seconds:.2f} s, of CPU {self.cpu:.2f} s, {self.memory:.0f} MB"
@@ -214,7 +214,7 @@ class Cluster:
         """Run a pass of the reconciler, which finds the latest changes."""
         command = ["python3", "-m", "agents.reconciler", way, "--json"]
         used = run(self.reconciler, command, self.environment, c.SLURM_ID)
-        done = Counter(action["action"] for action in json.loads(used.said)["actions"])
+        done = Counter(action["action"] for action in json.loads(used.output)["actions"])
         if self.moved:
             expected = Counter(drain=CHANGES, lift=2 * CHANGES)
             assert done == expected, f"{way}: {done}, expected {expected}"
@@ -261,8 +261,8 @@ class Cluster:
         self.controller.run(f"scontrol update nodename={names} {what}")
 
     def _cordon(self) -> None:
-        told = [self.cordoned.start, self.cordoned.stop]
-        code, output = self.reconciler.exec_run(["python3", "-c", CORDON, json.dumps(told)])
+        bounds = [self.cordoned.start, self.cordoned.stop]
+        code, output = self.reconciler.exec_run(["python3", "-c", CORDON, json.dumps(bounds)])
         assert code == 0, cast(bytes, output).decode()
 
 
@@ -270,16 +270,16 @@ def run(
     container: Container, command: list[str], environment: Mapping[str, str], user: int
 ) -> Used:
     """Run a command in a container, and return the resources that it used."""
-    _, (said, told) = container.exec_run(
+    _, (stdout, stderr) = container.exec_run(
         ["python3", "-c", MEASURE, *command],
         environment=dict(environment),
         user=str(user),
         demux=True,
     )
-    text = cast(bytes, told).decode()
+    text = cast(bytes, stderr).decode()
     used = json.loads(text.splitlines()[-1])
     assert used["code"] in (0, 1), text
-    output = cast(bytes, said or b"").decode()
+    output = cast(bytes, stdout or b"").decode()
     return Used(used["seconds"], used["cpu"], used["memory"] * KIB / 1e6, output)
 
 
@@ -514,9 +514,9 @@ def checks(figures: Figures, front: Slurmctld) -> None:
     for _ in range(2 * ROUNDS):
         used.append(run(front.container, [program], environment, 0))
         front.run(aged, "root")
-    told = front.run("check-node || true", "root").splitlines()
-    unlike = [line for line in told if "\tpassed\t" not in line]
-    say("\n".join((f"{len(told)} checks, of which {len(unlike)} did not pass", *unlike)))
+    lines = front.run("check-node || true", "root").splitlines()
+    unlike = [line for line in lines if "\tpassed\t" not in line]
+    say("\n".join((f"{len(lines)} checks, of which {len(unlike)} did not pass", *unlike)))
     figures.add("all checks of a node, CPU", statistics.median(one.cpu for one in used), at_most=1)
     figures.add("all checks of a node", statistics.median(one.seconds for one in used))
 

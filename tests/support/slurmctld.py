@@ -39,7 +39,7 @@ setpriv --reuid munge --regid munge --clear-groups munged --force --key-file=/tm
 
 START = f"""
 mkdir -p -m 0700 {c.CONTROLLER_SPOOL}/state
-# Start by path: on reconfigure, slurmctld re-executes itself, otherwise by the link's target.
+# Start by path: slurmctld re-executes itself on reconfigure, otherwise by the link target.
 /usr/sbin/slurmctld -D >/tmp/log 2>&1 &
 # A client that connects too early retries only after ten seconds.
 until grep -q 'Running as primary controller' /tmp/log; do
