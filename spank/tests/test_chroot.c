@@ -53,7 +53,7 @@ static unsigned int failures_in_test;
 /* ---- the fake node ---- */
 
 static struct {
-	/* Slurm's answers. */
+	/* Values that Slurm returns. */
 	int remote;
 	spank_context_t context;
 	uint32_t job_id;
@@ -105,7 +105,7 @@ static struct {
 	uint32_t effective, permitted;
 	int exit_code;
 	jmp_buf end;
-	char said_to_parent[NAME_SIZE];
+	char sent_to_parent[NAME_SIZE];
 
 	char calls[MAX_CALLS][NAME_SIZE];
 	size_t n_calls;
@@ -597,7 +597,7 @@ static ssize_t fake_read(int fd, void *buffer, size_t size)
 static ssize_t fake_write(int fd, const void *buffer, size_t size)
 {
 	CHECK(size <= NAME_SIZE && ((const char *)buffer)[size - 1] == '\0');
-	memcpy(node.said_to_parent, buffer, size);
+	memcpy(node.sent_to_parent, buffer, size);
 	return called("", "write %d", fd) ? -1 : (ssize_t)size;
 }
 
@@ -1043,7 +1043,7 @@ static void fork_task(bool in_child)
 	node.effective = effective;
 }
 
-static bool said(const char *text)
+static bool error_contains(const char *text)
 {
 	return strstr(node.errors, text) != NULL;
 }
@@ -1068,8 +1068,8 @@ static bool tasks_start(void)
 static void check_refused(int rc, const char *reason)
 {
 	CHECK(rc < 0);
-	CHECK(said("chroot: "));
-	CHECK(said(reason));
+	CHECK(error_contains("chroot: "));
+	CHECK(error_contains(reason));
 	CHECK(open_descriptors() == 0);
 	CHECK(every_later_callback_refuses());
 	CHECK(node.before == NULL);
@@ -1143,7 +1143,7 @@ static void check_option_refused(char *option, const char *reason)
 /* Calls if the spool directory has no socket of the step. */
 #define LOOK_FOR_SOCKET "open /spool", "openat /spool/.", "list /spool/.", "readdir"
 
-static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
+static void first_step_creates_the_root_and_keeper_of_the_job(void)
 {
 	static const char *const expected[] = {
 		LOOK_FOR_SOCKET,
@@ -1227,7 +1227,7 @@ static void the_first_step_makes_the_jobs_root_and_its_keeper(void)
 	CHECK(open_descriptors() == 2);
 }
 
-static void a_later_step_joins_and_mounts_nothing_but_its_own_view(void)
+static void later_step_joins_and_mounts_only_its_view(void)
 {
 	static const char *const expected[] = {
 		LOOK_FOR_SOCKET,
@@ -1251,7 +1251,7 @@ static void a_later_step_joins_and_mounts_nothing_but_its_own_view(void)
 	CHECK(tasks_start());
 }
 
-static void the_steps_socket_is_its_users_alone(void)
+static void step_socket_belongs_to_its_user_only(void)
 {
 	static const char *const expected[] = {
 		"readdir",
@@ -1276,7 +1276,7 @@ static void the_steps_socket_is_its_users_alone(void)
 	check_calls("readdir", expected, ARRAY_SIZE(expected));
 }
 
-static void a_job_has_no_more_steps_at_once_than_it_may_have(void)
+static void number_of_steps_in_a_job_is_limited(void)
 {
 	static const char *const sockets[] = {
 		"cpu-0_123.0", "cpu-0_123.4294967295", "cpu-0_124.0", "hwloc_topo_123.7.xml",
@@ -1291,7 +1291,7 @@ static void a_job_has_no_more_steps_at_once_than_it_may_have(void)
 		      "the job has reached its limit of 3 steps");
 }
 
-static void jobs_have_no_more_steps_at_once_than_the_node_has_memory_for(void)
+static void number_of_steps_on_a_node_is_limited(void)
 {
 	static const char *const sockets[] = {
 		"cpu-0_123.0", "cpu-0_124.0", "hwloc_topo_123.7.xml", "cpu-0_125.0.1", "cpu-0_126.8",
@@ -1310,13 +1310,13 @@ static void jobs_have_no_more_steps_at_once_than_the_node_has_memory_for(void)
 	CHECK(slurm_spank_init_post_opt(NULL, ISOLATING) == 0);
 }
 
-static void a_step_without_a_number_is_refused(void)
+static void step_without_an_id_is_refused(void)
 {
 	node.has_step_id = false;
 	check_refused(start_step(), "Slurm does not provide the step's id");
 }
 
-static void while_paths_of_the_user_are_opened_proc_is_empty(void)
+static void proc_is_empty_while_user_paths_are_opened(void)
 {
 	static const char *const expected[] = {
 		"capget", "capset up", RETURN_TO_NODE, "capset down",
@@ -1332,7 +1332,7 @@ static void while_paths_of_the_user_are_opened_proc_is_empty(void)
 	CHECK(node.effective == 0);
 }
 
-static void a_step_whose_files_cannot_be_opened_is_back_at_its_end(void)
+static void step_with_unusable_files_returns_to_the_node_at_exit(void)
 {
 	CHECK(join() == 0);
 	CHECK(slurm_spank_exit(NULL, USUAL) == 0);
@@ -1343,7 +1343,7 @@ static void a_step_whose_files_cannot_be_opened_is_back_at_its_end(void)
 	CHECK(node.n_calls == 0);
 }
 
-static void a_step_that_opens_no_path_of_the_user_is_back_at_once(void)
+static void step_without_user_paths_returns_to_the_node_at_once(void)
 {
 	node.has_step_id = true;
 	node.step_id = SLURM_EXTERN_CONT;
@@ -1356,7 +1356,7 @@ static void a_step_that_opens_no_path_of_the_user_is_back_at_once(void)
  * Root can write to any path that it can name. Only its capabilities restrict what it can do to the
  * kernel and the keeper.
  */
-static void a_step_of_roots_sees_no_spool_of_the_node_and_has_few_capabilities(void)
+static void step_of_root_has_no_node_spool_and_few_capabilities(void)
 {
 	static const char *const expected[] = {
 		"pidfd_open process itself",
@@ -1383,7 +1383,7 @@ static void a_step_of_roots_sees_no_spool_of_the_node_and_has_few_capabilities(v
 	CHECK(node.effective == node.permitted);
 }
 
-static void a_keeper_that_ended_before_it_was_opened_is_asked_for_again(void)
+static void keeper_that_ended_before_open_is_looked_up_again(void)
 {
 	node.holders[2] = node.holders[3] = KEEPER;
 	node.lock_file_exists = true;
@@ -1393,7 +1393,7 @@ static void a_keeper_that_ended_before_it_was_opened_is_asked_for_again(void)
 	CHECK(called_with("setns process keeper mounts and ipc"));
 }
 
-static void a_keeper_that_has_ended_is_replaced(void)
+static void ended_keeper_is_replaced(void)
 {
 	node.lock_file_exists = true;
 	CHECK(start_step() == 0);
@@ -1401,7 +1401,7 @@ static void a_keeper_that_has_ended_is_replaced(void)
 	CHECK(open_descriptors() == 4);
 }
 
-static void the_overlay_leaves_the_jail_as_it_is_but_for_what_goes_through(void)
+static void overlay_writes_to_the_jail_only_with_through(void)
 {
 	static const char *const expected[] = {
 		OPEN_JOB,
@@ -1428,7 +1428,7 @@ static void the_overlay_leaves_the_jail_as_it_is_but_for_what_goes_through(void)
 	CHECK(called_with("fchdir new overlay"));
 }
 
-static void a_private_dev_has_the_usual_and_the_devices_that_were_named(void)
+static void private_dev_has_the_usual_and_the_configured_devices(void)
 {
 	static const char *const expected[] = {
 		"fsopen tmpfs", "fsconfig tmpfs mode=0755", "fsconfig tmpfs size=64K",
@@ -1460,7 +1460,7 @@ static void a_private_dev_has_the_usual_and_the_devices_that_were_named(void)
 	CHECK(!called_with("open_tree /dev recursive"));
 }
 
-static void directories_with_a_size_are_in_memory_and_not_on_the_node(void)
+static void directories_with_a_size_are_in_memory(void)
 {
 	CHECK(enter_isolated() == 0);
 	CHECK(called_with("fsconfig tmpfs size=1073741824"));
@@ -1472,7 +1472,7 @@ static void directories_with_a_size_are_in_memory_and_not_on_the_node(void)
 	CHECK(!called_with("openat " JOB "/tmp"));
 }
 
-static void a_job_never_has_the_nodes_proc(void)
+static void job_never_has_the_proc_of_the_node(void)
 {
 	CHECK(enter_isolated() == 0);
 	CHECK(!called_with("move_mount /proc on new overlay/proc"));
@@ -1493,19 +1493,19 @@ static void check_each_failure(int (*start)(void))
 		node.fail_at = i;
 		check_refused(start(), strerror(EIO));
 		CHECK(node.n_calls == i);
-		CHECK(said(node.failed_about));
+		CHECK(error_contains(node.failed_about));
 		if (failures_in_test != before)
 			printf("... where %s failed: %s", node.calls[i - 1], node.errors);
 	}
 }
 
-static int start_roots_step(void)
+static int start_step_of_root(void)
 {
 	node.uid = 0;
 	return start_step();
 }
 
-static void whichever_call_fails_the_step_is_refused_and_nothing_is_called_after_it(void)
+static void any_failed_call_refuses_the_step_and_stops(void)
 {
 	check_each_failure(start_step);
 	restart();
@@ -1513,7 +1513,7 @@ static void whichever_call_fails_the_step_is_refused_and_nothing_is_called_after
 	restart();
 	check_each_failure(join);
 	restart();
-	check_each_failure(start_roots_step);
+	check_each_failure(start_step_of_root);
 	restart();
 	check_each_failure(enter_limited_on_version_1);
 }
@@ -1523,7 +1523,7 @@ static void whichever_call_fails_the_step_is_refused_and_nothing_is_called_after
 #define GROUP_V1 CGROUPS "/pids/slurm/job_123"
 #define GROUP_V2 CGROUPS "/system.slice/cpu-0_slurmstepd.scope/job_123"
 
-static void the_number_of_a_jobs_processes_is_limited_where_slurm_limits_the_rest(void)
+static void process_limit_is_set_in_the_cgroup_of_slurm(void)
 {
 	static const char *const expected[] = {
 		"open " MACHINE_LIMIT, "read " MACHINE_LIMIT,
@@ -1536,14 +1536,14 @@ static void the_number_of_a_jobs_processes_is_limited_where_slurm_limits_the_res
 	CHECK(processes_fd == -1);
 }
 
-static void on_a_small_machine_a_job_may_have_an_eighth(void)
+static void job_gets_an_eighth_of_a_small_pid_max(void)
 {
 	node.machine_limit = "4096\n";
 	CHECK(enter_isolated() == 0);
 	CHECK(called_with("write 512 to " GROUP_V2 "/pids.max"));
 }
 
-static void on_version_1_tasks_join_a_group_of_their_own(void)
+static void tasks_join_a_separate_cgroup_on_version_1(void)
 {
 	static const char *const expected[] = {
 		"open " GROUP_V2, "mkdir " CGROUPS "/pids/slurm", "mkdir " GROUP_V1,
@@ -1557,7 +1557,7 @@ static void on_version_1_tasks_join_a_group_of_their_own(void)
 	CHECK(called_with("write 0 to " GROUP_V1 "/cgroup.procs"));
 }
 
-static void no_task_starts_that_cannot_join_its_group(void)
+static void task_that_cannot_join_its_cgroup_does_not_start(void)
 {
 	CHECK(enter_limited_on_version_1() == 0);
 	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
@@ -1566,26 +1566,26 @@ static void no_task_starts_that_cannot_join_its_group(void)
 	if (setjmp(node.end) == 0)
 		node.in_child();
 	CHECK(node.exit_code == 1);
-	CHECK(said("cannot move a process to its cgroup"));
+	CHECK(error_contains("cannot move a process to its cgroup"));
 }
 
-static void no_task_starts_beyond_what_its_job_may_have(void)
+static void task_above_the_process_limit_does_not_start(void)
 {
 	node.used = "1001\n";
 	CHECK(enter_limited_on_version_1() == 0);
 	CHECK(!tasks_start());
 	CHECK(node.exit_code == 1);
-	CHECK(said("has reached its limit of 1000 processes"));
+	CHECK(error_contains("has reached its limit of 1000 processes"));
 }
 
-static void on_version_1_the_keeper_leaves_the_hierarchy_of_its_step(void)
+static void keeper_leaves_the_freezer_of_its_step_on_version_1(void)
 {
 	node.cgroups = CGROUPS_V1;
 	CHECK(start_step() == 0);
 	CHECK(called_with("write 4711 to " CGROUPS "/freezer/cgroup.procs"));
 }
 
-static void where_cgroups_cannot_be_written_jobs_run_without(void)
+static void jobs_run_without_writable_cgroups(void)
 {
 	node.cgroups = NO_CGROUPS;
 	CHECK(enter_isolated() == 0);
@@ -1604,7 +1604,7 @@ static void be_keeper(char **options, int n)
 		(void)slurm_spank_init_post_opt(NULL, n, options);
 }
 
-static void the_keeper_closes_all_files_mounts_proc_and_says_when_it_is_ready(void)
+static void keeper_closes_files_mounts_proc_and_reports_ready(void)
 {
 	static const char *const expected[] = {
 		"clone pids",
@@ -1624,10 +1624,10 @@ static void the_keeper_closes_all_files_mounts_proc_and_says_when_it_is_ready(vo
 
 	be_keeper(isolating_options, (int)ARRAY_SIZE(isolating_options));
 	check_calls(expected[0], expected, ARRAY_SIZE(expected));
-	CHECK(node.exit_code == -1 && strcmp(node.said_to_parent, "") == 0);
+	CHECK(node.exit_code == -1 && strcmp(node.sent_to_parent, "") == 0);
 }
 
-static void root_cannot_write_what_is_the_machines_in_proc(void)
+static void proc_entries_of_the_machine_are_read_only_for_root(void)
 {
 	static const char *const expected[] = {
 		"open_tree new proc/bus recursive",
@@ -1639,10 +1639,10 @@ static void root_cannot_write_what_is_the_machines_in_proc(void)
 	be_keeper(isolating_options, (int)ARRAY_SIZE(isolating_options));
 	check_calls(expected[0], expected, ARRAY_SIZE(expected));
 	CHECK(called_with("move_mount new proc/sys on new proc/sys"));
-	/* This kernel lacks it. */
+	/* The fake kernel lacks /proc/acpi. */
 	CHECK(called_with("open_tree new proc/acpi recursive"));
 	CHECK(!called_with("mount_setattr new proc/acpi ro"));
-	CHECK(called_with("lock 0") && strcmp(node.said_to_parent, "") == 0);
+	CHECK(called_with("lock 0") && strcmp(node.sent_to_parent, "") == 0);
 }
 
 static void check_each_failure_of_the_keeper(uid_t uid)
@@ -1661,42 +1661,42 @@ static void check_each_failure_of_the_keeper(uid_t uid)
 		node.fail_at = i;
 		be_keeper(isolating_options, (int)ARRAY_SIZE(isolating_options));
 		CHECK(node.exit_code == 1);
-		CHECK(strstr(node.said_to_parent, strerror(EIO)) != NULL);
+		CHECK(strstr(node.sent_to_parent, strerror(EIO)) != NULL);
 		CHECK(node.n_errors == 0);
 		CHECK(!called_with("lock 0") || strcmp(node.calls[i - 1], "lock 0") == 0);
 	}
 }
 
-static void a_keeper_that_fails_says_why_logs_nothing_and_ends(void)
+static void failed_keeper_reports_the_reason_without_logging_and_exits(void)
 {
 	check_each_failure_of_the_keeper(2000);
 	restart();
 	check_each_failure_of_the_keeper(0);
 }
 
-static void what_the_keeper_says_is_why_the_step_is_refused(void)
+static void refusal_contains_the_reason_from_the_keeper(void)
 {
 	static const char reason[] = "cannot mount /proc in the jail";
 
 	node.report = reason;
 	node.report_length = sizeof(reason);
 	CHECK(enter_isolated() < 0);
-	CHECK(said(reason));
+	CHECK(error_contains(reason));
 	CHECK(open_descriptors() == 0 && every_later_callback_refuses());
 }
 
-static void a_keeper_that_ends_at_once_refuses_the_step(void)
+static void step_is_refused_if_its_keeper_ends_at_once(void)
 {
 	node.report_length = 0;
 	node.fail_at = 0;
 	CHECK(start_step() < 0);
-	CHECK(said("ended before it was ready"));
+	CHECK(error_contains("ended before it was ready"));
 	CHECK(open_descriptors() == 0);
 }
 
 /* ---- forks ---- */
 
-static void a_task_is_forked_into_the_pids_of_the_job_and_sees_its_mounts(void)
+static void task_is_forked_into_the_namespaces_of_the_job(void)
 {
 	static const char *const expected[] = {
 		"capget", "capset up", RETURN_TO_NODE, "capset down",
@@ -1720,7 +1720,7 @@ static void a_task_is_forked_into_the_pids_of_the_job_and_sees_its_mounts(void)
 	CHECK(in_job && !forks_into_job);
 }
 
-static void slurmstepd_is_back_in_the_nodes_pids_after_each_fork(void)
+static void slurmstepd_returns_to_the_node_pids_after_each_fork(void)
 {
 	static const char *const expected[] = {
 		"capget", "capset up", "setns process keeper pids", "capset down",
@@ -1748,7 +1748,7 @@ static void join_and_fork_task(void)
 #define STEP_GROUP_V1 CGROUPS "/memory/slurm_cpu-0/uid_7/job_123/step_0/cgroup.procs"
 #define STEP_GROUP_V2 CGROUPS "/system.slice/cpu-0_slurmstepd.scope/job_123/step_0/slurm/cgroup.procs"
 
-static void slurmstepd_leaves_its_group_when_the_tasks_have_theirs(void)
+static void slurmstepd_leaves_the_step_cgroup_after_starting_tasks(void)
 {
 	static const char *const expected[] = {
 		"mkdir " DAEMONS_V2 "123", "open " DAEMONS_V2 "123",
@@ -1770,7 +1770,7 @@ static void slurmstepd_leaves_its_group_when_the_tasks_have_theirs(void)
 	CHECK(node.n_calls == ARRAY_SIZE(expected));
 }
 
-static void what_it_forks_later_is_in_the_steps_group(void)
+static void later_forks_are_in_the_step_cgroup(void)
 {
 	node.cgroups = CGROUPS_V1;
 	join_and_fork_task();
@@ -1782,7 +1782,7 @@ static void what_it_forks_later_is_in_the_steps_group(void)
 	CHECK(called_with("write 0 to " STEP_GROUP_V1));
 }
 
-static void where_slurm_has_made_no_group_slurmstepd_leaves_none(void)
+static void slurmstepd_stays_without_a_step_cgroup(void)
 {
 	node.cgroups = NO_CGROUPS;
 	join_and_fork_task();
@@ -1790,7 +1790,7 @@ static void where_slurm_has_made_no_group_slurmstepd_leaves_none(void)
 	CHECK(step_group_fd == -1 && node.n_errors == 0);
 }
 
-static void a_step_whose_group_slurmstepd_cannot_leave_starts_no_task(void)
+static void step_fails_if_slurmstepd_cannot_leave_its_cgroup(void)
 {
 	for (size_t i = 1; i <= 11; i++) {
 		restart();
@@ -1801,7 +1801,7 @@ static void a_step_whose_group_slurmstepd_cannot_leave_starts_no_task(void)
 	}
 }
 
-static void forks_before_tasks_are_due_stay_on_the_node(void)
+static void forks_before_the_tasks_stay_on_the_node(void)
 {
 	CHECK(start_step() == 0);
 	node.n_calls = 0;
@@ -1810,14 +1810,14 @@ static void forks_before_tasks_are_due_stay_on_the_node(void)
 	CHECK(node.n_calls == 0 && !in_job);
 }
 
-static void privileges_stay_where_the_options_do_not_forbid_them(void)
+static void privileges_stay_unless_the_options_forbid_them(void)
 {
 	CHECK(start_step() == 0);
 	CHECK(tasks_start());
 	CHECK(!called_with("no new privileges") && !called_with("capset for good"));
 }
 
-static void a_task_that_cannot_be_put_into_the_job_ends_before_it_does_anything(void)
+static void task_that_cannot_enter_the_job_ends_at_once(void)
 {
 	size_t first, total;
 	bool started;
@@ -1840,11 +1840,11 @@ static void a_task_that_cannot_be_put_into_the_job_ends_before_it_does_anything(
 		/* Either the fork fails, or the step before it, or a callback in the task. */
 		CHECK(node.exit_code == 1 || !forks_into_job);
 		CHECK(!in_job || strstr(node.calls[i - 1], "oom_score") != NULL);
-		CHECK(said(strerror(EIO)));
+		CHECK(error_contains(strerror(EIO)));
 	}
 }
 
-static void a_task_that_was_not_forked_into_the_job_is_refused(void)
+static void task_not_forked_into_the_job_is_refused(void)
 {
 	CHECK(start_step() == 0);
 	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
@@ -1854,17 +1854,17 @@ static void a_task_that_was_not_forked_into_the_job_is_refused(void)
 
 /* ---- refusals ---- */
 
-static void a_failed_step_gives_its_first_reason_again_in_the_later_callbacks(void)
+static void later_callbacks_repeat_the_first_reason_of_a_failure(void)
 {
 	node.missing_point = "/sys";
 	CHECK(start_step() < 0);
 	node.errors[0] = '\0';
 	CHECK(slurm_spank_user_init(NULL, USUAL) < 0);
-	CHECK(said("not inside the jail"));
-	CHECK(said("mount point /mnt/jail/sys is missing"));
+	CHECK(error_contains("not inside the jail"));
+	CHECK(error_contains("mount point /mnt/jail/sys is missing"));
 }
 
-static void a_step_is_refused_before_any_path_of_the_user_is_opened(void)
+static void step_is_refused_before_user_paths_are_opened(void)
 {
 	static const uint32_t steps[] = {0, 7, SLURM_INTERACTIVE_STEP, SLURM_BATCH_SCRIPT};
 
@@ -1877,18 +1877,18 @@ static void a_step_is_refused_before_any_path_of_the_user_is_opened(void)
 	}
 }
 
-/* The external step runs nothing of the user, and Slurm would drain the node if it were refused. */
-static void the_external_step_goes_on_where_the_others_are_refused(void)
+/* The external step runs no user program, and Slurm would drain the node if it were refused. */
+static void external_step_continues_where_others_are_refused(void)
 {
 	node.has_step_id = true;
 	node.step_id = SLURM_EXTERN_CONT;
 	node.missing_point = "/sys";
 	CHECK(start_step() == 0);
-	CHECK(said("mount point /mnt/jail/sys is missing"));
+	CHECK(error_contains("mount point /mnt/jail/sys is missing"));
 	CHECK(!inside_jail && open_descriptors() == 0);
 }
 
-static void the_reason_is_in_the_log_that_slurmd_writes(void)
+static void reason_is_in_the_log_of_slurmd(void)
 {
 	CHECK(setenv("SLURMSTACK_SLURMD", "4711", 1) == 0);
 	node.missing_point = "/sys";
@@ -1898,7 +1898,7 @@ static void the_reason_is_in_the_log_that_slurmd_writes(void)
 	CHECK(open_descriptors() == 0);
 }
 
-static void slurmd_names_itself_to_its_steps(void)
+static void slurmd_passes_its_pid_to_its_steps(void)
 {
 	char number[16];
 
@@ -1909,13 +1909,13 @@ static void slurmd_names_itself_to_its_steps(void)
 	CHECK(strcmp(getenv("SLURMSTACK_SLURMD"), number) == 0);
 }
 
-static void a_task_is_refused_when_the_jail_was_never_entered(void)
+static void task_is_refused_if_the_jail_was_never_entered(void)
 {
 	CHECK(every_later_callback_refuses());
-	CHECK(said("never entered"));
+	CHECK(error_contains("never entered"));
 }
 
-static void outside_a_step_nothing_happens(void)
+static void plugin_does_nothing_outside_a_step(void)
 {
 	char *nonsense[] = {"nonsense"};
 
@@ -1927,14 +1927,14 @@ static void outside_a_step_nothing_happens(void)
 	CHECK(node.n_calls == 0 && node.n_errors == 0);
 }
 
-static void an_unknown_context_is_refused(void)
+static void unknown_context_is_refused(void)
 {
 	node.remote = -1;
 	check_refused(start_step(), "whether this is a step");
 	CHECK(node.n_calls == 0);
 }
 
-static void a_step_without_job_or_user_is_refused(void)
+static void step_without_job_or_user_is_refused(void)
 {
 	node.no_job_id = true;
 	check_refused(start_step(), "job's id");
@@ -1944,51 +1944,51 @@ static void a_step_without_job_or_user_is_refused(void)
 	CHECK(node.n_calls == 0);
 }
 
-static void a_missing_mount_point_is_named(void)
+static void error_names_a_missing_mount_point(void)
 {
 	node.missing_point = "/proc";
 	check_refused(start_step(), "mount point /mnt/jail/proc is missing in the jail");
-	CHECK(said("a directory"));
+	CHECK(error_contains("a directory"));
 	restart();
 	node.missing_point = "/etc/hosts";
 	check_refused(start_step(), "mount point /mnt/jail/etc/hosts is missing in the jail");
-	CHECK(said("a file"));
+	CHECK(error_contains("a file"));
 }
 
-static void a_symbolic_link_as_mount_point_is_refused(void)
+static void symbolic_link_as_mount_point_is_refused(void)
 {
 	node.linked_point = "/tmp";
 	check_refused(start_step(), "/mnt/jail/tmp leads through a symbolic link");
 }
 
-static void a_directory_where_a_file_is_bound_is_refused(void)
+static void directory_as_mount_point_of_a_file_is_refused(void)
 {
 	node.directory_point = "/mnt/jail/etc/hosts";
 	check_refused(start_step(), "/mnt/jail/etc/hosts is a directory");
 }
 
-static void directories_that_another_step_made_are_used(void)
+static void directories_of_an_earlier_step_are_used(void)
 {
 	node.directories_exist = true;
 	CHECK(start_step() == 0);
 	CHECK(called_with("fchmod /scratch/slurm-jobs/123.2000/tmp 1777"));
 }
 
-static void a_directory_of_someone_else_is_refused(void)
+static void directory_of_another_user_is_refused(void)
 {
 	node.directories_exist = true;
 	node.directory_owner = 1000;
 	check_refused(start_step(), "slurm-jobs below /scratch belongs to user 1000");
 }
 
-static void a_private_directory_that_others_can_enter_is_refused(void)
+static void private_directory_open_to_others_is_refused(void)
 {
 	node.directories_exist = true;
 	node.directory_mode = 0711;
 	check_refused(start_step(), "slurm-jobs below /scratch is open to others (mode 0711)");
 }
 
-static void the_largest_numbers_of_job_and_user_fit(void)
+static void largest_job_id_and_uid_fit(void)
 {
 	node.job_id = UINT32_MAX;
 	node.uid = (uid_t)UINT32_MAX;
@@ -1998,7 +1998,7 @@ static void the_largest_numbers_of_job_and_user_fit(void)
 
 /* ---- options ---- */
 
-static void an_option_that_is_wrong_is_refused_before_anything_is_done(void)
+static void invalid_option_is_refused_before_any_call(void)
 {
 	check_option_refused("nonsense", "unknown option nonsense");
 	check_option_refused("jails=/x", "unknown option jails=/x");
@@ -2032,7 +2032,7 @@ static void an_option_that_is_wrong_is_refused_before_anything_is_done(void)
 	check_option_refused("scratch=/again", "scratch= is given twice");
 }
 
-static void names_with_dots_are_paths_like_any(void)
+static void names_with_dots_are_valid_paths(void)
 {
 	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/run/..x/.y/z.."};
 
@@ -2056,7 +2056,7 @@ static void jail_scratch_and_spool_are_required(void)
 	CHECK(node.n_calls == 0);
 }
 
-static void shm_can_be_elsewhere(void)
+static void shm_directory_is_configurable(void)
 {
 	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", "shm=/memory"};
 
@@ -2064,7 +2064,7 @@ static void shm_can_be_elsewhere(void)
 	CHECK(called_with("move_mount /memory/slurm-jobs/123.2000/shm on /mnt/jail/dev/shm"));
 }
 
-static void what_has_one_value_is_given_once(void)
+static void duplicate_option_is_refused(void)
 {
 	static char *twice[] = {"jail=/mnt/jail", "scratch=/scratch", "overlay=yes", "overlay=no"};
 
@@ -2072,7 +2072,7 @@ static void what_has_one_value_is_given_once(void)
 	CHECK(node.n_calls == 0);
 }
 
-/* ---- the node's own file ---- */
+/* ---- the node file ---- */
 
 static int enter_with_file(const char *text)
 {
@@ -2083,7 +2083,7 @@ static int enter_with_file(const char *text)
 	return slurm_spank_init_post_opt(NULL, 4, options);
 }
 
-static void lines_of_the_nodes_file_are_options(void)
+static void lines_of_the_node_file_are_options(void)
 {
 	CHECK(enter_with_file("# of this node\n\nno_new_privs=yes\nbind=/run/munge") == 0);
 	CHECK(config.no_new_privs);
@@ -2091,7 +2091,7 @@ static void lines_of_the_nodes_file_are_options(void)
 	CHECK(!config.overlay);
 }
 
-static void a_wrong_line_of_the_nodes_file_is_refused_by_the_files_name(void)
+static void invalid_line_is_refused_with_the_name_of_the_file(void)
 {
 	static const struct {
 		const char *text, *reason;
@@ -2110,7 +2110,7 @@ static void a_wrong_line_of_the_nodes_file_is_refused_by_the_files_name(void)
 	}
 }
 
-static void a_file_that_is_missing_or_that_others_can_write_is_refused(void)
+static void missing_or_writable_node_file_is_refused(void)
 {
 	check_refused(enter_with_file(NULL), "cannot open /etc/node.conf");
 	restart();
@@ -2121,7 +2121,7 @@ static void a_file_that_is_missing_or_that_others_can_write_is_refused(void)
 	check_refused(enter_with_file("overlay=yes\n"), "only root can write");
 }
 
-static void a_file_that_is_too_long_is_refused_and_never_cut(void)
+static void node_file_above_the_size_limit_is_refused(void)
 {
 	static char text[MAX_NODE_FILE + 64];
 
@@ -2132,19 +2132,19 @@ static void a_file_that_is_too_long_is_refused_and_never_cut(void)
 	CHECK(enter_with_file(text) == 0);
 }
 
-static void whichever_call_for_the_file_fails_is_told(void)
+static void any_failed_call_for_the_node_file_is_reported(void)
 {
 	for (size_t i = 1; i <= 3; i++) {
 		restart();
 		node.fail_at = i;
 		check_refused(enter_with_file("overlay=yes\n"), strerror(EIO));
-		CHECK(said("/etc/node.conf"));
+		CHECK(error_contains("/etc/node.conf"));
 	}
 }
 
 /* ---- more options ---- */
 
-static void more_binds_than_fit_are_refused(void)
+static void too_many_binds_are_refused(void)
 {
 	char *options[MAX_LISTED + 3] = {"jail=/mnt/jail", "scratch=/scratch"};
 
@@ -2154,7 +2154,7 @@ static void more_binds_than_fit_are_refused(void)
 	CHECK(node.n_calls == 0);
 }
 
-static void a_path_as_long_as_the_system_takes_is_used_whole_and_a_longer_one_refused(void)
+static void longest_path_is_accepted_and_a_longer_one_refused(void)
 {
 	static char option[PATH_MAX + 16];
 	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", option};
@@ -2164,7 +2164,7 @@ static void a_path_as_long_as_the_system_takes_is_used_whole_and_a_longer_one_re
 	option[5 + PATH_MAX - 1] = '\0';
 	node.missing_point = option + 5;
 	check_refused(slurm_spank_init_post_opt(NULL, 4, options), option + 5);
-	CHECK(said(strerror(ENOENT)));
+	CHECK(error_contains(strerror(ENOENT)));
 
 	restart();
 	option[5 + PATH_MAX - 1] = 'x';
@@ -2173,9 +2173,9 @@ static void a_path_as_long_as_the_system_takes_is_used_whole_and_a_longer_one_re
 	CHECK(node.n_calls == 0);
 }
 
-/* ---- slurmd starts ---- */
+/* ---- start of slurmd ---- */
 
-static void slurmd_starts_on_a_complete_jail_and_nothing_is_changed(void)
+static void slurmd_starts_on_a_complete_jail_without_changes(void)
 {
 	node.context = S_CTX_SLURMD;
 	node.remote = 0;
@@ -2188,7 +2188,7 @@ static void slurmd_starts_on_a_complete_jail_and_nothing_is_changed(void)
 		      strncmp(node.calls[i], "fstat", 5) == 0);
 }
 
-static void slurmd_does_not_start_when_anything_is_wrong_with_the_jail(void)
+static void slurmd_does_not_start_on_a_faulty_jail(void)
 {
 	size_t total;
 
@@ -2200,18 +2200,18 @@ static void slurmd_does_not_start_when_anything_is_wrong_with_the_jail(void)
 		node.context = S_CTX_SLURMD;
 		node.fail_at = i;
 		CHECK(slurm_spank_init(NULL, USUAL) < 0);
-		CHECK(said(strerror(EIO)) && said(node.failed_about));
+		CHECK(error_contains(strerror(EIO)) && error_contains(node.failed_about));
 		CHECK(open_descriptors() == 0);
 	}
 }
 
-static void slurmd_does_not_start_with_a_wrong_option(void)
+static void slurmd_does_not_start_with_an_invalid_option(void)
 {
 	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "nonsense"};
 
 	node.context = S_CTX_SLURMD;
 	CHECK(slurm_spank_init(NULL, 3, options) < 0);
-	CHECK(said("unknown option nonsense"));
+	CHECK(error_contains("unknown option nonsense"));
 }
 
 static void slurmd_does_not_start_without_its_library(void)
@@ -2219,10 +2219,10 @@ static void slurmd_does_not_start_without_its_library(void)
 	node.context = S_CTX_SLURMD;
 	node.not_preloaded = true;
 	CHECK(slurm_spank_init(NULL, USUAL) < 0);
-	CHECK(said("preload.so is not loaded"));
+	CHECK(error_contains("preload.so is not loaded"));
 }
 
-static void clients_load_the_plugin_whatever_the_options(void)
+static void clients_load_the_plugin_with_any_options(void)
 {
 	char *options[] = {"nonsense"};
 	const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR, S_CTX_JOB_SCRIPT};
@@ -2236,7 +2236,7 @@ static void clients_load_the_plugin_whatever_the_options(void)
 
 /* ---- files that slurmd writes for a job ---- */
 
-/* Runs as in a child of a slurmd that was started with this environment. */
+/* Runs as in a child of a slurmd that has this environment. */
 static int join_for_a_file(void)
 {
 	slurm_step_id_t step = {.job_id = 123, .step_id = 0};
@@ -2253,7 +2253,7 @@ static int join_a_keeper_for_a_file(void)
 	return join_for_a_file();
 }
 
-static void a_file_is_opened_where_the_job_is(void)
+static void file_is_opened_in_the_namespace_of_the_job(void)
 {
 	CHECK(join_a_keeper_for_a_file() == SLURM_SUCCESS);
 	CHECK(called_with("open /scratch"));
@@ -2261,7 +2261,7 @@ static void a_file_is_opened_where_the_job_is(void)
 	CHECK(open_descriptors() == 0);
 }
 
-static void a_file_of_roots_is_written_with_few_capabilities(void)
+static void file_of_root_is_written_with_few_capabilities(void)
 {
 	node.uid = 0;
 	CHECK(join_a_keeper_for_a_file() == SLURM_SUCCESS);
@@ -2270,7 +2270,7 @@ static void a_file_of_roots_is_written_with_few_capabilities(void)
 	CHECK(node.permitted == 1U << CAP_SETUID);
 }
 
-static void the_first_step_of_a_job_is_waited_for(void)
+static void slurmd_waits_for_the_first_step_of_a_job(void)
 {
 	node.lock_file_after = 3;
 	node.holders[0] = node.holders[1] = KEEPER;
@@ -2280,7 +2280,7 @@ static void the_first_step_of_a_job_is_waited_for(void)
 	CHECK(open_descriptors() == 0);
 }
 
-static void whichever_call_fails_no_file_is_written_for_a_job(void)
+static void any_failed_call_prevents_a_file_for_a_job(void)
 {
 	size_t total;
 
@@ -2292,40 +2292,40 @@ static void whichever_call_fails_no_file_is_written_for_a_job(void)
 		node.uid = 0;
 		node.fail_at = i;
 		CHECK(join_a_keeper_for_a_file() == SLURM_ERROR);
-		CHECK(said(strerror(EIO)));
+		CHECK(error_contains(strerror(EIO)));
 		CHECK(node.n_calls == i);
 		CHECK(open_descriptors() == 0);
 	}
 }
 
-static void without_the_library_no_file_is_written_for_a_job(void)
+static void file_for_a_job_requires_the_library(void)
 {
 	node.not_preloaded = true;
 	CHECK(join_a_keeper_for_a_file() == SLURM_ERROR);
-	CHECK(said("is not loaded"));
+	CHECK(error_contains("is not loaded"));
 	CHECK(open_descriptors() == 0);
 }
 
-static void no_file_is_written_for_a_job_that_is_not_in_the_jail(void)
+static void file_for_a_job_requires_a_job_in_the_jail(void)
 {
 	CHECK(join_for_a_file() == SLURM_ERROR);
-	CHECK(said("job 123.2000 has not entered the jail on this node"));
+	CHECK(error_contains("job 123.2000 has not entered the jail on this node"));
 	CHECK(node.n_waits == 140);
 	CHECK(open_descriptors() == 0);
 }
 
-static void without_its_directory_slurmd_writes_no_file_for_a_job(void)
+static void file_for_a_job_requires_the_scratch_variable(void)
 {
 	slurm_step_id_t step = {.job_id = 123, .step_id = 0};
 
 	CHECK(unsetenv("SLURMSTACK_SCRATCH") == 0);
 	CHECK(container_p_restore("/var/spool/slurmd", true) == SLURM_SUCCESS);
 	CHECK(container_p_join(&step, 2000, false) == SLURM_ERROR);
-	CHECK(said("SLURMSTACK_SCRATCH"));
+	CHECK(error_contains("SLURMSTACK_SCRATCH"));
 	CHECK(node.n_calls == 0);
 }
 
-static void slurmstepd_and_who_starts_it_are_left_where_they_are(void)
+static void slurmstepd_and_its_parent_keep_their_namespaces(void)
 {
 	slurm_step_id_t step = {.job_id = 123, .step_id = 0};
 
@@ -2440,7 +2440,7 @@ static pid_t lock_job(const char *name)
 	return pid;
 }
 
-static void the_epilog_ends_the_keeper_of_its_job_and_no_other(void)
+static void epilog_ends_only_the_keeper_of_its_job(void)
 {
 	pid_t keeper, other;
 	int status = 0;
@@ -2458,17 +2458,17 @@ static void the_epilog_ends_the_keeper_of_its_job_and_no_other(void)
 	CHECK(waitpid(other, &status, 0) == other);
 }
 
-static void the_epilog_says_so_when_processes_do_not_end(void)
+static void epilog_reports_processes_that_do_not_end(void)
 {
 	node.lock_file_exists = true;
 	node.holders[0] = node.holders[1] = KEEPER;
 	node.processes_go_on = true;
 	end_keeper(new_fd(JOB));
 	CHECK(called_with("kill process keeper"));
-	CHECK(said("processes of the job still run"));
+	CHECK(error_contains("processes of the job still run"));
 }
 
-static void the_epilog_removes_the_directories_of_its_own_job_only(void)
+static void epilog_removes_only_the_directories_of_its_job(void)
 {
 	use_real_files();
 	make_job_files("123.2000");
@@ -2483,7 +2483,7 @@ static void the_epilog_removes_the_directories_of_its_own_job_only(void)
 	CHECK(exists("shm/slurm-jobs/1234.2000/tmp/file"));
 }
 
-static void the_epilog_follows_no_symbolic_link(void)
+static void epilog_follows_no_symbolic_link(void)
 {
 	char target[PATH_MAX];
 
@@ -2498,16 +2498,16 @@ static void the_epilog_follows_no_symbolic_link(void)
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
 	CHECK(is_gone("scratch", "123.2000"));
 	CHECK(exists("precious/file"));
-	CHECK(said("123.9"));
+	CHECK(error_contains("123.9"));
 }
 
-static void the_epilog_removes_what_a_user_nested_deeper_than_any_path(void)
+static void epilog_removes_directories_nested_deeper_than_any_path(void)
 {
 	int fd;
 
 	use_real_files();
 	make_job_files("123.2000");
-	/* Take the names that directories get when they are moved up. */
+	/* Occupy the names that the removal gives to directories that it moves up. */
 	for (unsigned long i = 0; i < 100; i++) {
 		char name[64];
 
@@ -2536,21 +2536,21 @@ static void the_epilog_removes_what_a_user_nested_deeper_than_any_path(void)
 	CHECK(is_gone("scratch", "123.2000"));
 }
 
-static void what_cannot_be_removed_is_logged_and_does_not_fail_the_job(void)
+static void failed_removal_is_logged_and_does_not_fail_the_job(void)
 {
 	use_real_files();
 	make_job_files("123.2000");
 	node.unremovable = "file";
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
-	CHECK(said("scratch/slurm-jobs/ended.123.2000.0: ") &&
-	      said("shm/slurm-jobs/ended.123.2000.0: "));
-	CHECK(said(strerror(EBUSY)));
+	CHECK(error_contains("scratch/slurm-jobs/ended.123.2000.0: ") &&
+	      error_contains("shm/slurm-jobs/ended.123.2000.0: "));
+	CHECK(error_contains(strerror(EBUSY)));
 	node.unremovable = NULL;
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
 	CHECK(is_gone("scratch", "123.2000"));
 }
 
-static void the_epilog_only_moves_aside_what_another_process_removes(void)
+static void epilog_renames_directories_that_another_process_removes(void)
 {
 	use_real_files();
 	node.forks = true;
@@ -2564,7 +2564,7 @@ static void the_epilog_only_moves_aside_what_another_process_removes(void)
 	CHECK(node.n_errors == 0);
 }
 
-static void what_killed_processes_have_not_removed_goes_with_the_next_job(void)
+static void next_job_removes_leftovers_of_killed_processes(void)
 {
 	use_real_files();
 	make_job_files("ended.1.2000.0");
@@ -2574,7 +2574,7 @@ static void what_killed_processes_have_not_removed_goes_with_the_next_job(void)
 	CHECK(node.n_errors == 0);
 }
 
-static void one_process_removes_at_a_time(void)
+static void only_one_process_removes_at_a_time(void)
 {
 	int busy;
 
@@ -2588,7 +2588,7 @@ static void one_process_removes_at_a_time(void)
 	(void)close(busy);
 }
 
-static void jobs_take_turns_in_being_removed(void)
+static void removal_alternates_between_jobs(void)
 {
 	use_real_files();
 	make_job_files("ended.1.2000.0");
@@ -2611,27 +2611,27 @@ static void jobs_take_turns_in_being_removed(void)
 	CHECK(node.n_errors == 0);
 }
 
-static void the_epilog_of_a_job_that_ran_no_step_is_silent(void)
+static void epilog_of_a_job_without_steps_is_silent(void)
 {
 	use_real_files();
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
 	CHECK(node.n_errors == 0);
 }
 
-static void the_epilog_says_what_it_could_not_do(void)
+static void epilog_reports_its_failures(void)
 {
 	char *wrong[] = {"nonsense"};
 
 	use_real_files();
 	CHECK(rmdir(below_root("shm")) == 0);
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
-	CHECK(said("/shm on the node: ") && node.n_errors == 1);
+	CHECK(error_contains("/shm on the node: ") && node.n_errors == 1);
 
 	node.no_job_id = true;
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
-	CHECK(said("cannot clean up"));
+	CHECK(error_contains("cannot clean up"));
 	CHECK(slurm_spank_job_epilog(NULL, 1, wrong) == 0);
-	CHECK(said("unknown option nonsense"));
+	CHECK(error_contains("unknown option nonsense"));
 }
 
 /* ---- */
@@ -2642,98 +2642,98 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	TEST(the_first_step_makes_the_jobs_root_and_its_keeper),
-	TEST(a_later_step_joins_and_mounts_nothing_but_its_own_view),
-	TEST(the_steps_socket_is_its_users_alone),
-	TEST(a_job_has_no_more_steps_at_once_than_it_may_have),
-	TEST(jobs_have_no_more_steps_at_once_than_the_node_has_memory_for),
-	TEST(a_step_without_a_number_is_refused),
-	TEST(while_paths_of_the_user_are_opened_proc_is_empty),
-	TEST(a_step_whose_files_cannot_be_opened_is_back_at_its_end),
-	TEST(a_step_that_opens_no_path_of_the_user_is_back_at_once),
-	TEST(a_step_of_roots_sees_no_spool_of_the_node_and_has_few_capabilities),
-	TEST(a_keeper_that_ended_before_it_was_opened_is_asked_for_again),
-	TEST(a_keeper_that_has_ended_is_replaced),
-	TEST(the_overlay_leaves_the_jail_as_it_is_but_for_what_goes_through),
-	TEST(a_private_dev_has_the_usual_and_the_devices_that_were_named),
-	TEST(directories_with_a_size_are_in_memory_and_not_on_the_node),
-	TEST(a_job_never_has_the_nodes_proc),
-	TEST(whichever_call_fails_the_step_is_refused_and_nothing_is_called_after_it),
-	TEST(the_number_of_a_jobs_processes_is_limited_where_slurm_limits_the_rest),
-	TEST(on_a_small_machine_a_job_may_have_an_eighth),
-	TEST(on_version_1_tasks_join_a_group_of_their_own),
-	TEST(no_task_starts_that_cannot_join_its_group),
-	TEST(no_task_starts_beyond_what_its_job_may_have),
-	TEST(on_version_1_the_keeper_leaves_the_hierarchy_of_its_step),
-	TEST(where_cgroups_cannot_be_written_jobs_run_without),
-	TEST(the_keeper_closes_all_files_mounts_proc_and_says_when_it_is_ready),
-	TEST(root_cannot_write_what_is_the_machines_in_proc),
-	TEST(a_keeper_that_fails_says_why_logs_nothing_and_ends),
-	TEST(what_the_keeper_says_is_why_the_step_is_refused),
-	TEST(a_keeper_that_ends_at_once_refuses_the_step),
-	TEST(a_task_is_forked_into_the_pids_of_the_job_and_sees_its_mounts),
-	TEST(slurmstepd_is_back_in_the_nodes_pids_after_each_fork),
-	TEST(slurmstepd_leaves_its_group_when_the_tasks_have_theirs),
-	TEST(what_it_forks_later_is_in_the_steps_group),
-	TEST(where_slurm_has_made_no_group_slurmstepd_leaves_none),
-	TEST(a_step_whose_group_slurmstepd_cannot_leave_starts_no_task),
-	TEST(forks_before_tasks_are_due_stay_on_the_node),
-	TEST(privileges_stay_where_the_options_do_not_forbid_them),
-	TEST(a_task_that_cannot_be_put_into_the_job_ends_before_it_does_anything),
-	TEST(a_task_that_was_not_forked_into_the_job_is_refused),
-	TEST(a_failed_step_gives_its_first_reason_again_in_the_later_callbacks),
-	TEST(a_step_is_refused_before_any_path_of_the_user_is_opened),
-	TEST(the_external_step_goes_on_where_the_others_are_refused),
-	TEST(the_reason_is_in_the_log_that_slurmd_writes),
-	TEST(slurmd_names_itself_to_its_steps),
-	TEST(a_task_is_refused_when_the_jail_was_never_entered),
-	TEST(outside_a_step_nothing_happens),
-	TEST(an_unknown_context_is_refused),
-	TEST(a_step_without_job_or_user_is_refused),
-	TEST(a_missing_mount_point_is_named),
-	TEST(a_symbolic_link_as_mount_point_is_refused),
-	TEST(a_directory_where_a_file_is_bound_is_refused),
-	TEST(directories_that_another_step_made_are_used),
-	TEST(a_directory_of_someone_else_is_refused),
-	TEST(a_private_directory_that_others_can_enter_is_refused),
-	TEST(the_largest_numbers_of_job_and_user_fit),
-	TEST(an_option_that_is_wrong_is_refused_before_anything_is_done),
-	TEST(names_with_dots_are_paths_like_any),
+	TEST(first_step_creates_the_root_and_keeper_of_the_job),
+	TEST(later_step_joins_and_mounts_only_its_view),
+	TEST(step_socket_belongs_to_its_user_only),
+	TEST(number_of_steps_in_a_job_is_limited),
+	TEST(number_of_steps_on_a_node_is_limited),
+	TEST(step_without_an_id_is_refused),
+	TEST(proc_is_empty_while_user_paths_are_opened),
+	TEST(step_with_unusable_files_returns_to_the_node_at_exit),
+	TEST(step_without_user_paths_returns_to_the_node_at_once),
+	TEST(step_of_root_has_no_node_spool_and_few_capabilities),
+	TEST(keeper_that_ended_before_open_is_looked_up_again),
+	TEST(ended_keeper_is_replaced),
+	TEST(overlay_writes_to_the_jail_only_with_through),
+	TEST(private_dev_has_the_usual_and_the_configured_devices),
+	TEST(directories_with_a_size_are_in_memory),
+	TEST(job_never_has_the_proc_of_the_node),
+	TEST(any_failed_call_refuses_the_step_and_stops),
+	TEST(process_limit_is_set_in_the_cgroup_of_slurm),
+	TEST(job_gets_an_eighth_of_a_small_pid_max),
+	TEST(tasks_join_a_separate_cgroup_on_version_1),
+	TEST(task_that_cannot_join_its_cgroup_does_not_start),
+	TEST(task_above_the_process_limit_does_not_start),
+	TEST(keeper_leaves_the_freezer_of_its_step_on_version_1),
+	TEST(jobs_run_without_writable_cgroups),
+	TEST(keeper_closes_files_mounts_proc_and_reports_ready),
+	TEST(proc_entries_of_the_machine_are_read_only_for_root),
+	TEST(failed_keeper_reports_the_reason_without_logging_and_exits),
+	TEST(refusal_contains_the_reason_from_the_keeper),
+	TEST(step_is_refused_if_its_keeper_ends_at_once),
+	TEST(task_is_forked_into_the_namespaces_of_the_job),
+	TEST(slurmstepd_returns_to_the_node_pids_after_each_fork),
+	TEST(slurmstepd_leaves_the_step_cgroup_after_starting_tasks),
+	TEST(later_forks_are_in_the_step_cgroup),
+	TEST(slurmstepd_stays_without_a_step_cgroup),
+	TEST(step_fails_if_slurmstepd_cannot_leave_its_cgroup),
+	TEST(forks_before_the_tasks_stay_on_the_node),
+	TEST(privileges_stay_unless_the_options_forbid_them),
+	TEST(task_that_cannot_enter_the_job_ends_at_once),
+	TEST(task_not_forked_into_the_job_is_refused),
+	TEST(later_callbacks_repeat_the_first_reason_of_a_failure),
+	TEST(step_is_refused_before_user_paths_are_opened),
+	TEST(external_step_continues_where_others_are_refused),
+	TEST(reason_is_in_the_log_of_slurmd),
+	TEST(slurmd_passes_its_pid_to_its_steps),
+	TEST(task_is_refused_if_the_jail_was_never_entered),
+	TEST(plugin_does_nothing_outside_a_step),
+	TEST(unknown_context_is_refused),
+	TEST(step_without_job_or_user_is_refused),
+	TEST(error_names_a_missing_mount_point),
+	TEST(symbolic_link_as_mount_point_is_refused),
+	TEST(directory_as_mount_point_of_a_file_is_refused),
+	TEST(directories_of_an_earlier_step_are_used),
+	TEST(directory_of_another_user_is_refused),
+	TEST(private_directory_open_to_others_is_refused),
+	TEST(largest_job_id_and_uid_fit),
+	TEST(invalid_option_is_refused_before_any_call),
+	TEST(names_with_dots_are_valid_paths),
 	TEST(jail_scratch_and_spool_are_required),
-	TEST(shm_can_be_elsewhere),
-	TEST(what_has_one_value_is_given_once),
-	TEST(lines_of_the_nodes_file_are_options),
-	TEST(a_wrong_line_of_the_nodes_file_is_refused_by_the_files_name),
-	TEST(a_file_that_is_missing_or_that_others_can_write_is_refused),
-	TEST(a_file_that_is_too_long_is_refused_and_never_cut),
-	TEST(whichever_call_for_the_file_fails_is_told),
-	TEST(more_binds_than_fit_are_refused),
-	TEST(a_path_as_long_as_the_system_takes_is_used_whole_and_a_longer_one_refused),
-	TEST(slurmd_starts_on_a_complete_jail_and_nothing_is_changed),
-	TEST(slurmd_does_not_start_when_anything_is_wrong_with_the_jail),
-	TEST(slurmd_does_not_start_with_a_wrong_option),
+	TEST(shm_directory_is_configurable),
+	TEST(duplicate_option_is_refused),
+	TEST(lines_of_the_node_file_are_options),
+	TEST(invalid_line_is_refused_with_the_name_of_the_file),
+	TEST(missing_or_writable_node_file_is_refused),
+	TEST(node_file_above_the_size_limit_is_refused),
+	TEST(any_failed_call_for_the_node_file_is_reported),
+	TEST(too_many_binds_are_refused),
+	TEST(longest_path_is_accepted_and_a_longer_one_refused),
+	TEST(slurmd_starts_on_a_complete_jail_without_changes),
+	TEST(slurmd_does_not_start_on_a_faulty_jail),
+	TEST(slurmd_does_not_start_with_an_invalid_option),
 	TEST(slurmd_does_not_start_without_its_library),
-	TEST(clients_load_the_plugin_whatever_the_options),
-	TEST(a_file_is_opened_where_the_job_is),
-	TEST(a_file_of_roots_is_written_with_few_capabilities),
-	TEST(the_first_step_of_a_job_is_waited_for),
-	TEST(whichever_call_fails_no_file_is_written_for_a_job),
-	TEST(without_the_library_no_file_is_written_for_a_job),
-	TEST(no_file_is_written_for_a_job_that_is_not_in_the_jail),
-	TEST(without_its_directory_slurmd_writes_no_file_for_a_job),
-	TEST(slurmstepd_and_who_starts_it_are_left_where_they_are),
-	TEST(the_epilog_ends_the_keeper_of_its_job_and_no_other),
-	TEST(the_epilog_says_so_when_processes_do_not_end),
-	TEST(the_epilog_removes_the_directories_of_its_own_job_only),
-	TEST(the_epilog_follows_no_symbolic_link),
-	TEST(the_epilog_removes_what_a_user_nested_deeper_than_any_path),
-	TEST(what_cannot_be_removed_is_logged_and_does_not_fail_the_job),
-	TEST(the_epilog_only_moves_aside_what_another_process_removes),
-	TEST(what_killed_processes_have_not_removed_goes_with_the_next_job),
-	TEST(one_process_removes_at_a_time),
-	TEST(jobs_take_turns_in_being_removed),
-	TEST(the_epilog_of_a_job_that_ran_no_step_is_silent),
-	TEST(the_epilog_says_what_it_could_not_do),
+	TEST(clients_load_the_plugin_with_any_options),
+	TEST(file_is_opened_in_the_namespace_of_the_job),
+	TEST(file_of_root_is_written_with_few_capabilities),
+	TEST(slurmd_waits_for_the_first_step_of_a_job),
+	TEST(any_failed_call_prevents_a_file_for_a_job),
+	TEST(file_for_a_job_requires_the_library),
+	TEST(file_for_a_job_requires_a_job_in_the_jail),
+	TEST(file_for_a_job_requires_the_scratch_variable),
+	TEST(slurmstepd_and_its_parent_keep_their_namespaces),
+	TEST(epilog_ends_only_the_keeper_of_its_job),
+	TEST(epilog_reports_processes_that_do_not_end),
+	TEST(epilog_removes_only_the_directories_of_its_job),
+	TEST(epilog_follows_no_symbolic_link),
+	TEST(epilog_removes_directories_nested_deeper_than_any_path),
+	TEST(failed_removal_is_logged_and_does_not_fail_the_job),
+	TEST(epilog_renames_directories_that_another_process_removes),
+	TEST(next_job_removes_leftovers_of_killed_processes),
+	TEST(only_one_process_removes_at_a_time),
+	TEST(removal_alternates_between_jobs),
+	TEST(epilog_of_a_job_without_steps_is_silent),
+	TEST(epilog_reports_its_failures),
 };
 
 static void remove_root(void)

@@ -58,20 +58,20 @@ IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
     "accounting": accounting.measure,
     "exporter": exporter.measure,
 }
-"""Parts that need no cluster, and of Docker at most containers."""
+"""Parts that need no cluster, at most containers."""
 ON_THE_STACK = ("deploy", "everyday", "session", "load", "loss")
 PARTS = (*IN_CONTAINERS, *ON_THE_STACK)
 NOWHERE = "bench.invalid"
-"""A registry that cannot be (RFC 2606): images named after it are nobody else's."""
+"""A registry that cannot exist (RFC 2606), so that its image names cannot collide."""
 
 
 @contextlib.contextmanager
 def stack() -> Iterator[None]:
-    """The stack's file; afterwards neither that nor anything of the stack is there."""
+    """Write the stack file. Afterwards, remove the stack and its file."""
     write_stack(
         BENCH.stack,
         cluster=local_cluster(2, api_port=18443, ssh_port=14222),
-        # A worker whose controller is gone waits for it; between two rounds nobody need wait long.
+        # A worker waits for a controller that is gone. Keep this short between two rounds.
         nodesets=[NODESET | {"drain_grace": 1}],
     )
     down = ["make", "down", f"STACK={BENCH.stack}", "ENGINE=embedded"]
@@ -81,7 +81,7 @@ def stack() -> Iterator[None]:
             execute(down, timeout=300)
         yield
     finally:
-        # A second Ctrl-C, which `make` would hear as well, shall not leave half of it.
+        # `make` would also get a second Ctrl-C, which would leave the stack half removed.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("removing the stack")
         if execute(down, check=False, timeout=300).returncode:
@@ -91,23 +91,23 @@ def stack() -> Iterator[None]:
 
 
 def module(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs one of our modules on the stack; says the last thing that it says, its phases."""
+    """Run one of our modules on the stack, and print its last line, which has its phases."""
     command = [sys.executable, "-m", *arguments, "--stack", BENCH.stack]
     result = execute(command, **options)
-    if told := result.stderr.strip().splitlines():
-        say(f"  {told[-1].strip()}")
+    if lines := result.stderr.strip().splitlines():
+        say(f"  {lines[-1].strip()}")
     return result
 
 
 def first_job() -> None:
-    """Waits until a job of the user's runs."""
+    """Wait until the user can run a job."""
     eventually(
         "the first srun is done", lambda: BENCH.ssh("srun hostname", check=False).stdout, 300
     )
 
 
 def deployed() -> None:
-    """From an empty cluster to the first job, by the engine."""
+    """Deploy with the engine, from an empty cluster to the first job."""
     say(f"  engine up {seconds(lambda: BENCH.deploy('up')):.1f} s")
     settings = read_stack(BENCH.stack, ROOT)
     assert isinstance(settings.cluster, LocalCluster)
@@ -116,18 +116,18 @@ def deployed() -> None:
 
 
 def manifests() -> str:
-    """The same objects, as the engine was told to make them."""
+    """Return the manifests of the objects that the engine created."""
     environment = {"PULUMI_CONFIG_PASSPHRASE": (BENCH.directory / "passphrase").read_text().strip()}
     answer = module("engine", "stack", "export", "--show-secrets", env=environment)
     resources = json.loads(answer.stdout)["deployment"]["resources"]
     objects = [plain(r["inputs"]) for r in resources if r["type"].startswith("kubernetes:")]
-    # The namespace before what lies in it.
+    # The namespace before the objects in it.
     objects.sort(key=lambda item: item["kind"] != "Namespace")
     return yaml.safe_dump_all(objects)
 
 
 def plain(value: Any) -> Any:
-    """A property of an export with the secrets' wrapping taken off."""
+    """Unwrap the secrets in a property of an export."""
     if isinstance(value, dict):
         if "plaintext" in value:
             return json.loads(value["plaintext"])
@@ -136,15 +136,15 @@ def plain(value: Any) -> Any:
 
 
 def applied(objects: str) -> None:
-    """From an empty cluster to the first job, by `kubectl apply` of the same objects."""
+    """Deploy the same objects with `kubectl apply`, from an empty cluster to the first job."""
     BENCH.kubectl("apply", "--server-side", "-f", "-", stdin=objects)
     first_job()
 
 
 def working_set() -> float:
-    """Memory that the node containers hold and cannot give back, in GiB, Slurm included.
+    """Return the working set of the node containers in GiB, including Slurm.
 
-    As the kubelet counts it: usage less inactive file pages.
+    Computed as in the kubelet: usage without inactive file pages.
     """
     total = 0
     script = (
@@ -162,9 +162,10 @@ def working_set() -> float:
 
 
 def build_binaries() -> None:
-    """Builds Kubernetes, CoreDNS and the volume provisioner with an empty Go build cache.
+    """Build Kubernetes, CoreDNS and the volume provisioner with an empty Go build cache.
 
-    In a copy of the sources, whose `.local` is its own; the modules are downloaded already.
+    The build runs in a copy of the sources with a separate `.local`. The modules are already
+    downloaded.
     """
     with tempfile.TemporaryDirectory(prefix="slurmstack-bench-") as copy:
         for folder in ("components", "local"):
@@ -175,7 +176,7 @@ def build_binaries() -> None:
 
 
 def build_images() -> None:
-    """Builds all images as `make images` does, but without Docker's cache."""
+    """Build all images as `make images` does, but without Docker's cache."""
     client = build.connect(say)
     client.api.build = functools.partial(  # type: ignore[method-assign]  # of this client only
         client.api.build, nocache=True
@@ -190,7 +191,7 @@ def build_images() -> None:
 
 
 def start(figures: Figures, cold: bool) -> None:
-    """The cluster and the images on it."""
+    """Start the cluster with the images."""
     if cold:
         say("building Kubernetes with an empty cache")
         figures.add("Go programs, cold", seconds(build_binaries))
@@ -204,7 +205,7 @@ def start(figures: Figures, cold: bool) -> None:
 
 
 def deploys(figures: Figures, rounds: int) -> None:
-    """By the engine and by kubectl in turn; leaves nothing deployed."""
+    """Deploy with the engine and kubectl in turn. Afterwards, nothing is deployed."""
     by_engine, by_kubectl = [], []
     for turn in range(rounds):
         say(f"round {turn + 1} of {rounds}: deploying with the engine")
@@ -222,7 +223,7 @@ def deploys(figures: Figures, rounds: int) -> None:
 
 
 def everyday(figures: Figures) -> None:
-    """What a running stack takes for what is done to it every day."""
+    """Measure everyday operations on a running stack."""
     preview = statistics.median(
         seconds(lambda: BENCH.deploy("preview", "--expect-no-changes")) for _ in range(5)
     )
@@ -242,7 +243,7 @@ def everyday(figures: Figures) -> None:
 
 
 def measure(figures: Figures, parts: Collection[str], rounds: int, cold: bool) -> None:
-    """The parts asked for, in their order."""
+    """Run the requested parts in their order."""
     for name, part in IN_CONTAINERS.items():
         if name in parts:
             part(figures)

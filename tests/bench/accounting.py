@@ -1,4 +1,4 @@
-"""What accounting costs, and how soon it answers; in containers, without Kubernetes."""
+"""Cost and response time of accounting, in containers without Kubernetes."""
 
 import statistics
 import time
@@ -17,7 +17,7 @@ from tests.support.stack import VALID, alone, config
 from tests.support.waiting import eventually
 
 POOL = 128
-"""MiB that the database has for tables, as in the dev stack."""
+"""MiB of the database's memory for tables, as in the dev stack."""
 JOBS = 200
 THROUGHPUT = f"""
 begin=$(date +%s%N)
@@ -25,9 +25,9 @@ seq {JOBS} | xargs -P{SUBMITTERS} -I% sbatch --quiet --output=/dev/null --mem=10
 while [ "$(squeue --noheader --format=%A)" ]; do sleep 0.1; done
 echo $(($(date +%s%N) - begin))
 """
-"""Nanoseconds until so many jobs are over, from the first submission on."""
+"""Prints the nanoseconds from the first submission until all jobs have ended."""
 DAY = 100_000
-"""Jobs of one day."""
+"""Number of jobs of one day."""
 ASKED = 5
 
 
@@ -57,18 +57,18 @@ def _weigh(*clusters: Cluster) -> None:
 
 
 def weigh(**daemons: Container) -> None:
-    """Lets daemons compete for CPUs as their pods would in the dev stack."""
+    """Give daemons the CPU shares of their pods in the dev stack."""
     reserved = _reserved()
     for name, container in daemons.items():
-        # As the kubelet makes shares of millicores.
+        # The kubelet converts millicores to shares in this way.
         container.update(cpu_shares=reserved[name] * 1024 // 1000)
 
 
 def _reserved() -> dict[str, int]:
-    """Millicores that the dev stack's containers reserve, by the container's name."""
+    """Return the CPU requests of the dev stack in millicores, by container name."""
     stack = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
     values = {key.removeprefix("slurmstack:"): value for key, value in stack.items()}
-    # Its user's key is made by `make up`.
+    # `make up` creates the key of the dev stack's user.
     values["users"] = VALID["users"]
     with pytest.MonkeyPatch.context() as patch:
         pods = templates(record(patch, config(base=values)))
@@ -102,7 +102,7 @@ def _a_day(figures: Figures, cluster: Cluster) -> None:
 
 
 def _ask(cluster: Cluster, command: str) -> float:
-    """Seconds until the whole answer is there."""
+    """Return the seconds until the complete answer has arrived."""
     begin = time.monotonic()
     found = int(cluster.slurmctld.run(f"{command} | wc -l"))
     took = time.monotonic() - begin
@@ -111,9 +111,9 @@ def _ask(cluster: Cluster, command: str) -> float:
 
 
 def _fill(cluster: Cluster, midnight: int) -> None:
-    """Copies a job that was run, with its batch step, to every 0.864 s of a day."""
+    """Copy the record of a real job and its batch step to every 0.864 s of a day."""
     job = cluster.user("sbatch --parsable --wait --output=/dev/null --mem=100 --wrap=true")
-    eventually("it is on record", lambda: cluster.records("State", where=f"-j {job}") != [])
+    eventually("the job is on record", lambda: cluster.records("State", where=f"-j {job}") != [])
     at = f"{midnight} + (seq - 1) * 86400 DIV {DAY}"
     index = f"(SELECT MAX(job_db_inx) FROM slurm_acct_db.test_job_table WHERE id_job = {job})"
     _copy(

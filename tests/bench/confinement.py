@@ -1,7 +1,7 @@
-"""What it costs to confine jobs: `srun true`, and jobs per second, with cgroups and without.
+"""Cost of confining jobs: `srun true`, and jobs per second, with and without cgroups.
 
-Nothing of it needs Kubernetes: there are two clusters of one node, in containers. They take turns,
-in an order of chance, so that what else the machine does falls on both alike.
+This needs no Kubernetes: two clusters of one node run in containers. They alternate in random
+order, so that other load on the machine affects both equally.
 """
 
 import os
@@ -25,11 +25,11 @@ AT_MOST = 1.05
 ARRAY = (
     "s=$(date +%s%N);"
     f"j=$(sbatch --parsable --output=/dev/null --array=1-{JOBS} --mem=10 --wrap true);"
-    # sbatch itself looks every few seconds.
+    # sbatch --wait itself polls only every few seconds.
     'while [ "$(squeue --noheader --jobs=$j)" ]; do sleep 0.1; done;'
     "e=$(date +%s%N); echo $(( (e - s) / 1000 ))"
 )
-"""Prints how long that many jobs took, in microseconds."""
+"""Prints the duration of the array in microseconds."""
 
 
 def measure(figures: Figures) -> None:

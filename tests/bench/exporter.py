@@ -1,7 +1,7 @@
-"""What it costs to read a large Slurm as metrics, beside how exporters commonly do it.
+"""Cost of exporting metrics of a large Slurm, compared with a classic exporter.
 
-A real slurmctld with 5,000 nodes and 50,000 jobs that are held, in a container; besides them one
-node that jobs run on. No Kubernetes is needed.
+A real slurmctld runs in a container with 5,000 nodes and 50,000 held jobs, and one more node that
+runs jobs. No Kubernetes is needed.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ Port=[20000-{20000 + NODES - 1}] CPUs=128 RealMemory=1000000 Gres=gpu:h100:8 Sta
 PartitionName=large Nodes=gpu-[0-{NODES - 1}] PriorityTier=1
 PartitionName=other Nodes=gpu-[0-99] PriorityTier=1
 """
-"""No slurmd is behind these nodes; a name that led nowhere would be looked up."""
+"""These nodes have no slurmd. They have an address, because slurmctld looks up names."""
 SUBMIT = f"""
 for lab in $(seq {ARRAYS}); do
   job=$(sbatch --parsable --partition=large --array=0-{JOBS // ARRAYS - 1} --ntasks=2 --gres=gpu:1 \
@@ -57,10 +57,10 @@ for lab in $(seq {ARRAYS}); do
   scontrol update jobid=${{job}}_0-{JOBS // ARRAYS - 2} comment=split
 done
 """
-"""An update gives tasks of an array records of their own, as they have once they run. Held, they
-are less work for the scheduler, whose cycles would make the rate of jobs another each time."""
+"""An update gives array tasks their own records, as if they had started. The jobs are held, because
+scheduling cycles over them would make the rate of jobs vary."""
 INTERVAL = Exporter().interval
-"""Seconds from one read to the next, and from one scrape by forks to the next."""
+"""Seconds between two reads, and between two scrapes by forks."""
 READS = 6
 FORKED = 3
 CLASSIC = (
@@ -72,12 +72,12 @@ CLASSIC = (
     "sinfo -h -N -O NodeList,Gres,GresUsed",
     "sdiag",
 )
-"""What a classic exporter runs for each scrape: by github.com/vpenso/prometheus-slurm-exporter,
-whose accounts, users, queue and partitions each run squeue anew."""
+"""Commands of a classic exporter for each scrape: github.com/vpenso/prometheus-slurm-exporter. Its
+collectors for accounts, users, queue and partitions each run squeue."""
 PAIRS = 3
 WINDOW = 3 * INTERVAL + 2
-"""Seconds that jobs run for each time: with the read before it over, three more end within it, or
-two where slurmctld has no time for one of them."""
+"""Seconds of jobs in each round. After the read before it, three more reads end in this time, or
+two if slurmctld is too busy for one."""
 BATCH = 40
 THROUGHPUT = f"""
 completed() {{ sdiag | awk '/^Jobs completed:/ {{print $3}}'; }}
@@ -92,10 +92,10 @@ done
 all_but 0
 echo $sent $(($(date +%s%N) - begin))
 """
-"""Jobs, and nanoseconds until all of them are over, from the first submission on.
+"""Prints the number of jobs, and the nanoseconds from the first submission until all have ended.
 
-A batch waits while the next is submitted, so that the node is never without. squeue would ask for
-all jobs each time, which is what is measured here.
+One batch waits while the next is submitted, so that the node always has jobs. squeue would request
+all jobs each time, which is the load that is measured here.
 """
 PROGRAM = f"""
 import os, resource, subprocess
@@ -103,25 +103,26 @@ subprocess.run(["{SNAPSHOT}", "nodes", "jobs"], stdout=subprocess.DEVNULL, check
                env=os.environ | {ENVIRONMENT})
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
-"""Memory of the largest program that the exporter runs, at its peak, in KiB.
+"""Prints the peak memory in KiB of the largest program that the exporter runs.
 
-Whoever starts a program is in that program's peak: hence none of the agents' modules here.
+A program's peak includes its parent's memory at the fork, so this imports none of the agents'
+modules.
 """
 KIB, MB = 1024, 1e6
 SCRAPED = "/tmp/scraped"
-"""A line for each scrape by forks that is over."""
+"""File with a line for each completed scrape by forks."""
 
 
 @dataclass(frozen=True)
 class Large:
-    """The cluster, and where the exporter runs."""
+    """The cluster, and the container of the exporter."""
 
     slurmctld: Slurmctld
     exporter: Slurmctld
 
     @contextlib.contextmanager
     def exporting(self) -> Iterator[str]:
-        """Lets the exporter run; where it is scraped, once it has read."""
+        """Run the exporter, and yield its URL after its first read."""
         container: Container = self.exporter.container
         container.exec_run(
             ["python3", "-m", "agents.exporter"],
@@ -131,52 +132,52 @@ class Large:
         )
         url = f"http://{self.exporter.address}:{c.EXPORTER_PORT}/metrics"
         try:
-            eventually("it has read", lambda: _has_read(url))
+            eventually("the exporter has read", lambda: _has_read(url))
             yield url
         finally:
             self._end("[a]gents.exporter")
 
     @contextlib.contextmanager
     def classic(self) -> Iterator[None]:
-        """Lets a classic exporter be scraped in intervals, from when the first scrape is over."""
+        """Scrape a classic exporter in intervals; the context starts after the first scrape."""
         self.exporter.run(f"rm -f {SCRAPED}")
         each = f"sleep {INTERVAL} & ({self.forks}) && echo >>{SCRAPED}; wait"
         script = f"while true; do {each}; done # classic"
         self.exporter.container.exec_run(["bash", "-c", script], user="slurm", detach=True)
         try:
-            eventually("it was scraped", lambda: self.scraped() > 0)
+            eventually("the classic exporter was scraped", lambda: self.scraped() > 0)
             yield
         finally:
             self._end("[#] classic")
 
     def scraped(self) -> int:
-        """Scrapes of the classic exporter that were good."""
+        """Return the number of successful scrapes of the classic exporter."""
         return int(self.exporter.run(f"cat {SCRAPED} 2>/dev/null | wc -l"))
 
     def peak(self) -> int:
-        """The most memory that the exporter has had since it began, in bytes."""
+        """Return the exporter's peak memory in bytes since its start."""
         pid = "$(pgrep -o -f '[a]gents.exporter')"
-        told = self.exporter.run(f"grep VmHWM: /proc/{pid}/status", user="root")
-        return int(told.split()[1]) * KIB
+        line = self.exporter.run(f"grep VmHWM: /proc/{pid}/status", user="root")
+        return int(line.split()[1]) * KIB
 
     def peak_of_program(self) -> int:
-        """The same of the largest program that it runs, which has ended by then."""
+        """Return the peak memory in bytes of the largest program that the exporter runs."""
         user = str(c.EXPORTER_ID)
         return int(self.exporter.run(f"python3 -c {shlex.quote(PROGRAM)}", user=user)) * KIB
 
     def _end(self, pattern: str) -> None:
-        """Ends an exporter, and waits for what it runs: that is not to slow what comes next.
+        """End an exporter, and wait for its programs, which would slow the next measurement.
 
-        `pattern` is of its command line, and not of a shell's that has the pattern itself in it.
+        `pattern` matches its command line, but not that of a shell that contains the pattern.
         """
         self.exporter.run(f"pkill -f '{pattern}'", user="root")
         running = f"pgrep -f '{pattern}'; pgrep 'squeue|sinfo|sdiag|snapshot'; true"
-        eventually("it has ended", lambda: not self.exporter.run(running))
+        eventually("the exporter has ended", lambda: not self.exporter.run(running))
 
     forks = " && ".join(f"{command} >/dev/null" for command in CLASSIC)
 
     def calls(self) -> tuple[int, float]:
-        """Remote procedure calls that slurmctld has answered, and how many seconds it took."""
+        """Return the number of RPCs that slurmctld has answered, and its seconds for them."""
         by_type = self.slurmctld.run("sdiag").partition("by message type")[2].partition("by user")
         found = re.findall(r"count:(\d+) .* total_time:(\d+)", by_type[0])
         return sum(int(count) for count, _ in found), sum(int(took) for _, took in found) / 1e6
@@ -212,7 +213,7 @@ def large() -> Iterator[Large]:
         controller.run(SUBMIT)
         found = int(controller.run("squeue --noheader --format=%A | wc -l"))
         assert found == JOBS, found
-        eventually("a node is there", lambda: "idle" in controller.run("sinfo -h -n cpu-0 -o %t"))
+        eventually("the node is idle", lambda: "idle" in controller.run("sinfo -h -n cpu-0 -o %t"))
         yield Large(controller, exporter)
         controller.stop()
 
@@ -238,7 +239,7 @@ def _cost(figures: Figures, cluster: Large) -> None:
         took, scrapes = [], []
         while (done := _reads(url) - begun) < READS:
             took.append(_read_seconds(url))
-            # Some of them fall into a read.
+            # Some of the scrapes happen during a read.
             for _ in range(INTERVAL // 2):
                 scrapes.append(seconds(lambda: httpx.get(url, trust_env=False)))
                 time.sleep(1)
@@ -251,13 +252,13 @@ def _cost(figures: Figures, cluster: Large) -> None:
     figures.add("memory at its peak while it is scraped, in MB", peak, at_most=300)
     both = peak + cluster.peak_of_program() / MB
     figures.add("the same with the program that it runs, in MB", both, at_most=300)
-    # One is the question itself.
+    # One call is sdiag itself.
     figures.add("calls of slurmctld in an interval", (calls - before - 1) / done, at_most=5)
     figures.add("slurmctld's time for them", (answering - answered) / done)
 
 
 def _reads(url: str) -> float:
-    """Reads of nodes and jobs, of which none may fail."""
+    """Return the number of reads of nodes and jobs. Raises AssertionError if any failed."""
     found = series(httpx.get(url, trust_env=False).content)
     reads, failures = (
         found[f'slurm_exporter_{name}_total{{source="cluster"}}']
@@ -268,7 +269,7 @@ def _reads(url: str) -> float:
 
 
 def _read_seconds(url: str) -> float:
-    """How long the last round took."""
+    """Return the duration of the last read in seconds."""
     found = series(httpx.get(url, trust_env=False).content)
     return sum(
         value for name, value in found.items() if name.startswith("slurm_exporter_read_duration")
@@ -312,7 +313,7 @@ def _ratios(
 
 
 def _run_beside(cluster: Large, reads: Callable[[], float]) -> float:
-    """The same as `_run`, while Slurm is read, of which `reads` tells how often."""
+    """Return the seconds of `_run` while Slurm is read; `reads` returns the number of reads."""
     before = reads()
     took = _run(cluster)
     done = reads() - before
@@ -321,7 +322,7 @@ def _run_beside(cluster: Large, reads: Callable[[], float]) -> float:
 
 
 def _run(cluster: Large) -> float:
-    """Seconds for a hundred jobs."""
+    """Return the seconds for a hundred jobs."""
     code, output = cluster.slurmctld.container.exec_run(
         ["bash", "-c", THROUGHPUT], user="2000:2000", workdir="/tmp"
     )

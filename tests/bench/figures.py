@@ -1,4 +1,4 @@
-"""Figures with what is wanted of them, and how they are shown."""
+"""Figures with their targets, and their output."""
 
 import json
 import random
@@ -22,14 +22,14 @@ class Figure:
 
     @property
     def wanted(self) -> str:
-        """The target in words; empty where there is none."""
+        """The target in words; empty if there is none."""
         if self.at_most is not None:
             return f"at most {self.at_most:g}"
         return "" if self.at_least is None else f"at least {self.at_least:g}"
 
     @property
     def verdict(self) -> str:
-        """Whether the value is as wanted; empty where nothing is."""
+        """Whether the value meets its target; empty without a target."""
         if not self.wanted:
             return ""
         too_much = self.at_most is not None and self.value > self.at_most
@@ -39,7 +39,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured so far, in order. Each figure is told as soon as it is there."""
+    """Measured figures in order. Each figure is printed as soon as it is added."""
 
     found: list[Figure] = field(default_factory=list)
 
@@ -64,14 +64,14 @@ def say(text: str) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
+    """Return the duration in seconds."""
     begin = time.monotonic()
     work()
     return time.monotonic() - begin
 
 
 def take_turns(ways: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[int]]:
-    """Return the times of each way, which are measured in an order of chance."""
+    """Measure all variants in random order, and return the times of each."""
     times: dict[str, list[int]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way in random.sample(list(ways), len(ways)):
@@ -85,7 +85,7 @@ def line(figure: Figure) -> str:
 
 
 def show(figures: Figures) -> None:
-    """A table on a terminal, plain lines in a pipe."""
+    """Print a table on a terminal, plain lines in a pipe."""
     console = Console()
     if not console.is_terminal:
         print("\n".join(map(line, figures)))

@@ -1,8 +1,8 @@
-"""What looking after nodes costs: a pass of the reconciler over 5,000, and of a node's own checks.
+"""Cost of node health: a pass of the reconciler over 5,000 nodes, and of one node's checks.
 
-In containers, without Kubernetes. slurmctld and slurmrestd are real. One slurmd stands for all
-nodes, and answers for each of them when slurmctld calls. Of Kubernetes' API there is what
-`tests.bench.kubernetes` has, with a Node and a Pod for each.
+This runs in containers, without Kubernetes. slurmctld and slurmrestd are real. One slurmd
+represents all nodes, and answers slurmctld for each of them. `tests.bench.kubernetes` provides the
+needed part of Kubernetes' API, with a Node and a Pod for each node.
 """
 
 import json
@@ -40,10 +40,10 @@ from tests.support.waiting import eventually
 NODES, FEW = 5000, 500
 NODESET = "gpu"
 FRONT = "front-0"
-"""The node whose slurmd stands for all others."""
+"""The node whose slurmd represents all others."""
 ROUNDS = 5
 CHANGES = 10
-"""Nodes that come back, or go, for each of the reasons that there are, in each pass."""
+"""Nodes that recover, and nodes that fail, for each reason in each pass."""
 KIB = 1024
 
 WORLD: Final = "/bench"
@@ -70,7 +70,7 @@ print(json.dumps({
     "memory": usage.ru_maxrss,
 }), file=sys.stderr)
 """
-"""Runs a command; tells of it and of what it has waited for, its memory in KiB."""
+"""Runs a command, and prints its usage including its children, with memory in KiB."""
 
 COUNT = """
 import collections, json, sys
@@ -85,7 +85,7 @@ httpx.Client.send = counted
 main(sys.argv[1:])
 print(json.dumps(asked), file=sys.stderr)
 """
-"""A pass that counts its requests."""
+"""Runs a pass, and counts its requests."""
 
 
 CORDON = f"""
@@ -100,14 +100,14 @@ for _ in range(50):
         time.sleep(0.1)
 sys.exit("the API does not listen")
 """
-"""Tells the API which machines are cordoned, once it is there."""
+"""Sets the cordoned machines in the API, once it listens."""
 
 BUSY = """
 sinfo --noheader --Node --format=%T | grep --max-count=1 -e unknown -e '[*]'
 sdiag | grep -E '^(Server thread count|Agent .*): +([2-9]|1[0-9])'
 true
 """
-"""Says something as long as slurmctld waits for a node, or talks with any."""
+"""Prints something while slurmctld waits for a node, or communicates with one."""
 
 NVIDIA_SMI = f"""#!/bin/sh
 case $1 in --query) exec cat {WORLD}/query ;; *) exec cat {WORLD}/nvlink ;; esac
@@ -137,7 +137,7 @@ def measure(figures: Figures) -> None:
 
 
 def passes(figures: Figures, many: "Cluster") -> None:
-    """Passes that find so much, and passes that do it."""
+    """Measure passes that only find the changes, and passes that make them."""
     say(f"passes over {NODES} nodes, a fifth of them drained, {3 * CHANGES} changes each")
     many.look("--dry-run")
     found: dict[str, list[Used]] = {"--dry-run": [], "--once": []}
@@ -155,14 +155,14 @@ def passes(figures: Figures, many: "Cluster") -> None:
 
 @dataclass(frozen=True)
 class Used:
-    """What a process has used."""
+    """Resources that a process has used."""
 
     seconds: float
     cpu: float
-    """Seconds."""
+    """CPU time in seconds."""
     memory: float
-    """MB that it had at its peak."""
-    said: str
+    """Peak memory in MB."""
+    output: str
 
     def __str__(self) -> str:
         return f"{self.seconds:.2f} s, of CPU {self.cpu:.2f} s, {self.memory:.0f} MB"
@@ -170,7 +170,7 @@ class Used:
 
 @dataclass
 class Cluster:
-    """So many nodes, a fifth of them drained: half by Kubernetes' word, half by their checks."""
+    """A cluster with a fifth of its nodes drained: half by Kubernetes, half by their checks."""
 
     count: int
     controller: Slurmctld
@@ -178,21 +178,21 @@ class Cluster:
     reconciler: Container
     environment: Mapping[str, str]
     moved: int = 0
-    """How often nodes have changed places."""
+    """Number of rounds in which the sets of drained nodes have moved."""
 
     @property
     def cordoned(self) -> range:
-        """Machines that are cordoned; those that come and go have room in the share."""
+        """Cordoned machines; their number leaves room in the drain limit for changes."""
         return range(self.moved * CHANGES, self.moved * CHANGES + self.count // 10 - CHANGES)
 
     @property
     def failing(self) -> range:
-        """Nodes whose checks fail."""
+        """Nodes with failing checks."""
         first = self.count // 2 + self.moved * CHANGES
         return range(first, first + self.count // 5 - len(self.cordoned))
 
     def begin(self) -> None:
-        """Everything is as its last pass has left it."""
+        """Set the state that a pass leaves behind."""
         self._settle()
         self._update(self.cordoned, f"state=drain reason='{KUBERNETES}cordoned: machine'")
         self._fail(self.failing)
@@ -202,7 +202,7 @@ class Cluster:
         self._cordon()
 
     def move_on(self) -> None:
-        """As many machines are cordoned as are uncordoned, and checks fail as pass again."""
+        """Cordon as many machines as are uncordoned, and fail as many checks as recover."""
         failed = self.failing
         self.moved += 1
         self._settle()
@@ -211,17 +211,17 @@ class Cluster:
         self._cordon()
 
     def look(self, way: str) -> Used:
-        """A pass of the reconciler's, which finds what has just changed."""
+        """Run a pass of the reconciler, which finds the latest changes."""
         command = ["python3", "-m", "agents.reconciler", way, "--json"]
         used = run(self.reconciler, command, self.environment, c.SLURM_ID)
-        done = Counter(action["action"] for action in json.loads(used.said)["actions"])
+        done = Counter(action["action"] for action in json.loads(used.output)["actions"])
         if self.moved:
             expected = Counter(drain=CHANGES, lift=2 * CHANGES)
             assert done == expected, f"{way}: {done}, expected {expected}"
         return used
 
     def requests(self) -> dict[str, int]:
-        """How many a pass makes that carries out as many changes."""
+        """Count the requests of a pass that makes the same number of changes."""
         self.move_on()
         code, output = self.reconciler.exec_run(
             ["python3", "-c", COUNT, "--once"],
@@ -233,12 +233,12 @@ class Cluster:
         return dict(json.loads(text.splitlines()[-1]))
 
     def _settle(self) -> None:
-        """Waits until slurmctld has heard of all, and has nothing more to ask them.
+        """Wait until slurmctld has heard from all nodes, and has no more requests to them.
 
-        When a node comes back it asks all that have never told of themselves, which only the one
-        behind all does.
+        When a node returns, slurmctld queries all nodes that have never registered. Only the one
+        node that represents all others registers.
         """
-        eventually("slurmctld has heard of all nodes, and is quiet", self._is_quiet, 300)
+        eventually("slurmctld has heard from all nodes, and is quiet", self._is_quiet, 300)
 
     def _is_quiet(self) -> bool:
         for _ in range(3):
@@ -253,7 +253,7 @@ class Cluster:
         self._update(nodes, f"state=drain reason='{reason}' extra='{evidence}'")
 
     def _pass(self, nodes: range) -> None:
-        # Younger than the drain, whenever in this second that was.
+        # Newer than the drain, which may have been in the same second.
         self._update(nodes, f"extra='{Evidence(int(time.time()) + 1)}'")
 
     def _update(self, nodes: range, what: str) -> None:
@@ -261,29 +261,29 @@ class Cluster:
         self.controller.run(f"scontrol update nodename={names} {what}")
 
     def _cordon(self) -> None:
-        told = [self.cordoned.start, self.cordoned.stop]
-        code, output = self.reconciler.exec_run(["python3", "-c", CORDON, json.dumps(told)])
+        bounds = [self.cordoned.start, self.cordoned.stop]
+        code, output = self.reconciler.exec_run(["python3", "-c", CORDON, json.dumps(bounds)])
         assert code == 0, cast(bytes, output).decode()
 
 
 def run(
     container: Container, command: list[str], environment: Mapping[str, str], user: int
 ) -> Used:
-    """What a command uses in a container."""
-    _, (said, told) = container.exec_run(
+    """Run a command in a container, and return the resources that it used."""
+    _, (stdout, stderr) = container.exec_run(
         ["python3", "-c", MEASURE, *command],
         environment=dict(environment),
         user=str(user),
         demux=True,
     )
-    text = cast(bytes, told).decode()
+    text = cast(bytes, stderr).decode()
     used = json.loads(text.splitlines()[-1])
     assert used["code"] in (0, 1), text
-    output = cast(bytes, said or b"").decode()
+    output = cast(bytes, stdout or b"").decode()
     return Used(used["seconds"], used["cpu"], used["memory"] * KIB / 1e6, output)
 
 
-# --- What it looks at ----------------------------------------------------------------------------
+# --- The simulated cluster -----------------------------------------------------------------------
 
 
 @contextmanager
@@ -323,7 +323,7 @@ def cluster(count: int) -> Iterator[Cluster]:
 
 
 def start_reconciler(start: Start, secret: str, stack: Settings) -> Container:
-    """A container with all that the reconciler's pod has, and Kubernetes' API on its loopback."""
+    """Start a container with the reconciler's files, and Kubernetes' API on its loopback."""
     container = start("agents", entrypoint="")
     (nodeset,) = stack.nodesets
     world = {"count": nodeset.replicas, "node": machine(), "pod": worker(edited(nodeset.replicas))}
@@ -346,7 +346,7 @@ def start_reconciler(start: Start, secret: str, stack: Settings) -> Container:
 
 
 def worker(edit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """A nodeset's Pod as an API server shows it when it runs."""
+    """Return a nodeset's running Pod, as an API server shows it."""
     with pytest.MonkeyPatch.context() as patch:
         template = templates(record(patch, config(edit)))[f"nodeset-{NODESET}-slurmd"]
     spec, name = template["spec"], f"{NODESET}-{NUMBER}"
@@ -374,7 +374,7 @@ def worker(edit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
 
 
 def state(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a container that runs."""
+    """Return the status of a running container."""
     return {
         "name": container["name"],
         "image": container["image"],
@@ -389,7 +389,7 @@ def state(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """A Node as an API server shows it: with the 50 images that a kubelet tells of at most."""
+    """Return a Node as an API server shows it, with 50 images, the most that a kubelet reports."""
     size = {"cpu": "192", "memory": "2113409212Ki", "nvidia.com/gpu": "8", "pods": "110"}
     kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "KernelDeadlock", "Ready")
     return owned(
@@ -441,7 +441,7 @@ def identity(name: str) -> dict[str, Any]:
 
 
 def owned(item: dict[str, Any]) -> dict[str, Any]:
-    """The same with who set which of its fields, which an API server shows as well."""
+    """Add the managed fields, which an API server also shows."""
     fields = {"manager": "bench", "operation": "Update", "fieldsV1": _fields(item)}
     return {**item, "metadata": {**item["metadata"], "managedFields": [fields]}}
 
@@ -455,7 +455,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def edited(count: int) -> Callable[[dict[str, Any]], None]:
-    """Edits a valid stack: one nodeset of so many nodes of eight GPUs."""
+    """Return an edit: one nodeset with `count` nodes of eight GPUs."""
 
     def edit(valid: dict[str, Any]) -> None:
         valid["nodesets"] = [
@@ -473,7 +473,7 @@ def edited(count: int) -> Callable[[dict[str, Any]], None]:
 
 
 def simulated(count: int) -> Callable[[dict[str, Any]], None]:
-    """The same, whose nodes slurmctld leaves alone once they have answered."""
+    """Return the same edit, without further pings and checks of nodes that have answered."""
 
     def edit(valid: dict[str, Any]) -> None:
         edited(count)(valid)
@@ -487,10 +487,10 @@ def simulated(count: int) -> Callable[[dict[str, Any]], None]:
 
 
 def checks(figures: Figures, front: Slurmctld) -> None:
-    """A pass of all checks on a node with eight GPUs and InfiniBand, all of it as it should be."""
+    """Measure a pass of all checks on a healthy node with eight GPUs and InfiniBand."""
     stack = alone(edited(1))
     (nodeset,) = stack.nodesets
-    # The first of the eight is well.
+    # The first of the eight GPUs is healthy.
     head, gpu, *others = re.split("(?m)^(?=GPU )", recorded("h100-535.183.01"))
     ports = (line.split(None, 3) for line in recorded("infiniband-h100").splitlines())
     put(
@@ -508,19 +508,19 @@ def checks(figures: Figures, front: Slurmctld) -> None:
     )
     front.run(f"chmod 755 /usr/local/bin/nvidia-smi; mount --bind {WORLD}/class /sys/class", "root")
     program, environment = f"{c.CHECKS}/interval", {"SLURMD_NODENAME": FRONT}
-    # It compares with its last look, which at an interval is a minute ago.
+    # The check compares with its last run, normally a minute ago.
     aged = f"touch -d '1 minute ago' {STATE}/processes"
     used = []
     for _ in range(2 * ROUNDS):
         used.append(run(front.container, [program], environment, 0))
         front.run(aged, "root")
-    told = front.run("check-node || true", "root").splitlines()
-    unlike = [line for line in told if "\tpassed\t" not in line]
-    say("\n".join((f"{len(told)} checks, of which {len(unlike)} did not pass", *unlike)))
+    lines = front.run("check-node || true", "root").splitlines()
+    unlike = [line for line in lines if "\tpassed\t" not in line]
+    say("\n".join((f"{len(lines)} checks, of which {len(unlike)} did not pass", *unlike)))
     figures.add("all checks of a node, CPU", statistics.median(one.cpu for one in used), at_most=1)
     figures.add("all checks of a node", statistics.median(one.seconds for one in used))
 
 
 def _folder(name: str) -> str:
-    """Of a value of a port: counters stand in one of their own."""
+    """Return the folder of a port's value: counters have a separate one."""
     return "" if name in infiniband.VALUES else "counters/"

@@ -1,7 +1,7 @@
-"""What jobs in images cost: starts from the cache, cold pulls, and reading small files.
+"""Cost of jobs in images: starts from the cache, cold pulls, and reading small files.
 
-Two nodes and a registry with TLS run in containers. The ways take turns, in an order of chance, so
-that what else the machine does falls on all of them alike.
+Two nodes and a registry with TLS run in containers. The variants alternate in random order, so that
+other load on the machine affects all of them equally.
 """
 
 import base64
@@ -20,12 +20,12 @@ ROUNDS = 20
 PULLS = 3
 LAYERS = 4
 LAYER = 256_000_000
-"""Bytes of each layer, of which a quarter can be compressed away."""
+"""Bytes of each layer; compression saves a quarter."""
 FILES = 20_000
 READS = 5
 HOME = "/home/researcher"
 TIME = "s=${{EPOCHREALTIME/./}}; {command}; e=${{EPOCHREALTIME/./}}; echo $((e - s))"
-"""Prints how long a command took, in microseconds. For bash."""
+"""Bash script that prints the duration of a command in microseconds."""
 
 
 def measure(figures: Figures) -> None:
@@ -65,7 +65,7 @@ def pulls(figures: Figures, site: Site) -> None:
     name = site.push("bench/large:1", ociimages.layout([site.base, *layers]))
     del text, layers
     folder = f"{HOME}/by-hand"
-    # Credentials for skopeo alone, as slurm-image finds them in enroot's file.
+    # Credentials only for skopeo; slurm-image reads them from enroot's file.
     login = "reader:open sesame"
     by_hand = (
         f"srun --quiet bash -c \"skopeo copy --quiet --src-creds '{login}' docker://{name} "

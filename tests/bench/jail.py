@@ -1,8 +1,8 @@
-"""What it costs that jobs run in the jail, apart from each other: `srun true` with and without.
+"""Cost of running jobs isolated in the jail: `srun true` with and without the plugin.
 
-Nothing of it needs Kubernetes: slurmctld and one slurmd run in containers. The ways take turns, in
-an order of chance, so that what else the machine does falls on all of them alike; and since that
-can be much more than what is measured, the quickest quarter of the times is what counts.
+This needs no Kubernetes: slurmctld and one slurmd run in containers. The variants alternate in
+random order, so that other load on the machine affects all of them equally. Such load can exceed
+the measured cost by far, so the quickest quarter of the times decides.
 """
 
 import random
@@ -17,7 +17,7 @@ from tests.support.spank import Node, one_node
 
 ROUNDS = 20
 STEPS = 5
-"""Steps that are measured in each allocation, after a first one."""
+"""Measured steps in each allocation, after a first step that is not measured."""
 STACK = f"{c.WORKER_SPOOL}/conf-cache/plugstack.conf"
 SIZES = {"tmp": "64MiB", "var_tmp": "64MiB", "shm": "64MiB"}
 WITHOUT = "without the plugin"
@@ -28,7 +28,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
 }
 WANTED = {"with all isolation": 1.05, "with all isolation and the overlay": 1.15}
 TIMED = "s=$(date +%s%N); srun --quiet true; e=$(date +%s%N); echo $(( (e - s) / 1000 ))"
-"""Prints how long it took, in microseconds."""
+"""Prints the duration in microseconds."""
 
 
 def measure(figures: Figures) -> None:
@@ -37,7 +37,7 @@ def measure(figures: Figures) -> None:
     steps: dict[str, list[int]] = {way: [] for way in WAYS}
     with containers("slurmstack-bench") as start, one_node(start) as node:
         with_plugin = node.root(f"cat {STACK}")
-        # mpi.conf names it. In a job's own /tmp the plugin makes it.
+        # mpi.conf names this directory. The plugin creates it in a job's private /tmp.
         node.root("mkdir /tmp/.pmix")
         for _ in range(ROUNDS):
             for way in random.sample(list(WAYS), len(WAYS)):
@@ -53,13 +53,13 @@ def measure(figures: Figures) -> None:
 
 
 def quartile(times: list[int]) -> float:
-    """What a quarter of the times stay below."""
+    """Return the first quartile of the times."""
     return statistics.quantiles(times, n=4)[0]
 
 
 def choose(node: Node, way: str, with_plugin: str) -> None:
     node.isolate(**WAYS[way])
-    # slurmstepd reads it anew for each step.
+    # slurmstepd reads the file again for each step.
     node.root(f": >{STACK}" if way == WITHOUT else f"cat >{STACK} <<'END'\n{with_plugin}\nEND")
 
 

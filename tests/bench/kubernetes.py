@@ -1,7 +1,8 @@
-"""`python3 kubernetes.py world.json`: as much of Kubernetes' API as the reconciler asks for.
+"""`python3 kubernetes.py world.json`: the part of Kubernetes' API that the reconciler uses.
 
-It answers with objects of their real size, in pages and by TLS. Pages are made beforehand, so that
-its own work does not count. It has no more than Python itself: it runs in a container.
+It answers over TLS with pages of objects of realistic size. Pages are rendered in advance, so that
+its own work does not affect the result. It uses only Python's standard library, because it runs in
+a container.
 """
 
 import http.server
@@ -17,7 +18,7 @@ from typing import Any
 
 PORT = 6443
 NUMBER = "#number#"
-"""Stands in the two objects that all are made of where each has a number of its own."""
+"""Placeholder for the number of each object in the two templates."""
 
 Object = dict[str, Any]
 
@@ -33,7 +34,7 @@ class World:
         self.memory: Object = {"metadata": {"resourceVersion": "1"}, "data": {}}
         self.cordoned = range(0)
         self.pages: dict[tuple[str, int], list[bytes]] = {}
-        """Pages by what is listed and their size."""
+        """Pages by resource and page size."""
 
     def cordon(self, first: int, end: int) -> None:
         self.cordoned = range(first, end)
@@ -77,7 +78,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(self.world.page(what, limit, number))
 
     def do_PATCH(self) -> None:
-        """What the reconciler remembers; it is the only thing that it changes here."""
+        """Patch the reconciler's memory, the only object that it changes here."""
         memory, body = self.world.memory, self._body()
         version = memory["metadata"]["resourceVersion"]
         if "configmaps" not in self.path or body["metadata"]["resourceVersion"] != version:
@@ -88,12 +89,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(json.dumps(memory).encode())
 
     def do_POST(self) -> None:
-        """An event."""
+        """Accept an event."""
         self._body()
         self._answer(b"{}", status=HTTPStatus.CREATED)
 
     def do_PUT(self) -> None:
-        """For the bench: machines from one number on, up to another, are cordoned, no others."""
+        """Cordon exactly the machines of a range of numbers. For the benchmark."""
         self.world.cordon(*self._body())
         self._answer(b"{}")
 
@@ -108,7 +109,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing: it would take its time."""
+        """Log nothing, because it would take time."""
 
 
 def main(file: Path) -> None:

@@ -1,6 +1,6 @@
-"""Jobs and nodes in numbers on a running stack, each against what there would be without it.
+"""Throughput of jobs and nodes on a running stack, compared with Slurm outside the stack.
 
-Whatever is compared is run in turn, ABBA, several times: a busy machine then slows both.
+The compared variants alternate in the order ABBA several times, so a busy machine slows both.
 """
 
 import datetime
@@ -21,7 +21,7 @@ USER, UID = "researcher", 2000
 JOB = "--quiet --output=/dev/null --chdir=/tmp --wrap=true"
 ROUNDS = 6
 
-# Room for many jobs at once: with few CPUs, jobs wait for each other and not for slurmctld.
+# Many CPUs: with few, jobs would wait for each other and not for slurmctld.
 LOAD = {"name": "load", "replicas": 2, "cpus": 32, "cpu_request": 0.2, "memory": "2GiB"}
 LOADED = ("load-0", "load-1")
 JOBS = 300
@@ -32,7 +32,7 @@ seq {JOBS} | xargs -P{SUBMITTERS} -I% sbatch --constraint=load {JOB}
 while [ "$(squeue --noheader --format=%A)" ]; do sleep 0.1; done
 echo $(($(date +%s%N) - begin))
 """
-"""Nanoseconds until so many jobs are over, from the first submission on."""
+"""Prints the nanoseconds from the first submission until all jobs have ended."""
 
 SUBMISSIONS = 100
 BY_SBATCH = f"""
@@ -74,7 +74,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
 
 
 def alternate(*sides: Callable[[], float], rounds: int = ROUNDS) -> list[tuple[float, ...]]:
-    """What each side took in every round; they take turns in who is first."""
+    """Return the times of each side in every round, with alternating order."""
     took = []
     for turn in range(rounds):
         order: Iterable[int] = range(len(sides))
@@ -95,7 +95,7 @@ def compare(
 
 
 def throughput(figures: Figures, cluster: Cluster) -> None:
-    """Jobs of no length, on the stack and on the same Slurm in plain containers."""
+    """Measure empty jobs on the stack and on the same Slurm in plain containers."""
     say(f"{JOBS} jobs on the stack and outside of it, {ROUNDS} times")
     with cluster.edited(lambda values: values["nodesets"].append(LOAD)):
         cluster.deploy("up")
@@ -117,7 +117,7 @@ def throughput(figures: Figures, cluster: Cluster) -> None:
 
 
 def submissions(figures: Figures, cluster: Cluster) -> None:
-    """Held jobs by one client after the other, each over its own way."""
+    """Measure submissions of held jobs, over HTTP and by sbatch."""
     say(f"{SUBMISSIONS} submissions by HTTP and by sbatch, {ROUNDS} times")
 
     def by_http() -> float:
@@ -146,7 +146,7 @@ def submissions(figures: Figures, cluster: Cluster) -> None:
 
 
 def more_nodes(figures: Figures, cluster: Cluster) -> None:
-    """From the `up` that adds nodes until they take jobs, and until their slurmd was started."""
+    """Measure from `up` with new nodes until they are idle, and until their slurmd has started."""
 
     def nodeset(replicas: int) -> Callable[[dict[str, Any]], None]:
         return lambda values: values["nodesets"].append(MORE | {"replicas": replicas})
@@ -164,13 +164,15 @@ def more_nodes(figures: Figures, cluster: Cluster) -> None:
                 text=True,
             )
             cluster.deploy("up")
-            told, _ = waiting.communicate(timeout=180)
-            idle.append(int(told) / 1e9 - begin)
+            output, _ = waiting.communicate(timeout=180)
+            idle.append(int(output) / 1e9 - begin)
             running.append(slurmd_started(cluster) - begin)
             say(f"  idle after {idle[-1]:.1f} s, slurmd started after {running[-1]:.1f} s")
         with cluster.edited(nodeset(0)):
             cluster.deploy("up")
-        eventually("they have gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 180)
+        eventually(
+            "the added nodes are gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 180
+        )
     figures.add(f"{ADDED} more nodes are idle", statistics.median(idle))
     figures.add(f"{ADDED} more nodes run slurmd", statistics.median(running))
     ratio = statistics.median(late / early for late, early in zip(idle, running, strict=True))
@@ -178,14 +180,14 @@ def more_nodes(figures: Figures, cluster: Cluster) -> None:
 
 
 def slurmd_started(cluster: Cluster) -> float:
-    """When the last of the new nodes' slurmd was started, as Kubernetes tells, in whole seconds."""
-    # It tells a moment later than slurmd itself tells slurmctld.
-    started = eventually("Kubernetes knows of all", lambda: starts_of_slurmd(cluster))
+    """Return the start of the last new slurmd from Kubernetes, as Unix time in whole seconds."""
+    # Kubernetes reports it slightly later than slurmd registers with slurmctld.
+    started = eventually("Kubernetes reports all starts", lambda: starts_of_slurmd(cluster))
     return max(datetime.datetime.fromisoformat(moment).timestamp() for moment in started)
 
 
 def starts_of_slurmd(cluster: Cluster) -> list[str]:
-    """When the slurmd of each new node was started; [] as long as one is not known to run."""
+    """Return the start of slurmd on each new node; [] while one is not reported as running."""
     pods = cluster.objects("pods", "slurmstack.dev/nodeset=more")
     started = [
         status["state"]["running"]["startedAt"]

@@ -1,4 +1,4 @@
-"""How long Slurm is without a controller when the Kubernetes node of that one is lost."""
+"""Time without a controller after the loss of its Kubernetes node."""
 
 import datetime
 import time
@@ -10,11 +10,11 @@ from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import eventually
 
 LOST, LEFT = "node-1", "node-0"
-"""Kubernetes nodes; its API is on the one that is left."""
+"""Kubernetes nodes; the API is on the remaining node."""
 
 
 def measure(figures: Figures, cluster: Cluster) -> None:
-    """With a second controller that waits, then with a place that is kept for the one."""
+    """Measure with a standby controller, then with a reserved place for a single one."""
     say("the controller's node is lost; a second one waits")
     figures.add(
         "a controller that waited answers, after its fellow's node is lost",
@@ -38,24 +38,24 @@ def one_controller(values: dict[str, Any]) -> None:
 
 
 def loses_a_node(cluster: Cluster, since: Callable[[float], float]) -> float:
-    """Seconds from a moment after the loss (Unix time) until a controller answers elsewhere."""
+    """Return the seconds from `since` (Unix time) until a controller answers elsewhere."""
     cluster.move_controller(LOST)
     with cluster.frozen(LOST):
         began = time.time()
         eventually("a controller answers elsewhere", lambda: answers(cluster), 180)
         took = time.time() - since(began)
-    eventually("the lost one gave up", lambda: cluster.serves_on(LEFT), 180)
+    eventually("the lost controller gives up", lambda: cluster.serves_on(LEFT), 180)
     return took
 
 
 def answers(cluster: Cluster) -> bool:
-    """Whether a controller on the node that is left is ready."""
+    """Whether a controller on the remaining node is ready."""
     pods = cluster.pods("controller")
     return any(is_ready(pod) and pod["spec"]["nodeName"] == LEFT for pod in pods)
 
 
 def noticed(cluster: Cluster) -> float:
-    """When Kubernetes took the node for lost, as Unix time; it tells whole seconds."""
+    """Return the Unix time when Kubernetes noticed the loss, in whole seconds."""
     (node,) = (one for one in cluster.objects("nodes") if one["metadata"]["name"] == LOST)
     (ready,) = (one for one in node["status"]["conditions"] if one["type"] == "Ready")
     return datetime.datetime.fromisoformat(ready["lastTransitionTime"]).timestamp()

@@ -1,4 +1,4 @@
-"""The stack's Slurm once more, outside Kubernetes: the same images and files in containers."""
+"""The stack's Slurm outside Kubernetes: the same images and files in plain containers."""
 
 import contextlib
 import secrets
@@ -24,10 +24,10 @@ from tests.support.slurmctld import (
 
 @contextlib.contextmanager
 def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[Slurmctld]:
-    """Runs these nodesets of the stack beside it; gives out a container to submit jobs from.
+    """Run these nodesets outside the stack, and yield a container that can submit jobs.
 
-    Its nodes are as large as the stack's, its jobs run in the stack's own jail, and slurmctld keeps
-    its state on the same disk. Addresses and keys differ, and no other file does.
+    Nodes have the same size, jobs run in the stack's own jail, and slurmctld keeps its state on the
+    same disk. Only addresses and keys differ.
     """
     secret = secrets.token_hex(64)
     files = {f"{c.SLURM_ETC}/{name}": text for name, text in config_files(settings).items()}
@@ -45,7 +45,7 @@ def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[S
             dbd.start()
             name = c.accounting_address(settings.namespace, settings.cluster.domain)
             known = {name: dbd.container.address}
-        # A volume, since writes to a container's own layer cost more.
+        # A volume, because writes to a container's own layer cost more.
         controller = start_controller(
             start, secret, known, mounts=[Mount(c.CONTROLLER_SPOOL, None, type="volume")]
         )
@@ -58,7 +58,7 @@ def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[S
                     _start_node(start, secret, node, nodeset, controller, jail, accounts)
         login = prepare(
             start(
-                "controller",  # has Slurm's commands; those of a login node are in its jail
+                "controller",  # has Slurm's commands; a login node has them only in its jail
                 hostname="login",
                 extra_hosts={controller_address(): controller.address},
             ),

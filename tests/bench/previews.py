@@ -1,4 +1,4 @@
-"""How long a stack that nobody has made takes to preview, offline and without a credential."""
+"""Time for the preview of a stack that does not exist, offline and without credentials."""
 
 import os
 import statistics
@@ -11,11 +11,11 @@ from tests.bench.figures import Figures, say, seconds
 
 _ROUNDS = 3
 _STACKS = ("cpu", "gpu")
-"""The stack files that need nothing of `make up`."""
+"""Stack files that do not depend on `make up`."""
 
 
 def measure(figures: Figures) -> None:
-    """Each stack from an empty state, with the policy pack and without."""
+    """Preview each stack from an empty state, with and without the policy pack."""
     for stack in _STACKS:
         for name, packs in (("", ()), (", with the policy pack", ("--policy-pack", "policy"))):
             say(f"previewing {stack} from nothing{name}")
@@ -27,7 +27,7 @@ def measure(figures: Figures) -> None:
 
 
 def _preview(stack: str, packs: tuple[str, ...]) -> None:
-    """By somebody who has the project and nothing else."""
+    """Preview with only the project: an empty home directory and no credentials."""
     with tempfile.TemporaryDirectory(prefix="slurmstack-bench-") as home:
         subprocess.run(
             [sys.executable, "-m", "engine", "preview", "--stack", stack, *packs],
@@ -37,7 +37,7 @@ def _preview(stack: str, packs: tuple[str, ...]) -> None:
                 "PATH": os.environ["PATH"],
                 "PULUMI_BACKEND_URL": f"file://{home}",
                 "PULUMI_CONFIG_PASSPHRASE": "none",
-                # Whoever asks for anything outside is refused at once.
+                # Make all external requests fail at once.
                 "https_proxy": "http://127.0.0.1:9",
                 "http_proxy": "http://127.0.0.1:9",
             },

@@ -1,7 +1,7 @@
-"""Ten thousand nodes: how long their files take, and whether slurmctld answers with them.
+"""Ten thousand nodes: time to render their files, and response time of slurmctld.
 
-Nothing of it needs Kubernetes: slurmctld runs in a container of the controller's image. Its nodes
-are on record; no slurmd is behind them.
+This needs no Kubernetes: slurmctld runs in a container of the controller's image. Its nodes are
+only records without a slurmd.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ TIMES = 5
 
 
 def edited(kind: str, nodesets: int, replicas: int) -> Callable[[dict[str, Any]], None]:
-    """Edits a valid stack: so many nodesets of so many nodes, and a partition for each ten."""
+    """Return an edit: nodesets with this number of nodes, and a partition for each ten."""
 
     def edit(valid: dict[str, Any]) -> None:
         names = [f"set{ordinal:03}" for ordinal in range(nodesets)]
@@ -59,7 +59,7 @@ def measure(figures: Figures) -> None:
 
 
 def files(figures: Figures) -> None:
-    """From a stack's file to all of Slurm's files."""
+    """Measure the rendering of all of Slurm's files from a stack file."""
     for kind in ("dynamic", "static"):
         say(f"files for {NODESETS * REPLICAS} {kind} nodes in {NODESETS} nodesets")
         with stack_folder(kind) as folder:
@@ -75,7 +75,7 @@ def files(figures: Figures) -> None:
 
 @contextlib.contextmanager
 def stack_folder(kind: str) -> Iterator[Path]:
-    """A folder with the stack's file in it."""
+    """Create a folder with the stack file."""
     values = copy.deepcopy(VALID)
     edited(kind, NODESETS, REPLICAS)(values)
     document = {"config": {f"slurmstack:{key}": value for key, value in values.items()}}
@@ -88,7 +88,7 @@ def stack_folder(kind: str) -> Iterator[Path]:
 
 
 def slurmctld(figures: Figures) -> None:
-    """slurmctld with listed nodes, and with as many on record as have registered."""
+    """Measure slurmctld with static nodes, and with the same number of registered dynamic ones."""
     with containers("slurmstack-bench") as start:
         controller = start_controller(start, secrets.token_hex(64))
         for kind in ("static", "dynamic"):
@@ -112,7 +112,7 @@ def slurmctld(figures: Figures) -> None:
 
 
 def create(controller: Slurmctld, stack: Settings) -> None:
-    """Puts on record what nodes say when they register: a stand-in for 10,000 times slurmd."""
+    """Create the records of registered nodes, in place of 10,000 slurmd."""
     commands = "\n".join(
         shlex.join(("scontrol", "create", *words)) for words in descriptions(stack)
     )
@@ -122,7 +122,7 @@ def create(controller: Slurmctld, stack: Settings) -> None:
 def descriptions(stack: Settings) -> Iterator[list[str]]:
     for nodeset in stack.nodesets:
         names = f"{nodeset.name}-[0-{nodeset.replicas - 1}]"
-        # An address that no host has (RFC 5737): a name would be looked up.
+        # An address that no host has (RFC 5737), because slurmctld would look up a name.
         yield [
             f"nodename={names}",
             *node_conf(nodeset).split(),
@@ -136,7 +136,7 @@ def node_count(controller: Slurmctld) -> int:
 
 
 def sinfo(controller: Slurmctld) -> float:
-    """Seconds that `sinfo` takes, inside the container."""
+    """Return the seconds that `sinfo` takes inside the container."""
     took = controller.run("s=$(date +%s%N); sinfo >/dev/null; echo $(($(date +%s%N) - s))")
     return int(took) / 1e9
 
@@ -145,12 +145,12 @@ def sinfo(controller: Slurmctld) -> float:
 
 
 def resources(figures: Figures) -> None:
-    """How many resources Pulumi keeps of a stack, by the size of its nodeset."""
+    """Count Pulumi's resources of a stack for two sizes of its nodeset."""
     counts = []
     for replicas in (1, 1000):
         with pytest.MonkeyPatch.context() as patch:
             graph = record(patch, config(edited("dynamic", 1, replicas)))
-        # Not the stack's own root: the SDK registers it once in a process, with the first of them.
+        # Without the root stack resource, which the SDK registers only once in a process.
         counts.append(sum(found.type != "pulumi:pulumi:Stack" for found in graph.resources))
     few, many = counts
     figures.add("Pulumi resources with 1 node", few)

@@ -1,4 +1,4 @@
-"""What a user waits for: a prompt, and files in the jail against the same outside of it."""
+"""Waiting times of users: a prompt, and files in the jail compared with outside."""
 
 import statistics
 
@@ -42,7 +42,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
 
 
 def _untar(root: str) -> str:
-    """Prints the nanoseconds that it took, without removing what it made."""
+    """Return a command that prints the nanoseconds of untar, without those of the cleanup."""
     return (
         f"cd {root}/{FOLDER} && begin=$(date +%s%N) && tar xf tree.tar && "
         "echo $(($(date +%s%N) - begin)); rm -r tree"

@@ -1,4 +1,4 @@
-"""What holds for all tests in containers."""
+"""Fixtures of all tests in containers."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,6 @@ from tests.support.containers import none_left
 
 @pytest.fixture(autouse=True)
 def _none_left() -> Iterator[None]:
-    """Containers that a test itself starts end with it; those of wider fixtures stay."""
+    """Remove the containers that the test itself started. Containers of wider fixtures stay."""
     with none_left():
         yield

@@ -1,1 +1,1 @@
-"""What needs another kernel than the tests' machine has: a virtual one with a stock Debian."""
+"""Tests that need another kernel: they run on a virtual machine with a stock Debian."""

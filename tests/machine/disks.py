@@ -1,7 +1,7 @@
 """The disks of the virtual machine.
 
-Emulation is several times slower than the machine of the tests. So what `make up` would download or
-build is put on the disks: Debian's packages, Python's, Kubernetes' binaries and the images.
+Emulation is several times slower than the tests' machine. Therefore the disks contain what
+`make up` would download or build: Debian's packages, Python's, Kubernetes' binaries and the images.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ from local.paths import CACHE, ROOT, locked
 from tests.support.commands import execute
 
 PROJECT: Final = "/root/slurmstack"
-"""Where the machine has this project."""
+"""Directory of this project on the machine."""
 PAYLOAD: Final = "/mnt/payload"
-"""Where it has what each run brings: the project, the images, and who may log in."""
+"""Mount point of the files of each run: project, images, and authorized keys."""
 _PACKAGES: Final = (
     *("dbus", "linux-image-cloud-amd64", "openssh-server", "systemd-sysv", "udev"),
     *("ca-certificates", "docker-cli", "docker.io", "iproute2", "iptables", "make"),
     *("debootstrap", "nfs-common", "openssh-client", "procps", "python3-venv", "rsync"),
 )
 _SIZE: Final = "40G"
-"""Of the system's disk, of which little is used."""
+"""Size of the system disk, which is mostly empty."""
 _FILES: Final = {
     "etc/hostname": "slurmstack-test\n",
     "etc/fstab": f"/dev/vda / ext4 defaults 0 1\n/dev/vdb {PAYLOAD} ext4 ro 0 0\n",
@@ -38,7 +38,7 @@ _FILES: Final = {
     "etc/systemd/network/all.network": "[Match]\nName=en*\n\n[Network]\nDHCP=yes\n",
     "etc/ssh/sshd_config.d/payload.conf": f"AuthorizedKeysFile {PAYLOAD}/authorized_keys\n",
 }
-"""QEMU's own network gives addresses, and answers for DNS at this one."""
+"""QEMU's user network assigns addresses, and has its DNS server at 10.0.2.3."""
 _TIMEOUT: Final = 1800
 
 Say = Callable[[str], None]
@@ -64,7 +64,7 @@ class System:
 
 
 def system(say: Say) -> System:
-    """Debian with its packages, Python's and Go. It is made once, and no machine changes it."""
+    """Debian with its packages, Python's and Go. Built once; no machine changes it."""
     requirements = (ROOT / "requirements-dev.txt").read_bytes()
     known = repr((debian.SUITE, _PACKAGES, _SIZE, sorted(_FILES.items()), host.go_version()))
     digest = hashlib.sha256(known.encode() + requirements).hexdigest()[:12]
@@ -104,7 +104,7 @@ def _add_tools(tree: Path) -> None:
         shutil.copy(ROOT / name, project)
     _lend_network(tree)
     _run("chroot", str(tree), "make", "-C", PROJECT, ".venv/ready")
-    # It says which Go the binaries were built by.
+    # Its version identifies the Go that built the binaries.
     root = execute(["go", "env", "GOROOT"]).stdout.strip()
     shutil.copytree(root, tree / "usr/local/go", symlinks=True)
     (tree / "usr/local/bin/go").symlink_to("/usr/local/go/bin/go")
@@ -117,7 +117,7 @@ def _add_tools(tree: Path) -> None:
 
 
 def _lend_network(tree: Path) -> None:
-    """Give the tree this machine's own way to Python's packages: its settings and certificates."""
+    """Copy this machine's access to Python packages into the tree: settings and certificates."""
     certificates = {os.environ.get(name, "") for name in ("PIP_CERT", "SSL_CERT_FILE")}
     for name in ("/etc/resolv.conf", "/etc/pip.conf", *sorted(certificates)):
         file, copy = Path(name), tree / name.lstrip("/")
@@ -128,7 +128,7 @@ def _lend_network(tree: Path) -> None:
 
 
 def payload(client: docker.DockerClient, disk: Path, public_key: str, say: Say) -> None:
-    """Write the disk with what a run brings."""
+    """Write the disk with the files of a run."""
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="machine-payload-") as work:
         folder = Path(work)
         (folder / "authorized_keys").write_text(f"{public_key}\n")
@@ -142,7 +142,7 @@ def payload(client: docker.DockerClient, disk: Path, public_key: str, say: Say) 
 
 
 def _save_project(archive: Path) -> None:
-    """All files that git does not ignore, and the binaries that were built from them."""
+    """Archive all files that git does not ignore, and the binaries built from them."""
     listed = execute(["git", "ls-files", "--cached", "--others", "--exclude-standard"]).stdout
     present = [name for name in listed.splitlines() if (ROOT / name).is_file()]
     built = [str(path.relative_to(ROOT)) for path in CACHE.glob("go-*")]
@@ -151,7 +151,7 @@ def _save_project(archive: Path) -> None:
 
 
 def _references(client: docker.DockerClient, say: Say) -> list[str]:
-    """The images of a local stack, which are built if need be."""
+    """Return the images of a local stack. Build missing images."""
     built = execute(
         [ROOT / ".venv/bin/python", "-m", "images.build", "--build-only", "--json"],
         timeout=_TIMEOUT,

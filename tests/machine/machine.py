@@ -1,4 +1,4 @@
-"""The virtual machine: QEMU in software, since nothing else is everywhere."""
+"""The virtual machine: QEMU with software emulation, which works on every machine."""
 
 import subprocess
 from collections.abc import Iterator
@@ -18,24 +18,24 @@ _OPTIONS: Final = (
 )
 _MEMORY: Final = "9G"
 _START: Final = 300
-"""Seconds until it can be logged in to."""
+"""Limit in seconds until login works."""
 _STOP: Final = 120
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine that runs. Commands are root's, in the folder of the project."""
+    """A running machine. Commands run as root, in the folder of the project."""
 
     port: int
-    """Of its sshd, on this machine's loopback."""
+    """Port of its sshd on this machine's loopback."""
     key: Path
-    """Private half of the key that root may log in by."""
+    """Private key for the login as root."""
 
     def run(self, command: str, timeout: float = 600) -> str:
-        """What a command prints. Raises AssertionError with its output unless it succeeds."""
-        return checked(self.said(f"cd {PROJECT} && {command}", timeout)).stdout
+        """Return the output of a command. Raises AssertionError with the output if it fails."""
+        return checked(self.ssh(f"cd {PROJECT} && {command}", timeout)).stdout
 
-    def said(self, command: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    def ssh(self, command: str, timeout: float) -> subprocess.CompletedProcess[str]:
         where = ("-F", "/dev/null", "-i", str(self.key), "-p", str(self.port), "root@127.0.0.1")
         words = [word for option in _OPTIONS for word in ("-o", option)]
         return execute(["ssh", *words, *where, command], check=False, timeout=timeout)
@@ -43,12 +43,12 @@ class Machine:
 
 @contextmanager
 def started(system: System, payload: Path, key: Path, console: Path) -> Iterator[Machine]:
-    """Start a machine on disks that stay as they are; what it prints goes to `console`."""
+    """Start a machine that does not change its disks; write its console to `console`."""
     machine = Machine(free_port(), key)
     with subprocess.Popen(_command(system, payload, machine.port, console)) as process:
         try:
-            eventually("it can be logged in to", lambda: _answers(machine, process), _START)
-            checked(machine.said(f"tar -xf {PAYLOAD}/project.tar -C {PROJECT}", _START))
+            eventually("login works", lambda: _answers(machine, process), _START)
+            checked(machine.ssh(f"tar -xf {PAYLOAD}/project.tar -C {PROJECT}", _START))
             yield machine
         finally:
             if process.poll() is None:
@@ -58,7 +58,7 @@ def started(system: System, payload: Path, key: Path, console: Path) -> Iterator
 
 def _answers(machine: Machine, process: subprocess.Popen[bytes]) -> bool:
     assert process.poll() is None, f"QEMU has ended with exit code {process.returncode}"
-    return machine.said("true", 30).returncode == 0
+    return machine.ssh("true", 30).returncode == 0
 
 
 def _command(system: System, payload: Path, port: int, console: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""An ordinary machine: systemd, and version 2 of cgroups alone."""
+"""An ordinary machine with systemd and only cgroup version 2."""
 
 from tests.machine.machine import Machine
 from tests.support.waiting import PATIENCE
@@ -6,15 +6,15 @@ from tests.support.waiting import PATIENCE
 HOUR = 3600
 
 
-def test_it_is_a_machine_with_version_2_of_cgroups_alone(machine: Machine) -> None:
+def test_machine_has_only_cgroup_v2(machine: Machine) -> None:
     assert machine.run("stat --file-system --format=%T /sys/fs/cgroup").strip() == "cgroup2fs"
     assert machine.run("systemctl is-active docker").strip() == "active"
 
 
-def test_the_first_page_of_the_readme_does_what_it_says(machine: Machine) -> None:
-    said = machine.run("make up", timeout=2 * HOUR)
+def test_commands_of_the_readmes_first_page_work(machine: Machine) -> None:
+    output = machine.run("make up", timeout=2 * HOUR)
 
-    assert "2 of 2 nodes are in service" in said
+    assert "2 of 2 nodes are in service" in output
     login = "ssh -F .local/dev/ssh_config login"
     assert machine.run(f"{login} srun --nodes=2 hostname </dev/null").split() == ["cpu-0", "cpu-1"]
     assert machine.run(f"{login} srun --cpus-per-task=1 nproc </dev/null").strip() == "1"

@@ -1,4 +1,4 @@
-"""MariaDB, slurmdbd, slurmctld and one node in containers, by what a stack gets."""
+"""MariaDB, slurmdbd, slurmctld and one node in containers, with the files of a stack."""
 
 import secrets
 import uuid
@@ -44,22 +44,22 @@ _MARIADB = {
 }
 _OPTIONS = "--performance-schema=OFF --max-allowed-packet=64M"
 ROOM = "400m"
-"""What a test's database has for its data: little, so that it can be full."""
+"""Size of a test database's volume: small, so that tests can fill it."""
 POOL = 32
-"""MiB of memory that it has for tables."""
+"""MiB of the database's memory for tables."""
 USERS = {"researcher": 2000, "student": 1500}
 
 
 @dataclass(frozen=True)
 class Database:
-    """MariaDB on a volume of its own."""
+    """MariaDB on a separate volume."""
 
     container: Slurmctld
     pool: int
     """MiB of memory for tables."""
 
     def start(self) -> None:
-        """Starts it and waits until it answers."""
+        """Start the database, and wait until it answers."""
         options = f"{_OPTIONS} --innodb-buffer-pool-size={self.pool}M"
         self.container.container.exec_run(
             ["bash", "-c", f"exec {c.PROGRAMS}/mariadbd {options} >>/tmp/log 2>&1"],
@@ -70,7 +70,7 @@ class Database:
         eventually("the database answers", lambda: self.sql("SELECT 1", "|| true") == "1")
 
     def sql(self, statement: str, otherwise: str = "") -> str:
-        """What its administrator is told."""
+        """Run a statement as administrator, and return the output."""
         client = f"mariadb --no-defaults --socket={c.DATABASE_RUN}/mysqld.sock -N"
         return self.container.run(f'{client} -e "{statement}" 2>&1 {otherwise}', "mysql").strip()
 
@@ -78,15 +78,15 @@ class Database:
         return self.container.run("cat /tmp/log", "root")
 
     def kill(self, signal: str = "KILL") -> None:
-        """Ends it, and waits until it is gone."""
+        """Send a signal to the database, and wait until it has exited."""
         pid = self.container.run(f"cat {c.DATABASE_RUN}/mysqld.pid", "root").strip()
         self.container.run(f"kill -{signal} {pid}", "root")
         runs = f"[ -e /proc/{pid} ] && echo yes || true"
-        eventually("it is gone", lambda: not self.container.run(runs, "root"))
+        eventually("the database has exited", lambda: not self.container.run(runs, "root"))
 
     @contextmanager
     def keeping_nothing(self) -> Iterator[None]:
-        """It takes statements, and commits wait."""
+        """Accept statements, but block commits."""
         hold = "BACKUP STAGE START; BACKUP STAGE BLOCK_COMMIT; SELECT SLEEP(300)"
         client = f"exec mariadb --no-defaults --socket={c.DATABASE_RUN}/mysqld.sock"
         self.container.container.exec_run(
@@ -99,7 +99,7 @@ class Database:
 
     @contextmanager
     def full(self) -> Iterator[None]:
-        """There is no room on its volume."""
+        """Fill the volume of the database."""
         fill = f"{c.DATABASE_DATA}/fill"
         self.container.run(f"cat /dev/zero >{fill} 2>/dev/null || true", "root")
         try:
@@ -110,7 +110,7 @@ class Database:
 
 @dataclass(frozen=True)
 class Dbd:
-    """slurmdbd."""
+    """slurmdbd in a container."""
 
     container: Slurmctld
 
@@ -121,11 +121,11 @@ class Dbd:
         self.container.run(f"mkdir -p {c.DBD_RUN}; {_PRIVATE}", "root")
 
     def begin(self) -> None:
-        """Starts it."""
+        """Start slurmdbd without waiting."""
         self.container.container.exec_run(["bash", "-c", _START], user="slurm", detach=True)
 
     def start(self) -> None:
-        """Starts it and waits until the database answers through it."""
+        """Start slurmdbd, and wait until the database answers through it."""
         self.begin()
         eventually("slurmdbd answers", self.answers)
 
@@ -150,7 +150,9 @@ class Dbd:
 
     def stop(self) -> None:
         self.container.run("pkill -x slurmdbd || true", "root")
-        eventually("it is gone", lambda: not self.container.run("pgrep -x slurmdbd || true"))
+        eventually(
+            "slurmdbd has exited", lambda: not self.container.run("pgrep -x slurmdbd || true")
+        )
 
     def log(self) -> str:
         return self.container.run("cat /tmp/log 2>/dev/null || true", "root")
@@ -158,16 +160,16 @@ class Dbd:
 
 @dataclass(frozen=True)
 class Cluster:
-    """All of it, running."""
+    """A running cluster with accounting."""
 
     database: Database
     dbd: Dbd
     slurmctld: Slurmctld
     worker: Slurmctld
     join: Callable[[str], Slurmctld]
-    """Starts a container of an image of ours, from which Slurm can be asked."""
+    """Start a container of one of our images as a client of Slurm."""
     start: Start
-    """Starts further containers beside it."""
+    """Start other containers on its network."""
 
     def user(self, command: str, name: str = "researcher") -> str:
         """Run a user's command on the node for at most two minutes, and return what it prints."""
@@ -178,15 +180,15 @@ class Cluster:
         return text.strip()
 
     def records(self, *fields: str, where: str = "--allusers") -> list[tuple[str, ...]]:
-        """Jobs, without their steps, as sacct tells them to slurm."""
-        told = self.slurmctld.run(f"sacct -X -n -P {where} --format={','.join(fields)}")
-        return [tuple(line.split("|")) for line in told.splitlines()]
+        """Return jobs without steps, as sacct shows them to the slurm user."""
+        output = self.slurmctld.run(f"sacct -X -n -P {where} --format={','.join(fields)}")
+        return [tuple(line.split("|")) for line in output.splitlines()]
 
 
 def start_database(
     start: Start, volume: str | None = None, pool: int = POOL, **options: Any
 ) -> Database:
-    """Where a database is to run, on a volume or on what `options` mount."""
+    """Return a database that is not started, on a volume or on a mount from `options`."""
     volumes = {"volumes": {volume: {"bind": c.DATABASE_DATA}}} if volume else {}
     container = start("database", entrypoint="", **volumes, **options)
     put(container, {f"{c.DATABASE_PASSWORD}/password": PASSWORD})
@@ -202,7 +204,7 @@ def start_dbd(start: Start, secret: str, database: Database | None = None, **hos
 
 @contextmanager
 def volume(size: str | None) -> Iterator[str]:
-    """A volume in memory of that size, or on disk."""
+    """Create a volume in memory with this size, or on disk without one."""
     options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size}"} if size else {}
     made = host.engine(print).volumes.create(
         f"slurmstack-accounting-{uuid.uuid4().hex[:8]}", driver_opts=options
@@ -214,9 +216,9 @@ def volume(size: str | None) -> Iterator[str]:
 
 
 def accounted(edit: Callable[[dict[str, Any]], object] = lambda values: None) -> Settings:
-    """Settings with accounting, which looks at tasks every second.
+    """Return settings with accounting that samples tasks every second.
 
-    Jobs need no association by them, because none is made here.
+    Jobs require no association, because these tests create none.
     """
 
     def changed(values: dict[str, Any]) -> None:
@@ -230,7 +232,7 @@ def accounted(edit: Callable[[dict[str, Any]], object] = lambda values: None) ->
 
 @contextmanager
 def one_cluster(config: Settings, room: str | None = ROOM, pool: int = POOL) -> Iterator[Cluster]:
-    """A cluster of one node with accounting. `room`, `pool`: of the database, as above."""
+    """Start a cluster of one node with accounting. `room` and `pool` are as for ROOM and POOL."""
     secret = secrets.token_hex(64)
     domain = config.cluster.domain
     accounts = accounts_of(config)

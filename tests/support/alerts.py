@@ -1,4 +1,4 @@
-"""The rule by which tests attribute alerts to a fault."""
+"""Attribution of alerts to a fault, for tests."""
 
 import abc
 from collections.abc import Collection
@@ -11,22 +11,22 @@ from tests.support.waiting import becomes, eventually
 
 
 class Alerts(abc.ABC):
-    """Alerts of a Prometheus, and those that have arrived at a receiver."""
+    """Alerts of a Prometheus, and those that a receiver got."""
 
     @abc.abstractmethod
     def now(self) -> float:
-        """Seconds since 1970, by the clock that alerts are stamped by."""
+        """Return seconds since 1970, by the clock of the alerts' timestamps."""
 
     @abc.abstractmethod
     def firing(self, *others: str) -> set[str]:
-        """Names of the alerts that fire, or are in one of these states."""
+        """Return the names of alerts that fire, or are in one of these states."""
 
     @abc.abstractmethod
     def told(self) -> list[dict[str, Any]]:
-        """The alerts that came to the receiver."""
+        """Return the alerts that the receiver got."""
 
     def is_told(self, name: str, status: str = "firing", since: float = 0) -> bool:
-        """Whether an alert came that began after that moment."""
+        """Whether the receiver got an alert that started after this time."""
         return any(
             (one["labels"]["alertname"], one["status"]) == (name, status)
             and datetime.fromisoformat(one["startsAt"]).timestamp() > since
@@ -36,12 +36,14 @@ class Alerts(abc.ABC):
     def is_told_of(
         self, fault: AbstractContextManager[None], alerts: Collection[str], timeout: float
     ) -> None:
-        """While the fault lasts all these alerts are told, none of which held before."""
-        becomes("what of them there is already", lambda: self._held(alerts), set(), 900)
+        """Check that a fault raises all these alerts, and that none was active before."""
+        becomes("the set of these alerts before the fault", lambda: self._held(alerts), set(), 900)
         begun = self.now()
         with fault:
             for name in alerts:
-                eventually(f"{name} is told", partial(self.is_told, name, since=begun), timeout)
+                eventually(
+                    f"the receiver gets {name}", partial(self.is_told, name, since=begun), timeout
+                )
 
     def _held(self, alerts: Collection[str]) -> set[str]:
         return self.firing("pending").intersection(alerts)

@@ -1,4 +1,4 @@
-"""Stacks on clouds to start from, for tests that look at what is asked of those."""
+"""Base stacks on clouds, for tests of the requests to cloud providers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,11 +67,11 @@ METAL: Values = {
         ],
     },
 }
-"""Machines of one's own; their secret key is the stack's `metal:ssh_key`."""
+"""Existing machines; their secret key is the stack's `metal:ssh_key`."""
 
 
 def nodeset(name: str, **fields: Any) -> Change:
-    """An edit of one nodeset."""
+    """Edit one nodeset."""
 
     def edit(values: Values) -> None:
         (found,) = [given for given in values["nodesets"] if given["name"] == name]
@@ -81,12 +81,12 @@ def nodeset(name: str, **fields: Any) -> Change:
 
 
 def machines(name: str, **fields: Any) -> Change:
-    """An edit of one nodeset's machines."""
+    """Edit the machines of one nodeset."""
     return lambda values: values["cluster"]["machines"][name].update(fields)
 
 
 def machine(name: str, **fields: Any) -> Change:
-    """An edit of one of one's own machines."""
+    """Edit one existing machine."""
 
     def edit(values: Values) -> None:
         (found,) = [given for given in values["cluster"]["machines"] if given["name"] == name]
@@ -96,7 +96,7 @@ def machine(name: str, **fields: Any) -> Change:
 
 
 def without_machine(name: str) -> Change:
-    """One of them is not in the list any more."""
+    """Remove one existing machine from the list."""
 
     def edit(values: Values) -> None:
         machines = values["cluster"]["machines"]
@@ -106,17 +106,17 @@ def without_machine(name: str) -> Change:
 
 
 def cluster(**fields: Any) -> Change:
-    """An edit of the cluster."""
+    """Edit the cluster."""
     return lambda values: values["cluster"].update(fields)
 
 
 def top(**fields: Any) -> Change:
-    """An edit of whole keys."""
+    """Replace top-level keys."""
     return lambda values: values.update(fields)
 
 
 def both(*changes: Change) -> Change:
-    """Several edits at once."""
+    """Combine several edits."""
 
     def edit(values: Values) -> None:
         for change in changes:

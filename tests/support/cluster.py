@@ -1,4 +1,4 @@
-"""Handles on a running stack: the user's side by SSH, the operator's by kubectl and make."""
+"""Access to a running stack: for users by SSH, for operators by kubectl and make."""
 
 import contextlib
 import hashlib
@@ -24,9 +24,9 @@ from tests.support.waiting import becomes, eventually
 
 NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
-"""A number for this folder: checkouts on one machine test beside each other."""
+"""Number of this checkout, so that several on one machine can run tests in parallel."""
 _CLUSTERS = ("shared", "edits", "health", "single", "other")
-"""The tests' own clusters; each has two ports of its own, by its place here."""
+"""Clusters of the tests. The position in this tuple defines a cluster's two ports."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Cluster:
         user: str = "researcher",
         alone: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a script in the user's login shell; `alone`, by a connection of its own."""
+        """Run a script in the user's login shell; with `alone`, over a separate connection."""
         config = self.directory / "ssh_config"
         options = ["-tt"] if tty else []
         shared = not (alone or tty)
@@ -75,8 +75,8 @@ class Cluster:
         return checked(answer) if check else answer
 
     def wait_for_login(self, timeout: float = 60) -> None:
-        """Waits until the user can log in."""
-        eventually("one can log in", lambda: self.ssh("true", check=False).returncode == 0, timeout)
+        """Wait until the user can log in."""
+        eventually("login works", lambda: self.ssh("true", check=False).returncode == 0, timeout)
 
     def log_out(self) -> None:
         """End the shared connection.
@@ -89,7 +89,7 @@ class Cluster:
         return self.ssh(script, **options).stdout.strip()
 
     def submit(self, folder: str, script: str, *options: str) -> int:
-        """Submits a batch script from `folder`; its job id."""
+        """Submit a batch script from `folder`, and return its job id."""
         quoted = script.replace("'", "'\\''")
         command = f"cd {folder} && printf '%s\\n' '{quoted}' >job.sh && sbatch --parsable"
         return int(self.run(f"{command} {' '.join(options)} job.sh").split(";")[0])
@@ -107,12 +107,12 @@ class Cluster:
             raise AssertionError(f"{error}\n{asked.stdout}{asked.stderr}") from None
 
     def nodes(self) -> dict[str, str]:
-        """Every node that Slurm knows and its state, as `idle` or `mix*`."""
+        """Return the state of every node in Slurm, such as `idle` or `mix*`."""
         lines = self.run("sinfo --noheader --Node --format='%N %t'").splitlines()
         return dict(tuple(line.split()) for line in lines)  # type: ignore[misc]  # pairs
 
     def node_on(self, machine: str) -> str:
-        """A Slurm node on this Kubernetes node."""
+        """Return a Slurm node on this Kubernetes node."""
         workers = self.pods("worker")
         return str(
             next(pod for pod in workers if pod["spec"]["nodeName"] == machine)["metadata"]["name"]
@@ -127,14 +127,14 @@ class Cluster:
         return self.kubectl_said(*arguments, **options).stdout
 
     def kubectl_said(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """The same, with its exit code and what it says of failures."""
+        """Run kubectl, and return its result with exit code and errors."""
         if "delete" in arguments:
             self.log_out()
         kubectl = (ROOT / ".local/bin/kubectl", "--kubeconfig", self.kubeconfig, "-n", NAMESPACE)
         return execute([*kubectl, *arguments], **options)
 
     def objects(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
-        """The objects of a kind; with a selector, those of such labels."""
+        """Return the objects of a kind, filtered by a label selector."""
         return kube.objects(self.kubeconfig, kind, NAMESPACE, selector)
 
     def pods(self, component: str) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ class Cluster:
     def in_pod(
         self, pod: str, container: str, *command: str, check: bool = True, timeout: float = 120
     ) -> str:
-        """What a command prints in a container of a pod, or of a Deployment's by `deploy/name`."""
+        """Return a command's output in a container of a pod, or of a Deployment (`deploy/name`)."""
         if "/" in pod:
             words = ("exec", pod, "-c", container, "--", *command)
             return self.kubectl(*words, check=check, timeout=timeout)
@@ -151,37 +151,37 @@ class Cluster:
         return (checked(answer) if check else answer).stdout
 
     def as_user(self, user: int, group: int, script: str, **options: Any) -> str:
-        """What a script prints in the jail of the login node, run by any user, root included."""
+        """Return a script's output in the jail of the login node, as any user, including root."""
         who = f"--userspec={user}:{group}"
         command = ("chroot", who, "--groups=", "/mnt/jail", "sh", "-c", f"cd /; {script}")
         return self.in_pod("login-0", "sshd", *command, **options)
 
     def replace_pod(self, pod: str) -> None:
-        """Deletes a pod of a fixed name, and waits until the one after it is ready."""
+        """Delete a pod with a fixed name, and wait until its replacement is ready."""
         before = self.pod_uid(pod)
         self.kubectl("delete", "pod", pod, timeout=240)
-        eventually(f"{pod} is another", lambda: self.pod_uid(pod) not in ("", before), 60)
+        eventually(f"{pod} is replaced", lambda: self.pod_uid(pod) not in ("", before), 60)
         self.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
 
     def wait_for_deployment(self, name: str) -> None:
-        """Waits until one of its pods is ready; a second controller, which waits, never is."""
+        """Wait until one of its pods is ready. A standby controller is never ready."""
         ready = ("--for=jsonpath={.status.readyReplicas}=1", "--timeout=150s")
         self.kubectl("wait", f"deployment/{name}", *ready, timeout=180)
 
     def wait_for_rollouts(self) -> None:
-        """Waits until every StatefulSet has only pods of its last template, and all are ready."""
+        """Wait until all pods of every StatefulSet have its latest template and are ready."""
         for name in self.kubectl("get", "statefulsets", "-o", "name").split():
             self.kubectl("rollout", "status", name, "--timeout=300s", timeout=330)
 
     def signal(self, signal: str, program: str, pod: str, container: str, **options: Any) -> None:
-        """Sends a signal, as STOP, to all processes of a program in a container."""
+        """Send a signal, such as STOP, to all processes of a program in a container."""
         each = f"grep -qx {program} $p/comm && kill -{signal} ${{p#/proc/}}"
         script = f"for p in /proc/[0-9]*; do {each}; done; true"
         self.in_pod(pod, container, "sh", "-c", script, **options)
 
     @contextlib.contextmanager
     def cordoned(self, node: str) -> Iterator[None]:
-        """A Kubernetes node that takes no further pods, until it is uncordoned."""
+        """Cordon a Kubernetes node for the duration of the context."""
         self.kubectl("cordon", node)
         try:
             yield
@@ -189,51 +189,51 @@ class Cluster:
             self.kubectl("uncordon", node)
 
     def controller(self) -> str:
-        """The pod whose slurmctld serves; of two, the other waits."""
+        """Return the pod with the active slurmctld. Of two controllers, the other is on standby."""
         (name,) = (pod["metadata"]["name"] for pod in self.pods("controller") if is_ready(pod))
         return str(name)
 
     def controllers(self) -> dict[str, str]:
-        """The Kubernetes node of each pod of the controller."""
+        """Return the Kubernetes node of each controller pod."""
         return {
             pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
             for pod in self.pods("controller")
         }
 
     def serves_on(self, node: str) -> bool:
-        """Whether the one controller that serves is on this Kubernetes node."""
+        """Whether the active controller is on this Kubernetes node."""
         try:
             return self.controllers()[self.controller()] == node
-        except ValueError:  # none is ready, or the one that goes still is
+        except ValueError:  # none is ready, or the old one still is
             return False
 
     def move_controller(self, node: str) -> None:
-        """Lets the controller serve on this one of two Kubernetes nodes."""
+        """Make the controller on this Kubernetes node, one of two, the active one."""
         if not self.serves_on(node):
             self.kubectl("delete", "pod", self.controller(), timeout=120)
             eventually(f"the controller serves on {node}", lambda: self.serves_on(node))
 
     def queue(self, controller: str) -> list[str]:
-        """All jobs with state, nodes and start, as one controller's own slurmctld tells; or []."""
+        """Return jobs with state, nodes and start from a controller's slurmctld; [] on failure."""
         ask = ("squeue", "-h", "-o", "%A %T %N %S")
         return sorted(self.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
 
     def settled_queue(self, controller: str) -> list[str]:
-        """The same once no job is just ending, which need not outlast a controller."""
+        """Return the queue without completing jobs: their state may not survive a controller."""
 
         def settled() -> list[str]:
             jobs = self.queue(controller)
             return [] if any(" COMPLETING " in job for job in jobs) else jobs
 
-        return eventually("no job is just ending", settled, 120)
+        return eventually("no job is completing", settled, 120)
 
     def computer(self, node: str) -> Container:
-        """What a Kubernetes node is made of."""
+        """Return the container of a Kubernetes node."""
         return docker.from_env().containers.get(f"slurmstack-{self.stack}-{node}")
 
     @contextlib.contextmanager
     def frozen(self, node: str) -> Iterator[None]:
-        """A Kubernetes node that falls silent, and later goes on as if nothing had happened."""
+        """Freeze a Kubernetes node, which continues after the context."""
         self.log_out()
         try:
             with frozen(self.computer(node)):
@@ -242,7 +242,7 @@ class Cluster:
             self.log_out()
 
     def restarts(self, *names: str) -> dict[str, int]:
-        """How often each container of some pods was started again, by `pod/container`."""
+        """Return the restart count of each container of some pods, by `pod/container`."""
         return {
             f"{pod['metadata']['name']}/{status['name']}": status["restartCount"]
             for pod in self.objects("pods")
@@ -267,19 +267,19 @@ class Cluster:
         timeout: float = 300,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs the embedded engine, as `make` does."""
+        """Run the embedded engine, as `make` does."""
         self.log_out()
         (command,) = deploy.commands(verb, self.stack, "embedded", extra, sys.executable)
         env = deploy.environment(self.stack, ROOT, env or os.environ)
         return execute(command, check=check, timeout=timeout, env=env)
 
     def up(self) -> None:
-        """Brings the stack up as an operator does, whose output it is."""
+        """Deploy the stack as an operator does, with the output on the terminal."""
         command = ["make", "up", f"STACK={self.stack}", "ENGINE=embedded"]
         subprocess.run(command, cwd=ROOT, check=True, timeout=3000)
 
     def state(self) -> str:
-        """States of pods and nodes and the last lines of slurmctld's log, to find a fault by."""
+        """Return states of pods and nodes and the end of slurmctld's log, for diagnosis."""
         slurmctld = ("-c", "slurmctld")
         logs = ("logs", "--selector=slurmstack.dev/component=controller", *slurmctld, "--tail=60")
         asked = (
@@ -300,13 +300,13 @@ class Cluster:
         return "\n".join(self.kubectl(*command, check=False) for command in asked)
 
     def down(self) -> None:
-        """Removes the stack and its cluster, and then the file that says how to."""
+        """Remove the stack and its cluster, and finally the stack file, which both need."""
         self.log_out()
         execute(["make", "down", f"STACK={self.stack}", "ENGINE=embedded"], timeout=300)
         self.stack_file.unlink()
 
     def edit(self, edit: Callable[[dict[str, Any]], object]) -> None:
-        """Write the stack file as an operator's edit of its settings leaves it."""
+        """Edit the settings in the stack file, as an operator does."""
         document = yaml.safe_load(self.stack_file.read_text())
         values = {key.split(":", 1)[1]: value for key, value in document["config"].items()}
         edit(values)
@@ -315,7 +315,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def edited(self, edit: Callable[[dict[str, Any]], object]) -> Iterator[None]:
-        """The stack file after an operator's edit of its settings; as it was, afterwards."""
+        """Edit the settings in the stack file, and restore the file afterwards."""
         original = self.stack_file.read_text()
         try:
             self.edit(edit)
@@ -325,17 +325,17 @@ class Cluster:
 
 
 Deployed = Callable[[Cluster], AbstractContextManager[Cluster]]
-"""Deploys a stack for as long as the context lasts."""
+"""Deploys a stack for the duration of the context."""
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
-    """Whether a pod is ready and not on its way out."""
+    """Whether a pod is ready and not terminating."""
     conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
 def stack_text(document: dict[str, Any]) -> str:
-    """A stack file, with the schema named at its head as in all of them."""
+    """Return the text of a stack file, with the schema in its first line as in all stack files."""
     head = (ROOT / "Pulumi.dev.yaml").read_text().splitlines()[0]
     return f"{head}\n{yaml.safe_dump(document, sort_keys=False)}"
 
@@ -343,9 +343,9 @@ def stack_text(document: dict[str, Any]) -> str:
 def write_stack(
     stack: str, edit: Callable[[dict[str, Any]], object] = lambda _: None, **settings: Any
 ) -> Cluster:
-    """Writes a stack file like the dev stack's, with some settings changed; nothing is deployed.
+    """Write a stack file like the dev stack's with changed settings, without a deploy.
 
-    `edit` changes what is not changed as a whole.
+    `settings` replaces whole keys. `edit` changes parts of them.
     """
     cluster = Cluster(stack)
     document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
@@ -364,12 +364,12 @@ def write_test_stack(
     edit: Callable[[dict[str, Any]], object] = lambda _: None,
     **settings: Any,
 ) -> Cluster:
-    """The same for a local cluster, whose name and ports no other test and checkout has."""
+    """Write a stack file for a local cluster with a unique name and unique ports."""
     port = 20000 + 2 * (_CHECKOUT % 800 * len(_CLUSTERS) + _CLUSTERS.index(purpose))
     cluster = local_cluster(nodes, port, port + 1)
     return write_stack(f"test-{purpose}-{_CHECKOUT:04x}", edit, cluster=cluster, **settings)
 
 
 def local_cluster(nodes: int, api_port: int, ssh_port: int) -> dict[str, Any]:
-    """The setting of that name, for `write_stack`."""
+    """Return the setting `cluster` for `write_stack`."""
     return {"kind": "local", "nodes": nodes, "api_port": api_port, "ssh_port": ssh_port}

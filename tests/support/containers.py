@@ -1,4 +1,4 @@
-"""Containers of our images, on a network of their own."""
+"""Containers of our images, on a separate network."""
 
 import contextlib
 import io
@@ -17,12 +17,12 @@ from tests.support.waiting import eventually
 
 Start = Callable[..., Container]
 _running: dict[str, Container] = {}
-"""Containers that were started here and not removed yet, by id."""
+"""Running containers that this process started, by id."""
 
 
 @contextlib.contextmanager
 def none_left() -> Iterator[None]:
-    """Remove the containers that were started meanwhile: their daemons would keep using the CPU."""
+    """Remove the containers started in this context: their daemons would keep using the CPU."""
     before = set(_running)
     try:
         yield
@@ -39,10 +39,10 @@ def _remove(id_: str) -> None:
 
 @contextlib.contextmanager
 def containers(prefix: str) -> Iterator[Start]:
-    """Starts containers of our images that do nothing, and removes them in the end.
+    """Start idle containers of our images, and remove them at the end.
 
-    All are on one network without a way out, where no name but theirs resolves, unless they share
-    the network of another (`network_mode`).
+    All are on one internal network, where only their own names resolve, unless they share the
+    network of another container (`network_mode`).
     """
     client = host.engine(print)
     debian.ensure_base_image(client, print)
@@ -78,7 +78,7 @@ def containers(prefix: str) -> Iterator[Start]:
 
 @contextlib.contextmanager
 def frozen(container: Container) -> Iterator[None]:
-    """All processes of a container stand still, for as long as the context lasts."""
+    """Freeze all processes of a container for the duration of the context."""
     eventually(f"{container.name} is frozen", lambda: _freeze(container), 120)
     try:
         yield
@@ -87,7 +87,7 @@ def frozen(container: Container) -> Iterator[None]:
 
 
 def _freeze(container: Container) -> bool:
-    """Pause a container; False if a process of it waits in the kernel, which runc gives up for."""
+    """Pause a container. Return False if a process waits in the kernel, where runc gives up."""
     try:
         container.pause()
     except APIError as error:
@@ -110,5 +110,5 @@ def archive(files: Mapping[str, str | bytes], mode: int = 0o644) -> bytes:
 
 
 def put(container: Container, files: Mapping[str, str | bytes], mode: int = 0o644) -> None:
-    """Writes files into a container."""
+    """Write files into a container."""
     container.put_archive("/", archive(files, mode))

@@ -1,7 +1,7 @@
-"""A device plugin of Kubernetes, by which a kubelet gives pods devices under names of GPUs.
+"""A Kubernetes device plugin that gives pods devices under the names of GPUs.
 
-It speaks the kubelet's own protocol (`v1beta1`, k8s.io/kubelet/pkg/apis/deviceplugin). The messages
-are described here as far as they are used: field numbers are the protocol's.
+It uses the kubelet's protocol (`v1beta1`, k8s.io/kubelet/pkg/apis/deviceplugin). Only the messages
+and fields in use are described here, with the field numbers of the protocol.
 """
 
 import os
@@ -44,7 +44,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[int, str]]] = {
 
 
 def _messages() -> dict[str, Any]:
-    """Classes of the messages, by name."""
+    """Return the classes of the messages, by name."""
     file = descriptor_pb2.FileDescriptorProto(
         name="deviceplugin.proto", package=_PACKAGE, syntax="proto3"
     )
@@ -71,17 +71,17 @@ _MESSAGES = _messages()
 
 @dataclass(frozen=True)
 class Offer:
-    """Devices of one resource. Each has files in a pod, which are others on the machine."""
+    """Devices of one resource, each with files of the machine that a pod sees under other paths."""
 
     resource: str
     """As `nvidia.com/gpu`."""
     devices: Mapping[str, Mapping[str, str]]
-    """By the device's id, the machine's file for each file of the pod."""
+    """For each device id, the machine's path of each path in the pod."""
 
 
 @contextmanager
 def offered(cluster: Cluster, machine: str, *offers: Offer) -> Iterator[None]:
-    """The kubelet of a Kubernetes node gives these devices to pods that request them."""
+    """Let the kubelet of a Kubernetes node give these devices to pods that request them."""
     process = cluster.computer(machine).attrs["State"]["Pid"]
     folder = Path(f"/proc/{process}/root/{_FOLDER}")
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The program run against a recording monitor: what it would ask of any engine."""
+"""Record the resources that the program registers, with any engine."""
 
 import asyncio
 import base64
@@ -32,10 +32,10 @@ from tests.support.once import once
 from tests.support.stack import config
 
 CLUSTER_IP = "192.0.2.1"
-"""The address that each Service gets."""
+"""Address of each Service."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 _LONGEST_NAME = 255
-"""Bytes in the name of a file, by Linux; a longer text names none."""
+"""Maximum bytes of a file name on Linux; a longer text is no file name."""
 
 _MADE: dict[str, dict[str, Any]] = {
     "nebius:index/mk8sV1Cluster:Mk8sV1Cluster": {
@@ -50,7 +50,7 @@ _MADE: dict[str, dict[str, Any]] = {
     "aws:iam/role:Role": {"arn": "arn:aws:iam::1:role/r", "name": "r"},
     "aws:fsx/lustreFileSystem:LustreFileSystem": {"dnsName": "fs.lab", "mountName": "m"},
 }
-"""What clouds say of what they made, by type."""
+"""Outputs of cloud resources, by type."""
 AUTHORITY = """-----BEGIN CERTIFICATE-----
 MIHWMIGJoAMCAQICAQEwBQYDK2VwMBUxEzARBgNVBAMMCmt1YmVybmV0ZXMwHhcN
 MjYwMTAxMDAwMDAwWhcNMzYwMTAxMDAwMDAwWjAVMRMwEQYDVQQDDAprdWJlcm5l
@@ -59,7 +59,7 @@ BQYDK2VwA0EAPduNnZF88Wk2LVtyI9zpZ68Oo0hDScLp4fAIDMyA+LS5MR/Rcc01
 QmoU34PpFlKqUYVo+qSnJqBTQzRyCMxfDA==
 -----END CERTIFICATE-----
 """
-"""Of a cluster; the private half is the bytes 0 to 31."""
+"""Certificate authority of a cluster; its private key is the bytes 0 to 31."""
 TOKEN = "abcdef.0123456789abcdef"
 KUBECONFIG = json.dumps(
     {
@@ -79,7 +79,7 @@ KUBECONFIG = json.dumps(
         ],
     }
 )
-"""What the commands print that ask a control plane for a token, and for the way to it."""
+"""Output of the commands that get a token and a kubeconfig from a control plane."""
 
 
 @dataclass(frozen=True)
@@ -93,19 +93,19 @@ class Registration:
     custom: bool
     protect: bool
     deleted_first: bool
-    """Where another takes its place, this one goes before that comes."""
+    """A replacement is created only after this resource is deleted."""
     provider: str
     providers: dict[str, str]
-    """By package, those that a component hands on."""
+    """Providers that a component passes to its children, by package."""
     inputs: dict[str, Any]
     """As on the wire: secrets are still wrapped."""
     dependencies: frozenset[str]
     property_dependencies: dict[str, tuple[str, ...]]
-    """By name of an input, the resources that it comes from, sorted: they come in any order."""
+    """Resources behind each input, sorted, because their order is not defined."""
 
 
 class _Unasked(mocks.Mocks):
-    """What set_mocks requires; the recorder answers by itself."""
+    """Required by set_mocks, but never called: the recorder answers requests itself."""
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], None]:
         raise NotImplementedError(args.token)
@@ -115,7 +115,7 @@ class _Unasked(mocks.Mocks):
 
 
 def _outputs(request: Any) -> struct_pb2.Struct:
-    """A resource comes out as it went in; random text and addresses are always the same."""
+    """Return a resource's inputs as outputs, with constant random texts and addresses."""
     outputs = struct_pb2.Struct()
     outputs.CopyFrom(request.object)
     if request.type.startswith("random:"):
@@ -181,7 +181,7 @@ class Graph:
     outputs_registered: frozenset[str]
 
     def of_type(self, type_: str) -> list[Registration]:
-        """By name: in what order resources are registered is chance."""
+        """Return resources sorted by name, because the order of registration is random."""
         found = [resource for resource in self.resources if resource.type == type_]
         return sorted(found, key=lambda resource: resource.name)
 
@@ -191,7 +191,7 @@ class Graph:
 
 
 def templates(graph: Graph) -> dict[str, dict[str, Any]]:
-    """Templates of the pods, by the logical name of what makes them."""
+    """Return pod templates by the logical name of the resource that creates the pods."""
     specs = {resource.name: resource.inputs.get("spec", {}) for resource in graph.resources}
     makers = {
         name: spec["jobTemplate"]["spec"] if "jobTemplate" in spec else spec
@@ -211,10 +211,10 @@ def record(
     *,
     anew: bool = False,
 ) -> Graph:
-    """Runs the unmodified program to its end and returns all that it registered.
+    """Run the unmodified program to its end, and return all its registrations.
 
-    Below `root` it finds the files that the settings name. Equal settings are recorded once in a
-    run. `anew` records them again, and answers requests from threads, in any order.
+    `root` contains the files that the settings name. Equal settings are recorded once in a run.
+    `anew` records them again, and answers requests from threads, in any order.
     """
     given = config() if values is None else values
 
@@ -226,7 +226,7 @@ def record(
 
 
 def _key(values: dict[str, str], root: Path) -> str:
-    """All that a recording depends on: settings, the files that they name, the environment."""
+    """Return all inputs of a recording: settings, the files that they name, the environment."""
     files = {
         text: hashlib.sha256((root / text).read_bytes()).hexdigest()
         for value in values.values()
@@ -242,7 +242,7 @@ def _key(values: dict[str, str], root: Path) -> str:
 
 
 def _texts(value: str) -> Iterator[str]:
-    """All texts in a value of the configuration, which is a text or JSON."""
+    """Yield all texts in a configuration value, which is a text or JSON."""
     yield value
     try:
         found = [json.loads(value)]
@@ -256,13 +256,13 @@ def _texts(value: str) -> Iterator[str]:
 
 
 def record_program(program: Callable[[], None], *, threads: bool = False) -> Graph:
-    """Runs a program to its end and returns all that it registered.
+    """Run a program to its end, and return all its registrations.
 
-    Requests are answered at once, in the program's order, by a leaner SDK, or, with `threads`, in
-    any order by the whole of it.
+    A reduced SDK answers requests at once, in the program's order. With `threads`, the full SDK
+    answers them in any order.
     """
-    # In a thread with a context of its own, no recording sees another's stack, and Pulumi finds
-    # few frames to describe: it sends the whole call stack with each resource.
+    # In a separate thread with its own context, a recording cannot see the stack of another. The
+    # call stack is also short there, and Pulumi sends all of it with each resource.
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(Context().run, _recorded, program, threads).result()
 
@@ -283,7 +283,7 @@ def _recorded(program: Callable[[], None], threads: bool) -> Graph:
 
 
 class _AtOnce(ThreadPoolExecutor):
-    """Answers requests without a thread: the recorder never waits."""
+    """Answer requests without a thread: the recorder never waits."""
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -296,7 +296,7 @@ class _AtOnce(ThreadPoolExecutor):
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Spare the garbage collector a third of the time: a recording drops little while it runs."""
+    """Disable garbage collection, a third of the time: a recording creates little garbage."""
     gc.disable()
     try:
         yield
@@ -306,10 +306,10 @@ def _no_collection() -> Iterator[None]:
 
 @contextmanager
 def _lean_sdk() -> Iterator[None]:
-    """Spare Pulumi's SDK a third of its work, none of which shows in a recording.
+    """Skip a third of the work of Pulumi's SDK that does not affect a recording.
 
-    It describes the call stack of each resource, which the recorder ignores. It asks what the same
-    types wrap again and again. Its search for unknown values leaves a cycle of objects each time.
+    The SDK describes the call stack of each resource, which the recorder ignores. It unwraps the
+    same types again and again. Its search for unknown values leaves a reference cycle each time.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sdk_resource, "_get_stack_trace", source_pb2.StackTrace)
@@ -330,24 +330,24 @@ def _contains_unknowns(value: Any) -> bool:
 
 
 def pod(graph: Graph, maker: str) -> dict[str, Any]:
-    """Spec of the pods of one maker."""
+    """Return the pod spec of the resource `maker`."""
     spec: dict[str, Any] = templates(graph)[maker]["spec"]
     return spec
 
 
 def container(graph: Graph, maker: str) -> dict[str, Any]:
-    """The only one of them."""
+    """Return the only container of these pods."""
     (only,) = pod(graph, maker)["containers"]
     return dict(only)
 
 
 def environment(graph: Graph, maker: str) -> dict[str, str]:
-    """What that one is told, all of it in plain text."""
+    """Return the environment variables of this container, all in plain text."""
     return {one["name"]: one["value"] for one in container(graph, maker)["env"]}
 
 
 def before(graph: Graph, name: str) -> set[str]:
-    """Names of all resources that come before one, directly or not."""
+    """Return the names of all direct and indirect dependencies of a resource."""
     found: set[str] = set()
     asked = [name]
     while asked:

@@ -142,10 +142,10 @@ def ended(site: Site, job: str) -> str:
 
 def refusal(site: Site, options: str, name: str = "researcher") -> str:
     """Return the one line with the reason why a step does not run."""
-    said = site.node.user(f"srun --quiet {options} true 2>&1 && echo it ran; true", name)
-    lines = [line for line in said.splitlines() if "container: " in line]
-    assert len(lines) == 1, said
-    assert "it ran" not in said
+    output = site.node.user(f"srun --quiet {options} true 2>&1 && echo it ran; true", name)
+    lines = [line for line in output.splitlines() if "container: " in line]
+    assert len(lines) == 1, output
+    assert "it ran" not in output
     return lines[0]
 
 

@@ -1,4 +1,4 @@
-"""Questions to a cluster within this process: a `kubectl` for each costs ten times as much."""
+"""Queries to a cluster from this process: a `kubectl` for each costs ten times as much."""
 
 import functools
 import subprocess
@@ -35,10 +35,10 @@ KINDS = {
     "statefulsets": Kind("apps/v1", "StatefulSet"),
     "volumesnapshots.snapshot.storage.k8s.io": Kind("snapshot.storage.k8s.io/v1", "VolumeSnapshot"),
 }
-"""By the names that kubectl has for them."""
+"""Kinds by their names in kubectl."""
 _CLUSTER_WIDE = {"nodes", "pv"}
 _opening = threading.Lock()
-"""`stream` puts something else in the place of its client's method for a moment."""
+"""Serializes `stream`, which temporarily replaces a method of its client."""
 
 
 def objects(kubeconfig: Path, kinds: str, namespace: str, selector: str) -> list[dict[str, Any]]:
@@ -65,7 +65,7 @@ def find(kubeconfig: Path, kind: str, namespace: str, name: str) -> dict[str, An
 
 
 def get(kubeconfig: Path, path: str) -> Any:
-    """What the API server answers at a path, as `kubectl get --raw`.
+    """Return the API server's response for a path, as `kubectl get --raw`.
 
     Raises ApiError and Unreachable.
     """
@@ -75,7 +75,7 @@ def get(kubeconfig: Path, path: str) -> Any:
 
 @functools.cache
 def _api(kubeconfig: Path, _content: str) -> Api:
-    """Cached by the content too: a cluster of the same name may be a new one."""
+    """Cache by content too: a new cluster may have the same name."""
     return Api(find_cluster(read_settings({"kubeconfig": str(kubeconfig)})))
 
 
@@ -89,7 +89,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a container. If it cannot start, the code is 1 and stderr has the reason.
 
-    Raises TimeoutExpired after so many seconds.
+    Raises TimeoutExpired after `timeout` seconds.
     """
     try:
         with _opening:
@@ -122,7 +122,7 @@ def run(
 
 @functools.cache
 def _core(kubeconfig: Path, _content: str) -> client.CoreV1Api:
-    """A client of its own: `stream` leaves it unfit for other requests."""
+    """Create a separate client, because `stream` makes it unusable for other requests."""
     settings = client.Configuration()
     config.load_kube_config(  # type: ignore[no-untyped-call]
         config_file=str(kubeconfig), client_configuration=settings

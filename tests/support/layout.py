@@ -10,10 +10,10 @@ TESTS: Final = ROOT / "tests"
 NOTHING: Final = ("unit", "policy")
 """Folders whose tests need neither a container nor a cluster."""
 NEEDS: Final = ("container", "cluster", "machine")
-"""Folders whose tests need what the folder's name says, which is their marker as well."""
+"""Folders named after what their tests need, which is also the marker."""
 
 
 @functools.cache
 def need_of(path: Path) -> str | None:
-    """Marker of a file's tests, or None where they need nothing."""
+    """Return the marker of a file's tests, or None if they need nothing."""
     return next((need for need in NEEDS if path.is_relative_to(TESTS / need)), None)

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them."""
+"""Parse metrics as Prometheus does."""
 
 from collections.abc import Iterable
 
@@ -8,11 +8,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from agents.exporter.exporter import page
 
 Series = dict[str, float]
-"""Values by what a query would name them by: `slurm_nodes{state="idle"}`."""
+"""Values by series, written as in a query: `slurm_nodes{state="idle"}`."""
 
 
 def series(families: Iterable[Family] | bytes) -> Series:
-    """What Prometheus reads, by its client library's own parser."""
+    """Parse metrics with Prometheus' client library."""
     text = (families if isinstance(families, bytes) else page(families)).decode()
     return {
         sample.name + labels(sample.labels): sample.value

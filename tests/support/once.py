@@ -1,6 +1,6 @@
 """Values that all workers of one run share: the first worker that asks makes the value.
 
-The folder that holds them belongs to one run of pytest and goes with it.
+Their folder belongs to one run of pytest and is removed with it.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import TypeVar
 from local.paths import locked
 
 _FOLDER = "SLURMSTACK_SHARED_BY_WORKERS"
-"""Environment variable, which workers inherit: path of the folder."""
+"""Environment variable with the path of the folder, which workers inherit."""
 
 Made = TypeVar("Made")
 
@@ -32,7 +32,7 @@ def shared() -> Iterator[None]:
 
 
 def once(key: str, make: Callable[[], Made]) -> Made:
-    """Make a value, or read what another made under this key. Each caller gets a copy of its own.
+    """Make a value, or read the value that another made for this key. Each caller gets a copy.
 
     The key names everything that the value depends on. Errors are not kept.
     """

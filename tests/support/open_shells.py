@@ -14,8 +14,8 @@ from docker.models.containers import Container
 
 _MARK = b"\0the command has ended with "
 """Marks the end of a command's output; no test prints a NUL byte and these words."""
-# A NUL byte ends each command. Job control gives each command a process group of its own, so that
-# signals to the group spare the shell.
+# A NUL byte ends each command. Job control puts each command into its own process group, so that
+# signals to the group do not reach the shell.
 _LOOP = r"""
 set -m
 while IFS= read -r -d '' command; do
@@ -43,7 +43,7 @@ class _Shell:
         self._pieces = self._received()
 
     def run(self, command: str) -> tuple[int, str] | None:
-        """Exit code and output; None if the shell had ended before.
+        """Return exit code and output; None if the shell had ended before.
 
         Raises AssertionError if it ends before the command does.
         """
@@ -70,7 +70,7 @@ class _Shell:
             yield self._exactly(length)
 
     def _exactly(self, length: int) -> bytes:
-        """So many bytes, or b"" at the end."""
+        """Return exactly `length` bytes, or b"" at the end of the stream."""
         received = b""
         while len(received) < length:
             try:
@@ -84,7 +84,7 @@ class _Shell:
 
 
 _idle: dict[tuple[str, str], list[_Shell]] = defaultdict(list)
-"""Idle shells by container and user; a concurrent caller opens a further one."""
+"""Idle shells by container and user; a concurrent caller opens another one."""
 
 
 def run(
@@ -97,7 +97,7 @@ def run(
 ) -> tuple[int, str]:
     """Run a shell command, or a program with its arguments, as `docker exec` would.
 
-    Returns exit code and output, errors among it. What runs in the background keeps running.
+    Returns exit code and output, standard error included. Background processes keep running.
     Raises AssertionError if the command ends the shell.
     """
     script = command if isinstance(command, str) else shlex.join(command)
@@ -120,7 +120,7 @@ def run(
 
 
 def close(container_id: str) -> None:
-    """Close the shells of a container that goes."""
+    """Close the shells of a container before its removal."""
     for key in [key for key in _idle if key[0] == container_id]:
         for shell in _idle.pop(key):
             shell.close()

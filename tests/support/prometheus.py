@@ -1,4 +1,4 @@
-"""Prometheus on the cluster, asked by its API."""
+"""Queries to the API of Prometheus on the cluster."""
 
 import json
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from tests.support.cluster import Cluster
 
 HOOK_NAMESPACE = "hooks"
 HOOK = f"http://receiver.{HOOK_NAMESPACE}.svc.cluster.local:8080/alerts"
-"""Where alerts are posted."""
+"""URL to which Alertmanager posts alerts."""
 
 
 @dataclass(frozen=True)
 class Watch(Alerts):
-    """The stack's Prometheus, as its API answers."""
+    """The stack's Prometheus, through its API."""
 
     cluster: Cluster
 
@@ -28,12 +28,12 @@ class Watch(Alerts):
         return answer["data"]
 
     def ask(self, expression: str) -> list[dict[str, Any]]:
-        """The series that an expression has now."""
+        """Return the current series of an expression."""
         found: list[dict[str, Any]] = self.get(f"query?query={quote(expression)}")["result"]
         return found
 
     def ask_lately(self, expression: str) -> list[dict[str, Any]]:
-        """The series that it had in the last ten minutes, as a graph shows them."""
+        """Return the series of an expression in the last ten minutes, as a graph shows them."""
         end = self.now()
         range_ = f"start={end - 600}&end={end}&step=30"
         answer = self.get(f"query_range?query={quote(expression)}&{range_}")
@@ -41,15 +41,15 @@ class Watch(Alerts):
         return found
 
     def now(self) -> float:
-        """Seconds since 1970, by the clock that alerts are stamped by."""
+        """Return seconds since 1970, by the clock of the alerts' timestamps."""
         return float(self.get("query?query=time()")["result"][1])
 
     def firing(self, *others: str) -> set[str]:
-        """Names of the alerts that fire, or are in one of these states."""
+        """Return the names of alerts that fire, or are in one of these states."""
         states, alerts = {"firing", *others}, self.get("alerts")["alerts"]
         return {one["labels"]["alertname"] for one in alerts if one["state"] in states}
 
     def told(self) -> list[dict[str, Any]]:
-        """The alerts that came to the receiver."""
+        """Return the alerts that the receiver got."""
         lines = self.cluster.kubectl("logs", f"--namespace={HOOK_NAMESPACE}", "receiver")
         return [one for line in lines.split("\n") if line for one in json.loads(line)["alerts"]]

@@ -1,4 +1,4 @@
-"""Texts that real machines printed; where each is from stands in recorded/README.md."""
+"""Output recorded from real machines; recorded/README.md lists the source of each."""
 
 from local.paths import ROOT
 

@@ -1,4 +1,4 @@
-"""A pytest plugin that records what each test and fixture costs.
+"""A pytest plugin that records the cost of each test and fixture.
 
 Each run writes `.local/reports/LANE.json` (`--lane LANE`) and prints a short table.
 `python -m tests.support.report` prints one table of all lanes of the last `make test`.
@@ -7,8 +7,8 @@ Costs have three parts, all in seconds:
 
 - `wall`: time on the clock.
 - `own`: processor time of pytest and of the processes that it started and waited for.
-- `machine`: processor time of everything on the machine meanwhile: containers, clusters, and
-  whatever else runs there, the lane beside this one included. From /proc/stat, see proc(5).
+- `machine`: processor time of everything on the machine in that time: containers, clusters, and all
+  other processes, parallel lanes included. From /proc/stat, see proc(5).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FIRST_LINE = 256
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds: on the clock, of our own processes, and of the whole machine."""
+    """Seconds on the clock, and processor seconds of our own processes and of the machine."""
 
     wall: float = 0
     own: float = 0
@@ -51,7 +51,7 @@ class Cost:
 
 @dataclass
 class TestCost:
-    """A test with all its attempts; `fixtures` are those that it was the first to need."""
+    """A test with all its attempts; `fixtures` are those that it was the first to request."""
 
     __test__ = False
 
@@ -85,31 +85,31 @@ class FixtureCost:
 
 
 def clock() -> Cost:
-    """What has been spent until now; differences count."""
+    """Return the cost so far. Only differences are meaningful."""
     spent = os.times()
     return Cost(time.monotonic(), sum(spent[:4]), busy(os.pread(_stat(), _FIRST_LINE, 0)))
 
 
 @functools.cache
 def _stat() -> int:
-    """The file's descriptor, opened once: there are several looks at it in each test."""
+    """Open /proc/stat only once, because each test reads it several times."""
     return os.open("/proc/stat", os.O_RDONLY)
 
 
 def busy(stat: bytes) -> float:
-    """Seconds that all processors have worked, from the text of /proc/stat."""
+    """Return the busy seconds of all processors, from the text of /proc/stat."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.split()[1:9])
     return (user + nice + system + irq + softirq + steal) / _TICK
 
 
 def memory_in_use(meminfo: str) -> int:
-    """MiB that are not available to a new program, from the text of /proc/meminfo."""
+    """Return the memory in MiB that new programs cannot use, from the text of /proc/meminfo."""
     values = {line.split(":")[0]: int(line.split()[1]) for line in meminfo.splitlines()}
     return (values["MemTotal"] - values["MemAvailable"]) // 1024
 
 
 class _Memory(threading.Thread):
-    """Keeps the most memory that the machine had in use, in MiB."""
+    """Record the machine's peak memory in MiB."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -129,7 +129,7 @@ class _Memory(threading.Thread):
 
 
 class Watch:
-    """Measures phases and fixtures where they run, which with xdist is in a worker."""
+    """Measure phases and fixtures in the process that runs them: with xdist, a worker."""
 
     def __init__(self) -> None:
         self._fixtures: list[dict[str, Any]] = []
@@ -175,7 +175,7 @@ class Watch:
             return (yield)
         finally:
             self._spent(name, "setup", clock() - before)
-            # Finalizers run in reverse: this one begins the fixture's own tear-down.
+            # Finalizers run in reverse order: this one marks the start of the fixture's tear-down.
             begun: list[Cost] = []
             fixturedef.addfinalizer(lambda: begun.append(clock()))
             fixturedef.__dict__["_begun"] = begun
@@ -192,13 +192,13 @@ class Watch:
 
 
 def tier_of(item: pytest.Item) -> str:
-    """A test's tier by its markers; `unit` needs nothing of the kind."""
+    """Return a test's tier from its markers; `unit` if it has none."""
     tiers = ("soak", "machine", "cluster", "container")
     return next((tier for tier in tiers if item.get_closest_marker(tier)), "unit")
 
 
 class Ledger:
-    """Collects what all workers report, and says it at the end."""
+    """Collect the reports of all workers, and print a summary at the end."""
 
     def __init__(self, lane: str) -> None:
         self._lane = lane
@@ -209,7 +209,7 @@ class Ledger:
         self._memory = _Memory()
 
     def pytest_sessionstart(self) -> None:
-        # A run that is killed leaves no report, rather than that of the run before it.
+        # A killed run must not leave the report of an earlier run.
         self._path.unlink(missing_ok=True)
         self._memory.start()
 
@@ -229,7 +229,7 @@ class Ledger:
             one.times += spent["part"] == "setup"
 
     def document(self) -> dict[str, Any]:
-        """What is written."""
+        """Return the report as it is written."""
         return {
             "lane": self._lane,
             "total": asdict(clock() - self._begun),
@@ -253,7 +253,7 @@ class Ledger:
 
 
 def table(documents: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Lines: lanes and tiers, then the files, tests and fixtures that cost most."""
+    """Return lines of lanes and tiers, then of the most expensive files, tests and fixtures."""
     documents = list(documents)
     tests = [_test(one) for document in documents for one in document["tests"]]
     fixtures = [_fixture(one) for document in documents for one in document["fixtures"]]
@@ -322,7 +322,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def main(lanes: list[str]) -> None:
-    """Prints one table of these lanes, or of all that are there."""
+    """Print one table of these lanes; by default, of all lanes with a report."""
     paths = [FOLDER / f"{lane}.json" for lane in lanes] or sorted(FOLDER.glob("*.json"))
     for line in table(json.loads(path.read_text()) for path in paths if path.exists()):
         print(line)

@@ -18,13 +18,13 @@ _ALIVE = ("-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=5")
 _masters: dict[tuple[Path, str], subprocess.Popen[bytes]] = {}
 _lock = threading.Lock()
 _sockets = tempfile.TemporaryDirectory(prefix="ssh-")
-"""Not in the stack's own directory: the path of a socket may have 107 characters (unix(7))."""
+"""Outside the stack's directory: the path of a socket has at most 107 characters (unix(7))."""
 
 
 def command(config: Path, user: str, *options: str, shared: bool = True) -> list[str | Path]:
-    """The words before a script that log in by a stack's `ssh_config`.
+    """Return the ssh command to which a script is added, with a stack's `ssh_config`.
 
-    Where the shared connection cannot be had, ssh makes one of its own.
+    Without a shared connection, ssh opens its own.
     """
     with _lock:
         via = _socket(config, user) if shared else None
@@ -33,7 +33,7 @@ def command(config: Path, user: str, *options: str, shared: bool = True) -> list
 
 
 def is_lost(answer: subprocess.CompletedProcess[str]) -> bool:
-    """Whether the shared connection was gone before the command began."""
+    """Whether the shared connection was lost before the command started."""
     return answer.returncode == 255 and "mux_client_request_session" in answer.stderr
 
 

@@ -18,12 +18,12 @@ from tests.support.containers import Start, put
 from tests.support.stack import alone
 
 FIND_SLURMD = "pgrep -of ^/usr/sbin/slurmd"
-"""Prints slurmd's process id: that of the first, which the others were forked from."""
+"""Prints the process id of the first slurmd, from which the others were forked."""
 BRIEF = {"kill_wait": 2, "message": 8, "unkillable_step": 40}
 """`slurm.timeouts` for tests: SIGKILL follows SIGTERM after two seconds instead of thirty."""
 PREPARE = f"""
 set -e
-# No name but those of /etc/hosts is to be asked for, and who does so learns at once that it fails.
+# Only names in /etc/hosts are needed: make lookups of other names fail at once.
 echo nameserver 127.0.0.1 >/etc/resolv.conf
 install -d -o munge -g munge -m 0700 /tmp/munge
 install -d -o munge -g munge -m 0755 {c.MUNGE_RUN}
@@ -35,18 +35,18 @@ install -o slurm -m 0400 /tmp/secret /tmp/slurm.key
 setpriv --reuid munge --regid munge --clear-groups munged --force --key-file=/tmp/munge/key \
   --seed-file=/tmp/munge/seed --pid-file=/tmp/munge/pid
 """
-"""munged and the keys."""
+"""Starts munged and installs the keys."""
 
 START = f"""
 mkdir -p -m 0700 {c.CONTROLLER_SPOOL}/state
-# By its path: for a new configuration it begins anew, else under the name of what this leads to.
+# Start by path: slurmctld re-executes itself on reconfigure, otherwise by the link target.
 /usr/sbin/slurmctld -D >/tmp/log 2>&1 &
-# A client that comes too early tries again only after ten seconds.
+# A client that connects too early retries only after ten seconds.
 until grep -q 'Running as primary controller' /tmp/log; do
   kill -0 $! 2>/dev/null || exit 1
   sleep 0.05
 done
-# It says so a moment before it answers, which a busy machine draws out.
+# It logs this slightly before it answers, and a busy machine extends the gap.
 for _ in $(seq 20); do
   timeout 60 scontrol ping | grep 'is UP' && exit
   sleep 0.1
@@ -55,25 +55,25 @@ exit 1
 """
 STOP = f"""
 pkill -x slurmctld
-# Otherwise what it has started tells the next slurmctld of nodes that this one does not know.
+# Otherwise its child processes report nodes to the next slurmctld, which does not know them.
 for program in $(pgrep -f '^/bin/sh {c.ABSENT_PROGRAM}'); do
   kill -- -$program  # its whole process group
 done
 for _ in $(seq 600); do
   pgrep -x slurmctld >/dev/null
-  # 1 says that there is none; 2 and 3, that pgrep could not look.
+  # Code 1 means that there is none; 2 and 3 mean that pgrep failed.
   [ $? = 1 ] && exit
   sleep 0.05
 done
 exit 1
 """
 HARMLESS = (
-    # Nothing here uses pam_slurm_adopt, and Slurm itself says to ignore it then.
+    # Nothing here uses pam_slurm_adopt, and Slurm's message says to ignore it in this case.
     r"If using PrologFlags=Contain for pam_slurm_adopt, proctrack/cgroup is required",
-    # Every cluster begins without a state.
+    # Every cluster starts without a state.
     r"Could not open \S+ (\S+ )?state file \S+: No such file or directory",
     r"NOTE: Trying backup state save file",
-    # Said of a busy machine, not of the configuration.
+    # Concerns a busy machine, not the configuration.
     r"High latency for 1000 calls to gettimeofday",
 )
 
@@ -82,29 +82,29 @@ _OF_THE_JAIL = ("mpi.conf", "oci.conf", "plugstack.conf")
 
 @dataclass(frozen=True)
 class Slurmctld:
-    """slurmctld in a container; each configuration starts on a state of its own."""
+    """slurmctld in a container; each configuration starts with an empty state."""
 
     container: Container
 
     @property
     def address(self) -> str:
-        """Its address in the network of the containers."""
+        """Address in the network of the containers."""
         self.container.reload()
         (network,) = self.container.attrs["NetworkSettings"]["Networks"].values()
         return str(network["IPAddress"])
 
     def run(self, command: str, user: str = "slurm") -> str:
-        """What a shell command prints. Raises AssertionError where it fails."""
+        """Return the output of a shell command. Raises AssertionError if it fails."""
         code, text = open_shells.run(self.container, command, user)
         assert code == 0, f"{command}: {code}: {text}"
         return text
 
     def job_state(self, job: str) -> str:
-        """A job's state, as `RUNNING`."""
+        """Return a job's state, such as `RUNNING`."""
         return self.run(f"squeue --noheader --states=all --jobs={job} --format=%T").strip()
 
     def install(self, config: Settings, files: Mapping[str, str] | None = None) -> None:
-        """Puts `files`, or those of the settings, where slurmctld reads them; no state is left."""
+        """Install `files`, or those of the settings, for slurmctld, and remove its state."""
         files = files or config_files(config)
         self.run(f"rm -rf {c.SLURM_ETC}/* {c.CONTROLLER_SPOOL}/state", user="root")
         put(self.container, {f"{c.SLURM_ETC}/{name}": text for name, text in files.items()})
@@ -112,12 +112,12 @@ class Slurmctld:
         self.run(f"install -o slurm -m 0400 /tmp/slurm.key {c.SLURM_ETC}/slurm.key", user="root")
 
     def start(self) -> None:
-        """Starts it and waits until it answers."""
+        """Start slurmctld, and wait until it answers."""
         code, _ = open_shells.run(self.container, START, "slurm")
         assert code == 0, f"slurmctld does not start:\n{self.log()}"
 
     def stop(self) -> None:
-        """Ends it, if it runs, and waits until it is gone."""
+        """Stop slurmctld if it runs, and wait until it has exited."""
         code, output = open_shells.run(self.container, STOP)
         assert code == 0, f"slurmctld does not end: {code}: {output!r}\n{self.log()}"
 
@@ -125,7 +125,7 @@ class Slurmctld:
         return self.run("cat /tmp/log")
 
     def errors(self, *harmless: str) -> list[str]:
-        """Errors in the log that are not known to be harmless."""
+        """Return the errors in the log, without those known to be harmless."""
         known = re.compile("|".join((*HARMLESS, *harmless)))
         return [
             line
@@ -135,7 +135,7 @@ class Slurmctld:
 
 
 def without_jail(config: Settings, root: Path = Path()) -> dict[str, str]:
-    """Slurm's files of nodes without a jail: their jobs run where slurmd does.
+    """Return Slurm's files for nodes without a jail, whose jobs run in slurmd's own root.
 
     Without the plugin, no job has the directory that mpi.conf names.
     """
@@ -144,7 +144,7 @@ def without_jail(config: Settings, root: Path = Path()) -> dict[str, str]:
 
 
 def accounts_of(config: Settings) -> dict[str, str]:
-    """The files, by their paths, by which a container knows the users of these settings."""
+    """Return the files by path that make the users of these settings known in a container."""
     return {
         f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
         f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
@@ -152,7 +152,7 @@ def accounts_of(config: Settings) -> dict[str, str]:
 
 
 def prepare(container: Container, secret: str) -> Slurmctld:
-    """Starts munged in a container and puts the keys there, all of them this one secret."""
+    """Start munged in a container, and install the keys, which are all this one secret."""
     slurmctld = Slurmctld(container)
     put(container, {"/tmp/secret": secret})
     slurmctld.run(PREPARE, user="root")
@@ -160,7 +160,7 @@ def prepare(container: Container, secret: str) -> Slurmctld:
 
 
 def controller_address() -> str:
-    """The controller's name in the configuration of `settings()`."""
+    """Return the controller's name in the configuration of `settings()`."""
     stack = alone()
     return c.controller_address(stack.namespace, stack.cluster.domain)
 
@@ -168,7 +168,7 @@ def controller_address() -> str:
 def start_controller(
     start: Start, secret: str, hosts: Mapping[str, str] | None = None, **options: Any
 ) -> Slurmctld:
-    """The controller's container with munged and its keys, which knows further `hosts`."""
+    """Start the controller's container with munged and its keys; `hosts` are extra names."""
     address = controller_address()
     container = start(
         "controller",
@@ -190,10 +190,10 @@ def start_worker(
     hosts: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Slurmctld:
-    """A container whose slurmd registers as `node`, which has what `description` says.
+    """Start a container whose slurmd registers as `node`, with the given `description`.
 
-    It is given to `before` when all is there but slurmd. Without `populated`, nothing says that
-    there is a jail.
+    `before` is called with the container just before slurmd starts. Without `populated`, the marker
+    of a populated jail is missing.
     """
     address = controller_address()
     container = start(
@@ -226,8 +226,8 @@ def start_worker(
 def resume(controller: Slurmctld, node: str) -> None:
     """Resume a node that slurmd has drained because of a job that had ended.
 
-    On a busy machine slurmstepd 24.11 may wait for a signal that has come already (SchedMD's
-    ticket 22864, mended in 25.05). The job then stays for UnkillableStepTimeout, and slurmd drains
+    On a busy machine, slurmstepd 24.11 may wait for a signal that has already arrived (SchedMD's
+    ticket 22864, fixed in 25.05). The job then stays for UnkillableStepTimeout, and slurmd drains
     the node.
     """
     reason = controller.run(f"sinfo --noheader --nodes={node} --format=%E").strip()
@@ -243,7 +243,7 @@ def find_directories(job: int | str) -> str:
 
 
 def start_slurmd(worker: Slurmctld, **environment: str) -> None:
-    """Start slurmd, with further variables."""
+    """Start slurmd, with additional variables."""
     variables = {"POD_IP": worker.address, **environment}
     words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
     worker.run(f"{words} {c.PROGRAMS}/slurmd >/tmp/log 2>&1 &", user="root")

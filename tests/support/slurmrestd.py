@@ -11,11 +11,11 @@ REST_PORT = 6820
 
 
 def start_rest(start: Start, controller: Slurmctld, files: Mapping[str, str]) -> str:
-    """slurmrestd in a container, with files by their paths; returns its address."""
+    """Start slurmrestd in a container with these files by path, and return its URL."""
     hosts = {controller_address(): controller.address}
     slurmrestd = start("rest", extra_hosts=hosts, cap_drop=["ALL"])
     put(slurmrestd, files)
-    # It asks for the name of every client's address. No server here knows it, and that takes time.
+    # slurmrestd looks up the name of every client's address: make the lookup fail at once.
     Slurmctld(slurmrestd).run("echo nameserver 127.0.0.1 >/etc/resolv.conf", user="root")
     image = host.engine(print).images.get(tags.reference("rest")).attrs["Config"]
     slurmrestd.exec_run(image["Cmd"], user=image["User"], detach=True)

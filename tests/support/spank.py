@@ -1,4 +1,4 @@
-"""slurmctld and one slurmd in containers, and a jail that is a copy of the worker's own files."""
+"""slurmctld and one slurmd in containers, with a jail copied from the worker's own files."""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from tests.support.stack import VALID, alone
 from tests.support.waiting import eventually
 
 NODE = "cpu-0"
-# A container's root is an overlay, on which no other one can be put.
+# overlayfs cannot be nested, and the container's root is an overlay.
 VOLUMES = [c.JAIL, c.WORKER_SCRATCH, c.WORKER_SPOOL]
 USERS = {"researcher": 2000, "student": 1500}
 
@@ -41,7 +41,7 @@ mkdir -p {c.PROGRAMS}/scripts
 
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
-# As NVIDIA's container runtime mounts what belongs to the machine's driver: each file by itself.
+# NVIDIA's container runtime mounts each file of the machine's driver separately, too.
 GPU = f"""
 set -e
 cp {LIBRARIES}/libmunge.so.2 /tmp/library
@@ -55,20 +55,20 @@ touch /usr/bin/nvidia-smi && mount --bind /tmp/program /usr/bin/nvidia-smi
 
 
 def _ids(name: str) -> str:
-    """User and group as Docker takes them: it does not know our users by name."""
+    """Return uid and gid for Docker, which does not know our users by name."""
     return f"{USERS[name]}:{USERS[name]}"
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node whose jobs are isolated as a test says."""
+    """A node with a configurable isolation of jobs."""
 
     worker: Slurmctld
     controller: Slurmctld
     name: str = NODE
 
     def isolate(self, **isolation: Any) -> None:
-        """Puts the options there that a nodeset with this isolation gets; the next jobs have it."""
+        """Install the options of a nodeset with this isolation, which apply to the next jobs."""
         nodeset = {**VALID["nodesets"][0], "isolation": isolation}
         (built,) = alone(lambda values: values.update(nodesets=[nodeset])).nodesets
         self.configure(node_options(built))
@@ -77,19 +77,19 @@ class Node:
         put(self.worker.container, {f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}": options})
 
     def root(self, command: str) -> str:
-        """What a shell command prints, on the node itself and not in the jail."""
+        """Return the output of root's shell command on the node, outside the jail."""
         return self.worker.run(command, user="root").strip()
 
     def user(self, command: str, name: str = "researcher") -> str:
-        """The same, of a user."""
+        """Return the output of a user's shell command on the node, outside the jail."""
         return self.worker.run(f"cd /tmp; {command}", user=_ids(name)).strip()
 
     def job(self, script: str, *options: str, name: str = "researcher") -> str:
-        """What a job of one task prints."""
+        """Return the output of a job with one task."""
         return self.user(f"srun --quiet {' '.join(options)} bash -c '{script}'", name)
 
     def terminal(self, script: str) -> str:
-        """What a job with a terminal shows there."""
+        """Return the output of a job with a terminal."""
         _, output = self.worker.container.exec_run(
             ["timeout", "60", "srun", "--quiet", "--pty", "bash", "-c", script],
             user=_ids("researcher"),
@@ -99,29 +99,29 @@ class Node:
         return cast(bytes, output).decode()
 
     def refusal(self, script: str, *options: str) -> str:
-        """What slurmd logs of a user's job that is refused."""
+        """Return what slurmd logs about a user's refused job."""
         before = len(self.worker.log())
         command = ("timeout", "60", "srun", *options, "bash", "-c", script)
         code, _ = open_shells.run(
             self.worker.container, command, _ids("researcher"), workdir="/tmp"
         )
-        assert code != 0, "it ran"
+        assert code != 0, "the job ran"
 
-        def said() -> str:
+        def reason() -> str:
             text = self.worker.log()[before:]
             return text if "chroot: " in text else ""
 
-        return eventually("slurmd says why", said)
+        return eventually("slurmd logs the reason", reason)
 
     def submit(self, script: str, *options: str, name: str = "researcher") -> str:
-        """Id of a batch job."""
+        """Submit a batch job, and return its id."""
         return self.user(
             f"sbatch --parsable --output=/home/{name}/%j.txt {' '.join(options)} --wrap '{script}'",
             name,
         )
 
     def output(self, job: str, name: str = "researcher") -> str:
-        """What a batch job has printed so far."""
+        """Return the output of a batch job so far."""
         return self.root(f"cat {c.JAIL}/home/{name}/{job}.txt 2>/dev/null || true")
 
     def has_started(self) -> bool:
@@ -129,7 +129,7 @@ class Node:
         return "slurmd started on" in self.worker.log()
 
     def is_clean(self) -> bool:
-        """Whether nothing of any job is left: no process, no directory, no mount."""
+        """Whether no process, directory or mount of any job is left."""
         left = self.root(
             f"find {c.WORKER_SCRATCH}/slurm-jobs /dev/shm/slurm-jobs -mindepth 1 2>/dev/null; "
             "pgrep --list-full 'slurmstepd|sleep' | grep -v infinity; "
@@ -140,10 +140,10 @@ class Node:
 
 @contextmanager
 def one_node(start: Start, cpus: str = "CPUs=8", cgroups: str = "auto") -> Iterator[Node]:
-    """A cluster of one node, in containers of their own, with the driver of a GPU.
+    """Start a cluster of one node in separate containers, with the driver of a GPU.
 
-    `cpus` are words of its description: Slurm gives jobs as many, and binds them to CPUs of the
-    machine if that has enough.
+    `cpus` are the CPU parameters of the node. Slurm gives jobs that number of CPUs, and binds them
+    to CPUs of the machine if it has enough.
     """
 
     def fill(worker: Slurmctld) -> None:
@@ -164,7 +164,7 @@ def several_nodes(
     volumes: Sequence[str],
     hosts: Mapping[str, str] | None = None,
 ) -> Iterator[list[Node]]:
-    """A cluster of nodes, whose jails have the files that `fill` puts there."""
+    """Start a cluster of nodes whose jails have the files that `fill` copies."""
     slurm = {
         "timeouts": BRIEF,
         "cgroups": cgroups,
@@ -197,15 +197,15 @@ def several_nodes(
             cap_drop=["ALL"],
             cap_add=list(SLURMD_CAPABILITIES),
             security_opt=["seccomp=unconfined", "apparmor=unconfined"],
-            oom_score_adj=900,  # the kubelet gives its containers one like this
+            oom_score_adj=900,  # similar to the value that the kubelet sets
             volumes=list(volumes),
         )
         nodes.append(Node(worker, controller, name))
     listed = "sinfo --noheader --format=%T"
     eventually("the nodes are idle", lambda: controller.run(listed).split() == ["idle"])
     for node in nodes:
-        # It registers before it has read plugstack.conf, by which a test may have spoilt its
-        # options.
+        # slurmd registers before it reads plugstack.conf, so a test could break its options too
+        # early.
         eventually("slurmd has started", node.has_started)
     yield nodes
     controller.stop()

@@ -1,4 +1,4 @@
-"""Valid stack configurations to start from, for tests that break or edit one thing in them."""
+"""Valid base configurations for tests that break or edit one setting."""
 
 import copy
 import json
@@ -9,15 +9,15 @@ from components.settings import Accounting, Settings, from_config
 from local.paths import ROOT
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f test"
-"""A public key whose private half is no secret: it is the bytes 0 to 31."""
+"""A public key whose private key is not secret: the bytes 0 to 31."""
 
 FILES = sorted(
-    # Tests on a cluster that were killed leave theirs behind.
+    # Killed cluster tests leave their stack files behind.
     path
     for path in ROOT.glob("Pulumi.*.yaml")
     if not path.name.startswith("Pulumi.test-")
 )
-"""The stack files beside the program."""
+"""The stack files next to the program."""
 
 VALID: dict[str, Any] = {
     "cluster_name": "test",
@@ -424,17 +424,17 @@ FULL: dict[str, Any] = {
     ],
     "groups": [{"name": "lab", "gid": 5000, "members": ["ada", "bob"]}],
 }
-"""Every key of an existing cluster's stack, but the topology's blocks and who may log in from
-where."""
+"""Every key of a stack on an existing cluster, except the topology's blocks and the networks that
+may log in."""
 
 
 def config(
     edit: Callable[[dict[str, Any]], object] | None = None,
     base: Mapping[str, Any] = VALID,
 ) -> dict[str, str]:
-    """Configuration as Pulumi hands it to the program, after `edit` of its values.
+    """Return the configuration as Pulumi passes it to the program, after `edit` of its values.
 
-    Scalars come as their text, everything else as JSON.
+    Scalars are passed as text, everything else as JSON.
     """
     values = dict(base)
     if edit:
@@ -457,7 +457,7 @@ def alone(
     edit: Callable[[dict[str, Any]], object] | None = None,
     base: Mapping[str, Any] = VALID,
 ) -> Settings:
-    """The same without accounting, which slurmctld would not start without a slurmdbd for."""
+    """Return settings without accounting: with it, slurmctld does not start without slurmdbd."""
     return without_accounting(settings(edit, base))
 
 

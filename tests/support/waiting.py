@@ -7,7 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE = "PATIENCE"
-"""Variable by which all limits are multiplied, where a machine is slow."""
+"""Environment variable with a factor for all time limits, for slow machines."""
 _SHORTEST, _LONGEST = 0.01, 0.3
 """Seconds between two probes: a tenth of the time since the first one, within these bounds."""
 
@@ -35,7 +35,7 @@ def becomes(what: str, probe: Callable[[], object], wanted: object, timeout: flo
 
 
 def _answers(probe: Callable[[], T], timeout: float) -> Iterator[T]:
-    """Answers until the time is over, at least one."""
+    """Yield answers until the time is over, at least one."""
     begin = time.monotonic()
     limit = timeout * float(os.environ.get(PATIENCE, "1"))
     while True:

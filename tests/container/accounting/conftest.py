@@ -1,4 +1,4 @@
-"""One cluster with accounting for all tests of this folder."""
+"""A cluster with accounting for all tests of this folder."""
 
 from collections.abc import Iterator
 

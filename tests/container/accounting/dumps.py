@@ -1,4 +1,4 @@
-"""Who dumps and restores the database, in a container, by what a stack gives it."""
+"""The backup container that dumps and restores the database, with the files of a stack."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _OWN = f"uid={c.SLURM_ID},gid={c.SLURM_ID},mode=0700"
 
 @dataclass(frozen=True)
 class Dumps:
-    """A container that has the store, and runs one program after the other."""
+    """A container with the store, which runs one program at a time."""
 
     container: Slurmctld
     config: Settings
@@ -27,15 +27,15 @@ class Dumps:
         return {**backup_environment(self.config), **changes}
 
     def run(self, program: str = "backup", **environment: str) -> tuple[int, str]:
-        """Exit code and all that the program printed."""
-        told = self.environment(**environment)
+        """Return exit code and output of a program."""
+        variables = self.environment(**environment)
         code, output = open_shells.run(
-            self.container.container, f"{c.PROGRAMS}/{program}", "slurm", environment=told
+            self.container.container, f"{c.PROGRAMS}/{program}", "slurm", environment=variables
         )
         return code, output.strip()
 
     def begin(self, program: str = "backup", **environment: str) -> None:
-        """Starts a program and does not wait for it."""
+        """Start a program without waiting for it."""
         self.container.container.exec_run(
             ["bash", "-c", f"exec {c.PROGRAMS}/{program} >/tmp/log 2>&1"],
             user="slurm",
@@ -44,27 +44,27 @@ class Dumps:
         )
 
     def kill(self) -> None:
-        """Ends at once whatever runs."""
+        """Kill all running programs."""
         names = ("backup", "restore", "restic", "mariadb-dump", "mariadb", "sleep")
         kill = "; ".join(f"pkill -KILL -u slurm -x {name}" for name in names)
         self.container.run(f"{kill}; true", "root")
 
     def dump(self) -> str:
-        """Name of a new dump."""
-        code, said = self.run()
-        assert code == 0, said
-        return said.split()[2]
+        """Create a dump, and return its name."""
+        code, output = self.run()
+        assert code == 0, output
+        return output.split()[2]
 
     def names(self) -> list[str]:
-        """Names of the dumps in the store, the oldest first."""
+        """Return the names of the dumps in the store, oldest first."""
         listed = self.restic("snapshots --compact")
         rows = [line.split() for line in listed.splitlines()]
         return [row[0] for row in rows if row and len(row[0]) == 8 and row[-1] != "snapshots"]
 
     def restic(self, command: str) -> str:
-        asked = f"restic --insecure-no-password --no-cache --no-lock {command}"
+        full_command = f"restic --insecure-no-password --no-cache --no-lock {command}"
         code, text = open_shells.run(
-            self.container.container, asked, "slurm", environment=self.environment()
+            self.container.container, full_command, "slurm", environment=self.environment()
         )
         assert code == 0, text
         return text
@@ -78,7 +78,7 @@ def dumping(
     root: Path = Path(),
     **options: Any,
 ) -> Dumps:
-    """Who dumps a database, which is given by itself or by a host name."""
+    """Start the backup container for a database, given as an object or as a host name."""
     host = database if isinstance(database, str) else database.container.address
     backup: dict[str, Any] = {}
     edit(backup)
@@ -94,5 +94,5 @@ def dumping(
 
 
 def small(mebibytes: int) -> dict[str, str]:
-    """A store of so much room."""
+    """Mount options for a store of `mebibytes` MiB."""
     return {c.BACKUP_DATA: f"{_OWN},size={mebibytes}m"}

@@ -1,4 +1,4 @@
-"""Accounts as the settings say, by what their Job runs, against a slurmdbd and jobs."""
+"""The program that applies accounts from the settings, against a slurmdbd with jobs."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def config(**accounting: Any) -> Callable[[Values], object]:
         values["slurm"] = {
             "priority": weights,
             "timeouts": BRIEF,
-            # Use counts as soon as slurmctld reads its configuration again.
+            # Recorded usage takes effect as soon as slurmctld reads its configuration again.
             "extra": {"slurm.conf": ["PriorityCalcPeriod=1"]},
         }
 
@@ -37,13 +37,13 @@ def config(**accounting: Any) -> Callable[[Values], object]:
 
 @dataclass(frozen=True)
 class Accounts:
-    """A cluster, and the container from which its accounts are set."""
+    """A cluster, and the container that applies its accounts."""
 
     cluster: Cluster
     agents: Slurmctld
 
     def apply(self, *options: str, **accounting: Any) -> tuple[int, str]:
-        """Exit code and output of what a deploy of these settings runs."""
+        """Run the program as a deploy of these settings does; return exit code and output."""
         text = wanted_accounts(settings(config(**accounting)))
         put(self.agents.container, {WANTED: text})
         program = ["python3", "-m", "agents.accounts", f"--wanted={WANTED}", *options]
@@ -52,7 +52,7 @@ class Accounts:
         return code, output.strip()
 
     def to(self, **accounting: Any) -> list[str]:
-        """The plan's lines; what it led to is as the settings say."""
+        """Apply accounts, check that they match the settings, and return the plan's lines."""
         code, output = self.apply(**accounting)
         *lines, last = output.splitlines()
         assert (code, last) == (0, "accounts match the settings"), output
@@ -67,15 +67,15 @@ class Accounts:
 
         def is_settled() -> bool:
             log = self.cluster.slurmctld.log()
-            told = log.count("Processing Reconfiguration Request")
-            return log.count("Running as primary controller") > told
+            requests = log.count("Processing Reconfiguration Request")
+            return log.count("Running as primary controller") > requests
 
         eventually("slurmctld has read its configuration", is_settled)
 
     def admin(self, *words: str) -> str:
-        """What a person tells sacctmgr."""
-        told = " ".join(f"'{word}'" for word in words)
-        return self.cluster.slurmctld.run(f"sacctmgr --immediate --parsable2 --noheader {told}")
+        """Run sacctmgr as an administrator would, and return its output."""
+        quoted = " ".join(f"'{word}'" for word in words)
+        return self.cluster.slurmctld.run(f"sacctmgr --immediate --parsable2 --noheader {quoted}")
 
     def shown(self, account: str, user: str, field: str) -> str:
         where = (f"account={account}", f"user={user}", f"format={field}")
@@ -89,7 +89,7 @@ class Accounts:
         )
 
     def refused(self, command: str, user: str = "researcher") -> str:
-        """What a user is told whose command fails."""
+        """Return the error output of a user's command that fails."""
         ids = f"{USERS[user]}:{USERS[user]}"
         code, output = open_shells.run(self.cluster.worker.container, command, ids, workdir="/tmp")
         assert code != 0, output
@@ -110,7 +110,7 @@ def prepared() -> Iterator[Accounts]:
 
 @pytest.fixture
 def accounts(prepared: Accounts) -> Iterator[Accounts]:
-    """Nothing but what everybody begins with, and no job."""
+    """Only the default accounts, and no job."""
     prepared.to()
     prepared.settle()
     yield prepared
@@ -129,28 +129,28 @@ def test_every_configured_user_can_submit(accounts: Accounts) -> None:
         assert accounts.state(accounts.submit("", user), "%a") == "users"
 
 
-def test_nothing_is_done_twice(accounts: Accounts) -> None:
+def test_second_run_changes_nothing(accounts: Accounts) -> None:
     assert accounts.to(accounts=[LAB])
     assert accounts.to(accounts=[LAB]) == []
 
 
-def test_a_dry_run_shows_the_plan_and_changes_nothing(accounts: Accounts) -> None:
-    code, told = accounts.apply("--dry-run", accounts=[LAB])
+def test_dry_run_prints_the_plan_and_changes_nothing(accounts: Accounts) -> None:
+    code, output = accounts.apply("--dry-run", accounts=[LAB])
 
     assert code == 4
-    assert "+ account lab" in told.splitlines()
+    assert "+ account lab" in output.splitlines()
     assert "lab" not in accounts.names("account")
 
 
-def test_the_plan_is_there_for_machines(accounts: Accounts) -> None:
-    _, told = accounts.apply("--dry-run", "--json", accounts=[LAB])
+def test_dry_run_can_print_json(accounts: Accounts) -> None:
+    _, output = accounts.apply("--dry-run", "--json", accounts=[LAB])
 
-    assert {"action": "add", "kind": "account", "name": "lab"}.items() <= json.loads(told)[
+    assert {"action": "add", "kind": "account", "name": "lab"}.items() <= json.loads(output)[
         "actions"
     ][0].items()
 
 
-def test_accounts_users_and_qos_come_change_and_go(accounts: Accounts) -> None:
+def test_adds_changes_and_removes_accounts_users_and_qos(accounts: Accounts) -> None:
     below: Values = {
         "name": "below",
         "parent": "lab",
@@ -175,7 +175,7 @@ def test_accounts_users_and_qos_come_change_and_go(accounts: Accounts) -> None:
     assert accounts.names("qos") == {"normal"}
 
 
-def test_every_limit_is_set_and_cleared(accounts: Accounts) -> None:
+def test_sets_and_clears_every_limit(accounts: Accounts) -> None:
     many = {
         **dict.fromkeys(("priority", "min_prio_thresh", "grp_jobs", "grp_submit_jobs"), 7),
         "grp_jobs_accrue": 7,
@@ -215,7 +215,7 @@ def test_every_limit_is_set_and_cleared(accounts: Accounts) -> None:
     assert accounts.shown("lab", "student", "grptres,maxwall,maxjobs,fairshare,qos") == "|||1|"
 
 
-def test_ranks_and_default_accounts_are_given_and_taken_back(accounts: Accounts) -> None:
+def test_sets_and_resets_admin_levels_and_default_accounts(accounts: Accounts) -> None:
     two: list[Values] = [
         {"name": "lab", "users": [{"name": "student"}]},
         {"name": "hall", "users": [{"name": "student", "default": True, "max_jobs": 4}]},
@@ -233,7 +233,7 @@ def test_ranks_and_default_accounts_are_given_and_taken_back(accounts: Accounts)
     assert student() == "lab|None"
 
 
-def test_what_a_person_made_stays(accounts: Accounts) -> None:
+def test_keeps_changes_that_an_administrator_made(accounts: Accounts) -> None:
     accounts.to(accounts=[LAB])
     accounts.admin("add", "account", "theirs", "fairshare=3")
     accounts.admin("add", "user", "student", "account=theirs", "maxjobs=2")
@@ -246,7 +246,7 @@ def test_what_a_person_made_stays(accounts: Accounts) -> None:
     accounts.admin("delete", "account", "theirs")
 
 
-def test_what_a_person_changed_or_deleted_of_the_settings_is_mended(accounts: Accounts) -> None:
+def test_restores_configured_values_that_an_administrator_changed(accounts: Accounts) -> None:
     lab = {"name": "lab", "users": [{"name": "student", "max_jobs": 2}, {"name": "researcher"}]}
     accounts.to(accounts=[lab])
     accounts.admin("modify", "user", "student", "where", "account=lab", "set", "maxjobs=9")
@@ -259,16 +259,16 @@ def test_what_a_person_changed_or_deleted_of_the_settings_is_mended(accounts: Ac
     assert accounts.shown("lab", "student", "maxjobs") == "2"
 
 
-def test_what_has_jobs_goes_only_when_told_twice(accounts: Accounts) -> None:
+def test_removes_an_account_with_jobs_only_if_configured(accounts: Accounts) -> None:
     accounts.to(accounts=[LAB])
     running, waiting = accounts.submit("-A lab"), accounts.submit("-A lab --hold")
-    eventually("it runs", lambda: accounts.state(running) == "RUNNING")
+    eventually("the job runs", lambda: accounts.state(running) == "RUNNING")
 
-    code, told = accounts.apply()
+    code, output = accounts.apply()
 
     assert code == 3
-    assert "account lab: cannot be removed: 2 jobs use it" in told
-    assert "add 'account lab' to accounting.remove_with_jobs" in told
+    assert "account lab: cannot be removed: 2 jobs use it" in output
+    assert "add 'account lab' to accounting.remove_with_jobs" in output
     assert "lab" in accounts.names("account")
     assert (accounts.state(running), accounts.state(waiting)) == ("RUNNING", "PENDING")
 
@@ -277,10 +277,10 @@ def test_what_has_jobs_goes_only_when_told_twice(accounts: Accounts) -> None:
     assert not accounts.cluster.slurmctld.run("squeue --noheader --all")
 
 
-def test_an_edit_leaves_running_jobs_alone(accounts: Accounts) -> None:
+def test_edit_does_not_affect_running_jobs(accounts: Accounts) -> None:
     accounts.to(accounts=[LAB])
     job = accounts.submit("-A lab")
-    eventually("it runs", lambda: accounts.state(job) == "RUNNING")
+    eventually("the job runs", lambda: accounts.state(job) == "RUNNING")
     began = accounts.state(job, "%S %N %a")
 
     accounts.to(
@@ -293,11 +293,11 @@ def test_an_edit_leaves_running_jobs_alone(accounts: Accounts) -> None:
     assert accounts.state(job) == "RUNNING"
     assert accounts.state(job, "%S %N %a") == began
     second = accounts.submit("-A lab")
-    eventually("it waits", lambda: accounts.state(second, "%r") == "AssocMaxJobsLimit")
+    eventually("the second job waits", lambda: accounts.state(second, "%r") == "AssocMaxJobsLimit")
 
 
 @pytest.mark.parametrize(
-    ("given", "command", "said"),
+    ("limits", "command", "message"),
     [
         ({"max_submit_jobs": 0}, "", "AssocMaxSubmitJobLimit"),
         ({}, "-A other", "Invalid account or account/partition combination specified"),
@@ -306,18 +306,18 @@ def test_an_edit_leaves_running_jobs_alone(accounts: Accounts) -> None:
     ],
     ids=["too many jobs", "another's account", "a QOS not given", "too much for the QOS"],
 )
-def test_limits_refuse_with_slurms_own_message(
-    accounts: Accounts, given: Values, command: str, said: str
+def test_exceeded_limit_gives_the_message_of_slurm(
+    accounts: Accounts, limits: Values, command: str, message: str
 ) -> None:
     strict = {"name": "strict", "flags": ["DenyOnLimit"], "max_tres_per_user": {"cpu": 1}}
-    mine = {"name": "lab", "users": [{"name": "researcher", **given}]}
+    mine = {"name": "lab", "users": [{"name": "researcher", **limits}]}
     other = {"name": "other", "users": [{"name": "student"}]}
     accounts.to(accounts=[mine, other], qos=[strict, {"name": "high"}])
 
-    assert said in accounts.refused(f"sbatch {command} {LONG}")
+    assert message in accounts.refused(f"sbatch {command} {LONG}")
 
 
-def test_who_used_little_is_ahead_in_the_queue(accounts: Accounts) -> None:
+def test_user_with_less_usage_has_higher_priority(accounts: Accounts) -> None:
     each = [
         {"name": "busy", "fairshare": 1, "users": [{"name": "researcher"}]},
         {"name": "quiet", "fairshare": 1, "users": [{"name": "student"}]},
@@ -325,27 +325,27 @@ def test_who_used_little_is_ahead_in_the_queue(accounts: Accounts) -> None:
     accounts.to(accounts=each)
     accounts.cluster.user("srun --exclusive --mem=100 sleep 5")
     blocker = accounts.submit("--exclusive --mem=100")
-    eventually("it runs", lambda: accounts.state(blocker) == "RUNNING")
+    eventually("the job runs", lambda: accounts.state(blocker) == "RUNNING")
 
     first = accounts.submit("--exclusive --mem=100", "researcher")
     second = accounts.submit("--exclusive --mem=100", "student")
     accounts.cluster.slurmctld.run("scontrol reconfigure")
 
     def order() -> list[str]:
-        told = accounts.cluster.slurmctld.run("squeue --noheader -t PD --sort=-p -o %A")
-        return told.split()
+        output = accounts.cluster.slurmctld.run("squeue --noheader -t PD --sort=-p -o %A")
+        return output.split()
 
     eventually("its priority is higher", lambda: order() == [second, first])
     shares = accounts.cluster.slurmctld.run("sshare -n -P -a -o account,user,rawusage,fairshare")
     used = dict(re.findall(r"^\s*(\w+)\|\w+\|(\d+)\|", shares, re.M))
     assert int(used["busy"]) > int(used["quiet"]) == 0
     accounts.cluster.user(f"scancel {blocker}")
-    eventually("it is the first to run", lambda: accounts.state(second) == "RUNNING")
+    eventually("the second job runs first", lambda: accounts.state(second) == "RUNNING")
     assert accounts.state(first) == "PENDING"
 
 
-def test_a_partition_finds_the_qos_that_it_names(accounts: Accounts) -> None:
-    """On a partition of an unknown QOS slurmctld does not start."""
+def test_partition_can_use_a_configured_qos(accounts: Accounts) -> None:
+    """slurmctld does not start if a partition names an unknown QOS."""
     accounts.cluster.slurmctld.run(
         "sed -i 's/^PartitionName=.*/& QOS=gate/' /etc/slurm/slurm.conf", "root"
     )
@@ -355,17 +355,19 @@ def test_a_partition_finds_the_qos_that_it_names(accounts: Accounts) -> None:
 
         assert accounts.to(qos=[gate]) == ["~ qos gate"]
         job = accounts.submit("-n 2")
-        eventually("it holds", lambda: accounts.state(job, "%r") == "QOSMaxCpuPerUserLimit")
+        eventually(
+            "the QOS limit applies", lambda: accounts.state(job, "%r") == "QOSMaxCpuPerUserLimit"
+        )
         accounts.cluster.user(f"scancel {job}")
     finally:
         accounts.cluster.slurmctld.run("sed -i 's/ QOS=gate//' /etc/slurm/slurm.conf", "root")
         accounts.cluster.slurmctld.run("scontrol reconfigure")
 
 
-# --- What slurmctld hears ------------------------------------------------------------------------
+# --- Updates of slurmctld ------------------------------------------------------------------------
 
 
-def test_slurmctld_learns_of_changes_although_slurmdbd_has_just_started_again(
+def test_slurmctld_receives_changes_after_a_restart_of_slurmdbd(
     accounts: Accounts,
 ) -> None:
     accounts.cluster.dbd.stop()

@@ -1,4 +1,4 @@
-"""What becomes of records when the database or slurmdbd fails, by what jobs note themselves."""
+"""No record is lost when the database or slurmdbd fails: jobs write their ids to compare."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.accounting import PASSWORD, Cluster, accounted, start_dbd
 from tests.support.waiting import eventually
 
 ENDS = "/tmp/ends"
-"""Where each job of the load notes its id as the last thing that it does."""
+"""File to which each job of the load appends its id at its very end."""
 STOP = "/tmp/stop"
 LOAD = f"""
 cd /tmp
@@ -23,14 +23,14 @@ done
 VERSION = "UPDATE convert_version_table SET version="
 KILLS = 20
 FEW = 20
-"""Jobs that must have ended for a test to mean anything."""
+"""Number of jobs that must have ended to make a test meaningful."""
 
 
 def noted(cluster: Cluster) -> set[str]:
     return set(cluster.worker.run(f"cat {ENDS} 2>/dev/null || true", "root").split())
 
 
-def goes_on(cluster: Cluster) -> None:
+def jobs_end(cluster: Cluster) -> None:
     before = len(noted(cluster))
     eventually("jobs go on", lambda: len(noted(cluster)) > before)
 
@@ -42,7 +42,7 @@ def on_record(cluster: Cluster) -> set[str]:
 
 @contextmanager
 def load(cluster: Cluster) -> Iterator[None]:
-    """Jobs that begin and end all the time."""
+    """Submit short jobs all the time."""
     cluster.worker.run(f"rm -f {ENDS} {STOP}", "root")
     cluster.worker.container.exec_run(["bash", "-c", LOAD], user="2000:2000", detach=True)
     try:
@@ -57,17 +57,17 @@ def load(cluster: Cluster) -> Iterator[None]:
         time.sleep(1)
 
 
-def nothing_is_missing(cluster: Cluster) -> None:
+def assert_all_on_record(cluster: Cluster) -> None:
     ended = noted(cluster)
     cluster.dbd.await_answer()
     deadline = time.monotonic() + 60
     while missing := ended - on_record(cluster):
-        told = cluster.records("JobIDRaw", "State", where=f"--duplicates -j {','.join(missing)}")
-        assert time.monotonic() < deadline, f"of {len(ended)}, {missing} are missing: {told}"
+        records = cluster.records("JobIDRaw", "State", where=f"--duplicates -j {','.join(missing)}")
+        assert time.monotonic() < deadline, f"of {len(ended)}, {missing} are missing: {records}"
         time.sleep(0.5)
 
 
-def test_a_database_that_is_killed_in_the_middle_of_writes_has_lost_nothing(
+def test_database_killed_during_writes_loses_no_record(
     cluster: Cluster,
 ) -> None:
     with load(cluster):
@@ -76,11 +76,11 @@ def test_a_database_that_is_killed_in_the_middle_of_writes_has_lost_nothing(
             cluster.database.kill("KILL")
             cluster.database.start()
 
-    nothing_is_missing(cluster)
+    assert_all_on_record(cluster)
 
 
-def test_what_the_database_is_killed_before_keeping_is_told_once_more(cluster: Cluster) -> None:
-    """slurmdbd answers slurmctld whatever becomes of its commit."""
+def test_slurmctld_resends_records_lost_before_a_commit(cluster: Cluster) -> None:
+    """slurmdbd confirms to slurmctld even if its commit fails."""
     with cluster.database.keeping_nothing():
         job = cluster.user("sbatch --parsable -o /dev/null --wrap 'exit 3'")
         waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE '%backup%'"
@@ -88,30 +88,34 @@ def test_what_the_database_is_killed_before_keeping_is_told_once_more(cluster: C
         cluster.database.kill("KILL")
     cluster.database.start()
 
-    def told() -> list[tuple[str, ...]]:
+    def states() -> list[tuple[str, ...]]:
         return cluster.records("State", "ExitCode", where=f"-j {job}")
 
     cluster.dbd.await_answer()
-    eventually("it is on record", lambda: told() == [("FAILED", "3:0")])
+    eventually("the job is on record", lambda: states() == [("FAILED", "3:0")])
     assert "did not commit a transaction" in cluster.dbd.log()
 
 
-def test_a_full_volume_holds_records_back_until_there_is_room(cluster: Cluster) -> None:
+def test_records_wait_while_the_volume_is_full(cluster: Cluster) -> None:
     with cluster.database.full():
-        eventually("it is told", lambda: "alert: the volume is full" in cluster.database.log())
-        # What a user types is on record, so this much must be written.
+        eventually(
+            "the database logs it", lambda: "alert: the volume is full" in cluster.database.log()
+        )
+        # The record contains what the user submits, so slurmdbd must write this much.
         big = f"echo $SLURM_JOB_ID >>{ENDS}; : {'x' * 100_000}"
         jobs = {cluster.user(f"sbatch --parsable -o /dev/null --wrap '{big}'") for _ in range(20)}
         eventually("jobs go on", lambda: jobs <= noted(cluster))
-        eventually("slurmdbd says why", lambda: "read-only" in cluster.dbd.log())
-        assert not jobs & on_record(cluster), "and what is there can be read"
+        eventually("slurmdbd logs the reason", lambda: "read-only" in cluster.dbd.log())
+        assert not jobs & on_record(cluster), "existing records stay readable"
 
-    eventually("it is told", lambda: "the volume has free space again" in cluster.database.log())
-    eventually("all are on record", lambda: jobs <= on_record(cluster))
+    eventually(
+        "the database logs it", lambda: "the volume has free space again" in cluster.database.log()
+    )
+    eventually("all jobs are on record", lambda: jobs <= on_record(cluster))
 
 
-def test_what_another_transaction_changed_meanwhile_can_be_written(cluster: Cluster) -> None:
-    """MariaDB refuses that by default, and slurmdbd never tries a second time."""
+def test_transaction_can_update_a_row_changed_by_another(cluster: Cluster) -> None:
+    """MariaDB refuses this by default, and slurmdbd does not retry."""
     client = f"mariadb --no-defaults --socket={DATABASE_RUN}/mysqld.sock -N slurm_acct_db"
     change = "UPDATE meanwhile SET number = number + 1"
     cluster.database.container.run(
@@ -130,14 +134,14 @@ END""",
     cluster.database.sql("DROP TABLE slurm_acct_db.meanwhile")
 
 
-def test_what_ends_while_slurmdbd_is_away_is_told_when_it_is_back(cluster: Cluster) -> None:
+def test_jobs_that_end_without_slurmdbd_are_recorded_later(cluster: Cluster) -> None:
     with load(cluster):
         for _ in range(3):
             cluster.dbd.stop()
-            goes_on(cluster)
+            jobs_end(cluster)
             cluster.dbd.start()
 
-    nothing_is_missing(cluster)
+    assert_all_on_record(cluster)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +156,7 @@ def test_what_ends_while_slurmdbd_is_away_is_told_when_it_is_back(cluster: Clust
     ],
     ids=["wrong password", "unknown host", "a blank", "a comment", "a quote", "nothing"],
 )
-def test_why_slurmdbd_does_not_start_is_one_line(
+def test_slurmdbd_logs_one_line_if_it_cannot_start(
     cluster: Cluster, host: bool, password: str, line: str
 ) -> None:
     secret = cluster.dbd.container.run("cat /tmp/secret", "root")
@@ -161,14 +165,14 @@ def test_why_slurmdbd_does_not_start_is_one_line(
 
     dbd.begin()
 
-    eventually("it says why", lambda: bool(dbd.log().strip()))
+    eventually("slurmdbd logs the reason", lambda: bool(dbd.log().strip()))
     time.sleep(3)
-    (said,) = dbd.log().splitlines()
-    assert line in said
-    assert password not in ("wrong", "two words") or password not in said
+    (message,) = dbd.log().splitlines()
+    assert line in message
+    assert password not in ("wrong", "two words") or password not in message
 
 
-def test_a_schema_of_another_release_is_told(cluster: Cluster) -> None:
+def test_slurmdbd_reports_a_schema_of_another_release(cluster: Cluster) -> None:
     secret = cluster.dbd.container.run("cat /tmp/secret", "root")
     version = cluster.database.sql("SELECT version FROM slurm_acct_db.convert_version_table")
     dbd = start_dbd(cluster.start, secret, cluster.database)
@@ -180,7 +184,7 @@ def test_a_schema_of_another_release_is_told(cluster: Cluster) -> None:
     pretend("1")
     try:
         dbd.begin()
-        eventually("it says why", lambda: "fatal" in dbd.log())
+        eventually("slurmdbd logs the reason", lambda: "fatal" in dbd.log())
         assert "too old" in dbd.log().lower() or "no longer supported" in dbd.log().lower()
     finally:
         pretend(version)

@@ -1,4 +1,4 @@
-"""Records that are old enough go, into the archive where there is one."""
+"""slurmdbd purges old records, and archives them if an archive is configured."""
 
 from collections.abc import Iterator
 
@@ -16,12 +16,12 @@ TWO_HOURS_AGO = (
     "DELETE FROM test_last_ran_table; INSERT INTO test_last_ran_table "
     "SELECT t, t, t FROM (SELECT UNIX_TIMESTAMP() - 7200 AS t) AS ago"
 )
-"""slurmdbd looks for what is to go when it has summed up an hour that is over."""
+"""slurmdbd purges records after it has rolled up the usage of a past hour."""
 
 
 @pytest.fixture
-def removing(cluster: Cluster) -> Iterator[Cluster]:
-    """Its slurmdbd removes jobs that ended a day ago, once it is started again."""
+def purging(cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster whose slurmdbd purges jobs that ended a day ago, after its next start."""
     given = {"purge": {"jobs": "24hours"}, "archive": {"size": "1GiB"}}
     cluster.dbd.install(accounted(lambda values: values.update(accounting=given)))
     cluster.dbd.container.run(f"install -d -o slurm {c.DBD_ARCHIVE}", "root")
@@ -31,23 +31,23 @@ def removing(cluster: Cluster) -> Iterator[Cluster]:
     cluster.dbd.start()
 
 
-def test_a_job_goes_into_the_archive_and_comes_back(removing: Cluster) -> None:
-    cluster = removing
+def test_purged_job_can_be_loaded_from_the_archive(purging: Cluster) -> None:
+    cluster = purging
     old, young = (cluster.user("sbatch --parsable -o /dev/null --wrap true") for _ in range(2))
 
-    def told(job: str) -> list[tuple[str, ...]]:
+    def states(job: str) -> list[tuple[str, ...]]:
         return cluster.records("State", where=f"--allusers -S now-30days -j {job}")
 
     done = [("COMPLETED",)]
-    eventually("both are on record", lambda: told(old) == told(young) == done)
+    eventually("both jobs are on record", lambda: states(old) == states(young) == done)
     cluster.dbd.stop()
     cluster.database.sql(f"USE slurm_acct_db; {OLD} WHERE id_job = {old}; {TWO_HOURS_AGO}")
 
     cluster.dbd.start()
 
-    eventually("the old one is gone", lambda: told(old) == [])
-    assert told(young) == done
+    eventually("the old job is purged", lambda: states(old) == [])
+    assert states(young) == done
     archive = f"{c.DBD_ARCHIVE}/test_job_table_archive_*"
     load = f"SLURM_CONF={c.DBD_RUN}/slurm.conf sacctmgr -i archive load file=$(ls {archive})"
     cluster.dbd.container.run(load)
-    eventually("it is back", lambda: told(old) == done)
+    eventually("the old job is loaded again", lambda: states(old) == done)

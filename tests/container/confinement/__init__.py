@@ -1,1 +1,1 @@
-"""What needs another layout of CPUs than the nodes of the shared stack have."""
+"""Tests that need another CPU layout than the nodes of the shared stack."""

@@ -1,4 +1,4 @@
-"""Limits of the number and the memory of a job's slurmstepd processes."""
+"""Limits on the number and the memory of a job's slurmstepd processes."""
 
 from collections.abc import Iterator
 
@@ -31,31 +31,31 @@ def runs(node: Node, job: str) -> None:
 
 
 def peak(node: Node, job: str) -> int:
-    """Bytes that the slurmstepd processes of a job have used at once since their tasks began."""
+    """Peak memory in bytes of a job's slurmstepd processes since their tasks started."""
     of_v1 = f"memory/slurmstepd/job_{job}/memory.max_usage_in_bytes"
     of_v2 = f"slurmstepd/job_{job}/memory.peak"
-    (said, *_) = node.root(f"cd /sys/fs/cgroup; cat {of_v1} {of_v2} 2>/dev/null; echo 0").split()
-    return int(said)
+    (output, *_) = node.root(f"cd /sys/fs/cgroup; cat {of_v1} {of_v2} 2>/dev/null; echo 0").split()
+    return int(output)
 
 
-def test_a_step_beyond_what_its_job_may_have_is_refused(node: Node) -> None:
+def test_refuses_a_step_above_the_limit_of_the_job(node: Node) -> None:
     node.isolate(steps=8)
     job = node.submit("sleep 600", "--mem=100")
     runs(node, job)
     step = (f"--jobid={job}", "--overlap", "--mem=0")
-    # Besides its script and the external one.
-    more = f"srun {' '.join(step)} sleep 600 >/dev/null 2>&1 </dev/null &"
-    node.user(f"for n in 1 2 3 4 5 6; do {more} done")
+    # The job already has two steps: its script and the external step.
+    step_command = f"srun {' '.join(step)} sleep 600 >/dev/null 2>&1 </dev/null &"
+    node.user(f"for n in 1 2 3 4 5 6; do {step_command} done")
     sockets = f"ls /var/spool/slurmd | grep -c '^cpu-0_{job}\\.' || true"
     becomes("the steps of the job", lambda: node.root(sockets), "8")
 
-    said = node.refusal("true", *step)
+    output = node.refusal("true", *step)
 
-    assert "the job has reached its limit of 8 steps at once on this node" in said
+    assert "the job has reached its limit of 8 steps at once on this node" in output
     assert node.user("srun --mem=50 echo another", name="student") == "another"
 
 
-def test_the_kernel_ends_tasks_first_and_slurmd_last(node: Node) -> None:
+def test_kernel_ends_tasks_first_and_slurmd_last(node: Node) -> None:
     runs(node, node.submit("sleep 600", "--mem=100"))
     score = "cat /proc/$(pgrep --exact --oldest {name})/oom_score_adj"
 
@@ -67,8 +67,8 @@ def test_the_kernel_ends_tasks_first_and_slurmd_last(node: Node) -> None:
     assert slurmd < slurmstepd < int(task)
 
 
-def test_what_slurmstepd_writes_to_memory_ends_no_other_job(node: Node) -> None:
-    """Labelled output goes through it."""
+def test_slurmstepd_memory_limit_protects_other_jobs(node: Node) -> None:
+    """Labelled output passes through slurmstepd."""
     node.isolate(shm="2GiB")
     neighbour = node.submit("sleep 600", "--mem=100", name="student")
     runs(node, neighbour)
@@ -78,6 +78,6 @@ def test_what_slurmstepd_writes_to_memory_ends_no_other_job(node: Node) -> None:
         f" --wrap 'srun --label --output=/dev/shm/step-%t yes {'0' * 500}; sleep 600'"
     )
 
-    eventually("slurmstepd has what it may have", lambda: peak(node, job) > LIMIT * 0.99)
+    eventually("slurmstepd reaches its limit", lambda: peak(node, job) > LIMIT * 0.99)
     assert peak(node, job) <= LIMIT
     assert node.controller.job_state(neighbour) == "RUNNING"

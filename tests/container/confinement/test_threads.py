@@ -1,4 +1,4 @@
-"""A node whose two CPUs are threads of one core, as its description says."""
+"""A node configured with two CPUs that are threads of one core."""
 
 from collections.abc import Iterator
 
@@ -25,13 +25,13 @@ def node() -> Iterator[Node]:
         ("-n2 --cpu-bind=cores", ["2", "2"]),
     ],
 )
-def test_a_job_gets_whole_cores_and_uses_the_threads_that_it_wants(
+def test_job_gets_whole_cores_and_the_requested_threads(
     node: Node, options: str, cpus: list[str]
 ) -> None:
     assert node.user(f"srun --quiet --mem=50 {options} nproc").split() == cpus
 
 
-def test_a_job_that_wants_one_thread_of_each_core_needs_more_cores(node: Node) -> None:
-    said = node.user("srun --quiet --mem=50 -n2 --hint=nomultithread true 2>&1 || true")
+def test_job_with_one_thread_per_core_needs_more_cores(node: Node) -> None:
+    output = node.user("srun --quiet --mem=50 -n2 --hint=nomultithread true 2>&1 || true")
 
-    assert "Requested node configuration is not available" in said
+    assert "Requested node configuration is not available" in output

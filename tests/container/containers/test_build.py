@@ -32,6 +32,6 @@ def built(running: Site, image: str) -> str:
 
 
 def test_image_built_in_a_job_runs(site: Site, built: str) -> None:
-    said = run(site, f"--container-image={built}", "bash -c 'cat /made /own; echo $COLOUR $PWD'")
+    output = run(site, f"--container-image={built}", "bash -c 'cat /made /own; echo $COLOUR $PWD'")
 
-    assert said.splitlines() == ["built", "of the user", "green /usr"]
+    assert output.splitlines() == ["built", "of the user", "green /usr"]

@@ -40,64 +40,68 @@ def rootfs(running: Site) -> str:
 def test_tasks_on_two_nodes_run_in_a_bundle(site: Site, rootfs: str) -> None:
     options = f"{configure(site)} --nodes=2 --ntasks=4"
 
-    said = run(site, options, "bash -c 'echo $(uname -n) $(readlink /proc/self/ns/mnt); sleep 1'")
+    output = run(site, options, "bash -c 'echo $(uname -n) $(readlink /proc/self/ns/mnt); sleep 1'")
     system = run(site, options, "grep ID= /etc/os-release")
 
-    assert len({*said.splitlines()}) == 2, said
+    assert len({*output.splitlines()}) == 2, output
     assert system.splitlines() == ["ID=small"] * 4
 
 
 @pytest.mark.parametrize(
     "argument", ["it's", "a 'b' \"c\"", "$x `true` \\", "two\nlines", "", "x" * 100_000]
 )
-def test_arguments_arrive_as_they_are(site: Site, rootfs: str, argument: str) -> None:
+def test_arguments_reach_the_command_unchanged(site: Site, rootfs: str, argument: str) -> None:
     files = {"argument": argument, "pass": PASS_ARGUMENT}
     put(site.node.worker.container, {f"{c.JAIL}{HOME}/{k}": v for k, v in files.items()})
 
-    said = site.node.user(f"bash {c.JAIL}{HOME}/pass {configure(site)}")
+    output = site.node.user(f"bash {c.JAIL}{HOME}/pass {configure(site)}")
 
-    assert said == f"{argument}.."
+    assert output == f"{argument}.."
 
 
-def test_variables_and_directory_are_of_the_bundle(site: Site, rootfs: str) -> None:
+def test_bundle_sets_variables_and_directory(site: Site, rootfs: str) -> None:
     process = {"env": ["COLOUR=blue and green", "PATH=/usr/bin"], "cwd": "/usr/lib"}
     options = configure(site, process=process)
     command = "bash -c 'echo \"$COLOUR, $OWN, $PWD, $SLURM_JOB_NUM_NODES\"'"
 
-    said = site.node.user(f"OWN=mine COLOUR=red srun --quiet {options} {command}")
+    output = site.node.user(f"OWN=mine COLOUR=red srun --quiet {options} {command}")
 
-    assert said == "blue and green, mine, /usr/lib, 1"
+    assert output == "blue and green, mine, /usr/lib, 1"
 
 
-def test_variables_are_those_of_a_step_without_a_bundle(site: Site, rootfs: str) -> None:
+def test_bundle_adds_no_other_variables(site: Site, rootfs: str) -> None:
     def names(options: str) -> set[str]:
         return {line.partition("=")[0] for line in run(site, options, "env").splitlines()}
 
     assert names(configure(site)) - names("") <= {"HOME", "SLURM_CONTAINER"}
 
 
-def test_mounts_of_the_bundle_are_there(site: Site, rootfs: str) -> None:
+def test_bundle_mounts_are_in_the_container(site: Site, rootfs: str) -> None:
     bind = {"destination": "/data", "source": f"{HOME}", "options": ["rbind", "ro"]}
     memory = {"destination": "/fast", "type": "tmpfs", "options": ["size=64k"]}
     options = configure(site, mounts=[bind, memory])
 
-    said = run(site, options, "bash -c 'ls /data/bundle/config.json; echo x >/fast/x; cat /fast/x'")
+    output = run(
+        site, options, "bash -c 'ls /data/bundle/config.json; echo x >/fast/x; cat /fast/x'"
+    )
 
-    assert said.splitlines() == ["/data/bundle/config.json", "x"]
+    assert output.splitlines() == ["/data/bundle/config.json", "x"]
 
 
-@pytest.mark.parametrize(("access", "said"), [(True, "Read-only file system"), (False, "written")])
-def test_root_is_read_only_if_the_bundle_says_so(
-    site: Site, rootfs: str, access: bool, said: str
+@pytest.mark.parametrize(
+    ("access", "expected"), [(True, "Read-only file system"), (False, "written")]
+)
+def test_bundle_can_make_the_root_read_only(
+    site: Site, rootfs: str, access: bool, expected: str
 ) -> None:
     options = configure(site, root={"path": "rootfs", "readonly": access})
     command = "bash -c 'echo x >/usr/x && echo written || true'"
 
-    assert said in site.node.user(f"srun --quiet {options} {command} 2>&1")
+    assert expected in site.node.user(f"srun --quiet {options} {command} 2>&1")
     assert site.node.root(f"ls {c.JAIL}{PLACE}/rootfs/usr/x 2>&1 || true").count("No such") == 1
 
 
-def test_script_of_a_batch_job_runs_in_a_bundle(site: Site, rootfs: str) -> None:
+def test_batch_script_runs_in_a_bundle(site: Site, rootfs: str) -> None:
     script = f"#!/bin/bash\n#SBATCH {configure(site)}\n. /etc/os-release; echo $ID $1\n"
     site.node.user(f"printf %s '{script}' >/tmp/script")
 
@@ -107,7 +111,9 @@ def test_script_of_a_batch_job_runs_in_a_bundle(site: Site, rootfs: str) -> None
 
 
 @pytest.mark.parametrize(("command", "code"), [("exit 3", "3"), ("kill -9 $BASHPID", "137")])
-def test_exit_code_is_that_of_the_command(site: Site, rootfs: str, command: str, code: str) -> None:
+def test_step_returns_the_exit_code_of_the_command(
+    site: Site, rootfs: str, command: str, code: str
+) -> None:
     step = f"srun --quiet {configure(site)} bash -c '{command}' 2>/dev/null; echo $?"
 
     assert site.node.user(step) == code
@@ -123,7 +129,7 @@ def test_signals_reach_the_command(site: Site, rootfs: str) -> None:
     assert ended(site, job).splitlines() == ["ready", "heard"]
 
 
-def test_refuses_an_image_beside_a_bundle(site: Site, rootfs: str, image: str) -> None:
+def test_refuses_an_image_together_with_a_bundle(site: Site, rootfs: str, image: str) -> None:
     step = f"srun {configure(site)} --container-image={image} echo it ran 2>&1 || true"
 
     assert "it ran" not in site.node.user(step)
@@ -148,8 +154,8 @@ def test_reports_an_unusable_bundle_in_one_line(
     assert expected in refusal(site, f"--container={place}")
 
 
-def test_root_opens_nothing_of_a_bundle(site: Site, rootfs: str) -> None:
-    """A FIFO would stop slurmstepd, if it opened the configuration as root."""
+def test_root_opens_no_file_of_a_bundle(site: Site, rootfs: str) -> None:
+    """A FIFO would block slurmstepd if it opened the configuration as root."""
     fifo = f"{c.JAIL}{HOME}/fifo"
     site.node.user(f"rm -rf {fifo}; mkdir {fifo}; mkfifo {fifo}/config.json")
 
@@ -168,7 +174,7 @@ def test_hooks_of_a_bundle_do_not_run(site: Site, rootfs: str) -> None:
     assert site.node.root(f"ls {c.JAIL}{HOME} | grep hooked; true") == ""
 
 
-def test_nothing_of_a_bundle_is_left(site: Site, rootfs: str) -> None:
+def test_step_end_removes_the_files_of_a_bundle(site: Site, rootfs: str) -> None:
     run(site, configure(site), "true")
 
     assert site.node.root("ls --almost-all /tmp | grep oci; true") == ""

@@ -21,13 +21,13 @@ CACHE = f"{c.JAIL}/home/researcher/.cache/slurmstack"
 
 
 def blob_of(files: dict[str, bytes], size: int) -> str:
-    """Return the digest of the layer whose size is nearest."""
+    """Return the digest of the layer with the size nearest to `size` bytes."""
     layers = {path: raw for path, raw in files.items() if raw[:2] == b"\x1f\x8b"}
     path = min(layers, key=lambda each: abs(len(layers[each]) - size))
     return path.rpartition("/")[2]
 
 
-def counted(site: Site) -> Counts:
+def read_counts(site: Site) -> Counts:
     """Return the counts of the first node."""
     return Counts(**json.loads(site.node.root(f"cat {FILE}")))
 
@@ -45,7 +45,7 @@ def settings(site: Site, **values: object) -> Iterator[None]:
 
 @contextmanager
 def mirror(site: Site, registry: str, place: str) -> Iterator[None]:
-    """Have a mirror of a registry on the first node, as the deploy writes it."""
+    """Configure a mirror of a registry on the first node, as the deploy does."""
     chosen = Containers(registries=(ImageRegistry(name=registry, mirrors=(place,)),))
     file = f"{c.USER_IMAGES}/registries.conf"
     put(site.node.worker.container, {file: container_files(chosen)["registries.conf"]})
@@ -75,28 +75,28 @@ def test_a_hundred_tasks_on_two_nodes_pull_once(site: Site) -> None:
     name = site.push("cache/once:1", files)
     blob = blob_of(files, 2_000_000)
 
-    said = run(site, f"--nodes=2 --ntasks=100 --overcommit --container-image={name}", "uname -n")
+    output = run(site, f"--nodes=2 --ntasks=100 --overcommit --container-image={name}", "uname -n")
 
-    assert sorted({*said.splitlines()}) == ["cpu-0", "cpu-1"]
-    assert len(said.splitlines()) == 100
+    assert sorted({*output.splitlines()}) == ["cpu-0", "cpu-1"]
+    assert len(output.splitlines()) == 100
     assert site.requests(f"/v2/cache/once/blobs/sha256:{blob}") == 1
 
 
 def test_counts_pulls_hits_and_failures(site: Site) -> None:
     files = ociimages.layout([site.base, layer([Entry("counted", os.urandom(2_000_000))])])
     name = site.push("cache/counted:1", files)
-    before = counted(site)
+    before = read_counts(site)
 
     run(site, f"--nodelist=cpu-0 --container-image={name}", "true")
     run(site, f"--nodelist=cpu-0 --container-image={name}", "true")
     refusal(site, f"--nodelist=cpu-0 --container-image={REGISTRY}/cache/missing:1")
 
-    def since() -> list[int]:
-        now = counted(site)
+    def difference() -> list[int]:
+        now = read_counts(site)
         return [now.pulls - before.pulls, now.hits - before.hits, now.failures - before.failures]
 
-    becomes("pulls, hits and failures", since, [1, 1, 1])
-    now = counted(site)
+    becomes("pulls, hits and failures", difference, [1, 1, 1])
+    now = read_counts(site)
     assert now.downloaded - before.downloaded >= 2_000_000
     assert now.milliseconds > before.milliseconds
 
@@ -113,7 +113,7 @@ def test_shared_layers_are_downloaded_once(site: Site) -> None:
     assert blobs == [1, 0]
 
 
-def test_layers_of_the_site_are_not_downloaded_again(site: Site) -> None:
+def test_layers_shared_by_the_site_are_not_downloaded_again(site: Site) -> None:
     files = ociimages.layout([site.base, layer([Entry("ours", os.urandom(3_000_000))])])
     name = site.push("cache/ours:1", files)
     shared = f"{c.JAIL}/images"
@@ -123,25 +123,25 @@ def test_layers_of_the_site_are_not_downloaded_again(site: Site) -> None:
         with settings(site, site_cache="/images"):
             share = f"srun --quiet --nodelist=cpu-0 {c.PROGRAMS}/slurm-image share {name}"
             site.node.user(share, "student")
-            said = run(site, f"--nodelist=cpu-0 --container-image={name}", "stat -c %s /ours")
+            output = run(site, f"--nodelist=cpu-0 --container-image={name}", "stat -c %s /ours")
     finally:
         site.node.root(f"rm -r {shared} {c.JAIL}/home/student/.config {c.JAIL}/home/student/.cache")
 
-    assert said == "3000000"
+    assert output == "3000000"
     assert site.requests(f"/v2/cache/ours/blobs/sha256:{blob_of(files, 3_000_000)}") == 1
 
 
-def test_only_the_sites_account_shares_layers(site: Site, image: str) -> None:
+def test_only_the_site_account_can_share_layers(site: Site, image: str) -> None:
     shared = f"{c.JAIL}/images"
     site.node.root(f"install -d -o student {shared}")
     try:
         with settings(site, site_cache="/images"):
             share = f"srun --nodelist=cpu-0 {c.PROGRAMS}/slurm-image share {image} 2>&1 || true"
-            said = site.node.user(share)
+            output = site.node.user(share)
     finally:
         site.node.root(f"rm -r {shared}")
 
-    assert "cannot use /images/blobs: Permission denied" in said
+    assert "cannot use /images/blobs: Permission denied" in output
 
 
 def test_cached_image_starts_without_the_registry(site: Site, image: str) -> None:
@@ -157,7 +157,7 @@ def test_cached_image_starts_without_the_registry(site: Site, image: str) -> Non
     assert "using the cached image" in old
 
 
-def test_image_of_a_running_step_stays(site: Site, image: str) -> None:
+def test_image_of_a_running_step_is_not_removed(site: Site, image: str) -> None:
     in_image = f"srun --quiet --nodelist=cpu-0 --container-image={image}"
     remove = "srun --quiet --nodelist=cpu-0 --overlap slurm-image remove"
     site.node.user(f"{in_image} bash -c 'touch ~/up; sleep 1000' >/dev/null 2>&1 & sleep 0")
@@ -174,7 +174,7 @@ def test_image_of_a_running_step_stays(site: Site, image: str) -> None:
     assert site.node.root(f"ls {images}").split() == []
 
 
-def test_moved_tag_is_noticed_at_the_next_lookup(site: Site) -> None:
+def test_next_lookup_finds_the_new_image_of_a_tag(site: Site) -> None:
     for n in range(2):
         files = ociimages.layout([site.base, layer([Entry("version", str(n))])])
         name = site.push("cache/moves:latest", files)
@@ -186,10 +186,10 @@ def test_killed_pull_does_not_block_the_next_one(site: Site) -> None:
     files = ociimages.layout([site.base, layer([Entry("big", os.urandom(200_000_000))])])
     name = site.push("cache/killed:1", files)
     job = site.node.submit(f"srun --container-image={name} true")
-    brings = f"ls {CACHE}/temporary/*/layout 2>/dev/null || true"
-    eventually("the pull has started", lambda: bool(site.node.root(brings)))
+    layout = f"ls {CACHE}/temporary/*/layout 2>/dev/null || true"
+    eventually("the pull has started", lambda: bool(site.node.root(layout)))
     site.node.user(f"scancel --signal=KILL --full {job}; scancel {job}")
-    eventually("it has ended", site.node.is_clean)
+    eventually("the job has ended", site.node.is_clean)
 
     assert run(site, f"--container-image={name}", "stat --format=%s /big") == "200000000"
 
@@ -199,11 +199,11 @@ def test_reports_a_full_cache_volume(site: Site, image: str) -> None:
     place = f"{c.JAIL}/home/student/.cache"
     site.node.root(f"install -d -o student {place}; mount -t tmpfs -o size=2M,mode=777 x {place}")
     try:
-        said = refusal(site, f"--nodelist=cpu-0 --container-image={image}", "student")
+        output = refusal(site, f"--nodelist=cpu-0 --container-image={image}", "student")
     finally:
         site.node.root(f"umount {place}; rm -r {c.JAIL}/home/student/.config")
 
-    assert "No space left" in said or "free space" in said or "left: remove" in said
+    assert "No space left" in output or "free space" in output or "left: remove" in output
 
 
 def test_refuses_an_image_above_the_size_limit(site: Site) -> None:
@@ -214,9 +214,9 @@ def test_refuses_an_image_above_the_size_limit(site: Site) -> None:
     before = site.node.root(unfinished)
 
     with settings(site, image_size=100_000_000):
-        said = refusal(site, f"--nodelist=cpu-0 --container-image={name}")
+        output = refusal(site, f"--nodelist=cpu-0 --container-image={name}")
 
-    assert "exceed 100.0 MB" in said
+    assert "exceed 100.0 MB" in output
     assert site.node.root(unfinished) == before
 
 
@@ -225,25 +225,25 @@ def test_image_comes_from_a_mirror_with_a_password(site: Site) -> None:
     site.push("hub/library/mirrored:1", files)
 
     with mirror(site, "docker.io", f"{REGISTRY}/hub"):
-        said = run(site, "--nodelist=cpu-0 --container-image=mirrored:1", "cat /mirrored")
+        output = run(site, "--nodelist=cpu-0 --container-image=mirrored:1", "cat /mirrored")
 
-    assert said == "yes"
+    assert output == "yes"
 
 
-def test_user_without_credentials_has_those_of_the_site(site: Site, image: str) -> None:
-    words = base64.b64encode(":".join(ACCOUNT).encode()).decode()
-    auth = json.dumps({"auths": {REGISTRY: {"auth": words}}})
+def test_user_without_credentials_uses_the_site_credentials(site: Site, image: str) -> None:
+    login = base64.b64encode(":".join(ACCOUNT).encode()).decode()
+    auth = json.dumps({"auths": {REGISTRY: {"auth": login}}})
     put(site.node.worker.container, {f"{c.USER_IMAGES}/auth.json": auth})
     try:
-        said = run(site, f"--nodelist=cpu-0 --container-image={image}", "whoami", "student")
+        output = run(site, f"--nodelist=cpu-0 --container-image={image}", "whoami", "student")
     finally:
         site.node.root(f"rm -r {c.USER_IMAGES}/auth.json {c.JAIL}/home/student/.cache")
 
-    assert said == "student"
+    assert output == "student"
 
 
 def test_refuses_an_image_outside_the_permitted_patterns(site: Site, image: str) -> None:
     with settings(site, allowed=["nvcr.io/*"]):
-        said = refusal(site, f"--nodelist=cpu-0 --container-image={image}")
+        output = refusal(site, f"--nodelist=cpu-0 --container-image={image}")
 
-    assert "this site permits nvcr.io/*" in said
+    assert "this site permits nvcr.io/*" in output

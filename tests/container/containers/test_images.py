@@ -29,16 +29,16 @@ def test_whiteouts_hide_files_of_lower_layers(site: Site) -> None:
     ]
     name = site.push("kinds/whiteouts:1", ociimages.layout([site.base, layer(below), layer(above)]))
 
-    said = run(
+    output = run(
         site, f"--container-image={name}", "bash -c 'cat /kept/a; ls /gone 2>&1; ls -A /emptied'"
     )
 
-    assert said.splitlines()[0].startswith("2")
-    assert "No such file" in said
-    assert not said.endswith("a")
+    assert output.splitlines()[0].startswith("2")
+    assert "No such file" in output
+    assert not output.endswith("a")
 
 
-def test_sixty_layers(site: Site) -> None:
+def test_runs_an_image_of_sixty_layers(site: Site) -> None:
     layers = [layer([Entry(f"layer/{n}", str(n))]) for n in range(60)]
     name = site.push("kinds/many:1", ociimages.layout([site.base, *layers]))
 
@@ -54,9 +54,9 @@ def test_files_lose_foreign_owners_and_set_id_bits(site: Site) -> None:
     ]
     name = site.push("kinds/odd:1", ociimages.layout([site.base, layer(odd)]))
 
-    said = run(site, f"--container-image={name}", "stat --format='%a %U' /opt/program /hard")
+    output = run(site, f"--container-image={name}", "stat --format='%a %U' /opt/program /hard")
 
-    assert said.splitlines() == ["755 researcher"] * 2
+    assert output.splitlines() == ["755 researcher"] * 2
     assert site.node.root(f"stat --format=%a {CACHE}") == "700"
 
 
@@ -69,7 +69,7 @@ def test_selects_the_architecture_of_the_node(site: Site) -> None:
     assert run(site, f"--container-image={name}", "cat /architecture") == "amd64"
 
 
-def test_image_by_digest(site: Site, image: str) -> None:
+def test_runs_an_image_by_digest(site: Site, image: str) -> None:
     digest = site.registry_run(
         f"skopeo inspect --creds 'reader:open sesame' --format '{{{{.Digest}}}}' docker://{image}"
     ).strip()
@@ -77,7 +77,7 @@ def test_image_by_digest(site: Site, image: str) -> None:
     assert run(site, f"--container-image={image.partition(':')[0]}@{digest}", "id -u") == "2000"
 
 
-def test_enroot_references(site: Site, image: str) -> None:
+def test_accepts_enroot_references(site: Site, image: str) -> None:
     path = image.removeprefix(f"{REGISTRY}/")
 
     for form in (f"docker://{REGISTRY}#{path}", f"reader@{REGISTRY}#{path}"):
@@ -85,7 +85,7 @@ def test_enroot_references(site: Site, image: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["squashfs", "oci", "oci-archive", "docker-archive", "directory"])
-def test_images_in_files(site: Site, image: str, kind: str) -> None:
+def test_runs_images_from_files(site: Site, image: str, kind: str) -> None:
     folder = "/home/researcher/images"
     make = {
         "squashfs": f"mksquashfs $(slurm-image find {image})/root {folder}/squashfs -quiet "
@@ -98,22 +98,22 @@ def test_images_in_files(site: Site, image: str, kind: str) -> None:
     )
     site.node.job(f"mkdir --parents {folder} && {make} >/dev/null".replace("'", '"'))
 
-    said = run(site, f"--container-image={folder}/{kind}", "cat /etc/os-release")
+    output = run(site, f"--container-image={folder}/{kind}", "cat /etc/os-release")
 
-    assert said == "ID=small"
+    assert output == "ID=small"
 
 
 # --- Credentials ---------------------------------------------------------------------------------
 
 
 def test_registry_refuses_a_user_without_credentials(site: Site, image: str) -> None:
-    said = refusal(site, f"--container-image={image}", "student")
+    output = refusal(site, f"--container-image={image}", "student")
 
-    assert image in said
-    assert "authentication required" in said
+    assert image in output
+    assert "authentication required" in output
 
 
-def test_credentials_in_docker_config(site: Site, image: str) -> None:
+def test_uses_credentials_of_the_docker_config(site: Site, image: str) -> None:
     login = site.node.root("printf %s 'reader:open sesame' | base64")
     file = f"{c.JAIL}/home/student/.docker/config.json"
     text = json.dumps({"auths": {REGISTRY: {"auth": login}}})
@@ -161,9 +161,9 @@ def test_device_files_become_empty_files(site: Site) -> None:
     device = Entry("dev-null", kind=tarfile.CHRTYPE, device=(1, 3), mode=0o666)
     name = site.push("hostile/devices:1", ociimages.layout([site.base, layer([device])]))
 
-    said = run(site, f"--container-image={name}", "stat --format=%F /dev-null")
+    output = run(site, f"--container-image={name}", "stat --format=%F /dev-null")
 
-    assert said == "regular empty file"
+    assert output == "regular empty file"
 
 
 def test_links_in_the_image_do_not_redirect_mount_points(site: Site) -> None:

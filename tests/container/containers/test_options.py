@@ -1,4 +1,4 @@
-"""Options of Pyxis, and their opposites."""
+"""The options of Pyxis, and the options that negate them."""
 
 import pytest
 
@@ -6,40 +6,42 @@ from components import conventions as c
 from tests.support.imagesite import Site, refusal, run
 
 
-def test_a_step_runs_in_the_image(site: Site, image: str) -> None:
+def test_step_runs_in_the_image(site: Site, image: str) -> None:
     assert "ID=small" in run(site, f"--container-image={image}", "cat /etc/os-release")
 
 
-def test_the_user_is_the_same_inside(site: Site, image: str) -> None:
-    said = run(site, f"--container-image={image}", "id --user --name")
+def test_user_name_is_the_same_inside(site: Site, image: str) -> None:
+    output = run(site, f"--container-image={image}", "id --user --name")
 
-    assert said == "researcher"
+    assert output == "researcher"
 
 
-def test_variables_of_the_image_override_those_of_the_job(site: Site, image: str) -> None:
-    said = run(
+def test_image_variables_override_job_variables(site: Site, image: str) -> None:
+    output = run(
         site,
         f"--container-image={image} --export=ALL,COLOUR=black,OTHER=kept",
         "bash -c 'echo $COLOUR,$OTHER,$PATH'",
     )
 
-    assert said == f"red and green,kept,/usr/bin:{c.PROGRAMS}/clients"
+    assert output == f"red and green,kept,/usr/bin:{c.PROGRAMS}/clients"
 
 
-def test_named_variables_of_the_job_override_the_image(site: Site, image: str) -> None:
-    said = run(
+def test_container_env_keeps_variables_of_the_job(site: Site, image: str) -> None:
+    output = run(
         site,
         f"--container-image={image} --container-env=COLOUR,ABSENT --export=ALL,COLOUR=black",
         "bash -c 'echo $COLOUR'",
     )
 
-    assert said == "black"
+    assert output == "black"
 
 
 @pytest.mark.parametrize(
     ("option", "directory"), [("", "/data"), ("--container-workdir=/usr/bin", "/usr/bin")]
 )
-def test_working_directory_of_a_step(site: Site, image: str, option: str, directory: str) -> None:
+def test_step_starts_in_its_working_directory(
+    site: Site, image: str, option: str, directory: str
+) -> None:
     assert run(site, f"--container-image={image} {option}", "bash -c pwd") == directory
 
 
@@ -48,11 +50,11 @@ def test_mounts_paths_of_the_job(site: Site, image: str) -> None:
     mounts = "/home/researcher/file:/deep/down/file,/etc/hostname:/host:ro,tmpfs:/fast"
     script = "cat /deep/down/file; touch /fast/a && echo fast; (echo x >/host) 2>&- || echo kept"
 
-    said = run(
+    output = run(
         site, f"--container-image={image} --container-mounts={mounts}", f"bash -c '{script}'"
     )
 
-    assert said.splitlines() == ["mine", "fast", "kept"]
+    assert output.splitlines() == ["mine", "fast", "kept"]
 
 
 def test_home_directory_is_mounted_by_default(site: Site, image: str) -> None:
@@ -63,13 +65,13 @@ def test_home_directory_is_mounted_by_default(site: Site, image: str) -> None:
 
 
 def test_root_in_the_container_is_the_user_outside(site: Site, image: str) -> None:
-    said = run(
+    output = run(
         site,
         f"--container-image={image} --container-remap-root",
         "bash -c 'id -u; touch /root/made; chown 33:33 /etc/os-release && echo pretended'",
     )
 
-    assert said.splitlines() == ["0", "pretended"]
+    assert output.splitlines() == ["0", "pretended"]
     owner = site.node.root(f"stat --format=%u {c.JAIL}/home/researcher/made")
     assert owner == "2000"
 

@@ -11,17 +11,17 @@ def test_saved_container_runs_again(site: Site, image: str) -> None:
     options = f"--ntasks=3 --container-image={image} --container-save={SAVED}"
     run(site, options, "bash -c 'echo $SLURM_PROCID >/made-$SLURM_PROCID; sleep $SLURM_PROCID'")
 
-    said = run(site, f"--container-image={SAVED}", "bash -c 'cat /made-*; echo $COLOUR; pwd'")
+    output = run(site, f"--container-image={SAVED}", "bash -c 'cat /made-*; echo $COLOUR; pwd'")
 
-    assert said.splitlines() == ["0", "1", "2", "red and green", "/data"]
+    assert output.splitlines() == ["0", "1", "2", "red and green", "/data"]
 
 
 def test_step_keeps_its_exit_code_when_saved(site: Site, image: str) -> None:
     options = f"--container-image={image} --container-save={SAVED}"
 
-    said = site.node.user(f"srun --quiet {options} bash -c 'exit 7' 2>/dev/null; echo $?")
+    output = site.node.user(f"srun --quiet {options} bash -c 'exit 7' 2>/dev/null; echo $?")
 
-    assert said == "7"
+    assert output == "7"
 
 
 def test_cancelled_step_does_not_save(site: Site, image: str) -> None:
@@ -68,8 +68,8 @@ def test_save_follows_no_link_of_another_user(site: Site, image: str) -> None:
 def test_reports_a_directory_without_permission_in_one_line(site: Site, image: str) -> None:
     options = f"--container-image={image} --container-save=/etc/saved.sqsh"
 
-    said = site.node.user(f"srun --quiet {options} true 2>&1 || true")
+    output = site.node.user(f"srun --quiet {options} true 2>&1 || true")
 
-    (line,) = (line for line in said.splitlines() if "container: " in line)
+    (line,) = (line for line in output.splitlines() if "container: " in line)
     assert "Permission denied" in line
-    assert "Traceback" not in said
+    assert "Traceback" not in output

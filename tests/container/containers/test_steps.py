@@ -5,20 +5,20 @@ from tests.support.imagesite import Site, ended, run
 from tests.support.waiting import eventually
 
 
-def test_all_tasks_on_a_node_share_one_container(site: Site, image: str) -> None:
-    said = run(
+def test_tasks_on_a_node_share_one_container(site: Site, image: str) -> None:
+    output = run(
         site,
         f"--nodes=2 --ntasks=8 --container-image={image}",
         "bash -c 'echo $(uname -n) $(readlink /proc/self/ns/mnt); sleep 1'",
     )
 
-    found = {tuple(line.split()) for line in said.splitlines()}
-    assert len(found) == 2, said
-    assert len({name for name, _ in found}) == 2, said
+    found = {tuple(line.split()) for line in output.splitlines()}
+    assert len(found) == 2, output
+    assert len({name for name, _ in found}) == 2, output
 
 
-def test_only_the_tasks_run_in_a_container_without_a_name(site: Site, image: str) -> None:
-    """slurmstepd would wait a second for another process."""
+def test_unnamed_container_runs_only_the_tasks(site: Site, image: str) -> None:
+    """With any other process in the container, slurmstepd would wait a second."""
     search = "grep --no-messages --text --count start-containe[r] /proc/[0-9]*/cmdline || true"
     options = f"--ntasks=3 --container-image={image}"
 
@@ -32,7 +32,7 @@ def test_only_the_tasks_run_in_a_container_without_a_name(site: Site, image: str
     assert len(named) == 3, "each task sees the process that keeps the container"
 
 
-def test_a_batch_script_runs_in_an_image(site: Site, image: str) -> None:
+def test_batch_script_runs_in_an_image(site: Site, image: str) -> None:
     script = f"#!/bin/bash\n#SBATCH --container-image={image}\n. /etc/os-release; echo $ID $1\n"
     site.node.user(f"printf %s '{script}' >/tmp/script")
 
@@ -58,9 +58,9 @@ def test_slurm_commands_work_in_a_container(site: Site, image: str) -> None:
         f"--wrap '{commands}; command -v srun'"
     )
 
-    said = ended(site, job).splitlines()
+    output = ended(site, job).splitlines()
 
-    assert said == ["ID=small", "RUNNING", f"{c.PROGRAMS}/clients/srun"]
+    assert output == ["ID=small", "RUNNING", f"{c.PROGRAMS}/clients/srun"]
 
 
 def test_later_steps_reuse_a_named_container(site: Site, image: str) -> None:
@@ -72,7 +72,7 @@ def test_later_steps_reuse_a_named_container(site: Site, image: str) -> None:
     assert run(site, step, "cat /made").splitlines() == ["first", "second"]
 
 
-def test_a_step_joins_a_running_container(site: Site, image: str) -> None:
+def test_step_joins_a_running_container(site: Site, image: str) -> None:
     job = site.job()
     step = f"--jobid={job} --overlap --container-name=mine"
     site.node.user(
@@ -81,7 +81,7 @@ def test_a_step_joins_a_running_container(site: Site, image: str) -> None:
     )
     link = "readlink /proc/self/ns/mnt"
 
-    first = eventually("it runs", lambda: try_to(site, f"{step}:exec", link))
+    first = eventually("the step runs", lambda: try_to(site, f"{step}:exec", link))
     second = run(site, step, link)
     fresh = run(site, f"{step}:no_exec", link)
 
@@ -96,9 +96,9 @@ def try_to(site: Site, options: str, command: str) -> str:
 def test_named_containers_belong_to_one_job(site: Site, image: str) -> None:
     run(site, f"--container-name=mine --container-image={image}", "true")
 
-    said = site.node.user("srun --quiet --container-name=mine true 2>&1 || true")
+    output = site.node.user("srun --quiet --container-name=mine true 2>&1 || true")
 
-    assert "the job has no such container" in said
+    assert "the job has no such container" in output
 
 
 def test_create_refuses_an_existing_container(site: Site, image: str) -> None:
@@ -106,9 +106,9 @@ def test_create_refuses_an_existing_container(site: Site, image: str) -> None:
     step = f"--jobid={job} --overlap --container-image={image}"
     run(site, f"{step} --container-name=mine:create", "true")
 
-    said = site.node.user(f"srun --quiet {step} --container-name=mine:create true 2>&1 || true")
+    output = site.node.user(f"srun --quiet {step} --container-name=mine:create true 2>&1 || true")
 
-    assert "the container already exists" in said
+    assert "the container already exists" in output
 
 
 def test_each_array_task_has_its_own_container(site: Site, image: str) -> None:
@@ -118,9 +118,9 @@ def test_each_array_task_has_its_own_container(site: Site, image: str) -> None:
     )
     ended(site, job)
 
-    said = site.node.root(f"cat {c.JAIL}/home/researcher/{job}.[1-4].txt")
+    output = site.node.root(f"cat {c.JAIL}/home/researcher/{job}.[1-4].txt")
 
-    assert said.splitlines() == ["new"] * 4
+    assert output.splitlines() == ["new"] * 4
 
 
 def test_job_end_removes_the_container(site: Site, image: str) -> None:

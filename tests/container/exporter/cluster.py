@@ -1,4 +1,4 @@
-"""A cluster in containers, and what its exporter shows."""
+"""A cluster in containers, and the metrics of its exporter."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,15 +16,15 @@ USER, UID = "researcher", "2000:2000"
 INTERVAL = 1
 SLURM = {
     "extra": {"slurm.conf": ["Licenses=cad:10"]},
-    # No longer than a test can wait for a node that is silent.
+    # Short enough for a test to wait until a silent node is down.
     "timeouts": {"slurmd": 30},
 }
 ENVIRONMENT = {
     "INTERVAL": str(INTERVAL),
     "TOP": "2",
-    # Of any file system it is told in the same way.
+    # The exporter reports every file system in the same way.
     "JAIL": "/",
-    # A second one, which every container has to itself.
+    # A second file system, which every container has.
     "VOLUMES": "/dev/shm",
     "PORT": str(c.EXPORTER_PORT),
 }
@@ -37,12 +37,12 @@ class Scrape:
     series: Series
 
     def value(self, name: str, **labels: str) -> float:
-        """A series' value; -1 where there is none."""
+        """Return the value of a series; -1 if it is missing."""
         return self.series.get((name, frozenset(labels.items())), -1)
 
-    def named(self, name: str) -> list[dict[str, str]]:
-        """The labels of each series of a name."""
-        return [dict(labels) for found, labels in self.series if found == name]
+    def labels_of(self, name: str) -> list[dict[str, str]]:
+        """Return the labels of each series with this name."""
+        return [dict(labels) for series_name, labels in self.series if series_name == name]
 
 
 def parsed(text: str) -> Scrape:
@@ -50,7 +50,7 @@ def parsed(text: str) -> Scrape:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             key = (sample.name, frozenset(sample.labels.items()))
-            assert key not in series, f"twice: {key}"
+            assert key not in series, f"duplicate series: {key}"
             series[key] = sample.value
     return Scrape(text, series)
 
@@ -62,41 +62,41 @@ class Cluster:
     workers: Mapping[str, Slurmctld]
 
     def scrape(self) -> Scrape:
-        """What Prometheus sees, by its client library's own parser."""
+        """Scrape the exporter, and parse with Prometheus' client library."""
         url = f"http://{self.exporter.address}:{c.EXPORTER_PORT}/metrics"
         return parsed(httpx.get(url, trust_env=False).raise_for_status().text)
 
     def now(self, intervals: int = 1) -> Scrape:
-        """What is shown after so many intervals of all that Slurm says when this is called.
+        """Return a scrape with the current state of Slurm, after this number of intervals.
 
-        Of reservations and licenses one is read in each, so that both take two.
+        The exporter reads reservations and licenses in turn, so both together take two intervals.
         """
 
-        def reads(seen: Scrape) -> float:
-            return seen.value("slurm_exporter_reads_total", source="scheduler")
+        def reads(scrape: Scrape) -> float:
+            return scrape.value("slurm_exporter_reads_total", source="scheduler")
 
-        # The first may have begun before.
+        # A read may already be in progress.
         last = reads(self.scrape()) + 1 + intervals
-        return self.shows("further reads", lambda seen: reads(seen) >= last)
+        return self.wait_for("further reads", lambda scrape: reads(scrape) >= last)
 
-    def told(self, user: int, **changes: str) -> Scrape:
-        """What an exporter of this user's has read once."""
+    def scrape_as(self, user: int, **changes: str) -> Scrape:
+        """Run the exporter once as this user, and return its metrics."""
         environment = ENVIRONMENT | changes
         settings = " ".join(f"{name}={value}" for name, value in environment.items())
         command = f"env {settings} python3 -m agents.exporter --once"
         return parsed(self.exporter.run(command, user=f"{user}:{user}"))
 
-    def shows(self, what: str, holds: Callable[[Scrape], object], seconds: float = 30) -> Scrape:
-        """The first scrape that something holds of. Fails the test, naming it, where none comes."""
+    def wait_for(self, what: str, holds: Callable[[Scrape], object], seconds: float = 30) -> Scrape:
+        """Return the first scrape that meets a condition. Raises AssertionError after `seconds`."""
         deadline = time.monotonic() + seconds
         while not holds(scrape := self.scrape()):
-            in_vain = f"not: {what}; the last scrape has {len(scrape.series)} series"
-            assert time.monotonic() < deadline, f"{in_vain}\n{self.controller.log()[-2000:]}"
+            message = f"not: {what}; the last scrape has {len(scrape.series)} series"
+            assert time.monotonic() < deadline, f"{message}\n{self.controller.log()[-2000:]}"
             time.sleep(0.2)
         return scrape
 
     def becomes(self, job: str, state: str) -> None:
-        """Waits until Slurm itself says so of a job."""
+        """Wait until Slurm reports this state of a job."""
         becomes(f"job {job}", lambda: self.controller.job_state(job), state)
 
     def submit(self, *options: str, script: str = "sleep 600") -> str:
@@ -107,5 +107,5 @@ class Cluster:
 
 
 def etc(config: Settings) -> dict[str, str]:
-    """Slurm's files of nodes without a jail, by their paths."""
+    """Return Slurm's files for nodes without a jail, by path."""
     return {f"{c.SLURM_ETC}/{file}": text for file, text in without_jail(config).items()}

@@ -1,4 +1,4 @@
-"""slurmctld, two slurmd and the exporter in containers, by the configuration that a stack gets."""
+"""slurmctld, two slurmd and the exporter in containers, with the configuration of a stack."""
 
 import secrets
 import time
@@ -42,7 +42,7 @@ def cluster(start_container: Start) -> Iterator[Cluster]:
     container = start_container(
         "agents",
         extra_hosts={controller_address(): controller.address},
-        # In place of the image's own, which takes what follows for a module.
+        # Replaces the image's entrypoint, which expects the name of a module.
         entrypoint=["env"],
     )
     exporter = prepare(container, secret)

@@ -1,4 +1,4 @@
-"""A real registry, on loopback: what is pushed there, and the record of its digests."""
+"""Pushes to a real registry on loopback, and the record of their digests."""
 
 import subprocess
 import uuid
@@ -24,7 +24,7 @@ Put = Callable[[str, str], str]
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Host and port of a registry of Debian's package docker-registry."""
+    """Host and port of a registry from Debian's package docker-registry."""
     folder = tmp_path_factory.mktemp("registry")
     address = f"127.0.0.1:{free_port()}"
     configuration = {
@@ -62,7 +62,7 @@ def report() -> Report:
 
 @pytest.fixture
 def put(client: docker.DockerClient) -> Iterator[Put]:
-    """Makes an image of one file in Docker, and returns its id; it is removed afterwards."""
+    """Create an image of one file in Docker, and return its id. Remove the image afterwards."""
     made = set()
 
     def image(reference: str, text: str) -> str:
@@ -89,7 +89,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_pushed_is_put_on_record_by_a_digest_that_leads_to_it(
+def test_push_records_a_digest_that_pulls_the_image(
     client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path
 ) -> None:
     id_ = put(reference, "ours")
@@ -102,7 +102,7 @@ def test_what_is_pushed_is_put_on_record_by_a_digest_that_leads_to_it(
     assert pulled.id == id_
 
 
-def test_what_the_registry_has_is_not_pushed_again(
+def test_existing_image_is_not_pushed_again(
     client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path
 ) -> None:
     put(reference, "ours")
@@ -114,7 +114,7 @@ def test_what_the_registry_has_is_not_pushed_again(
     assert build.pin(found, keep=False, root=root) == ""
 
 
-def test_a_pipeline_writes_no_record(
+def test_pipeline_does_not_write_the_record(
     client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path
 ) -> None:
     put(reference, "ours")
@@ -125,7 +125,7 @@ def test_a_pipeline_writes_no_record(
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_another_image_under_the_same_tag_is_refused(
+def test_refuses_a_different_image_under_the_same_tag(
     client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path, keep: bool
 ) -> None:
     put(reference, "ours")
@@ -136,7 +136,7 @@ def test_another_image_under_the_same_tag_is_refused(
 
     theirs = build.share(client, [reference], report)
 
-    told = f"the registry has {theirs[reference]}, but .* has {ours[reference]}; find out"
-    with pytest.raises(BuildError, match=told):
+    message = f"the registry has {theirs[reference]}, but .* has {ours[reference]}; find out"
+    with pytest.raises(BuildError, match=message):
         build.pin(theirs, keep=keep, root=root)
     assert digests.known(root) == ours

@@ -19,20 +19,20 @@ def bill(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_it_lists_what_the_image_and_its_parents_have_installed(bill: dict[str, Any]) -> None:
+def test_bill_lists_packages_of_the_image_and_its_parents(bill: dict[str, Any]) -> None:
     versions = {one["name"]: one["version"] for one in bill["components"]}
 
     assert {"nftables", "slurm-wlm-basic-plugins", "libc6"} <= versions.keys()
     assert all(versions.values())
 
 
-def test_each_package_has_a_name_that_scanners_look_up(bill: dict[str, Any]) -> None:
+def test_packages_have_package_urls_for_scanners(bill: dict[str, Any]) -> None:
     binaries = [one for one in bill["components"] if one["name"] == "nftables"]
 
     assert any(one["purl"].startswith("pkg:deb/debian/nftables@") for one in binaries)
 
 
-def test_one_image_has_one_bill(bill: dict[str, Any], tmp_path: Path) -> None:
+def test_same_image_has_the_same_bill(bill: dict[str, Any], tmp_path: Path) -> None:
     again = sbom.write(host.engine(print), tags.reference("guard"), tmp_path)
 
     assert json.loads(again.read_text()) == bill

@@ -1,4 +1,4 @@
-"""The Job that fills the jail, by the jail's real image, refreshed, brought back and cut short."""
+"""The Job that fills the jail, in its real image: refresh, rollback and interruption."""
 
 import random
 import time
@@ -25,12 +25,12 @@ rm -f /usr/bin/less
 echo fresh >/usr/share/fresh
 ln -sf fresh /usr/share/link-to-fresh
 """
-"""Makes another image of the container that the Job runs in."""
+"""Turn the Job's container into a different image."""
 
 
 @pytest.fixture(scope="module")
 def shell(volumes: Volumes) -> Shell:
-    """A jail at generation 1, in which somebody works, and the next image."""
+    """A jail at generation 1 with files of users, and the next image."""
     shell = volumes.shell(volumes.make())
     assert shell.populate(1)[0] == 0
     shell.answer(USERS)
@@ -41,11 +41,11 @@ def shell(volumes: Volumes) -> Shell:
 @pytest.fixture
 def filled(shell: Shell) -> Iterator[Shell]:
     yield shell
-    code, said = shell.populate(1)
-    assert code == 0, said
+    code, output = shell.populate(1)
+    assert code == 0, output
 
 
-def test_the_jail_is_the_image_to_the_bit(filled: Shell) -> None:
+def test_jail_is_an_exact_copy_of_the_image(filled: Shell) -> None:
     changed = filled.answer(
         "rsync --archive --hard-links --one-file-system --checksum --dry-run --itemize-changes "
         "--omit-dir-times --exclude=/mnt --exclude=/proc --exclude=/sys --exclude=/dev "
@@ -57,105 +57,105 @@ def test_the_jail_is_the_image_to_the_bit(filled: Shell) -> None:
     assert names == {"usr/bin/tmux", "usr/share/fresh", "usr/share/link-to-fresh"}
 
 
-def test_a_refresh_and_the_way_back_while_a_program_runs(filled: Shell) -> None:
+def test_refresh_and_rollback_keep_a_program_running(filled: Shell) -> None:
     before = filled.contents()
     filled.answer(
         f"(exec {c.JAIL}/usr/bin/python3 -c 'import time; time.sleep(1); import xmlrpc.client; "
         "time.sleep(60)') >/dev/null 2>&1 & sleep 0.2"
     )
 
-    code, said = filled.populate(2)
+    code, output = filled.populate(2)
 
-    assert code == 0, said
+    assert code == 0, output
     assert filled.answer(f"{c.JAIL}/usr/bin/tmux") == "new"
     assert filled.answer(f"test -e {c.JAIL}/usr/bin/less || echo gone") == "gone"
     assert filled.answer(f"cat {c.JAIL}/etc/site.conf") == "of our site"
     assert filled.answer(f"cat {c.JAIL}/home/ada/thesis") == "years of work"
     assert filled.answer("pgrep -fc '[t]ime.sleep'") == "1"
 
-    code, said = filled.populate(1)
+    code, output = filled.populate(1)
 
-    assert code == 0, said
+    assert code == 0, output
     assert filled.contents() == before
     assert filled.answer("pgrep -fc '[t]ime.sleep'; pkill -f '[t]ime.sleep'") == "1"
 
 
-def test_users_do_not_see_what_is_kept(filled: Shell) -> None:
+def test_users_cannot_see_the_kept_generations(filled: Shell) -> None:
     filled.populate(2)
 
-    code, said = filled.run(f"ls {c.JAIL}/var/lib/slurmstack/generations", user="2000")
+    code, output = filled.run(f"ls {c.JAIL}/var/lib/slurmstack/generations", user="2000")
 
     assert code != 0
-    assert "Permission denied" in said
+    assert "Permission denied" in output
     assert "generations" not in filled.answer(f"ls -A {c.JAIL}")
 
 
-def test_who_is_killed_at_any_moment_leaves_a_jail_that_the_next_run_makes_whole(
+def test_next_run_completes_the_jail_after_a_kill(
     filled: Shell,
 ) -> None:
     before = filled.contents()
-    begun = time.monotonic()
+    begin = time.monotonic()
     assert filled.populate(2)[0] == 0
-    took = time.monotonic() - begun
+    duration = time.monotonic() - begin
     after = filled.contents()
-    moment = random.uniform(0, took)
+    moment = random.uniform(0, duration)
 
-    for wanted, expected in ((1, before), (2, after)):
-        code, said = filled.run(
-            f"JAIL_REFRESH={wanted} timeout --signal=KILL {moment:.2f} {c.PROGRAMS}/populate"
+    for generation, expected in ((1, before), (2, after)):
+        code, output = filled.run(
+            f"JAIL_REFRESH={generation} timeout --signal=KILL {moment:.2f} {c.PROGRAMS}/populate"
         )
-        assert code in (0, 137), said
-        # Whatever there is of it: who is in the jail finds a whole system.
+        assert code in (0, 137), output
+        # Even after an interrupted refresh, users of the jail have a complete system.
         assert filled.inside("python3 -c 'import ssl; print(1)'") == "1"
-        code, said = filled.populate(wanted)
-        assert code == 0, said
+        code, output = filled.populate(generation)
+        assert code == 0, output
         assert filled.contents() == expected
 
 
 # --- Full volumes --------------------------------------------------------------------------------
 
 
-def test_a_jail_that_does_not_fit_is_refused_and_begins_to_exist_when_it_does(
+def test_refuses_a_jail_that_does_not_fit(
     volumes: Volumes,
 ) -> None:
     shell = volumes.shell(volumes.make("100m"))
 
-    code, said = shell.populate(0)
+    code, output = shell.populate(0)
 
-    assert code == c.JAIL_REFUSED, said
-    assert "the jail's volume is full: generation 0 needs " in said
-    assert " MiB are free; make room or raise jail.size" in said
-    assert said.strip() == f"error: {shell.answer('cat /dev/termination-log')}"
+    assert code == c.JAIL_REFUSED, output
+    assert "the jail's volume is full: generation 0 needs " in output
+    assert " MiB are free; make room or raise jail.size" in output
+    assert output.strip() == f"error: {shell.answer('cat /dev/termination-log')}"
     assert shell.answer(f"ls {c.JAIL}/usr 2>/dev/null || echo nothing") == "nothing"
 
 
-def test_a_refresh_of_a_full_volume_leaves_the_jail_as_it_was(volumes: Volumes) -> None:
+def test_refresh_of_a_full_volume_leaves_the_jail_unchanged(volumes: Volumes) -> None:
     shell = volumes.shell(volumes.make("1200m"))
     assert shell.populate(1)[0] == 0
     shell.answer(f"install -d -o 2000 {c.JAIL}/home/ada")
     shell.answer(NEW_IMAGE)
     before = shell.contents()
-    # Whatever the volume says of itself, it is full before the image is unpacked.
+    # The volume is full before the image is unpacked, even if it reports free space.
     shell.run(
         f"free=$(df --output=avail -BM {c.JAIL} | tr -dc 0-9); "
         f"dd if=/dev/zero of={c.JAIL}/home/data bs=1M count=$((free - 50)); "
         "sed -i 's/if found < needed:/if False:/' /usr/lib/slurmstack/populate"
     )
 
-    code, said = shell.populate(2)
+    code, output = shell.populate(2)
 
-    assert code == c.JAIL_REFUSED, said
-    assert said.startswith("error: the jail's volume is full: generation 2 needs")
+    assert code == c.JAIL_REFUSED, output
+    assert output.startswith("error: the jail's volume is full: generation 2 needs")
     shell.answer(f"rm {c.JAIL}/home/data")
     assert shell.contents() == before
-    code, said = shell.populate(2)
-    assert code == 0, said
+    code, output = shell.populate(2)
+    assert code == 0, output
     assert shell.answer(f"{c.JAIL}/usr/bin/tmux") == "new"
     shell.run(
         f"free=$(df --output=avail -BM {c.JAIL} | tr -dc 0-9); "
         f"dd if=/dev/zero of={c.JAIL}/home/data bs=1M count=$((free - 30))"
     )
-    code, said = shell.populate(1)
-    assert code == 0, f"the way back needs next to no room: {said}"
+    code, output = shell.populate(1)
+    assert code == 0, f"a rollback needs almost no free space: {output}"
     shell.answer(f"rm {c.JAIL}/home/data")
     assert shell.contents() == before

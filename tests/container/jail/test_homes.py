@@ -1,4 +1,4 @@
-"""The Job that makes homes, by its real image, on a volume that fills up."""
+"""The Job that creates home directories, in its real image, on a volume that fills up."""
 
 from components import conventions as c
 from tests.container.jail.volumes import Volumes
@@ -9,7 +9,7 @@ HOMES = f"python3 -m agents.homes /tmp/passwd {c.JAIL}"
 FILL = f"dd if=/dev/zero of={c.JAIL}/data bs=4k"
 
 
-def test_a_home_that_has_no_room_is_told_in_one_line_and_made_when_there_is(
+def test_reports_a_full_volume_and_creates_the_home_later(
     volumes: Volumes,
 ) -> None:
     shell = volumes.shell(volumes.make("4m"), "agents")
@@ -19,13 +19,13 @@ def test_a_home_that_has_no_room_is_told_in_one_line_and_made_when_there_is(
     put(shell.container, {"/tmp/passwd": PASSWD})
     shell.run(FILL)
 
-    code, said = shell.run(HOMES, user="root")
+    code, output = shell.run(HOMES, user="root")
 
     assert code == c.JAIL_REFUSED
-    told = "the jail's volume is full: /home/bob needs 1 MiB, and 0 MiB are free; "
-    # Standard output and error come by two pipes, in either order.
-    assert any(line.startswith(f"error: {told}") for line in said.splitlines())
-    assert shell.answer("cat /dev/termination-log").startswith(told)
+    message = "the jail's volume is full: /home/bob needs 1 MiB, and 0 MiB are free; "
+    # Standard output and standard error arrive through two pipes, in any order.
+    assert any(line.startswith(f"error: {message}") for line in output.splitlines())
+    assert shell.answer("cat /dev/termination-log").startswith(message)
     assert shell.answer(f"ls -A {c.JAIL}/home") == "ada"
     shell.answer(f"rm {c.JAIL}/data")
     shell.answer(HOMES, user="root")

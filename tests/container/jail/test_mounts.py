@@ -1,4 +1,4 @@
-"""What a pod shows in the jail, by the real image of workers, whatever users have laid there."""
+"""Mounts of a pod into the jail, in the real worker image, despite links that users created."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ ln -s real {c.JAIL}/inside
 
 @pytest.fixture
 def shell(volumes: Volumes) -> Iterator[Shell]:
-    """A container that has a volume besides the jail, in which users have laid links."""
+    """A container with the jail, where users have created links, and a second volume."""
     rights = {"cap_add": ["SYS_ADMIN", "DAC_OVERRIDE", "CHOWN"]}
     options = {"security_opt": ["seccomp=unconfined", "apparmor=unconfined"], **rights}
     shell = volumes.shell(volumes.make(), "worker", **options)
@@ -31,13 +31,13 @@ def shell(volumes: Volumes) -> Iterator[Shell]:
 
 
 def mounted(shell: Shell) -> list[str]:
-    """Where the volume is mounted, beside its own place."""
+    """Return the paths where the volume is mounted, except its own."""
     places = shell.answer("grep ' - tmpfs data ' /proc/self/mountinfo | cut -d ' ' -f 5")
     return [place for place in places.split() if place != SHOWN]
 
 
 @pytest.mark.parametrize("target", ["/data", "/data/deep/inside", "/real"])
-def test_a_volume_is_shown_at_its_path_which_is_made(shell: Shell, target: str) -> None:
+def test_mounts_a_volume_at_a_path_that_it_creates(shell: Shell, target: str) -> None:
     shell.answer(f"{MOUNTS} {SHOWN}={target}")
 
     assert shell.answer(f"cat {c.JAIL}{target}/file") == "shown"
@@ -45,17 +45,17 @@ def test_a_volume_is_shown_at_its_path_which_is_made(shell: Shell, target: str) 
 
 
 @pytest.mark.parametrize("target", ["/out", "/out/made", "/inside", "/inside/made"])
-def test_a_link_on_the_way_ends_it_in_one_line(shell: Shell, target: str) -> None:
-    code, said = shell.run(f"{MOUNTS} {SHOWN}={target}")
+def test_refuses_a_link_in_the_path_with_one_line(shell: Shell, target: str) -> None:
+    code, output = shell.run(f"{MOUNTS} {SHOWN}={target}")
 
     assert code == 1
-    assert said.startswith(f"cannot mount {SHOWN} at {target} in the jail: ")
-    assert len(said.splitlines()) == 1
+    assert output.startswith(f"cannot mount {SHOWN} at {target} in the jail: ")
+    assert len(output.splitlines()) == 1
     assert mounted(shell) == []
     assert shell.answer("test -e /etc/made || echo none") == "none"
 
 
-def test_a_volume_for_reading_stays_one(shell: Shell) -> None:
+def test_read_only_volume_stays_read_only(shell: Shell) -> None:
     shell.answer(f"mount -o remount,ro,bind {SHOWN}")
 
     shell.answer(f"{MOUNTS} {SHOWN}=/data")
@@ -63,11 +63,11 @@ def test_a_volume_for_reading_stays_one(shell: Shell) -> None:
     assert "Read-only" in shell.run(f"touch {c.JAIL}/data/new")[1]
 
 
-def test_users_do_without_a_file_that_cannot_be_laid(shell: Shell) -> None:
+def test_pod_continues_without_a_file_that_cannot_be_created(shell: Shell) -> None:
     laid = f"--lay {SHOWN}/file=/out/laid --lay {SHOWN}/file=/etc/laid"
 
-    said = shell.answer(f"{MOUNTS} {laid} {SHOWN}=/data")
+    output = shell.answer(f"{MOUNTS} {laid} {SHOWN}=/data")
 
-    assert said.startswith("continuing without /out/laid in the jail: ")
+    assert output.startswith("continuing without /out/laid in the jail: ")
     assert shell.answer(f"cat {c.JAIL}/etc/laid") == "shown"
     assert shell.answer("test -e /etc/laid || echo none") == "none"

@@ -1,4 +1,4 @@
-"""What a node waits for before it takes jobs, and what it sees of its machine."""
+"""What a node waits for before it accepts jobs, and how it detects the CPUs of its machine."""
 
 import secrets
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ READY = f"{c.PROGRAMS}/ready"
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[tuple[Slurmctld, Slurmctld]]:
-    """slurmctld, and a worker whose jail is an empty volume."""
+    """slurmctld, and a worker with an empty volume as jail."""
     config = alone()
     secret = secrets.token_hex(64)
     with containers("storage-worker") as start:
@@ -61,12 +61,13 @@ def state(controller: Slurmctld) -> str:
     return controller.run("sinfo --noheader --Node --format='%T %E'").strip()
 
 
-def test_a_node_registers_when_it_has_the_jail_and_drains_while_it_has_not(
+def test_node_registers_with_a_jail_and_drains_without_it(
     node: tuple[Slurmctld, Slurmctld],
 ) -> None:
     controller, worker = node
     eventually(
-        "it says what it waits for", lambda: "waiting for the jail" in worker.run("cat /tmp/log")
+        "the worker logs what it waits for",
+        lambda: "waiting for the jail" in worker.run("cat /tmp/log"),
     )
     assert worker.run(f"{FIND_SLURMD} || echo none").strip() == "none"
     code, _ = open_shells.run(worker.container, READY)
@@ -77,12 +78,14 @@ def test_a_node_registers_when_it_has_the_jail_and_drains_while_it_has_not(
     worker.run(MAKE_MOUNT_POINTS, user="root")
     put(worker.container, {c.JAIL_MARKER: "0\n"})
     eventually("the node is idle", lambda: state(controller).startswith("idle"))
-    eventually("it is ready", lambda: open_shells.run(worker.container, READY)[0] == 0)
+    eventually(
+        "the readiness probe succeeds", lambda: open_shells.run(worker.container, READY)[0] == 0
+    )
 
     worker.run(f"mv {c.JAIL_MARKER} /tmp/away", user="root")
-    code, said = open_shells.run(worker.container, READY)
+    code, output = open_shells.run(worker.container, READY)
     assert code == 1
-    assert c.JAIL_MARKER in said
+    assert c.JAIL_MARKER in output
     assert state(controller) == "drained slurmstack:jail"
 
     worker.run(f"mv /tmp/away {c.JAIL_MARKER}", user="root")
@@ -91,10 +94,10 @@ def test_a_node_registers_when_it_has_the_jail_and_drains_while_it_has_not(
 
 
 DRAINED = ("drained new disk", "drained* new disk")
-"""With the star when slurmd has been silent for a moment."""
+"""Slurm adds the star when slurmd has not responded for a moment."""
 
 
-def test_a_drain_of_somebody_else_stays(node: tuple[Slurmctld, Slurmctld]) -> None:
+def test_drain_from_another_source_stays(node: tuple[Slurmctld, Slurmctld]) -> None:
     controller, worker = node
     controller.run(f"scontrol update nodename={NODE} state=drain reason='new disk'", user="root")
 
@@ -108,19 +111,19 @@ def test_a_drain_of_somebody_else_stays(node: tuple[Slurmctld, Slurmctld]) -> No
     controller.run(f"scontrol update nodename={NODE} state=resume", user="root")
 
 
-def test_a_node_that_must_confine_jobs_and_cannot_takes_none(
+def test_node_drains_if_it_cannot_provide_required_confinement(
     node: tuple[Slurmctld, Slurmctld],
 ) -> None:
     controller, worker = node
     required = f"{c.NODE_SETTINGS}/{c.CONFINEMENT_REQUIRED}"
     assert open_shells.run(worker.container, READY)[0] == 0
-    # As if the machine lacked something.
+    # As on a machine that cannot confine jobs.
     put(worker.container, {"/run/slurmstack/node/unconfined": "not to their CPUs: there are few"})
 
-    assert open_shells.run(worker.container, READY)[0] == 0, "nobody requires it"
+    assert open_shells.run(worker.container, READY)[0] == 0, "confinement is not required"
     put(worker.container, {required: "yes"})
-    code, said = open_shells.run(worker.container, READY)
-    assert (code, said.strip()) == (1, "not to their CPUs: there are few")
+    code, output = open_shells.run(worker.container, READY)
+    assert (code, output.strip()) == (1, "not to their CPUs: there are few")
     assert state(controller).replace("*", "") == "drained slurmstack:confinement"
 
     worker.run(f"rm {required}", user="root")
@@ -128,7 +131,7 @@ def test_a_node_that_must_confine_jobs_and_cannot_takes_none(
     assert state(controller).startswith("idle")
 
 
-def test_slurmd_waits_until_confinement_is_not_required_any_more(
+def test_slurmd_waits_while_required_confinement_is_impossible(
     node: tuple[Slurmctld, Slurmctld],
 ) -> None:
     _, worker = node
@@ -138,7 +141,9 @@ def test_slurmd_waits_until_confinement_is_not_required_any_more(
 
     # More CPUs than any machine has.
     start_slurmd(worker, NODE_SHAPE="CPUs=9999")
-    eventually("it says why it waits", lambda: "has 9999 CPUs" in worker.run("cat /tmp/log"))
+    eventually(
+        "the worker logs why it waits", lambda: "has 9999 CPUs" in worker.run("cat /tmp/log")
+    )
     assert worker.run(f"{FIND_SLURMD} || echo none").strip() == "none"
 
     worker.run(f"rm {required}", user="root")
@@ -146,7 +151,7 @@ def test_slurmd_waits_until_confinement_is_not_required_any_more(
 
 
 @pytest.mark.parametrize(
-    ("cpus", "told"),
+    ("cpus", "shape"),
     [
         ([Cpu(0, 0, 0, 0), Cpu(0, 0, 1, 1)], ("1", "2", "1")),
         ([Cpu(0, 0, 0, 0), Cpu(0, 0, 0, 1), Cpu(1, 1, 0, 2), Cpu(1, 1, 0, 3)], ("2", "1", "2")),
@@ -154,19 +159,19 @@ def test_slurmd_waits_until_confinement_is_not_required_any_more(
         ([Cpu(0, 0, 2, 2), Cpu(0, 0, 2, 5)], ("3", "1", "2")),
     ],
 )
-def test_slurmd_sees_the_machine_that_it_is_shown(
-    node: tuple[Slurmctld, Slurmctld], cpus: list[Cpu], told: tuple[str, str, str]
+def test_slurmd_detects_the_shape_of_the_topology_file(
+    node: tuple[Slurmctld, Slurmctld], cpus: list[Cpu], shape: tuple[str, str, str]
 ) -> None:
     _, worker = node
     put(worker.container, {"/tmp/shown.xml": topology(cpus, arrange(cpus))})
 
-    # slurmd keeps what it saw when it started.
+    # slurmd caches the topology that it found at its start.
     kept = f"{c.WORKER_SPOOL}/hwloc_topo_whole.xml"
     worker.run(f"mv {kept} /tmp/kept.xml", user="root")
-    said = worker.run("HWLOC_XMLFILE=/tmp/shown.xml slurmd -C", user="root").split()
+    output = worker.run("HWLOC_XMLFILE=/tmp/shown.xml slurmd -C", user="root").split()
     worker.run(f"mv /tmp/kept.xml {kept}", user="root")
 
-    seen = dict(word.split("=", 1) for word in said if "=" in word)
-    assert tuple(seen[key] for key in ("SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore")) == (
-        told
-    )
+    fields = dict(word.split("=", 1) for word in output if "=" in word)
+    assert tuple(
+        fields[key] for key in ("SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore")
+    ) == (shape)

@@ -1,4 +1,4 @@
-"""Containers that do what the Jobs of the jail do, on volumes of any size."""
+"""Containers that run the commands of the jail's Jobs, on volumes of any size."""
 
 import contextlib
 import uuid
@@ -13,9 +13,9 @@ from local import host
 from tests.support import open_shells
 from tests.support.containers import Start
 
-# To look into the jail as its users do is not the Job's right, but the tests'.
+# SYS_CHROOT is a right of the tests only, not of the Job: they look into the jail as users do.
 RIGHTS = {"cap_drop": ["ALL"], "cap_add": [*ANY_OWNER, "SYS_CHROOT"]}
-# Half a gigabyte that says nothing here, and every test copies it.
+# Removed because every test copies this half a gigabyte, which no test needs.
 COMPILERS = (
     "/usr/lib/gcc /usr/libexec/gcc /usr/include /usr/lib/x86_64-linux-gnu/lib[A-Za-z]*san.so* "
     "/usr/lib/x86_64-linux-gnu/*.a /usr/lib/x86_64-linux-gnu/perl /usr/share/perl /usr/share/doc "
@@ -25,12 +25,12 @@ COMPILERS = (
 
 @dataclass(frozen=True)
 class Shell:
-    """A container that a Job's command is run in, with the jail where it has it."""
+    """A container that runs the command of a Job, with the jail at the same path."""
 
     container: Container
 
     def run(self, command: str, **options: Any) -> tuple[int, str]:
-        """Exit code and output of a shell command, of root's with the rights of a Job."""
+        """Return exit code and output of a shell command. Root has only the rights of a Job."""
         return open_shells.run(self.container, command, **options)
 
     def answer(self, command: str, **options: Any) -> str:
@@ -39,15 +39,15 @@ class Shell:
         return output.strip()
 
     def populate(self, refresh: int, *submounts: str) -> tuple[int, str]:
-        told = {"JAIL_REFRESH": str(refresh), "JAIL_SUBMOUNTS": " ".join(submounts)}
-        return self.run(f"{c.PROGRAMS}/populate", environment=told)
+        settings = {"JAIL_REFRESH": str(refresh), "JAIL_SUBMOUNTS": " ".join(submounts)}
+        return self.run(f"{c.PROGRAMS}/populate", environment=settings)
 
     def inside(self, command: str) -> str:
-        """What a command in the jail prints."""
+        """Return the output of a command in the jail."""
         return self.answer(f"chroot {c.JAIL} {command}")
 
     def contents(self) -> str:
-        """A digest of all of the jail but what populate keeps for itself: what, whose and which."""
+        """Digest of paths, metadata and contents of the jail, without populate's own files."""
         return self.answer(
             f"cd {c.JAIL} && find . -path ./var/lib/slurmstack -prune -o "
             "-printf '%p %y %m %U %G %l\\n' | sort | sha256sum; "
@@ -57,7 +57,7 @@ class Shell:
 
 
 class Volumes:
-    """Volumes, some of them in memory and of a fixed size, and containers that mount them."""
+    """Create volumes, optionally in memory with a fixed size, and containers that mount them."""
 
     def __init__(self, start: Start, stack: contextlib.ExitStack) -> None:
         self._start = start
@@ -72,7 +72,7 @@ class Volumes:
         return str(volume.name)
 
     def shell(self, volume: str, image: str = "jail", **options: Any) -> Shell:
-        """A container of an image, of the jail's without compilers, that has a volume."""
+        """Start a container of an image with a volume. Remove the compilers from the jail image."""
         options = {"entrypoint": "", **RIGHTS, **options}
         shell = Shell(self._start(image, volumes={volume: {"bind": c.JAIL}}, **options))
         if image == "jail":

@@ -1,4 +1,4 @@
-"""A login node in a container, as its pod has it: with the jail, and Slurm behind it."""
+"""A login node in a container, with the jail and Slurm, as in its pod."""
 
 import secrets
 import uuid
@@ -44,7 +44,7 @@ def config(folder: Path) -> Settings:
     def edit(values: dict[str, Any]) -> None:
         for user in values["users"]:
             user["ssh_keys"] = [key]
-        # What its people see of it is another module's matter.
+        # test_directory.py tests the directory itself.
         values["directory"] = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
 
     return alone(edit)
@@ -131,7 +131,7 @@ def _write_client(folder: Path, address: str) -> None:
 
 @pytest.fixture
 def login(started: LoginNode) -> Iterator[LoginNode]:
-    """The login node; a test that edits its settings need not take that back."""
+    """The login node. Afterwards, settings that the test edited are restored."""
     yield started
     if started.daemons.run(f"cat {c.LOGIN_SETTINGS}/..data/*") != "".join(
         login_files(FIRST).values()

@@ -1,4 +1,4 @@
-"""A real LDAP server in a container, with the people that a test gives it."""
+"""A real LDAP server in a container, with the entries of a test."""
 
 import os
 import uuid
@@ -37,7 +37,7 @@ userPassword: {PASSWORD}
 
 
 def person(name: str, uid: int, *keys: str, title: str = "member", gecos: str | None = None) -> str:
-    """LDIF of a person with their own group's id."""
+    """LDIF of a person whose primary group has the same id."""
     lines = [
         f"dn: uid={name},{BASE}",
         *(f"objectClass: {kind}" for kind in ("inetOrgPerson", "posixAccount", "ldapPublicKey")),
@@ -72,7 +72,7 @@ def build_image() -> None:
 
 
 def serve(container: Container, entries: Iterable[str]) -> str:
-    """Runs slapd with these entries; the certificate (PEM) that vouches for it."""
+    """Start slapd with these entries, and return its self-signed certificate (PEM)."""
     certificate, key = _certificate()
     put(
         container,
@@ -93,7 +93,7 @@ def serve(container: Container, entries: Iterable[str]) -> str:
 
 
 def _certificate() -> tuple[str, str]:
-    """A certificate for the server that vouches for itself, and its key; both PEM."""
+    """Create a self-signed server certificate and its key, both PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, HOST)])
     now = datetime.now(UTC)

@@ -20,35 +20,35 @@ from tests.support.waiting import eventually
 FIRST = Login(service="NodePort")
 SEED = "a test's own"
 SHOWN = (c.MUNGE_RUN, c.SLURM_RUN, c.EXTRAUSERS)
-"""What a pod has from others and shows in the jail."""
+"""Directories that a pod mounts into the jail."""
 NODE_SSH = {
     f"{c.NODE_SSH}/key": host_key(SEED),
     f"{c.NODE_SSH}/known_hosts": nodessh.known_hosts(SEED),
     f"{c.NODE_SSH}/ssh_config": nodessh.ssh_config(["cpu"]),
 }
-"""What a `NodeSsh`'s Secret holds."""
+"""Files of the Secret of a `NodeSsh`."""
 
 
 @dataclass(frozen=True)
 class LoginNode:
-    """A login node, and the folder of those who log in."""
+    """A login node, and the folder of its clients."""
 
     daemons: Slurmctld
-    """Its container."""
+    """Container of the login node."""
     slurmctld: Slurmctld
     client: Slurmctld
-    """A machine beside it, for clients that need not be on this one."""
+    """Another container, for clients that do not have to run on this machine."""
     folder: Path
     start_container: Start
     jail: str
     """Volume with the jail."""
     pipes: str
-    """Volume for sssd's sockets, which slurmctld's container has as well."""
+    """Volume for sssd's sockets, which slurmctld's container also mounts."""
     secret: str
-    """Key of munge."""
+    """munge key."""
 
     def install(self, wanted: Login) -> None:
-        """Puts the settings' files there all at once, as the kubelet does."""
+        """Install all files of the settings at once, as the kubelet does."""
         version = f"{c.LOGIN_SETTINGS}/..{uuid.uuid4().hex}"
         files = {f"{version}/{name}": text for name, text in login_files(wanted).items()}
         put(self.daemons.container, files)
@@ -59,14 +59,14 @@ class LoginNode:
         )
 
     def edit(self, wanted: Login) -> None:
-        """Puts other settings there, and waits until sshd has read them and listens again."""
+        """Install other settings, and wait until sshd has reloaded them and listens again."""
 
-        def read() -> int:
+        def reloads() -> int:
             return self.log().count("sshd reloads its settings")
 
-        before = read()
+        before = reloads()
         self.install(wanted)
-        eventually("the settings are read again", lambda: read() > before)
+        eventually("sshd reloads its settings", lambda: reloads() > before)
         eventually("sshd listens again", lambda: "refused" not in self.ssh("true").stderr)
 
     def start(self) -> None:
@@ -82,7 +82,7 @@ class LoginNode:
         return self.daemons.run("cat /tmp/log 2>/dev/null || true", user="root")
 
     def command(self, program: str, *arguments: str, user: str = "researcher") -> list[str]:
-        """The command line of one of OpenSSH's clients, which knows the host `login`."""
+        """Return the command line of an OpenSSH client that has a configuration for `login`."""
         return [program, "-F", str(self.folder / "config"), "-o", f"User={user}", *arguments]
 
     def ssh(
@@ -92,24 +92,24 @@ class LoginNode:
         return run(command, **given)
 
     def beside(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command on that machine, which sees this one's temporary files."""
+        """Run a command in `client`, which mounts the temporary files of this machine."""
         code, output = open_shells.run(self.client.container, command)
         return subprocess.CompletedProcess(command, code, output)
 
     def answer(self, script: str, *options: str, user: str = "researcher") -> str:
-        """What a script prints that ends well in a user's session."""
+        """Return the output of a script that succeeds in a user's session."""
         done = self.ssh(script, *options, user=user)
         assert done.returncode == 0, f"{script}: {done}"
         return done.stdout.strip()
 
 
 def run(command: Sequence[str], **given: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a command that reads nothing but what it is given as `input`."""
+    """Run a command whose standard input is `input`, or empty."""
     given = {"stdin": subprocess.DEVNULL, **given} if "input" not in given else given
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **given)
 
 
 def make_key(folder: Path, name: str) -> str:
-    """Makes a key pair, and returns the public half."""
+    """Create a key pair, and return the public key."""
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)])
     return (folder / f"{name}.pub").read_text().strip()

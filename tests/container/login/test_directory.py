@@ -1,4 +1,4 @@
-"""People of a real LDAP server log in and submit jobs; who must not be a user is none."""
+"""People from a real LDAP server log in and submit jobs; excluded entries are no users."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ FIRST = Directory(
 
 
 ANOTHER_HOME = "M:/home/absent:/bin/sh\\c"
-"""Full name of a person, which many directories let them edit: in text, the end of an entry."""
+"""Full name that ends a passwd entry and adds another. Many directories let people edit it."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """A login node beside which sssd asks a directory."""
+    """A login node with an sssd that queries a directory."""
 
     login: LoginNode
     sssd: Slurmctld
@@ -38,29 +38,30 @@ class Served:
     certificate: str
 
     def install(self, wanted: Directory, password: str = directory.PASSWORD) -> None:
-        """Puts sssd's configuration there, as the kubelet does."""
+        """Install the configuration of sssd, as the kubelet does."""
         for folder, files in (
             (c.DIRECTORY, {"sssd.conf": sssd_conf(wanted), "ca.pem": self.certificate}),
             (c.DIRECTORY_PASSWORD, {"password": password}),
         ):
             swap(self.sssd, folder, files)
 
-    def edit(self, wanted: Directory, knows: str = "lovelace") -> None:
-        """Puts another configuration there, and waits until a person is known by it."""
+    def edit(self, wanted: Directory, known_user: str = "lovelace") -> None:
+        """Install another configuration, and wait until it makes a person known."""
         before = self.log().count("runs with its new configuration")
         self.install(wanted)
         eventually(
-            "sssd runs by it", lambda: self.log().count("runs with its new configuration") > before
+            "sssd runs with the new configuration",
+            lambda: self.log().count("runs with its new configuration") > before,
         )
-        look_up = f"getent passwd {knows} || true"
-        eventually(f"{knows} is known", lambda: knows in self.login.daemons.run(look_up))
+        look_up = f"getent passwd {known_user} || true"
+        eventually(f"{known_user} is known", lambda: known_user in self.login.daemons.run(look_up))
 
     def log(self) -> str:
         return self.sssd.run("cat /tmp/log", user="root")
 
 
 def swap(container: Slurmctld, folder: str, files: dict[str, str]) -> None:
-    """Exchanges the files of a mounted volume all at once."""
+    """Replace all files of a mounted volume at once."""
     version = f"..{abs(hash(frozenset(files.items())))}"
     put(container.container, {f"{folder}/{version}/{name}": text for name, text in files.items()})
     links = "; ".join(f"ln -sfn ..data/{name} {name}" for name in files)
@@ -93,7 +94,7 @@ def served(started: LoginNode) -> Iterator[Served]:
             volumes={started.pipes: {"bind": c.DIRECTORY_OWN}},
         )
     )
-    # As it is in a pod, where a volume is of the pod's group too.
+    # As in a pod, where the pod's group (fsGroup) also owns a volume.
     group = f"chgrp {c.MUNGE_ID} {c.DIRECTORY_OWN} && chmod 2777 {c.DIRECTORY_OWN}"
     started.daemons.run(group, user="root")
     volumes = {started.pipes: {"bind": c.DIRECTORY_OWN}, started.jail: {"bind": c.JAIL}}
@@ -121,26 +122,26 @@ def served(started: LoginNode) -> Iterator[Served]:
         user="root",
     )
     yield running
-    # Another module has a node of this name.
+    # Another module starts a node with this name.
     worker.container.kill()
     started.slurmctld.run("scancel --nodelist=cpu-0; scontrol delete nodename=cpu-0")
 
 
-def test_a_person_of_the_directory_logs_in_and_finds_a_home(served: Served) -> None:
-    seen = served.login.answer("id -un; id -Gn; pwd; stat -c '%U %a' .", user="lovelace")
+def test_directory_user_logs_in_with_a_home(served: Served) -> None:
+    output = served.login.answer("id -un; id -Gn; pwd; stat -c '%U %a' .", user="lovelace")
 
-    assert seen.splitlines() == ["lovelace", "lovelace physics", "/home/lovelace", "lovelace 700"]
+    assert output.splitlines() == ["lovelace", "lovelace physics", "/home/lovelace", "lovelace 700"]
     assert served.login.answer("ls -a", user="lovelace").split().count(".bashrc") == 1
 
 
-def test_who_writes_an_entry_into_their_name_gets_no_other_home(served: Served) -> None:
+def test_passwd_entry_in_a_full_name_has_no_effect(served: Served) -> None:
     home = served.login.answer("stat -c '%n %U' ~", user="mallory")
 
     assert home == "/home/mallory mallory"
     assert "absent" not in served.login.answer("ls /home").split()
 
 
-def test_a_person_of_the_directory_submits_jobs_under_their_name(served: Served) -> None:
+def test_directory_user_submits_jobs_under_their_name(served: Served) -> None:
     job = served.login.answer("sbatch --hold --parsable --wrap true", user="lovelace")
 
     listed = served.login.answer("squeue --me --noheader --format='%A %u'", user="lovelace")
@@ -148,7 +149,7 @@ def test_a_person_of_the_directory_submits_jobs_under_their_name(served: Served)
     served.login.answer("scancel --me", user="lovelace")
 
 
-def test_a_job_of_a_person_of_the_directory_knows_who_it_is(served: Served) -> None:
+def test_job_of_a_directory_user_has_user_and_groups(served: Served) -> None:
     served.login.answer(
         "sbatch --wait --output=out"
         " --wrap 'id -un; id -Gn; pwd; cat /var/lib/slurmstack/jail-refresh'",
@@ -163,24 +164,24 @@ def test_a_job_of_a_person_of_the_directory_knows_who_it_is(served: Served) -> N
     ]
 
 
-def test_users_of_the_settings_are_users_still(served: Served) -> None:
+def test_users_of_the_settings_can_still_log_in(served: Served) -> None:
     assert served.login.answer("id -un") == "researcher"
 
 
 @pytest.mark.parametrize("name", ["babbage", "imposter", "toor", "nobody-at-all"])
-def test_who_must_not_be_a_user_is_none(served: Served, name: str) -> None:
+def test_excluded_entries_are_not_users(served: Served, name: str) -> None:
     assert served.login.ssh("true", user=name).returncode == 255
     assert served.login.answer(f"getent passwd {name} || echo none") == "none"
 
 
-def test_no_group_of_a_daemon_comes_from_the_directory(served: Served) -> None:
+def test_directory_groups_with_a_daemon_id_are_ignored(served: Served) -> None:
     groups = served.login.answer("id -G", user="lovelace").split()
 
     assert groups == ["30001", "30100"]
 
 
-def test_another_filter_counts_without_a_restart_of_anything_else(served: Served) -> None:
-    served.edit(FIRST.model_copy(update={"user_filter": "(title=guest)"}), knows="babbage")
+def test_filter_change_applies_without_a_restart(served: Served) -> None:
+    served.edit(FIRST.model_copy(update={"user_filter": "(title=guest)"}), known_user="babbage")
     try:
         assert served.login.answer("id -u", user="babbage") == "30002"
     finally:
@@ -188,7 +189,7 @@ def test_another_filter_counts_without_a_restart_of_anything_else(served: Served
     assert served.login.answer("id -u", user="lovelace") == "30001"
 
 
-def test_starttls_is_begun_where_the_address_is_ldap(served: Served) -> None:
+def test_ldap_addresses_use_starttls(served: Served) -> None:
     served.edit(FIRST.model_copy(update={"uris": (f"ldap://{directory.HOST}",)}))
     try:
         assert served.login.answer("id -u", user="lovelace") == "30001"
@@ -196,7 +197,7 @@ def test_starttls_is_begun_where_the_address_is_ldap(served: Served) -> None:
         served.edit(FIRST)
 
 
-def test_users_cannot_put_a_socket_in_sssds_place(served: Served) -> None:
+def test_users_cannot_replace_the_sockets_of_sssd(served: Served) -> None:
     tries = f"touch {c.DIRECTORY_PIPES}/x || rm -f {c.DIRECTORY_PIPES}/nss; ls {c.DIRECTORY_PIPES}"
 
     assert "nss" in served.login.answer(tries, user="lovelace").split()

@@ -1,4 +1,4 @@
-"""What users and operators see of a login node."""
+"""A login node, as users and operators use it."""
 
 import contextlib
 import hashlib
@@ -17,29 +17,27 @@ from tests.support.waiting import eventually
 
 
 def with_(**fields: object) -> Login:
-    """The first settings, with some of them changed."""
+    """Return the initial settings with changed fields."""
     return Login.model_validate({"service": FIRST.service, **fields})
 
 
-# --- Who logs in ---------------------------------------------------------------------------------
+# --- Login ---------------------------------------------------------------------------------------
 
 
-def test_a_key_of_the_settings_logs_in_to_the_jail(login: LoginNode) -> None:
-    seen = login.answer("id -un; pwd; cat /var/lib/slurmstack/jail-refresh")
+def test_key_from_the_settings_logs_in_to_the_jail(login: LoginNode) -> None:
+    output = login.answer("id -un; pwd; cat /var/lib/slurmstack/jail-refresh")
 
-    assert seen.split() == ["researcher", "/home/researcher", "0"]
+    assert output.split() == ["researcher", "/home/researcher", "0"]
 
 
-def test_no_session_may_mount(login: LoginNode) -> None:
+def test_sessions_cannot_mount(login: LoginNode) -> None:
     sys_admin = 1 << 21
     bounding = login.answer("grep CapBnd /proc/self/status").split()[1]
 
     assert not int(bounding, 16) & sys_admin
 
 
-def test_a_key_of_the_users_own_logs_in_while_the_settings_let_it(
-    login: LoginNode, tmp_path: Path
-) -> None:
+def test_home_key_logs_in_if_the_settings_permit_it(login: LoginNode, tmp_path: Path) -> None:
     key = make_key(tmp_path, "own")
     own = ("-o", f"IdentityFile={tmp_path / 'own'}", "-F", str(without_key(login, tmp_path)))
     assert login.ssh("true", *own).returncode == 255
@@ -51,18 +49,18 @@ def test_a_key_of_the_users_own_logs_in_while_the_settings_let_it(
     refused = login.ssh("true", *own)
     assert refused.returncode == 255
     assert "Permission denied (publickey)" in refused.stderr
-    assert login.ssh("true").returncode == 0, "the settings' own key still does"
+    assert login.ssh("true").returncode == 0, "the key in the settings still works"
 
 
 def without_key(login: LoginNode, folder: Path) -> Path:
-    """A client's configuration in which no key is named."""
+    """Write a client configuration without a key, and return its path."""
     lines = (login.folder / "config").read_text().splitlines(keepends=True)
     path = folder / "config"
     path.write_text("".join(line for line in lines if "IdentityFile" not in line))
     return path
 
 
-def test_who_has_a_key_in_the_own_home_goes_from_login_node_to_login_node(login: LoginNode) -> None:
+def test_home_key_works_between_login_nodes(login: LoginNode) -> None:
     login.answer(
         "mkdir -pm 700 .ssh && ssh-keygen -qt ed25519 -N '' -f .ssh/id_ed25519"
         " && cat .ssh/id_ed25519.pub >>.ssh/authorized_keys"
@@ -79,7 +77,7 @@ def test_who_has_a_key_in_the_own_home_goes_from_login_node_to_login_node(login:
 
 
 @pytest.mark.parametrize("way", ["scp", "scp -O", "sftp", "rsync"])
-def test_files_come_and_go(login: LoginNode, tmp_path: Path, way: str) -> None:
+def test_files_can_be_copied_in_both_directions(login: LoginNode, tmp_path: Path, way: str) -> None:
     here, back = tmp_path / "here", tmp_path / "back"
     here.write_bytes(bytes(range(256)) * 4096)
     there = f"there-{hashlib.sha256(way.encode()).hexdigest()[:6]}"
@@ -103,7 +101,7 @@ def test_files_come_and_go(login: LoginNode, tmp_path: Path, way: str) -> None:
 # --- Forwarding ----------------------------------------------------------------------------------
 
 
-def test_a_port_is_forwarded_while_the_settings_let_it(login: LoginNode) -> None:
+def test_settings_control_port_forwarding(login: LoginNode) -> None:
     assert banner_through(login).startswith("SSH-2.0")
 
     login.edit(with_(forwarding={"tcp": False}))
@@ -112,16 +110,16 @@ def test_a_port_is_forwarded_while_the_settings_let_it(login: LoginNode) -> None
 
 
 def banner_through(login: LoginNode) -> str:
-    """What sshd says at its own port when it is asked by way of a forwarded one."""
+    """Return the banner of sshd, read through a forwarded port."""
     target = f"127.0.0.1:{c.SSHD_PORT}"
     return login.ssh("", "-W", target, input="\n").stdout
 
 
-def test_an_agent_is_forwarded_while_the_settings_let_it(login: LoginNode, tmp_path: Path) -> None:
-    lends = "test -S $SSH_AUTH_SOCK && echo yes || echo no"
+def test_settings_control_agent_forwarding(login: LoginNode, tmp_path: Path) -> None:
+    check_socket = "test -S $SSH_AUTH_SOCK && echo yes || echo no"
     with agent(tmp_path) as sock:
         env = {"SSH_AUTH_SOCK": str(sock), "PATH": "/usr/bin:/bin"}
-        assert login.ssh(lends, "-A", env=env).stdout.strip() == "yes"
+        assert login.ssh(check_socket, "-A", env=env).stdout.strip() == "yes"
 
         login.edit(with_(forwarding={"agent": False}))
 
@@ -130,7 +128,7 @@ def test_an_agent_is_forwarded_while_the_settings_let_it(login: LoginNode, tmp_p
 
 @contextlib.contextmanager
 def agent(folder: Path) -> Iterator[Path]:
-    """A key agent, and where it listens."""
+    """Run a key agent, and yield the path of its socket."""
     sock = folder / "agent"
     with subprocess.Popen(["ssh-agent", "-D", "-a", sock], stdout=subprocess.DEVNULL) as process:
         eventually("the agent listens", sock.exists)
@@ -138,7 +136,7 @@ def agent(folder: Path) -> Iterator[Path]:
         process.terminate()
 
 
-def test_windows_are_forwarded_while_the_settings_let_it(login: LoginNode) -> None:
+def test_settings_control_x11_forwarding(login: LoginNode) -> None:
     env = {"DISPLAY": ":77", "PATH": "/usr/bin:/bin"}
     shown = "echo $DISPLAY; xauth list | wc -l"
     assert login.ssh(shown, "-Y", env=env).stdout.split()[0] == "localhost:10.0"
@@ -151,7 +149,7 @@ def test_windows_are_forwarded_while_the_settings_let_it(login: LoginNode) -> No
 # --- Edits ---------------------------------------------------------------------------------------
 
 
-def test_an_edit_ends_no_session(login: LoginNode) -> None:
+def test_edit_keeps_sessions_open(login: LoginNode) -> None:
     command = login.command("ssh", "login", "cat")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -169,18 +167,18 @@ def test_an_edit_ends_no_session(login: LoginNode) -> None:
         assert session.stdout.readline() == "after\n"
 
 
-def test_settings_that_sshd_does_not_take_leave_it_as_it_is(login: LoginNode) -> None:
+def test_invalid_settings_leave_sshd_unchanged(login: LoginNode) -> None:
     login.install(FIRST)
     broken = f"echo Nonsense yes >>{c.LOGIN_SETTINGS}/sshd_config"
     login.daemons.run(f"cd {c.LOGIN_SETTINGS} && cp -r $(readlink ..data) ..broken", user="root")
     login.daemons.run(f"cd {c.LOGIN_SETTINGS} && ln -sfn ..broken ..data && {broken}", user="root")
 
-    eventually("it complains", lambda: "keeps the old ones" in login.log())
+    eventually("sshd logs an error", lambda: "keeps the old ones" in login.log())
 
     assert login.ssh("true").returncode == 0
 
 
-def test_a_node_that_goes_tells_its_sessions_and_lets_them_end(login: LoginNode) -> None:
+def test_stopping_node_warns_its_sessions_and_waits(login: LoginNode) -> None:
     command = login.command("ssh", "-tt", "login")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -195,16 +193,16 @@ def test_a_node_that_goes_tells_its_sessions_and_lets_them_end(login: LoginNode)
         login.daemons.run("pkill -TERM -f '[s]lurmstack/serve'", user="root")
 
         assert any("This login node stops in 4 seconds" in line for line in shown)
-        assert login.ssh("true").returncode == 255, "nobody else comes"
+        assert login.ssh("true").returncode == 255, "new logins are refused"
         session.stdin.write("echo s''till here; exit\n")
         session.stdin.flush()
         assert any("still here" in line for line in shown)
     ends = "pgrep -f '[s]lurmstack/serve' || echo none"
-    eventually("it has gone", lambda: "none" in login.daemons.run(ends))
+    eventually("the login node has stopped", lambda: "none" in login.daemons.run(ends))
     login.start()
 
 
-def test_a_terminal_that_takes_nothing_holds_up_no_node_that_goes(login: LoginNode) -> None:
+def test_blocked_terminal_does_not_delay_the_stop(login: LoginNode) -> None:
     stop = (
         "import pty, termios, time; _, terminal = pty.openpty();"
         " termios.tcflow(terminal, termios.TCOOFF); print(flush=True); time.sleep(120)"
@@ -218,7 +216,7 @@ def test_a_terminal_that_takes_nothing_holds_up_no_node_that_goes(login: LoginNo
         login.daemons.run("pkill -TERM -f '[s]lurmstack/serve'", user="root")
 
         ends = "pgrep -f '[s]lurmstack/serve' || echo none"
-        eventually("it has gone", lambda: "none" in login.daemons.run(ends))
+        eventually("the login node has stopped", lambda: "none" in login.daemons.run(ends))
         stopped.kill()
     login.start()
 
@@ -226,34 +224,34 @@ def test_a_terminal_that_takes_nothing_holds_up_no_node_that_goes(login: LoginNo
 # --- Limits --------------------------------------------------------------------------------------
 
 
-def test_a_user_who_forks_without_end_leaves_room_for_others(login: LoginNode) -> None:
+def test_process_limit_protects_other_users(login: LoginNode) -> None:
     login.edit(with_(limits={"processes": 40}))
-    # No bash, which tries again for half a minute.
+    # With sh, because bash retries a failed fork for half a minute.
     forks = "for _ in $(seq 100); do sleep 60 >/dev/null 2>&1 & done"
 
     flood = login.ssh(f"sh -c '{forks}'", user="student")
 
     assert "Cannot fork" in flood.stderr
     assert int(login.daemons.run("pgrep -cu student", user="root")) <= 40
-    assert login.answer("seq 3 | cat | wc -l") == "3", "another user works on"
+    assert login.answer("seq 3 | cat | wc -l") == "3", "other users can still work"
     login.daemons.run("pkill -KILL -u student", user="root")
 
 
-def test_a_user_who_takes_too_much_memory_is_the_one_to_suffer(login: LoginNode) -> None:
+def test_memory_limit_affects_only_its_user(login: LoginNode) -> None:
     login.edit(with_(limits={"memory": "128MiB"}))
-    takes = "python3 -c 'b = bytearray({} << 20)' && echo done"
+    allocate = "python3 -c 'b = bytearray({} << 20)' && echo done"
 
-    assert login.answer(takes.format(32), user="student") == "done"
-    assert "done" not in login.ssh(takes.format(300), user="student").stdout
+    assert login.answer(allocate.format(32), user="student") == "done"
+    assert "done" not in login.ssh(allocate.format(300), user="student").stdout
     assert login.ssh("true").returncode == 0
 
 
-def test_a_limit_counts_for_who_is_there_already(login: LoginNode) -> None:
+def test_new_limits_apply_to_existing_sessions(login: LoginNode) -> None:
     command = login.command("ssh", "login", "cat")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as session:
         assert session.stdin is not None
         is_there = "pgrep -cxu researcher cat || true"
-        eventually("it has begun", lambda: login.daemons.run(is_there).strip() == "1")
+        eventually("the session has started", lambda: login.daemons.run(is_there).strip() == "1")
 
         login.edit(with_(limits={"cpus": 0.5, "processes": 77}))
 
@@ -263,7 +261,7 @@ def test_a_limit_counts_for_who_is_there_already(login: LoginNode) -> None:
 
 
 def cgroup(login: LoginNode, hierarchy: str, file: str) -> str:
-    """A value of the cgroup that the user's `cat` is in."""
+    """Return a value from the cgroup of the user's `cat`."""
     return login.daemons.run(
         f"pid=$(pgrep -xu researcher cat) && sed -n 's/.*:{hierarchy}:.*\\(user-.*\\)/\\1/p' "
         f"/proc/$pid/cgroup | while read group; do cat /sys/fs/cgroup/{hierarchy}/$group/{file}; "
@@ -272,7 +270,7 @@ def cgroup(login: LoginNode, hierarchy: str, file: str) -> str:
     ).strip()
 
 
-def test_a_limit_that_cannot_be_put_in_force_lets_nobody_in(login: LoginNode) -> None:
+def test_login_fails_if_its_limits_cannot_be_set(login: LoginNode) -> None:
     login.edit(with_(limits={"processes": 100}))
     login.daemons.run("mv /run/sshd/limits /run/sshd/gone", user="root")
     try:
@@ -295,10 +293,10 @@ PAM_TYPE=open_session PAM_USER=researcher {c.PROGRAMS}/limits enter
 echo $$ >self
 grep -H . cgroup.subtree_control cgroup.procs daemons/cgroup.procs self user-2000/*
 """
-"""Prints what is written where the kernel would have cgroups of version 2."""
+"""Prints what is written to regular files in place of the kernel's cgroup v2 files."""
 
 
-def test_where_cgroups_are_of_version_2_the_same_limits_hold(login: LoginNode) -> None:
+def test_limits_are_written_for_cgroup_v2(login: LoginNode) -> None:
     login.edit(with_(limits={"cpus": 1.5, "memory": "1GiB", "processes": 100}))
 
     printed = login.daemons.run(
@@ -306,33 +304,37 @@ def test_where_cgroups_are_of_version_2_the_same_limits_hold(login: LoginNode) -
     )
 
     written = dict(line.split(":") for line in printed.splitlines())
-    assert written["daemons/cgroup.procs"] == written["cgroup.procs"], "the daemons make room"
+    assert written["daemons/cgroup.procs"] == written["cgroup.procs"], (
+        "the daemons move to their own cgroup"
+    )
     assert written["cgroup.subtree_control"] == "+cpu +memory +pids"
     assert written["user-2000/cpu.max"] == "150000"
     assert written["user-2000/memory.max"] == str(1 << 30)
     assert written["user-2000/pids.max"] == "100"
-    assert written["user-2000/cgroup.procs"] == written["self"], "whose session it is"
+    assert written["user-2000/cgroup.procs"] == written["self"], (
+        "the session is in the user's cgroup"
+    )
 
 
 # --- The message of the day ----------------------------------------------------------------------
 
 
 def greeting(login: LoginNode) -> str:
-    """What a user sees between login and logout on a terminal."""
+    """Return what a terminal shows between login and logout."""
     return login.ssh("", "-tt", input="exit\n").stdout
 
 
 def greeting_with_jobs(login: LoginNode) -> str:
-    """The same once Slurm has answered all in time, which on a busy machine it may not."""
+    """Retry the greeting until it has the jobs: on a busy machine, Slurm may answer too late."""
 
-    def told() -> str:
+    def complete() -> str:
         shown = greeting(login)
         return shown if "your jobs:" in shown else ""
 
-    return eventually("the user's jobs are told", told)
+    return eventually("the greeting shows the user's jobs", complete)
 
 
-def test_who_logs_in_on_a_terminal_is_told_how_the_cluster_is(login: LoginNode) -> None:
+def test_terminal_login_shows_the_state_of_the_cluster(login: LoginNode) -> None:
     login.answer("sbatch --hold --wrap true")
     login.edit(with_(motd={"text": "Maintenance on Friday."}))
 
@@ -347,7 +349,7 @@ def test_who_logs_in_on_a_terminal_is_told_how_the_cluster_is(login: LoginNode) 
     assert "0 running, 1 pending" in shown
 
 
-def test_who_does_not_want_it_or_only_runs_a_command_is_told_nothing(login: LoginNode) -> None:
+def test_greeting_is_off_for_commands_and_hushlogin(login: LoginNode) -> None:
     assert login.ssh("echo a", "-tt").stdout.strip() == "a"
     assert login.answer("echo b") == "b"
 
@@ -359,21 +361,21 @@ def test_who_does_not_want_it_or_only_runs_a_command_is_told_nothing(login: Logi
     assert "main*" not in greeting(login)
 
 
-def test_a_slurm_that_is_silent_keeps_nobody_from_the_prompt(login: LoginNode) -> None:
+def test_login_continues_if_slurm_does_not_answer(login: LoginNode) -> None:
     with frozen(login.slurmctld.container):
         shown = greeting(login)
 
     assert "Slurm does not answer" in shown
 
 
-def test_many_may_log_in_at_once(login: LoginNode) -> None:
+def test_many_users_can_log_in_at_once(login: LoginNode) -> None:
     command = login.command("ssh", "login", "true")
     sessions = [subprocess.Popen(command, stdin=subprocess.DEVNULL) for _ in range(20)]
 
     assert [session.wait(60) for session in sessions] == [0] * 20
 
 
-def test_who_fails_does_not_shut_out_others_of_one_address(
+def test_failed_logins_do_not_block_others_from_the_address(
     login: LoginNode, tmp_path: Path
 ) -> None:
     make_key(tmp_path, "wrong")

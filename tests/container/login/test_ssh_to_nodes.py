@@ -1,4 +1,4 @@
-"""`ssh cpu-0` from a login node, and from a job: into a job of the user's there, or nowhere."""
+"""`ssh cpu-0` from a login node or a job enters a job of the user on that node, or fails."""
 
 import shlex
 import subprocess
@@ -20,12 +20,12 @@ from tests.support.slurmctld import Slurmctld, start_worker
 from tests.support.waiting import eventually
 
 NODE = "cpu-0"
-# A container's root is an overlay, on which no other one can be put.
+# overlayfs cannot be nested, and the container's root is an overlay.
 OWN = [c.WORKER_SCRATCH, c.WORKER_SPOOL]
 
 
 def start_node(started: LoginNode, config: Settings, name: str) -> Slurmctld:
-    """A node whose jobs see the login node's jail, as isolated as they are by default."""
+    """Start a node with the login node's jail and the default isolation of jobs."""
 
     def prepare(worker: Slurmctld) -> None:
         nodeset = next(one for one in config.nodesets if one.name == "cpu")
@@ -52,7 +52,7 @@ def start_node(started: LoginNode, config: Settings, name: str) -> Slurmctld:
         security_opt=["seccomp=unconfined", "apparmor=unconfined"],
         volumes=[f"{started.jail}:{c.JAIL}", *OWN],
     )
-    # slurmctld calls an srun back by name, and one that does not resolve halts it for ten seconds.
+    # slurmctld connects to srun by name, and an unresolvable name blocks it for ten seconds.
     for address, host in ((started.daemons.address, "login-0"), (node.address, name)):
         started.slurmctld.run(f"echo '{address} {host}' >>/etc/hosts", user="root")
     idle = f"sinfo --noheader --nodes={name} --format=%T"
@@ -74,9 +74,9 @@ def node(login: LoginNode, worker: Slurmctld) -> Iterator[Slurmctld]:
     eventually("no job is left", lambda: not login.slurmctld.run(left))
 
 
-def submit(login: LoginNode, *options: str, user: str = "researcher", does: str = "") -> str:
-    """Id of a job that runs, once it has done something."""
-    script = f"{does or 'true'}; touch $SLURM_JOB_ID; sleep 300"
+def submit(login: LoginNode, *options: str, user: str = "researcher", setup: str = "") -> str:
+    """Submit a job, and return its id when it runs and has done its setup."""
+    script = f"{setup or 'true'}; touch $SLURM_JOB_ID; sleep 300"
     job = login.answer(
         f"sbatch --parsable --output=/dev/null {' '.join(options)} --wrap {shlex.quote(script)}",
         user=user,
@@ -89,7 +89,7 @@ def submit(login: LoginNode, *options: str, user: str = "researcher", does: str 
 def inside(
     login: LoginNode, script: str, *options: str, user: str = "researcher", **given: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a script on the node, by ssh from the login node."""
+    """Run a script on the node, by ssh from the login node."""
     command = ["ssh", "-o", "BatchMode=yes", *options, NODE, *([script] if script else [])]
     return login.ssh(shlex.join(command), user=user, **given)
 
@@ -103,18 +103,20 @@ def answer(login: LoginNode, script: str, *options: str) -> str:
 
 # --- In the job ----------------------------------------------------------------------------------
 
-SEEN = "hostname; id -un; pwd; readlink /proc/self/ns/pid; readlink /proc/self/ns/mnt; cat /tmp/own"
+IDENTIFY = (
+    "hostname; id -un; pwd; readlink /proc/self/ns/pid; readlink /proc/self/ns/mnt; cat /tmp/own"
+)
 
 
-def test_a_session_is_in_the_job_and_nowhere_else(login: LoginNode, node: Slurmctld) -> None:
-    job = submit(login, does=f"echo mine >/tmp/own; ({SEEN}) >seen")
+def test_session_runs_inside_the_job(login: LoginNode, node: Slurmctld) -> None:
+    job = submit(login, setup=f"echo mine >/tmp/own; ({IDENTIFY}) >seen")
 
-    assert answer(login, SEEN) == login.answer("cat seen")
+    assert answer(login, IDENTIFY) == login.answer("cat seen")
     assert answer(login, "echo $SLURM_JOB_ID $SLURMD_NODENAME") == f"{job} {NODE}"
     assert answer(login, "grep NoNewPrivs /proc/self/status").split()[1] == "1"
 
 
-def test_a_session_has_all_that_the_job_has_on_the_node(login: LoginNode, node: Slurmctld) -> None:
+def test_session_can_use_all_resources_of_the_job(login: LoginNode, node: Slurmctld) -> None:
     job = submit(login, "--cpus-per-task=4", "--mem=1000")
 
     steps = answer(login, f"scontrol show step {job}")
@@ -125,45 +127,45 @@ def test_a_session_has_all_that_the_job_has_on_the_node(login: LoginNode, node: 
     assert "cpu=4," in step
 
 
-def test_slurms_commands_work_in_a_session(login: LoginNode, node: Slurmctld) -> None:
+def test_slurm_commands_work_in_a_session(login: LoginNode, node: Slurmctld) -> None:
     job = submit(login)
 
     assert answer(login, "squeue --me --noheader --format=%A") == job
     assert answer(login, "srun --quiet --overlap hostname") == NODE
 
 
-def test_the_latest_job_is_entered_or_the_one_that_is_named(
-    login: LoginNode, node: Slurmctld
-) -> None:
+def test_ssh_enters_the_latest_or_the_named_job(login: LoginNode, node: Slurmctld) -> None:
     first, second = submit(login), submit(login)
 
     assert answer(login, "echo $SLURM_JOB_ID") == second
-    asked = f"SLURM_JOB_ID={first} ssh -o BatchMode=yes {NODE} 'echo $SLURM_JOB_ID'"
-    assert login.answer(asked) == first
+    command = f"SLURM_JOB_ID={first} ssh -o BatchMode=yes {NODE} 'echo $SLURM_JOB_ID'"
+    assert login.answer(command) == first
 
 
-def test_each_task_of_an_array_is_entered_by_its_number(login: LoginNode, node: Slurmctld) -> None:
+def test_ssh_can_enter_each_array_task(login: LoginNode, node: Slurmctld) -> None:
     login.answer("sbatch --array=1-2 --output=/dev/null --wrap 'sleep 300'")
     running = "squeue --me --noheader --states=RUNNING --format=%A"
-    eventually("both run", lambda: len(login.answer(running).split()) == 2)
+    eventually("both tasks run", lambda: len(login.answer(running).split()) == 2)
 
     for job in login.answer(running).split():
         script = f"SLURM_JOB_ID={job} ssh -o BatchMode=yes {NODE} 'echo $SLURM_JOB_ID'"
         assert login.answer(script) == job
 
 
-def test_the_way_leads_from_job_to_job_too(login: LoginNode, node: Slurmctld) -> None:
+def test_ssh_works_from_inside_a_job(login: LoginNode, node: Slurmctld) -> None:
     job = submit(login)
 
     script = f"ssh -o BatchMode=yes {NODE} 'echo $SLURM_JOB_ID'"
     assert login.answer(f"srun --quiet --jobid={job} --overlap {script}") == job
 
 
-# --- As any session ------------------------------------------------------------------------------
+# --- Features of a session -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", [0, 1, 42])
-def test_what_a_command_ends_with_is_told(login: LoginNode, node: Slurmctld, code: int) -> None:
+def test_ssh_returns_exit_code_and_output_of_a_command(
+    login: LoginNode, node: Slurmctld, code: int
+) -> None:
     submit(login)
 
     done = inside(login, f"echo out; echo err >&2; exit {code}")
@@ -171,7 +173,7 @@ def test_what_a_command_ends_with_is_told(login: LoginNode, node: Slurmctld, cod
     assert (done.returncode, done.stdout, done.stderr) == (code, "out\n", "err\n")
 
 
-def test_input_and_output_pass_as_they_are(login: LoginNode, node: Slurmctld) -> None:
+def test_input_and_output_pass_unchanged(login: LoginNode, node: Slurmctld) -> None:
     submit(login)
     login.answer("head -c 5000000 /dev/urandom >sent")
 
@@ -180,9 +182,7 @@ def test_input_and_output_pass_as_they_are(login: LoginNode, node: Slurmctld) ->
     assert login.answer("(cat sent; printf no-newline) | cmp - back && echo same") == "same"
 
 
-def test_what_is_said_half_a_line_at_a_time_comes_at_once(
-    login: LoginNode, node: Slurmctld
-) -> None:
+def test_partial_lines_arrive_immediately(login: LoginNode, node: Slurmctld) -> None:
     submit(login)
     command = login.command("ssh", "login", f"ssh -o BatchMode=yes {NODE} cat")
     with subprocess.Popen(
@@ -196,7 +196,7 @@ def test_what_is_said_half_a_line_at_a_time_comes_at_once(
         session.stdin.close()
 
 
-def test_a_session_on_a_terminal_has_one(login: LoginNode, node: Slurmctld) -> None:
+def test_interactive_session_has_a_terminal(login: LoginNode, node: Slurmctld) -> None:
     submit(login)
 
     shown = inside(login, "tty && stty size && echo $TERM", "-tt").stdout.split()
@@ -207,7 +207,9 @@ def test_a_session_on_a_terminal_has_one(login: LoginNode, node: Slurmctld) -> N
 
 
 @pytest.mark.parametrize("way", ["scp", "scp -O", "sftp", "rsync"])
-def test_files_come_and_go(login: LoginNode, node: Slurmctld, way: str) -> None:
+def test_files_can_be_copied_in_both_directions(
+    login: LoginNode, node: Slurmctld, way: str
+) -> None:
     submit(login)
     login.answer("head -c 300000 /dev/urandom >sent; rm -f back")
 
@@ -217,21 +219,19 @@ def test_files_come_and_go(login: LoginNode, node: Slurmctld, way: str) -> None:
         login.answer(f"{way} -q sent {NODE}:/tmp/there && {way} -q {NODE}:/tmp/there back")
 
     assert login.answer("cmp sent back && echo same") == "same"
-    assert answer(login, "ls /tmp/there") == "/tmp/there", "it is in the job's own /tmp"
+    assert answer(login, "ls /tmp/there") == "/tmp/there", "the file is in the job's private /tmp"
 
 
-def test_ports_of_the_job_are_forwarded(login: LoginNode, node: Slurmctld) -> None:
+def test_ports_of_the_job_can_be_forwarded(login: LoginNode, node: Slurmctld) -> None:
     serves = (
         'import socket; s = socket.create_server(("127.0.0.1", 8765)); s.accept()[0].send(b"hi")'
     )
-    submit(login, does=f"python3 -c '{serves}' & sleep 2")
+    submit(login, setup=f"python3 -c '{serves}' & sleep 2")
 
     assert inside(login, "", "-W", "127.0.0.1:8765").stdout == "hi"
 
 
-def test_a_users_own_machine_gets_there_with_any_of_its_keys(
-    login: LoginNode, node: Slurmctld
-) -> None:
+def test_user_machine_reaches_the_node_with_any_key(login: LoginNode, node: Slurmctld) -> None:
     submit(login)
     way = login.command("ssh", "login", f"{c.PROGRAMS}/to-node", "%h", "%r")
     options = {
@@ -240,9 +240,9 @@ def test_a_users_own_machine_gets_there_with_any_of_its_keys(
         "UserKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "no",
     }
-    given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    ssh_options = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
 
-    done = run(login.command("ssh", *given, NODE, "hostname; id -un"))
+    done = run(login.command("ssh", *ssh_options, NODE, "hostname; id -un"))
 
     assert done.stdout.split() == [NODE, "researcher"], done
 
@@ -251,7 +251,7 @@ OPEN = {"no_new_privileges": False, "private_devices": False}
 
 
 @pytest.mark.parametrize("isolation", [OPEN, {"overlay": True, "tmp": "64MiB"}])
-def test_however_jobs_are_isolated_a_session_has_its_terminal(
+def test_session_has_a_terminal_under_other_isolation_settings(
     login: LoginNode, node: Slurmctld, config: Settings, isolation: dict[str, Any]
 ) -> None:
     (nodeset,) = (one for one in config.nodesets if one.name == "cpu")
@@ -259,7 +259,7 @@ def test_however_jobs_are_isolated_a_session_has_its_terminal(
     options = f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}"
     put(node.container, {options: node_options(isolated)})
     try:
-        submit(login, does="echo mine >/tmp/own")
+        submit(login, setup="echo mine >/tmp/own")
 
         shown = inside(login, "tty; cat /tmp/own", "-tt").stdout.split()
     finally:
@@ -269,10 +269,10 @@ def test_however_jobs_are_isolated_a_session_has_its_terminal(
     assert shown[1] == "mine"
 
 
-# --- Who does not get in -------------------------------------------------------------------------
+# --- Refusals ------------------------------------------------------------------------------------
 
 
-def test_without_a_job_there_nobody_gets_in(login: LoginNode, node: Slurmctld) -> None:
+def test_ssh_requires_a_running_job_on_the_node(login: LoginNode, node: Slurmctld) -> None:
     submit(login)
 
     refused = inside(login, "hostname", user="student")
@@ -284,13 +284,13 @@ def test_without_a_job_there_nobody_gets_in(login: LoginNode, node: Slurmctld) -
     )
 
 
-def test_a_job_that_waits_opens_no_node(login: LoginNode, node: Slurmctld) -> None:
+def test_pending_job_gives_no_access(login: LoginNode, node: Slurmctld) -> None:
     login.answer(f"sbatch --hold --nodelist={NODE} --wrap true")
 
     assert "you have no running job" in inside(login, "hostname").stderr
 
 
-def test_nobody_becomes_somebody_else(login: LoginNode, node: Slurmctld) -> None:
+def test_ssh_refuses_another_user_name(login: LoginNode, node: Slurmctld) -> None:
     submit(login)
     submit(login, user="student")
 
@@ -300,9 +300,7 @@ def test_nobody_becomes_somebody_else(login: LoginNode, node: Slurmctld) -> None
         assert f"cannot enter jobs of {other}" in refused.stderr
 
 
-def test_who_goes_around_the_first_check_meets_slurms_own(
-    login: LoginNode, node: Slurmctld
-) -> None:
+def test_slurm_refuses_users_who_bypass_the_first_check(login: LoginNode, node: Slurmctld) -> None:
     job = submit(login)
 
     refused = login.ssh(f"srun --jobid={job} --overlap {c.PROGRAMS}/in-node", user="student")
@@ -311,21 +309,21 @@ def test_who_goes_around_the_first_check_meets_slurms_own(
     assert "SSH-2.0" not in refused.stdout
 
 
-def test_a_name_that_is_no_nodes_is_told(login: LoginNode, node: Slurmctld) -> None:
+def test_ssh_reports_an_unknown_node(login: LoginNode, node: Slurmctld) -> None:
     refused = login.ssh("ssh -o BatchMode=yes cpu-77 true")
 
     assert refused.returncode == 255
     assert "cpu-77: " in refused.stderr
 
 
-def test_no_daemon_waits_for_anybody_on_the_node(login: LoginNode, node: Slurmctld) -> None:
+def test_node_runs_no_sshd_without_a_session(login: LoginNode, node: Slurmctld) -> None:
     assert node.run("pgrep -l sshd || echo none", user="root").strip() == "none"
 
 
 # --- The end -------------------------------------------------------------------------------------
 
 
-def test_a_session_ends_with_the_job(login: LoginNode, node: Slurmctld) -> None:
+def test_session_ends_with_the_job(login: LoginNode, node: Slurmctld) -> None:
     job = submit(login)
     session = f"ssh -o BatchMode=yes {NODE} 'nohup setsid sleep 987 & echo in; sleep 986'"
     with subprocess.Popen(
@@ -339,10 +337,12 @@ def test_a_session_ends_with_the_job(login: LoginNode, node: Slurmctld) -> None:
 
         assert process.wait(30) == 255
     gone = "pgrep -f '[s]leep 98|[s]shd' || echo none"
-    eventually("nothing of it is left", lambda: node.run(gone, user="root").strip() == "none")
+    eventually(
+        "no process of the session is left", lambda: node.run(gone, user="root").strip() == "none"
+    )
 
 
-def test_a_session_that_ends_leaves_the_job_and_no_step(login: LoginNode, node: Slurmctld) -> None:
+def test_session_end_removes_the_step_and_keeps_the_job(login: LoginNode, node: Slurmctld) -> None:
     job = submit(login)
 
     assert answer(login, "true") == ""
@@ -352,7 +352,7 @@ def test_a_session_that_ends_leaves_the_job_and_no_step(login: LoginNode, node: 
     assert login.answer(f"squeue --noheader --jobs={job} --format=%T") == "RUNNING"
 
 
-def test_a_client_that_dies_takes_its_session_along(
+def test_session_ends_if_its_client_is_killed(
     login: LoginNode, node: Slurmctld, tmp_path: Path
 ) -> None:
     submit(login)
@@ -366,4 +366,4 @@ def test_a_client_that_dies_takes_its_session_along(
         process.wait(30)
 
     gone = "pgrep -f '[s]shd' || echo none"
-    eventually("its step has ended", lambda: node.run(gone, user="root").strip() == "none")
+    eventually("the step has ended", lambda: node.run(gone, user="root").strip() == "none")

@@ -1,1 +1,1 @@
-"""Machines with sshd, made a cluster of by kubeadm."""
+"""Machines with sshd, on which kubeadm creates a cluster."""

@@ -1,4 +1,4 @@
-"""Containers with sshd that stand for machines, and a stack that makes a cluster of them."""
+"""Containers with sshd in place of machines, and a stack that creates a cluster on them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
 STATE = "/var/lib/slurmstack"
-"""Where our scripts keep their marks."""
+"""Where our scripts keep their marker files."""
 REPOSITORY = "slurmstack.test/kubernetes"
-"""Where kubeadm is told that Kubernetes' images are; nobody could pull any."""
+"""Image repository that kubeadm is configured with. No image can be pulled from it."""
 KUBEADM = replace(
     binaries.BUILDS[0],
     binary="kubeadm",
     module=str(HERE / "go"),
     package="k8s.io/kubernetes/cmd/kubeadm",
 )
-"""Of the same release as all that the local cluster is built from."""
+"""From the same release as the other programs of the local cluster."""
 RELEASE = binaries.KUBERNETES_VERSION.removeprefix("v")
 PROGRAM = """
 import pulumi
@@ -75,21 +75,21 @@ OF_THE_NODES = (
     *("imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "oomScoreAdj"),
     *("systemReserved", "volumeStatsAggPeriod"),
 )
-"""What kubelet is told on the local cluster's nodes because they are containers."""
+"""kubelet settings of the local cluster's nodes that are necessary because they are containers."""
 MACHINES = 3
 Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A container that somebody can log in to."""
+    """A container with sshd."""
 
     name: str
     address: str
     container: Container
 
     def run(self, command: str, check: bool = True) -> str:
-        """What a shell command of root's prints there."""
+        """Return the output of root's shell command on the machine."""
         code, text = open_shells.run(self.container, command)
         assert code == 0 or not check, f"{self.name}: {command}: {code}: {text}"
         return text.strip()
@@ -98,14 +98,14 @@ class Machine:
         return self.run(f"compgen -G '{path}' || true") != ""
 
     def settings(self, **more: Any) -> Values:
-        """As it stands in the list of machines."""
+        """Return its entry in the list of machines."""
         key = self.run("cat /etc/ssh/ssh_host_ed25519_key.pub")
         return {"name": self.name, "address": self.address, "host_key": key, **more}
 
 
 @dataclass
 class Lab:
-    """The machines and their stack, deployed by the embedded engine in a process of its own."""
+    """The machines and their stack, deployed by the embedded engine in a separate process."""
 
     root: Path
     machines: tuple[Machine, ...]
@@ -122,7 +122,7 @@ class Lab:
         return self.machines[1]
 
     def write(self) -> None:
-        """Writes the settings for the next deploy."""
+        """Write the settings for the next deploy."""
         values = {
             "slurmstack:cluster_name": "lab",
             "slurmstack:registry": "registry.example.org/hpc",
@@ -134,7 +134,7 @@ class Lab:
         (self.root / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": values}))
 
     def engine(self, *words: str) -> subprocess.Popen[str]:
-        """Begins a command of the engine's."""
+        """Start a command of the engine."""
         self.write()
         return subprocess.Popen(
             [sys.executable, "-m", "engine", *words, "--stack", "dev", "--cwd", str(self.root)],
@@ -152,7 +152,7 @@ class Lab:
         )
 
     def deploy(self, *words: str, fails: bool = False) -> str:
-        """What the engine prints of a command."""
+        """Run a command of the engine, and return its output."""
         output, _ = (process := self.engine(*words)).communicate(timeout=600)
         assert (process.returncode != 0) == fails, output
         return output
@@ -161,7 +161,7 @@ class Lab:
         return self.deploy("up", "--yes", fails=fails)
 
     def kubectl(self, *words: str) -> Any:
-        """What the API has, asked by the kubeconfig that is an output of the stack."""
+        """Query the API with the kubeconfig from the outputs of the stack."""
         kubeconfig = self.root / "kubeconfig"
         write(kubeconfig, self.deploy("stack", "output", "kubeconfig", "--show-secrets"))
         done = subprocess.run(
@@ -187,7 +187,7 @@ class Lab:
 
 
 def is_clean(machine: Machine) -> bool:
-    """Whether a machine has nothing of a cluster any more."""
+    """Whether nothing of a cluster is left on a machine."""
     left = [
         path
         for path in ("/etc/kubernetes/*", "/var/lib/etcd", "/var/lib/kubelet/pki", f"{STATE}/*")
@@ -202,7 +202,7 @@ def is_clean(machine: Machine) -> bool:
 
 
 def machine_image(client: docker.DockerClient, node: str, pause: str, folder: Path) -> str:
-    """Image of a machine, on that of the local cluster's nodes."""
+    """Build the image of a machine, based on the image of the local cluster's nodes."""
     for name in ("Dockerfile", "machine.sh", "systemctl"):
         shutil.copy(HERE / name, folder / name)
     shutil.copy(binaries.ensure_further(KUBEADM, print), folder / "kubeadm")
@@ -225,7 +225,7 @@ def machine_image(client: docker.DockerClient, node: str, pause: str, folder: Pa
 
 
 def kubernetes_images(kubeadm: Path) -> list[str]:
-    """What kubeadm asks for, by its own word."""
+    """Return the images that kubeadm requires, as kubeadm lists them."""
     done = subprocess.run(
         [
             *(str(kubeadm), "config", "images", "list"),
@@ -242,7 +242,7 @@ def kubernetes_images(kubeadm: Path) -> list[str]:
 def saved(
     client: docker.DockerClient, node: str, system: str, names: list[str], archive: Path
 ) -> Iterator[None]:
-    """An archive with our own binaries under the names that kubeadm asks for."""
+    """Save an archive of our own binaries under the image names that kubeadm requires."""
     try:
         for name in names:
             source = client.images.get(system if "/pause:" in name else node)
@@ -262,7 +262,7 @@ def saved(
 
 
 def prepare(machine: Machine) -> None:
-    """Waits until one can log in, and brings the images that nobody can pull."""
+    """Wait until login works, and import the images, which cannot be pulled."""
     up = "pgrep -x sshd && ctr version >&2 && echo up"
     eventually(
         f"{machine.name} is up", lambda: machine.run(up, check=False).endswith("up"), timeout=60
@@ -271,7 +271,7 @@ def prepare(machine: Machine) -> None:
 
 
 def start(engine: Engine, image: str, node: Node, directory: Path, public: bytes) -> None:
-    """Starts a machine that knows the way to the other's pods, and its operator's key."""
+    """Start a machine with routes to the pods of the others, and with the operator's key."""
     wanted = ("node.env", "routes", "cni/10-pods.conflist")
     files = {name: text for name, text in node_files(node).items() if name in wanted}
     for name, text in {**files, "authorized_keys": public.decode()}.items():
@@ -284,8 +284,8 @@ def the_lab(root: Path, machines: list[Machine], key: bytes, system: str, nodes:
     write(root / "key", key)
     (root / "Pulumi.yaml").write_text("name: lab\nruntime: python\n")
     (root / "__main__.py").write_text(PROGRAM)
-    told = kubelet(nodes[0])
-    proxied = kube_proxy(nodes[0])
+    kubelet_config = kubelet(nodes[0])
+    proxy_config = kube_proxy(nodes[0])
     head, worker, _ = machines
     return Lab(
         root,
@@ -299,21 +299,21 @@ def the_lab(root: Path, machines: list[Machine], key: bytes, system: str, nodes:
             "pods": str(POD_RANGE),
             "machines": [
                 head.settings(),
-                # As on most clouds' machines: nobody logs in as root.
+                # No login as root, as on most cloud machines.
                 worker.settings(user="admin", nodeset="cpu"),
             ],
             "kubeadm": {
                 "ClusterConfiguration": {
                     "imageRepository": REPOSITORY,
                     "dns": {"disabled": True},
-                    # A throw-away cluster: a power cut may cost it its memory.
+                    # etcd may lose its data in a power cut: the cluster is only for the test.
                     "etcd": {
                         "local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}
                     },
                 },
-                "KubeletConfiguration": {name: told[name] for name in OF_THE_NODES},
+                "KubeletConfiguration": {name: kubelet_config[name] for name in OF_THE_NODES},
                 "KubeProxyConfiguration": {
-                    name: proxied[name] for name in ("conntrack", "mode", "oomScoreAdj")
+                    name: proxy_config[name] for name in ("conntrack", "mode", "oomScoreAdj")
                 },
                 "nodeRegistration": {"ignorePreflightErrors": ["SystemVerification"]},
             },

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Process 1 of a machine: what Docker leaves undone, as the local cluster's nodes do it, and sshd.
-# shellcheck disable=SC2154  # what the nodes' own script sets
+# Process 1 of a machine: the setup that Docker does not do, as on the local cluster's nodes, and sshd.
+# shellcheck disable=SC2154  # set by the nodes' own script
 set -euo pipefail
 # shellcheck source=/dev/null
 . <(sed '/^trap /,$d' /usr/local/bin/entrypoint)

@@ -1,4 +1,4 @@
-"""Three control planes by kubeadm: one after the other, and away again."""
+"""Three control planes created by kubeadm, one after the other, and removed again."""
 
 import pytest
 
@@ -7,10 +7,10 @@ from tests.support.waiting import eventually
 
 
 @pytest.mark.soak
-def test_three_control_planes_are_one_cluster_and_leave_their_machines_clean(lab: Lab) -> None:
+def test_three_control_planes_form_a_cluster_and_are_removed_cleanly(lab: Lab) -> None:
     before, nodeset = lab.cluster, lab.nodeset
     names = [machine.name for machine in lab.machines]
-    # No balancer is here: who asks goes to the first.
+    # There is no load balancer, so clients connect to the first control plane.
     lab.cluster = {
         **before,
         "control_planes": names,
@@ -20,7 +20,9 @@ def test_three_control_planes_are_one_cluster_and_leave_their_machines_clean(lab
     lab.nodeset = {**nodeset, "replicas": 0}
     try:
         lab.up()
-        eventually("all are ready", lambda: sorted(lab.nodes()) == names, timeout=120)
+        eventually(
+            "all control planes are ready", lambda: sorted(lab.nodes()) == names, timeout=120
+        )
         etcd = lab.kubectl("get", "pods", "--namespace=kube-system", "--selector=component=etcd")
         assert {pod["spec"]["nodeName"] for pod in etcd["items"]} == set(names)
         for node in lab.nodes().values():
@@ -28,7 +30,7 @@ def test_three_control_planes_are_one_cluster_and_leave_their_machines_clean(lab
 
         lab.cluster["control_planes"] = [names[1], names[2], names[0]]
         lab.up()
-        assert sorted(lab.nodes()) == names, "another order is the same cluster"
+        assert sorted(lab.nodes()) == names, "the order of control planes does not matter"
     finally:
         lab.deploy("destroy", "--yes")
         lab.cluster, lab.nodeset = before, nodeset

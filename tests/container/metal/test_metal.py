@@ -1,4 +1,4 @@
-"""Kubernetes by kubeadm on machines: made, made on after a kill, changed, and taken away again."""
+"""Kubernetes on machines by kubeadm: deploy, resume after a kill, edit, and destroy."""
 
 import os
 import signal
@@ -14,8 +14,8 @@ from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
-def made(lab: Lab) -> Iterator[Lab]:
-    """The cluster, made by a second deploy after the first was killed at the worst moment."""
+def deployed(lab: Lab) -> Iterator[Lab]:
+    """The cluster, deployed by a second run after the first was killed at the worst moment."""
     first = lab.engine("up", "--yes")
     try:
         eventually(
@@ -35,16 +35,16 @@ def made(lab: Lab) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def edited(made: Lab) -> Iterator[dict[str, Any]]:
-    """The worker's settings, which are as they were afterwards."""
-    before = deepcopy(made.cluster)
-    yield made.cluster["machines"][1]
-    made.cluster = before
+def edited(deployed: Lab) -> Iterator[dict[str, Any]]:
+    """The worker's settings. Afterwards, the settings are restored."""
+    before = deepcopy(deployed.cluster)
+    yield deployed.cluster["machines"][1]
+    deployed.cluster = before
 
 
 def labels(node: dict[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = node["metadata"]["labels"]
-    return found
+    node_labels: dict[str, str] = node["metadata"]["labels"]
+    return node_labels
 
 
 def taints(node: dict[str, Any]) -> list[str]:
@@ -53,88 +53,92 @@ def taints(node: dict[str, Any]) -> list[str]:
     ]
 
 
-def test_both_machines_are_ready_and_are_what_their_settings_say(made: Lab) -> None:
-    eventually("both are ready", lambda: len(made.nodes()) == 2, timeout=120)
-    head, worker = made.nodes()["node-0"], made.nodes()["node-1"]
+def test_both_nodes_are_ready_and_match_their_settings(deployed: Lab) -> None:
+    eventually("both nodes are ready", lambda: len(deployed.nodes()) == 2, timeout=120)
+    head, worker = deployed.nodes()["node-0"], deployed.nodes()["node-1"]
 
     assert "node-role.kubernetes.io/control-plane" in labels(head)
     assert LABEL_NODESET not in labels(head)
-    assert taints(head) == [], "everything else runs there"
+    assert taints(head) == [], "all other pods run there"
     assert labels(worker)[LABEL_NODESET] == "cpu"
     assert taints(worker) == [f"{LABEL_NODESET}=cpu:NoSchedule"]
-    assert not is_clean(made.head)
-    assert not is_clean(made.worker)
-    for node, machine in ((head, made.head), (worker, made.worker)):
+    assert not is_clean(deployed.head)
+    assert not is_clean(deployed.worker)
+    for node, machine in ((head, deployed.head), (worker, deployed.worker)):
         addresses = {one["type"]: one["address"] for one in node["status"]["addresses"]}
         assert addresses["InternalIP"] == machine.address
 
 
-def test_a_pod_of_the_nodeset_runs_on_its_machine(made: Lab) -> None:
-    pod = made.kubectl("get", "pod", "pod")
+def test_pod_of_the_nodeset_runs_on_its_machine(deployed: Lab) -> None:
+    pod = deployed.kubectl("get", "pod", "pod")
 
     assert pod["spec"]["nodeName"] == "node-1"
     assert pod["status"]["phase"] == "Running"
 
 
-def test_a_second_deploy_changes_nothing(made: Lab) -> None:
-    made.deploy("preview", "--expect-no-changes")
-    made.deploy("up", "--yes", "--expect-no-changes")
+def test_second_deploy_changes_nothing(deployed: Lab) -> None:
+    deployed.deploy("preview", "--expect-no-changes")
+    deployed.deploy("up", "--yes", "--expect-no-changes")
 
 
-def test_all_scripts_find_what_they_have_done(made: Lab, edited: dict[str, Any]) -> None:
-    before = {name: node["metadata"]["uid"] for name, node in made.nodes().items()}
-    for machine in made.cluster["machines"]:
+def test_scripts_are_idempotent(deployed: Lab, edited: dict[str, Any]) -> None:
+    before = {name: node["metadata"]["uid"] for name, node in deployed.nodes().items()}
+    for machine in deployed.cluster["machines"]:
         machine["host_key"] += " again"
 
-    made.up()
-    assert {name: node["metadata"]["uid"] for name, node in made.nodes().items()} == before
+    deployed.up()
+    assert {name: node["metadata"]["uid"] for name, node in deployed.nodes().items()} == before
 
 
-def test_a_machine_with_another_host_key_is_not_spoken_to(
-    made: Lab, edited: dict[str, Any]
+def test_refuses_a_machine_with_another_host_key(deployed: Lab, edited: dict[str, Any]) -> None:
+    edited["host_key"] = deployed.head.settings()["host_key"]
+
+    assert "Host key verification failed" in deployed.up(fails=True)
+
+
+def test_refuses_a_machine_with_another_minor_version(
+    deployed: Lab, edited: dict[str, Any]
 ) -> None:
-    edited["host_key"] = made.head.settings()["host_key"]
+    deployed.cluster["release"] = "1.33.0"
 
-    assert "Host key verification failed" in made.up(fails=True)
-
-
-def test_a_machine_of_another_minor_version_is_refused(made: Lab, edited: dict[str, Any]) -> None:
-    made.cluster["release"] = "1.33.0"
-
-    assert "has kubeadm v1.34.4, expected v1.33: upgrade the machine" in made.up(fails=True)
+    assert "has kubeadm v1.34.4, expected v1.33: upgrade the machine" in deployed.up(fails=True)
 
 
-def test_a_machine_leaves_clean_and_comes_back(made: Lab, edited: dict[str, Any]) -> None:
-    worker = made.cluster["machines"].pop()
-    made.nodeset["replicas"] = 0
-    made.up()
-    assert set(made.nodes()) == {"node-0"}
-    assert is_clean(made.worker)
+def test_machine_is_removed_cleanly_and_joins_again(deployed: Lab, edited: dict[str, Any]) -> None:
+    worker = deployed.cluster["machines"].pop()
+    deployed.nodeset["replicas"] = 0
+    deployed.up()
+    assert set(deployed.nodes()) == {"node-0"}
+    assert is_clean(deployed.worker)
 
-    made.cluster["machines"].append(worker)
-    made.nodeset["replicas"] = 1
-    made.up()
-    eventually("it is ready again", lambda: set(made.nodes()) == {"node-0", "node-1"}, timeout=120)
-    assert made.kubectl("get", "pod", "pod")["spec"]["nodeName"] == "node-1"
+    deployed.cluster["machines"].append(worker)
+    deployed.nodeset["replicas"] = 1
+    deployed.up()
+    eventually(
+        "the node is ready again",
+        lambda: set(deployed.nodes()) == {"node-0", "node-1"},
+        timeout=120,
+    )
+    assert deployed.kubectl("get", "pod", "pod")["spec"]["nodeName"] == "node-1"
 
 
-def test_a_cluster_that_somebody_else_made_is_left_alone(made: Lab) -> None:
-    marks = f"{STATE}/member"
-    made.head.run(f"mv {marks} /root/")
+def test_cluster_of_another_owner_stays_unchanged(deployed: Lab) -> None:
+    marker = f"{STATE}/member"
+    deployed.head.run(f"mv {marker} /root/")
     try:
-        member = made.cluster["kubeadm"]["KubeletConfiguration"]
+        member = deployed.cluster["kubeadm"]["KubeletConfiguration"]
         member["maxPods"] = 50
-        said = made.up(fails=True)
+        output = deployed.up(fails=True)
     finally:
-        made.head.run(f"mv /root/member {marks}")
+        deployed.head.run(f"mv /root/member {marker}")
         del member["maxPods"]
-    assert "which is not this stack's" in said
-    assert set(made.nodes()) == {"node-0", "node-1"}
-    made.up()
+    assert "which is not this stack's" in output
+    assert set(deployed.nodes()) == {"node-0", "node-1"}
+    deployed.up()
 
 
-def test_a_destroyed_stack_leaves_its_machines_clean(made: Lab) -> None:
-    made.deploy("destroy", "--yes")
+def test_destroy_removes_the_cluster_from_its_machines(deployed: Lab) -> None:
+    deployed.deploy("destroy", "--yes")
 
-    assert is_clean(made.worker)
-    assert is_clean(made.head)
+    assert is_clean(deployed.worker)
+    assert is_clean(deployed.head)

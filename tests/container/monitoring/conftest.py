@@ -1,4 +1,4 @@
-"""Containers of Prometheus, one for each file of tests."""
+"""One container of Prometheus for each test file."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def start_container() -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def container(start_container: Start) -> Container:
-    there = start_container("monitoring")
+    prometheus = start_container("monitoring")
     files = {file.relative_to(RULES): file.read_text() for file in RULES.rglob("*.yaml")}
-    put(there, {f"{THERE}/{path}": text for path, text in files.items()})
-    return there
+    put(prometheus, {f"{THERE}/{path}": text for path, text in files.items()})
+    return prometheus

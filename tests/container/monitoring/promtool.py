@@ -11,6 +11,6 @@ THERE = "/tmp/alerts"
 
 
 def promtool(container: Container, *arguments: str) -> tuple[int | None, str]:
-    """Its exit code, and what it says."""
+    """Return exit code and output of promtool."""
     code, output = container.exec_run(["promtool", *arguments], workdir=THERE)
     return code, cast(bytes, output).decode()

@@ -1,4 +1,4 @@
-"""What panels of the dashboards come to, by Prometheus' own evaluation."""
+"""Values of dashboard panels, evaluated by Prometheus."""
 
 import json
 
@@ -27,10 +27,10 @@ def expression(dashboard: str, panel: str) -> str:
         ({"completed": 0, "failed": 0, "running": 7}, None),
     ],
 )
-def test_jobs_failed_lately_are_those_on_record_whose_state_says_so(
+def test_recently_failed_panel_uses_the_states_of_recorded_jobs(
     container: Container, jobs: dict[str, int], share: float | None
 ) -> None:
-    # slurmctld's counters hold that all is well with jobs whose scripts fail.
+    # slurmctld's counters treat a job as completed even if its script fails.
     counters = {"slurm_jobs_failed_total": 0, "slurm_jobs_completed_total": 100}
     series = counters | {f'slurm_jobs{{state="{state}"}}': count for state, count in jobs.items()}
     case = {
@@ -44,8 +44,8 @@ def test_jobs_failed_lately_are_those_on_record_whose_state_says_so(
             }
         ],
     }
-    # YAML has all of JSON.
+    # JSON is valid YAML.
     put(container, {f"{THERE}/panel.yaml": json.dumps({"tests": [case]})})
 
-    code, said = promtool(container, "test", "rules", "panel.yaml")
-    assert code == 0, said
+    code, output = promtool(container, "test", "rules", "panel.yaml")
+    assert code == 0, output

@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager, started as a stack does it, and files that change under them."""
+"""Prometheus and Alertmanager, started as in a stack, reload files that change."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,21 +21,21 @@ RUN = '"$@" >/tmp/log 2>&1 & echo $! >/tmp/pid; wait $!; echo $? >/tmp/code'
 
 @dataclass(frozen=True)
 class Daemon:
-    """One of them in a container, with its files where the kubelet would put them."""
+    """Prometheus or Alertmanager in a container, with its files mounted as by the kubelet."""
 
     container: Container
     command: list[str]
     folder: str
     file: str
-    """The one that is edited here."""
+    """The file that the tests edit."""
     port: int
     shows: str
-    """Where it shows what it has read."""
+    """Path of the page that shows the loaded configuration."""
     words: tuple[str, str]
-    """Something that stands in that file, and another value for it."""
+    """A setting in that file, and a different value for it."""
     files: dict[str, str]
     loaded: str
-    """The metric that says whether the last load succeeded."""
+    """Metric that reports whether the last load succeeded."""
     versions: Iterator[int] = field(default_factory=lambda: count(1))
 
     def run(self, script: str) -> str:
@@ -43,8 +43,8 @@ class Daemon:
         assert code == 0, f"{script}: {code}: {text}"
         return text
 
-    def gets(self, edited: str | None = None) -> None:
-        """Exchanges all files at once, as the kubelet does."""
+    def install(self, edited: str | None = None) -> None:
+        """Replace all files at once, as the kubelet does."""
         version = f"..{next(self.versions)}"
         files = {**self.files, **({self.file: edited} if edited else {})}
         put(self.container, {f"{self.folder}/{version}/{name}": files[name] for name in files})
@@ -62,13 +62,15 @@ class Daemon:
         command = ["sh", "-c", RUN, "sh", *self.command]
         self.container.exec_run(command, user=str(c.MONITORING_ID), detach=True)
 
-    def ends(self) -> int:
-        """Its exit code, when it has ended."""
-        eventually("it has ended", lambda: bool(self.run("cat /tmp/code 2>/dev/null || :")))
+    def exit_code(self) -> int:
+        """Wait until the daemon has exited, and return its exit code."""
+        eventually(
+            "the daemon has exited", lambda: bool(self.run("cat /tmp/code 2>/dev/null || :"))
+        )
         return int(self.run("cat /tmp/code"))
 
     def get(self, path: str) -> str:
-        """What it answers; nothing where it does not."""
+        """Return the response body; empty if the daemon does not answer."""
         self.container.reload()
         (network,) = self.container.attrs["NetworkSettings"]["Networks"].values()
         url = f"http://{network['IPAddress']}:{self.port}{path}"
@@ -77,10 +79,10 @@ class Daemon:
         except httpx.TransportError:
             return ""
 
-    def goes_by(self, word: str) -> bool:
+    def uses(self, word: str) -> bool:
         return word in self.get(self.shows)
 
-    def says_loaded(self, value: int) -> bool:
+    def reports_load(self, value: int) -> bool:
         return f"\n{self.loaded} {value}\n" in self.get("/metrics")
 
 
@@ -133,40 +135,40 @@ def daemon(request: pytest.FixtureRequest, container: Container, graph: Graph) -
     )
 
 
-def test_what_is_edited_counts_without_a_restart(daemon: Daemon) -> None:
+def test_edited_files_apply_without_a_restart(daemon: Daemon) -> None:
     before, after = daemon.words
-    daemon.gets()
+    daemon.install()
     daemon.start()
-    eventually("it goes by its files", lambda: daemon.goes_by(before))
+    eventually("the daemon uses its files", lambda: daemon.uses(before))
 
-    daemon.gets(daemon.edited)
+    daemon.install(daemon.edited)
 
-    eventually("it goes by the edited ones", lambda: daemon.goes_by(after))
-    eventually("it says that it loaded them", lambda: daemon.says_loaded(1))
+    eventually("the daemon uses the edited files", lambda: daemon.uses(after))
+    eventually("the daemon reports a successful load", lambda: daemon.reports_load(1))
     daemon.run("kill $(cat /tmp/pid)")
-    assert daemon.ends() == 0
+    assert daemon.exit_code() == 0
 
 
-def test_on_what_it_refuses_it_goes_on_by_the_old_files_until_they_are_mended(
+def test_invalid_files_leave_the_old_configuration_active(
     daemon: Daemon,
 ) -> None:
     before, after = daemon.words
-    daemon.gets()
+    daemon.install()
     daemon.start()
-    eventually("it goes by its files", lambda: daemon.goes_by(before))
+    eventually("the daemon uses its files", lambda: daemon.uses(before))
 
-    daemon.gets("none: [")
+    daemon.install("none: [")
 
-    eventually("it says that it refuses them", lambda: daemon.says_loaded(0))
-    assert daemon.goes_by(before)
-    daemon.gets(daemon.edited)
-    eventually("it goes by the mended ones", lambda: daemon.goes_by(after))
-    eventually("it says that it loaded them", lambda: daemon.says_loaded(1))
+    eventually("the daemon reports a failed load", lambda: daemon.reports_load(0))
+    assert daemon.uses(before)
+    daemon.install(daemon.edited)
+    eventually("the daemon uses the corrected files", lambda: daemon.uses(after))
+    eventually("the daemon reports a successful load", lambda: daemon.reports_load(1))
 
 
-def test_on_what_it_refuses_it_does_not_start_and_says_why(daemon: Daemon) -> None:
-    daemon.gets("none: [")
+def test_does_not_start_with_invalid_files_and_logs_the_reason(daemon: Daemon) -> None:
+    daemon.install("none: [")
     daemon.start()
 
-    assert daemon.ends() != 0
+    assert daemon.exit_code() != 0
     assert f"{daemon.folder}/{daemon.file}" in daemon.run("cat /tmp/log")

@@ -22,7 +22,7 @@ def _address(container: Container, network_name: str, key: str = "IPAddress") ->
 @pytest.fixture(scope="package")
 def world() -> Iterator[World]:
     client = host.engine(print)
-    # Others may test on this machine as well.
+    # A random subnet, because other tests may run on this machine at the same time.
     third = random.randrange(256)
     pools = [f"169.254.{third}.0/24", f"fd00:{random.randrange(1 << 16):x}:{third:x}::/64"]
     with containers("network-test") as start:
@@ -44,7 +44,7 @@ def world() -> Iterator[World]:
             put(rest, {"/serve": SERVE})
             put(pod, {"/ask": ASK})
             rest.exec_run(["python3", "/serve"], detach=True)
-            made = World(
+            created = World(
                 start=start,
                 pod=pod,
                 rest=rest,
@@ -53,8 +53,10 @@ def world() -> Iterator[World]:
                 api=_address(rest, cluster),
                 anybody=_address(rest, common),
             )
-            eventually("the server answers", lambda: made.ask(0, made.anybody, OPEN) == "answered")
-            yield made
+            eventually(
+                "the server answers", lambda: created.ask(0, created.anybody, OPEN) == "answered"
+            )
+            yield created
         finally:
             for one in networks:
                 for container in (pod, rest):

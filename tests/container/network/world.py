@@ -1,4 +1,4 @@
-"""A pod with a guard, and servers where a cloud, Kubernetes and anybody else have theirs."""
+"""A pod with a guard, and servers at the addresses of a cloud, Kubernetes and other machines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ for port in {LISTENED}:
     server.bind(("", port))
     threading.Thread(target=udp, args=[server]).start()
 """
-"""Answers at every port, by TCP and UDP."""
+"""Answer on every port, over TCP and UDP."""
 
 ASK = """
 import errno, os, socket, sys
@@ -68,25 +68,25 @@ def run(
     user: int | str = 0,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, str]:
-    """Exit code and output of a command in a container."""
+    """Return exit code and output of a command in a container."""
     return open_shells.run(container, command, str(user), environment=environment)
 
 
 @dataclass(frozen=True)
 class World:
-    """Containers that stand for a pod, its guard, and all the rest."""
+    """Containers for a pod, its guard, and the rest of the network."""
 
     start: Start
     pod: Container
     rest: Container
     metadata: str
-    """Address of the rest in 169.254.0.0/16."""
+    """Address of `rest` in 169.254.0.0/16."""
     refused6: str
-    """An IPv6 address of it that the settings refuse."""
+    """IPv6 address of `rest` that the settings block."""
     api: str
-    """Its address as Kubernetes' API."""
+    """Address of `rest` as the Kubernetes API."""
     anybody: str
-    """An address of it that nobody refuses."""
+    """Address of `rest` that nothing blocks."""
 
     @cached_property
     def guard_spec(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class World:
         return spec
 
     def beside(self, image: str, *capabilities: str, **options: Any) -> Container:
-        """Another container of the pod."""
+        """Start another container of the pod."""
         return self.start(
             image,
             network_mode=f"container:{self.pod.id}",
@@ -107,19 +107,19 @@ class World:
     def run_guard(
         self, container: Container, *wrapped: str, user: int | None = None, **changed: str
     ) -> tuple[int, str]:
-        """Runs the guard in a container as its pod does, but for what is changed."""
-        told = {one["name"]: one["value"] for one in self.guard_spec["env"]}
+        """Run the guard in a container as its pod does, with changed variables."""
+        variables = {one["name"]: one["value"] for one in self.guard_spec["env"]}
         return run(
             container,
             *(*wrapped, f"{c.PROGRAMS}/guard"),
             user=self.guard_spec["securityContext"]["runAsUser"] if user is None else user,
-            environment=told | changed,
+            environment=variables | changed,
         )
 
     def ask(self, user: int, address: str, port: int, how: str = "tcp", *wrapped: str) -> str:
-        """What a user of the pod gets to see: `answered`, or the error's name."""
-        code, said = run(
+        """Return what a user of the pod gets: `answered`, or the name of the error."""
+        code, output = run(
             self.pod, *(*wrapped, "python3", "/ask", how, address, str(port)), user=user
         )
-        assert code == 0, said
-        return said.strip()
+        assert code == 0, output
+        return output.strip()

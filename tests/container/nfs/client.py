@@ -1,7 +1,7 @@
-"""A machine that has a jail mounted: as much of NFSv4.1 as shows what the server does.
+"""A machine that mounts a jail: the part of NFSv4.1 that the tests of the server need.
 
-Kernels of test machines have no NFS client, and libnfs speaks NFSv4.0 alone. Forms and numbers are
-those of RFC 5531 (calls), RFC 8881 (operations) and RFC 5662 (how these are packed).
+Kernels of test machines have no NFS client, and libnfs supports only NFSv4.0. Formats and numbers
+are from RFC 5531 (calls), RFC 8881 (operations) and RFC 5662 (XDR encoding of the operations).
 """
 
 import socket
@@ -20,10 +20,10 @@ _FILE_SYNC = 2
 _MODE, _OWNER, _GROUP = 1 << 1, 1 << 4, 1 << 5
 """Attributes 33, 36 and 37, as bits of the second word."""
 _NOBODY = struct.pack(">I12s", 0, b"")
-"""The stateid of who has nothing open."""
+"""Stateid of a client without open files."""
 
 DENIED, GRACE, MINOR_VERSION, NO_GRACE = 13, 10013, 10021, 10033
-"""What errors are called by (nfsstat4)."""
+"""Error codes (nfsstat4)."""
 
 
 class NfsError(Exception):
@@ -43,14 +43,14 @@ class Attributes:
 
 @dataclass(frozen=True)
 class Open:
-    """A file that a machine has open."""
+    """An open file of a machine."""
 
     handle: bytes
     state: bytes
 
 
 class _Answer:
-    """What is left to read of an answer."""
+    """The unread rest of a reply."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -81,7 +81,7 @@ def _numbers(*values: int) -> bytes:
 
 
 def _attributes(mode: int | None = None, owner: int | None = None) -> bytes:
-    """A mode, or an owner with his group, as it is sent."""
+    """Encode a mode, or an owner with the group of the same id."""
     values = b"" if mode is None else _numbers(mode)
     bits = 0 if mode is None else _MODE
     if owner is not None:
@@ -101,7 +101,7 @@ class Machine:
         self._session = b""
         found = self._compound(
             _EXCHANGE_ID,
-            # Who starts has another verifier; who only comes back has the one that he had.
+            # A client sends a new verifier after a restart, and the same one after a reconnect.
             b"verifier" + _opaque(name.encode()) + _numbers(0, 0, 0),
         )
         self._id, sequence = found.raw(8), found.number()
@@ -115,10 +115,10 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    # --- What a machine does ---------------------------------------------------------------------
+    # --- Operations of a machine -----------------------------------------------------------------
 
-    def has_reclaimed(self) -> None:
-        """Tells that it has back all that it had open; before, it may open nothing."""
+    def reclaim_complete(self) -> None:
+        """Report that it has reclaimed its open files; before that, it may not open other files."""
         self._do([], _RECLAIM_COMPLETE, _numbers(0))
 
     def folder(self, path: str, mode: int = 0o755) -> None:
@@ -134,13 +134,13 @@ class Machine:
         return Open(self._do(path.split("/"), _GETFH).opaque(), state)
 
     def reclaim(self, opened: Open) -> Open:
-        """Opens what it had open before the server started again."""
+        """Reopen a file that was open before the restart of the server."""
         claim = self._opening(_numbers(0, 1, 0))
         return Open(opened.handle, self._do(opened.handle, _OPEN, claim).raw(16))
 
     def write(self, opened: Open, data: bytes) -> None:
-        said = opened.state + struct.pack(">QI", 0, _FILE_SYNC) + _opaque(data)
-        assert self._do(opened.handle, _WRITE, said).number() == len(data)
+        request = opened.state + struct.pack(">QI", 0, _FILE_SYNC) + _opaque(data)
+        assert self._do(opened.handle, _WRITE, request).number() == len(data)
 
     def read(self, opened: Open) -> bytes:
         found = self._do(opened.handle, _READ, opened.state + struct.pack(">QI", 0, 1 << 16))
@@ -150,41 +150,41 @@ class Machine:
     def close(self, opened: Open) -> None:
         self._do(opened.handle, _CLOSE, _numbers(0) + opened.state)
 
-    def give(self, path: str, owner: int) -> None:
+    def set_owner(self, path: str, owner: int) -> None:
         self._do(path.split("/"), _SETATTR, _NOBODY + _attributes(owner=owner))
 
-    def look(self, path: str) -> Attributes:
+    def attributes(self, path: str) -> Attributes:
         wanted = _numbers(2, 0, _MODE | _OWNER | _GROUP)
         found = self._do(path.split("/"), _GETATTR, wanted)
         found.bitmap()
         values = _Answer(found.opaque())
         return Attributes(values.number(), values.opaque().decode(), values.opaque().decode())
 
-    # --- How it says that ------------------------------------------------------------------------
+    # --- Encoding --------------------------------------------------------------------------------
 
     def _opening(self, how: bytes) -> bytes:
         owner = self._id + _opaque(b"process")
         return _numbers(0, _READ_AND_WRITE, 0) + owner + how
 
     def _do(self, where: Sequence[str] | bytes, operation: int, arguments: bytes = b"") -> _Answer:
-        """The answer to one operation on a path or a handle."""
+        """Return the reply to one operation on a path or a handle."""
         if isinstance(where, bytes):
-            way = [(_PUTFH, _opaque(where))]
+            lookups = [(_PUTFH, _opaque(where))]
         else:
-            way = [(_PUTROOTFH, b""), *((_LOOKUP, _opaque(name.encode())) for name in where)]
+            lookups = [(_PUTROOTFH, b""), *((_LOOKUP, _opaque(name.encode())) for name in where)]
         self._requests += 1
         sequence = self._session + _numbers(self._requests, 0, 0, 0)
         if operation == _RECLAIM_COMPLETE:
-            way = []
-        return self._compound(operation, arguments, [(_SEQUENCE, sequence), *way])
+            lookups = []
+        return self._compound(operation, arguments, [(_SEQUENCE, sequence), *lookups])
 
     def _compound(
         self, operation: int, arguments: bytes, before: Sequence[tuple[int, bytes]] = ()
     ) -> _Answer:
-        """The answer to the last of some operations. Raises NfsError."""
-        asked = [*before, (operation, arguments)]
-        packed = b"".join(_numbers(number) + given for number, given in asked)
-        found = self._call(_opaque(b"") + _numbers(self._minor, len(asked)) + packed)
+        """Return the reply to the last of some operations. Raises NfsError."""
+        operations = [*before, (operation, arguments)]
+        packed = b"".join(_numbers(number) + given for number, given in operations)
+        found = self._call(_opaque(b"") + _numbers(self._minor, len(operations)) + packed)
         status = found.number()
         if status:
             raise NfsError(status)
@@ -192,7 +192,7 @@ class Machine:
         found.number()
         for number, _ in before:
             assert (found.number(), found.number()) == (number, 0)
-            # Of those that come before others, one alone has an answer.
+            # Of the preceding operations, only SEQUENCE has a result.
             found.raw(36 if number == _SEQUENCE else 0)
         assert (found.number(), found.number()) == (operation, 0)
         return found
@@ -204,7 +204,7 @@ class Machine:
         message = head + _numbers(0, 0) + arguments
         self._connection.sendall(_numbers(1 << 31 | len(message)) + message)
         answer = _Answer(self._record())
-        # Its number, that it is an answer, accepted; by whom, and that it was carried out.
+        # Transaction id, message type REPLY, MSG_ACCEPTED; then verifier and SUCCESS.
         assert [answer.number() for _ in range(3)] == [self._calls, 1, 0]
         answer.number()
         answer.opaque()
@@ -223,6 +223,6 @@ class Machine:
         found = b""
         while len(found) < count:
             piece = self._connection.recv(count - len(found))
-            assert piece, "the server hangs up"
+            assert piece, "the server closed the connection"
             found += piece
         return found

@@ -1,4 +1,4 @@
-"""The jail's server, with the rights and the configuration that the component gives it."""
+"""The NFS server of the jail, with the capabilities and configuration of the component."""
 
 import json
 import time
@@ -29,7 +29,7 @@ SERVED = {"server": {"machines": ["10.0.0.0/16"]}}
 
 
 class Server:
-    """Ganesha in a container that has what its pod's has, and nothing else."""
+    """Ganesha in a container with only the rights and mounts of its pod."""
 
     def __init__(self, container: Container) -> None:
         self._inside = Slurmctld(container)
@@ -37,7 +37,7 @@ class Server:
 
     @property
     def machine(self) -> str:
-        """The address by which it sees this machine."""
+        """Address of this machine, as the server sees it."""
         (network,) = self._inside.container.attrs["NetworkSettings"]["Networks"].values()
         return str(network["Gateway"])
 
@@ -50,13 +50,13 @@ class Server:
         self.run(f"{c.PROGRAMS}/serve >>/run/ganesha/log 2>&1 &")
 
     def start(self, *machines: str) -> None:
-        """Begins, and waits until it answers."""
+        """Start the server, and wait until it listens."""
         self.begin(*machines)
         listens = f": 2>/dev/null </dev/tcp/127.0.0.1/{c.NFS_PORT} && echo yes || true"
-        eventually("it listens", lambda: "yes" in self.run(listens))
+        eventually("the server listens", lambda: "yes" in self.run(listens))
 
     def kill(self) -> None:
-        """Kills it, and waits until it is gone."""
+        """Kill the server, and wait until it has exited."""
         gone = "while kill -0 $pid 2>/dev/null; do sleep 0.05; done"
         self.run(f"pid=$(cat /run/ganesha/pid); kill -KILL $pid; {gone}; rm /run/ganesha/pid")
 
@@ -68,7 +68,7 @@ def profile(*refused: str) -> str:
 
 
 Make = Callable[[str], Server]
-"""Makes a container in which nothing is served yet, under a seccomp profile."""
+"""Creates a container under a seccomp profile, without a running server."""
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +95,14 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture(scope="module")
 def idle(make: Make) -> Server:
-    # Docker's own profile may be as old as to keep name_to_handle_at(2) from who is no
-    # administrator, as pods' runtimes did (moby/moby#45766, containerd/containerd#8752).
+    # Docker's default profile may be so old that it refuses name_to_handle_at(2) to processes that
+    # are no administrators, as runtimes of pods did (moby/moby#45766, containerd/containerd#8752).
     return make(profile())
 
 
 @pytest.fixture
 def server(idle: Server) -> Iterator[Server]:
-    """It serves this machine, and has nothing yet."""
+    """A running server with an empty volume, which permits this machine."""
     idle.run(f"rm -rf {c.JAIL_SERVED}/*")
     idle.start(f"{idle.machine}/32")
     yield idle
@@ -110,36 +110,36 @@ def server(idle: Server) -> Iterator[Server]:
 
 
 def refused(status: int, what: Callable[[], object]) -> None:
-    with pytest.raises(NfsError) as told:
+    with pytest.raises(NfsError) as error:
         what()
-    assert told.value.status == status
+    assert error.value.status == status
 
 
-def test_root_fills_the_jail_and_users_have_what_is_theirs(server: Server) -> None:
+def test_root_fills_the_jail_and_users_own_their_files(server: Server) -> None:
     with Machine(server.address, "node-1") as machine, Machine(server.address, "node-2") as other:
         for one in (machine, other):
-            one.has_reclaimed()
+            one.reclaim_complete()
         machine.folder("home")
         machine.folder("home/ada", mode=0o700)
-        machine.give("home/ada", ADA)
+        machine.set_owner("home/ada", ADA)
 
         machine.uid = ADA
         machine.write(machine.open("home/ada/notes", create=True), b"one, two")
 
         other.uid = ADA
         assert other.read(other.open("home/ada/notes")) == b"one, two"
-        assert other.look("home/ada/notes") == Attributes(0o644, str(ADA), str(ADA))
+        assert other.attributes("home/ada/notes") == Attributes(0o644, str(ADA), str(ADA))
         other.uid = BOB
         refused(DENIED, lambda: other.open("home/ada/notes"))
         refused(DENIED, lambda: other.open("home/hers", create=True))
         other.uid = 0
-        other.give("home/ada/notes", 0)
-        assert other.look("home/ada/notes").owner == "0"
+        other.set_owner("home/ada/notes", 0)
+        assert other.attributes("home/ada/notes").owner == "0"
 
 
-def test_a_server_that_is_killed_costs_nobody_a_file_that_is_open(server: Server) -> None:
+def test_open_files_survive_a_kill_of_the_server(server: Server) -> None:
     with Machine(server.address, "node-1") as machine:
-        machine.has_reclaimed()
+        machine.reclaim_complete()
         opened = machine.open("log", create=True)
         machine.write(opened, b"before")
 
@@ -150,17 +150,17 @@ def test_a_server_that_is_killed_costs_nobody_a_file_that_is_open(server: Server
             refused(NO_GRACE, lambda: new.reclaim(opened))
             again = back.reclaim(opened)
             assert back.read(again) == b"before"
-            new.has_reclaimed()
+            new.reclaim_complete()
             refused(GRACE, lambda: new.open("log"))
             began = time.monotonic()
-            back.has_reclaimed()
-            eventually("the others wait no longer", lambda: opens(new, "log"))
-            assert time.monotonic() - began < 30, "everybody is back, so that nobody is waited for"
+            back.reclaim_complete()
+            eventually("the grace period ends for other clients", lambda: can_open(new, "log"))
+            assert time.monotonic() - began < 30, "the grace period ends when all clients are back"
             back.write(again, b"afterwards")
             back.close(again)
 
 
-def opens(machine: Machine, path: str) -> bool:
+def can_open(machine: Machine, path: str) -> bool:
     try:
         machine.open(path)
     except NfsError as error:
@@ -170,9 +170,9 @@ def opens(machine: Machine, path: str) -> bool:
     return True
 
 
-def test_what_machines_have_open_is_known_from_the_volume_alone(server: Server) -> None:
+def test_server_keeps_its_client_records_on_the_volume(server: Server) -> None:
     with Machine(server.address, "node-1") as machine:
-        machine.has_reclaimed()
+        machine.reclaim_complete()
         opened = machine.open("log", create=True)
 
         server.kill()
@@ -183,20 +183,23 @@ def test_what_machines_have_open_is_known_from_the_volume_alone(server: Server) 
             refused(NO_GRACE, lambda: back.reclaim(opened))
 
 
-def test_nobody_else_mounts_the_jail_and_nobody_by_an_older_protocol(server: Server) -> None:
+def test_server_refuses_other_machines_and_older_protocols(server: Server) -> None:
     refused(MINOR_VERSION, lambda: Machine(server.address, "node-1", minor=0))
     server.kill()
 
     server.start("192.0.2.0/24", "2001:db8::/64", "2001:db8::1/128")
 
     with Machine(server.address, "node-1") as machine:
-        machine.has_reclaimed()
+        machine.reclaim_complete()
         refused(DENIED, lambda: machine.folder("home"))
 
 
-def test_a_server_that_cannot_serve_the_jail_says_why_and_ends(make: Make) -> None:
+def test_server_logs_the_reason_and_exits_if_it_cannot_serve(make: Make) -> None:
     server = make(profile("name_to_handle_at"))
     server.begin(f"{server.machine}/32")
 
-    eventually("it says why", lambda: "name_to_handle_at(2)" in server.run("cat /run/ganesha/log"))
-    eventually("it has ended", lambda: not server.run("pidof ganesha.nfsd || true"))
+    eventually(
+        "the server logs the reason",
+        lambda: "name_to_handle_at(2)" in server.run("cat /run/ganesha/log"),
+    )
+    eventually("the server has exited", lambda: not server.run("pidof ganesha.nfsd || true"))

@@ -1,4 +1,4 @@
-"""slurmctld, two slurmd and slurmrestd in containers, by the configuration that a stack gets."""
+"""slurmctld, two slurmd and slurmrestd in containers, with the configuration of a stack."""
 
 import secrets
 from collections.abc import Iterator

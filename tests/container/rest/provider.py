@@ -1,4 +1,4 @@
-"""An identity provider in a nutshell: a pair of keys, the set it publishes, tokens it signs."""
+"""A minimal identity provider: a key pair, its published key set, and the tokens that it signs."""
 
 import json
 import time
@@ -20,18 +20,18 @@ def _key() -> RSAPrivateKey:
 
 @dataclass(frozen=True)
 class Provider:
-    """Signs with RS256 (RFC 7518), of which alone Slurm takes another's tokens."""
+    """Sign with RS256 (RFC 7518), the only algorithm that Slurm accepts for external tokens."""
 
     key: RSAPrivateKey = field(default_factory=_key)
 
     def jwks(self) -> str:
-        """The public keys as a JSON Web Key Set (RFC 7517)."""
+        """Return the public keys as a JSON Web Key Set (RFC 7517)."""
         public = self.key.public_key().public_numbers()
         key = {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": KEY_ID}
         return json.dumps({"keys": [key | {"n": _number(public.n), "e": _number(public.e)}]})
 
     def token(self, user: str, lifetime: int = 300) -> str:
-        """A token for `user`, good for `lifetime` seconds from now."""
+        """Return a token for `user`, valid for `lifetime` seconds from now."""
         now = int(time.time())
         header = {"alg": "RS256", "typ": "JWT", "kid": KEY_ID}
         claims = {USER_CLAIM: user, "iss": "https://idp.invalid", "exp": now + lifetime}

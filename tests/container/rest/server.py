@@ -1,4 +1,4 @@
-"""slurmrestd as tests ask it."""
+"""slurmrestd, and clients of it for tests."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ NODE_NAMES = ("cpu-0", "cpu-1")
 
 @dataclass(frozen=True)
 class Rest:
-    """Where slurmrestd is, the key of slurmctld behind it, and who else's tokens that takes."""
+    """URL of slurmrestd, key of its slurmctld, and the external provider that slurmctld trusts."""
 
     url: str
     key: bytes
@@ -22,7 +22,7 @@ class Rest:
     start: Start
 
     def client(self, user: str = "slurm", token: str | None = None) -> Client:
-        """A client for tests: it asks again without a pause."""
+        """Return a client that retries without a pause."""
         return Client(
             self.url,
             lambda: make_token(self.key, user, 300) if token is None else token,

@@ -1,4 +1,4 @@
-"""The agents' client, a real slurmrestd, a real Slurm: in each version that they both speak."""
+"""The agents' client against a real slurmrestd and Slurm, in each version that both support."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def operator(rest: Rest, version: str) -> Iterator[Client]:
-    """Asks as `slurm`; afterwards no job is left and every node is in service."""
+    """A client of `slurm`. Afterwards, no job is left and every node is in service."""
     yield (client := rest.client())
     for job in client.jobs():
         client.cancel(job.id)
@@ -59,9 +59,7 @@ def record(client: Client, job_id: int) -> Job:
     return found
 
 
-def test_a_job_runs_as_the_user_of_the_token_and_is_cancelled(
-    operator: Client, user: Client
-) -> None:
+def test_job_runs_as_the_token_user_and_can_be_cancelled(operator: Client, user: Client) -> None:
     job_id = user.submit(job())
     eventually("the job runs", lambda: "RUNNING" in record(operator, job_id).state)
 
@@ -78,13 +76,13 @@ def test_a_job_runs_as_the_user_of_the_token_and_is_cancelled(
     user.cancel(job_id)
 
 
-def test_a_job_that_fails_tells_its_exit_code(operator: Client, user: Client) -> None:
+def test_failed_job_reports_its_exit_code(operator: Client, user: Client) -> None:
     job_id = user.submit(job("#!/bin/sh\nexit 3\n"))
     eventually("the job has failed", lambda: "FAILED" in record(operator, job_id).state)
     assert record(operator, job_id).exit_code == 3
 
 
-def test_a_node_is_drained_with_a_reason_and_resumed(operator: Client) -> None:
+def test_node_is_drained_with_a_reason_and_resumed(operator: Client) -> None:
     operator.drain("cpu-0", "slurmstack:test: too hot")
     operator.drain("cpu-0", "slurmstack:test: too hot")
     node = operator.node("cpu-0")
@@ -98,14 +96,14 @@ def test_a_node_is_drained_with_a_reason_and_resumed(operator: Client) -> None:
         operator.resume("cpu-0")
 
 
-def test_a_node_keeps_a_comment_and_extra_data(operator: Client) -> None:
+def test_node_keeps_a_comment_and_extra_data(operator: Client) -> None:
     operator.annotate("cpu-1", comment="rack 4", extra='{"rack": 4}')
     operator.annotate("cpu-1", comment="rack 5")
     node = operator.node("cpu-1")
     assert (node.comment, node.extra) == ("rack 5", '{"rack": 4}')
 
 
-def test_partitions_reservations_and_statistics_are_read(rest: Rest, operator: Client) -> None:
+def test_reads_partitions_reservations_and_statistics(rest: Rest, operator: Client) -> None:
     assert operator.reservations() == ()
     rest.slurmctld.run(
         "scontrol create reservation reservationname=course users=researcher nodes=cpu-0 "
@@ -123,7 +121,7 @@ def test_partitions_reservations_and_statistics_are_read(rest: Rest, operator: C
     assert [ping.up for ping in operator.ping()] == [True]
 
 
-def test_what_slurm_refuses_is_told_in_its_words(operator: Client, user: Client) -> None:
+def test_errors_contain_the_message_of_slurm(operator: Client, user: Client) -> None:
     with pytest.raises(SlurmError, match="Invalid node name"):
         operator.drain("cpu-99", "slurmstack:test")
     with pytest.raises(SlurmError, match="node/cpu-99"):
@@ -135,56 +133,54 @@ def test_what_slurm_refuses_is_told_in_its_words(operator: Client, user: Client)
 
 
 @pytest.mark.parametrize("name", [USER, "a-stranger"])
-def test_nobody_but_an_operator_changes_a_node(rest: Rest, operator: Client, name: str) -> None:
+def test_only_operators_can_change_a_node(rest: Rest, operator: Client, name: str) -> None:
     with pytest.raises(SlurmError, match="Invalid user id"):
         rest.client(name).drain("cpu-0", "because I can")
     assert "DRAIN" not in operator.node("cpu-0").state
 
 
 @pytest.mark.parametrize("kind", ["expired", "foreign", "garbage", "empty"])
-def test_a_token_that_is_not_good_is_refused(rest: Rest, kind: str) -> None:
+def test_refuses_an_invalid_token(rest: Rest, kind: str) -> None:
     token = {
         "expired": make_token(rest.key, "slurm", 60, now=time.time() - 3600),
         "foreign": make_token(b"another key", "slurm", 60),
         "garbage": "a.b.c",
         "empty": "",
     }[kind]
-    for ask in (Client.nodes, Client.jobs, Client.partitions, Client.statistics):
+    for request in (Client.nodes, Client.jobs, Client.partitions, Client.statistics):
         with pytest.raises(SlurmError, match="token refused") as error:
-            ask(rest.client(token=token))
+            request(rest.client(token=token))
         assert error.value.fault is Fault.REFUSED
 
 
-def test_who_brings_no_token_gets_nothing(rest: Rest) -> None:
+def test_refuses_a_request_without_a_token(rest: Rest) -> None:
     response = httpx.get(f"{rest.url}/slurm/v0.0.42/nodes/", trust_env=False)
     assert (response.status_code, response.text) == (401, "Authentication failure")
 
 
-def test_a_users_own_token_is_good(rest: Rest) -> None:
+def test_accepts_a_token_from_scontrol(rest: Rest) -> None:
     printed = rest.slurmctld.run(f"scontrol token username={USER} lifespan=60").strip()
     assert len(rest.client(token=printed.removeprefix("SLURM_JWT=")).nodes()) == len(NODE_NAMES)
 
 
-def test_a_job_runs_as_the_user_whom_an_identity_provider_names(
-    rest: Rest, operator: Client
-) -> None:
+def test_job_runs_as_the_user_named_by_the_identity_provider(rest: Rest, operator: Client) -> None:
     client = rest.client(token=rest.provider.token(USER))
     submitted = client.submit(job())
     assert record(operator, submitted).user == USER
 
 
-@pytest.mark.parametrize("kind", ["expired", "of another key"])
-def test_a_token_of_an_identity_provider_that_is_not_good_is_refused(rest: Rest, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["expired", "other key"])
+def test_refuses_an_invalid_token_of_the_identity_provider(rest: Rest, kind: str) -> None:
     token = {
         "expired": rest.provider.token(USER, lifetime=-3600),
-        "of another key": Provider().token(USER),
+        "other key": Provider().token(USER),
     }[kind]
     with pytest.raises(SlurmError, match="token refused") as error:
         rest.client(token=token).nodes()
     assert error.value.fault is Fault.REFUSED
 
 
-def test_the_client_works_in_its_image(rest: Rest) -> None:
+def test_client_works_in_the_agents_image(rest: Rest) -> None:
     agents = Slurmctld(rest.start("agents", entrypoint=""))
     put(agents.container, {"/tmp/key": rest.key.decode()})
     token = agents.run("python3 -m agents.slurm token --user slurm --key /tmp/key", user="nobody")

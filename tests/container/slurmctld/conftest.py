@@ -1,4 +1,4 @@
-"""A container of the controller's image in which one slurmctld after the other is started."""
+"""A container of the controller's image, in which tests start slurmctld one after the other."""
 
 import secrets
 from collections.abc import Iterator

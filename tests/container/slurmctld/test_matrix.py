@@ -1,4 +1,4 @@
-"""Whatever the settings accept, the real slurmctld starts on, without a complaint."""
+"""The real slurmctld starts without errors on every configuration that the settings accept."""
 
 from typing import Any
 
@@ -74,14 +74,14 @@ def preemption(kind: str, mode: str, *modes: str) -> Values:
 
 
 NO_QOS = r"We have no QOS on the system Ignoring invalid Allow/DenyQOS value"
-"""Without accounting there is no QOS; Slurm says so, and lets everybody in."""
+"""Without accounting there is no QOS. Slurm warns, and permits all users."""
 NO_DEFAULT = r"default partition not set"
-"""A cluster may do without one; its users then name a partition."""
+"""A cluster may have no default partition. Its users then name a partition."""
 NO_DBD = r"PriorityWeight\w+ can only be used with SlurmDBD, ignoring"
-"""Without accounting nobody's use is known; Slurm says so, and weighs the rest."""
+"""Without accounting, usage is unknown. Slurm warns, and uses the other factors."""
 
 CASES: list[tuple[str, Values]] = [
-    ("what the dev stack has", {}),
+    ("defaults of the dev stack", {}),
     ("a nodeset without nodes", cpu(replicas=0)),
     ("ten thousand nodes", cpu(replicas=10_000)),
     ("a name of one letter", cpu(name="c")),
@@ -93,13 +93,13 @@ CASES: list[tuple[str, Values]] = [
     ("one GPU", gpus(count=1)),
     ("GPUs in shards", gpus(shards=4)),
     ("GPUs in MIG slices", gpus(mig={"1g.10gb": 4, "3g.40gb": 2})),
-    ("GPUs beside CPUs", nodesets(CPU, GPU)),
+    ("GPUs and CPUs", nodesets(CPU, GPU)),
     (
         "GPUs of two types",
         nodesets(GPU, {**GPU, "name": "old", "gpus": {"type": "v100", "count": 2}}),
     ),
     ("static nodes", nodesets(STATIC)),
-    ("static nodes with all they can say", nodesets({**STATIC, "sockets": 2, "weight": 5})),
+    ("static nodes with all fields", nodesets({**STATIC, "sockets": 2, "weight": 5})),
     ("static GPUs", nodesets(STATIC_GPU)),
     ("static GPUs in shards", nodesets({**STATIC_GPU, "gpus": {**GPU["gpus"], "shards": 2}})),
     (
@@ -107,16 +107,16 @@ CASES: list[tuple[str, Values]] = [
         nodesets({**STATIC_GPU, "gpus": {**GPU["gpus"], "mig": {"1g.10gb": 7}}}),
     ),
     ("a thousand static nodes", nodesets({**STATIC, "replicas": 1000})),
-    ("static nodes beside dynamic ones", nodesets(STATIC, GPU)),
+    ("static and dynamic nodes", nodesets(STATIC, GPU)),
     ("a static nodeset without nodes", nodesets({**STATIC, "replicas": 0})),
     ("a default partition with limits", partition(default=True, max_time="7-00:00:00")),
-    ("times of each form", partition(max_time="1-12", default_time="90:30")),
+    ("times in each format", partition(max_time="1-12", default_time="90:30")),
     ("limits of nodes", partition(min_nodes=1, max_nodes=4)),
     ("memory for each CPU", partition(memory_per_cpu="2GiB")),
     ("tiers and factors", partition(priority_tier=10, priority_job_factor=100)),
     ("a closed partition", partition(state="drain", hidden=True)),
     ("whole nodes for each job", partition(exclusive=True)),
-    ("CPUs that jobs share", partition(over_subscribe="force")),
+    ("shared CPUs", partition(over_subscribe="force")),
     ("accounts", partition(allow_accounts=["physics", "chemistry"])),
     (
         "groups",
@@ -130,7 +130,7 @@ CASES: list[tuple[str, Values]] = [
     ("preemption that suspends", preemption("partition_prio", "suspend", "suspend")),
     ("a partition that suspends", preemption("partition_prio", "requeue", "suspend", "off")),
     ("preemption by QOS", preemption("qos", "cancel")),
-    ("strictly in order", slurm(scheduler={"type": "builtin"})),
+    ("builtin scheduler", slurm(scheduler={"type": "builtin"})),
     (
         "parameters of the scheduler",
         slurm(
@@ -138,13 +138,13 @@ CASES: list[tuple[str, Values]] = [
         ),
     ),
     ("timeouts", slurm(timeouts={"message": 10, "complete": 5, "unkillable_step": 180})),
-    ("room for many jobs", slurm(max_jobs=200_000)),
+    ("many jobs", slurm(max_jobs=200_000)),
     ("prolog and epilog", slurm(prolog=SCRIPT, epilog=SCRIPT)),
     ("prolog and epilog of tasks", slurm(task_prolog=SCRIPT, task_epilog=SCRIPT)),
     ("no checks", {**cpu(), "health": {"enabled": False}}),
-    ("a script of the site's own in place of checks", {**cpu(), "health": ALONE}),
+    ("a site script in place of checks", {**cpu(), "health": ALONE}),
     (
-        "checks around jobs beside the site's own scripts",
+        "job checks with site scripts",
         {
             **slurm(prolog=SCRIPT, epilog=SCRIPT),
             **cpu(checks={"infiniband-link": {}}),
@@ -156,7 +156,7 @@ CASES: list[tuple[str, Values]] = [
     ("nodes that must confine jobs", slurm(cgroups="required")),
     ("parameters of slurmctld", slurm(slurmctld_parameters={"idle_on_node_suspend": True})),
     (
-        "lines of the operator's own",
+        "extra lines of the operator",
         slurm(
             extra={
                 "slurm.conf": ["# ours", "KillWait=60", "SchedulerParameters=bf_interval=15"],
@@ -197,8 +197,8 @@ CASES: list[tuple[str, Values]] = [
         ),
     ),
     (
-        "keys of Slurm's own",
-        # There is no sackd here: slurmctld itself vouches for its clients.
+        "Slurm's own keys",
+        # There is no sackd here: slurmctld itself authenticates its clients.
         {
             **cpu(),
             "auth": {"type": "slurm"},
@@ -208,11 +208,11 @@ CASES: list[tuple[str, Values]] = [
     ("two pods for REST", {**cpu(), "rest": {"replicas": 2}}),
     ("priority by size and partition", slurm(priority={"type": "multifactor", "job_size": 10})),
     (
-        "priority by what a job asks for",
+        "priority by requested TRES",
         slurm(priority={"type": "multifactor", "tres": {"cpu": 10, "mem": 5, "node": 1}}),
     ),
 ]
-TOLD: list[tuple[str, Values, str]] = [
+WARNINGS: list[tuple[str, Values, str]] = [
     ("no nodes at all", nodesets(), NO_DEFAULT),
     ("no default partition", partition(default=False), NO_DEFAULT),
     ("allowed QOS", partition(allow_qos=["high", "low"]), NO_QOS),
@@ -220,7 +220,7 @@ TOLD: list[tuple[str, Values, str]] = [
     ("priority by age", slurm(priority={"type": "multifactor", "age": 1000}), NO_DBD),
     ("priority by use", slurm(priority={"type": "multifactor", "fairshare": 1000}), NO_DBD),
 ]
-"""What Slurm takes, and remarks on."""
+"""Settings that Slurm accepts with a warning."""
 
 
 @pytest.mark.parametrize(("what", "values"), CASES, ids=[case[0] for case in CASES])
@@ -237,8 +237,10 @@ def test_slurmctld_starts_with(what: str, values: Values, slurmctld: Slurmctld) 
     assert slurmctld.errors() == []
 
 
-@pytest.mark.parametrize(("what", "values", "harmless"), TOLD, ids=[case[0] for case in TOLD])
-def test_slurmctld_starts_with_a_remark_on(
+@pytest.mark.parametrize(
+    ("what", "values", "harmless"), WARNINGS, ids=[case[0] for case in WARNINGS]
+)
+def test_slurmctld_starts_with_a_warning_about(
     what: str, values: Values, harmless: str, slurmctld: Slurmctld
 ) -> None:
     slurmctld.install(alone(lambda valid: valid.update(values)))
@@ -257,7 +259,7 @@ def test_slurmctld_starts_with_the_stack_file_of(stack: str, slurmctld: Slurmctl
     assert slurmctld.errors() == []
 
 
-def test_a_complaint_would_be_noticed(slurmctld: Slurmctld) -> None:
+def test_detects_errors_of_slurmctld(slurmctld: Slurmctld) -> None:
     complaint = ["PluginDir=/nowhere", "SlurmdParameters=l3cache_as_socket"]
     slurmctld.install(alone(lambda valid: valid.update(slurm(extra={"slurm.conf": complaint}))))
 

@@ -1,4 +1,4 @@
-"""Nodes stand in the order of their numbers, whichever of them comes first."""
+"""slurmctld orders nodes by number, independent of the order in which they register."""
 
 import secrets
 from collections.abc import Iterator
@@ -26,14 +26,14 @@ class Cluster:
         return start_worker(self._start, self._secret, name, size, self.controller)
 
     def add(self, ordinal: int, size: str = SIZE) -> Slurmctld:
-        """Starts a node and waits until it is idle."""
+        """Start a node, and wait until it is idle."""
         name = f"cpu-{ordinal}"
         worker = self.start(name, size)
         eventually(f"{name} is idle", lambda: self.state(name) == "idle")
         return worker
 
     def remove(self, *workers: Slurmctld) -> None:
-        """Ends nodes and deletes their records, as `leave` does."""
+        """Stop nodes and delete their records, as `leave` does."""
         for worker in workers:
             name = worker.run("echo $NODE_NAME").strip()
             worker.run("pkill -x slurmd; while pgrep -x slurmd; do sleep 0.1; done", user="root")
@@ -43,18 +43,18 @@ class Cluster:
         return self.controller.run(f"sinfo --noheader --nodes={node} --format=%T").strip()
 
     def nodes(self, *options: str) -> list[str]:
-        """Their names in Slurm's order."""
-        shown = self.controller.run(f"scontrol {' '.join(options)} --oneliner show nodes")
-        return [line.split()[0].removeprefix("NodeName=") for line in shown.splitlines()]
+        """Return the node names in Slurm's order."""
+        output = self.controller.run(f"scontrol {' '.join(options)} --oneliner show nodes")
+        return [line.split()[0].removeprefix("NodeName=") for line in output.splitlines()]
 
     def allocated(self, nodes: int) -> str:
-        """The nodes of a job, as a user reads them."""
+        """Return the node list of a job, as users see it."""
         self.controller.run(f"salloc --nodes={nodes} --job-name=order --no-shell")
         try:
             return self.controller.run("squeue --noheader --format=%N").strip()
         finally:
             self.controller.run("scancel --name=order")
-            eventually("it is over", lambda: not self.controller.run("squeue --noheader"))
+            eventually("the job has ended", lambda: not self.controller.run("squeue --noheader"))
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(start)
 
 
-def test_the_last_may_come_first(cluster: Cluster) -> None:
+def test_nodes_can_register_in_reverse_order(cluster: Cluster) -> None:
     cluster.add(2)
 
-    # The places of the others are kept, and seen by nobody.
+    # slurmctld reserves the positions of the others, which users do not see.
     assert cluster.nodes() == ["cpu-2"]
     assert cluster.nodes("--future") == ["cpu-0", "cpu-1", "cpu-2"]
     assert cluster.controller.run("sinfo --noheader --format='%D %N'").split() == ["1", "cpu-2"]
@@ -79,7 +79,7 @@ def test_the_last_may_come_first(cluster: Cluster) -> None:
     assert "slurmstack:" not in cluster.controller.run("scontrol show nodes")
 
 
-def test_nodes_that_went_together_come_back_in_any_order(cluster: Cluster) -> None:
+def test_removed_nodes_can_return_in_any_order(cluster: Cluster) -> None:
     cluster.remove(*(cluster.add(ordinal) for ordinal in range(3)))
 
     for ordinal in (1, 2, 0):
@@ -88,10 +88,10 @@ def test_nodes_that_went_together_come_back_in_any_order(cluster: Cluster) -> No
     assert cluster.allocated(3) == "cpu-[0-2]"
 
 
-def test_nodes_may_come_before_the_partition_that_they_are_of(cluster: Cluster) -> None:
+def test_nodes_can_register_before_their_partition_exists(cluster: Cluster) -> None:
     def is_idle(name: str) -> bool:
-        shown = cluster.controller.run(f"scontrol --oneliner show node {name} || true")
-        return "State=IDLE" in shown
+        output = cluster.controller.run(f"scontrol --oneliner show node {name} || true")
+        return "State=IDLE" in output
 
     for name in ("cpu-1", "cpu-0"):
         cluster.start(name, "CPUs=1 RealMemory=1000 Feature=later")
@@ -104,18 +104,18 @@ def test_nodes_may_come_before_the_partition_that_they_are_of(cluster: Cluster) 
     assert cluster.nodes() == ["cpu-0", "cpu-1"]
 
 
-def test_a_kept_place_is_made_anew_where_the_nodeset_has_changed(cluster: Cluster) -> None:
+def test_reserved_node_takes_the_new_shape_of_its_nodeset(cluster: Cluster) -> None:
     cluster.add(1)
     cluster.add(0, "CPUs=1 RealMemory=1500 Feature=cpu,large")
 
-    shown = cluster.controller.run("scontrol show node cpu-0")
+    output = cluster.controller.run("scontrol show node cpu-0")
 
-    assert "RealMemory=1500" in shown
-    assert "AvailableFeatures=cpu,large" in shown
+    assert "RealMemory=1500" in output
+    assert "AvailableFeatures=cpu,large" in output
     assert cluster.nodes() == ["cpu-0", "cpu-1"]
 
 
-def test_a_kept_place_outlives_a_restart_of_slurmctld(cluster: Cluster) -> None:
+def test_reserved_position_survives_a_restart_of_slurmctld(cluster: Cluster) -> None:
     cluster.add(1)
     cluster.controller.stop()
     cluster.controller.start()
@@ -124,12 +124,12 @@ def test_a_kept_place_outlives_a_restart_of_slurmctld(cluster: Cluster) -> None:
     assert cluster.allocated(2) == "cpu-[0-1]"
 
 
-def test_a_node_that_is_wanted_and_down_is_named(cluster: Cluster) -> None:
+def test_pending_reason_names_a_requested_node_that_is_down(cluster: Cluster) -> None:
     cluster.add(1)
     cluster.add(0)
     cluster.controller.run("scontrol update nodename=cpu-0 state=down reason=disk", user="root")
 
     cluster.controller.run("sbatch --nodelist=cpu-0 --wrap=true --output=/dev/null")
 
-    why = "squeue --noheader --format=%R"
-    eventually("it is named", lambda: "cpu-0" in cluster.controller.run(why))
+    reason = "squeue --noheader --format=%R"
+    eventually("the reason names the node", lambda: "cpu-0" in cluster.controller.run(reason))

@@ -1,1 +1,1 @@
-"""The SPANK plugin in a real slurmd, with a jail of its own."""
+"""The SPANK plugin in a real slurmd, with its own jail."""

@@ -11,8 +11,7 @@ from tests.support.spank import NODE, Node
 from tests.support.waiting import eventually
 
 _HANDED = "/srv/handed"
-# Receives descriptors of directories, and makes the given number of directories in them, or as many
-# as it is allowed to.
+# Receives descriptors of directories, and creates up to the given number of directories in them.
 _HOLD = f"""
 import errno, os, socket, sys, time
 with socket.socket(socket.AF_UNIX) as listener:
@@ -33,7 +32,7 @@ while folders and made < int(sys.argv[1]):
             folders.remove(folder)
 time.sleep(30)
 """
-# Nests the given number of directories, hands over their descriptors, and waits until they fill.
+# Nests the given number of directories, sends their descriptors, and waits until they are full.
 _GIVE = f"""
 import os, socket, sys, time
 folders = ["/tmp"]
@@ -86,9 +85,9 @@ def programs(node: Node) -> Iterator[None]:
 
 
 def hold(node: Node, number: int) -> str:
-    """Submit a job that makes directories in those of another job, whose descriptors it holds."""
+    """Submit a job that creates directories in another job's, whose descriptors it holds."""
     job = node.submit(f"python3 /srv/hold.py {number}")
-    eventually("it listens", lambda: "waits" in node.output(job))
+    eventually("the job listens", lambda: "waits" in node.output(job))
     return job
 
 
@@ -101,24 +100,24 @@ def has_ended(node: Node, job: str) -> bool:
     return not node.user(f"squeue --noheader --jobs={job} || true")
 
 
-def test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it(
+def test_ended_jobs_directories_are_closed_to_other_jobs(
     node: Node,
 ) -> None:
     holder = hold(node, 200_000)
     giver = node.submit("python3 /srv/give.py 2")
 
-    said = eventually("it is refused", lambda: node.output(holder).split()[1:])
+    errors = eventually("the holder gets an error", lambda: node.output(holder).split()[1:])
     eventually("the directories are gone", lambda: left_of(node, giver) == "")
 
-    assert set(said) <= {"EACCES", "ENOENT"}
+    assert set(errors) <= {"EACCES", "ENOENT"}
     assert "cannot remove" not in node.worker.log()
 
 
-def test_a_job_ends_while_another_job_fills_its_directories(node: Node) -> None:
+def test_job_ends_while_another_job_fills_its_directories(node: Node) -> None:
     hold(node, 60_000)
     giver = node.submit("python3 /srv/give.py 250")
 
-    eventually("it has ended", lambda: has_ended(node, giver))
+    eventually("the job has ended", lambda: has_ended(node, giver))
 
     assert "/ended." in left_of(node, giver)
     node.user("srun --time=1 true")
@@ -126,25 +125,25 @@ def test_a_job_ends_while_another_job_fills_its_directories(node: Node) -> None:
     assert "cannot remove" not in node.worker.log()
 
 
-def test_where_memory_is_short_tasks_end_before_daemons(node: Node) -> None:
+def test_kernel_ends_tasks_before_daemons(node: Node) -> None:
     score = "cat /proc/{}/oom_score_adj"
     init, slurmd = (node.root(score.format(process)) for process in (1, f"$({FIND_SLURMD})"))
 
     assert node.job(score.format("self")) == "1000"
-    # A kernel may refuse to lower it, but then for both.
+    # A kernel may refuse to lower the score, but then it refuses for both processes.
     assert init == slurmd
     assert int(slurmd) <= 900
 
 
-def test_a_fault_of_slurmd_costs_no_job_and_no_port(node: Node) -> None:
+def test_crash_of_slurmd_loses_no_job_and_no_port(node: Node) -> None:
     job = node.submit("python3 /srv/take.py")
-    eventually("it runs", lambda: "begins" in node.output(job))
+    eventually("the job runs", lambda: "begins" in node.output(job))
     before = node.root(FIND_SLURMD)
 
     node.root(f"kill -SEGV {before}")
 
-    eventually("slurmd is there", lambda: node.root(f"{FIND_SLURMD} || true") not in ("", before))
-    eventually("it answers", lambda: node.user("srun --time=1 hostname || true") == NODE)
+    eventually("slurmd runs again", lambda: node.root(f"{FIND_SLURMD} || true") not in ("", before))
+    eventually("slurmd answers", lambda: node.user("srun --time=1 hostname || true") == NODE)
     node.root(f"touch {c.JAIL}/srv/go-on")
     eventually("the job ends", lambda: has_ended(node, job))
     assert node.output(job).split() == ["begins", "ends", "True"]

@@ -1,4 +1,4 @@
-"""What a job can see and do, and what is left of it."""
+"""What a job can see and do, and what its end removes."""
 
 from typing import Any
 
@@ -17,34 +17,34 @@ USUAL_DEVICES = {
 }
 KEEPER = "slurmstepd"
 EXTERNAL = "sleep"
-"""What Slurm runs in a job's external step."""
+"""Process of a job's external step."""
 
 
 def processes(node: Node, *options: str, name: str = "researcher") -> list[str]:
-    """Commands of the processes that a job sees."""
+    """Return the command names of the processes that a job sees."""
     listed = node.job("cat /proc/[0-9]*/comm", *options, name=name)
     return sorted(listed.splitlines())
 
 
-def test_a_job_sees_no_process_but_its_own_and_two_of_slurms(node: Node) -> None:
+def test_job_sees_only_its_processes_and_two_of_slurm(node: Node) -> None:
     assert processes(node) in (["bash", EXTERNAL, KEEPER], ["cat", EXTERNAL, KEEPER])
 
 
-def test_what_slurm_runs_of_the_jail_has_the_rights_of_the_job(node: Node) -> None:
-    """Otherwise root in the jail would be root of every node."""
+def test_slurm_runs_jail_programs_with_the_rights_of_the_job(node: Node) -> None:
+    """With more rights, root in the jail would be root on every node."""
     node.submit("sleep 1000")
     look = "cat /proc/$(pgrep --full '^sleep 100000000$')/status 2>/dev/null || true"
 
-    status = eventually("it runs", lambda: node.root(look))
+    status = eventually("the job runs", lambda: node.root(look))
 
     fields = dict(line.split(None, 1) for line in status.splitlines() if line.split()[1:])
     assert fields["NoNewPrivs:"] == "1"
     assert int(fields["CapPrm:"], 16) == FEW
 
 
-def test_the_steps_of_a_job_see_each_other_and_no_other_job_does(node: Node) -> None:
+def test_steps_of_a_job_see_only_each_other(node: Node) -> None:
     job = node.submit("tail --follow /dev/null")
-    eventually("it runs", lambda: bool(node.root("pgrep --exact tail || true")))
+    eventually("the job runs", lambda: bool(node.root("pgrep --exact tail || true")))
 
     inside = processes(node, f"--jobid={job}", "--overlap")
     outside = processes(node, name="student")
@@ -53,32 +53,32 @@ def test_the_steps_of_a_job_see_each_other_and_no_other_job_does(node: Node) -> 
     assert "tail" not in outside
 
 
-def test_a_job_cannot_signal_what_is_not_its_own(node: Node) -> None:
+def test_job_cannot_signal_processes_of_the_node(node: Node) -> None:
     slurmd = node.root(FIND_SLURMD)
 
     assert "No such process" in node.job(f"kill -0 {slurmd} 2>&1 || true")
 
 
-def test_each_step_of_a_job_is_in_the_same_place_even_those_that_start_together(
+def test_simultaneous_steps_share_the_namespaces_of_the_job(
     node: Node,
 ) -> None:
     look = 'srun --overlap --ntasks=1 bash -c "readlink /proc/self/ns/mnt /proc/self/ns/pid"'
     script = f"for i in 1 2 3 4 5 6; do {look} & done; wait; {look}"
     job = node.submit(script, "--ntasks=6", "--mem-per-cpu=100")
-    eventually("it has run", lambda: len(node.output(job).split()) == 14)
+    eventually("the steps have run", lambda: len(node.output(job).split()) == 14)
 
     assert len(set(node.output(job).split())) == 2, node.output(job)
 
 
-def test_what_a_job_leaves_behind_in_the_background_ends_with_it(node: Node) -> None:
+def test_background_processes_end_with_the_job(node: Node) -> None:
     node.job("setsid sleep 1000 >/dev/null 2>&1 </dev/null & sleep 0.2; true")
 
     eventually("nothing is left", node.is_clean)
 
 
-def test_a_job_that_is_cancelled_leaves_nothing(node: Node) -> None:
+def test_cancelled_job_leaves_nothing(node: Node) -> None:
     job = node.submit('trap "" TERM; touch /tmp/x /dev/shm/x; srun sleep 1000; sleep 1000')
-    eventually("it runs", lambda: bool(node.root("pgrep --full ^sleep.1000 || true")))
+    eventually("the job runs", lambda: bool(node.root("pgrep --full ^sleep.1000 || true")))
 
     node.user(f"scancel {job}")
 
@@ -86,43 +86,45 @@ def test_a_job_that_is_cancelled_leaves_nothing(node: Node) -> None:
 
 
 @pytest.mark.parametrize("sizes", [{}, SIZES], ids=["on disk", "in memory"])
-def test_steps_share_a_jobs_private_directories_and_another_job_has_none_of_it(
+def test_private_directories_are_shared_by_steps_but_not_jobs(
     node: Node, sizes: dict[str, str]
 ) -> None:
     node.isolate(**sizes)
     files = " ".join(f"{folder}/mine" for folder in FOLDERS)
     job = node.submit(f"touch {files}; echo ready; sleep 1000")
-    eventually("it has written", lambda: "ready" in node.output(job))
+    eventually("the job has written", lambda: "ready" in node.output(job))
 
-    seen = node.job(f"ls {files}", f"--jobid={job}", "--overlap").split()
-    assert set(seen) == set(files.split())
+    output = node.job(f"ls {files}", f"--jobid={job}", "--overlap").split()
+    assert set(output) == set(files.split())
     assert node.job(f"ls {files} 2>/dev/null || true", name="student") == ""
-    assert node.root(f"ls {files} 2>/dev/null || true") == "", "nor has the node"
+    assert node.root(f"ls {files} 2>/dev/null || true") == "", (
+        "the node does not have the files either"
+    )
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_private_directory_holds_no_more_than_its_size(node: Node, folder: str) -> None:
+def test_private_directory_enforces_its_size(node: Node, folder: str) -> None:
     node.isolate(**SIZES)
 
-    told = node.job(f"dd if=/dev/zero of={folder}/big bs=1M count=32 2>&1 || true")
+    output = node.job(f"dd if=/dev/zero of={folder}/big bs=1M count=32 2>&1 || true")
 
-    assert "No space left on device" in told
+    assert "No space left on device" in output
     assert node.job(f"dd if=/dev/zero of={folder}/big bs=1M count=12 2>/dev/null && echo fits")
 
 
-def test_dev_holds_what_every_program_needs_and_no_more(node: Node) -> None:
+def test_dev_contains_only_the_usual_devices(node: Node) -> None:
     assert set(node.job("ls /dev").split()) == USUAL_DEVICES
     assert node.job("echo gone >/dev/null; head --bytes=3 /dev/zero | wc --bytes") == "3"
 
 
-def test_devices_that_are_named_are_there(node: Node) -> None:
+def test_dev_contains_the_configured_devices(node: Node) -> None:
     node.isolate(devices=["conso*", "core"])
 
     assert set(node.job("ls /dev").split()) <= USUAL_DEVICES | {"console"}
 
 
-def test_set_user_id_programs_are_without_effect_unless_they_are_allowed(node: Node) -> None:
-    # A copy of `id` that belongs to root and bears the bit.
+def test_set_user_id_programs_work_only_if_permitted(node: Node) -> None:
+    # A copy of `id` with owner root and the set-user-ID bit.
     assert node.job("setuid-id --user") == "2000"
 
     node.isolate(no_new_privileges=False)
@@ -134,7 +136,7 @@ def test_set_user_id_programs_are_without_effect_unless_they_are_allowed(node: N
 FEW = 0b100_0000_0000_1111_1011
 
 
-def test_roots_job_keeps_the_capabilities_that_rule_files_and_no_others(node: Node) -> None:
+def test_job_of_root_keeps_only_file_capabilities(node: Node) -> None:
     look = "srun --quiet grep CapPrm /proc/self/status"
 
     assert int(node.root(look).split()[1], 16) == FEW
@@ -144,31 +146,31 @@ def test_roots_job_keeps_the_capabilities_that_rule_files_and_no_others(node: No
     assert int(node.root(look).split()[1], 16) & ~FEW
 
 
-def test_root_in_a_job_cannot_write_what_is_the_machines_in_proc(node: Node) -> None:
+def test_root_in_a_job_cannot_write_proc_sys(node: Node) -> None:
     write = "(exec 3>>/proc/sys/kernel/core_pattern) 2>&1; mount -o remount,rw /proc/sys 2>&1"
 
-    said = node.root(f"srun --quiet bash -c '{write}; true'")
+    output = node.root(f"srun --quiet bash -c '{write}; true'")
 
-    assert "Read-only file system" in said
-    assert "permission denied" in said
+    assert "Read-only file system" in output
+    assert "permission denied" in output
 
 
-def test_a_user_namespace_in_a_job_can_have_a_proc_of_its_own(node: Node) -> None:
-    """As rootless containers need."""
+def test_user_namespace_in_a_job_can_mount_proc(node: Node) -> None:
+    """Rootless containers need this."""
     look = "unshare --user --map-root-user --pid --fork --mount-proc cat /proc/1/comm"
 
     assert node.job(look) == "cat"
 
 
-def test_a_job_has_a_terminal_of_its_own(node: Node) -> None:
+def test_job_has_a_private_terminal(node: Node) -> None:
     assert node.terminal("tty; ls /dev/pts").split() == ["/dev/pts/0", "0", "ptmx"]
 
 
-def test_an_interactive_job_is_as_isolated_as_any(node: Node) -> None:
-    seen = node.user("salloc --quiet --ntasks=1 srun cat /proc/1/cmdline /proc/self/comm")
+def test_interactive_job_is_isolated(node: Node) -> None:
+    output = node.user("salloc --quiet --ntasks=1 srun cat /proc/1/cmdline /proc/self/comm")
 
-    assert "slurmstepd" in seen
-    assert "cat" in seen
+    assert "slurmstepd" in output
+    assert "cat" in output
 
 
 SECRETS = (
@@ -179,56 +181,54 @@ SECRETS = (
 
 
 @pytest.mark.parametrize("path", SECRETS)
-def test_what_belongs_to_the_node_is_out_of_reach(node: Node, path: str) -> None:
+def test_job_cannot_read_files_of_the_node(node: Node, path: str) -> None:
     assert node.job(f"cat {path} 2>/dev/null || ls {path}/* 2>/dev/null || echo no") == "no"
 
 
-def test_no_file_of_another_users_job_can_be_read(node: Node) -> None:
+def test_job_cannot_read_files_of_another_users_job(node: Node) -> None:
     job = node.submit("echo my secret; sleep 1000")
-    eventually("it runs", lambda: "secret" in node.output(job))
+    eventually("the job runs", lambda: "secret" in node.output(job))
 
-    found = node.job(
+    files = node.job(
         "grep --recursive --files-with-matches my.secret /var/spool/slurmd /run /tmp /var/tmp "
         "/dev/shm 2>/dev/null || true",
         name="student",
     )
 
-    assert found == ""
+    assert files == ""
 
 
-def test_what_a_job_keeps_in_system_v_memory_is_gone_after_it(node: Node) -> None:
+def test_job_end_removes_system_v_shared_memory(node: Node) -> None:
     assert "0x" in node.job("ipcmk --shmem 4096 >/dev/null; ipcs --shmems; ")
     assert "0x" not in node.job("ipcs --shmems")
     assert "0x" not in node.root("ipcs --shmems")
 
 
 @pytest.mark.parametrize("isolation", [{}, {"tmp": "64MiB"}], ids=str)
-def test_sbcast_brings_a_file_to_where_the_job_looks_for_it(
-    node: Node, isolation: dict[str, Any]
-) -> None:
+def test_sbcast_sends_a_file_to_the_jobs_directory(node: Node, isolation: dict[str, Any]) -> None:
     node.isolate(**isolation)
 
     script = "hostname >/tmp/sent; sbcast /tmp/sent /tmp/got; cat /tmp/got; stat -c %U /tmp/got"
     assert node.job(script).split() == [NODE, "researcher"]
-    assert "got" not in node.root("ls /tmp").split(), "it is on the node itself"
+    assert "got" not in node.root("ls /tmp").split(), "the file is on the node itself"
 
 
-def test_srun_brings_the_program_that_it_starts(node: Node) -> None:
+def test_srun_can_broadcast_its_program(node: Node) -> None:
     assert node.user("srun --quiet --bcast=/home/researcher/program /bin/hostname") == NODE
     assert node.root(f"stat -c %U {c.JAIL}/home/researcher/program") == "researcher"
     node.root(f"rm {c.JAIL}/home/researcher/program")
 
 
-def test_a_job_sees_the_driver_of_the_nodes_gpu(node: Node) -> None:
+def test_job_sees_the_gpu_driver_of_the_node(node: Node) -> None:
     drivers = "/usr/lib/slurmstack/drivers"
 
     assert node.job(f"{drivers}/bin/nvidia-smi") == "a GPU"
     libraries = node.job(f"cd {drivers}/lib; wc --bytes libcuda.so.* libnvidia-ml.so.*").split()
     assert "libcuda.so.570.0" in libraries
-    assert "0" not in libraries, "they are the driver's files, not the places for them"
+    assert "0" not in libraries, "the libraries are the driver's files, not empty mount points"
 
 
-def test_slurms_commands_in_a_job_are_the_nodes_own(node: Node) -> None:
+def test_slurm_commands_in_a_job_come_from_the_node(node: Node) -> None:
     node.root("echo broken >/mnt/jail/usr/bin/scontrol")
 
     assert "is UP" in node.job("scontrol ping")

@@ -4,27 +4,27 @@ from tests.support.spank import Node
 from tests.support.waiting import eventually
 
 
-def test_what_a_job_changes_in_the_root_is_its_own_and_gone_after_it(node: Node) -> None:
+def test_changes_in_the_root_are_private_and_temporary(node: Node) -> None:
     node.root("echo shared >/mnt/jail/srv/file; chmod 0666 /mnt/jail/srv/file")
     node.isolate(overlay=True)
 
-    seen = node.job("echo mine >/srv/file; touch /srv/new; cat /srv/file")
+    output = node.job("echo mine >/srv/file; touch /srv/new; cat /srv/file")
 
-    assert seen == "mine"
+    assert output == "mine"
     assert node.root("cat /mnt/jail/srv/file; ls /mnt/jail/srv") == "shared\nfile"
     assert node.job("cat /srv/file; ls /srv").split() == ["shared", "file"]
 
 
-def test_the_steps_of_a_job_share_what_it_changed(node: Node) -> None:
+def test_steps_of_a_job_share_its_changes(node: Node) -> None:
     node.isolate(overlay=True)
     job = node.submit("touch /srv/of-the-job; echo ready; sleep 1000")
-    eventually("it has written", lambda: "ready" in node.output(job))
+    eventually("the job has written", lambda: "ready" in node.output(job))
 
     assert node.job("ls /srv/of-the-job", f"--jobid={job}", "--overlap") == "/srv/of-the-job"
     assert node.job("ls /srv/of-the-job 2>/dev/null || echo no") == "no"
 
 
-def test_what_is_shared_stays_shared(node: Node) -> None:
+def test_shared_directories_stay_shared(node: Node) -> None:
     node.isolate(overlay=True, shared=["/home", "/shared"])
 
     node.job("echo kept >/home/researcher/note; echo kept >/shared/note")
@@ -32,7 +32,7 @@ def test_what_is_shared_stays_shared(node: Node) -> None:
     assert node.root("cat /mnt/jail/home/researcher/note /mnt/jail/shared/note") == "kept\nkept"
 
 
-def test_volumes_in_the_jail_are_shared_where_they_go_through(node: Node) -> None:
+def test_volumes_in_the_jail_are_shared_with_through(node: Node) -> None:
     node.configure("overlay=yes\nthrough=/home\nthrough=/srv\n")
 
     node.job("echo kept >/srv/through")

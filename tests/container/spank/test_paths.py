@@ -11,19 +11,19 @@ SPOOL = c.WORKER_SPOOL
 
 
 def ended(node: Node, job: str) -> str:
-    """The state in which a batch job has ended."""
+    """Wait for the end of a batch job, and return its state."""
     show = f"scontrol show job {job}"
 
     def state() -> str:
         return node.controller.run(show).partition("JobState=")[2].split()[0]
 
-    eventually("it has ended", lambda: state() not in ("PENDING", "RUNNING", "COMPLETING"))
+    eventually("the job has ended", lambda: state() not in ("PENDING", "RUNNING", "COMPLETING"))
     return state()
 
 
 @pytest.mark.parametrize("place", ["self", "thread-self", "self/task/..", "{slurmd}"])
-def test_slurmstepd_does_not_find_itself_or_the_nodes_processes(node: Node, place: str) -> None:
-    """By itself it would find its other threads, whose root is the node's."""
+def test_slurmstepd_cannot_open_itself_or_node_processes(node: Node, place: str) -> None:
+    """Through itself, slurmstepd would reach its other threads, whose root is the node's."""
     process = place.format(slurmd=node.root(FIND_SLURMD))
 
     job = node.submit("cat", f"--input=/proc/{process}/status")
@@ -33,13 +33,13 @@ def test_slurmstepd_does_not_find_itself_or_the_nodes_processes(node: Node, plac
 
 
 @pytest.mark.parametrize("stream", ["input", "output", "error"])
-def test_no_descriptor_of_slurmstepd_can_be_opened(node: Node, stream: str) -> None:
-    """The pattern has slurmstepd open it, and not srun."""
+def test_user_cannot_open_descriptors_of_slurmstepd(node: Node, stream: str) -> None:
+    """The pattern `%t` makes slurmstepd open the path instead of srun."""
     with pytest.raises(AssertionError, match="launch failed"):
         node.user(f"srun --quiet --{stream}=/proc/self/fd/%t true")
 
 
-def test_a_step_that_opened_files_of_its_user_ends_as_any(node: Node) -> None:
+def test_step_with_user_files_ends_cleanly(node: Node) -> None:
     node.user("srun --quiet --label --output=/home/researcher/out-%t --ntasks=2 hostname")
 
     assert node.user("cat /mnt/jail/home/researcher/out-*").split() == [
@@ -58,11 +58,11 @@ OUTSIDE = (
     *(f"/proc/1/root{path}" for path in ("/tmp", "/etc", SPOOL)),
     *("/proc/1/cwd", "/proc/1/fd/..", SPOOL, f"{SPOOL}/conf-cache"),
 )
-"""Folders that could be the node's."""
+"""Directories that could resolve to the node's."""
 
 
 @pytest.mark.parametrize("folder", OUTSIDE)
-def test_what_is_opened_for_root_is_in_the_jail(node: Node, folder: str) -> None:
+def test_files_opened_for_root_are_in_the_jail(node: Node, folder: str) -> None:
     node.root(f"srun --quiet --output={folder}/opened-%t true || true")
 
     assert node.root("find / /var/spool/slurmd -xdev -name 'opened-*'") == ""
@@ -70,7 +70,7 @@ def test_what_is_opened_for_root_is_in_the_jail(node: Node, folder: str) -> None
 
 
 @pytest.mark.parametrize("what", ["fd/0", "maps", "exe", "environ"])
-def test_nothing_of_the_keeper_can_be_opened_for_root(node: Node, what: str) -> None:
+def test_root_cannot_open_files_of_the_keeper(node: Node, what: str) -> None:
     options = f"--input=/proc/1/{what} --output=/dev/null"
 
     job = node.root(f"sbatch --parsable {options} --wrap true")
@@ -79,40 +79,42 @@ def test_nothing_of_the_keeper_can_be_opened_for_root(node: Node, what: str) -> 
 
 
 def test_root_in_a_job_cannot_write_to_the_spool_directory(node: Node) -> None:
-    said = node.root(f"srun --quiet bash -c 'touch {SPOOL}/x {SPOOL}/conf-cache/x 2>&1; true'")
+    output = node.root(f"srun --quiet bash -c 'touch {SPOOL}/x {SPOOL}/conf-cache/x 2>&1; true'")
 
-    assert said.count("Read-only file system") == 2
+    assert output.count("Read-only file system") == 2
 
 
-def test_a_file_that_root_sends_replaces_nothing_of_the_keeper(node: Node) -> None:
+def test_sbcast_of_root_cannot_replace_files_of_the_keeper(node: Node) -> None:
     send = "sbcast --force /etc/hostname /proc/1/fd/0 2>&1 || echo no"
 
     assert node.root(f"salloc --quiet bash -c '{send}'").splitlines()[-1] == "no"
 
 
-def test_a_batch_job_of_roots_leaves_no_script_behind(node: Node) -> None:
+def test_batch_job_of_root_leaves_no_script(node: Node) -> None:
     job = node.root("sbatch --parsable --output=/dev/null --wrap true")
 
     assert ended(node, job) == "COMPLETED"
-    eventually("it is gone", lambda: node.root(f"ls -d {SPOOL}/job* 2>/dev/null || true") == "")
+    eventually(
+        "the script is removed", lambda: node.root(f"ls -d {SPOOL}/job* 2>/dev/null || true") == ""
+    )
 
 
 # --- MPI -----------------------------------------------------------------------------------------
 
 
-def test_the_place_of_pmix_is_roots_and_a_steps_directory_its_users(node: Node) -> None:
+def test_pmix_directory_belongs_to_root_and_step_directories_to_users(node: Node) -> None:
     look = "stat --format=%U:%a /tmp/.pmix /tmp/.pmix/*; mv /tmp/.pmix /tmp/mine 2>&1; true"
 
-    said = node.job(look, "--mpi=pmix").splitlines()
+    output = node.job(look, "--mpi=pmix").splitlines()
 
-    assert said[:2] == ["root:755", "researcher:700"]
-    assert "Operation not permitted" in said[2]
+    assert output[:2] == ["root:755", "researcher:700"]
+    assert "Operation not permitted" in output[2]
 
 
-def test_a_user_does_not_choose_that_place(node: Node) -> None:
+def test_user_cannot_choose_the_pmix_directory(node: Node) -> None:
     env = "SLURM_PMIX_TMPDIR=/home/researcher PMIX_MCA_gds=shmem2"
 
-    said = node.user(f"{env} srun --quiet --mpi=pmix env")
+    output = node.user(f"{env} srun --quiet --mpi=pmix env")
 
-    assert "SLURM_PMIX_TMPDIR=/tmp/.pmix" in said
-    assert "PMIX_MCA_gds=hash" in said
+    assert "SLURM_PMIX_TMPDIR=/tmp/.pmix" in output
+    assert "PMIX_MCA_gds=hash" in output

@@ -1,4 +1,4 @@
-"""Where a job cannot be isolated as it is to be, it does not run."""
+"""A job that cannot be isolated as configured does not run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from tests.support.spank import Node
 
 @contextmanager
 def moved(node: Node, path: str, instead: str) -> Iterator[None]:
-    """The jail with something else at that path for a while."""
+    """Replace a path in the jail temporarily."""
     node.root(f"mv {path} {path}.away; {instead}")
     try:
         yield
@@ -27,14 +27,14 @@ def moved(node: Node, path: str, instead: str) -> Iterator[None]:
         ("bind=/missing\n", "cannot bind /missing of the node"),
     ],
 )
-def test_a_job_is_refused_with_the_reason(node: Node, options: str, reason: str) -> None:
+def test_refuses_a_job_with_the_reason(node: Node, options: str, reason: str) -> None:
     node.configure(options)
 
     assert reason in node.refusal("touch /srv/ran")
     assert node.root("find / -xdev -name ran; find /mnt/jail/srv -name ran") == ""
 
 
-def test_a_job_that_is_refused_has_opened_no_file_on_the_node(node: Node) -> None:
+def test_refused_job_opens_no_file_on_the_node(node: Node) -> None:
     node.configure("bind_ro=/missing\n")
 
     node.refusal("true", "--output=/tmp/opened-%t")
@@ -42,7 +42,7 @@ def test_a_job_that_is_refused_has_opened_no_file_on_the_node(node: Node) -> Non
     assert node.root("find / -xdev -name 'opened-*'") == ""
 
 
-def test_a_file_that_somebody_else_can_write_is_refused(node: Node) -> None:
+def test_refuses_a_configuration_that_others_can_write(node: Node) -> None:
     node.root("chmod 0666 /etc/slurmstack/isolation/node.conf")
 
     assert node.refusal("touch /srv/ran")
@@ -50,7 +50,7 @@ def test_a_file_that_somebody_else_can_write_is_refused(node: Node) -> None:
 
 
 @pytest.mark.parametrize("path", ["/tmp", "/proc", "/dev", "/usr/lib/slurmstack"])
-def test_a_link_in_the_jail_redirects_no_mount(node: Node, path: str) -> None:
+def test_link_in_the_jail_cannot_redirect_a_mount(node: Node, path: str) -> None:
     with moved(node, f"/mnt/jail{path}", f"ln -s /etc /mnt/jail{path}"):
         reason = node.refusal("touch /srv/ran")
 
@@ -60,7 +60,7 @@ def test_a_link_in_the_jail_redirects_no_mount(node: Node, path: str) -> None:
 
 @pytest.fixture
 def swapped(node: Node) -> Iterator[str]:
-    """A mount point that turns into a link to /etc and back, many times while a job starts."""
+    """A mount point that alternates between directory and link to /etc while a job starts."""
     node.root("mkdir /srv/x; cd /mnt/jail/srv; mkdir x; ln -s /etc y; chmod 1777 /srv/x x")
     loop = "cd /mnt/jail/srv; while mv --exchange --no-target-directory x y; do :; done"
     pid = node.root(f"bash -c '{loop}' >/dev/null 2>&1 & echo $!")
@@ -68,21 +68,23 @@ def swapped(node: Node) -> Iterator[str]:
     node.root(f"kill {pid}; sleep 0.1; rm -r /srv/x /mnt/jail/srv/x /mnt/jail/srv/y")
 
 
-def test_who_swaps_a_mount_point_for_a_link_redirects_no_mount(node: Node, swapped: str) -> None:
+def test_swapping_a_mount_point_cannot_redirect_a_mount(node: Node, swapped: str) -> None:
     node.configure(f"bind={swapped}\n")
-    # A job whose /etc is another's is lost, and would wait for ever.
-    ask = "timeout 30 srun --quiet bash -c 'cut --delimiter=\" \" --fields=2 /proc/self/mounts'"
+    # With a replaced /etc, a job would hang: limit the time.
+    print_mounts = (
+        "timeout 30 srun --quiet bash -c 'cut --delimiter=\" \" --fields=2 /proc/self/mounts'"
+    )
 
-    # Some are refused, and some run, as it happens.
-    seen = [node.user(f"{ask} 2>&1 || true") for _ in range(12)]
+    # Depending on the timing, some steps are refused and some run.
+    outputs = [node.user(f"{print_mounts} 2>&1 || true") for _ in range(12)]
 
-    assert not any("/etc" in mounts.splitlines() for mounts in seen)
-    # A mount stays with its directory, by whichever name that goes now.
+    assert not any("/etc" in mounts.splitlines() for mounts in outputs)
+    # A mount stays on its directory, under either of its names.
     places = {swapped, swapped.replace("x", "y")}
-    assert all("srun: error" in mounts or places & set(mounts.splitlines()) for mounts in seen)
+    assert all("srun: error" in mounts or places & set(mounts.splitlines()) for mounts in outputs)
 
 
-def test_after_a_refusal_the_next_job_runs(node: Node) -> None:
+def test_next_job_runs_after_a_refusal(node: Node) -> None:
     with moved(node, "/mnt/jail/tmp", "true"):
         assert "/mnt/jail/tmp is missing" in node.refusal("true")
 

@@ -1,4 +1,4 @@
-"""Which system calls a daemon leaves to what it starts (agents/confine.py)."""
+"""System calls that a daemon permits to its child processes (agents/confine.py)."""
 
 import json
 
@@ -29,22 +29,22 @@ print(json.dumps({**answers, "none of them": ask(1000), "getpid": ask(39)}))
 
 @pytest.fixture(scope="module")
 def answers(running: Node) -> dict[str, str]:
-    """What each refused system call answers root with a daemon's capabilities."""
+    """Result of each refused system call, for root with a daemon's capabilities."""
     agents = f"{c.PROGRAMS}/agents"
-    found: dict[str, str] = json.loads(
+    results: dict[str, str] = json.loads(
         running.root(f"python3 -I - {agents} <<'END'\n{ASK}\nEND").splitlines()[-1]
     )
-    return found
+    return results
 
 
-def test_what_nobody_needs_is_refused_to_root_as_well(answers: dict[str, str]) -> None:
+def test_filter_refuses_unneeded_calls_even_to_root(answers: dict[str, str]) -> None:
     refused = {name for name, answer in answers.items() if answer == "EPERM"}
 
     assert {"add_key", "keyctl", "request_key", "io_uring_setup", "bpf", "kexec_load"} <= refused
     assert answers.keys() - refused == {"none of them", "getpid"}
 
 
-def test_a_call_that_is_newer_than_the_filter_is_not_there(answers: dict[str, str]) -> None:
+def test_filter_reports_newer_calls_as_missing(answers: dict[str, str]) -> None:
     assert answers["none of them"] == "ENOSYS"
     assert answers["getpid"] == "allowed"
 
@@ -64,13 +64,13 @@ print(*(family for family in range(64) if not all(is_refused(family, kind) for k
 """
 
 
-def test_sockets_are_of_the_machine_the_network_and_the_kernels_own_alone(node: Node) -> None:
+def test_only_local_ip_and_netlink_sockets_are_permitted(node: Node) -> None:
     node.root(f"cat >/mnt/jail/srv/sockets.py <<'END'\n{SOCKETS}\nEND")
 
     assert node.job("python3 /srv/sockets.py") == "1 2 10 16"
 
 
-def test_slurmd_and_jobs_are_under_the_filter(node: Node) -> None:
+def test_filter_applies_to_slurmd_and_jobs(node: Node) -> None:
     filtered = "grep -c ^Seccomp:[[:space:]]2 /proc/{pid}/status"
 
     assert node.root(filtered.format(pid=f"$({FIND_SLURMD})")) == "1"
@@ -86,15 +86,15 @@ print("made" if made == 0 else errno.errorcode[ctypes.get_errno()])
 """
 
 
-def test_root_makes_no_namespace_of_cgroups_in_a_job(node: Node) -> None:
-    """In one, it could mount its node's cgroups anew, and write them."""
+def test_root_in_a_job_cannot_create_a_cgroup_namespace(node: Node) -> None:
+    """In a cgroup namespace, root could mount the node's cgroups again, and write to them."""
     node.root(f"cat >/mnt/jail/srv/remount.py <<'END'\n{REMOUNT}\nEND")
 
     assert node.root("cd / && srun --quiet python3 /srv/remount.py") == "EPERM"
     assert node.job("python3 /srv/remount.py") == "made"
 
 
-def test_users_namespaces_and_debuggers_work_under_the_filter(node: Node) -> None:
+def test_user_namespaces_and_debuggers_work_under_the_filter(node: Node) -> None:
     inside = "unshare --user --map-root-user --mount --pid --fork sh -c"
     exchange = "mount -t tmpfs none /mnt && mkdir /mnt/old && cd /mnt && pivot_root . old"
     trace_me = "import ctypes; print(ctypes.CDLL(None).ptrace(0, 0, 0, 0))"

@@ -294,7 +294,7 @@ FAULTS: Final = (
         "agents/keep_slurmd.py",
         "socket.create_server(same, family=socket.AF_INET6, backlog=0)",
         "socket.socket()",
-        "tests/container/spank/test_endings.py::test_a_fault_of_slurmd_costs_no_job_and_no_port",
+        "tests/container/spank/test_endings.py::test_crash_of_slurmd_loses_no_job_and_no_port",
         "container",
     ),
 )

@@ -14,7 +14,7 @@ FAULTS: Final = (
         "images/guard/guard",
         "set -euo pipefail\n",
         "set -u\n",
-        f"{_CONTAINER}/network/test_guard.py::test_without_the_right_to_it_the_pod_does_not_start",
+        f"{_CONTAINER}/network/test_guard.py::test_guard_fails_without_its_capability",
         "container",
     ),
     Fault(
@@ -23,7 +23,7 @@ FAULTS: Final = (
         "images/guard/guard",
         "    ip6 daddr @refused6 jump refuse\n",
         "",
-        f"{_CONTAINER}/network/test_guard.py::test_it_is_refused_at_once_to_everybody_but_root",
+        f"{_CONTAINER}/network/test_guard.py::test_guard_refuses_at_once_for_all_users_except_root",
         "container",
     ),
     Fault(
@@ -32,8 +32,7 @@ FAULTS: Final = (
         "images/worker/ready",
         '  if found=$(drained) && [ -z "$found" ]; then\n',
         '  if found=$(drained) && [ -n "$found" ]; then\n',
-        f"{_CONTAINER}/jail/test_worker.py"
-        "::test_a_node_registers_when_it_has_the_jail_and_drains_while_it_has_not",
+        f"{_CONTAINER}/jail/test_worker.py::test_node_registers_with_a_jail_and_drains_without_it",
         "container",
     ),
     Fault(
@@ -42,8 +41,7 @@ FAULTS: Final = (
         "images/login/limits",
         'contact the operator."\n    return 1\n',
         'contact the operator."\n    return 0\n',
-        f"{_CONTAINER}/login/test_login.py"
-        "::test_a_limit_that_cannot_be_put_in_force_lets_nobody_in",
+        f"{_CONTAINER}/login/test_login.py::test_login_fails_if_its_limits_cannot_be_set",
         "container",
     ),
     Fault(
@@ -52,7 +50,7 @@ FAULTS: Final = (
         "images/login/sshd",
         "  setpriv --bounding-set -sys_admin --inh-caps -sys_admin $slurmstack/serve",
         "  $slurmstack/serve",
-        f"{_CONTAINER}/login/test_login.py::test_no_session_may_mount",
+        f"{_CONTAINER}/login/test_login.py::test_sessions_cannot_mount",
         "container",
     ),
     Fault(
@@ -61,7 +59,7 @@ FAULTS: Final = (
         "images/backup/restore",
         'if [ "$marks" = 0 ] && [ "$tables" != 0 ]; then\n',
         'if [ "$marks" != 0 ] && [ "$tables" = 0 ]; then\n',
-        f"{_CONTAINER}/accounting/test_backup.py::test_nothing_is_loaded_over_what_is_there",
+        f"{_CONTAINER}/accounting/test_backup.py::test_restore_does_not_overwrite_existing_tables",
         "container",
     ),
     Fault(
@@ -71,7 +69,7 @@ FAULTS: Final = (
         'if [ "$incomplete" != 0 ]; then\n',
         'if [ "$incomplete" = 2 ]; then\n',
         f"{_CONTAINER}/accounting/test_backup.py"
-        "::test_a_load_that_is_cut_short_keeps_slurmdbd_out_and_is_begun_anew",
+        "::test_interrupted_restore_blocks_slurmdbd_and_starts_over",
         "container",
     ),
     Fault(
@@ -80,7 +78,7 @@ FAULTS: Final = (
         "images/monitoring/serve",
         '  ! changed "$folder" || kill -HUP $daemon\n',
         '  changed "$folder"\n',
-        f"{_CONTAINER}/monitoring/test_reload.py::test_what_is_edited_counts_without_a_restart",
+        f"{_CONTAINER}/monitoring/test_reload.py::test_edited_files_apply_without_a_restart",
         "container",
     ),
     Fault(
@@ -89,7 +87,7 @@ FAULTS: Final = (
         "images/worker/slurmd",
         'set -- "$@" -Z --conf "$NODE_CONF NodeAddr=$POD_IP"',
         'set -- "$@" --conf "$NODE_CONF NodeAddr=$POD_IP"',
-        f"{_CONTAINER}/spank/test_isolation.py::test_a_job_has_a_terminal_of_its_own",
+        f"{_CONTAINER}/spank/test_isolation.py::test_job_has_a_private_terminal",
         "container",
         setup_may_fail=True,
     ),

@@ -146,7 +146,7 @@ FAULTS: Final = (
         "\treturn fchown(fd, 0, 0) < 0 || fchmod(fd, PRIVATE_MODE) < 0 ? errno : 0;\n",
         "\t(void)fd;\n\treturn 0;\n",
         "tests/container/spank/test_endings.py"
-        "::test_what_another_job_holds_of_a_jobs_directories_is_closed_to_it",
+        "::test_ended_jobs_directories_are_closed_to_other_jobs",
         "container",
     ),
     Fault(
@@ -156,7 +156,7 @@ FAULTS: Final = (
         "\tpid_t pid = fork();\n",
         "\tpid_t pid = -1;\n",
         "tests/container/spank/test_endings.py"
-        "::test_a_job_ends_while_another_job_fills_its_directories",
+        "::test_job_ends_while_another_job_fills_its_directories",
         "container",
     ),
 )

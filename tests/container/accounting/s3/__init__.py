@@ -1,4 +1,4 @@
-"""Two servers that speak S3 over TLS, in a container: one takes whoever comes, the other nobody."""
+"""Two S3 servers with TLS in a container: one accepts all credentials, the other none."""
 
 import os
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from tests.support.waiting import eventually
 
 IMAGE = "slurmstack-test/s3"
 HOST = "objects"
-"""Without a domain, in which the server would look for a bucket's name."""
+"""Without a domain, which the server would parse as the name of a bucket."""
 PORT = 9000
 REFUSING = 9001
-"""Port of the one that knows no credentials, and checks them."""
+"""Port of the server that checks credentials and accepts none."""
 BUCKET = "dumps"
 _FOLDER = Path(__file__).parent
 _CERTIFICATE = (
@@ -35,7 +35,7 @@ class Server:
 
 
 def serve(start: Start) -> Server:
-    """Starts both."""
+    """Start both servers."""
     proxies = {key: os.environ[key] for key in os.environ if key.lower() in build.PROXIES}
     host.engine(print).images.build(
         path=str(_FOLDER), tag=IMAGE, network_mode="host", buildargs=proxies, rm=True
@@ -46,7 +46,7 @@ def serve(start: Start) -> Server:
         command = f"moto_server -H 0.0.0.0 -p {port} -c /tmp/cert.pem -k /tmp/key.pem"
         server.run(f"{environment} {command} >/tmp/log.{port} 2>&1 &", "root")
         listens = f": 2>/dev/null </dev/tcp/127.0.0.1/{port} && echo yes || true"
-        eventually("it listens", partial(_says_yes, server, listens))
+        eventually("the server listens", partial(_says_yes, server, listens))
     return Server(server.address, server.run("cat /tmp/cert.pem", "root"))
 
 
@@ -55,6 +55,6 @@ def _says_yes(server: Slurmctld, command: str) -> bool:
 
 
 def give(container: Container, access_key: str, secret_key: str) -> None:
-    """Mounts credentials, as a Secret does."""
+    """Put credentials where a Secret would be mounted."""
     keys = {"access_key": access_key, "secret_key": secret_key}
     put(container, {f"{c.BACKUP_KEYS}/{name}": text for name, text in keys.items()})
