@@ -117,7 +117,7 @@ FAULTS: Final = (
         "images/worker/leave",
         "  stays=yes\n",
         "  stays=\n",
-        f"{_CLUSTER}/test_recovery.py::test_somebody_elses_drain_survives_the_pod",
+        f"{_CLUSTER}/test_recovery.py::test_operators_drain_survives_the_pod",
         "cluster",
     ),
     Fault(
@@ -153,8 +153,7 @@ FAULTS: Final = (
         "images/controller/slurmctld",
         "    elif ((SECONDS - since >= patience)); then\n",
         "    elif ((SECONDS - since <= -patience)); then\n",
-        f"{_CLUSTER}/test_recovery.py"
-        "::test_a_controller_whose_node_falls_silent_gives_up_its_place",
+        f"{_CLUSTER}/test_recovery.py::test_second_controller_takes_over_from_a_frozen_node",
         "cluster",
     ),
     Fault(
