@@ -269,7 +269,7 @@ FAULTS: Final = (
         "agents/reconciler/carry.py",
         "                self._slurm.forget(action.node)\n",
         "                self._slurm.node(action.node)\n",
-        "tests/cluster/edits/test_resize.py::test_a_drained_node_that_left_leaves_no_ghost",
+        "tests/cluster/edits/test_resize.py::test_removed_drained_node_leaves_no_record",
         "cluster",
     ),
     Fault(

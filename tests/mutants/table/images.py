@@ -99,7 +99,7 @@ FAULTS: Final = (
         "images/worker/leave",
         '  scontrol delete nodename="$NODE_NAME" && { say "deleted the record"; exit 0; }\n',
         '  true && { say "deleted the record"; exit 0; }\n',
-        f"{_CLUSTER}/edits/test_resize.py::test_a_node_comes_and_goes_and_no_job_is_lost",
+        f"{_CLUSTER}/edits/test_resize.py::test_adding_and_removing_a_node_loses_no_job",
         "cluster",
     ),
     Fault(
@@ -108,7 +108,7 @@ FAULTS: Final = (
         "images/worker/leave",
         "  if [ $SECONDS -ge $deadline ]; then\n",
         "  if [ $SECONDS -ge $((deadline + 600)) ]; then\n",
-        f"{_CLUSTER}/edits/test_resize.py::test_a_job_that_outlives_the_grace_is_requeued",
+        f"{_CLUSTER}/edits/test_resize.py::test_job_is_requeued_after_the_drain_grace",
         "cluster",
     ),
     Fault(
