@@ -1,4 +1,4 @@
-"""A dump, loaded into an empty database, is what was there."""
+"""Loading a dump into an empty database restores all records."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def test_a_backup_brings_all_records_back(cluster: Cluster, folder: str) -> None
     ]
     ended = f"sacct --noheader --allocations --format=state --jobs={','.join(map(str, jobs))}"
     eventually(
-        "they are on record",
+        "the jobs are on record",
         lambda: sorted(cluster.run(ended).split()) == [*["COMPLETED"] * 3, "FAILED"],
     )
     before = [cluster.run(RECORDS), cluster.run(ACCOUNTS)]

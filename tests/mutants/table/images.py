@@ -135,7 +135,7 @@ FAULTS: Final = (
         "images/worker/preload.c",
         "\tif (fd < 0 || !is_of_cgroup(fd))\n",
         "\tif (fd < 0 || !is_of_cgroup(fd) || true)\n",
-        f"{_CLUSTER}/confinement/test_groups.py::test_output_of_roots_job_is_no_file_of_a_cgroup",
+        f"{_CLUSTER}/confinement/test_groups.py::test_roots_job_cannot_write_output_to_a_cgroup",
         "cluster",
     ),
     Fault(
