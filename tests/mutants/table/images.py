@@ -144,7 +144,7 @@ FAULTS: Final = (
         "images/worker/slurmd",
         "export SLURM_TREE_WIDTH=2\n",
         "",
-        f"{_CLUSTER}/transparency/test_software.py::test_mpi_init_waits_until_all_ranks_have_come",
+        f"{_CLUSTER}/transparency/test_software.py::test_mpi_init_waits_for_all_ranks",
         "cluster",
     ),
     Fault(
