@@ -126,7 +126,7 @@ FAULTS: Final = (
         "images/worker/preload.c",
         "void pmix_execute_epilog(void *epilog)\n",
         "void pmix_execute_no_epilog(void *epilog)\n",
-        f"{_CLUSTER}/escape/test_submission.py::test_root_removes_no_file_for_a_user",
+        f"{_CLUSTER}/escape/test_submission.py::test_pmix_cleanup_removes_no_file_as_root",
         "cluster",
     ),
     Fault(
