@@ -1,4 +1,4 @@
-"""Faults in the scripts of images/: most show in containers or on a cluster alone."""
+"""Faults in the scripts of images/: most show only in containers or on a cluster."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "users reach by IPv6 what is refused to them",
+        "users reach refused addresses over IPv6",
         "images",
         "images/guard/guard",
         "    ip6 daddr @refused6 jump refuse\n",
@@ -27,7 +27,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "a node that loses its jail goes on taking jobs",
+        "a node without its jail goes on taking jobs",
         "images",
         "images/worker/ready",
         '  if found=$(drained) && [ -z "$found" ]; then\n',
@@ -37,7 +37,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "a login node that cannot limit its users lets them in",
+        "a login node admits users it cannot limit",
         "images",
         "images/login/limits",
         'contact the operator."\n    return 1\n',
@@ -65,7 +65,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "slurmdbd starts on a database that is loaded in part",
+        "slurmdbd starts on a partly loaded database",
         "images",
         "images/accounting/slurmdbd",
         'if [ "$incomplete" != 0 ]; then\n',
@@ -75,7 +75,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "Prometheus goes by an edit only after a restart",
+        "Prometheus reads an edit only after a restart",
         "images",
         "images/monitoring/serve",
         '  ! changed "$folder" || kill -HUP $daemon\n',
@@ -94,7 +94,7 @@ FAULTS: Final = (
         setup_may_fail=True,
     ),
     Fault(
-        "a resize leaves the record of the node that left",
+        "a resize leaves the record of the removed node",
         "images",
         "images/worker/leave",
         '  scontrol delete nodename="$NODE_NAME" && { say "deleted the record"; exit 0; }\n',
@@ -103,7 +103,7 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
-        "a job holds its node up past the grace",
+        "a job delays the end of its node past the drain grace",
         "images",
         "images/worker/leave",
         "  if [ $SECONDS -ge $deadline ]; then\n",
@@ -112,7 +112,7 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
-        "a pod that goes takes the drain of a person along",
+        "the end of a pod lifts an operator's drain",
         "images",
         "images/worker/leave",
         "  stays=yes\n",
@@ -121,7 +121,7 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
-        "root removes files that a user's program has named",
+        "root removes files that a user's program names",
         "images",
         "images/worker/preload.c",
         "void pmix_execute_epilog(void *epilog)\n",
@@ -130,7 +130,7 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
-        "root's job writes its output to a cgroup of the node",
+        "root's job can write its output to a cgroup of the node",
         "images",
         "images/worker/preload.c",
         "\tif (fd < 0 || !is_of_cgroup(fd))\n",
@@ -148,7 +148,7 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
-        "a waiting controller never takes over from a silent one",
+        "a standby controller never takes over from a silent one",
         "images",
         "images/controller/slurmctld",
         "    elif ((SECONDS - since >= patience)); then\n",
@@ -157,7 +157,7 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
-        "a partition goes although it has jobs",
+        "a partition with jobs is removed",
         "images",
         "images/controller/check",
         '      refuse "cannot remove partition $partition: it has jobs ($(wc -l <<<"$jobs"));',
