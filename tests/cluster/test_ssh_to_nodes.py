@@ -24,7 +24,7 @@ def job(cluster: Cluster, folder: str) -> Iterator[int]:
     cluster.run(f"scancel {job}")
 
 
-def test_a_session_is_in_the_job(cluster: Cluster, job: int) -> None:
+def test_ssh_session_runs_in_the_job(cluster: Cluster, job: int) -> None:
     script = "hostname; echo $SLURM_JOB_ID; cat /tmp/own; readlink /proc/self/ns/pid"
     namespace = cluster.run(f"srun --jobid={job} --overlap readlink /proc/self/ns/pid")
 
@@ -47,7 +47,7 @@ def test_ssh_allocates_a_terminal(cluster: Cluster, job: int) -> None:
 
 
 @pytest.mark.parametrize("way", ["scp -q", "rsync -a"])
-def test_files_reach_the_jobs_own_tmp_and_come_back(
+def test_scp_and_rsync_reach_the_jobs_tmp(
     cluster: Cluster, job: int, folder: str, way: str
 ) -> None:
     cluster.run(f"head -c 1000000 /dev/urandom >{folder}/sent")
@@ -103,7 +103,7 @@ def test_no_sshd_listens_on_a_node(cluster: Cluster) -> None:
     assert cluster.ssh(knock, check=False).returncode != 0
 
 
-def test_a_session_ends_with_the_job(cluster: Cluster, job: int) -> None:
+def test_ssh_session_ends_with_the_job(cluster: Cluster, job: int) -> None:
     command = [
         *("ssh", "-F", str(cluster.directory / "ssh_config"), "login"),
         f"{SSH} cpu-0 'nohup setsid sleep 9876 >/dev/null 2>&1 & echo in; sleep 300'",

@@ -17,7 +17,7 @@ def restored(values: dict[str, Any]) -> None:
     accounting["backup"] = {**accounting.get("backup", {}), "restore": "latest"}
 
 
-def test_a_backup_brings_all_records_back(cluster: Cluster, folder: str) -> None:
+def test_backup_restores_all_records(cluster: Cluster, folder: str) -> None:
     jobs = [
         cluster.submit(folder, "#!/bin/sh\ntrue", "--array=1-3"),
         cluster.submit(folder, "#!/bin/sh\nexit 3"),

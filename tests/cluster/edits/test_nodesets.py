@@ -122,7 +122,7 @@ def files(cluster: Cluster) -> list[str]:
     return cluster.in_pod("equipped-0", "slurmd", "ls", "/tmp").split()
 
 
-def test_a_group_opens_a_partition_to_its_members(cluster: Cluster) -> None:
+def test_group_members_may_use_its_partition(cluster: Cluster) -> None:
     lab = {"name": "lab", "gid": 5000, "members": ["researcher"]}
     other = {"name": "other", "gid": 5001}
     partitions = [

@@ -357,17 +357,17 @@ def munged_hangs(cluster: Cluster, node: str) -> Iterator[None]:
     machine, uid = cluster.computer(where), cluster.pod_uid(node)
     mark = f"/run/hold-{uid}"
 
-    def tell(signal: str) -> str:
+    def kill_munged(signal: str) -> str:
         each = f"grep -q {uid} /proc/$p/cgroup && kill -{signal} $p"
         return f"for p in $(pgrep -x munged); do {each}; done"
 
-    hold = f"while [ -e {mark} ]; do {tell('STOP')}; sleep 0.05; done"
+    hold = f"while [ -e {mark} ]; do {kill_munged('STOP')}; sleep 0.05; done"
     machine.exec_run(["sh", "-c", f"touch {mark}"])
     machine.exec_run(["timeout", "900", "sh", "-c", hold], detach=True)
     try:
         yield
     finally:
-        machine.exec_run(["sh", "-c", f"rm {mark}; sleep 1; {tell('CONT')}; true"])
+        machine.exec_run(["sh", "-c", f"rm {mark}; sleep 1; {kill_munged('CONT')}; true"])
 
 
 @contextlib.contextmanager

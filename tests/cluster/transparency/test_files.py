@@ -12,7 +12,7 @@ from tests.cluster.transparency.shown import NODES, PLACES, at, common_answer, e
 from tests.support.cluster import Cluster
 
 
-def test_all_nodes_have_one_tree(cluster: Cluster) -> None:
+def test_all_nodes_share_one_file_tree(cluster: Cluster) -> None:
     outputs = everywhere(cluster, "ls /; stat --format='%n %i %Y' / /etc/passwd /usr/bin/python3 ~")
 
     for name in ("bin", "etc", "home", "lib", "opt", "root", "tmp", "usr", "var"):
@@ -24,7 +24,7 @@ def test_no_path_or_mount_reveals_the_jail(cluster: Cluster) -> None:
         assert "jail" not in outputs
 
 
-def test_the_home_has_one_path(cluster: Cluster) -> None:
+def test_home_has_the_same_path_everywhere(cluster: Cluster) -> None:
     assert (
         common_answer(everywhere(cluster, "cd; pwd; echo $HOME")).split()
         == ["/home/researcher"] * 2

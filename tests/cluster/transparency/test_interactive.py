@@ -17,7 +17,7 @@ def test_shell_on_a_node_runs_typed_commands(cluster: Cluster) -> None:
     assert any(f"on-{node}-42" in output for node in NODES), output
 
 
-def test_a_shell_on_a_node_has_a_prompt_of_that_node(cluster: Cluster) -> None:
+def test_shell_on_a_node_has_the_nodes_prompt(cluster: Cluster) -> None:
     output = typed(cluster, "exit\n", "srun --pty --nodelist=cpu-1 bash")
 
     assert "researcher@cpu-1:~$" in output

@@ -35,7 +35,7 @@ def folder_of_second(second: Cluster) -> Iterator[str]:
     second.wait_for_nodes("cpu-0", "cpu-1", timeout=300)
 
 
-def test_jobs_run_without_a_munged_anywhere(second: Cluster) -> None:
+def test_jobs_run_without_munged(second: Cluster) -> None:
     second.wait_for_nodes("cpu-0", "cpu-1")
     assert second.run("srun --nodes=2 id -un").split() == ["researcher", "researcher"]
     # This works within a job, too.
