@@ -1,4 +1,4 @@
-"""The stack that the tests on a real cluster share: like the dev stack, and beside it."""
+"""The stack that the tests on a real cluster share; it resembles the dev stack."""
 
 import subprocess
 import uuid
@@ -13,7 +13,7 @@ from tests.support.cluster import Cluster, Deployed, write_test_stack
 
 @pytest.fixture(scope="session")
 def deployed(request: pytest.FixtureRequest) -> Deployed:
-    """Brings a stack of two Slurm nodes up; takes it down afterwards unless it is to be kept."""
+    """Bring a stack of two Slurm nodes up; take it down afterwards unless --keep is set."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
     @contextmanager
@@ -25,7 +25,7 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
                 except subprocess.CalledProcessError:
                     print(stack.state())
                     raise
-            # A stack that was kept may have pods from before an edit.
+            # A kept stack may have pods from before an edit.
             stack.wait_for_rollouts()
             stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
             yield stack
@@ -45,7 +45,8 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
     """The test stack with its two nodes idle.
 
-    Root may have jobs, to be held in the jail too, and no job more processes than fit its memory.
+    Root may run jobs: tests check that the jail confines them, too. The limit of processes of a job
+    fits its memory.
     """
 
     def limit(values: dict[str, Any]) -> None:
@@ -58,7 +59,7 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
 
 @pytest.fixture
 def folder(cluster: Cluster) -> Iterator[str]:
-    """A folder in the user's home; afterwards it is gone, and so are the user's jobs."""
+    """A folder in the user's home. Teardown cancels the user's jobs and removes the folder."""
     gone = 'timeout 60 sh -c "while squeue --noheader --me | grep -q .; do sleep 0.1; done"'
     path = f"/home/researcher/test-{uuid.uuid4().hex[:8]}"
     cluster.run(f"mkdir {path}")

@@ -1,13 +1,13 @@
-"""Errors as a user reads them."""
+"""Error messages as a user reads them."""
 
 import subprocess
 
 
 def error_line(answer: subprocess.CompletedProcess[str]) -> str:
-    """The one line that a user gets; fails on a success, on a traceback, on silence."""
-    said = answer.stdout + answer.stderr
-    assert answer.returncode != 0, said
-    assert "Traceback" not in said, said
-    lines = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1, said
+    """Return the one error line that a user gets; fail on success, traceback or no output."""
+    output = answer.stdout + answer.stderr
+    assert answer.returncode != 0, output
+    assert "Traceback" not in output, output
+    lines = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, output
     return lines[0]

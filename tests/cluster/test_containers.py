@@ -35,7 +35,7 @@ done | sort -u | while read -r library; do
   cp --dereference $library small/usr/lib/x86_64-linux-gnu/
 done
 """
-"""Adds what a program with MPI needs to the directory `small`."""
+"""Adds to the directory `small` the libraries of a program with MPI."""
 
 
 @pytest.fixture(scope="module")
@@ -56,25 +56,25 @@ def images(cluster: Cluster) -> Iterator[str]:
 def test_step_on_two_nodes_runs_in_a_squashfs_image(cluster: Cluster, images: str) -> None:
     image = f"--container-image={images}/small.sqsh"
 
-    said = cluster.run(f"srun --quiet --nodes=2 {image} grep ID= /etc/os-release")
+    output = cluster.run(f"srun --quiet --nodes=2 {image} grep ID= /etc/os-release")
 
-    assert said.splitlines() == ["ID=small", "ID=small"]
+    assert output.splitlines() == ["ID=small", "ID=small"]
 
 
 def test_user_and_home_are_the_same_in_a_container(cluster: Cluster, images: str) -> None:
     command = "bash -c 'whoami; ls ~/images/small.sqsh'"
 
-    said = cluster.run(f"srun --quiet --container-image={images}/small.sqsh {command}")
+    output = cluster.run(f"srun --quiet --container-image={images}/small.sqsh {command}")
 
-    assert said.splitlines() == ["researcher", f"{images}/small.sqsh"]
+    assert output.splitlines() == ["researcher", f"{images}/small.sqsh"]
 
 
-def test_mpi_across_nodes_in_a_container(cluster: Cluster, images: str) -> None:
+def test_mpi_works_across_nodes_in_a_container(cluster: Cluster, images: str) -> None:
     image = f"--container-image={images}/small.sqsh"
 
-    said = cluster.run(f"srun --quiet --mpi=pmix --nodes=2 --ntasks=4 {image} {images}/sum")
+    output = cluster.run(f"srun --quiet --mpi=pmix --nodes=2 --ntasks=4 {image} {images}/sum")
 
-    assert said.splitlines() == ["6"] * 4
+    assert output.splitlines() == ["6"] * 4
 
 
 def test_container_has_the_cpus_of_the_job(cluster: Cluster, images: str) -> None:
@@ -83,7 +83,7 @@ def test_container_has_the_cpus_of_the_job(cluster: Cluster, images: str) -> Non
     assert cluster.run(f"srun --quiet --cpus-per-task=1 {image} nproc") == "1"
 
 
-def test_step_over_its_memory_ends_in_a_container(
+def test_container_step_over_its_memory_limit_ends(
     cluster: Cluster, images: str, folder: str
 ) -> None:
     fill = "head -c 300M /dev/zero | tail >/dev/null"
@@ -104,15 +104,15 @@ def test_saved_container_runs_again(cluster: Cluster, images: str) -> None:
     assert cluster.run(f"srun --quiet --container-image={saved} cat /made") == "made"
 
 
-def test_images_of_jobs_are_in_the_metrics(cluster: Cluster, images: str) -> None:
+def test_metrics_count_image_hits(cluster: Cluster, images: str) -> None:
     cluster.run(f"srun --quiet --nodelist=cpu-0 --container-image={images}/small.sqsh true")
 
     def hits() -> float:
         text = cluster.in_pod("deploy/exporter", "exporter", *SHOW_METRICS)
         return series(text.encode()).get('slurmstack_image_hits_total{node="cpu-0"}', 0)
 
-    # The node's checks leave the counts in its record, each minute.
-    eventually("the start is counted", lambda: hits() > 0, timeout=150)
+    # Node checks write the counts into the node's record every minute.
+    eventually("the metrics count the start", lambda: hits() > 0, timeout=150)
 
 
 def test_slurm_image_lists_images_on_the_login_node(cluster: Cluster, images: str) -> None:

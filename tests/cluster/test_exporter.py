@@ -1,4 +1,4 @@
-"""What happens in the cluster is in the metrics within an interval, for who may scrape."""
+"""Metrics report events of the cluster within an interval, to authorized scrapers only."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,7 +20,7 @@ Scrape = Callable[[], Series]
 
 @pytest.fixture(scope="module")
 def scrape(cluster: Cluster) -> Iterator[Scrape]:
-    """What a Prometheus in a namespace that may scrape is told."""
+    """Scrape the exporter like a Prometheus in an authorized namespace."""
     there = f"--namespace={MONITORING}"
     cluster.kubectl("create", "namespace", MONITORING)
     try:
@@ -39,60 +39,61 @@ def scrape(cluster: Cluster) -> Iterator[Scrape]:
         cluster.kubectl("delete", "namespace", MONITORING, "--wait=false")
 
 
-def test_jobs_that_run_and_wait_are_in_the_metrics(
+def test_metrics_report_running_and_pending_jobs(
     cluster: Cluster, folder: str, scrape: Scrape
 ) -> None:
-    eventually("nobody has jobs", lambda: scrape().get(RUNNING) == 0)
+    eventually("no job runs", lambda: scrape().get(RUNNING) == 0)
     job = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodes=2 --exclusive")
     cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodes=2 --exclusive --array=1-3")
 
-    def seen() -> bool:
-        found = scrape()
-        return found.get(RUNNING) == 1 and found.get(PENDING) == 3
+    def reported() -> bool:
+        metrics = scrape()
+        return metrics.get(RUNNING) == 1 and metrics.get(PENDING) == 3
 
-    eventually("one runs and three wait", seen)
-    found = scrape()
-    assert found["slurm_up"] == 1
-    assert found['slurm_user_jobs{state="running",user="researcher"}'] == 1
-    assert found['slurm_node_state{node="cpu-0",state="allocated"}'] == 1
-    assert found['slurm_partition_cpus_allocated{partition="main"}'] == 4
-    assert len([name for name in found if f'job_id="{job}"' in name]) == 2
+    eventually("the metrics report one running and three pending jobs", reported)
+    metrics = scrape()
+    assert metrics["slurm_up"] == 1
+    assert metrics['slurm_user_jobs{state="running",user="researcher"}'] == 1
+    assert metrics['slurm_node_state{node="cpu-0",state="allocated"}'] == 1
+    assert metrics['slurm_partition_cpus_allocated{partition="main"}'] == 4
+    assert len([name for name in metrics if f'job_id="{job}"' in name]) == 2
     cluster.run("scancel --user=researcher")
-    eventually("they are gone", lambda: scrape().get(PENDING) == 0)
+    eventually("the metrics report no pending job", lambda: scrape().get(PENDING) == 0)
 
 
-def test_a_node_is_on_the_machine_of_its_pod(cluster: Cluster, scrape: Scrape) -> None:
+def test_metrics_report_the_machine_of_each_node(cluster: Cluster, scrape: Scrape) -> None:
     machines = {
         pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cluster.pods(c.WORKER)
     }
-    found = scrape()
+    metrics = scrape()
     for node in ("cpu-0", "cpu-1"):
-        assert found[f'slurm_node_info{{machine="{machines[node]}",node="{node}"}}'] == 1
+        assert metrics[f'slurm_node_info{{machine="{machines[node]}",node="{node}"}}'] == 1
 
 
-def test_the_exporter_tells_how_full_the_jail_is(cluster: Cluster, scrape: Scrape) -> None:
+def test_exporter_reports_the_size_of_the_jail(cluster: Cluster, scrape: Scrape) -> None:
     blocks, size = cluster.run("stat --file-system --format='%b %S' /").split()
     assert scrape()['slurmstack_jail_size_bytes{volume="jail"}'] == int(blocks) * int(size)
 
 
-def test_a_node_that_an_operator_drains_is_in_the_metrics(cluster: Cluster, scrape: Scrape) -> None:
+def test_metrics_report_a_node_that_an_operator_drains(cluster: Cluster, scrape: Scrape) -> None:
     update = ("scontrol", "update", "nodename=cpu-1")
     controller = cluster.controller()
     cluster.in_pod(controller, "slurmctld", *update, "state=drain", 'reason=new "disk", 名前')
     try:
         eventually(
-            "it is out", lambda: scrape().get('slurm_node_state{node="cpu-1",state="drained"}') == 1
+            "cpu-1 is drained",
+            lambda: scrape().get('slurm_node_state{node="cpu-1",state="drained"}') == 1,
         )
-        found = scrape()
-        assert found[FOREIGN] == 1
-        assert 0 <= found['slurm_node_drained_seconds{cause="foreign",node="cpu-1"}'] < 120
+        metrics = scrape()
+        assert metrics[FOREIGN] == 1
+        assert 0 <= metrics['slurm_node_drained_seconds{cause="foreign",node="cpu-1"}'] < 120
     finally:
         cluster.in_pod(controller, "slurmctld", *update, "state=resume")
-    eventually("it is back", lambda: scrape().get(FOREIGN) == 0)
+    eventually("cpu-1 is back", lambda: scrape().get(FOREIGN) == 0)
 
 
-def test_users_read_no_metrics(cluster: Cluster, scrape: Scrape) -> None:
-    assert scrape()["slurm_up"] == 1, "it is there"
+def test_users_cannot_read_metrics(cluster: Cluster, scrape: Scrape) -> None:
+    assert scrape()["slurm_up"] == 1, "the exporter answers authorized scrapers"
     (pod,) = cluster.pods(c.EXPORTER)
     for host in (c.EXPORTER, pod["status"]["podIP"]):
         for way in ("", "srun "):

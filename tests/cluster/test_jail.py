@@ -1,4 +1,4 @@
-"""Every job runs in the shared root, with a /tmp of its own, or it does not run."""
+"""A job runs in the shared root with its own /tmp, or it does not run."""
 
 from collections.abc import Iterator
 
@@ -8,33 +8,35 @@ from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 
-def test_a_job_sees_the_jail_as_its_root_and_not_the_workers_image(cluster: Cluster) -> None:
-    # tmux is in the jail's image alone, slurmd in the worker's.
-    seen = cluster.run(
+def test_job_sees_the_jail_as_its_root(cluster: Cluster) -> None:
+    # Only the jail's image has tmux, only the worker's image has slurmd.
+    output = cluster.run(
         "srun sh -c 'test -x /usr/bin/tmux && ! test -e /usr/sbin/slurmd && echo jail'"
     )
 
-    assert seen == "jail"
+    assert output == "jail"
     assert cluster.run("srun stat -c %i /etc/passwd") == cluster.run("stat -c %i /etc/passwd")
 
 
-def test_what_a_job_writes_on_one_node_another_reads(cluster: Cluster, folder: str) -> None:
+def test_other_node_reads_what_a_job_writes(cluster: Cluster, folder: str) -> None:
     cluster.run(f"srun --nodelist=cpu-0 sh -c 'echo from cpu-0 >{folder}/note'")
 
     assert cluster.run(f"srun --nodelist=cpu-1 cat {folder}/note") == "from cpu-0"
 
 
-def test_two_jobs_on_one_node_share_neither_tmp_nor_shared_memory(
+def test_jobs_on_one_node_have_separate_tmp_and_shared_memory(
     cluster: Cluster, folder: str
 ) -> None:
     write = "touch /tmp/mine /var/tmp/mine /dev/shm/mine ready; sleep 300"
     first = cluster.submit(folder, f"#!/bin/sh\n{write}", "--nodelist=cpu-0")
     eventually("the first job has written", lambda: cluster.run(f"ls {folder}/ready", check=False))
 
-    seen = cluster.run("srun --nodelist=cpu-0 ls /tmp /var/tmp /dev/shm")
+    output = cluster.run("srun --nodelist=cpu-0 ls /tmp /var/tmp /dev/shm")
 
-    assert "mine" not in seen
-    assert "mine" not in cluster.run("ls /tmp /var/tmp /dev/shm"), "login sees none of it either"
+    assert "mine" not in output
+    assert "mine" not in cluster.run("ls /tmp /var/tmp /dev/shm"), (
+        "login does not see these files either"
+    )
     own = cluster.run(f"srun --jobid={first} --overlap ls /tmp /var/tmp /dev/shm")
     assert own.split().count("mine") == 3, "all steps of one job share them"
 
@@ -44,12 +46,12 @@ def test_ended_jobs_leave_no_process_on_the_node(cluster: Cluster) -> None:
     cluster.run("for i in 1 2 3; do srun --nodelist=cpu-0 true; done")
 
     eventually(
-        "none is left, dead or alive",
+        "no slurmstepd is left, not even a zombie",
         lambda: "slurmstepd" not in cluster.in_pod("cpu-0", "slurmd", "sh", "-c", names),
     )
 
 
-def test_what_a_job_left_in_tmp_is_gone_after_it(cluster: Cluster) -> None:
+def test_end_of_a_job_removes_its_tmp(cluster: Cluster) -> None:
     cluster.run("srun --nodelist=cpu-0 touch /tmp/left /dev/shm/left")
 
     def leftovers() -> str:
@@ -57,12 +59,12 @@ def test_what_a_job_left_in_tmp_is_gone_after_it(cluster: Cluster) -> None:
             "cpu-0", "slurmd", "find", "/var/spool/slurmstack", "/dev/shm", "-name", "left"
         )
 
-    eventually("nothing is left", lambda: not leftovers())
+    eventually("no file is left", lambda: not leftovers())
 
 
 @pytest.fixture
 def broken_jail(cluster: Cluster) -> Iterator[None]:
-    """The jail without a place that every step must mount over."""
+    """The jail without a mount point that every step needs."""
     place = "/mnt/jail/var/spool/slurmd"
     cluster.in_pod("cpu-0", "slurmd", "mv", place, f"{place}.away")
     yield
@@ -71,17 +73,17 @@ def broken_jail(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("broken_jail")
-def test_a_step_with_a_broken_jail_fails_clearly_and_never_runs_outside(cluster: Cluster) -> None:
+def test_step_fails_clearly_when_the_jail_is_broken(cluster: Cluster) -> None:
     answer = cluster.ssh("srun --nodelist=cpu-0 touch /var/tmp/ran-outside", check=False)
 
     assert answer.returncode != 0
     assert "launch failed" in answer.stderr, answer.stderr
     logged = cluster.kubectl("logs", "cpu-0", "--container=slurmd")
     assert "chroot: mount point /mnt/jail/var/spool/slurmd is missing in the jail" in logged
-    found = cluster.in_pod(
+    files = cluster.in_pod(
         "cpu-0", "slurmd", "find", "/var/tmp", "/mnt/jail/var/tmp", "-name", "ran*"
     )
-    assert found == ""
+    assert files == ""
 
 
 def test_a_job_reaches_neither_the_munge_key_nor_kubernetes(cluster: Cluster) -> None:
@@ -97,16 +99,16 @@ def test_workers_run_without_privilege(cluster: Cluster) -> None:
             assert container["securityContext"]["privileged"] is False, container["name"]
 
 
-def test_a_job_sees_no_process_but_its_own_and_no_device_that_it_needs_not(
+def test_job_sees_only_its_own_processes_and_basic_devices(
     cluster: Cluster,
 ) -> None:
-    seen = cluster.run("srun ps -e -o comm=").split()
+    processes = cluster.run("srun ps -e -o comm=").split()
 
-    assert "ps" in seen
-    assert "slurmd" not in seen
+    assert "ps" in processes
+    assert "slurmd" not in processes
     assert "sda" not in cluster.run("srun ls /dev").split()
     assert "null" in cluster.run("srun ls /dev").split()
 
 
-def test_a_job_gets_no_privileges_that_its_user_has_not(cluster: Cluster) -> None:
+def test_job_cannot_gain_privileges(cluster: Cluster) -> None:
     assert cluster.run("srun grep NoNewPrivs /proc/self/status").split() == ["NoNewPrivs:", "1"]

@@ -14,7 +14,7 @@ SETTINGS = "/usr/lib/slurmstack/login"
 
 @contextlib.contextmanager
 def session(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
-    """A session that says again what it is told."""
+    """Open a session that echoes its input."""
     command = ["ssh", "-F", str(cluster.directory / "ssh_config"), "login", "cat"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -33,7 +33,7 @@ def answers(process: subprocess.Popen[str]) -> bool:
     return process.stdout.readline() == "still there?\n"
 
 
-def test_a_second_login_node_comes_and_goes_and_ends_no_session(cluster: Cluster) -> None:
+def test_second_login_node_ends_no_session_of_the_first(cluster: Cluster) -> None:
     def grow(values: dict[str, Any]) -> None:
         values["login"]["replicas"] = 2
 
@@ -56,11 +56,11 @@ def test_a_second_login_node_comes_and_goes_and_ends_no_session(cluster: Cluster
     finally:
         cluster.run(f"rm -f .ssh/authorized_keys {keys} {keys}.pub")
 
-    eventually("it has gone", lambda: cluster.pod_uid("login-1") == "")
+    eventually("login-1 is gone", lambda: cluster.pod_uid("login-1") == "")
     assert cluster.pod_uid("login-0") == uid
 
 
-def test_a_limit_counts_without_a_restart(cluster: Cluster) -> None:
+def test_new_limit_takes_effect_without_a_restart(cluster: Cluster) -> None:
     def limit(values: dict[str, Any]) -> None:
         values["login"]["limits"] = {"processes": 60}
 
@@ -72,23 +72,23 @@ def test_a_limit_counts_without_a_restart(cluster: Cluster) -> None:
     uid = cluster.pod_uid("login-0")
     with session(cluster) as before, cluster.edited(limit):
         cluster.deploy("up")
-        eventually("the limit is there", in_force, 240)
+        eventually("the limit is in force", in_force, 240)
 
         forks = "for _ in $(seq 100); do sleep 20 >/dev/null 2>&1 & done"
         eventually(
-            "a user cannot fork without end",
+            "a user reaches the limit of processes",
             lambda: "Cannot fork" in cluster.ssh(f"sh -c '{forks}'", check=False).stderr,
         )
         assert answers(before)
     cluster.in_pod("login-0", "sshd", "pkill", "-KILL", "-u", "researcher", "sleep", check=False)
     cluster.deploy("up")
 
-    eventually("the limit is gone", lambda: not in_force(), 240)
+    eventually("the limit is removed", lambda: not in_force(), 240)
     assert cluster.pod_uid("login-0") == uid
 
 
-def test_memory_that_no_process_has_any_more_is_given_back(cluster: Cluster) -> None:
-    """Else a user fills a login node's memory for good, and is not there to be asked."""
+def test_login_node_frees_orphaned_shared_memory(cluster: Cluster) -> None:
+    """Otherwise a user could fill a login node's memory permanently and then log out."""
     keep = (
         "import ctypes; libc = ctypes.CDLL(None); segment = libc.shmget(0, 4096, 0o1600);"
         " assert segment >= 0; assert libc.shmat(segment, None, 0) != -1; print(segment)"
@@ -96,24 +96,26 @@ def test_memory_that_no_process_has_any_more_is_given_back(cluster: Cluster) -> 
     segment = cluster.run(f"python3 -c '{keep}'")
 
     there = f"ipcs -m | awk '$2 == {segment}'"
-    eventually("it is gone", lambda: not cluster.in_pod("login-0", "sshd", "sh", "-c", there))
+    eventually(
+        "the segment is gone", lambda: not cluster.in_pod("login-0", "sshd", "sh", "-c", there)
+    )
 
 
-def test_who_logs_in_on_a_terminal_is_told_how_the_cluster_is(cluster: Cluster) -> None:
-    shown = cluster.ssh("bash -lc true; exit", tty=True).stdout
-    assert "nodes idle" not in shown, "a command is no login"
+def test_login_on_a_terminal_greets_with_the_cluster_state(cluster: Cluster) -> None:
+    output = cluster.ssh("bash -lc true; exit", tty=True).stdout
+    assert "nodes idle" not in output, "a command gets no greeting"
 
     config = str(cluster.directory / "ssh_config")
 
-    def told() -> str:
-        """The greeting once Slurm has answered in time, or "": a busy machine may miss that.
+    def read_greeting() -> str:
+        """Return the greeting, or "" when Slurm answered too late, as on a busy machine.
 
-        While sshd reads its settings again, it closes connections that it has not accepted yet.
+        sshd closes unaccepted connections while it reads its settings again.
         """
         ssh = ["ssh", "-tt", "-F", config, "login"]
         terminal = execute(ssh, stdin="exit\n", check=False).stdout
         return terminal if "of 2 nodes idle" in terminal else ""
 
-    greeting = eventually("the state is told", told, timeout=240)
+    greeting = eventually("the greeting reports the state", read_greeting, timeout=240)
     assert f"{cluster.stack}:" in greeting
     assert "main*" in greeting

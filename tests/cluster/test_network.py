@@ -1,4 +1,4 @@
-"""What users reach of the cluster underneath, and how nodes find each other."""
+"""The network: services below Slurm are closed to users, and nodes resolve each other's names."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def write(cluster: Cluster, path: str, script: str) -> None:
 
 @pytest.fixture
 def forbidden(cluster: Cluster) -> list[tuple[str, int]]:
-    """What root of a pod reaches, and no user."""
+    """Addresses that root of a pod reaches and no user may reach."""
     machines = [
         address["address"]
         for node in cluster.objects("nodes")
@@ -47,19 +47,21 @@ def test_users_reach_neither_kubernetes_nor_metadata(
     write(cluster, f"{folder}/ask", ASK)
     for address, port in [*forbidden, ("169.254.169.254", 80)]:
         ask = f"python3 {folder}/ask {address} {port}"
-        said = cluster.run(f"{ask}; srun --nodes=2 {ask}")
-        assert said.split() == ["ConnectionRefusedError"] * 3, f"{address}:{port}"
+        output = cluster.run(f"{ask}; srun --nodes=2 {ask}")
+        assert output.split() == ["ConnectionRefusedError"] * 3, f"{address}:{port}"
 
 
-def test_root_of_a_pod_reaches_them(cluster: Cluster, forbidden: list[tuple[str, int]]) -> None:
-    """So that it is not by chance that users do not."""
+def test_root_of_a_pod_reaches_kubernetes(
+    cluster: Cluster, forbidden: list[tuple[str, int]]
+) -> None:
+    """Shows that the refusal for users is no accident."""
     for address, port in forbidden:
         ask = f": </dev/tcp/{address}/{port}"
         for pod, container in (("login-0", "sshd"), ("cpu-0", "slurmd")):
             cluster.in_pod(pod, container, "timeout", "10", "bash", "-c", ask)
 
 
-def test_a_port_that_ssh_forwards_leads_there_no_more(cluster: Cluster) -> None:
+def test_ssh_forwarding_does_not_reach_kubernetes(cluster: Cluster) -> None:
     config = cluster.directory / "ssh_config"
 
     answer = execute(["ssh", "-F", config, "-W", f"{API}:443", "login"], check=False)
@@ -67,7 +69,7 @@ def test_a_port_that_ssh_forwards_leads_there_no_more(cluster: Cluster) -> None:
     assert "Connection refused" in answer.stderr
 
 
-def test_names_are_found_backwards_as_well(cluster: Cluster, folder: str) -> None:
+def test_reverse_lookup_returns_the_host_names(cluster: Cluster, folder: str) -> None:
     hosts = ["cpu-0", "cpu-1", "login-0"]
     write(cluster, f"{folder}/look", LOOK_BACK)
     look = f"python3 {folder}/look {' '.join(hosts)}"
@@ -77,8 +79,8 @@ def test_names_are_found_backwards_as_well(cluster: Cluster, folder: str) -> Non
         assert [name.partition(".")[0] for name in names] == hosts
 
 
-def test_a_host_has_the_name_that_slurm_has_for_it(cluster: Cluster) -> None:
-    said = cluster.run("srun --nodes=2 sh -c 'echo $SLURMD_NODENAME $(hostname) $(hostname -s)'")
+def test_host_name_equals_the_slurm_node_name(cluster: Cluster) -> None:
+    output = cluster.run("srun --nodes=2 sh -c 'echo $SLURMD_NODENAME $(hostname) $(hostname -s)'")
 
-    for line in said.splitlines():
+    for line in output.splitlines():
         assert len(set(line.split())) == 1, line

@@ -1,4 +1,4 @@
-"""Deploys that change nothing, and deploys that must be refused."""
+"""Deploys that change nothing, and deploys that the program must refuse."""
 
 import json
 import os
@@ -23,13 +23,13 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def nothing_changed(cluster: Cluster) -> Iterator[None]:
-    """Checks that neither the state nor the cluster is another after the test."""
+    """Check that the test leaves state and cluster unchanged."""
 
     def picture() -> dict[str, Any]:
         state = json.loads(cluster.state_file.read_text())["checkpoint"]["latest"]
         resources = {resource["urn"]: resource for resource in state["resources"]}
         kinds = "statefulsets,services,configmaps,secrets,persistentvolumeclaims,jobs"
-        # What the reconciler remembers is its own, and may change at any time.
+        # The reconciler may change its own memory at any time.
         return resources | {
             one["metadata"]["uid"]: written(one)
             for one in cluster.objects(kinds)
@@ -42,7 +42,10 @@ def nothing_changed(cluster: Cluster) -> Iterator[None]:
 
 
 def written(one: dict[str, Any]) -> object:
-    """What each write changes, but for those of a status, as Kubernetes does if a probe is late."""
+    """Fields that every write changes, without status:
+
+    Kubernetes updates it when a probe is late.
+    """
     if "status" not in one:
         return one["metadata"]["resourceVersion"]
     metadata = {key: value for key, value in one["metadata"].items() if key != "resourceVersion"}
@@ -58,7 +61,7 @@ def test_a_second_up_changes_nothing(cluster: Cluster) -> None:
     cluster.deploy("up", "--expect-no-changes")
 
 
-def test_preview_shows_an_edit_and_does_not_make_it(cluster: Cluster) -> None:
+def test_preview_shows_an_edit_without_making_it(cluster: Cluster) -> None:
     def grow(values: dict[str, Any]) -> None:
         values["nodesets"][0]["replicas"] = 3
 
@@ -75,15 +78,15 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("an unknown key", lambda v: v.update(nodeset=[]), "did you mean 'nodesets'?"),
     ("negative replicas", lambda v: v["nodesets"][0].update(replicas=-1), "replicas: -1"),
     ("memory without a unit", lambda v: v["nodesets"][0].update(memory=1024), "with its unit"),
-    ("two nodesets of one name", lambda v: v["nodesets"].append(v["nodesets"][0]), "named 'cpu'"),
-    ("a name that is no DNS label", lambda v: v["nodesets"][0].update(name="C_0"), "DNS label"),
-    ("a key that is none", lambda v: v["users"][0].update(ssh_keys=["x"]), "OpenSSH public key"),
+    ("two nodesets with one name", lambda v: v["nodesets"].append(v["nodesets"][0]), "named 'cpu'"),
+    ("a name that is not a DNS label", lambda v: v["nodesets"][0].update(name="C_0"), "DNS label"),
+    ("an invalid SSH key", lambda v: v["users"][0].update(ssh_keys=["x"]), "OpenSSH public key"),
 ]
 
 
 @pytest.mark.usefixtures("nothing_changed")
 @pytest.mark.parametrize(("what", "edit", "expected"), REFUSED, ids=[case[0] for case in REFUSED])
-def test_bad_settings_are_refused_before_anything_changes(
+def test_bad_settings_are_refused_before_any_change(
     cluster: Cluster, what: str, edit: Callable[[dict[str, Any]], object], expected: str
 ) -> None:
     with cluster.edited(edit):
@@ -104,13 +107,13 @@ REFUSED_STACK = "test-refused"
 
 @pytest.fixture
 def other_stack() -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Writes the file of a stack, with the given setting `cluster`, that never comes up."""
+    """Write the file of a stack with the given `cluster` setting; the stack never comes up."""
     yield lambda setting: write_stack(REFUSED_STACK, cluster=setting)
     execute([sys.executable, "-m", "local", "down", "--stack", REFUSED_STACK])
     Cluster(REFUSED_STACK).stack_file.unlink()
 
 
-def test_an_unreachable_cluster_is_named(
+def test_error_names_the_unreachable_cluster(
     other_stack: Callable[[dict[str, Any]], object], cluster: Cluster, tmp_path: Path
 ) -> None:
     kubeconfig = yaml.safe_load((cluster.directory / "kubeconfig").read_text())
@@ -135,7 +138,7 @@ def test_an_unreachable_cluster_is_named(
     assert server.removeprefix("https://") in error_line(answer)
 
 
-def test_a_port_in_use_is_named_with_its_key(
+def test_error_names_the_port_in_use_and_its_key(
     other_stack: Callable[[dict[str, Any]], object],
 ) -> None:
     with socket.socket() as taken:
@@ -152,7 +155,7 @@ def test_a_port_in_use_is_named_with_its_key(
     assert "api_port" in line
 
 
-def test_a_docker_engine_that_is_not_there_is_named() -> None:
+def test_error_names_the_missing_docker_engine() -> None:
     env = {**os.environ, "DOCKER_HOST": "unix:///nonexistent/docker.sock"}
 
     answer = execute([sys.executable, "-m", "images.build"], check=False, env=env)
@@ -160,7 +163,7 @@ def test_a_docker_engine_that_is_not_there_is_named() -> None:
     assert "Docker" in error_line(answer)
 
 
-def test_an_interrupted_up_is_taken_up_again(cluster: Cluster) -> None:
+def test_next_up_completes_an_interrupted_up(cluster: Cluster) -> None:
     def grow(values: dict[str, Any]) -> None:
         values["nodesets"][0]["replicas"] = 3
         values["partitions"] = [{"name": "main", "nodesets": ["cpu"], "default": True}]
@@ -178,16 +181,17 @@ def test_an_interrupted_up_is_taken_up_again(cluster: Cluster) -> None:
             text=True,
             start_new_session=True,
         )
-        # slurmctld is about to be told; nothing after that in the graph has been touched.
+        # The reload of slurmctld comes next; the deploy has not touched later resources of the
+        # graph.
         assert process.stdout is not None
-        seen = []
+        lines = []
         for line in process.stdout:
-            seen.append(line)
+            lines.append(line)
             if "controller-config-in-force" in line:
                 break
         os.killpg(process.pid, signal.SIGINT)
         rest, _ = process.communicate(timeout=60)
-        assert process.returncode != 0, "".join(seen) + rest
+        assert process.returncode != 0, "".join(lines) + rest
         assert "Traceback" not in rest
 
         cluster.deploy("up")

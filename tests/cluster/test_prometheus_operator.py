@@ -1,4 +1,4 @@
-"""What a real Prometheus Operator makes of the objects that it gets with `kind: operator`."""
+"""A real Prometheus Operator handles the objects that `kind: operator` creates."""
 
 import base64
 import gzip
@@ -27,13 +27,13 @@ FOLDER = Path(__file__).parent / "prometheus_operator"
 MODULE = "github.com/prometheus-operator/prometheus-operator"
 OPERATOR = binaries.Build("prometheus-operator", str(FOLDER), f"{MODULE}/cmd/operator")
 THEIRS = "observability"
-"""Their namespace, and the name of all that is in it."""
+"""The namespace of the operator's users, and the name of everything in it."""
 KINDS = ("PodMonitor", "PrometheusRule", "ServiceMonitor")
 SELECTED = {"release": "theirs"}
 IN_THEIRS = f"--namespace={THEIRS}"
 RULES = f"/etc/prometheus/rules/prometheus-{THEIRS}-rulefiles-0"
 CONFIG = "prometheus.conf"
-"""What it is called beside the rules, of which all are called `.yaml`."""
+"""File name of the configuration; the names of all rule files end in `.yaml`."""
 
 Ask = Callable[[str], Any]
 
@@ -51,7 +51,8 @@ PROMETHEUS = {
     "kind": "Prometheus",
     "metadata": metadata(),
     "spec": {
-        # The operator's own pods need images of its own; what it tells them is run below.
+        # Pods of the operator need images of its own; a pod below runs the operator's files
+        # instead.
         "replicas": 0,
         "version": "v2.42.0",
         **{f"{kind}Selector": {"matchLabels": SELECTED} for kind in ("podMonitor", "rule")},
@@ -89,7 +90,7 @@ RIGHTS = [
 
 @pytest.fixture(scope="module")
 def objects() -> list[dict[str, Any]]:
-    """What the stack gives an operator."""
+    """Objects that the stack creates for an operator."""
     wanted = {
         "kind": "operator",
         "operator": {"labels": SELECTED, "dashboard_labels": {"grafana_dashboard": "1"}},
@@ -106,7 +107,7 @@ def objects() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def given(cluster: Cluster, objects: list[dict[str, Any]]) -> Iterator[None]:
-    """The operator's kinds on the cluster, our objects, and a Prometheus that selects them."""
+    """Install the operator's kinds, our objects, and a Prometheus that selects them."""
     fetch = ["go", "mod", "download", "-json", MODULE]
     module = subprocess.run(fetch, cwd=FOLDER, check=True, capture_output=True, text=True)
     definitions = str(Path(json.loads(module.stdout)["Dir"], "example/prometheus-operator-crd"))
@@ -120,7 +121,7 @@ def given(cluster: Cluster, objects: list[dict[str, Any]]) -> Iterator[None]:
             "the kinds are served",
             lambda: all(kind in cluster.kubectl(*served) for kind in (*KINDS, "Prometheus")),
         )
-        # A field that the definitions do not know is refused.
+        # Strict validation refuses fields that the definitions do not have.
         cluster.kubectl("apply", "--validate=strict", "--filename=-", stdin=listed(*theirs))
         cluster.kubectl("apply", "--filename=-", stdin=others)
         cluster.kubectl("apply", IN_THEIRS, "--filename=-", stdin=listed(PROMETHEUS))
@@ -128,16 +129,16 @@ def given(cluster: Cluster, objects: list[dict[str, Any]]) -> Iterator[None]:
     finally:
         gone = ("delete", "--ignore-not-found", "--filename")
         cluster.kubectl(*gone, "-", stdin=others)
-        # They take what is of their kinds along.
+        # Deleting the definitions also deletes the objects of their kinds.
         cluster.kubectl(*gone, definitions)
         cluster.kubectl("delete", "namespace", THEIRS, timeout=180)
 
 
 @pytest.fixture(scope="module")
-def told(
+def operator_files(
     cluster: Cluster, given: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str]]:
-    """The files that the operator writes for its Prometheus, by name."""
+    """Files that the operator writes for its Prometheus, by name."""
     document = json.loads(cluster.kubectl("config", "view", "--raw", "--output=json"))
     server, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     folder = tmp_path_factory.mktemp("operator")
@@ -162,7 +163,7 @@ def told(
 
 
 def written(cluster: Cluster) -> dict[str, str]:
-    """Prometheus' configuration, and the files with rules; nothing before there are both."""
+    """Return Prometheus' configuration and rule files, or nothing until both exist."""
     name = f"prometheus-{THEIRS}"
     there = json.loads(cluster.kubectl("get", "secrets,configmaps", IN_THEIRS, "-o", "json"))
     found = {one["metadata"]["name"]: one.get("data", {}) for one in there["items"]}
@@ -174,15 +175,16 @@ def written(cluster: Cluster) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def theirs(cluster: Cluster, told: dict[str, str]) -> Ask:
-    """A Prometheus that does as the operator says; it asks as that of another namespace would."""
+def theirs(cluster: Cluster, operator_files: dict[str, str]) -> Ask:
+    """Run a Prometheus with the operator's files; it scrapes from another namespace."""
     made = json.loads(cluster.kubectl("get", "statefulset", c.MONITORING, "-o", "json"))
     (ours,) = [
         one for one in made["spec"]["template"]["spec"]["containers"] if one["name"] == "prometheus"
     ]
-    # The operator's config-reloader does the same, for a Prometheus that is not one of several.
+    # The operator's config-reloader does the same for a Prometheus without shards.
     files = {
-        name: text.replace(RULES, "/told").replace("$(SHARD)", "0") for name, text in told.items()
+        name: text.replace(RULES, "/told").replace("$(SHARD)", "0")
+        for name, text in operator_files.items()
     }
     pod = {
         "apiVersion": "v1",
@@ -228,14 +230,12 @@ def watch(cluster: Cluster) -> Watch:
     return Watch(cluster)
 
 
-def asked(answer: dict[str, Any]) -> set[tuple[tuple[str, str], ...]]:
-    """The labels of the series of an answer, but those that every series of an operator's has."""
+def labels(answer: dict[str, Any]) -> set[tuple[tuple[str, str], ...]]:
+    """Return the labels of the series, without those that an operator adds to every series."""
     return {tuple(sorted(one["metric"].items())) for one in answer["result"]}
 
 
-def test_its_prometheus_scrapes_what_ours_does_and_names_it_as_ours_does(
-    watch: Watch, theirs: Ask
-) -> None:
+def test_operators_prometheus_scrapes_the_same_series_as_ours(watch: Watch, theirs: Ask) -> None:
     for expression in (
         'count by (job) (up{job=~"slurm|reconciler|node"} == 1)',
         "slurm_up",
@@ -244,12 +244,12 @@ def test_its_prometheus_scrapes_what_ours_does_and_names_it_as_ours_does(
         "sum by (job, machine) (node_memory_MemTotal_bytes)",
     ):
         query = f"query?query={quote(expression)}"
-        ours = asked(watch.get(query))
+        ours = labels(watch.get(query))
         assert ours, expression
-        becomes(expression, partial(lambda each: asked(theirs(each)), query), ours, 120)
+        becomes(expression, partial(lambda each: labels(theirs(each)), query), ours, 120)
 
 
-def test_its_prometheus_has_all_our_rules(watch: Watch, theirs: Ask) -> None:
+def test_operators_prometheus_loads_all_our_rules(watch: Watch, theirs: Ask) -> None:
     def rules(ask: Ask) -> set[tuple[str, str]]:
         found = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
         return {(rule["name"], rule["query"]) for rule in found}
@@ -257,11 +257,11 @@ def test_its_prometheus_has_all_our_rules(watch: Watch, theirs: Ask) -> None:
     assert rules(theirs) == rules(watch.get)
     assert len({name for name, _ in rules(theirs)}) > 32
     recorded = f"query?query={quote('cluster:slurm_exporter_read_up:max == 1')}"
-    eventually("one is recorded", lambda: theirs(recorded)["result"], 120)
+    eventually("a rule has recorded a series", lambda: theirs(recorded)["result"], 120)
 
 
 @pytest.mark.usefixtures("given")
-def test_its_grafana_finds_the_dashboards(cluster: Cluster) -> None:
+def test_operators_grafana_finds_the_dashboards(cluster: Cluster) -> None:
     listed = cluster.kubectl("get", "configmaps", "--selector=grafana_dashboard=1", "-o", "json")
     found = [
         json.loads(text) for one in json.loads(listed)["items"] for text in one["data"].values()

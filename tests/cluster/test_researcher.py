@@ -1,4 +1,4 @@
-"""What a researcher does all day works as on any Slurm cluster."""
+"""A researcher's everyday work is the same as on any Slurm cluster."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.support.commands import execute
 from tests.support.waiting import eventually
 
 
-def test_the_commands_are_where_they_always_are(cluster: Cluster) -> None:
+def test_commands_are_at_their_usual_paths(cluster: Cluster) -> None:
     assert cluster.run("which sbatch srun squeue sinfo").splitlines() == [
         f"/usr/bin/{name}" for name in ("sbatch", "srun", "squeue", "sinfo")
     ]
@@ -22,16 +22,16 @@ def test_sinfo_prints_its_usual_columns_and_plain_node_names(cluster: Cluster) -
     assert row.split() == ["main*", "up", "infinite", "2", "idle", "cpu-[0-1]"]
 
 
-def test_hosts_know_each_other_by_name(cluster: Cluster) -> None:
-    """Launchers of the field hand `cpu-0` to every rank; slurmctld calls an srun's host back."""
+def test_hosts_resolve_each_others_names(cluster: Cluster) -> None:
+    """MPI launchers pass `cpu-0` to every rank; slurmctld connects back to the host of an srun."""
     look_up = "getent hosts cpu-0 cpu-1 login-0"
-    seen = [
+    answers = [
         cluster.run(look_up),
         cluster.run(f"srun --nodelist=cpu-0 {look_up}"),
         cluster.in_pod(cluster.controller(), "slurmctld", *look_up.split()),
     ]
 
-    for answer in seen:
+    for answer in answers:
         names = [line.split()[1].partition(".")[0] for line in answer.strip().splitlines()]
         assert names == ["cpu-0", "cpu-1", "login-0"]
 
@@ -44,13 +44,11 @@ def test_squeue_prints_its_usual_columns(cluster: Cluster, folder: str) -> None:
 
     assert header.split()[:5] == ["JOBID", "PARTITION", "NAME", "USER", "ST"]
     assert header.split()[-1] == "NODELIST(REASON)"
-    # The column is eight wide, as everywhere.
+    # The column is eight characters wide, as everywhere.
     assert row.split()[:5] == [str(job), "main", "job.sh", "research", "R"]
 
 
-def test_a_batch_job_follows_its_sbatch_lines_and_writes_where_the_user_looks(
-    cluster: Cluster, folder: str
-) -> None:
+def test_batch_job_follows_its_sbatch_lines(cluster: Cluster, folder: str) -> None:
     script = """#!/bin/bash
 #SBATCH --job-name=first
 #SBATCH --output=result-%j.txt
@@ -60,7 +58,7 @@ pwd
 id -un"""
     job = cluster.submit(folder, script, "--wait")
 
-    # `--wait` returned: the output is there at once, with nothing to wait for.
+    # `--wait` has returned, so the output exists; no further wait is needed.
     name, job_id, ntasks, node, submitted, directory, user = cluster.run(
         f"cat {folder}/result-*.txt"
     ).split()
@@ -70,9 +68,7 @@ id -un"""
     assert cluster.run(f"stat -c '%U %G' {folder}/result-{job}.txt") == "researcher researcher"
 
 
-def test_an_array_job_runs_every_task_and_no_more_at_once_than_asked(
-    cluster: Cluster, folder: str
-) -> None:
+def test_array_job_runs_all_tasks_within_its_throttle(cluster: Cluster, folder: str) -> None:
     script = 'echo "$SLURM_ARRAY_TASK_ID" >>tasks; squeue -h -r -u $USER -t R | wc -l >>running'
     cluster.submit(folder, f"#!/bin/sh\n{script}", "--array=1-10%3", "--wait", "--output=/dev/null")
 
@@ -80,7 +76,7 @@ def test_an_array_job_runs_every_task_and_no_more_at_once_than_asked(
     assert max(map(int, cluster.run(f"cat {folder}/running").split())) <= 3
 
 
-def test_a_step_over_two_nodes_names_both(cluster: Cluster) -> None:
+def test_step_on_two_nodes_prints_both_names(cluster: Cluster) -> None:
     assert sorted(cluster.run("srun --nodes=2 hostname").split()) == ["cpu-0", "cpu-1"]
 
 
@@ -123,7 +119,7 @@ def test_scancel_ends_a_job(cluster: Cluster, folder: str) -> None:
     cluster.wait_for_job(job, "CANCELLED")
 
 
-def test_a_dependency_holds_a_job_until_the_other_is_done(cluster: Cluster, folder: str) -> None:
+def test_dependency_holds_a_job_until_the_other_ends(cluster: Cluster, folder: str) -> None:
     first = cluster.submit(folder, "#!/bin/sh\nsleep 2; echo first >>order")
     second = cluster.submit(
         folder, "#!/bin/sh\necho second >>order", f"--dependency=afterok:{first}"
@@ -134,7 +130,7 @@ def test_a_dependency_holds_a_job_until_the_other_is_done(cluster: Cluster, fold
     assert cluster.run(f"cat {folder}/order").split() == ["first", "second"]
 
 
-def test_a_failing_job_is_seen_to_fail(cluster: Cluster, folder: str) -> None:
+def test_failed_job_is_shown_as_failed(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nexit 3")
 
     cluster.wait_for_job(job, "FAILED")
@@ -147,7 +143,7 @@ def test_the_job_has_the_users_login_environment(cluster: Cluster) -> None:
     assert (home, user) == ("/home/researcher", "researcher")
 
 
-def test_files_come_and_go_by_scp(cluster: Cluster, folder: str) -> None:
+def test_scp_copies_files_both_ways(cluster: Cluster, folder: str) -> None:
     config = cluster.directory / "ssh_config"
     execute(["scp", "-F", config, "README.md", f"login:{folder}/readme"])
 

@@ -1,4 +1,4 @@
-"""Slurm over HTTP, as a user and as a stranger meet it."""
+"""Slurm's REST API: access with and without a valid token."""
 
 import json
 
@@ -14,7 +14,7 @@ CURL = 'curl --silent --show-error --max-time 20 --header "X-SLURM-USER-TOKEN: $
 ASK = f"{CURL} http://rest:6820/{SLURMCTLD}"
 
 
-def test_a_user_submits_a_job_by_a_token_of_their_own(cluster: Cluster, folder: str) -> None:
+def test_user_submits_a_job_with_their_own_token(cluster: Cluster, folder: str) -> None:
     job = {
         "script": "#!/bin/sh\nid -un; pwd\n",
         "job": {
@@ -36,7 +36,7 @@ def test_a_user_submits_a_job_by_a_token_of_their_own(cluster: Cluster, folder: 
     assert cluster.run(f"cat {folder}/out").splitlines() == ["researcher", folder]
 
 
-def test_how_a_job_ended_is_asked_of_accounting(cluster: Cluster, folder: str) -> None:
+def test_accounting_reports_how_a_job_ended(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nexit 3", "--job-name=on-record")
     ask = f"{GET_TOKEN}; {CURL} http://rest:6820/{SLURMDBD}/job/{job}"
 
@@ -44,7 +44,7 @@ def test_how_a_job_ended_is_asked_of_accounting(cluster: Cluster, folder: str) -
         jobs = json.loads(cluster.run(ask))["jobs"]
         return [state for found in jobs for state in found["state"]["current"]]
 
-    eventually("it is on record", lambda: state() == ["FAILED"])
+    eventually("accounting has the record", lambda: state() == ["FAILED"])
     (found,) = json.loads(cluster.run(ask))["jobs"]
     assert (found["name"], found["user"]) == ("on-record", "researcher")
     assert found["exit_code"]["return_code"]["number"] == 3
@@ -52,7 +52,7 @@ def test_how_a_job_ended_is_asked_of_accounting(cluster: Cluster, folder: str) -
 
 @pytest.mark.parametrize(
     ("asked", "refused"),
-    # slurmrestd has no connection to slurmdbd then.
+    # slurmrestd then has no connection to slurmdbd.
     [(f"{SLURMCTLD}/jobs/", "511"), (f"{SLURMDBD}/jobs/", "502")],
     ids=["slurmctld", "slurmdbd"],
 )
@@ -66,7 +66,7 @@ def test_how_a_job_ended_is_asked_of_accounting(cluster: Cluster, folder: str) -
     ],
     ids=["missing", "garbage", "expired", "foreign"],
 )
-def test_a_token_that_is_not_good_is_refused(
+def test_invalid_token_is_refused(
     cluster: Cluster, kind: str, token: str, asked: str, refused: str
 ) -> None:
     ask = f"SLURM_JWT={token}; {CURL} http://rest:6820/{asked}"
@@ -84,7 +84,7 @@ def test_slurmrestd_holds_no_key_and_no_capability(cluster: Cluster) -> None:
     assert "Uid:\t64032" in status
 
 
-def test_an_operator_makes_a_token_for_anybody(cluster: Cluster) -> None:
+def test_operator_makes_a_token_for_any_user(cluster: Cluster) -> None:
     token = cluster.in_pod(
         *("deploy/reconciler", "reconciler"),
         *("python3", "-m", "agents.slurm", "token", "--user", "student", "--lifetime", "60"),
@@ -97,5 +97,6 @@ def test_slurmrestd_comes_back(cluster: Cluster) -> None:
     cluster.kubectl("delete", "pod", "-l", "slurmstack.dev/component=rest")
     ping = f"{GET_TOKEN}; {ASK}/ping/"
     eventually(
-        "it answers", lambda: '"UP"' in cluster.ssh(ping, check=False).stdout.replace(" ", "")
+        "slurmrestd answers",
+        lambda: '"UP"' in cluster.ssh(ping, check=False).stdout.replace(" ", ""),
     )

@@ -1,4 +1,4 @@
-"""Keys and passwords are where they must be, and nowhere else."""
+"""Keys and passwords are only where they are needed."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ from tests.support.cluster import Cluster
 
 @pytest.fixture(scope="module")
 def keys(cluster: Cluster) -> list[str]:
-    """Each of them in every form that could be written somewhere."""
+    """Each key in every form that a program could write it in."""
     forms = []
     for secret, entry in (
         *(("auth-key", "0"), ("login-host-key", "host_key"), ("node-ssh", "key")),
@@ -20,7 +20,7 @@ def keys(cluster: Cluster) -> list[str]:
             "get", "secret", secret, "-o", f"jsonpath={{.data.{entry.replace('.', chr(92) + '.')}}}"
         )
         raw = base64.b64decode(encoded)
-        assert len(raw) >= 40, "this is no key"
+        assert len(raw) >= 40, "the value is too short for a key"
         forms += [encoded, raw.hex(), json.dumps(raw.decode("latin-1"))[1:-1]]
     return forms
 
@@ -33,13 +33,13 @@ def test_no_pod_logs_a_key(cluster: Cluster, keys: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["configmaps", "pods", "statefulsets", "jobs", "events"])
-def test_no_object_but_the_secret_holds_a_key(cluster: Cluster, keys: list[str], kind: str) -> None:
+def test_only_the_secret_holds_a_key(cluster: Cluster, keys: list[str], kind: str) -> None:
     text = json.dumps(cluster.objects(kind))
 
     assert not any(key in text for key in keys)
 
 
-def test_the_state_holds_the_keys_encrypted_only(cluster: Cluster, keys: list[str]) -> None:
+def test_state_holds_keys_only_encrypted(cluster: Cluster, keys: list[str]) -> None:
     for path in cluster.state_file.parents[2].rglob("*.json*"):
         text = path.read_text()
         assert not any(key in text for key in keys), path.name
@@ -47,6 +47,6 @@ def test_the_state_holds_the_keys_encrypted_only(cluster: Cluster, keys: list[st
     assert '"ciphertext"' in cluster.state_file.read_text()
 
 
-def test_files_with_secrets_are_for_their_owner_alone(cluster: Cluster) -> None:
+def test_only_the_owner_reads_files_with_secrets(cluster: Cluster) -> None:
     for name in ("kubeconfig", "id_ed25519", "passphrase"):
         assert (cluster.directory / name).stat().st_mode & 0o077 == 0, name

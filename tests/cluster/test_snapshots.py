@@ -1,4 +1,4 @@
-"""Snapshots by a real API, with the rights that the stack gives; a test is the storage."""
+"""Snapshots through a real API server with the stack's rights; the test plays the storage."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ DEFINITION = {
     "kind": "CustomResourceDefinition",
     "metadata": {
         "name": KIND,
-        # Kubernetes takes no definition of a group of its own without it.
+        # Kubernetes refuses a definition in one of its own groups without this annotation.
         "annotations": {"api-approved.kubernetes.io": "https://kubernetes.io"},
     },
     "spec": {
@@ -53,7 +53,7 @@ DEFINITION = {
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[Api]:
-    """The API, asked as the CronJob's pod asks."""
+    """The API server as the CronJob's pod calls it."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         graph = record(monkeypatch, config(lambda v: v.update(snapshots={"jail": "fast"})))
     made = [graph.one(f"snapshots-{part}").inputs for part in ("account", "role", "rights")]
@@ -61,8 +61,8 @@ def api(cluster: Cluster) -> Iterator[Api]:
     cluster.kubectl("apply", "-f", "-", stdin=items)
     try:
         token = cluster.kubectl("create", "token", "snapshots").strip()
-        found = json.loads(cluster.kubectl("config", "view", "--raw", "--output=json"))
-        server = found["clusters"][0]["cluster"]
+        kubeconfig = json.loads(cluster.kubectl("config", "view", "--raw", "--output=json"))
+        server = kubeconfig["clusters"][0]["cluster"]
         authority = base64.b64decode(server["certificate-authority-data"]).decode()
         verify = ssl.create_default_context(cadata=authority)
         yield Api(server["server"], lambda: token, verify)
@@ -72,12 +72,12 @@ def api(cluster: Cluster) -> Iterator[Api]:
 
 @pytest.fixture
 def snapshots(cluster: Cluster, api: Api) -> Iterator[Snapshots]:
-    """Those of a cluster that has the kind."""
+    """Snapshots on a cluster that has the kind."""
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(DEFINITION))
     try:
         cluster.kubectl("wait", "--for=condition=Established", f"crd/{KIND}")
-        # The API serves it a moment later.
-        eventually("it is served", lambda: look(api) == 0)
+        # The API server serves the kind a moment later.
+        eventually("the kind is served", lambda: look(api) == 0)
         yield Snapshots(api, NAMESPACE)
     finally:
         cluster.kubectl("delete", "crd", KIND)
@@ -95,11 +95,13 @@ def is_ready(cluster: Cluster, name: str) -> None:
     )
 
 
-def test_a_cluster_that_has_none_is_told_from_one_that_refuses(api: Api) -> None:
+def test_missing_kind_has_its_own_exit_code(api: Api) -> None:
     assert look(api) == REFUSED
 
 
-def test_so_many_are_kept_and_those_of_others_stay(cluster: Cluster, snapshots: Snapshots) -> None:
+def test_keeps_the_newest_snapshots_and_those_of_others(
+    cluster: Cluster, snapshots: Snapshots
+) -> None:
     foreign = {
         "apiVersion": "snapshot.storage.k8s.io/v1",
         "kind": "VolumeSnapshot",
@@ -118,6 +120,6 @@ def test_so_many_are_kept_and_those_of_others_stay(cluster: Cluster, snapshots: 
 
     ours = {one["metadata"]["name"]: one for one in cluster.objects(KIND, OF)}
     assert len(ours) == 2
-    assert "jail-20270115-080000" not in ours, "the oldest"
+    assert "jail-20270115-080000" not in ours, "the oldest one is removed"
     assert {one["spec"]["source"]["persistentVolumeClaimName"] for one in ours.values()} == {"jail"}
     assert "mine" in {one["metadata"]["name"] for one in cluster.objects(KIND)}

@@ -1,4 +1,4 @@
-"""`ssh cpu-0`, from login and from jobs, leads into a job of the user's there, or nowhere."""
+"""`ssh cpu-0`, from login and from jobs, enters the user's job there; without one it is refused."""
 
 import shlex
 import subprocess
@@ -15,25 +15,25 @@ SSH = "ssh -o BatchMode=yes"
 
 @pytest.fixture
 def job(cluster: Cluster, folder: str) -> Iterator[int]:
-    """A job on cpu-0, which has written into its own /tmp."""
+    """A job on cpu-0 that has written a file into its /tmp."""
     job = cluster.submit(
         folder, "#!/bin/sh\necho mine >/tmp/own; touch ready; sleep 300", "--nodelist=cpu-0"
     )
-    eventually("it has written", lambda: cluster.run(f"ls {folder}/ready", check=False))
+    eventually("the job has written", lambda: cluster.run(f"ls {folder}/ready", check=False))
     yield job
     cluster.run(f"scancel {job}")
 
 
-def test_a_session_is_in_the_job(cluster: Cluster, job: int) -> None:
+def test_ssh_session_runs_in_the_job(cluster: Cluster, job: int) -> None:
     script = "hostname; echo $SLURM_JOB_ID; cat /tmp/own; readlink /proc/self/ns/pid"
     namespace = cluster.run(f"srun --jobid={job} --overlap readlink /proc/self/ns/pid")
 
-    seen = cluster.run(f"{SSH} cpu-0 {shlex.quote(script)}").split()
+    output = cluster.run(f"{SSH} cpu-0 {shlex.quote(script)}").split()
 
-    assert seen == ["cpu-0", str(job), "mine", namespace]
+    assert output == ["cpu-0", str(job), "mine", namespace]
 
 
-def test_input_output_and_exit_code_pass(cluster: Cluster, job: int, folder: str) -> None:
+def test_ssh_passes_input_output_and_exit_code(cluster: Cluster, job: int, folder: str) -> None:
     cluster.run(f"head -c 1000000 /dev/urandom >{folder}/sent")
 
     cluster.run(f"{SSH} cpu-0 cat <{folder}/sent | cmp - {folder}/sent")
@@ -42,12 +42,12 @@ def test_input_output_and_exit_code_pass(cluster: Cluster, job: int, folder: str
     assert (failed.returncode, failed.stdout, failed.stderr) == (7, "out\n", "err\n")
 
 
-def test_a_terminal_is_one(cluster: Cluster, job: int) -> None:
+def test_ssh_allocates_a_terminal(cluster: Cluster, job: int) -> None:
     assert cluster.ssh(f"{SSH} -tt cpu-0 tty", tty=True).stdout.startswith("/dev/pts/")
 
 
 @pytest.mark.parametrize("way", ["scp -q", "rsync -a"])
-def test_files_reach_the_jobs_own_tmp_and_come_back(
+def test_scp_and_rsync_reach_the_jobs_tmp(
     cluster: Cluster, job: int, folder: str, way: str
 ) -> None:
     cluster.run(f"head -c 1000000 /dev/urandom >{folder}/sent")
@@ -59,23 +59,23 @@ def test_files_reach_the_jobs_own_tmp_and_come_back(
     assert "sent" in cluster.run(f"srun --jobid={job} --overlap ls /tmp")
 
 
-def test_it_leads_from_node_to_node_of_a_job(cluster: Cluster) -> None:
-    """As the launchers go that start their helpers by ssh."""
+def test_job_reaches_its_other_node_by_ssh(cluster: Cluster) -> None:
+    """Launchers that start their helpers by ssh do the same."""
     script = f"test $SLURM_NODEID = 1 || {SSH} cpu-1 hostname"
 
     assert cluster.run(f"srun --nodes=2 sh -c {shlex.quote(script)}") == "cpu-1"
 
 
-def test_it_leads_to_each_part_of_a_heterogeneous_job(cluster: Cluster, folder: str) -> None:
+def test_ssh_enters_each_part_of_a_heterogeneous_job(cluster: Cluster, folder: str) -> None:
     cluster.submit(folder, "#!/bin/sh\nsleep 300", "--nodelist=cpu-0 : --nodelist=cpu-1")
     running = "squeue --me --noheader --states=RUNNING --format=%N"
-    eventually("both run", lambda: len(cluster.run(running).split()) == 2, 120)
+    eventually("both parts run", lambda: len(cluster.run(running).split()) == 2, 120)
 
     for node in ("cpu-0", "cpu-1"):
         assert cluster.run(f"{SSH} {node} hostname") == node
 
 
-def test_a_machine_outside_gets_there_by_way_of_login(cluster: Cluster, job: int) -> None:
+def test_outside_machine_reaches_a_node_through_login(cluster: Cluster, job: int) -> None:
     config = str(cluster.directory / "ssh_config")
     options = {
         "User": "researcher",
@@ -89,7 +89,7 @@ def test_a_machine_outside_gets_there_by_way_of_login(cluster: Cluster, job: int
     assert execute(["ssh", "-F", "/dev/null", *given, "cpu-0", "hostname"]).stdout == "cpu-0\n"
 
 
-def test_where_the_user_has_no_job_nobody_is_let_in(cluster: Cluster, job: int) -> None:
+def test_ssh_is_refused_where_the_user_has_no_job(cluster: Cluster, job: int) -> None:
     refused = cluster.ssh(f"{SSH} cpu-1 hostname", check=False)
 
     assert refused.returncode == 255
@@ -97,13 +97,13 @@ def test_where_the_user_has_no_job_nobody_is_let_in(cluster: Cluster, job: int) 
     assert refused.stderr.startswith("cpu-1: you have no running job there")
 
 
-def test_no_sshd_waits_on_a_node(cluster: Cluster) -> None:
+def test_no_sshd_listens_on_a_node(cluster: Cluster) -> None:
     knock = "timeout 5 bash -c ': </dev/tcp/cpu-0/22'"
 
     assert cluster.ssh(knock, check=False).returncode != 0
 
 
-def test_a_session_ends_with_the_job(cluster: Cluster, job: int) -> None:
+def test_ssh_session_ends_with_the_job(cluster: Cluster, job: int) -> None:
     command = [
         *("ssh", "-F", str(cluster.directory / "ssh_config"), "login"),
         f"{SSH} cpu-0 'nohup setsid sleep 9876 >/dev/null 2>&1 & echo in; sleep 300'",
@@ -117,6 +117,6 @@ def test_a_session_ends_with_the_job(cluster: Cluster, job: int) -> None:
         assert session.wait(90) == 255
     processes = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"
     eventually(
-        "nothing of it is left on the node",
+        "no process of the session is left on the node",
         lambda: "sleep 9876" not in cluster.in_pod("cpu-0", "slurmd", "sh", "-c", processes),
     )

@@ -1,10 +1,11 @@
-"""`make mutants`: applies small faults to copies of the code, and sees each caught by its test.
+"""`make mutants`: applies small faults to copies of the code and checks that a test catches each.
 
-Each named test first runs without a fault. The checkout stays as it is: all happens in scratch
-copies of its tracked files. Rows that need a cluster share one, which goes at the end.
+Each named test first runs without a fault. The checkout stays unchanged: all work happens in
+scratch copies of its tracked files. Rows that need a cluster share one, which is removed at the
+end.
 
-The exit code is 0 where every fault is caught, 1 where one is not, 2 where the table cannot be used
-and 130 after an interruption.
+The exit code is 0 if every fault is caught, 1 if one is not, 2 if the table is unusable, and 130
+after an interruption.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from tests.mutants.table import FAULTS
 
 
 def chosen(only: Sequence[str], tier: str | None) -> list[Fault]:
-    """The rows of these areas or with such words in their names, of one tier or of all."""
+    """Return rows of these areas or with these words in their names, of one tier or of all."""
     return [
         fault
         for fault in FAULTS
@@ -35,7 +36,7 @@ def chosen(only: Sequence[str], tier: str | None) -> list[Fault]:
 
 
 def stale(faults: Sequence[Fault]) -> list[str]:
-    """What is wrong with rows that do not fit the code."""
+    """Return the problems of rows that do not fit the code."""
     problems = []
     for fault in faults:
         try:
@@ -46,7 +47,7 @@ def stale(faults: Sequence[Fault]) -> list[str]:
 
 
 def run(faults: Sequence[Fault], folder: Path) -> list[Result]:
-    """All rows, tier by tier. Raises KeyboardInterrupt and ClusterLeftError."""
+    """Run all rows, tier by tier. Raises KeyboardInterrupt and ClusterLeftError."""
     results: list[Result] = []
     for tier in TIERS:
         rows = [fault for fault in faults if fault.tier == tier]
@@ -56,7 +57,7 @@ def run(faults: Sequence[Fault], folder: Path) -> list[Result]:
         try:
             results += runner.results(rows, lambda result: say(line(result)))
         finally:
-            # A second interruption must not leave the cluster there.
+            # A second interruption must not leave the cluster behind.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
             runner.down()

@@ -1,4 +1,4 @@
-"""Copies of the checkout, in which faults are applied."""
+"""Copies of the checkout to apply faults in."""
 
 import os
 import shutil
@@ -13,9 +13,9 @@ from local.paths import LOCAL, ROOT
 from tests.mutants.fault import Fault
 
 _SHARED: Final = ("bin", "cache", "engine")
-"""Folders of `.local` that copies share with the checkout: Kubernetes is built once."""
+"""Folders of `.local` that copies share with the checkout, so Kubernetes is built once."""
 _LOCK: Final = "lock"
-"""File by which runs of `python -m local` take turns in these folders."""
+"""Lock file that runs of `python -m local` take while they use these folders."""
 
 
 class Scratch:
@@ -26,7 +26,7 @@ class Scratch:
 
     @classmethod
     def made(cls, root: Path) -> "Scratch":
-        """A new copy in the folder `root`, which must not exist."""
+        """Create a new copy in the folder `root`, which must not exist."""
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
         )
@@ -36,12 +36,12 @@ class Scratch:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
         (root / ".venv").symlink_to((ROOT / ".venv").resolve())
-        # make would install the requirements anew if they were younger than the environment.
+        # make would reinstall the requirements if they were newer than the environment.
         os.utime(root / "requirements-dev.txt", (0, 0))
         return cls(root)
 
     def share_builds(self) -> None:
-        """Use the checkout's own builds of Kubernetes, and its Docker engine."""
+        """Use the checkout's builds of Kubernetes and its Docker engine."""
         (self.root / ".local").mkdir()
         for name in _SHARED:
             (LOCAL / name).mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class Scratch:
 
     @contextmanager
     def with_fault(self, fault: Fault) -> Iterator[None]:
-        """The copy with one fault. Raises StaleError."""
+        """Apply one fault to the copy for the time of the context. Raises StaleError."""
         path = self.root / fault.file
         before = path.read_text(encoding="utf-8")
         _write(path, fault.applied(before))
@@ -61,11 +61,11 @@ class Scratch:
             _write(path, before)
 
     def images(self) -> frozenset[str]:
-        """References of the images as this copy builds them."""
+        """Return references of the images as this copy builds them."""
         return frozenset(tags.reference(name, None, self.root) for name in tags.IMAGES)
 
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-    # Python compares a source's size and its second only, and would run the code from before.
+    # Python compares only size and seconds of a source, and would run the old code.
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)

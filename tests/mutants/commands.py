@@ -1,4 +1,4 @@
-"""Commands that an interruption ends in order."""
+"""Commands that end in order after an interruption."""
 
 import os
 import signal
@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Final
 
 ORDERLY: Final = 60
-"""Seconds in which pytest removes its containers once it is interrupted."""
+"""Seconds for pytest to remove its containers after an interruption."""
 TAIL: Final = 20
-"""Lines of output that explain an error."""
+"""Number of last output lines that explain an error."""
 
 
 class InterruptedRunError(Exception):
-    """The user has interrupted the run; nothing further starts."""
+    """The user has interrupted the run; no further command starts."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a command."""
+    """Result of a command that has ended."""
 
     code: int | None
-    """Exit code; None where it ran past its time limit."""
+    """Exit code; None if it ran past its time limit."""
     log: Path
 
     @property
@@ -33,9 +33,9 @@ class Ended:
 
 
 class Commands:
-    """Runs commands from several threads, each command in a session of its own.
+    """Runs commands from several threads, each command in its own session.
 
-    So Ctrl-C reaches none of them by itself.
+    Therefore Ctrl-C does not reach them directly.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Commands:
         return Ended(code, log)
 
     def interrupt(self) -> None:
-        """End all commands that run, and start none further."""
+        """End all running commands, and start no further ones."""
         with self._lock:
             self._interrupted = True
             running = tuple(self._running)
@@ -80,7 +80,7 @@ class Commands:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command and its children, first as Ctrl-C does."""
+    """End a command and its children; try SIGINT first, like Ctrl-C."""
     for number, seconds in ((signal.SIGINT, ORDERLY), (signal.SIGKILL, None)):
         try:
             os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""Images that faults have built."""
+"""Images that were built with faults."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from local import host
 
 
 def remove_images(references: Iterable[str]) -> None:
-    """Remove those of the images that Docker has; one that is in use stays."""
+    """Remove the images that Docker has; an image in use stays."""
     client = host.connect()
     if client is None:
         return

@@ -9,11 +9,11 @@ Area: TypeAlias = Literal[
 Tier: TypeAlias = Literal["unit", "container", "cluster"]
 AREAS: Final[tuple[Area, ...]] = get_args(Area)
 TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
-"""Needs of the tests: nothing, containers, or a cluster."""
+"""Requirements of the tests: nothing, containers, or a cluster."""
 
 
 class StaleError(Exception):
-    """A row does not fit the code any more; one line that says what to do."""
+    """A row no longer fits the code; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -21,30 +21,33 @@ class Fault:
     """One row of the table."""
 
     name: str
-    """The fault in a short sentence: "a second user may have the uid of another"."""
+    """The fault in a short sentence: "two users may have the same uid"."""
     area: Area
     file: str
     """Path from the root of the repository."""
     old: str
-    """A text that occurs exactly once in the file."""
+    """Text that occurs exactly once in the file."""
     new: str
-    """What takes its place."""
+    """Its replacement."""
     test: str | tuple[str, ...]
-    """Node id of the test that must fail; where there are several, each must."""
+    """Node id of the test that must fail; of several tests, each must fail."""
     tier: Tier = "unit"
     setup_may_fail: bool = False
-    """Whether an error in the test's set-up counts as well: the fault breaks what is tested."""
+    """Whether an error in the setup counts as well: the fault breaks what the setup needs."""
 
     @property
     def tests(self) -> tuple[str, ...]:
         return (self.test,) if isinstance(self.test, str) else self.test
 
     def applied(self, text: str) -> str:
-        """The file's text with the fault. Raises StaleError where the row does not fit the text."""
-        found = text.count(self.old)
-        if found != 1:
+        """Return the file's text with the fault.
+
+        Raises StaleError if the row does not fit the text.
+        """
+        count = text.count(self.old)
+        if count != 1:
             raise StaleError(
-                f"'{self.name}': {self.file} has the row's old text {found} times, expected once; "
+                f"'{self.name}': {self.file} has the row's old text {count} times, expected once; "
                 f"correct old and new in tests/mutants/table/{self.area}.py"
             )
         return text.replace(self.old, self.new)

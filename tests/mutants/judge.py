@@ -1,4 +1,4 @@
-"""Judges a fault by pytest's report."""
+"""Judge a fault by pytest's report."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from tests.mutants.commands import Ended
 from tests.mutants.fault import Fault
 
 Outcome: TypeAlias = Literal["passed", "failed", "error", "skipped"]
-"""`error`: the test's set-up or tear-down failed, or pytest could not read the test."""
+"""`error`: the test's setup or teardown failed, or pytest could not read the test."""
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "failure": "failed",
     "error": "error",
     "skipped": "skipped",
 }
-"""By the tag in a report of JUnit's form."""
+"""By the tag in a JUnit report."""
 
 
 class Verdict(StrEnum):
     CAUGHT = "caught"
     SURVIVED = "survived"
     ERROR = "error"
-    """Neither: the test cannot tell."""
+    """Neither: the test has no usable result."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Run:
     cases: tuple[Case, ...]
 
     def outcomes(self, test: str) -> frozenset[Outcome]:
-        """Outcomes of a test, with all its parameters where the node id names none."""
+        """Return outcomes of a test, with all its parameters if the node id names none."""
         return frozenset(
             case.outcome
             for case in self.cases
@@ -53,14 +53,14 @@ class Run:
         )
 
     @property
-    def told(self) -> str:
-        """What went wrong: the messages of the tests, else the end of the output."""
+    def explanation(self) -> str:
+        """The reason for a failure: the messages of the tests, else the end of the output."""
         messages = (case.message for case in self.cases if case.outcome in ("failed", "error"))
         return "\n".join(messages) or self.ended.tail
 
 
 def read(ended: Ended, report: Path) -> Run:
-    """A run of pytest, by the report that it wrote in JUnit's form, if it came to that."""
+    """Read the JUnit report of a run of pytest, if it wrote one."""
     return Run(ended, tuple(_cases(report)) if report.is_file() else ())
 
 
@@ -75,7 +75,7 @@ def _cases(report: Path) -> Iterator[Case]:
 
 
 def problem_without(run: Run, test: str) -> str:
-    """Why a test says nothing of a fault: it does not pass without one. "" where it passes."""
+    """Return why a test is unusable: it does not pass without a fault. "" if it passes."""
     if run.ended.code is None:
         return "the tests without a fault ran past their time limit"
     outcomes = run.outcomes(test)
@@ -85,7 +85,7 @@ def problem_without(run: Run, test: str) -> str:
 
 
 def verdict(fault: Fault, test: str, run: Run) -> tuple[Verdict, str]:
-    """What a test has shown of a fault, and why where it is not caught.
+    """Return a test's verdict on a fault, and the reason if the test does not catch it.
 
     Only a failure of the test itself counts, with pytest's exit code 1.
     """

@@ -1,4 +1,4 @@
-"""Runs the rows of a tier: the named tests without a fault, then with each."""
+"""Run the rows of a tier: the named tests without a fault, then with each fault."""
 
 import queue
 import threading
@@ -19,10 +19,10 @@ from tests.mutants.judge import Run, Verdict, problem_without, read, verdict
 
 AT_ONCE: Final[Mapping[Tier, int]] = {"unit": 2, "container": 1, "cluster": 1}
 SECONDS: Final[Mapping[Tier, int]] = {"unit": 300, "container": 1800, "cluster": 3600}
-"""Time limits of a run of one test."""
+"""Time limits of one test's run in seconds."""
 DOWN_SECONDS: Final = 600
 _OPTIONS: Final[Mapping[Tier, Sequence[str]]] = {
-    # A unit test that hangs fails before the time limit of the run.
+    # A hanging unit test fails before the time limit of the run.
     "unit": ("--timeout=240",),
     "container": (),
     "cluster": ("--keep",),
@@ -30,11 +30,11 @@ _OPTIONS: Final[Mapping[Tier, Sequence[str]]] = {
 
 Say: TypeAlias = Callable[[str], None]
 Problem: TypeAlias = tuple[str, str]
-"""Why a test says nothing of a fault, and the output that shows it."""
+"""Why a test is unusable for a fault, and the output that shows it."""
 
 
 class ClusterLeftError(Exception):
-    """The cluster of the rows could not be removed; the text says how to."""
+    """The rows' cluster could not be removed; the message gives the command to remove it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Result:
     why: str = ""
     seconds: float = 0.0
     output: str = ""
-    """What explains an error."""
+    """Explanation of an error."""
 
 
 class Runner:
@@ -66,10 +66,10 @@ class Runner:
                 copy.share_builds()
             self._free.put(copy)
 
-    def results(self, faults: Collection[Fault], tell: Callable[[Result], None]) -> list[Result]:
-        """The results of all rows, each told as it comes.
+    def results(self, faults: Collection[Fault], report: Callable[[Result], None]) -> list[Result]:
+        """Return the results of all rows, and report each as it comes.
 
-        Raises KeyboardInterrupt, after the end of all that ran.
+        Raises KeyboardInterrupt after all running commands have ended.
         """
         results: list[Result] = []
         with ThreadPoolExecutor(len(self._copies)) as pool:
@@ -78,7 +78,7 @@ class Runner:
                 rows = [pool.submit(self._row, fault, problems) for fault in faults]
                 for row in as_completed(rows):
                     results.append(row.result())
-                    tell(results[-1])
+                    report(results[-1])
             except KeyboardInterrupt:
                 self._commands.interrupt()
                 pool.shutdown(cancel_futures=True)
@@ -86,7 +86,7 @@ class Runner:
         return results
 
     def down(self) -> None:
-        """Remove the cluster of the rows, if one is there. Raises ClusterLeftError."""
+        """Remove the rows' cluster, if there is one. Raises ClusterLeftError."""
         if self._tier != "cluster":
             return
         (copy,) = self._copies
@@ -94,7 +94,7 @@ class Runner:
             stack = file.name.split(".")[1]
             self._say(f"cluster: stack {stack} is removed")
             command = ["make", "down", f"STACK={stack}", "ENGINE=embedded"]
-            # Not among the commands that an interruption ends.
+            # A separate object, so an interruption does not end this command.
             ended = Commands().run(command, copy.root, self._log(), DOWN_SECONDS)
             if ended.code != 0:
                 raise ClusterLeftError(
@@ -106,7 +106,7 @@ class Runner:
     # -- without a fault ---------------------------------------------------------------------------
 
     def _without(self, faults: Collection[Fault], pool: ThreadPoolExecutor) -> dict[str, Problem]:
-        """Problems of the named tests without a fault, by test."""
+        """Return problems of the named tests without a fault, by test."""
         tests = sorted({test for fault in faults for test in fault.tests})
         self._say(f"{self._tier}: {len(tests)} tests without a fault")
         size = -(-len(tests) // len(self._copies))
@@ -115,7 +115,7 @@ class Runner:
         for part, run in zip(parts, pool.map(self._passed, parts), strict=True):
             for test in part:
                 if why := problem_without(run, test):
-                    problems[test] = (why, run.told)
+                    problems[test] = (why, run.explanation)
         return problems
 
     def _passed(self, tests: Sequence[str]) -> Run:
@@ -126,9 +126,9 @@ class Runner:
             self._free.put(copy)
 
     def _prepared(self, copy: Scratch, fault: Fault) -> Problem | None:
-        """Run a row's tests on the cluster without the fault, which also mends the cluster.
+        """Run a row's tests on the cluster without the fault, which also repairs the cluster.
 
-        The row before may have left the cluster unfit: then the tests run on a fresh one.
+        The previous row may have left an unusable cluster: then the tests run on a fresh one.
         """
         problem = self._problem(copy, fault)
         if problem:
@@ -140,9 +140,9 @@ class Runner:
     def _problem(self, copy: Scratch, fault: Fault) -> Problem | None:
         run = self._pytest(copy, fault.tests)
         problems = (problem_without(run, test) for test in fault.tests)
-        return next(((why, run.told) for why in problems if why), None)
+        return next(((why, run.explanation) for why in problems if why), None)
 
-    # -- with one ----------------------------------------------------------------------------------
+    # -- with a fault ------------------------------------------------------------------------------
 
     def _row(self, fault: Fault, problems: Mapping[str, Problem]) -> Result:
         copy = self._free.get()
@@ -168,10 +168,10 @@ class Runner:
     def _judged(self, copy: Scratch, fault: Fault) -> Result:
         for test in fault.tests:
             run = self._pytest(copy, [test], "-x")
-            found, why = verdict(fault, test, run)
-            if found is not Verdict.CAUGHT:
-                output = run.told if found is Verdict.ERROR else ""
-                return Result(fault, found, why, output=output)
+            judged, why = verdict(fault, test, run)
+            if judged is not Verdict.CAUGHT:
+                output = run.explanation if judged is Verdict.ERROR else ""
+                return Result(fault, judged, why, output=output)
         return Result(fault, Verdict.CAUGHT)
 
     def _pytest(self, copy: Scratch, tests: Sequence[str], *options: str) -> Run:
@@ -189,6 +189,6 @@ class Runner:
 
 
 def _unusable(fault: Fault, why: str, output: str) -> Result:
-    """The result of a row whose test does not pass without the fault."""
+    """Return the result of a row whose test does not pass without the fault."""
     remedy = f"mend the test, or name another in tests/mutants/table/{fault.area}.py"
     return Result(fault, Verdict.ERROR, f"{why}; {remedy}", output=output)

@@ -1,4 +1,4 @@
-"""What the user sees: a line for each row, and a table at the end."""
+"""Output for the user: a line for each row, and a table at the end."""
 
 import json
 import sys
@@ -14,18 +14,18 @@ from tests.mutants.run import Result
 
 
 def say(text: str) -> None:
-    """Progress, on stderr as of all commands here."""
+    """Print progress to stderr, like all commands of this repository."""
     print(text, file=sys.stderr, flush=True)
 
 
 def line(result: Result) -> str:
     fault = result.fault
-    told = f"{result.verdict:8}  {fault.area:10}  {fault.name}  ({result.seconds:.0f} s)"
-    return told if result.verdict is Verdict.CAUGHT else f"{told}: {result.why}"
+    text = f"{result.verdict:8}  {fault.area:10}  {fault.name}  ({result.seconds:.0f} s)"
+    return text if result.verdict is Verdict.CAUGHT else f"{text}: {result.why}"
 
 
 def show(results: Sequence[Result]) -> None:
-    """The table by area, then what is not caught."""
+    """Print the table by area, then the faults that were not caught."""
     table = Table("area", "faults", "caught", "survivors", "errors")
     for area in AREAS:
         if own := [result for result in results if result.fault.area == area]:
@@ -39,8 +39,8 @@ def show(results: Sequence[Result]) -> None:
             fault, why = result.fault, result.why
             text = f"{result.verdict}: {fault.file}: {fault.name}\n    {why}"
             console.print(text, markup=False, soft_wrap=True)
-            for told in result.output.splitlines():
-                console.print(f"    | {told}", markup=False, soft_wrap=True)
+            for output in result.output.splitlines():
+                console.print(f"    | {output}", markup=False, soft_wrap=True)
 
 
 def _counts(results: Iterable[Result]) -> list[str]:

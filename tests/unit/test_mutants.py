@@ -190,5 +190,5 @@ def test_a_test_that_does_not_pass_without_a_fault_says_nothing(
 
 
 def test_an_error_is_explained_by_the_tests_or_by_the_output(tmp_path: Path) -> None:
-    assert run_of(tmp_path, 1, {"test_it": ERROR}).told == "no Docker"
-    assert run_of(tmp_path, 4, {}).told == "the end of the output"
+    assert run_of(tmp_path, 1, {"test_it": ERROR}).explanation == "no Docker"
+    assert run_of(tmp_path, 4, {}).explanation == "the end of the output"

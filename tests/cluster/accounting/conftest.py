@@ -1,4 +1,4 @@
-"""Two users in two accounts, as the settings say."""
+"""Settings with two users in two accounts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ def two_accounts(values: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="package")
 def accounts(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with them; afterwards it is as it was."""
+    """The cluster with the two accounts; afterwards the original settings are restored."""
     with cluster.edited(two_accounts):
         cluster.deploy("up")
         yield cluster

@@ -1,4 +1,4 @@
-"""A dump, loaded into an empty database, is what was there."""
+"""Loading a dump into an empty database restores all records."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ def restored(values: dict[str, Any]) -> None:
     accounting["backup"] = {**accounting.get("backup", {}), "restore": "latest"}
 
 
-def test_a_backup_brings_all_records_back(cluster: Cluster, folder: str) -> None:
+def test_backup_restores_all_records(cluster: Cluster, folder: str) -> None:
     jobs = [
         cluster.submit(folder, "#!/bin/sh\ntrue", "--array=1-3"),
         cluster.submit(folder, "#!/bin/sh\nexit 3"),
     ]
     ended = f"sacct --noheader --allocations --format=state --jobs={','.join(map(str, jobs))}"
     eventually(
-        "they are on record",
+        "the jobs are on record",
         lambda: sorted(cluster.run(ended).split()) == [*["COMPLETED"] * 3, "FAILED"],
     )
     before = [cluster.run(RECORDS), cluster.run(ACCOUNTS)]

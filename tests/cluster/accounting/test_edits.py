@@ -1,4 +1,4 @@
-"""What an operator's edit of accounts does to users, beside jobs that run."""
+"""Effects of an operator's edit of accounts on users and on running jobs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 LONG = "sbatch --parsable --output=/dev/null --wrap 'sleep 900'"
-TOLD = "sacct -X -n -P -S now-1hour --allusers --format=User"
+USERS = "sacct -X -n -P -S now-1hour --allusers --format=User"
 
 
 def stricter(values: dict[str, Any]) -> None:
-    """One user may have three jobs, use counts, and users see their own only."""
+    """Limit one user to three jobs, enable fair share, and show users only their own data."""
     physics, biology = values["accounting"]["accounts"]
     physics["users"][0]["max_submit_jobs"] = 3
     physics["fairshare"] = biology["fairshare"] = 1
@@ -28,17 +28,17 @@ def stricter(values: dict[str, Any]) -> None:
 class Edited:
     cluster: Cluster
     job: int
-    """Runs since before the edit."""
+    """A job that has been running since before the edit."""
     before: str
     nodes: dict[str, str]
-    """Each node's pod, before."""
+    """Each node's pod, before the edit."""
 
 
 def submit(cluster: Cluster, options: str = "", user: str = "researcher") -> int:
     return int(cluster.run(f"{LONG} {options}", user=user))
 
 
-def seen(cluster: Cluster, job: int) -> str:
+def job_line(cluster: Cluster, job: int) -> str:
     return cluster.run(f"squeue -h -j {job} -o '%T %S %N %a'")
 
 
@@ -48,11 +48,11 @@ def pods(cluster: Cluster) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def edited(accounts: Cluster) -> Iterator[Edited]:
-    """After the edit, with a job of before; then as it was."""
-    accounts.run("srun --nodes=2 sleep 5")  # what the researcher used lately
+    """Apply the edit while a job runs; restore the settings afterwards."""
+    accounts.run("srun --nodes=2 sleep 5")  # recent usage of the researcher
     job = submit(accounts)
     accounts.wait_for_job(job, "RUNNING")
-    before = Edited(accounts, job, seen(accounts, job), pods(accounts))
+    before = Edited(accounts, job, job_line(accounts, job), pods(accounts))
     with accounts.edited(stricter):
         accounts.deploy("up")
         yield before
@@ -61,18 +61,18 @@ def edited(accounts: Cluster) -> Iterator[Edited]:
     accounts.deploy("up")
 
 
-def test_a_job_that_runs_is_left_alone(edited: Edited) -> None:
+def test_running_job_is_not_affected(edited: Edited) -> None:
     assert edited.before.startswith("RUNNING ")
-    assert seen(edited.cluster, edited.job) == edited.before
+    assert job_line(edited.cluster, edited.job) == edited.before
     assert pods(edited.cluster) == edited.nodes
 
 
-def test_users_see_their_own_jobs_accounts_and_use(edited: Edited) -> None:
+def test_users_see_only_their_own_jobs_and_usage(edited: Edited) -> None:
     cluster = edited.cluster
     own = submit(cluster, user="student")
-    eventually("it is on record", lambda: cluster.run(TOLD, user="student"))
+    eventually("the job is on record", lambda: cluster.run(USERS, user="student"))
 
-    assert set(cluster.run(TOLD, user="student").splitlines()) == {"student"}
+    assert set(cluster.run(USERS, user="student").splitlines()) == {"student"}
     assert cluster.run("squeue -h -o %u", user="student") == "student"
     shares = cluster.run("sshare -n -P -a -o user", user="student").split()
     assert "researcher" not in shares
@@ -80,29 +80,29 @@ def test_users_see_their_own_jobs_accounts_and_use(edited: Edited) -> None:
     cluster.run(f"scancel {own}", user="student")
 
 
-def test_who_used_little_is_ahead_in_the_queue(edited: Edited) -> None:
+def test_user_with_less_usage_has_the_higher_priority(edited: Edited) -> None:
     cluster = edited.cluster
     first = submit(cluster, "--nodes=2 --exclusive")
     second = submit(cluster, "--nodes=2 --exclusive", "student")
 
     def priorities() -> list[int]:
-        told = cluster.in_pod(
+        output = cluster.in_pod(
             cluster.controller(),
             "slurmctld",
             *("squeue", "-h", "-j", f"{first},{second}", "-o", "%Q", "--sort=i"),
         )
-        return [int(line) for line in told.split()]
+        return [int(line) for line in output.split()]
 
     def student_is_ahead() -> bool:
         of_researcher, of_student = priorities()
         return of_student > of_researcher
 
-    eventually("the student's is the next", student_is_ahead, timeout=90)
+    eventually("the student's job has the higher priority", student_is_ahead, timeout=90)
     cluster.run(f"scancel {first}")
     cluster.run(f"scancel {second}", user="student")
 
 
-def test_one_job_too_many_is_refused_with_slurms_own_message(edited: Edited) -> None:
+def test_job_over_the_submit_limit_gets_slurms_message(edited: Edited) -> None:
     cluster = edited.cluster
     for _ in range(2):
         submit(cluster, "--hold")

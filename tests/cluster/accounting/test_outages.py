@@ -1,4 +1,4 @@
-"""slurmdbd and then its database are away under load: jobs go on, and no record is missing."""
+"""slurmdbd or its database fails under load: jobs go on, and no record is lost."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,13 +10,13 @@ from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import eventually
 
 AWAY = 60
-"""Seconds; two minutes have been seen to cost no record either."""
+"""Seconds; runs with two minutes lost no record either."""
 JOB = "echo $SLURM_JOB_ID >>ended"
 
 
 @dataclass(frozen=True)
 class Load:
-    """Jobs that end all the time, each of which notes its number in a file of its own accord."""
+    """Jobs that end all the time; each appends its own number to a file."""
 
     cluster: Cluster
     folder: str
@@ -28,21 +28,22 @@ class Load:
         )
 
     def ended(self) -> set[int]:
-        said = self.cluster.run(f"cat {self.folder}/ended 2>/dev/null || true")
-        return {int(line) for line in said.splitlines()}
+        output = self.cluster.run(f"cat {self.folder}/ended 2>/dev/null || true")
+        return {int(line) for line in output.splitlines()}
 
     def on_record(self) -> set[int]:
-        """Jobs that sacct knows the good end of."""
-        said = self.cluster.run("sacct -X -n -P --starttime=today --format=JobID,State")
-        lines = (line.split("|") for line in said.splitlines())
+        """Return the jobs that sacct reports as completed."""
+        output = self.cluster.run("sacct -X -n -P --starttime=today --format=JobID,State")
+        lines = (line.split("|") for line in output.splitlines())
         return {int(job) for job, state in lines if state == "COMPLETED"}
 
     def go_on(self, seconds: float) -> None:
-        """Submits a few jobs again and again."""
+        """Submit a few jobs again and again."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.submit(5)
-            # Nodes of four CPUs run no more: a queue would only grow, and keep the machine busy.
+            # Nodes with four CPUs run no more jobs: the queue would only grow and keep the machine
+            # busy.
             time.sleep(0.5)
 
 
@@ -57,25 +58,27 @@ def ready(cluster: Cluster, component: str) -> bool:
 
 @pytest.fixture(params=["deployment/accounting", "statefulset/database"])
 def outage(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Callable[[bool], None]]:
-    """Takes slurmdbd or MariaDB away, and brings it back."""
+    """Return a function that stops slurmdbd or MariaDB, or starts it again."""
     component = request.param.partition("/")[2]
 
     def switch(there: bool) -> None:
         cluster.kubectl("scale", request.param, f"--replicas={int(there)}")
         if there:
-            # Without its database slurmdbd is not ready either, and its Service leads nowhere.
+            # Without its database slurmdbd is not ready either, and its Service has no endpoint.
             both = ("database", "accounting")
-            eventually("both are back", lambda: all(ready(cluster, c) for c in both), timeout=120)
+            eventually(
+                "slurmdbd and its database are ready",
+                lambda: all(ready(cluster, c) for c in both),
+                timeout=120,
+            )
         else:
-            eventually("it is away", lambda: not cluster.pods(component), timeout=150)
+            eventually(f"{component} is stopped", lambda: not cluster.pods(component), timeout=150)
 
     yield switch
     switch(True)
 
 
-def test_jobs_go_on_while_records_wait_and_none_is_missing_afterwards(
-    load: Load, outage: Callable[[bool], None]
-) -> None:
+def test_jobs_go_on_and_no_record_is_lost(load: Load, outage: Callable[[bool], None]) -> None:
     load.submit(5)
     outage(False)
 
@@ -84,8 +87,8 @@ def test_jobs_go_on_while_records_wait_and_none_is_missing_afterwards(
     during = load.ended() - before
 
     assert len(during) > 20, "jobs were submitted, started and ended"
-    is_told_so_and_not_left_to_wait(load.cluster)
-    # A look that began without the database would tell otherwise only after the database is back.
+    check_that_sacct_fails_soon(load.cluster)
+    # A probe that began without the database reports a failure only after the database is back.
     eventually("slurmdbd is not ready", lambda: not ready(load.cluster, "accounting"), 120)
     outage(True)
     load.submit(5)
@@ -95,11 +98,11 @@ def test_jobs_go_on_while_records_wait_and_none_is_missing_afterwards(
         timeout=120,
     )
     ended = load.ended()
-    eventually("each has its record", lambda: ended <= load.on_record(), timeout=120)
+    eventually("each job has its record", lambda: ended <= load.on_record(), timeout=120)
 
 
-def is_told_so_and_not_left_to_wait(cluster: Cluster) -> None:
-    """Whoever asks while it is away."""
+def check_that_sacct_fails_soon(cluster: Cluster) -> None:
+    """Accounting commands fail soon, with a message that names the cause."""
     asked = cluster.ssh("timeout 60 sacct", check=False)
     assert asked.returncode not in (0, 124), asked
     assert "slurmdbd" in asked.stderr or "database" in asked.stderr.lower()

@@ -1,4 +1,4 @@
-"""Two seconds after its end, whatever became of a job is on record."""
+"""Two seconds after its end, a job's result is on record."""
 
 import shlex
 import uuid
@@ -14,7 +14,7 @@ FIELDS = ("JobID", "User", "Account", "State", "ExitCode", "NNodes", "AllocTRES"
 WITHIN = 2
 """Seconds."""
 SPAN = 'date +%FT%T >>"$SLURM_JOB_ID.span"'
-"""What a job notes of its own accord when it begins and ends."""
+"""Each job notes the times of its begin and end."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class Job:
     nodes: int = 1
     elements: int = 1
     meanwhile: str = ""
-    """What the user does once it runs; `$job` is its number."""
+    """Command of the user once the job runs; `$job` is its number."""
 
 
 JOBS = {
     "one that ends well": Job("true", "COMPLETED"),
     "one that fails": Job("exit 7", "FAILED", "7:0"),
-    "one of two nodes": Job("srun true", "COMPLETED", options="--nodes=2", nodes=2),
+    "one on two nodes": Job("srun true", "COMPLETED", options="--nodes=2", nodes=2),
     "an array": Job("true", "COMPLETED", options="--array=1-3", elements=3),
-    "one of another user": Job("true", "COMPLETED", user="student"),
+    "one by another user": Job("true", "COMPLETED", user="student"),
     "one that is cancelled": Job("sleep 300", "CANCELLED by 2000", "0:0", meanwhile="scancel $job"),
     "one that is requeued": Job(
         "[ $SLURM_RESTART_COUNT ] || sleep 300",
@@ -47,8 +47,8 @@ JOBS = {
     ),
     "one at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
 }
-# Slurm looks for jobs at their limits twice a minute; one that is requeued would wait for two. It
-# fails if it starts at once, since slurmd refuses a credential of the second of the requeue.
+# Slurm looks for jobs at their time limits twice a minute. A requeued job would wait two minutes;
+# it fails if it starts at once: slurmd refuses a credential from the second of the requeue.
 WATCH = """
 job=$(sbatch --parsable --output=/dev/null {options} --wrap {script})
 if [ {meanwhile} ]; then
@@ -67,7 +67,7 @@ def slug(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(accounts: Cluster) -> Iterator[str]:
-    """A folder in which all jobs have been run, beside each other, and asked for."""
+    """A folder in which all jobs run at the same time and write their records."""
     path = f"/home/shared-{uuid.uuid4().hex[:8]}"
     accounts.in_pod("login-0", "sshd", "mkdir", "-m", "1777", f"/mnt/jail{path}")
     for name, job in JOBS.items():
@@ -87,18 +87,18 @@ def folder(accounts: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def records(accounts: Cluster, folder: str, request: pytest.FixtureRequest) -> list[dict[str, str]]:
-    """What sacct said of one of the jobs, two seconds after its end."""
+    """Return sacct's output for one of the jobs, two seconds after its end."""
     path = f"{folder}/{slug(request.param)}.record"
-    said = eventually(
+    output = eventually(
         f"{request.param} has ended",
         lambda: accounts.run(f"cat {path} 2>/dev/null || true"),
         timeout=240,
     )
-    return [dict(zip(FIELDS, line.split("|"), strict=True)) for line in said.splitlines()]
+    return [dict(zip(FIELDS, line.split("|"), strict=True)) for line in output.splitlines()]
 
 
 @pytest.mark.parametrize(("records", "job"), JOBS.items(), ids=JOBS, indirect=["records"])
-def test_it_is_on_record_as_it_ended(
+def test_record_shows_how_the_job_ended(
     accounts: Cluster, folder: str, records: list[dict[str, str]], job: Job
 ) -> None:
     account = {"researcher": "physics", "student": "biology"}[job.user]
@@ -108,7 +108,7 @@ def test_it_is_on_record_as_it_ended(
         assert record["ExitCode"] == job.code
         assert (record["User"], record["Account"]) == (job.user, account)
         assert record["NNodes"] == str(job.nodes)
-        counted = dict(tres.split("=") for tres in record["AllocTRES"].split(","))
-        assert counted["node"] == counted["cpu"] == str(job.nodes)
-        assert counted["mem"].endswith("M")
+        allocated = dict(tres.split("=") for tres in record["AllocTRES"].split(","))
+        assert allocated["node"] == allocated["cpu"] == str(job.nodes)
+        assert allocated["mem"].endswith("M")
         assert record["Start"] <= record["End"]

@@ -1,1 +1,1 @@
-"""A job gets the CPUs, memory and devices that it requested, and no more."""
+"""A job gets only the CPUs, memory and devices that it requested."""

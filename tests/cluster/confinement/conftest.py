@@ -1,4 +1,4 @@
-"""What a test of jobs must not leave behind."""
+"""Checks after tests that create jobs."""
 
 from collections.abc import Iterator
 
@@ -11,6 +11,6 @@ from tests.support.waiting import becomes
 
 @pytest.fixture
 def nothing_left(cluster: Cluster) -> Iterator[None]:
-    """No group of a job is left on any node after a test."""
+    """Check that no job's cgroup is left on any node after a test."""
     yield
-    becomes("the groups of jobs", lambda: groups(cluster), [], timeout=120)
+    becomes("the list of jobs' cgroups", lambda: groups(cluster), [], timeout=120)

@@ -1,21 +1,21 @@
-"""The groups of jobs, as an operator finds them on the nodes, on either version of cgroups."""
+"""The cgroups of jobs as an operator finds them on the nodes, with either version of cgroups."""
 
 from tests.support.cluster import Cluster
 
 FIND = "find /sys/fs/cgroup -type d -name 'job_*' 2>/dev/null || true"
 LIMIT = "$(ls /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null)"
-"""For a shell: the file with the limit of the node's own memory."""
+"""Shell expression: the file with the limit of the node's own memory."""
 LOCKED = (
     "if [ -e /sys/fs/cgroup/cgroup.controllers ];"
     "then set -- /sys/fs/cgroup /sys/fs/cgroup/system.slice/*.scope;"
     "else set -- /sys/fs/cgroup/freezer /sys/fs/cgroup/cpuset /sys/fs/cgroup/memory"
     " /sys/fs/cgroup/devices; fi"
 )
-"""For a shell: sets its arguments to the folders by which Slurm takes turns."""
+"""Shell code: sets its arguments to the folders that Slurm locks."""
 
 
 def groups(cluster: Cluster) -> list[str]:
-    """Those on all nodes."""
+    """Return the cgroups of jobs on all nodes."""
     return [
         f"{node}:{path}"
         for node in cluster.nodes()

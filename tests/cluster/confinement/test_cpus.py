@@ -1,4 +1,4 @@
-"""A job runs on the CPUs that it requested, and a greedy one takes nothing of its neighbours'."""
+"""A job runs on the CPUs that it requested, and a greedy job takes no CPU time from others."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_a_task_sees_as_many_cpus_as_it_requested(
     assert srun(cluster, f"-N1 {options}", "nproc") == number
 
 
-def test_two_tasks_of_a_node_are_on_different_cpus(cluster: Cluster) -> None:
+def test_tasks_on_one_node_have_different_cpus(cluster: Cluster) -> None:
     masks = srun(cluster, "-N1 -n2 -c1", "sh -c 'taskset -p $$'").splitlines()
 
     assert len({line.rpartition(" ")[2] for line in masks}) == 2
@@ -30,7 +30,7 @@ def test_a_task_cannot_bind_itself_to_another_cpu(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("cpus", ["1", "2"])
-def test_further_steps_and_ssh_have_the_cpus_of_the_job(
+def test_steps_and_ssh_sessions_have_the_cpus_of_the_job(
     cluster: Cluster, folder: str, cpus: str
 ) -> None:
     options = ("--nodelist=cpu-0", f"--cpus-per-task={cpus}", "--mem=50")
@@ -43,18 +43,16 @@ def test_further_steps_and_ssh_have_the_cpus_of_the_job(
     assert (step, session) == (cpus, cpus)
 
 
-def test_slurm_tells_how_tasks_are_bound(cluster: Cluster) -> None:
-    said = cluster.ssh("srun --mem=50 -N1 -n2 -c1 --cpu-bind=verbose,cores true").stderr
+def test_slurm_reports_the_cpu_binding(cluster: Cluster) -> None:
+    output = cluster.ssh("srun --mem=50 -N1 -n2 -c1 --cpu-bind=verbose,cores true").stderr
 
-    assert said.count("cpu-bind=MASK") == 2
-    assert "task  0" in said
-    assert "task  1" in said
+    assert output.count("cpu-bind=MASK") == 2
+    assert "task  0" in output
+    assert "task  1" in output
 
 
 @pytest.mark.parametrize(("order", "nodes"), [("block", "0011"), ("cyclic", "0101")])
-def test_tasks_go_to_nodes_in_the_order_that_is_asked_for(
-    cluster: Cluster, order: str, nodes: str
-) -> None:
+def test_tasks_follow_the_requested_distribution(cluster: Cluster, order: str, nodes: str) -> None:
     lines = srun(cluster, f"-N2 -n4 -c1 --distribution={order} --label", "hostname").splitlines()
 
     assert sorted(lines) == [f"{task}: cpu-{node}" for task, node in enumerate(nodes)]
@@ -69,49 +67,50 @@ while generation < 2:
     except OSError:
         pass
 time.sleep(1000)'"""
-"""As many processes as the node allows. The first two generations use the CPU, some twenty of them.
-If all did, slurmd would get too little of a CPU that other clusters use at the same time."""
+"""As many processes as the node allows. The first two generations, some twenty processes, use the
+CPU. If all did, slurmd would get too little of a CPU that other clusters use at the same time."""
 
 
 @pytest.mark.parametrize("greedy", [SPIN, f"for n in $(seq 8); do ({SPIN}) & done; wait", FORK])
-def test_a_greedy_job_takes_nothing_of_its_neighbours_cpu(
+def test_greedy_job_takes_no_cpu_time_from_its_neighbour(
     cluster: Cluster, folder: str, greedy: str
 ) -> None:
     options = ("--nodelist=cpu-0", "--ntasks=1", "--cpus-per-task=1")
     mine = cluster.submit(folder, f"#!/bin/bash\n{SPIN}", *options, "--mem=50")
     cluster.wait_for_job(mine, "RUNNING")
 
-    # Enough for as many processes as the node allows.
+    # This memory is enough for as many processes as the node allows.
     theirs = cluster.submit(folder, f"#!/bin/bash\n{greedy}", *options, "--mem=700")
     cluster.wait_for_job(theirs, "RUNNING")
 
-    eventually("it has run for two seconds", lambda: sum(used(cluster, theirs).values()) > 2)
+    eventually(
+        "the greedy job has used two CPU seconds", lambda: sum(used(cluster, theirs).values()) > 2
+    )
     own, taken = used(cluster, mine), used(cluster, theirs)
-    cpu = max(own, key=lambda one: own[one])
+    cpu = max(own, key=lambda number: own[number])
     assert taken.get(cpu, 0) < own[cpu] / 10
-    # The node answers, and gives the CPU to the next job.
+    # The node responds and gives the CPU to the next job.
     cluster.run(f"scancel {theirs}")
     assert cluster.run(f"srun --mem=50 {' '.join(options)} echo next") == "next"
 
 
-def test_steps_together_have_no_more_processes_than_their_job(
-    cluster: Cluster, folder: str
-) -> None:
+def test_steps_together_keep_the_process_limit_of_the_job(cluster: Cluster, folder: str) -> None:
     options = ("--nodelist=cpu-0", "--ntasks=1", "--mem=400")
     job = cluster.submit(folder, "#!/bin/sh\nsleep 600", *options)
     cluster.wait_for_job(job, "RUNNING")
     step = f"srun --jobid={job} --overlap --overcommit --mem=0 -n150 sh -c 'echo here; sleep 10'"
 
-    said = cluster.ssh(f"({step} & {step}) 2>&1; wait", check=False).stdout
+    output = cluster.ssh(f"({step} & {step}) 2>&1; wait", check=False).stdout
 
-    assert said.count("here") < 256
-    assert "the job has reached its limit of 256 processes on this node" in said
+    assert output.count("here") < 256
+    assert "the job has reached its limit of 256 processes on this node" in output
 
 
 def used(cluster: Cluster, job: int) -> dict[str, float]:
-    """Seconds that a job has used of each CPU, as the kernel of its node counts.
+    """Return the seconds that a job has used of each CPU, from the kernel of its node.
 
-    Version 2 of cgroups does not count by CPUs. There, all is of the CPU that the job may use.
+    Version 2 of cgroups does not count by CPU. There, all time belongs to the CPU that the job may
+    use.
     """
     top = "/sys/fs/cgroup"
     v1 = f"cat {top}/cpuacct/slurm_*/uid_*/job_{job}/cpuacct.usage_percpu"

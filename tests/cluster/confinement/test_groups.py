@@ -1,4 +1,4 @@
-"""Groups of jobs: closed to the jobs, and gone with them."""
+"""Jobs cannot write to cgroups, and the cgroups of jobs go with them."""
 
 from pathlib import PurePath
 
@@ -10,11 +10,11 @@ from tests.support.slurmctld import FIND_SLURMD
 from tests.support.waiting import becomes, eventually
 
 DAEMONS = "/slurmstepd/job_"
-"""In the name of the group that all slurmstepd processes of a job are in."""
+"""Part of the name of the cgroup that contains all slurmstepd processes of a job."""
 
 
 @pytest.mark.parametrize("user", ["researcher", "root"])
-def test_jobs_see_cgroups_and_cannot_write_them(cluster: Cluster, user: str) -> None:
+def test_jobs_cannot_write_to_cgroups(cluster: Cluster, user: str) -> None:
     script = (
         f"test -r {LIMIT} && echo seen;"
         "find -L /sys/fs/cgroup -maxdepth 4 -name cgroup.procs -writable 2>/dev/null;"
@@ -23,12 +23,12 @@ def test_jobs_see_cgroups_and_cannot_write_them(cluster: Cluster, user: str) -> 
     )
     command = f"srun --mem=50 -N1 sh -c '{script}'"
 
-    said = cluster.as_user(0, 0, command) if user == "root" else cluster.run(command)
+    output = cluster.as_user(0, 0, command) if user == "root" else cluster.run(command)
 
-    assert said.split() == ["seen"]
+    assert output.split() == ["seen"]
 
 
-def test_output_of_roots_job_is_no_file_of_a_cgroup(cluster: Cluster) -> None:
+def test_roots_job_cannot_write_output_to_a_cgroup(cluster: Cluster) -> None:
     limit = ("cpu-0", "slurmd", "sh", "-c", f"echo {LIMIT}; cat {LIMIT}")
     before = cluster.in_pod(*limit)
     file = before.split()[0]
@@ -40,17 +40,17 @@ def test_output_of_roots_job_is_no_file_of_a_cgroup(cluster: Cluster) -> None:
     assert cluster.in_pod(*limit) == before
 
 
-def test_standard_input_of_roots_job_is_no_folder_of_cgroups(cluster: Cluster) -> None:
+def test_roots_job_cannot_read_input_from_a_cgroup(cluster: Cluster) -> None:
     file = cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"echo {LIMIT}")
     streams = f"--input={PurePath(file).parent} --output=/root/said"
     job = f"sbatch --wait --mem=50 -N1 -w cpu-0 {streams} --wrap 'echo it ran'"
 
-    said = cluster.as_user(0, 0, f"{job}; cat /root/said; rm /root/said")
+    output = cluster.as_user(0, 0, f"{job}; cat /root/said; rm /root/said")
 
-    assert "--input, --output or --error is in a cgroup" in said
+    assert "--input, --output or --error is in a cgroup" in output
 
 
-def test_a_user_cannot_hold_the_lock_that_slurm_takes_turns_by(cluster: Cluster) -> None:
+def test_user_cannot_hold_slurms_cgroup_lock(cluster: Cluster) -> None:
     script = f"{LOCKED}; for top in /tmp $@; do flock -n $top echo $top 2>/dev/null; done"
 
     assert cluster.run(f"srun --mem=50 -N1 sh -c '{script}; true'") == "/tmp"
@@ -61,18 +61,18 @@ def complete(cluster: Cluster, folder: str, number: int) -> None:
     array = f"--array=1-{number} --mem=10 --output=/dev/null"
     job = cluster.submit(folder, "#!/bin/sh\ntrue", *array.split())
     left = f"squeue --noheader --array --jobs={job} --format=%i | wc -l"
-    eventually("all have ended", lambda: cluster.run(left) == "0", 180)
+    eventually("all jobs have ended", lambda: cluster.run(left) == "0", 180)
     states = f"sacct --noheader --allocations --array --format=State --jobs={job} | sort | uniq -c"
-    becomes("their records", lambda: cluster.run(states).split(), [str(number), "COMPLETED"])
+    becomes("the states on record", lambda: cluster.run(states).split(), [str(number), "COMPLETED"])
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_groups_go_with_their_jobs_though_slurmd_is_killed(cluster: Cluster, folder: str) -> None:
-    """None is being launched when slurmd is killed: Slurm would wait for its prolog for good."""
+def test_cgroups_go_with_jobs_after_slurmd_is_killed(cluster: Cluster, folder: str) -> None:
+    """No job is starting when slurmd is killed: Slurm would wait for its prolog forever."""
     complete(cluster, folder, 250)
     long = cluster.submit(folder, "#!/bin/sh\nsleep 20", "--mem=10", "--nodelist=cpu-0")
     cluster.wait_for_job(long, "RUNNING")
-    eventually("its groups", lambda: groups(cluster))
+    eventually("the job has cgroups", lambda: groups(cluster))
 
     cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"kill -KILL $({FIND_SLURMD})")
 
@@ -81,15 +81,15 @@ def test_groups_go_with_their_jobs_though_slurmd_is_killed(cluster: Cluster, fol
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_groups_of_steps_go_with_their_jobs(cluster: Cluster, folder: str) -> None:
+def test_cgroups_of_steps_go_with_their_jobs(cluster: Cluster, folder: str) -> None:
     cluster.run(f"cd {folder} && sbatch --wait --mem=20 --array=1-10 --wrap 'srun true'")
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_what_a_killed_slurmstepd_leaves_goes_with_the_job(cluster: Cluster, folder: str) -> None:
+def test_cgroups_of_a_killed_slurmstepd_go_with_the_job(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--mem=20", "--nodelist=cpu-0")
     cluster.wait_for_job(job, "RUNNING")
-    eventually("its groups", lambda: groups(cluster))
+    eventually("the job has cgroups", lambda: groups(cluster))
 
     cluster.in_pod("cpu-0", "slurmd", "pkill", "-KILL", "-f", rf"^slurmstepd: \[{job}\.batch\]")
 
@@ -98,11 +98,13 @@ def test_what_a_killed_slurmstepd_leaves_goes_with_the_job(cluster: Cluster, fol
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_groups_go_though_a_slurmstepd_takes_its_time(cluster: Cluster, folder: str) -> None:
-    """On a busy node it may end seconds after its goodbye to slurmd, as `sleep` does here."""
+def test_cgroups_go_after_a_slow_slurmstepd(cluster: Cluster, folder: str) -> None:
+    """On a busy node slurmstepd may outlive its last message to slurmd by seconds, like `sleep`."""
     job = cluster.submit(folder, "#!/bin/sh\nsleep 2", "--mem=20", "--nodelist=cpu-0")
     cluster.wait_for_job(job, "RUNNING")
-    daemons = eventually("its group", lambda: [one for one in groups(cluster) if DAEMONS in one])
+    daemons = eventually(
+        "slurmstepd has a cgroup", lambda: [path for path in groups(cluster) if DAEMONS in path]
+    )
     group = daemons[0].partition(":")[2]
 
     join = f"sleep 10 >/dev/null 2>&1 & echo $! >{group}/cgroup.procs"
@@ -112,10 +114,10 @@ def test_groups_go_though_a_slurmstepd_takes_its_time(cluster: Cluster, folder: 
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_jobs_and_their_groups_outlive_slurmd(cluster: Cluster, folder: str) -> None:
+def test_running_job_outlives_slurmd(cluster: Cluster, folder: str) -> None:
     script = "#!/bin/sh\ntouch begun; sleep 5; nproc"
     job = cluster.submit(folder, script, "--mem=20", "--nodelist=cpu-0")
-    # A slurmd that is killed before it has launched the script does not launch it later.
+    # A slurmd that is killed before it launches the script does not launch it later.
     eventually("the script runs", lambda: cluster.run(f"ls {folder}/begun 2>/dev/null || true"))
 
     cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"kill -KILL $({FIND_SLURMD})")
@@ -125,11 +127,11 @@ def test_jobs_and_their_groups_outlive_slurmd(cluster: Cluster, folder: str) -> 
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_a_job_is_suspended_and_goes_on(cluster: Cluster, folder: str) -> None:
+def test_suspended_job_resumes(cluster: Cluster, folder: str) -> None:
     count = "#!/bin/bash\nfor n in $(seq 1000); do echo $n; sleep 0.1; done"
     job = cluster.submit(folder, count, "--mem=20", "--nodelist=cpu-0")
     lines = f"cat {folder}/slurm-{job}.out 2>/dev/null | wc -l"
-    eventually("it counts", lambda: int(cluster.run(lines)) > 3)
+    eventually("the script counts", lambda: int(cluster.run(lines)) > 3)
 
     cluster.as_user(0, 0, f"scontrol suspend {job}")
     cluster.wait_for_job(job, "SUSPENDED")
@@ -137,4 +139,4 @@ def test_a_job_is_suspended_and_goes_on(cluster: Cluster, folder: str) -> None:
 
     assert cluster.run(f"sleep 1; {lines}") == stopped
     cluster.as_user(0, 0, f"scontrol resume {job}")
-    eventually("it goes on", lambda: int(cluster.run(lines)) > int(stopped) + 3)
+    eventually("the script goes on", lambda: int(cluster.run(lines)) > int(stopped) + 3)

@@ -1,4 +1,4 @@
-"""A stack of its own, whose settings tests edit."""
+"""A separate stack whose settings the tests edit."""
 
 from collections.abc import Iterator
 

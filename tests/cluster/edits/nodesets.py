@@ -1,4 +1,4 @@
-"""Further nodesets for as long as a test needs them."""
+"""Additional nodesets for the time of a test."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ SMALL = {"replicas": 1, "cpus": 1, "cpu_request": 0.1, "memory": "256MiB", "drai
 
 @contextmanager
 def deployed(cluster: Cluster, **settings: Any) -> Iterator[None]:
-    """The stack with some settings added to, and as it was afterwards."""
+    """Deploy the stack with additional settings; restore it afterwards."""
 
     def add(values: dict[str, Any]) -> None:
         for key, value in settings.items():
@@ -25,7 +25,9 @@ def deployed(cluster: Cluster, **settings: Any) -> Iterator[None]:
     finally:
         cluster.run("scancel --me")
         cluster.deploy("up")
-    eventually("the others are gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 120)
+    eventually(
+        "the additional nodes are gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 120
+    )
 
 
 def is_idle(cluster: Cluster, node: str) -> Callable[[], bool]:

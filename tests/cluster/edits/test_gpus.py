@@ -1,8 +1,8 @@
 """GPUs of nodes, from Kubernetes' device plugin to the devices that a job can open.
 
-The devices are no GPUs: a plugin of the tests' own gives pods others of the machine's under their
-names, by way of the real kubelet. Their numbers have gaps, as those of a machine whose GPUs several
-pods share. /dev/null is what all jobs of a node have, since none starts without it.
+The devices are not GPUs. A device plugin of the tests gives pods other devices of the machine under
+the names of GPUs, through the real kubelet. Their numbers have gaps, as on a machine whose GPUs
+several pods share. All jobs of a node have /dev/null, because no job starts without it.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ OPEN = f"for file in {FILES}; do (: <$file) 2>/dev/null && echo $file; done"
 
 @pytest.fixture(scope="module", autouse=True)
 def nodes(cluster: Cluster) -> Iterator[None]:
-    """A node of each kind: with whole GPUs, with slices, and with GPUs and listed in slurm.conf."""
+    """A node of each kind: with whole GPUs, with slices, and with GPUs listed in slurm.conf."""
     with offered(cluster, "node-1", WHOLE, SLICES), deployed(cluster, nodesets=NODESETS):
         for node in (f"{nodeset['name']}-0" for nodeset in NODESETS):
             eventually(f"{node} is idle", is_idle(cluster, node), 120)
@@ -64,7 +64,7 @@ def opened(cluster: Cluster, *options: str) -> list[str]:
 
 
 def owned(cluster: Cluster, node: str) -> list[str]:
-    """GPUs that the kubelet has given a node."""
+    """GPUs that the kubelet has assigned to a node."""
     return cluster.in_pod(node, "slurmd", "sh", "-c", "ls /dev/nvidia[0-9]*").split()
 
 
@@ -83,7 +83,7 @@ def held(cluster: Cluster, folder: str, node: str, gres: str) -> list[set[str]]:
 def test_jobs_of_a_node_have_different_gpus(cluster: Cluster, folder: str, node: str) -> None:
     first, second = held(cluster, folder, node, "gpu:1")
 
-    # A job counts its own GPUs alone.
+    # A job numbers only its own GPUs.
     assert first & second == {"0"}
     assert sorted((first | second) - {"0"}) == owned(cluster, node)
     assert len(first) == len(second) == 2
@@ -102,31 +102,31 @@ def test_ssh_to_a_node_opens_the_gpus_of_the_job(cluster: Cluster, folder: str) 
     assert session == inside
 
 
-def test_a_job_that_requests_none_opens_none(cluster: Cluster) -> None:
+def test_job_without_gpus_opens_none(cluster: Cluster) -> None:
     assert opened(cluster, "--nodelist=gpu-0") == []
 
 
-def test_a_job_may_request_all_of_a_node(cluster: Cluster) -> None:
+def test_job_may_request_all_gpus_of_a_node(cluster: Cluster) -> None:
     assert opened(cluster, "--nodelist=gpu-0", "--gres=gpu:test:2") == owned(cluster, "gpu-0")
 
 
-def test_a_shard_is_of_one_gpu(cluster: Cluster, folder: str) -> None:
+def test_shard_belongs_to_one_gpu(cluster: Cluster, folder: str) -> None:
     first, second = held(cluster, folder, "gpu-0", "shard:1")
 
     assert len(first - {"0"}) == len(second - {"0"}) == 1
 
 
-def test_slices_are_kept_apart(cluster: Cluster, folder: str) -> None:
+def test_jobs_open_only_their_own_slices(cluster: Cluster, folder: str) -> None:
     first, second = held(cluster, folder, "slices-0", "gpu:1g.10gb:1")
 
     assert first & second == {"0", "/dev/nvidia0"}
-    assert sorted(sorted(one - (first & second)) for one in (first, second)) == [
+    assert sorted(sorted(devices - (first & second)) for devices in (first, second)) == [
         [f"{CAP}12", f"{CAP}13"],
         [f"{CAP}30", f"{CAP}31"],
     ]
 
 
-def test_what_a_node_has_and_what_a_job_got_are_told(cluster: Cluster, folder: str) -> None:
+def test_slurm_reports_gpus_of_nodes_and_jobs(cluster: Cluster, folder: str) -> None:
     node = cluster.run("scontrol --oneliner show node gpu-0")
     assert "Gres=gpu:test:2" in node
 
@@ -137,5 +137,5 @@ def test_what_a_node_has_and_what_a_job_got_are_told(cluster: Cluster, folder: s
     assert "gres/gpu:test=1" in tres
 
 
-def test_nodes_without_gpus_take_other_jobs(cluster: Cluster) -> None:
+def test_nodes_without_gpus_run_other_jobs(cluster: Cluster) -> None:
     assert cluster.run("srun --mem=20 --nodelist=cpu-0 hostname") == "cpu-0"

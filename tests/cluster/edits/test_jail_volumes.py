@@ -1,4 +1,4 @@
-"""What the jail is on, further volumes in it, and what is refused of either."""
+"""The jail's storage, additional volumes in it, and settings of both that are refused."""
 
 import contextlib
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def claim(cluster: Cluster, tmp_path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def jail(cluster: Cluster, **fields: Any) -> Iterator[None]:
-    """The stack with its jail edited, and as it was afterwards."""
+    """Deploy the stack with an edited jail; restore it afterwards."""
     try:
         with cluster.edited(lambda values: values["jail"].update(fields)):
             cluster.deploy("up")
@@ -50,7 +50,7 @@ def in_login(cluster: Cluster, script: str) -> str:
 
 
 @pytest.mark.usefixtures("claim")
-def test_further_volumes_are_in_the_jail_of_every_node_and_outlast_a_refresh(
+def test_additional_volumes_are_on_every_node_and_outlast_a_refresh(
     cluster: Cluster,
 ) -> None:
     with jail(cluster, volumes=[DATA, SCRATCH]):
@@ -60,8 +60,8 @@ def test_further_volumes_are_in_the_jail_of_every_node_and_outlast_a_refresh(
         assert cluster.run("srun --nodelist=cpu-1 cat /data/note") == "from login"
         cluster.run("srun --nodelist=cpu-0 sh -c 'echo mine >/scratch/note'")
         other = cluster.ssh("srun --nodelist=cpu-1 cat /scratch/note", check=False)
-        assert other.returncode != 0, "it is the node's own"
-        assert cluster.run("ls -A /scratch") == "", "login nodes do without"
+        assert other.returncode != 0, "each node has its own volume"
+        assert cluster.run("ls -A /scratch") == "", "login nodes do not have the volume"
 
         with cluster.edited(
             lambda values: values["jail"].update(refresh=1, volumes=[DATA, SCRATCH])
@@ -72,7 +72,7 @@ def test_further_volumes_are_in_the_jail_of_every_node_and_outlast_a_refresh(
 
 
 @pytest.mark.usefixtures("claim")
-def test_jobs_that_write_to_a_layer_of_their_own_share_a_further_volume(cluster: Cluster) -> None:
+def test_jobs_with_an_overlay_share_an_additional_volume(cluster: Cluster) -> None:
     def overlay(values: dict[str, Any]) -> None:
         values["jail"]["volumes"] = [DATA]
         values["nodesets"][0]["isolation"] = {"overlay": True}
@@ -82,10 +82,10 @@ def test_jobs_that_write_to_a_layer_of_their_own_share_a_further_volume(cluster:
             cluster.deploy("up")
             cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=180)
             in_login(cluster, "chmod 1777 /mnt/jail/data")
-            # The plugin's options come as a ConfigMap, about once a minute.
+            # The kubelet updates the ConfigMap with the plugin's options about once a minute.
             write = "findmnt -no FSTYPE / | grep -qx overlay && touch /data/lasting"
             eventually(
-                "a job writes there",
+                "a job writes to the volume",
                 lambda: cluster.ssh(f"srun sh -c '{write}'", check=False).returncode == 0,
                 180,
             )
@@ -95,7 +95,7 @@ def test_jobs_that_write_to_a_layer_of_their_own_share_a_further_volume(cluster:
         cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=180)
 
 
-def test_a_generation_that_is_not_kept_is_refused_in_one_line(cluster: Cluster) -> None:
+def test_deleted_generation_is_refused_in_one_line(cluster: Cluster) -> None:
     before = cluster.run("tmux -V")
     with cluster.edited(lambda values: values["jail"].update(refresh=3)):
         cluster.deploy("up")
@@ -117,7 +117,7 @@ def test_a_generation_that_is_not_kept_is_refused_in_one_line(cluster: Cluster) 
     assert cluster.run("tmux -V") == before
 
 
-def test_another_kind_of_volume_is_refused_before_anything_moves(cluster: Cluster) -> None:
+def test_another_volume_kind_is_refused_before_pods_change(cluster: Cluster) -> None:
     pods = {pod: cluster.pod_uid(pod) for pod in ("cpu-0", "login-0")}
     try:
         with cluster.edited(lambda values: values.update(protect_data=True)):
@@ -134,7 +134,7 @@ def test_another_kind_of_volume_is_refused_before_anything_moves(cluster: Cluste
     assert {pod: cluster.pod_uid(pod) for pod in pods} == pods
 
 
-def test_a_node_whose_jail_goes_away_is_drained_until_it_is_back(cluster: Cluster) -> None:
+def test_node_is_drained_while_its_jail_is_missing(cluster: Cluster) -> None:
     mark = "/mnt/jail/var/lib/slurmstack/jail-refresh"
     in_login(cluster, f"mv {mark} {mark}.away")
     try:

@@ -1,4 +1,4 @@
-"""What a nodeset may be: static or dynamic, with scripts, volumes and features; and how it goes."""
+"""Kinds and features of nodesets: static or dynamic, scripts, volumes, groups, and removal."""
 
 from tests.cluster.edits.nodesets import SMALL, deployed, is_idle
 from tests.cluster.errors import error_line
@@ -6,15 +6,17 @@ from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 
-def test_static_nodes_are_listed_and_return_by_themselves(cluster: Cluster, folder: str) -> None:
+def test_static_nodes_return_without_a_deploy(cluster: Cluster, folder: str) -> None:
     fixed = {**SMALL, "name": "fixed", "kind": "static", "replicas": 2}
     with deployed(cluster, nodesets=[fixed]):
-        eventually("they are idle", lambda: cluster.nodes().get("fixed-1") == "idle", 90)
+        eventually(
+            "the static nodes are idle", lambda: cluster.nodes().get("fixed-1") == "idle", 90
+        )
         assert cluster.run("srun --nodelist=fixed-1 hostname") == "fixed-1"
 
         cluster.kubectl("delete", "pod", "fixed-1", "--grace-period=1")
-        eventually("it left", lambda: cluster.nodes()["fixed-1"] != "idle")
-        eventually("it is back", is_idle(cluster, "fixed-1"), 90)
+        eventually("fixed-1 leaves", lambda: cluster.nodes()["fixed-1"] != "idle")
+        eventually("fixed-1 is back", is_idle(cluster, "fixed-1"), 90)
         assert cluster.run("srun --nodelist=fixed-1 hostname") == "fixed-1"
 
         job = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--nodelist=fixed-1")
@@ -26,22 +28,22 @@ def test_static_nodes_are_listed_and_return_by_themselves(cluster: Cluster, fold
             assert cluster.job_state(job) == "RUNNING"
 
             cluster.run(f"scancel {job}")
-            eventually("it is free", is_idle(cluster, "fixed-1"))
+            eventually("fixed-1 is idle", is_idle(cluster, "fixed-1"))
             cluster.deploy("up")
-            eventually("it is gone", lambda: "fixed-1" not in cluster.nodes())
+            eventually("fixed-1 is gone", lambda: "fixed-1" not in cluster.nodes())
             assert cluster.nodes()["fixed-0"] == "idle"
 
 
-def test_static_nodes_without_pods_are_down_and_stall_nothing(cluster: Cluster) -> None:
+def test_static_nodes_without_pods_do_not_block_slurmctld(cluster: Cluster) -> None:
     nowhere = {**SMALL, "name": "nowhere", "kind": "static", "replicas": 50}
     nowhere["node_selector"] = {"example.org/pool": "none"}
     with deployed(cluster, nodesets=[nowhere]):
-        eventually("they are known", lambda: len(cluster.nodes()) == 52)
+        eventually("slurmctld has all nodes", lambda: len(cluster.nodes()) == 52)
         states = {s for name, s in cluster.nodes().items() if name.startswith("nowhere")}
         assert states == {"down~"}
         assert cluster.run("srun --nodes=2 hostname").split()
         latest = cluster.run("time -p scontrol ping 2>&1 | sed -n 's/^real //p'")
-        assert float(latest or 0) < 5, "each name that does not resolve would halt it for ten"
+        assert float(latest or 0) < 5, "slurmctld would hang ten seconds for each unresolvable name"
 
 
 def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: str) -> None:
@@ -71,20 +73,20 @@ def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: s
         "volumes": [{"name": "data", "path": "/mnt/jail/data", "empty": {"size": "10MiB"}}],
     }
     with deployed(cluster, nodesets=[equipped], slurm=slurm, health=health):
-        eventually("it is idle", is_idle(cluster, "equipped-0"), 90)
+        eventually("equipped-0 is idle", is_idle(cluster, "equipped-0"), 90)
 
-        said = cluster.run(
+        output = cluster.run(
             "srun --constraint=fast --chdir=/tmp sh -c "
             "'echo $SLURM_JOB_ID $GREETING $(hostname) $(stat -c %F /data)'"
         )
-        job, *rest = said.split(maxsplit=3)
+        job, *rest = output.split(maxsplit=3)
         assert rest == ["hello", "equipped-0", "directory"]
         eventually("the epilog ran", lambda: f"epilog-{job}" in files(cluster))
         assert f"prolog-{job}" in files(cluster)
         eventually("the health check ran", lambda: "healthy" in files(cluster))
-        shown = cluster.run("scontrol show node equipped-0")
-        assert "Weight=5" in shown
-        assert "TmpDisk=100" in shown
+        record = cluster.run("scontrol show node equipped-0")
+        assert "Weight=5" in record
+        assert "TmpDisk=100" in record
 
         limits = "for limit in c n l; do ulimit -$limit; done"
         assert cluster.run(f"srun --constraint=fast bash -c '{limits}'").split() == [
@@ -98,7 +100,7 @@ def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: s
         variables = cluster.in_pod("equipped-0", "slurmd", "cat", "/proc/1/environ").split("\0")
         assert "GREETING_OF_SLURMD=hello" in variables
 
-        # An edit of a script reaches nodes that run.
+        # An edited script reaches running nodes.
         slurm["prolog"] = {"text": mark.format("second-$SLURM_JOB_ID")}
         uid = cluster.pod_uid("equipped-0")
         with cluster.edited(lambda values: values.update(slurm=slurm)):
@@ -109,7 +111,7 @@ def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: s
 
 
 def image_of(cluster: Cluster, node: str) -> str:
-    """The image that a node's slurmd runs from."""
+    """Return the image of a node's slurmd."""
     pod = cluster.pod(node)
     assert pod
     containers = {each["name"]: each for each in pod["spec"]["containers"]}
@@ -120,7 +122,7 @@ def files(cluster: Cluster) -> list[str]:
     return cluster.in_pod("equipped-0", "slurmd", "ls", "/tmp").split()
 
 
-def test_a_group_opens_a_partition_to_its_members(cluster: Cluster) -> None:
+def test_group_members_may_use_its_partition(cluster: Cluster) -> None:
     lab = {"name": "lab", "gid": 5000, "members": ["researcher"]}
     other = {"name": "other", "gid": 5001}
     partitions = [
@@ -129,35 +131,37 @@ def test_a_group_opens_a_partition_to_its_members(cluster: Cluster) -> None:
         {"name": "theirs", "nodesets": ["cpu"], "allow_groups": ["other"]},
     ]
     with deployed(cluster, groups=[lab, other], partitions=partitions):
-        eventually("workers know it", lambda: "lab" in cluster.run("srun id -nG").split(), 120)
+        eventually(
+            "workers have the group", lambda: "lab" in cluster.run("srun id -nG").split(), 120
+        )
         assert cluster.run("srun --partition=ours hostname")
         job = cluster.run("sbatch --parsable --partition=theirs --wrap=hostname --output=/dev/null")
         reason = f"squeue --noheader --jobs={job} --format=%r"
-        eventually("it is told why", lambda: "not in group permitted" in cluster.run(reason))
+        eventually(
+            "squeue shows the reason", lambda: "not in group permitted" in cluster.run(reason)
+        )
         assert cluster.job_state(int(job)) == "PENDING"
 
 
-def test_a_nodeset_goes_to_zero_and_back(cluster: Cluster, folder: str) -> None:
+def test_nodeset_scales_to_zero_and_back(cluster: Cluster, folder: str) -> None:
     with deployed(cluster, nodesets=[{**SMALL, "name": "elastic"}]):
-        eventually("it is idle", is_idle(cluster, "elastic-0"), 90)
+        eventually("elastic-0 is idle", is_idle(cluster, "elastic-0"), 90)
         waiting = cluster.submit(folder, "#!/bin/sh\nhostname >host", "--constraint=elastic --hold")
         with cluster.edited(lambda values: values["nodesets"][-1].update(replicas=0)):
             cluster.deploy("up")
-            eventually("it is gone", lambda: "elastic-0" not in cluster.nodes(), 90)
+            eventually("elastic-0 is gone", lambda: "elastic-0" not in cluster.nodes(), 90)
             cluster.run(f"scontrol release {waiting}")
-            assert cluster.job_state(waiting) == "PENDING", "it waits for the nodeset's return"
+            assert cluster.job_state(waiting) == "PENDING", "the job waits for the nodeset"
         cluster.deploy("up")
         cluster.wait_for_job(waiting, "COMPLETED", 120)
         assert cluster.run(f"cat {folder}/host") == "elastic-0"
 
 
-def test_a_whole_nodeset_goes_with_its_jobs_and_slurmctld_stays(
-    cluster: Cluster, folder: str
-) -> None:
+def test_removing_a_nodeset_does_not_restart_slurmctld(cluster: Cluster, folder: str) -> None:
     controller = cluster.controller()
     restarts = cluster.restarts(controller)
     with deployed(cluster, nodesets=[{**SMALL, "name": "doomed", "drain_grace": 60}]):
-        eventually("it is idle", is_idle(cluster, "doomed-0"), 90)
+        eventually("doomed-0 is idle", is_idle(cluster, "doomed-0"), 90)
         brief = cluster.submit(
             folder, "#!/bin/sh\nsleep 40; echo finished >done", "--nodelist=doomed-0 --mem=10"
         )
@@ -167,7 +171,9 @@ def test_a_whole_nodeset_goes_with_its_jobs_and_slurmctld_stays(
         with cluster.edited(lambda values: values["nodesets"].pop()):
             cluster.deploy("up")
 
-            assert cluster.job_state(brief) == "COMPLETED", "it had its grace"
+            assert cluster.job_state(brief) == "COMPLETED", (
+                "the job ran to its end within drain_grace"
+            )
             assert cluster.run(f"cat {folder}/done") == "finished"
             assert set(cluster.nodes()) == {"cpu-0", "cpu-1"}
             assert cluster.job_state(waiting) == "PENDING"
@@ -176,7 +182,7 @@ def test_a_whole_nodeset_goes_with_its_jobs_and_slurmctld_stays(
     assert cluster.restarts(controller) == restarts
 
 
-def test_a_node_that_slurm_would_not_take_is_refused_before_its_pods(cluster: Cluster) -> None:
+def test_invalid_node_is_refused_before_its_pods_exist(cluster: Cluster) -> None:
     odd = {**SMALL, "name": "odd", "parameters": {"NoSuchThing": 1}}
     with cluster.edited(lambda values: values["nodesets"].append(odd)):
         refused = cluster.deploy("up", check=False)

@@ -1,4 +1,4 @@
-"""An edit of Slurm's configuration reaches every daemon; one that would do harm reaches none."""
+"""An edit of Slurm's configuration reaches every daemon; a harmful edit reaches none."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ def add_a_partition(values: dict[str, Any]) -> None:
 
 
 def mark(text: str) -> str:
-    """The word by which a configuration is known, in a file or an answer of `scontrol`."""
+    """Return the word that identifies a configuration, in a file or in `scontrol show config`."""
     line = next(line for line in text.splitlines() if line.startswith("SlurmctldParameters"))
     return line.rpartition(",")[2].strip()
 
@@ -42,7 +42,7 @@ def test_an_edit_reaches_every_daemon_and_restarts_none(cluster: Cluster, folder
         in_force = mark(cluster.run("scontrol show config"))
         cache = "/var/spool/slurmd/conf-cache/slurm.conf"
         nodes = {mark(cluster.in_pod(f"cpu-{i}", "slurmd", "cat", cache)) for i in range(2)}
-        assert nodes == {in_force}, "the deploy ends after slurmd has started with it"
+        assert nodes == {in_force}, "the deploy ends after slurmd uses the new configuration"
         eventually(
             "login has the new configuration",
             lambda: (
@@ -83,8 +83,8 @@ def test_a_partition_with_jobs_is_not_removed(cluster: Cluster, folder: str) -> 
     cluster.run(f"scancel {job}")
 
 
-def test_a_controller_that_starts_tells_nodes_its_configuration(cluster: Cluster) -> None:
-    """As where one deploy changes both, its pod and the configuration."""
+def test_starting_controller_sends_nodes_its_configuration(cluster: Cluster) -> None:
+    """One deploy may change both slurmctld's pod and the configuration."""
     (config,) = (
         one for one in cluster.objects("configmaps") if one["metadata"]["name"] == c.SLURM_CONFIG
     )
@@ -102,43 +102,45 @@ def test_a_controller_that_starts_tells_nodes_its_configuration(cluster: Cluster
     finally:
         replace(cluster, config, original)
     eventually(
-        "it is as before",
+        "the original configuration is back",
         lambda: "# another" not in cluster.in_pod("cpu-0", "slurmd", "cat", cache),
         150,
     )
 
 
 def replace(cluster: Cluster, config: dict[str, Any], text: str) -> None:
-    """As whoever deploys, so that the next deploy finds nobody else's fields."""
-    known = config["metadata"]
-    (owner,) = (by["manager"] for by in known["managedFields"] if by["operation"] == "Apply")
+    """Apply under the field manager of the deploy, so the next deploy finds no foreign fields."""
+    metadata = config["metadata"]
+    (owner,) = (by["manager"] for by in metadata["managedFields"] if by["operation"] == "Apply")
     config = {
         **config,
-        "metadata": {key: known[key] for key in ("name", "labels", "annotations") if key in known},
+        "metadata": {
+            key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata
+        },
         "data": {**config["data"], "slurm.conf": text},
     }
     apply = ("apply", "--server-side", f"--field-manager={owner}", "--filename=-")
     cluster.kubectl(*apply, stdin=json.dumps(config))
 
 
-def test_nodes_whose_slurmd_cannot_start_are_not_in_service(cluster: Cluster) -> None:
+def test_deploy_reports_nodes_whose_slurmd_cannot_start(cluster: Cluster) -> None:
     broken = {
-        # slurmctld loads no plugin of this kind.
+        # slurmctld does not load plugins of this kind.
         "slurm": {"extra": {"slurm.conf": ["TaskPlugin=task/missing"]}},
         "reconciler": {"rollout": 60},
     }
     try:
         with cluster.edited(lambda values: values.update(broken)):
-            said = cluster.deploy("up").stdout
+            output = cluster.deploy("up").stdout
 
-        assert "0 of 2 nodes are in service" in said
-        assert "cpu-0: pod: slurmd: CrashLoopBackOff" in said
+        assert "0 of 2 nodes are in service" in output
+        assert "cpu-0: pod: slurmd: CrashLoopBackOff" in output
     finally:
         cluster.deploy("up")
         cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=180)
 
 
-def test_a_cluster_keeps_its_name(cluster: Cluster) -> None:
+def test_cluster_name_cannot_change(cluster: Cluster) -> None:
     with cluster.edited(lambda values: values.update(cluster_name="other")):
         refused = error_line(cluster.deploy("up", check=False))
 

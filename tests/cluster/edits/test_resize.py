@@ -1,4 +1,4 @@
-"""One edit of `replicas` resizes the cluster, and costs no job."""
+"""One edit of `replicas` resizes the cluster without losing a job."""
 
 import time
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ def three_nodes(values: dict[str, Any]) -> None:
     values["nodesets"][0]["replicas"] = 3
 
 
-def test_a_node_comes_and_goes_and_no_job_is_lost(cluster: Cluster, folder: str) -> None:
+def test_adding_and_removing_a_node_loses_no_job(cluster: Cluster, folder: str) -> None:
     stays = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--nodelist=cpu-0", "--output=/dev/null")
     cluster.wait_for_job(stays, "RUNNING")
     started = cluster.run(f"squeue -h -j {stays} -o %S")
@@ -29,16 +29,16 @@ def test_a_node_comes_and_goes_and_no_job_is_lost(cluster: Cluster, folder: str)
 
     eventually("the pod of cpu-2 is gone", lambda: cluster.pod_uid("cpu-2") == "")
     assert "cpu-2" not in cluster.nodes(), "the pod deletes its record before it ends"
-    assert cluster.job_state(leaving) == "COMPLETED", "it had its grace"
+    assert cluster.job_state(leaving) == "COMPLETED", "the job ran to its end within drain_grace"
     assert cluster.run(f"cat {folder}/done") == "finished"
-    assert set(cluster.nodes()) == {"cpu-0", "cpu-1"}, "no ghost"
+    assert set(cluster.nodes()) == {"cpu-0", "cpu-1"}, "slurmctld has no record of the removed node"
     assert cluster.job_state(stays) == "RUNNING"
-    assert cluster.run(f"squeue -h -j {stays} -o %S") == started, "it was never restarted"
+    assert cluster.run(f"squeue -h -j {stays} -o %S") == started, "the job was never restarted"
 
 
 @pytest.fixture
 def brief(cluster: Cluster) -> Iterator[str]:
-    """A further node whose jobs get three seconds to end when it leaves; its name."""
+    """Yield the name of an additional node whose jobs get three seconds to end when it leaves."""
 
     def add(values: dict[str, Any]) -> None:
         model = values["nodesets"][0]
@@ -52,23 +52,21 @@ def brief(cluster: Cluster) -> Iterator[str]:
     eventually("brief-0 is gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"})
 
 
-def test_a_job_that_outlives_the_grace_is_requeued(
-    cluster: Cluster, folder: str, brief: str
-) -> None:
+def test_job_is_requeued_after_the_drain_grace(cluster: Cluster, folder: str, brief: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nsleep 300", f"--nodelist={brief}", "--requeue")
     cluster.wait_for_job(job, "RUNNING")
 
     begin = time.monotonic()
     cluster.kubectl("delete", "pod", brief, timeout=180)
 
-    assert time.monotonic() - begin < 60, "the grace is three seconds"
-    # Slurm starts it again when its old credential has expired, two minutes later.
-    eventually("the job waits again", lambda: cluster.job_state(job) == "PENDING")
+    assert time.monotonic() - begin < 60, "drain_grace is three seconds"
+    # Slurm starts it again two minutes later, when its old credential has expired.
+    eventually("the job is pending again", lambda: cluster.job_state(job) == "PENDING")
     assert "Restarts=1" in cluster.run(f"scontrol show job {job}")
     eventually("the node is back", lambda: cluster.nodes().get(brief) == "idle", 90)
 
 
-def test_a_drained_node_that_left_leaves_no_ghost(cluster: Cluster) -> None:
+def test_removed_drained_node_leaves_no_record(cluster: Cluster) -> None:
     with cluster.edited(three_nodes):
         cluster.deploy("up")
         eventually("cpu-2 is idle", lambda: cluster.nodes().get("cpu-2") == "idle")

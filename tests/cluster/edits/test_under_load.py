@@ -1,4 +1,4 @@
-"""Edits of a busy cluster: of 100 short jobs and 5 long ones, none is lost or begun twice."""
+"""Edits of a busy cluster lose or restart none of 100 short jobs and 5 long ones."""
 
 import contextlib
 import datetime
@@ -17,8 +17,8 @@ SHORT, LONG = 100, 5
 
 def nodeset(values: dict[str, Any]) -> dict[str, Any]:
     """The nodeset that carries the load."""
-    (found,) = (model for model in values["nodesets"] if model["name"] == "load")
-    return dict(found)
+    (chosen,) = (model for model in values["nodesets"] if model["name"] == "load")
+    return dict(chosen)
 
 
 def edit_nodeset(**changes: Any) -> Callable[[dict[str, Any]], None]:
@@ -44,7 +44,7 @@ def _nodes_for_the_load(cluster: Cluster) -> Iterator[None]:
 
 
 def tasks(cluster: Cluster, *jobs: int) -> Counter[str]:
-    """How many tasks of the arrays are in each state."""
+    """Count the tasks of the arrays by state."""
     listed = ",".join(map(str, jobs))
     return Counter(
         cluster.run(f"squeue --noheader --array --states=all --jobs={listed} --format=%T").split()
@@ -53,7 +53,7 @@ def tasks(cluster: Cluster, *jobs: int) -> Counter[str]:
 
 @contextlib.contextmanager
 def load(cluster: Cluster, folder: str) -> Iterator[Callable[[], None]]:
-    """Runs the jobs; gives out what lets the long ones end. Afterwards all have ended, once."""
+    """Run the jobs; yield a function that ends the long ones. Check that each job ran once."""
     long = f"#!/bin/sh\necho >>{folder}/long-$SLURM_ARRAY_TASK_ID\n"
     long += f"until [ -e {folder}/enough ]; do sleep 0.5; done"
     short = f"#!/bin/sh\necho >>{folder}/short-$SLURM_ARRAY_TASK_ID\nsleep 2"
@@ -77,7 +77,7 @@ def load(cluster: Cluster, folder: str) -> Iterator[Callable[[], None]]:
     assert begun == ["1"] * (SHORT + LONG), "each job began once"
 
 
-def test_a_reconfigure(cluster: Cluster, folder: str) -> None:
+def test_reconfigure_under_load_loses_no_job(cluster: Cluster, folder: str) -> None:
     def more_partitions(values: dict[str, Any]) -> None:
         values["partitions"] = [
             {"name": "main", "nodesets": ["cpu", "load"], "default": True},
@@ -91,17 +91,17 @@ def test_a_reconfigure(cluster: Cluster, folder: str) -> None:
         cluster.deploy("up")
 
 
-def test_a_resize_up_and_down(cluster: Cluster, folder: str) -> None:
+def test_resize_under_load_loses_no_job(cluster: Cluster, folder: str) -> None:
     with load(cluster, folder):
         with cluster.edited(edit_nodeset(replicas=3)):
             cluster.deploy("up")
-            eventually("load-2 has come", lambda: "load-2" in cluster.nodes())
+            eventually("load-2 is in Slurm", lambda: "load-2" in cluster.nodes())
         cluster.deploy("up")
-        eventually("load-2 has gone", lambda: "load-2" not in cluster.nodes(), 120)
+        eventually("load-2 is gone", lambda: "load-2" not in cluster.nodes(), 120)
 
 
 @pytest.mark.soak
-def test_a_new_size_rolls_node_by_node(cluster: Cluster, folder: str) -> None:
+def test_new_node_size_rolls_out_node_by_node(cluster: Cluster, folder: str) -> None:
     def sizes() -> list[str]:
         return cluster.run("sinfo --noheader --Node --nodes=load-[0-1] --format=%m").split()
 
@@ -116,14 +116,14 @@ def test_a_new_size_rolls_node_by_node(cluster: Cluster, folder: str) -> None:
             240,
         )
     cluster.deploy("up")
-    eventually("both nodes are as before", lambda: sizes() == before, 240)
+    eventually("both nodes have the old size", lambda: sizes() == before, 240)
 
 
-def all_changed_over(cluster: Cluster, since: int) -> None:
-    """Waits until every munged works by the key that counts from that moment."""
+def wait_for_key(cluster: Cluster, since: int) -> None:
+    """Wait until every munged uses the key that takes effect at that moment."""
     for pod in (cluster.controller(), "login-0", "cpu-0", "cpu-1", "load-0", "load-1"):
         eventually(
-            f"{pod} has changed over",
+            f"{pod} uses the new key",
             lambda: last_key(cluster, pod) == str(since),  # noqa: B023  # called at once
             120,
         )
@@ -135,7 +135,7 @@ def last_key(cluster: Cluster, pod: str) -> str:
     return str(taken_over[-1]) if taken_over else "0"
 
 
-def test_a_rotation_of_the_munge_key(cluster: Cluster, folder: str) -> None:
+def test_rotation_of_the_munge_key_loses_no_job(cluster: Cluster, folder: str) -> None:
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=60)
     moment = soon.replace(microsecond=0)
 
@@ -144,11 +144,13 @@ def test_a_rotation_of_the_munge_key(cluster: Cluster, folder: str) -> None:
 
     with load(cluster, folder), cluster.edited(rotate):
         cluster.deploy("up")
-        assert datetime.datetime.now(datetime.UTC) < moment, "the keys must be there in time"
-        all_changed_over(cluster, int(moment.timestamp()))
+        assert datetime.datetime.now(datetime.UTC) < moment, (
+            "pods must have the keys before they take effect"
+        )
+        wait_for_key(cluster, int(moment.timestamp()))
         assert cluster.run("srun --nodes=2 --constraint=cpu hostname").split()
         assert set(cluster.nodes().values()) <= {"idle", "mix", "alloc", "comp"}
-    # Back to the first key, with nothing running: it counts as soon as a pod sees the other gone.
+    # Return to the first key while nothing runs: a pod uses it as soon as the other key is gone.
     cluster.deploy("up")
-    all_changed_over(cluster, 0)
+    wait_for_key(cluster, 0)
     cluster.run("srun --nodes=2 --constraint=cpu hostname")

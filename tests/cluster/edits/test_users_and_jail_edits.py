@@ -1,4 +1,4 @@
-"""Edits of the users and of the jail reach the running cluster and restart nothing."""
+"""Edits of users and of the jail reach the running cluster without a restart."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 
-def test_users_have_one_id_on_login_workers_and_controller(cluster: Cluster) -> None:
+def test_users_have_the_same_id_everywhere(cluster: Cluster) -> None:
     everywhere = [
         cluster.run("id -u researcher"),
         cluster.run("srun id -u researcher"),
@@ -17,7 +17,7 @@ def test_users_have_one_id_on_login_workers_and_controller(cluster: Cluster) -> 
     assert everywhere == ["2000"] * 4
 
 
-def test_a_new_user_gets_a_home_and_logs_in_without_a_restart(cluster: Cluster) -> None:
+def test_new_user_logs_in_without_a_restart(cluster: Cluster) -> None:
     def hire(values: dict[str, Any]) -> None:
         values["users"].append({**values["users"][0], "name": "newcomer", "uid": 2001})
 
@@ -31,7 +31,7 @@ def test_a_new_user_gets_a_home_and_logs_in_without_a_restart(cluster: Cluster) 
     with cluster.edited(hire):
         cluster.deploy("up")
         try:
-            # The kubelet brings changed ConfigMaps to running pods about once a minute.
+            # The kubelet updates ConfigMaps in running pods about once a minute.
             eventually("the newcomer runs a job", works, 240)
         finally:
             cluster.in_pod("login-0", "sshd", "rm", "-rf", "/mnt/jail/home/newcomer")
@@ -40,9 +40,7 @@ def test_a_new_user_gets_a_home_and_logs_in_without_a_restart(cluster: Cluster) 
     assert {pod: cluster.pod_uid(pod) for pod in pods} == pods
 
 
-def test_a_refresh_mends_the_jail_and_the_number_before_takes_that_back(
-    cluster: Cluster, folder: str
-) -> None:
+def test_refresh_repairs_the_jail_and_can_be_reverted(cluster: Cluster, folder: str) -> None:
     def refresh(values: dict[str, Any]) -> None:
         values["jail"]["refresh"] = 1
 
@@ -60,13 +58,13 @@ def test_a_refresh_mends_the_jail_and_the_number_before_takes_that_back(
     assert cluster.run("tmux -V").startswith("tmux ")
     assert cluster.run(f"cat {folder}/note") == "mine"
     assert cluster.job_state(job) == "RUNNING"
-    # By the pods' own /etc/resolv.conf, which is mounted over the jail's.
+    # Names resolve through the pods' own /etc/resolv.conf, which is mounted over the jail's.
     for where in ("", f"srun --jobid={job} --overlap "):
         assert "hosts.slurm.svc" in cluster.run(f"{where}getent hosts login-0")
 
     cluster.deploy("up")
 
-    assert cluster.run("tmux -V") == "broken", "as it was"
+    assert cluster.run("tmux -V") == "broken", "the previous generation is back"
     assert cluster.run(f"cat {folder}/note") == "mine"
     assert cluster.job_state(job) == "RUNNING"
     as_root("mv tmux.whole tmux")

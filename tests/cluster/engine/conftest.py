@@ -1,4 +1,4 @@
-"""A real cluster, and a namespace in it for each test session."""
+"""A real cluster, with one namespace for each test session."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -33,17 +33,17 @@ def api(config: Properties) -> Api:
 
 @pytest.fixture(scope="session")
 def image(api: Api) -> str:
-    """An image with a shell that every node has already."""
+    """An image with a shell that every node already has."""
     nodes = api.objects(Kind("v1", "Node"), None)
     names: list[str] = [name for i in nodes[0]["status"]["images"] for name in i["names"]]
-    found = sorted(name for name in names if "slurmstack/base:" in name)
-    assert found, "the local cluster's nodes have the slurmstack/base image"
-    return found[0]
+    references = sorted(name for name in names if "slurmstack/base:" in name)
+    assert references, "the local cluster's nodes have the slurmstack/base image"
+    return references[0]
 
 
 @pytest.fixture(scope="session")
 def namespace(api: Api) -> Iterator[str]:
-    """A namespace that is removed with everything in it at the end."""
+    """A namespace; teardown removes it with everything in it."""
     name = f"engine-test-{secrets.token_hex(3)}"
     ref = Ref(Kind("v1", "Namespace"), None, name)
     api.apply(
@@ -58,7 +58,7 @@ def namespace(api: Api) -> Iterator[str]:
 
 @pytest.fixture
 def stack(config: Properties, api: Api, image: str, namespace: str) -> Iterator[Stack]:
-    """A provider for the cluster; what a test makes is removed after it."""
+    """A provider for the cluster; teardown removes what a test creates."""
     made: list[Resource] = []
     provider = KubernetesProvider(config, preview=False)
     yield Stack(provider, api, namespace, image, made)

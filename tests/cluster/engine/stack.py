@@ -12,7 +12,7 @@ from engine.values import Properties
 
 @dataclass
 class Stack:
-    """What the engine does with a resource, without the engine: check, then the operation."""
+    """The engine's steps for a resource, without the engine: check, then the operation."""
 
     provider: KubernetesProvider
     api: Api
@@ -27,7 +27,7 @@ class Stack:
     def create(
         self, token: str, name: str, news: Properties, op: Operation | None = None
     ) -> Resource:
-        """Check and create; it is removed at the end of the test."""
+        """Check and create a resource; teardown removes it."""
         resource_type = f"kubernetes:{token}"
         urn = f"urn:pulumi:test::engine::{resource_type}::{self.namespace}-{name}"
         inputs = self.provider.check(resource_type, urn, {}, news)
@@ -48,18 +48,18 @@ class Stack:
         return replace(old, inputs=inputs, outputs=outputs)
 
     def is_unchanged(self, old: Resource, news: Properties) -> bool:
-        """Whether the same program would change nothing."""
+        """Return whether the same program would change nothing."""
         inputs = self.provider.check(old.type, old.urn, old.inputs, news)
         return not self.provider.diff(old, inputs).changed
 
     def live(self, old: Resource) -> dict[str, Any] | None:
-        """The object as the cluster has it."""
+        """Return the object as the cluster has it."""
         namespace, _, name = str(old.id).rpartition("/")
         kind = Kind(str(old.inputs["apiVersion"]), str(old.inputs["kind"]))
         return self.api.get(Ref(kind, namespace or None, name))
 
     def pod_spec(self, command: str, **container: Any) -> dict[str, Any]:
-        """A pod that runs a shell command and ends at once when told to."""
+        """Return a pod that runs a shell command and ends without a grace period."""
         return {
             "terminationGracePeriodSeconds": 0,
             "containers": [
@@ -74,7 +74,7 @@ class Stack:
         }
 
     def stateful_set(self, name: str, pod: dict[str, Any], replicas: int = 1) -> Properties:
-        """A StatefulSet of such pods."""
+        """Return a StatefulSet of such pods."""
         return {
             "metadata": self.meta(name),
             "spec": {

@@ -1,4 +1,4 @@
-"""The Kubernetes provider on a real cluster: objects, roll-outs, and what goes wrong with them."""
+"""The Kubernetes provider on a real cluster: objects, rollouts and their errors."""
 
 import json
 import threading
@@ -18,20 +18,20 @@ from tests.cluster.engine.stack import Stack
 Statuses = tuple[list[str], Callable[[str], None]]
 
 
-def test_a_config_map_is_made_changed_and_removed(stack: Stack) -> None:
+def test_config_map_is_created_updated_and_deleted(stack: Stack) -> None:
     news: Properties = {"metadata": {"namespace": stack.namespace}, "data": {"a": "1", "b": "2"}}
     made = stack.create("core/v1:ConfigMap", "settings", news)
     assert stack.is_unchanged(made, news)
     changed = stack.update(made, {**news, "data": {"a": "3"}})
-    assert changed.id == made.id, "a made-up name is kept"
+    assert changed.id == made.id, "the update keeps the generated name"
     live = stack.live(changed)
     assert live is not None
-    assert live["data"] == {"a": "3"}, "a key that the program no longer has is gone"
+    assert live["data"] == {"a": "3"}, "the update removes the key"
     stack.provider.delete(changed, Operation())
     assert stack.live(changed) is None
 
 
-def test_a_secrets_text_reaches_the_cluster(stack: Stack) -> None:
+def test_text_of_a_secret_reaches_the_cluster(stack: Stack) -> None:
     news: Properties = {"metadata": stack.meta("key"), "stringData": {"munge": "hush"}}
     made = stack.create("core/v1:Secret", "key", news)
     assert made.outputs["data"] == {"munge": "aHVzaA=="}
@@ -39,7 +39,7 @@ def test_a_secrets_text_reaches_the_cluster(stack: Stack) -> None:
     assert stack.provider.read(made.type, made.urn, str(made.id), made.inputs, made.outputs)
 
 
-def test_roles_and_accounts_are_plain_objects(stack: Stack) -> None:
+def test_role_and_service_account_are_created(stack: Stack) -> None:
     stack.create("core/v1:ServiceAccount", "agent", {"metadata": stack.meta("agent")})
     rule: Value = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     role: Properties = {"metadata": stack.meta("agent"), "rules": [rule]}
@@ -53,7 +53,7 @@ def test_roles_and_accounts_are_plain_objects(stack: Stack) -> None:
     assert stack.is_unchanged(made, role)
 
 
-def test_a_roll_out_is_waited_for(stack: Stack, statuses: Statuses) -> None:
+def test_create_and_update_wait_for_the_rollout(stack: Stack, statuses: Statuses) -> None:
     lines, show = statuses
     first = stack.stateful_set("web", stack.pod_spec("sleep 1000"), replicas=2)
     made = stack.create("apps/v1:StatefulSet", "web", first, Operation(status=show))
@@ -72,7 +72,7 @@ def test_a_roll_out_is_waited_for(stack: Stack, statuses: Statuses) -> None:
     assert stack.is_unchanged(changed, second)
 
 
-def test_a_missing_image_is_told_and_can_be_mended(stack: Stack) -> None:
+def test_missing_image_is_reported_and_can_be_fixed(stack: Stack) -> None:
     missing = stack.pod_spec("sleep 1000", image="slurmstack/missing:1")
     with pytest.raises(PartialFailure) as error:
         stack.create(
@@ -91,14 +91,14 @@ def test_a_missing_image_is_told_and_can_be_mended(stack: Stack) -> None:
     assert changed.outputs["status"]["readyReplicas"] == 1  # type: ignore[index,call-overload]
 
 
-def test_a_missing_secret_is_told(stack: Stack) -> None:
+def test_missing_secret_is_reported(stack: Stack) -> None:
     pod = stack.pod_spec("sleep 1000", envFrom=[{"secretRef": {"name": "missing"}}])
     news: Properties = {"metadata": stack.meta("poor"), "spec": pod}
     with pytest.raises(PartialFailure, match=r'container main: .*secret "missing" not found'):
         stack.create("core/v1:Pod", "poor", news, Operation(timeout=6))
 
 
-def test_a_pod_that_fits_no_node_is_told(stack: Stack) -> None:
+def test_unschedulable_pod_is_reported(stack: Stack) -> None:
     pod = {**stack.pod_spec("sleep 1000"), "nodeSelector": {"no": "way"}}
     news: Properties = {"metadata": stack.meta("lost"), "spec": pod}
     with pytest.raises(PartialFailure, match=r"not ready after 2 s: .*Unschedulable: 0/\d+ nodes"):
@@ -110,7 +110,7 @@ def job(stack: Stack, name: str, command: str) -> Properties:
     return {"metadata": stack.meta(name), "spec": {"backoffLimit": 0, "template": template}}
 
 
-def test_a_job_is_waited_for_and_its_edit_replaces_it(stack: Stack) -> None:
+def test_create_waits_for_a_job_and_an_edit_replaces_it(stack: Stack) -> None:
     made = stack.create("batch/v1:Job", "done", job(stack, "done", "true"))
     assert made.outputs["status"]["succeeded"] == 1  # type: ignore[index,call-overload]
     checked = stack.provider.check(made.type, made.urn, made.inputs, job(stack, "done", ":"))
@@ -119,13 +119,13 @@ def test_a_job_is_waited_for_and_its_edit_replaces_it(stack: Stack) -> None:
     assert diff.delete_before_replace
 
 
-def test_a_failed_job_shows_its_last_words(stack: Stack) -> None:
+def test_failed_job_reports_its_last_log_line(stack: Stack) -> None:
     with pytest.raises(PartialFailure) as error:
         stack.create("batch/v1:Job", "fail", job(stack, "fail", "echo disk full >&2; exit 3"))
     assert "exit code 3; last log line: disk full" in error.value.reason
 
 
-def test_a_job_that_failed_is_run_again_by_the_next_update(stack: Stack) -> None:
+def test_next_update_runs_a_failed_job_again(stack: Stack) -> None:
     news = job(stack, "again", 'test "$ANSWER" = 42')
     source: Value = {"configMapRef": {"name": "answers", "optional": True}}
     news["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [source]  # type: ignore[index,call-overload]
@@ -151,7 +151,7 @@ def test_a_claim_is_bound_and_released(stack: Stack) -> None:
     assert stack.live(made) is None
 
 
-def test_a_kind_of_ones_own_can_be_defined_and_used(stack: Stack) -> None:
+def test_custom_kind_can_be_defined_and_used(stack: Stack) -> None:
     group = f"{stack.namespace}.example.org"
     schema: Value = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version: Value = {
@@ -173,7 +173,7 @@ def test_a_kind_of_ones_own_can_be_defined_and_used(stack: Stack) -> None:
     widget: Properties = {
         "apiVersion": f"{group}/v1",
         "kind": "Widget",
-        # The garbage collector learns of a new kind only after a while: do not wait for it.
+        # The garbage collector discovers a new kind only after a while: do not wait for it.
         "metadata": stack.meta(
             "w", annotations={"pulumi.com/deletionPropagationPolicy": "background"}
         ),
@@ -184,7 +184,7 @@ def test_a_kind_of_ones_own_can_be_defined_and_used(stack: Stack) -> None:
     assert changed.outputs["spec"] == {"size": 2}
 
 
-def test_a_namespace_is_removed_with_all_that_is_in_it(stack: Stack) -> None:
+def test_deleting_a_namespace_deletes_its_objects(stack: Stack) -> None:
     name = f"{stack.namespace}-more"
     made = stack.create("core/v1:Namespace", "more", {"metadata": {"name": name}})
     stack.create("core/v1:ConfigMap", "inside", {"metadata": {"name": "a", "namespace": name}})
@@ -195,22 +195,22 @@ def test_a_namespace_is_removed_with_all_that_is_in_it(stack: Stack) -> None:
 # ------------------------------------------------------------------------------- other owners
 
 
-def by_someone_else(stack: Stack, name: str, data: dict[str, str]) -> None:
+def apply_as_another_manager(stack: Stack, name: str, data: dict[str, str]) -> None:
     ref = Ref(Kind("v1", "ConfigMap"), stack.namespace, name)
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": stack.meta(name), "data": data}
     stack.api.apply(ref, manifest, "someone", force=True)
 
 
-def test_someone_elses_object_is_left_alone(stack: Stack) -> None:
-    by_someone_else(stack, "theirs", {"a": "1"})
+def test_object_of_another_owner_is_not_changed(stack: Stack) -> None:
+    apply_as_another_manager(stack, "theirs", {"a": "1"})
     with pytest.raises(EngineError, match="already exists, and this stack did not create it"):
         stack.create("core/v1:ConfigMap", "theirs", {"metadata": stack.meta("theirs")})
 
 
-def test_a_field_that_someone_took_over_is_a_conflict_unless_forced(stack: Stack) -> None:
+def test_field_of_another_manager_is_a_conflict_unless_forced(stack: Stack) -> None:
     news: Properties = {"metadata": stack.meta("shared"), "data": {"a": "1"}}
     made = stack.create("core/v1:ConfigMap", "shared", news)
-    by_someone_else(stack, "shared", {"a": "2"})
+    apply_as_another_manager(stack, "shared", {"a": "2"})
     with pytest.raises(EngineError, match=r'data\.a \(conflict with "someone"') as error:
         stack.update(made, {**news, "data": {"a": "3"}})
     assert "\n" not in str(error.value)
@@ -219,9 +219,7 @@ def test_a_field_that_someone_took_over_is_a_conflict_unless_forced(stack: Stack
     assert forced.outputs["data"] == {"a": "3"}
 
 
-def test_an_object_that_was_made_by_a_plain_create_is_taken_over(
-    stack: Stack, config: Properties
-) -> None:
+def test_object_created_by_post_is_adopted(stack: Stack, config: Properties) -> None:
     """The real plugin creates by POST under its own name, and applies from then on."""
     news: Properties = {"metadata": stack.meta("posted"), "data": {"a": "1", "b": "2"}}
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", **news}
@@ -239,26 +237,26 @@ def test_an_object_that_was_made_by_a_plain_create_is_taken_over(
     changed = stack.update(made, {**news, "data": {"a": "3"}})
     live = stack.live(changed)
     assert live is not None
-    assert live["data"] == {"a": "3"}, "the key that was created by POST is removed too"
+    assert live["data"] == {"a": "3"}, "the update also removes a key that POST created"
     assert len(live["metadata"]["managedFields"]) == 1
 
 
 # -------------------------------------------------------------------------------------- errors
 
 
-def test_a_misspelt_field_is_named(stack: Stack) -> None:
+def test_error_names_a_misspelt_field(stack: Stack) -> None:
     news: Properties = {"metadata": stack.meta("typo"), "dta": {"a": "1"}}
     with pytest.raises(EngineError, match=r"ConfigMap .*/typo: .*\.dta: field not declared"):
         stack.create("core/v1:ConfigMap", "typo", news)
 
 
-def test_a_missing_namespace_is_named(stack: Stack) -> None:
+def test_error_names_a_missing_namespace(stack: Stack) -> None:
     news: Properties = {"metadata": {"name": "a", "namespace": "engine-test-missing"}}
     with pytest.raises(EngineError, match="namespace 'engine-test-missing' does not exist"):
         stack.create("core/v1:ConfigMap", "homeless", news)
 
 
-def test_an_unknown_kind_is_named(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_an_unknown_kind(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.providers.kubernetes.api._DISCOVERY_SECONDS", 0.0)
     news: Properties = {"metadata": stack.meta("w")}
     with pytest.raises(EngineError, match=r"the cluster does not serve example\.org/v1/Widget"):
@@ -277,23 +275,21 @@ def test_a_wait_can_be_cancelled_at_once(stack: Stack) -> None:
             {"metadata": stack.meta("stopped"), "spec": pod},
             Operation(cancelled=cancelled),
         )
-    assert time.monotonic() - start < 30, "far sooner than it would have given up"
+    assert time.monotonic() - start < 30, "cancelling ends the wait long before its timeout"
     assert error.value.outputs["kind"] == "Pod"
 
 
 # ------------------------------------------------------------------------------------- preview
 
 
-def test_a_preview_writes_nothing_and_says_what_would_be_refused(
-    stack: Stack, config: Properties
-) -> None:
+def test_preview_writes_nothing_and_reports_refusals(stack: Stack, config: Properties) -> None:
     preview = KubernetesProvider(config, preview=True)
     token = "kubernetes:core/v1:Service"
     ports: Value = [{"port": 80}]
     news: Properties = {"metadata": stack.meta("planned"), "spec": {"ports": ports}}
     inputs = preview.check(token, "urn:pulumi:t::p::t::planned", {}, news)
     outputs = preview.preview_outputs(token, inputs, None)
-    assert outputs["spec"]["type"] == "ClusterIP", "defaults are foreseen"  # type: ignore[index,call-overload]
+    assert outputs["spec"]["type"] == "ClusterIP", "the preview shows defaults"  # type: ignore[index,call-overload]
     ref = Ref(Kind("v1", "Service"), stack.namespace, "planned")
     assert stack.api.get(ref) is None
     bad: Properties = {**inputs, "spec": {"ports": [{"port": 99999}]}}

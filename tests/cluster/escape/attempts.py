@@ -1,8 +1,9 @@
-"""Ways out of the jail and into other people's processes, each with how the kernel refuses it.
+"""Ways out of the jail and into other users' processes, each with the kernel's refusal.
 
-The tests read the table. Inside the jail, where Python's own library is all that is needed, this
-file is the program: `python3 attempts.py PLACE FACTS` tries all that PLACE has an answer for, each
-in a process of its own, and prints what came of them as JSON: the errno's name, or what succeeded.
+The tests read the table. Inside the jail, where only Python's standard library is available, this
+file is the program: `python3 attempts.py PLACE FACTS` runs all attempts that have a refusal for
+PLACE, each in its own process, and prints the outcomes as JSON: the errno's name, or the result of
+a success.
 """
 
 import ctypes
@@ -22,24 +23,24 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT = 20
-"""Seconds that one attempt may take."""
+"""Time limit of one attempt in seconds."""
 
 Facts = dict[str, Any]
-"""What an attacker may know: see `conftest.facts`."""
+"""Facts that an attacker may know: see `conftest.facts`."""
 
 
 @dataclass(frozen=True)
 class Attempt:
     run: Callable[[Facts], object]
     refusals: dict[str, tuple[str, ...]]
-    """By place (`job`, `login`, or `root`: a job of root's) the errnos that are a refusal there."""
+    """Errnos that count as a refusal, by place (`job`, `login`, or `root`: a job of root)."""
 
 
 ATTEMPTS: dict[str, Attempt] = {}
 
 
 def attempt(name: str, **refusals: str) -> Callable[[Callable[[Facts], object]], None]:
-    """Enters a function under the name of what it tries; `refusals` are errnos by place."""
+    """Register a function under the name of its attempt; `refusals` are errnos by place."""
 
     def enter(run: Callable[[Facts], object]) -> None:
         assert name not in ATTEMPTS, name
@@ -49,7 +50,7 @@ def attempt(name: str, **refusals: str) -> Callable[[Callable[[Facts], object]],
     return enter
 
 
-# --- System calls that Python has no name for -----------------------------------------------------
+# --- System calls without a name in Python --------------------------------------------------------
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYSCALLS = {
@@ -79,7 +80,7 @@ _SYSCALLS = {
     "pidfd_open": 434,
     "pidfd_getfd": 438,
 }
-"""Numbers on x86-64, the one architecture that the images are built for."""
+"""Numbers on x86-64, the only architecture of the images."""
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -92,7 +93,7 @@ MS_BIND = 4096
 MNT_DETACH = 2
 NETLINK_NETFILTER = 12
 DISK = os.makedev(8, 0)
-"""What machines have as /dev/sda."""
+"""Device number of /dev/sda on machines."""
 
 
 def _check(result: int) -> int:
@@ -103,7 +104,7 @@ def _check(result: int) -> int:
 
 
 def _call(name: str, *arguments: Any) -> int:
-    # As wide as registers: what is left of a narrow one would be anything.
+    # Arguments fill whole registers: the rest of a narrower one would be undefined.
     wide = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     return _check(_libc.syscall(ctypes.c_long(_SYSCALLS[name]), *wide))
 
@@ -123,7 +124,7 @@ def _unshare(flags: int) -> int:
 
 
 def _write(path: str, text: str) -> None:
-    """Opens for writing what is there; makes nothing, and writes nothing but `text`."""
+    """Open an existing file for writing; create nothing, and write only `text`."""
     fd = os.open(path, os.O_WRONLY)
     try:
         if text:
@@ -141,7 +142,7 @@ def _read(path: str) -> bytes:
 
 
 def _reading(path: str) -> Callable[[Facts], object]:
-    """Reads a path, in which facts may stand in braces."""
+    """Return an attempt that reads a path, in which facts may stand in braces."""
     return lambda facts: _read(path.format_map(facts))
 
 
@@ -158,7 +159,7 @@ def _replacing(path: str) -> Callable[[Facts], object]:
 
 
 def _become_root_of_namespaces(flags: int = 0) -> None:
-    """Root of a user namespace of one's own, and of further new ones."""
+    """Become root of a new user namespace, and of further new namespaces."""
     user, group = os.getuid(), os.getgid()
     _unshare(CLONE_NEWUSER | flags)
     _write("/proc/self/setgroups", "deny")
@@ -166,8 +167,8 @@ def _become_root_of_namespaces(flags: int = 0) -> None:
     _write("/proc/self/gid_map", f"0 {group} 1")
 
 
-# --- Other people's processes ---------------------------------------------------------------------
-# A job does not even see them. On a login node they are seen, as on any machine.
+# --- Other users' processes -----------------------------------------------------------------------
+# A job cannot see these processes. On a login node it can, as on any machine.
 
 HIDDEN = "ESRCH"
 NO_FILE = "ENOENT"
@@ -206,7 +207,7 @@ def _kcmp(facts: Facts) -> object:
     return _call("kcmp", os.getpid(), facts["victim"], 0, 0, 0)
 
 
-@attempt("to bound another user's process", job=HIDDEN, login="EPERM", root=HIDDEN)
+@attempt("to limit another user's process", job=HIDDEN, login="EPERM", root=HIDDEN)
 def _prlimit(facts: Facts) -> object:
     return resource.prlimit(facts["victim"], resource.RLIMIT_CPU, (1, 1))
 
@@ -232,7 +233,7 @@ for file in ("fd", "root/", "cwd/", "map_files"):
 
 
 @attempt(
-    "to offer another user's process to the memory killer",
+    "to expose another user's process to the OOM killer",
     job=NO_FILE,
     login="EACCES",
     root=NO_FILE,
@@ -248,7 +249,7 @@ def _shmat(facts: Facts) -> object:
 
 
 # --- Daemons --------------------------------------------------------------------------------------
-# In a job, process 1 keeps its namespaces; on a login node it is sshd's parent. Both are root's.
+# In a job, process 1 holds its namespaces; on a login node it is sshd's parent. Root owns both.
 
 attempt("to list /proc/1/fd", job="EACCES", login="EACCES")(_listing("/proc/1/fd"))
 for file in ("root/", "cwd/"):
@@ -290,7 +291,7 @@ def _kill_daemon(facts: Facts) -> None:
     os.kill(facts["daemon"], signal.SIGKILL)
 
 
-# --- Rights that root has -------------------------------------------------------------------------
+# --- Rights of root -------------------------------------------------------------------------------
 
 
 @attempt("to become root", job="EPERM", login="EPERM")
@@ -328,12 +329,12 @@ def _unmount_tmp(_: Facts) -> object:
     return _umount("/tmp")
 
 
-@attempt("to exchange the root", job="EPERM", login="EPERM", root="EPERM")
+@attempt("to pivot the root", job="EPERM", login="EPERM", root="EPERM")
 def _pivot_root(_: Facts) -> object:
     return _call("pivot_root", b"/tmp", b"/tmp")
 
 
-@attempt("to change the root, as one does to leave a chroot", job="EPERM", login="EPERM")
+@attempt("to chroot, as for leaving a chroot", job="EPERM", login="EPERM")
 def _chroot(_: Facts) -> None:
     os.chroot("/tmp")
 
@@ -369,7 +370,7 @@ def _kexec(_: Facts) -> object:
 
 @attempt("to reboot", job="EPERM", login="EPERM", root="EPERM")
 def _reboot(_: Facts) -> object:
-    # What Ctrl-Alt-Del does, rather than to press it.
+    # This command only changes what Ctrl-Alt-Del does; it does not reboot.
     return _call("reboot", 0xFEE1DEAD, 672274793, 0, None)
 
 
@@ -394,13 +395,18 @@ def _swapon(facts: Facts) -> object:
     return _call("swapon", facts["program"].encode(), 0)
 
 
-@attempt("to account processes", job="EPERM ENOSYS", login="EPERM ENOSYS", root="EPERM ENOSYS")
+@attempt(
+    "to switch process accounting on", job="EPERM ENOSYS", login="EPERM ENOSYS", root="EPERM ENOSYS"
+)
 def _acct(facts: Facts) -> object:
     return _call("acct", facts["program"].encode())
 
 
 @attempt(
-    "to walk the kernel's programs", job="EPERM ENOSYS", login="EPERM ENOSYS", root="EPERM ENOSYS"
+    "to list the kernel's BPF programs",
+    job="EPERM ENOSYS",
+    login="EPERM ENOSYS",
+    root="EPERM ENOSYS",
 )
 def _bpf(_: Facts) -> object:
     attributes = ctypes.create_string_buffer(120)
@@ -408,7 +414,7 @@ def _bpf(_: Facts) -> object:
 
 
 @attempt(
-    "to watch all of a CPU",
+    "to profile a whole CPU",
     job="EACCES EPERM ENOSYS",
     login="EACCES EPERM ENOSYS",
     root="EACCES EPERM ENOSYS",
@@ -419,7 +425,7 @@ def _perf(_: Facts) -> object:
 
 
 @attempt(
-    "to be asked before others open files",
+    "to intercept other users' file accesses",
     job="EPERM ENOSYS",
     login="EPERM ENOSYS",
     root="EPERM ENOSYS",
@@ -428,7 +434,7 @@ def _fanotify(_: Facts) -> object:
     return _call("fanotify_init", 4, 0)  # FAN_CLASS_CONTENT
 
 
-@attempt("to call the kernel past all filters", job="EPERM", login="EPERM", root="EPERM")
+@attempt("to bypass seccomp filters with io_uring", job="EPERM", login="EPERM", root="EPERM")
 def _io_uring(_: Facts) -> object:
     # 120 bytes: struct io_uring_params.
     return _call("io_uring_setup", 4, ctypes.create_string_buffer(120))
@@ -439,13 +445,13 @@ def _userfaultfd(_: Facts) -> object:
     return _call("userfaultfd", 0)
 
 
-# --- Keyrings: all pods of a machine have the same ------------------------------------------------
+# --- Keyrings: all pods of a machine share them ---------------------------------------------------
 
 KEYCTL_GET_KEYRING_ID = 0
 KEYCTL_JOIN_SESSION_KEYRING = 1
 KEYCTL_GET_PERSISTENT = 22
 SESSION_KEYRING, USER_KEYRING, PROCESS_KEYRING = -3, -4, -2
-"""Names that the kernel has for keyrings (keyctl(2))."""
+"""The kernel's special ids of keyrings (keyctl(2))."""
 
 for what, ring in {"session": SESSION_KEYRING, "user": USER_KEYRING}.items():
 
@@ -463,22 +469,24 @@ def _join_keyring(_: Facts) -> object:
     return _call("keyctl", KEYCTL_JOIN_SESSION_KEYRING, b"escape")
 
 
-@attempt("to have a keyring that outlives the job", job="EPERM", login="EPERM", root="EPERM")
+@attempt("to get a keyring that outlives the job", job="EPERM", login="EPERM", root="EPERM")
 def _persistent_keyring(_: Facts) -> object:
     return _call("keyctl", KEYCTL_GET_PERSISTENT, -1, PROCESS_KEYRING)
 
 
-@attempt("to ask for another's key", job="EPERM", login="EPERM", root="EPERM")
+@attempt("to request another user's key", job="EPERM", login="EPERM", root="EPERM")
 def _request_key(_: Facts) -> object:
     return _call("request_key", b"user", b"escape", None, 0)
 
 
-@attempt("to run before all others in real time", job="EPERM", login="EPERM", root="EPERM")
+@attempt("to get real-time priority", job="EPERM", login="EPERM", root="EPERM")
 def _realtime(_: Facts) -> None:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))
 
 
-@attempt("to go first", job="EACCES EPERM", login="EACCES EPERM", root="EACCES EPERM")
+@attempt(
+    "to raise one's own priority", job="EACCES EPERM", login="EACCES EPERM", root="EACCES EPERM"
+)
 def _nice(_: Facts) -> None:
     os.setpriority(os.PRIO_PROCESS, 0, -20)
 
@@ -497,7 +505,7 @@ def _raw(_: Facts) -> object:
 def _interface(_: Facts) -> object:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         flags = fcntl.ioctl(any_socket, 0x8913, struct.pack("16s16x", b"eth0"))  # SIOCGIFFLAGS
-        return fcntl.ioctl(any_socket, 0x8914, flags)  # SIOCSIFFLAGS, to what they are
+        return fcntl.ioctl(any_socket, 0x8914, flags)  # SIOCSIFFLAGS with the current flags
 
 
 @attempt("to change the packet filter", job="EPERM", login="EPERM", root="EPERM")
@@ -506,7 +514,7 @@ def _filter(_: Facts) -> object:
 
 
 def _delete_filter() -> object:
-    """Deletes the table of the guard, as `nft delete table inet slurmstack` does (nfnetlink)."""
+    """Delete the guard's table like `nft delete table inet slurmstack` (nfnetlink)."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as netlink:
         netlink.bind((0, 0))
 
@@ -538,7 +546,7 @@ SECRETS = (
     ("/usr/sbin/slurmd", "cpu-0", "slurmd"),
     ("/mnt/jail/etc/passwd", "cpu-0", "slurmd"),
 )
-"""Files of those below that are there, with a pod's container that has them."""
+"""Files from below that exist, each with a container of a pod that has it."""
 
 for what, path in (
     ("the munge key", "/etc/auth-secret/0"),
@@ -588,8 +596,8 @@ def _read_credentials(_: Facts) -> object:
 
 for what, path, refusal in (
     ("the users", "/etc/passwd", "EACCES"),
-    ("what every program loads", "/etc/ld.so.preload", "EACCES ENOENT"),
-    ("who knows the users", "/etc/nsswitch.conf", "EACCES"),
+    ("the preload list", "/etc/ld.so.preload", "EACCES ENOENT"),
+    ("the name services", "/etc/nsswitch.conf", "EACCES"),
     ("every login's script", "/etc/profile", "EACCES"),
     ("srun", "/usr/bin/srun", "EACCES EROFS"),
     ("the plugin", "/usr/lib/slurmstack/chroot.so", "EACCES EROFS"),
@@ -598,15 +606,15 @@ for what, path, refusal in (
     ("the hosts' names", "/etc/hosts", "EACCES EROFS"),
     ("the name servers", "/etc/resolv.conf", "EACCES EROFS"),
     ("all processes' memory score", "/proc/1/oom_score_adj", "EACCES"),
-    ("what Kubernetes tells of the pod's end", "/dev/termination-log", "ENOENT"),
+    ("the pod's termination message", "/dev/termination-log", "ENOENT"),
 ):
     attempt(f"to write {what}: {path}", job=refusal, login=refusal)(_writing(path))
 for what, path, refusal in (
-    ("who handles dumps on the machine", "/proc/sys/kernel/core_pattern", "EACCES EROFS"),
-    ("who loads modules on the machine", "/proc/sys/kernel/modprobe", "EACCES EROFS ENOENT"),
+    ("the machine's core pattern", "/proc/sys/kernel/core_pattern", "EACCES EROFS"),
+    ("the machine's module loader", "/proc/sys/kernel/modprobe", "EACCES EROFS ENOENT"),
     ("the machine's memory limits", "/proc/sys/vm/overcommit_memory", "EACCES EROFS"),
     ("the system request", "/proc/sysrq-trigger", "EACCES EROFS ENOENT"),
-    ("who hears of devices", "/sys/kernel/uevent_helper", "EACCES EROFS ENOENT"),
+    ("the uevent helper", "/sys/kernel/uevent_helper", "EACCES EROFS ENOENT"),
     ("the machine's power", "/sys/power/state", "EACCES EROFS ENOENT"),
 ):
     attempt(f"to write {what}: {path}", job=refusal, login=refusal, root=refusal)(_writing(path))
@@ -624,9 +632,9 @@ def _write_configuration(facts: Facts) -> None:
     root="EACCES EROFS",
 )
 def _make_cgroup(_: Facts) -> object:
-    found = [top for top, _, names in os.walk("/sys/fs/cgroup") if "cgroup.procs" in names]
-    assert found, "there is no cgroup to see"
-    for top in found:
+    cgroups = [top for top, _, names in os.walk("/sys/fs/cgroup") if "cgroup.procs" in names]
+    assert cgroups, "no cgroup is visible"
+    for top in cgroups:
         try:
             Path(f"{top}/escaped").mkdir()
         except OSError as error:
@@ -643,8 +651,8 @@ def _make_cgroup(_: Facts) -> object:
     root="EACCES EROFS",
 )
 def _move_to_cgroup(_: Facts) -> object:
-    found = [top for top, _, names in os.walk("/sys/fs/cgroup") if "cgroup.procs" in names]
-    for top in found:
+    cgroups = [top for top, _, names in os.walk("/sys/fs/cgroup") if "cgroup.procs" in names]
+    for top in cgroups:
         try:
             _write(f"{top}/cgroup.procs", str(os.getpid()))
         except OSError as error:
@@ -656,38 +664,38 @@ def _move_to_cgroup(_: Facts) -> object:
 
 for path in ("/tmp", "/var/tmp", "/dev", "/dev/shm", "/proc", "/home", "/var/spool/slurmd"):
     attempt(
-        f"to put another {path} in its place",
+        f"to replace {path}",
         job="EACCES EBUSY",
         login="EACCES EBUSY",
     )(_replacing(path))
 
 
-@attempt("to lay a link into /dev", job="EACCES", login="EACCES")
+@attempt("to create a link in /dev", job="EACCES", login="EACCES")
 def _link_device(facts: Facts) -> None:
     Path(f"/dev/link-{os.getpid()}").symlink_to(facts["folder"])
 
 
-@attempt("to put a socket of one's own in munge's place", job="EROFS EACCES", login="EROFS EACCES")
+@attempt("to replace munge's socket", job="EROFS EACCES", login="EROFS EACCES")
 def _replace_munge(_: Facts) -> None:
     Path("/run/munge/munge.socket.2").unlink()
 
 
-@attempt("to put a socket in a step's place", job="EROFS")
+@attempt("to replace a step's socket", job="EROFS")
 def _replace_step(facts: Facts) -> None:
     Path(f"/var/spool/slurmd/{facts['node']}_{facts['job']}.4294967291").unlink()
 
 
-@attempt("to leave a file where slurmd keeps its own", job="EROFS", root="EROFS")
+@attempt("to create a file in slurmd's spool directory", job="EROFS", root="EROFS")
 def _leave_in_spool(_: Facts) -> object:
     return os.open(f"/var/spool/slurmd/left-{os.getpid()}", os.O_CREAT | os.O_WRONLY)
 
 
-@attempt("to change what slurmd loads the plugin by", job="EACCES", root="EROFS")
+@attempt("to change slurmd's plugstack.conf", job="EACCES", root="EROFS")
 def _write_plugstack(_: Facts) -> object:
     return os.open("/var/spool/slurmd/conf-cache/plugstack.conf", os.O_APPEND | os.O_WRONLY)
 
 
-@attempt("to open the lock of the job's keeper", job="EACCES", root="EACCES")
+@attempt("to open the lock of the job's process 1", job="EACCES", root="EACCES")
 def _open_keepers_lock(_: Facts) -> object:
     return os.open("/proc/1/fd/0", os.O_RDWR)
 
@@ -715,12 +723,12 @@ def _link_tmp(facts: Facts) -> None:
 
 
 # --- User namespaces ------------------------------------------------------------------------------
-# A login session cannot make one, since it is in a chroot. A job can, and gains nothing by it.
+# A login session cannot create one, because it is in a chroot. A job can, and gains nothing by it.
 
 CHROOTED = "EPERM"
 
 
-@attempt("to have a user namespace on a login node", login=CHROOTED)
+@attempt("to create a user namespace on a login node", login=CHROOTED)
 def _user_namespace(_: Facts) -> object:
     return _unshare(CLONE_NEWUSER)
 
@@ -733,7 +741,7 @@ for path in ("/tmp", "/var/tmp", "/dev/shm", "/dev", "/proc", "/var/spool/slurmd
         return _umount(path)
 
 
-@attempt("to write what is bound read-only, as root of a user namespace", job="EPERM")
+@attempt("to remount a read-only mount, as root of a user namespace", job="EPERM")
 def _remount(_: Facts) -> object:
     _become_root_of_namespaces(CLONE_NEWNS)
     return _mount("none", "/usr/lib/slurmstack", flags=MS_REMOUNT | MS_BIND)
@@ -758,7 +766,7 @@ def _mknod_inside(_: Facts) -> None:
     os.mknod("/mnt/disk", stat.S_IFBLK | 0o666, DISK)
 
 
-@attempt("to read what root may, as root of a user namespace", job="EACCES")
+@attempt("to read root's files, as root of a user namespace", job="EACCES")
 def _shadow_inside(_: Facts) -> object:
     _become_root_of_namespaces()
     return _read("/etc/shadow")
@@ -800,7 +808,7 @@ def _filter_inside(_: Facts) -> object:
     return _delete_filter()
 
 
-@attempt("to make a packet filter, as root of a network of one's own", job="EPERM")
+@attempt("to create a packet filter in a new network namespace", job="EPERM")
 def _own_filter(_: Facts) -> object:
     _become_root_of_namespaces(CLONE_NEWNET)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as nfnetlink:
@@ -811,18 +819,21 @@ def _own_filter(_: Facts) -> object:
 # The numbers are from the kernel's headers ip_tables.h, arp_tables.h and ebtables.h.
 for table, option in {"iptables": 64, "arptables": 96, "ebtables": 128}.items():
 
-    @attempt(f"to replace a table of {table}, as root of a network of one's own", job="EPERM")
+    @attempt(f"to replace a table of {table} in a new network namespace", job="EPERM")
     def _own_table(_: Facts, option: int = option) -> object:
         _become_root_of_namespaces(CLONE_NEWNET)
         with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
             return raw.setsockopt(socket.IPPROTO_IP, option, bytes(96))
 
 
-# The numbers are from asm-generic/socket.h. Python defines SO_BINDTODEVICE alone.
+# The numbers are from asm-generic/socket.h. Python defines only SO_BINDTODEVICE.
 for name, number in {"SO_BINDTODEVICE": 25, "SO_INCOMING_CPU": 49, "SO_BINDTOIFINDEX": 62}.items():
 
     @attempt(
-        f"to get what comes to another's port, by {name}", job="EPERM", login="EPERM", root="EPERM"
+        f"to receive packets for another user's port, by {name}",
+        job="EPERM",
+        login="EPERM",
+        root="EPERM",
     )
     def _precedence(_: Facts, number: int = number) -> object:
         with socket.socket(socket.AF_INET6) as port:
@@ -839,37 +850,35 @@ def _port_of_slurmd(_: Facts) -> object:
         return "open"
 
 
-@attempt(
-    "to speak to the machine's host past the network", job="EPERM", login="EPERM", root="EPERM"
-)
+@attempt("to bypass the network with a vsock", job="EPERM", login="EPERM", root="EPERM")
 def _vsock(_: Facts) -> object:
-    # Nothing is connected to: there is to be no such socket.
+    # The attempt connects to nothing: creating the socket must already fail.
     return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
 
 
 @attempt("to climb out of a second root, as root of a user namespace", job=NO_FILE)
 def _climb(facts: Facts) -> object:
-    """The old way out of a chroot, which leads to the jail's root and no further."""
+    """The classic way out of a chroot leads only to the jail's root."""
     _become_root_of_namespaces(CLONE_NEWNS)
     outside = os.open("/", os.O_RDONLY)
     os.chroot(facts["folder"])
     os.fchdir(outside)
     for _ in range(50):
         os.chdir("..")
-    assert Path("etc/passwd").exists(), "this is no root"
+    assert Path("etc/passwd").exists(), "the directory is not a root directory"
     os.chroot(".")
     return _read("/usr/sbin/slurmd")
 
 
-@attempt("to exchange the root, as root of a user namespace", job=NO_FILE)
+@attempt("to pivot the root, as root of a user namespace", job=NO_FILE)
 def _pivot_inside(_: Facts) -> object:
-    """The old root is then below the new one: the jail again."""
+    """The old root is then below the new one, and it is the jail again."""
     _become_root_of_namespaces(CLONE_NEWNS)
     _mount("none", "/mnt", "tmpfs")
     Path("/mnt/old").mkdir()
     os.chdir("/mnt")
     _call("pivot_root", b".", b"old")
-    assert Path("/old/etc/passwd").exists(), "this is no root"
+    assert Path("/old/etc/passwd").exists(), "the directory is not a root directory"
     return _read("/old/usr/sbin/slurmd")
 
 
@@ -907,7 +916,7 @@ for what in ("metadata", "api_service", "api_server", "kubelet", "kubelet_of_ano
         _connecting(what)
     )
 
-    @attempt(f"to reach it as root of a user namespace: {what}", job=REFUSED)
+    @attempt(f"to reach the cluster underneath, as root of a user namespace: {what}", job=REFUSED)
     def _reach_inside(facts: Facts, what: str = what) -> object:
         _become_root_of_namespaces()
         return _connect((facts[what][0], facts[what][1]))
@@ -946,10 +955,10 @@ def _outcome(run: Callable[[Facts], object], facts: Facts) -> str:
 
 
 def _fork(avoided: set[int]) -> int:
-    """Forks like `os.fork`, but the child has none of these numbers.
+    """Fork like `os.fork`, but avoid these process ids for the child.
 
-    A job counts its processes from 1, so that a child may have the number that the node's daemon
-    has on the node. The kernel refuses an attempt at oneself for another reason.
+    A job numbers its processes from 1, so a child may get the id that the node's daemon has on the
+    node. The kernel refuses an attempt at the own process for another reason.
     """
     while True:
         child = os.fork()
@@ -961,7 +970,7 @@ def _fork(avoided: set[int]) -> int:
 
 
 def _in_process(run: Callable[[Facts], object], facts: Facts) -> str:
-    """What comes of it in a child, so that one attempt changes nothing for the next."""
+    """Return the outcome of an attempt in a child, so that it does not affect the next attempt."""
     reading, writing = os.pipe()
     child = _fork({facts["daemon"], facts["victim"]})
     if child == 0:
@@ -970,9 +979,9 @@ def _in_process(run: Callable[[Facts], object], facts: Facts) -> str:
         os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:  # noqa: PTH123  # a descriptor
-        said = pipe.read().decode()
+        output = pipe.read().decode()
     _, status = os.waitpid(child, 0)
-    return said or f"failed: status {status}"
+    return output or f"failed: status {status}"
 
 
 def main(place: str, facts: Facts) -> None:

@@ -1,11 +1,11 @@
-"""Commands of Slurm's and of the system by which one user might reach another, or all of them.
+"""Commands of Slurm and the system by which a user might harm another user or the cluster.
 
-Each with a pattern of what is said when it is refused. `{job}` is the other user's job, which runs
-on `{node}`; `{folder}` is the attacker's own, with files `payload` and `etc/slurm.conf`; `{other}`
-is the other user's name.
+Each has a pattern for the refusal. `{job}` is the other user's job, which runs on `{node}`;
+`{folder}` is the attacker's own, with the files `payload` and `etc/slurm.conf`; `{other}` is the
+other user's name.
 
-Inside the jail this file is a program: `python3 commands.py NAMES` runs those that NAMES, in JSON,
-has commands for, and prints in JSON what they say.
+Inside the jail this file is a program: `python3 commands.py NAMES` runs the commands in the JSON
+object NAMES and prints their output as JSON.
 """
 
 import json
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 class Command:
     text: str
     refusal: str
-    """A regular expression, to be found in what it says."""
+    """A regular expression that matches the output of a refusal."""
 
 
 TIMEOUT = 30
-"""Seconds that a command may take."""
+"""Time limit of a command in seconds."""
 _DENIED = "[Pp]ermission denied|Invalid user id|Operation not permitted"
 _CONF = "SLURM_CONF={folder}/etc/slurm.conf"
-"""A configuration in which the attacker is the administrator."""
+"""A configuration that names the attacker as SlurmUser."""
 
 OTHERS_JOB = {
     "to cancel it": Command("scancel -v {job}", _DENIED),
@@ -44,7 +44,7 @@ OTHERS_JOB = {
     "to write to its output": Command("scontrol notify {job} boo", _DENIED),
     "to read its script": Command("scontrol write batch_script {job} -", _DENIED),
     "to run a step in it": Command("srun --jobid={job} --overlap id", _DENIED),
-    "to run a step in it by the environment": Command(
+    "to run a step in it through environment variables": Command(
         "env SLURM_JOB_ID={job} SLURM_JOBID={job} SLURM_JOB_NODELIST={node} srun --overlap id",
         _DENIED,
     ),
@@ -60,8 +60,8 @@ OTHERS_JOB = {
     ),
     "to submit as its user": Command("sbatch --uid={other} --wrap id", "only permitted by root"),
     "to submit as root": Command("sbatch --uid=0 --wrap id", "only permitted by root"),
-    "to have a token of its user's": Command("scontrol token username={other}", _DENIED),
-    "to have a token of root's": Command("scontrol token username=root", _DENIED),
+    "to get a token for its user": Command("scontrol token username={other}", _DENIED),
+    "to get a token for root": Command("scontrol token username=root", _DENIED),
 }
 
 THE_CLUSTER = {
@@ -80,18 +80,18 @@ THE_CLUSTER = {
         " scontrol update JobId=$job Priority=4294967290; scancel $job",
         _DENIED,
     ),
-    "to be less nice than others": Command(
+    "to set a negative nice value": Command(
         "sbatch --nice=-100 --wrap=true", "Invalid --nice value"
     ),
-    "to read the configuration again": Command("scontrol reconfigure", _DENIED),
+    "to reconfigure slurmctld": Command("scontrol reconfigure", _DENIED),
     "to stop slurmctld": Command("scontrol shutdown slurmctld", _DENIED),
     "to stop every daemon": Command("scontrol shutdown", _DENIED),
-    "to change what is logged": Command("scontrol setdebug 9", _DENIED),
-    "to change what is debugged": Command("scontrol setdebugflags +Protocol", _DENIED),
-    "to be an administrator by a configuration of one's own": Command(
+    "to change the log level": Command("scontrol setdebug 9", _DENIED),
+    "to change the debug flags": Command("scontrol setdebugflags +Protocol", _DENIED),
+    "to become administrator with a forged configuration": Command(
         f"env {_CONF} scontrol update NodeName=cpu-1 State=DRAIN Reason=mine", _DENIED
     ),
-    "to reconfigure by a configuration of one's own": Command(
+    "to reconfigure with a forged configuration": Command(
         f"env {_CONF} scontrol reconfigure", _DENIED
     ),
 }
@@ -109,7 +109,7 @@ THE_SYSTEM = {
 
 
 def main(commands: dict[str, str]) -> None:
-    said = {}
+    outputs = {}
     for name, text in commands.items():
         result = subprocess.run(
             ["sh", "-c", text],
@@ -120,8 +120,8 @@ def main(commands: dict[str, str]) -> None:
             check=False,
             timeout=TIMEOUT,
         )
-        said[name] = result.stdout
-    print(json.dumps(said))
+        outputs[name] = result.stdout
+    print(json.dumps(outputs))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Another user at work on the same nodes, and the outcomes of attempts on that user."""
+"""Another user at work on the same nodes, and the outcomes of attempts against that user."""
 
 import json
 import shlex
@@ -37,7 +37,7 @@ exec srun sleep 1000
 
 
 def pid_of(cluster: Cluster, pod: str, container: str, user: int, command: str) -> int:
-    """The first process of a user's with this command line, as the pod counts."""
+    """Return the user's first process with this command line, numbered as in the pod."""
     look = f"pgrep -of -u {user} '^[a-z/]*{command}$' || true"
     return int(in_shell(cluster, pod, container, look) or 0)
 
@@ -56,10 +56,10 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
         f"cat >{outside}/work <<'END'\n{_WORK.format(secret=secret, folder=folder)}\nEND\n"
         f"chown -R {OTHER}:{OTHER_GROUP} {outside} /mnt/jail{public}; chmod 644 /mnt/jail{public}",
     )
-    # Whom the settings do not name has no association, and may submit nothing.
-    # A stack that was kept knows the user already.
-    known = "sacctmgr --noheader show user games | grep -q games"
-    by_hand = f"{known} || sacctmgr --immediate add user games account=users"
+    # A user without an entry in the settings has no association and may not submit.
+    # A kept stack already has the user.
+    exists = "sacctmgr --noheader show user games | grep -q games"
+    by_hand = f"{exists} || sacctmgr --immediate add user games account=users"
     in_shell(cluster, cluster.controller(), "slurmctld", by_hand)
     job = int(
         cluster.as_user(
@@ -94,7 +94,7 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
             f"pkill -f '^sleep {seconds}$'; rm -rf {outside} /mnt/jail{public}",
             check=False,
         )
-        # What is in System V memory outlives who made it.
+        # System V memory outlives its creator.
         in_shell(
             cluster,
             NODE,
@@ -106,7 +106,7 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
 
 @pytest.fixture(scope="module")
 def unharmed(victim: Victim) -> Iterator[None]:
-    """The other user, the nodes and the daemons are after a file's tests as they were before."""
+    """Check that a file's tests leave the other user, the nodes and the daemons unchanged."""
     before = victim.state()
     yield
     assert changes(before, victim.state()) == ""
@@ -114,7 +114,7 @@ def unharmed(victim: Victim) -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def forbidden(cluster: Cluster) -> dict[str, tuple[str, int]]:
-    """Addresses of the cluster underneath, by what is there."""
+    """Addresses below Slurm, by name of the service."""
     machines = [
         address["address"]
         for node in cluster.objects("nodes")
@@ -145,13 +145,14 @@ while True:
 
 @pytest.fixture(scope="package")
 def storage(cluster: Cluster, victim: Victim) -> Iterator[tuple[str, int]]:
-    """A program at the port of NFS on another node: the port is refused, whatever answers there."""
+    """A server on the NFS port of another node: users are refused, whatever listens there."""
     sbatch = "sbatch --parsable -D / -o /dev/null -w cpu-1 --mem=100"
     job = int(victim.run(f"{sbatch} --wrap '{_SERVE}'"))
     ask = f"timeout 5 bash -c ': </dev/tcp/cpu-1/{c.NFS_PORT}' && echo answers || true"
     try:
         eventually(
-            "it answers root of a pod", lambda: in_shell(cluster, "login-0", "sshd", ask).strip()
+            "the server answers root of a pod",
+            lambda: in_shell(cluster, "login-0", "sshd", ask).strip(),
         )
         yield "cpu-1", c.NFS_PORT
     finally:
@@ -160,7 +161,7 @@ def storage(cluster: Cluster, victim: Victim) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(scope="package")
 def shared(cluster: Cluster) -> Iterator[str]:
-    """A folder of the attacker's for the whole suite, that everybody may look into."""
+    """A folder of the attacker for the whole suite, readable for all."""
     path = f"/home/researcher/escape-{uuid.uuid4().hex[:8]}"
     cluster.run(f"mkdir {path}")
     for file in (attempts.__file__, commands.__file__, daemons.__file__):
@@ -179,12 +180,12 @@ def outcomes(
     forbidden: dict[str, tuple[str, int]],
     storage: tuple[str, int],
 ) -> Callable[[str], Outcomes]:
-    """What came of all attempts from one place, each time that it is asked for tried once."""
+    """Return a function that runs all attempts from a place once and returns their outcomes."""
     daemons = {
         "login": int(in_shell(cluster, "login-0", "sshd", "pgrep -ox sshd")),
         "job": int(in_shell(cluster, NODE, "slurmd", FIND_SLURMD)),
     }
-    known: dict[str, Outcomes] = {}
+    cache: dict[str, Outcomes] = {}
 
     def facts(place: str) -> attempts.Facts:
         on_login = place == "login"
@@ -207,16 +208,16 @@ def outcomes(
         }
 
     def attempted(place: str) -> Outcomes:
-        told = shlex.quote(json.dumps(facts(place)))
-        program = f"python3 {shared}/attempts.py {places.kind(place)} {told}"
+        encoded = shlex.quote(json.dumps(facts(place)))
+        program = f"python3 {shared}/attempts.py {places.kind(place)} {encoded}"
         command = places.leading_to(place, program, shared)
         return parsed(cluster.as_user(0, 0, command) if place == "root" else cluster.run(command))
 
     def ask(place: str) -> Outcomes:
-        if place not in known:
+        if place not in cache:
             before = victim.state()
-            known[place] = attempted(place)
-            known[place]["harm"] = changes(before, victim.state())
-        return known[place]
+            cache[place] = attempted(place)
+            cache[place]["harm"] = changes(before, victim.state())
+        return cache[place]
 
     return ask

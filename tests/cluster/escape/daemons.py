@@ -1,9 +1,9 @@
-"""Asks the daemons of a node for what is not an ordinary user's to ask for, in their own words.
+"""Sends a node's daemons requests that an ordinary user may not make, in their own protocol.
 
-Slurm's commands ask slurmctld first, and that refuses. An attacker asks slurmd, by Slurm's library,
-and slurmstepd, by its socket, themselves. Inside the jail: `python3 daemons.py ADDRESS JOB UID
-WHERE` prints in JSON what came of it, with the other user's job and id; `beside` says that it is on
-this node. Layouts and numbers are those of Slurm 24.11 (msg_type.h, slurm_protocol_defs.h,
+Slurm's commands ask slurmctld first, which refuses. An attacker can contact slurmd through Slurm's
+library, and slurmstepd through its socket. Inside the jail, `python3 daemons.py ADDRESS JOB UID
+WHERE` prints the answers as JSON, for the other user's job and uid; WHERE is `beside` if the job is
+on this node. Layouts and numbers are those of Slurm 24.11 (msg_type.h, slurm_protocol_defs.h,
 stepd_api.h).
 """
 
@@ -19,15 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 USER_ID_MISSING = "2010"
-"""ESLURM_USER_ID_MISSING of slurm_errno.h: who asked is not who may."""
+"""ESLURM_USER_ID_MISSING of slurm_errno.h: the sender lacks the right to the request."""
 NO_ANSWER = "no answer"
 FORBIDDEN = "EACCES"
 RUNS = "2"
 """State of a step (stepd_api.h)."""
 PING = 1008
-"""REQUEST_PING, which everybody may send."""
-UNASKED = ("to stop slurmd", "to reconfigure slurmd", "to reboot the node")
-"""What slurmd answers to nobody."""
+"""REQUEST_PING, which any user may send."""
+UNANSWERED = ("to stop slurmd", "to reconfigure slurmd", "to reboot the node")
+"""Requests that slurmd leaves without an answer."""
 
 _LIBRARY = "/usr/lib/x86_64-linux-gnu/slurm-wlm/libslurmfull.so"
 _SLURMD_PORT = 6818
@@ -84,7 +84,7 @@ class _DebugLevel(ctypes.Structure):
 
 
 class _Message(ctypes.Structure):
-    """slurm_msg_t up to where what it is ends."""
+    """The first members of slurm_msg_t, up to its type and version."""
 
     _fields_ = (
         ("address", ctypes.c_uint64 * 16),
@@ -110,12 +110,12 @@ class _Message(ctypes.Structure):
 
 
 def ask_slurmd(library: ctypes.CDLL, address: str, kind: int, body: ctypes.Structure | None) -> str:
-    """slurmd's return code, or that it gave none."""
+    """Return slurmd's return code, or NO_ANSWER."""
     message, answer = _Message(), _Message()
     library.slurm_msg_t_init(ctypes.byref(message))
     library.slurm_msg_t_init(ctypes.byref(answer))
     library.slurm_set_addr(ctypes.byref(message), ctypes.c_uint16(_SLURMD_PORT), address.encode())
-    # Who may open the credential: slurmd's user.
+    # Let slurmd's user open the credential.
     library.slurm_msg_set_r_uid(ctypes.byref(message), 0)
     message.type = kind
     message.data = ctypes.addressof(body) if body is not None else None
@@ -127,11 +127,11 @@ def ask_slurmd(library: ctypes.CDLL, address: str, kind: int, body: ctypes.Struc
 
 
 def ask_by_any_credential(address: str, kind: int) -> str:
-    """What slurmd answers to a message without a body, with a credential that is of no message."""
+    """Return slurmd's answer to a bodiless message whose credential belongs to no message."""
     credential = subprocess.run(
         ["munge", "--no-input"], capture_output=True, check=True
     ).stdout.strip()
-    # header_t, and auth_munge's number and text (slurm_protocol_pack.c, slurm_auth.c).
+    # header_t, then number and text of auth_munge (slurm_protocol_pack.c, slurm_auth.c).
     header = struct.pack(">HHHIHHH", _PROTOCOL, 0, kind, 0, 0, 0, 0)
     text = credential + b"\0"
     message = header + struct.pack(">II", 101, len(text)) + text
@@ -144,13 +144,13 @@ def ask_by_any_credential(address: str, kind: int) -> str:
             return NO_ANSWER
     if len(answer) < 14:
         return NO_ANSWER
-    # A return code is the last 32 bits of its message.
+    # The return code is the last 32 bits of its message.
     (answered,), (code,) = struct.unpack(">H", answer[8:10]), struct.unpack(">I", answer[-4:])
     return f"message {answered}: {code}"
 
 
 def slurmd(address: str, job: int) -> dict[str, str]:
-    # Its plugins find their symbols among everybody's.
+    # The library's plugins resolve their symbols among the global ones.
     library = ctypes.CDLL(_LIBRARY, ctypes.RTLD_GLOBAL)
     library.slurm_init(None)
 
@@ -163,7 +163,7 @@ def slurmd(address: str, job: int) -> dict[str, str]:
         "to end the other user's step": (6006, _SignalTasks(0, signal.SIGKILL, step(0))),
         "to end the other user's job": (6011, _KillJob(step=step(_NO_VAL))),
         "to abort the other user's job": (6013, _KillJob(step=step(_NO_VAL))),
-        "to let the other user's time run out": (6009, _KillJob(step=step(_NO_VAL))),
+        "to time out the other user's job": (6009, _KillJob(step=step(_NO_VAL))),
         "to preempt the other user's job": (6016, _KillJob(step=step(_NO_VAL))),
         "to suspend the other user's job": (5031, _Suspend(job, 0)),
         "to change what slurmd logs": (1010, _DebugLevel(9)),
@@ -180,7 +180,7 @@ def slurmd(address: str, job: int) -> dict[str, str]:
 
 
 def ask_stepd(job: int, step: int, request: int, body: bytes, answer: str) -> tuple[int, ...]:
-    """What slurmstepd answers on its socket, by a format of struct."""
+    """Return slurmstepd's answer on its socket, unpacked with a format of struct."""
     (path,) = Path("/var/spool/slurmd").glob(f"*_{job}.{step}")
     with socket.socket(socket.AF_UNIX) as stepd:
         stepd.settimeout(5)
@@ -190,14 +190,14 @@ def ask_stepd(job: int, step: int, request: int, body: bytes, answer: str) -> tu
         assert version == _PROTOCOL, version
         stepd.send(struct.pack("i", request) + body)
         size = struct.calcsize(answer)
-        said = b""
-        while len(said) < size and (more := stepd.recv(size - len(said))):
-            said += more
-        return struct.unpack(answer, said) if len(said) == size else ()
+        received = b""
+        while len(received) < size and (more := stepd.recv(size - len(received))):
+            received += more
+        return struct.unpack(answer, received) if len(received) == size else ()
 
 
 def slurmstepd(job: int, user: int) -> dict[str, str]:
-    """By request what comes of it: that it may not be sent, or the answer."""
+    """Return the answer to each request, or FORBIDDEN if the socket refuses the user."""
 
     def kill(claimed: int) -> bytes:
         return struct.pack("iiiI", signal.SIGKILL, 0, 0, claimed)
@@ -208,8 +208,8 @@ def slurmstepd(job: int, user: int) -> dict[str, str]:
     )  # fmt: skip
     own = int(os.environ["SLURM_JOB_ID"])
     requests: dict[str, Callable[[], object]] = {
-        "one's own state": lambda: ask_stepd(own, 0, 5, b"", "i")[0],
-        "its state": lambda: ask_stepd(job, 0, 5, b"", "i")[0],
+        "to read one's own state": lambda: ask_stepd(own, 0, 5, b"", "i")[0],
+        "to read its state": lambda: ask_stepd(job, 0, 5, b"", "i")[0],
         "to kill its tasks": lambda: ask_stepd(job, 0, 4, kill(os.getuid()), "ii"),
         "to kill its tasks as their user": lambda: ask_stepd(job, 0, 4, kill(user), "ii"),
         "to kill its tasks as root": lambda: ask_stepd(job, 0, 4, kill(0), "ii"),
@@ -222,7 +222,7 @@ def slurmstepd(job: int, user: int) -> dict[str, str]:
         "to add a process of one's own to the job": lambda: ask_stepd(
             job, _EXTERN, 22, struct.pack("i", os.getpid()), "i"
         ),
-        "to be given its namespaces": lambda: ask_stepd(job, _EXTERN, 26, b"", "i"),
+        "to get its namespaces": lambda: ask_stepd(job, _EXTERN, 26, b"", "i"),
     }
     return {name: _outcome(ask) for name, ask in requests.items()}
 
@@ -241,7 +241,7 @@ if __name__ == "__main__":
             {
                 "slurmd": slurmd(address, job),
                 "any credential": {
-                    "to be told that it lives": ask_by_any_credential(address, PING),
+                    "to ping slurmd": ask_by_any_credential(address, PING),
                 },
                 "slurmstepd": slurmstepd(job, user) if where == "beside" else {},
             }

@@ -1,4 +1,4 @@
-"""Places that attempts are made from, and the command that leads there."""
+"""Places that attempts run in, and the command that leads there."""
 
 import shlex
 from collections.abc import Mapping
@@ -12,39 +12,39 @@ _WAYS = {
     "root": f"srun {_JOB} {{command}}",
     "batch": f"sbatch --quiet --wait {_JOB} --output={{folder}}/said --wrap {{quoted}};"
     " cat {folder}/said",
-    # As salloc itself starts a shell in its interactive step.
+    # salloc starts a shell in its interactive step the same way.
     "salloc": f"salloc --quiet {_JOB} srun --interactive --preserve-env {{command}}",
-    # An image without files of its own: those of the jail show what the kernel refuses.
+    # An image without files: it uses those of the jail, so refusals come from the kernel.
     "container": f"srun {_JOB} --container-image={{folder}}/image"
     " --container-mounts=/usr:/usr,/etc:/etc,/srv:/srv,/home:/home,/var/lib:/var/lib"
     " {command}",
     "ssh": f"salloc --quiet {_JOB} ssh -o BatchMode=yes {NODE} {{quoted}}",
 }
 LIKE_A_JOB = ("batch", "salloc", "ssh", "container")
-"""Other ways into a job, in which all is refused as in one of srun's."""
+"""Other ways into a job; all refusals are those of a job under srun."""
 REFUSED_OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "container": {
         # A container maps no other user.
         "to become root": "EINVAL",
         "to become another user": "EINVAL",
-        # Each of the jail's directories is a mount of its own.
+        # Each of the jail's directories is a separate mount.
         "to hard-link the users' password hashes": "EXDEV",
         "to hard-link another user's open file": "EXDEV",
     }
 }
-"""Refusals that differ from those in a job of srun's, by way and attempt."""
+"""Refusals that differ from those of a job under srun, by way and attempt."""
 EMPTY_IMAGE = """
 mkdir --parents {folder}/usr {folder}/etc {folder}/tmp {folder}/mnt
 for name in bin sbin lib lib64; do ln -s usr/$name {folder}/$name; done
 """
-"""Makes the image for `container`."""
+"""Creates the image for `container`."""
 
 
 def kind(place: str) -> str:
-    """The place by whose refusals an attempt is judged."""
+    """Return the place whose refusals apply to an attempt."""
     return "job" if place in LIKE_A_JOB else place
 
 
 def leading_to(place: str, command: str, folder: str) -> str:
-    """The command line by which a user, or root for `root`, runs a command in a place."""
+    """Return the command line that runs a command in a place, as a user or, for `root`, as root."""
     return _WAYS[place].format(command=command, quoted=shlex.quote(command), folder=folder)

@@ -1,4 +1,4 @@
-"""Nobody has a credential of another's, be it munge's or a token."""
+"""No user gets a credential of another user, neither from munge nor as a token."""
 
 import base64
 import json
@@ -16,38 +16,40 @@ pytestmark = pytest.mark.usefixtures("unharmed")
 
 
 @pytest.mark.parametrize("become", ["", "unshare --user --map-root-user "])
-def test_munge_vouches_for_no_more_than_who_asks(cluster: Cluster, become: str) -> None:
-    said = cluster.run(f"srun {become}munge --no-input | unmunge")
+def test_munge_credential_names_only_its_sender(cluster: Cluster, become: str) -> None:
+    output = cluster.run(f"srun {become}munge --no-input | unmunge")
 
-    assert "STATUS:          Success" in said
-    assert "UID:             researcher (2000)" in said
+    assert "STATUS:          Success" in output
+    assert "UID:             researcher (2000)" in output
 
 
 @pytest.mark.parametrize("where", ["", "srun "])
-def test_a_credential_counts_once(cluster: Cluster, where: str) -> None:
+def test_credential_is_valid_once(cluster: Cluster, where: str) -> None:
     twice = "munge -n >c; unmunge <c 2>&1; unmunge <c 2>&1; rm c"
-    said = cluster.run(f"{where}sh -c 'cd $(mktemp -d); {twice}'", check=False)
+    output = cluster.run(f"{where}sh -c 'cd $(mktemp -d); {twice}'", check=False)
 
-    assert said.index("Success") < said.index("Replayed credential")
-
-
-def test_a_changed_credential_is_none(cluster: Cluster) -> None:
-    said = cluster.run("munge -n | sed '/MUNGE:/y/abcdefgh/hgfedcba/' | unmunge 2>&1", check=False)
-
-    assert "Invalid credential" in said
+    assert output.index("Success") < output.index("Replayed credential")
 
 
-def test_a_credential_for_another_user_cannot_be_opened(cluster: Cluster, victim: Victim) -> None:
+def test_modified_credential_is_invalid(cluster: Cluster) -> None:
+    output = cluster.run(
+        "munge -n | sed '/MUNGE:/y/abcdefgh/hgfedcba/' | unmunge 2>&1", check=False
+    )
+
+    assert "Invalid credential" in output
+
+
+def test_user_cannot_open_another_users_credential(cluster: Cluster, victim: Victim) -> None:
     credential = victim.run("munge --string=hidden --restrict-uid=games").strip()
 
-    said = cluster.run(f"echo '{credential}' | unmunge 2>&1", check=False)
+    output = cluster.run(f"echo '{credential}' | unmunge 2>&1", check=False)
 
-    assert "Unauthorized credential" in said
-    assert "hidden" not in said
+    assert "Unauthorized credential" in output
+    assert "hidden" not in output
 
 
 def unsigned(user: str) -> str:
-    """A token that says of itself that it needs no signature."""
+    """Return a token whose header claims that it needs no signature."""
     claims = {"sun": user, "iat": int(time.time()), "exp": int(time.time()) + 600}
     parts = ({"alg": "none", "typ": "JWT"}, claims)
     encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts)
@@ -56,10 +58,10 @@ def unsigned(user: str) -> str:
 
 OWN = "$(scontrol token | cut -d= -f2)"
 TOKENS = {
-    "one's own": (OWN, ""),
-    "one's own, in the other user's name": (OWN, "games"),
-    "one's own, in root's name": (OWN, "root"),
-    "one's own, in SlurmUser's name": (OWN, "slurm"),
+    "own": (OWN, ""),
+    "own, in the other user's name": (OWN, "games"),
+    "own, in root's name": (OWN, "root"),
+    "own, in SlurmUser's name": (OWN, "slurm"),
     "none, in root's name": ("", "root"),
     "unsigned": (unsigned("root"), ""),
     "signed with another key": (make_token(b"not the key", "root", 600), "root"),
@@ -68,7 +70,7 @@ TOKENS = {
 
 
 @pytest.mark.parametrize(("token", "name"), TOKENS.values(), ids=TOKENS)
-def test_by_no_token_does_a_user_change_anothers_job(
+def test_no_token_changes_another_users_job(
     cluster: Cluster, victim: Victim, token: str, name: str
 ) -> None:
     headers = f'-H "X-SLURM-USER-TOKEN: {token}"' + (
@@ -84,8 +86,8 @@ def test_by_no_token_does_a_user_change_anothers_job(
     assert code.startswith(("4", "5")), cluster.run(shorten)
 
 
-def test_a_step_is_not_launched_in_another_users_name(cluster: Cluster, victim: Victim) -> None:
-    """By what a job's environment says of its user."""
+def test_step_does_not_start_as_another_user(cluster: Cluster, victim: Victim) -> None:
+    """A forged environment names another user."""
     forged = "SLURM_JOB_UID=5 SLURM_JOB_USER=games SLURM_JOB_GID=60 USER=games LOGNAME=games"
 
     assert cluster.run(f"env {forged} srun --nodelist={NODE} id -un") == "researcher"
@@ -100,24 +102,24 @@ def test_no_other_account_logs_in_with_a_users_key(cluster: Cluster, name: str) 
     assert "Permission denied (publickey)" in answer.stderr
 
 
-def test_a_client_sets_nothing_for_the_linker_or_the_shell(cluster: Cluster) -> None:
+def test_ssh_client_cannot_set_environment_variables(cluster: Cluster) -> None:
     config = str(cluster.directory / "ssh_config")
     names = ("LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "ENV", "SLURM_CONF", "PATH")
     options = [f"-oSetEnv={' '.join(f'{name}=/home/researcher/injected' for name in names)}"]
 
-    said = execute(["ssh", "-F", config, *options, "login", "env"]).stdout
+    output = execute(["ssh", "-F", config, *options, "login", "env"]).stdout
 
-    assert "HOME=/home/researcher" in said
-    assert "injected" not in said
+    assert "HOME=/home/researcher" in output
+    assert "injected" not in output
 
 
-def test_sftp_sees_the_jail_alone(cluster: Cluster) -> None:
+def test_sftp_sees_only_the_jail(cluster: Cluster) -> None:
     config = str(cluster.directory / "ssh_config")
     batch = "ls /etc/passwd\n-ls /run/sshd/host_key\n-ls /mnt/jail/etc\n-ls /etc/slurmstack\n"
     batch += "-ls /proc/1/root/etc\ncd /\ncd ../../..\n-ls run/sshd/host_key\n"
 
     answer = execute(["sftp", "-F", config, "-b", "-", "login"], stdin=batch)
 
-    found = [line for line in answer.stdout.splitlines() if not line.startswith("sftp>")]
-    assert [line.strip() for line in found] == ["/etc/passwd"]
+    lines = [line for line in answer.stdout.splitlines() if not line.startswith("sftp>")]
+    assert [line.strip() for line in lines] == ["/etc/passwd"]
     assert answer.stderr.count("not found") + answer.stderr.count("Permission denied") == 5

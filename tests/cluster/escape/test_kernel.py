@@ -1,4 +1,4 @@
-"""The kernel refuses all that would lead out of the jail, or to another user, from inside it."""
+"""The kernel refuses all attempts to leave the jail or to reach another user from inside it."""
 
 from collections.abc import Callable
 
@@ -17,37 +17,33 @@ PLACES = ("job", "login", "root")
     ("place", "name"),
     [(place, name) for place in PLACES for name, a in ATTEMPTS.items() if place in a.refusals],
 )
-def test_an_attempt_is_refused(outcomes: Callable[[str], Outcomes], place: str, name: str) -> None:
+def test_attempt_is_refused(outcomes: Callable[[str], Outcomes], place: str, name: str) -> None:
     assert outcomes(place)[name] in ATTEMPTS[name].refusals[place], name
 
 
 @pytest.mark.parametrize("way", LIKE_A_JOB)
-def test_whatever_way_leads_into_a_job_the_refusals_are_the_same(
+def test_refusals_are_the_same_for_every_way_into_a_job(
     outcomes: Callable[[str], Outcomes], way: str
 ) -> None:
-    found, otherwise = dict(outcomes(way)), places.REFUSED_OTHERWISE.get(way, {})
+    results, otherwise = dict(outcomes(way)), places.REFUSED_OTHERWISE.get(way, {})
 
-    assert found.pop("harm") == ""
-    assert found.keys() == {name for name, a in ATTEMPTS.items() if "job" in a.refusals}
+    assert results.pop("harm") == ""
+    assert results.keys() == {name for name, a in ATTEMPTS.items() if "job" in a.refusals}
     assert {
         name: outcome
-        for name, outcome in found.items()
+        for name, outcome in results.items()
         if outcome not in (*ATTEMPTS[name].refusals["job"], otherwise.get(name))
     } == {}
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_all_attempts_together_have_harmed_nobody(
-    outcomes: Callable[[str], Outcomes], place: str
-) -> None:
+def test_attempts_change_nothing(outcomes: Callable[[str], Outcomes], place: str) -> None:
     assert outcomes(place)["harm"] == ""
 
 
 @pytest.mark.parametrize(("path", "pod", "container"), SECRETS)
-def test_what_nobody_could_read_is_there_all_the_same(
-    cluster: Cluster, path: str, pod: str, container: str
-) -> None:
-    """So that it is not by chance that users find nothing."""
+def test_unreadable_files_exist(cluster: Cluster, path: str, pod: str, container: str) -> None:
+    """Shows that users do not find these files missing by accident."""
     name = cluster.controller() if pod == "controller" else pod
 
     assert in_shell(cluster, name, container, f"head -c1 {path} | wc -c").strip() == "1"

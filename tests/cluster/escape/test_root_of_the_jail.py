@@ -1,4 +1,4 @@
-"""Where a site lets users be root in the jail, its mount points are theirs to change."""
+"""Where a site lets users be root in the jail, they can change its mount points."""
 
 from collections.abc import Iterator
 
@@ -10,22 +10,24 @@ from tests.support.waiting import eventually
 
 NODE = "cpu-1"
 RUN = f"srun --immediate=20 --nodelist={NODE}"
-"""Soon or not at all: meanwhile no job of anybody's starts."""
+"""Start soon or fail: meanwhile the node starts no jobs."""
 POINTS = ("/var/tmp", "/var/spool/slurmd")
 
 
 @pytest.fixture(params=POINTS)
 def replaced(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A mount point with a link to the node's own files in its place."""
+    """Replace a mount point by a link to the node's own files."""
     point = f"/mnt/jail{request.param}"
     in_shell(cluster, NODE, "slurmd", f"mv {point} {point}.away && ln -s /etc {point}")
     yield str(request.param)
     in_shell(cluster, NODE, "slurmd", f"rm {point} && mv {point}.away {point}")
     again = f"{RUN} true"
-    eventually("steps start again", lambda: cluster.ssh(again, check=False).returncode == 0)
+    eventually(
+        "the node starts steps again", lambda: cluster.ssh(again, check=False).returncode == 0
+    )
 
 
-def test_a_link_at_a_mount_point_leads_no_mount_astray(cluster: Cluster, replaced: str) -> None:
+def test_step_refuses_a_link_at_a_mount_point(cluster: Cluster, replaced: str) -> None:
     listing = in_shell(cluster, NODE, "slurmd", "ls -la --time-style=full-iso /etc /mnt/jail/etc")
 
     for job in (
@@ -40,10 +42,10 @@ def test_a_link_at_a_mount_point_leads_no_mount_astray(cluster: Cluster, replace
     assert after == listing
 
 
-def test_roots_job_is_in_the_jail_like_any_other(cluster: Cluster) -> None:
+def test_roots_job_runs_in_the_jail(cluster: Cluster) -> None:
     look = "test -e /usr/sbin/slurmd || echo jail; ps -e -o comm= | sort -u | tr '\\n' ' '; ls /dev"
-    said = cluster.as_user(0, 0, f'{RUN} sh -c "{look}"')
+    output = cluster.as_user(0, 0, f'{RUN} sh -c "{look}"')
 
-    assert said.startswith("jail\n")
-    assert "slurmd " not in said
-    assert not {"sda", "vda", "mem", "kmsg"} & set(said.split())
+    assert output.startswith("jail\n")
+    assert "slurmd " not in output
+    assert not {"sda", "vda", "mem", "kmsg"} & set(output.split())

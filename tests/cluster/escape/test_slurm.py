@@ -1,4 +1,4 @@
-"""Slurm serves each user alone: nobody acts on another's job, or on the cluster."""
+"""Slurm lets no user act on another user's job or on the cluster."""
 
 import json
 import re
@@ -15,8 +15,8 @@ PLACES = ("login", "job")
 
 
 @pytest.fixture(scope="package")
-def said(cluster: Cluster, victim: Victim, shared: str) -> Callable[[str], Outcomes]:
-    """What all the commands say in one place, each time that it is asked for run once."""
+def outputs(cluster: Cluster, victim: Victim, shared: str) -> Callable[[str], Outcomes]:
+    """Return a function that runs all commands in a place once and returns their output."""
     cluster.run(
         f"cd {shared} && mkdir etc && cp /run/slurm/conf/* etc && echo mine >payload &&"
         " sed -i 's/^SlurmUser=.*/SlurmUser=researcher/' etc/slurm.conf"
@@ -25,26 +25,26 @@ def said(cluster: Cluster, victim: Victim, shared: str) -> Callable[[str], Outco
         name: command.text.format(job=victim.job, node=NODE, folder=shared, other="games")
         for name, command in COMMANDS.items()
     }
-    known: dict[str, Outcomes] = {}
+    cache: dict[str, Outcomes] = {}
 
     def ask(place: str) -> Outcomes:
-        if place not in known:
+        if place not in cache:
             before = victim.state()
             prefix = "" if place == "login" else f"srun --nodelist={NODE} --mem=100 "
             quoted = json.dumps(filled).replace("'", "'\\''")
-            known[place] = parsed(cluster.run(f"{prefix}python3 {shared}/commands.py '{quoted}'"))
-            known[place]["harm"] = changes(before, victim.state())
-        return known[place]
+            cache[place] = parsed(cluster.run(f"{prefix}python3 {shared}/commands.py '{quoted}'"))
+            cache[place]["harm"] = changes(before, victim.state())
+        return cache[place]
 
     return ask
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_is_refused(
-    said: Callable[[str], Outcomes], victim: Victim, place: str, name: str
+def test_command_against_another_user_is_refused(
+    outputs: Callable[[str], Outcomes], victim: Victim, place: str, name: str
 ) -> None:
-    answer = said(place)[name]
+    answer = outputs(place)[name]
 
     assert re.search(COMMANDS[name].refusal.format(job=victim.job), answer), answer
     assert "uid=" not in answer
@@ -52,7 +52,5 @@ def test_a_command_is_refused(
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_all_commands_together_have_harmed_nobody(
-    said: Callable[[str], Outcomes], place: str
-) -> None:
-    assert said(place)["harm"] == ""
+def test_commands_change_nothing(outputs: Callable[[str], Outcomes], place: str) -> None:
+    assert outputs(place)["harm"] == ""

@@ -1,4 +1,4 @@
-"""Nothing that a user says of a job, and nothing that a job leaves, reaches out of the jail."""
+"""A user's requests for a job, and files that a job leaves, have no effect outside of the jail."""
 
 import uuid
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.slurmctld import FIND_SLURMD, find_directories
 from tests.support.waiting import eventually
 
 OUTSIDE = "/usr/sbin/slurmd"
-"""What is in the worker's own root and not in the jail."""
+"""A file of the worker's own root that the jail does not have."""
 
 
 def on_worker(cluster: Cluster, script: str) -> str:
@@ -24,14 +24,14 @@ def slurmd_of(cluster: Cluster) -> int:
 
 @pytest.fixture
 def mark(cluster: Cluster) -> Iterator[str]:
-    """A name that nothing has yet, and nothing has any more afterwards."""
+    """A name that is not in use; teardown removes files with this name."""
     name = f"escaped-{uuid.uuid4().hex[:8]}"
     yield name
     on_worker(cluster, f"rm -rf {' '.join(places(name))} /tmp/{name}* /var/tmp/{name}*")
 
 
 def places(mark: str) -> list[str]:
-    """Where an attempt below would leave a file, as the worker sees them."""
+    """Paths where an attempt would leave a file, as seen from the worker."""
     folders = (
         "/",
         "/etc",
@@ -46,16 +46,16 @@ def places(mark: str) -> list[str]:
 
 
 def left(cluster: Cluster, mark: str) -> str:
-    """What is of this name outside of jobs' own directories."""
+    """Return files of this name outside of jobs' own directories."""
     return on_worker(cluster, f"ls -d {' '.join(places(mark))} 2>/dev/null || true").strip()
 
 
 @pytest.mark.usefixtures("unharmed")
 @pytest.mark.parametrize("kind", ["output", "error", "open-mode=append --output"])
-def test_a_batch_jobs_output_goes_nowhere_but_where_its_user_may_write(
+def test_batch_output_goes_only_where_the_user_may_write(
     cluster: Cluster, victim: Victim, folder: str, mark: str, kind: str
 ) -> None:
-    """slurmstepd, which opens it, is root, and sees the node's /proc."""
+    """slurmstepd opens the file as root, with the node's /proc in sight."""
     slurmd = slurmd_of(cluster)
     cluster.run(f"ln -s /etc/{mark} {folder}/link; ln -s {victim.folder}/{mark} {folder}/theirs")
     targets = [
@@ -86,29 +86,29 @@ def test_a_batch_jobs_output_goes_nowhere_but_where_its_user_may_write(
 
 
 @pytest.mark.parametrize("place", ["/proc/1/root", "/proc/{slurmd}/root", "/proc/{slurmd}/cwd"])
-def test_a_job_does_not_begin_outside(cluster: Cluster, place: str) -> None:
+def test_job_does_not_start_outside_the_jail(cluster: Cluster, place: str) -> None:
     where = place.format(slurmd=slurmd_of(cluster))
 
-    said = cluster.run(
+    output = cluster.run(
         f"srun --nodelist={NODE} --chdir={where} sh -c 'pwd; test -e .{OUTSIDE} || echo inside'"
     )
 
-    assert said.splitlines() == ["/tmp", "inside"]
+    assert output.splitlines() == ["/tmp", "inside"]
 
 
 @pytest.mark.parametrize("way", ["sbcast {file} {target}", "srun --bcast={target} {file}"])
-def test_a_file_that_is_sent_to_the_node_arrives_in_the_job_alone(
+def test_sent_file_arrives_only_in_the_job(
     cluster: Cluster, folder: str, mark: str, way: str
 ) -> None:
     cluster.run(f"printf '#!/bin/sh\\ntrue\\n' >{folder}/file; chmod +x {folder}/file")
     send = way.format(file=f"{folder}/file", target=f"/tmp/{mark}")
 
-    said = cluster.ssh(
+    output = cluster.ssh(
         f"salloc --quiet --nodelist={NODE} sh -c '{send}; srun cat /tmp/{mark}'", check=False
     )
 
     assert left(cluster, mark) == ""
-    assert "true" in said.stdout, said.stderr
+    assert "true" in output.stdout, output.stderr
 
 
 @pytest.mark.usefixtures("unharmed")
@@ -116,31 +116,29 @@ def test_a_file_that_is_sent_to_the_node_arrives_in_the_job_alone(
     "target",
     ["/etc/{mark}", "/var/spool/slurmd/{mark}", "/root/{mark}", "{others}/secret", "{public}"],
 )
-def test_a_file_that_is_sent_replaces_none_of_others(
+def test_sent_file_replaces_no_file_of_others(
     cluster: Cluster, victim: Victim, folder: str, mark: str, target: str
 ) -> None:
     cluster.run(f"echo mine >{folder}/file")
     where = target.format(mark=mark, others=victim.folder, public=victim.public)
 
-    said = cluster.ssh(
+    output = cluster.ssh(
         f"salloc --quiet --nodelist={NODE} sbcast --force {folder}/file {where}", check=False
     )
 
-    assert said.returncode != 0
+    assert output.returncode != 0
     assert left(cluster, mark) == ""
     assert "mine" not in victim.run(f"cat {victim.folder}/secret {victim.public}")
 
 
-def test_no_root_process_takes_up_a_users_environment(
-    cluster: Cluster, folder: str, mark: str
-) -> None:
-    """The dynamic linker leaves a trace of each program that is told to, and so whose it was."""
+def test_no_root_process_uses_a_users_environment(cluster: Cluster, folder: str, mark: str) -> None:
+    """With LD_DEBUG the dynamic linker writes a trace file, owned by the user of the program."""
     cluster.run(f"printf 'id -u >>{folder}/shells\\n' >{folder}/shell")
     environment = {
         "LD_DEBUG": "files",
         "LD_DEBUG_OUTPUT": f"/tmp/{mark}",
         "LD_LIBRARY_PATH": folder,
-        # As the worker itself would find it.
+        # Paths as the worker itself would find them.
         "BASH_ENV": f"/mnt/jail{folder}/shell",
         "ENV": f"/mnt/jail{folder}/shell",
         "SPANK_LD_DEBUG": "files",
@@ -158,15 +156,15 @@ def test_no_root_process_takes_up_a_users_environment(
     ):
         cluster.run(f"env {exported} {command}; rm -f /tmp/{mark}*")
 
-    assert cluster.run(f"cat {folder}/owners") == "2000", "the user's own programs took it up"
+    assert cluster.run(f"cat {folder}/owners") == "2000", (
+        "the environment reached the user's own programs"
+    )
     assert on_worker(cluster, f"find / -xdev -name '{mark}*' -user 0") == ""
     assert on_worker(cluster, f"ls /tmp /var/tmp | grep {mark} || true") == ""
     assert cluster.run(f"cat {folder}/shells 2>/dev/null || true") == ""
 
 
-def test_what_a_user_adds_to_a_step_runs_as_that_user_and_inside(
-    cluster: Cluster, folder: str
-) -> None:
+def test_prologs_of_a_step_run_as_its_user_inside(cluster: Cluster, folder: str) -> None:
     cluster.run(
         f"printf '#!/bin/sh\\necho $(id -u) $(test -e {OUTSIDE} || echo inside) >>{folder}/who\\n'"
         f" >{folder}/add; chmod +x {folder}/add"
@@ -179,14 +177,14 @@ def test_what_a_user_adds_to_a_step_runs_as_that_user_and_inside(
 
 
 @pytest.mark.parametrize("place", ["/etc", "/proc/{slurmd}/root/etc", "/proc/1/root/etc"])
-def test_root_makes_no_directory_where_its_user_may_not(
+def test_pmix_directory_needs_the_users_permission(
     cluster: Cluster, folder: str, place: str
 ) -> None:
-    """slurmstepd, which is root, makes one for each step's PMIx."""
+    """slurmstepd runs as root and creates a directory for each step's PMIx server."""
     where = place.format(slurmd=slurmd_of(cluster))
     step = f"env SLURM_PMIX_TMPDIR={where} srun --mpi=pmix sh -c 'touch {folder}/ready; sleep 60'"
     job = cluster.submit(folder, f"#!/bin/sh\n{step}", f"--nodelist={NODE}")
-    # Or it is refused, which is as well.
+    # A refused step is fine, too.
     eventually(
         "the step has begun, or the job is over",
         lambda: cluster.run(
@@ -222,26 +220,26 @@ int main(int count, char **arguments)
 
 @pytest.fixture
 def register(cluster: Cluster, folder: str) -> str:
-    """That program, made as users make theirs."""
+    """The compiled program, built like a user's."""
     cluster.run(f"cat >{folder}/register.c <<'END'\n{REGISTER}\nEND")
     headers = "$(dirname $(find /usr -name pmix.h | head -1))"
     cluster.run(f"cd {folder} && gcc register.c -o register -I{headers} -l:libpmix.so.2")
     return f"{folder}/register"
 
 
-def test_root_removes_no_file_for_a_user(cluster: Cluster, register: str, mark: str) -> None:
+def test_pmix_cleanup_removes_no_file_as_root(cluster: Cluster, register: str, mark: str) -> None:
     files = [f"/etc/{mark}", f"/mnt/jail/etc/{mark}"]
     on_worker(cluster, f"touch {' '.join(files)}")
 
     paths = f"/etc/{mark},/proc/1/root/etc/{mark},/proc/1/root/mnt/jail/etc/{mark}"
-    said = cluster.run(f"srun --nodelist={NODE} --mpi=pmix {register} {paths}")
+    output = cluster.run(f"srun --nodelist={NODE} --mpi=pmix {register} {paths}")
 
-    assert said == "PMIX_SUCCESS", "it was asked"
+    assert output == "PMIX_SUCCESS", "the PMIx server accepted the request"
     eventually("the step is over", lambda: "CG" not in cluster.run("squeue --me --noheader"))
     assert set(left(cluster, mark).split()) == set(files)
 
 
-def test_a_directory_as_input_shows_nothing_of_the_node(cluster: Cluster, folder: str) -> None:
+def test_directory_as_input_does_not_reveal_the_node(cluster: Cluster, folder: str) -> None:
     look = "ls -d /proc/self/fd/0/proc/[0-9]* 2>/dev/null | wc -l; ls -d /proc/self/fd/0/etc"
 
     cluster.submit(
@@ -252,10 +250,10 @@ def test_a_directory_as_input_shows_nothing_of_the_node(cluster: Cluster, folder
 
 
 @pytest.mark.parametrize("target", ["/dev/null", "{folder}/fifo", "{folder}/others"])
-def test_a_file_that_is_sent_becomes_nobodys_but_who_owned_it(
+def test_sent_file_does_not_change_the_targets_owner(
     cluster: Cluster, folder: str, target: str
 ) -> None:
-    """slurmd writes the file as root, and makes the sender its owner."""
+    """slurmd writes the file as root and makes the sender its owner."""
     there = target.format(folder=folder)
     outside = there if there == "/dev/null" else f"/mnt/jail{there}"
     cluster.run(f"echo mine >{folder}/file; chmod 600 {folder}/file; mkfifo {folder}/fifo")
@@ -265,14 +263,14 @@ def test_a_file_that_is_sent_becomes_nobodys_but_who_owned_it(
     before = on_worker(cluster, look)
 
     send = f"timeout 60 sbcast --force {folder}/file {there}"
-    said = cluster.ssh(f"salloc --quiet --nodelist={NODE} {send}", check=False)
+    output = cluster.ssh(f"salloc --quiet --nodelist={NODE} {send}", check=False)
 
-    assert said.returncode not in (0, 124), said.stderr
+    assert output.returncode not in (0, 124), output.stderr
     assert on_worker(cluster, look) == before
 
 
-def test_a_bundle_shows_nothing_of_the_node(cluster: Cluster, folder: str) -> None:
-    """Slurm as root would read config.json outside of the jail."""
+def test_container_bundle_does_not_reveal_the_node(cluster: Cluster, folder: str) -> None:
+    """Slurm would read config.json as root outside of the jail."""
     mount = '{"destination": "/node", "source": "/var/spool/slurmstack", "options": ["bind"]}'
     bundle = f'{{"ociVersion": "1.0.0", "root": {{"path": "/"}}, "mounts": [{mount}]}}'
     cluster.run(f"echo '{bundle}' >{folder}/config.json")
@@ -283,31 +281,29 @@ def test_a_bundle_shows_nothing_of_the_node(cluster: Cluster, folder: str) -> No
     assert answer.stdout == ""
 
 
-def test_a_set_user_id_program_gives_a_job_nothing(cluster: Cluster, folder: str) -> None:
-    """Whoever laid it into the jail."""
+def test_set_user_id_program_gains_no_privileges(cluster: Cluster, folder: str) -> None:
+    """The owner of the file in the jail makes no difference."""
     laid = f"/mnt/jail{folder}/id"
     on_worker(cluster, f"cp /mnt/jail/usr/bin/id {laid}; chown root:root {laid}; chmod 6755 {laid}")
     copy = f"cp {folder}/id /tmp/id; chmod 6755 /tmp/id; /tmp/id -u; /tmp/id -g"
 
-    said = cluster.run(f"srun --nodelist={NODE} sh -c '{folder}/id -u; {folder}/id -g; {copy}'")
+    output = cluster.run(f"srun --nodelist={NODE} sh -c '{folder}/id -u; {folder}/id -g; {copy}'")
 
-    assert said.split() == ["2000"] * 4
+    assert output.split() == ["2000"] * 4
     on_worker(cluster, f"rm {laid}")
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_another_jobs_temporary_files_are_out_of_sight(cluster: Cluster, victim: Victim) -> None:
+def test_job_cannot_see_another_jobs_temporary_files(cluster: Cluster, victim: Victim) -> None:
     look = "ls -a /tmp /var/tmp /dev/shm; cat /tmp/secret /var/tmp/secret /dev/shm/secret"
 
-    said = cluster.ssh(f"srun --nodelist={NODE} sh -c '{look}' 2>&1; {look} 2>&1", check=False)
+    output = cluster.ssh(f"srun --nodelist={NODE} sh -c '{look}' 2>&1; {look} 2>&1", check=False)
 
-    assert said.stdout.count("No such file") == 6
-    assert victim.secret not in said.stdout
+    assert output.stdout.count("No such file") == 6
+    assert victim.secret not in output.stdout
 
 
-def test_what_a_job_leaves_leads_the_nodes_cleaning_astray_nowhere(
-    cluster: Cluster, folder: str
-) -> None:
+def test_cleanup_does_not_follow_links_of_a_job(cluster: Cluster, folder: str) -> None:
     cluster.run(f"mkdir {folder}/kept; echo mine >{folder}/kept/file")
     leave = (
         "for p in /tmp /var/tmp /dev/shm; do cd $p; ln -s /var/spool/slurmd a; ln -s /etc b;"
@@ -319,27 +315,29 @@ def test_what_a_job_leaves_leads_the_nodes_cleaning_astray_nowhere(
 
     job = cluster.submit(folder, f"#!/bin/sh\n{leave}", f"--nodelist={NODE}", "--wait")
 
-    eventually("what it left is gone", lambda: on_worker(cluster, find_directories(job)) == "")
+    eventually(
+        "the job's directories are gone", lambda: on_worker(cluster, find_directories(job)) == ""
+    )
     assert on_worker(cluster, spool) == before
     assert cluster.run(f"cat {folder}/kept/file; ls -a {folder}/kept").split() == [
         *("mine", ".", "..", "file")
     ]
 
 
-def test_what_a_job_keeps_in_system_v_memory_is_gone_after_it(cluster: Cluster) -> None:
-    """Else a user fills the node's memory for good, by a job of seconds."""
+def test_end_of_a_job_frees_its_system_v_memory(cluster: Cluster) -> None:
+    """Otherwise a user could fill the node's memory permanently with a job of seconds."""
     make = "import ctypes; assert ctypes.CDLL(None).shmget(0, 4096, 0o1600) >= 0"
     owned = "ipcs -m | awk '$3 == 2000 || $3 == \"researcher\"'"
 
     cluster.run(f"srun --nodelist={NODE} python3 -c '{make}'")
 
     try:
-        eventually("nothing is left", lambda: on_worker(cluster, owned) == "", 10)
+        eventually("no segment is left", lambda: on_worker(cluster, owned) == "", 10)
     finally:
         on_worker(cluster, f"{owned} | awk '{{ print $2 }}' | xargs -rn1 ipcrm -m")
 
 
-def test_no_file_in_reach_holds_a_credential_of_kubernetes(cluster: Cluster, folder: str) -> None:
+def test_no_readable_file_holds_a_kubernetes_credential(cluster: Cluster, folder: str) -> None:
     look = (
         r"find / -xdev \( -path '*/serviceaccount/*' -o -name 'kubeconfig*' \) -print"
         " -o -path /home -prune; grep -c serviceaccount /proc/self/mountinfo; env | grep -c KUBE;"
@@ -351,6 +349,6 @@ def test_no_file_in_reach_holds_a_credential_of_kubernetes(cluster: Cluster, fol
         assert cluster.run(f"{where}sh {folder}/look 2>/dev/null").split() == ["0", "0"]
 
 
-def test_the_other_users_account_is_another(cluster: Cluster) -> None:
-    """So that the whole suite is about two users."""
+def test_the_other_user_has_another_uid(cluster: Cluster) -> None:
+    """The suite needs two different users."""
     assert cluster.run("id -u games; id -u").split() == [str(OTHER), "2000"]

@@ -9,7 +9,7 @@ from tests.support.cluster import Cluster
 from tests.support.slurmctld import FIND_SLURMD
 
 OTHER = 5
-"""`games`, an account that Debian has everywhere: the other user, whom nobody logs in as."""
+"""`games`, an account of every Debian system: the other user, who never logs in."""
 OTHER_GROUP = 60
 NODE = "cpu-0"
 SCRATCH = "/var/spool/slurmstack"
@@ -21,24 +21,24 @@ class Victim:
 
     cluster: Cluster
     folder: str
-    """In the jail; only the owner may enter."""
+    """Folder in the jail; only the owner may enter."""
     public: str
-    """A file of theirs that everybody may read."""
+    """A file of the other user that all users may read."""
     secret: str
     job: int
     segment: int
-    """Number of a System V shared memory segment on the worker."""
+    """Id of a System V shared memory segment on the worker."""
     on_worker: int
-    """Process of the job's step, as the worker counts."""
+    """Process id of the job's step on the worker."""
     on_login: int
-    """Process on the login node."""
+    """Process id on the login node."""
 
     def run(self, script: str, **options: Any) -> str:
-        """Runs a script as the other user in the jail, from the login node."""
+        """Run a script as the other user in the jail, from the login node."""
         return self.cluster.as_user(OTHER, OTHER_GROUP, script, **options)
 
     def state(self) -> dict[str, str]:
-        """All that an attack may change: the job, its processes and files, the nodes."""
+        """Return all that an attack may change: the job, its processes and files, the nodes."""
         job, own = self.job, f"slurm-jobs/{self.job}.{OTHER}"
         fields = "%i %T %r %u %N %S %l %p"
         slurm = (
@@ -46,7 +46,7 @@ class Victim:
             "sinfo -h -N -o '%N %t %E' | sed -E 's/ (idle|mix|alloc|comp|plnd)-? / up /';"
             "sinfo -h -o '%P %a'; scontrol show reservations"
         )
-        # Its number and its start, by which it is known for the same.
+        # Process id and start time identify the process.
         process = "cut -d' ' -f1,22 /proc/{pid}/stat"
         worker = (
             f"{process.format(pid=self.on_worker)}; {process.format(pid=f'$({FIND_SLURMD})')};"
@@ -66,12 +66,12 @@ class Victim:
 
 
 def in_shell(cluster: Cluster, pod: str, container: str, script: str, **options: Any) -> str:
-    """What a script of root's says in a container."""
+    """Return the output of a script that root runs in a container."""
     return cluster.in_pod(pod, container, "sh", "-c", script, **options)
 
 
 def changes(before: dict[str, str], after: dict[str, str]) -> str:
-    """What has become different, for people to read."""
+    """Return the differences as a readable diff."""
     return "\n".join(
         line
         for where in before
@@ -84,6 +84,6 @@ def changes(before: dict[str, str], after: dict[str, str]) -> str:
 Outcomes = dict[str, str]
 
 
-def parsed(said: str) -> Outcomes:
-    answer: Outcomes = json.loads(said)
+def parsed(output: str) -> Outcomes:
+    answer: Outcomes = json.loads(output)
     return answer

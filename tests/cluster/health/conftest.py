@@ -1,4 +1,4 @@
-"""A stack of its own, whose nodes tests may break."""
+"""A separate stack whose nodes the tests may break."""
 
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -17,18 +17,18 @@ from tests.support.cluster import Cluster, Deployed, write_test_stack
 from tests.support.prometheus import HOOK
 
 INTERVAL = 10
-"""Seconds between two looks of a node."""
+"""Seconds between two runs of a node's checks."""
 
 
 def watchful(values: dict[str, Any]) -> None:
     values["health"] = {"interval": INTERVAL, "node_states": ["any"]}
-    # Checks of GPUs ask for a nvidia-smi, which the tests bring.
+    # GPU checks need nvidia-smi; the tests install a fake one.
     values["nodesets"][0]["checks"] = {
         "disk": {"paths": ["/dev/shm"], "max_percent": 30},
         "gpu-ecc": {},
         "gpu-row-remap": {},
     }
-    # No memory is that fast.
+    # No memory reaches this bandwidth, so the check fails.
     values["long_checks"] = {
         "checks": [{"name": "network"}, {"name": "cpu-memory", "threshold": 1_000_000_000}]
     }
@@ -38,7 +38,8 @@ def watchful(values: dict[str, Any]) -> None:
         "interval": 5,
         "share": 1,
         "rollout": 60,
-        # Nothing is mended: that would undo what the tests do to a node's pod. But for one cause.
+        # The reconciler repairs nothing, with one exception: repairs would undo the tests' changes
+        # to pods.
         "ladder": ["recheck"],
         "ladders": {"gpu-row-remap": ["restart", "reboot", "replace"]},
         "back_off": 10,
@@ -48,9 +49,9 @@ def watchful(values: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="package")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    """A stack of its own, which looks at its nodes often, and whose machines may be broken."""
+    """A separate stack with frequent checks, whose machines the tests may break."""
     with deployed(write_test_stack("health", edit=watchful)) as stack:
-        # One that a run left behind goes first.
+        # Remove the namespace that an interrupted run left behind.
         stack.kubectl("delete", "namespace", COLLECTOR_NAMESPACE, "--ignore-not-found")
         receive(stack, COLLECTOR_NAMESPACE, 4318, COLLECTOR_PROGRAM)
         yield stack
@@ -58,7 +59,7 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
 
 @pytest.fixture
 def node(cluster: Cluster) -> Iterator[Node]:
-    """A node in service, whose GPUs are well."""
+    """A node in service with healthy GPUs."""
     one = Node(cluster, "cpu-1")
     one.prints(WELL)
     one.is_back(120)
@@ -69,27 +70,27 @@ def node(cluster: Cluster) -> Iterator[Node]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Function) -> Generator[None, None, None]:
-    yield from explained(item)
+    yield from explain(item)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
-    yield from explained(item)
+    yield from explain(item)
 
 
-def explained(item: pytest.Function) -> Generator[None, None, None]:
-    """Show with a failure how nodes are, and what the reconciler has said last."""
+def explain(item: pytest.Function) -> Generator[None, None, None]:
+    """Add the state of nodes and the reconciler's last log lines to a failure."""
     try:
         yield
     except AssertionError as error:
         cluster = item.funcargs.get("cluster")
-        # It is missing if the stack itself could not be made.
+        # The fixture is missing if the stack could not be deployed.
         if isinstance(cluster, Cluster):
-            error.add_note(how_it_stands(cluster))
+            error.add_note(describe_state(cluster))
         raise
 
 
-def how_it_stands(cluster: Cluster) -> str:
+def describe_state(cluster: Cluster) -> str:
     asked = (("get", "nodes"), ("logs", f"deploy/{c.RECONCILER}", "--tail=20"))
-    told = (cluster.kubectl(*command, check=False) for command in asked)
-    return "\n".join((*told, cluster.state()))
+    outputs = (cluster.kubectl(*command, check=False) for command in asked)
+    return "\n".join((*outputs, cluster.state()))

@@ -1,4 +1,4 @@
-"""Faults of a cluster, each for as long as its context lasts, and the alerts of each."""
+"""Faults of a cluster as contexts: each lasts as long as its context. Tables list their alerts."""
 
 import contextlib
 import json
@@ -30,12 +30,12 @@ from tests.support.waiting import eventually
 
 @contextlib.contextmanager
 def without(cluster: Cluster, deployment: str) -> Iterator[None]:
-    """A daemon is not there."""
+    """A deployment has no replicas."""
     scale = ("scale", f"deployment/{deployment}")
     before = cluster.kubectl("get", *scale[1:], "-o", "jsonpath={.spec.replicas}")
 
     def is_gone() -> bool:
-        # Those of its Jobs that are over may be there still.
+        # Pods of its completed Jobs may still exist.
         return all(pod["status"]["phase"] != "Running" for pod in cluster.pods(deployment))
 
     try:
@@ -66,7 +66,7 @@ def broken_gpus(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def drained_by_hand(cluster: Cluster) -> Iterator[None]:
-    """Somebody takes both nodes out of service."""
+    """An operator drains both nodes."""
     update = ("scontrol", "update", "nodename=cpu-[0-1]")
     operator(cluster, *update, "state=drain", "reason=mine")
     try:
@@ -83,10 +83,10 @@ def failing_jobs(cluster: Cluster) -> Iterator[None]:
 
 
 def _resumed(node: Node) -> bool:
-    """Whether it is in service again.
+    """Return whether the node is in service again.
 
-    slurmctld asks no node that is down. The reconciler would restart its pod, which here mends
-    nothing.
+    slurmctld does not contact a node that is down. The reconciler would restart its pod, which
+    fixes nothing here.
     """
     if node.state.startswith("down"):
         operator(node.cluster, "scontrol", "update", f"nodename={node.name}", "state=resume")
@@ -95,7 +95,7 @@ def _resumed(node: Node) -> bool:
 
 @contextlib.contextmanager
 def silent_nodes(cluster: Cluster) -> Iterator[None]:
-    """No node answers slurmctld, which asks each of them every minute."""
+    """No node answers slurmctld, which pings each node every minute."""
     nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
     try:
         with contextlib.ExitStack() as stack:
@@ -109,7 +109,7 @@ def silent_nodes(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def flapping(cluster: Cluster) -> Iterator[None]:
-    """A node's GPU is broken and well by turns."""
+    """A node's GPU alternates between broken and healthy."""
     node = Node(cluster, "cpu-1")
     for _ in range(4):
         node.prints(BROKEN)
@@ -121,7 +121,7 @@ def flapping(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def records_that_wait(cluster: Cluster) -> Iterator[None]:
-    """Jobs run while slurmdbd is not there."""
+    """Jobs run while slurmdbd is stopped."""
     with without(cluster, c.ACCOUNTING):
         cluster.run("sbatch --array=1-10 --output=/dev/null --wrap=true")
         yield
@@ -129,7 +129,7 @@ def records_that_wait(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blocked_queue(cluster: Cluster) -> Iterator[None]:
-    """An edit of the settings after which slurmctld starts no job, while a node is idle."""
+    """After an edit of the settings slurmctld starts no job although a node is idle."""
     never = {"parameters": {"defer": True, "sched_interval": -1, "bf_interval": -1}}
     with _slurm(cluster, scheduler=never):
         cluster.run("sbatch --output=/dev/null --wrap=true")
@@ -138,7 +138,7 @@ def blocked_queue(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _slurm(cluster: Cluster, **settings: Any) -> Iterator[None]:
-    """Other settings of Slurm's; no job is left of that time."""
+    """Deploy other Slurm settings; afterwards cancel the jobs and restore the settings."""
     try:
         with cluster.edited(lambda values: values.update(slurm=settings)):
             cluster.deploy("up")
@@ -150,24 +150,24 @@ def _slurm(cluster: Cluster, **settings: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refused_configuration(cluster: Cluster) -> Iterator[None]:
-    """Somebody edits Prometheus' configuration to one that is none."""
+    """Prometheus' configuration becomes invalid."""
     kind = ("configmap", c.MONITORING_CONFIG)
     before = json.loads(cluster.kubectl("get", *kind, "-o", "json"))["data"]
 
-    def becomes(text: str) -> None:
+    def write(text: str) -> None:
         data = json.dumps({"data": {monitoringconf.PROMETHEUS_FILE: text}})
         cluster.kubectl("patch", *kind, "--type=merge", f"--patch={data}")
 
-    becomes("none: [")
+    write("none: [")
     try:
         yield
     finally:
-        becomes(before[monitoringconf.PROMETHEUS_FILE])
+        write(before[monitoringconf.PROMETHEUS_FILE])
 
 
 @contextlib.contextmanager
 def away_collector(cluster: Cluster) -> Iterator[None]:
-    """Whoever takes the daemons' lines answers nothing."""
+    """The collector of log lines does not answer."""
     there = ("exec", f"--namespace={COLLECTOR_NAMESPACE}", "receiver", "--")
     cluster.kubectl(*there, "touch", AWAY)
     try:
@@ -181,7 +181,7 @@ def away_collector(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_jail(cluster: Cluster) -> Iterator[None]:
-    """The jail's storage has a few percent left."""
+    """The jail's storage has two percent left."""
     with disk(100) as folder, jail_as_the_exporter_sees_it(cluster, folder):
         _fill(folder, 0.02)
         yield
@@ -189,7 +189,7 @@ def full_jail(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def jail_full_of_files(cluster: Cluster) -> Iterator[None]:
-    """The jail's storage takes no further file."""
+    """The jail's storage has no free inode."""
     with disk(100, inodes=64) as folder, jail_as_the_exporter_sees_it(cluster, folder):
         with contextlib.suppress(OSError):
             for number in range(10_000):
@@ -200,7 +200,7 @@ def jail_full_of_files(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def jail_that_fills_up(cluster: Cluster) -> Iterator[None]:
-    """Somebody writes into a jail of which two thirds are in use, and goes on."""
+    """A process keeps writing into a jail that is two thirds full."""
     with disk(400) as folder, jail_as_the_exporter_sees_it(cluster, folder):
         _fill(folder, 0.35)
         grow = f"while sleep 1; do head --bytes=200K /dev/zero >>{folder}/more; done"
@@ -214,17 +214,17 @@ def jail_that_fills_up(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_machine(cluster: Cluster) -> Iterator[None]:
-    """A disk of a machine has a few percent left."""
+    """A disk of a machine has five percent left."""
     with disk(100) as folder, attached(cluster, "node-1", folder, "/mnt/disk"):
         _fill(folder, 0.05)
-        _anew(cluster, c.NODE_EXPORTER, "node-1")
+        _restart_on(cluster, c.NODE_EXPORTER, "node-1")
         yield
-    _anew(cluster, c.NODE_EXPORTER, "node-1")
+    _restart_on(cluster, c.NODE_EXPORTER, "node-1")
 
 
 @contextlib.contextmanager
 def jail_without_an_answer(cluster: Cluster) -> Iterator[None]:
-    """The jail's storage falls silent."""
+    """The jail's storage stops answering."""
     with storage_server() as (folder, server), jail_as_the_exporter_sees_it(cluster, folder):
         os.kill(server, signal.SIGSTOP)
         try:
@@ -235,7 +235,7 @@ def jail_without_an_answer(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wrong_clock(cluster: Cluster) -> Iterator[None]:
-    """A node and the storage of what it writes into the jail have clocks that differ."""
+    """The clocks of a node and of the storage behind its part of the jail differ."""
     node = Node(cluster, "cpu-1")
     written = f"{volume_path(cluster, c.JAIL_CLAIM)}/var/lib/slurmstack/nodes"
     with storage_server(clock="-1h") as (folder, _):
@@ -247,15 +247,15 @@ def wrong_clock(cluster: Cluster) -> Iterator[None]:
 
 
 def _fill(folder: Path, left: float) -> None:
-    """Leaves this share of a file system."""
+    """Fill a file system up to this remaining share."""
     room = os.statvfs(folder)
     size = int(room.f_frsize * (room.f_bavail - left * room.f_blocks))
     with (folder / "full").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
 
 
-def _anew(cluster: Cluster, component: str, machine: str) -> None:
-    """A DaemonSet's pod on a machine begins anew, with the mounts that are there now."""
+def _restart_on(cluster: Cluster, component: str, machine: str) -> None:
+    """Restart a DaemonSet's pod on a machine, so that it sees the current mounts."""
     (name,) = (
         pod["metadata"]["name"]
         for pod in cluster.pods(component)
@@ -269,7 +269,7 @@ def _anew(cluster: Cluster, component: str, machine: str) -> None:
 
 @contextlib.contextmanager
 def slow_submit_script(cluster: Cluster) -> Iterator[None]:
-    """The site's job_submit.lua asks a slow server, and as many users submit as find a thread."""
+    """The site's job_submit.lua calls a slow server, and submissions keep all threads busy."""
     lua = """
 function slurm_job_submit(job, partitions, uid)
   os.execute("sleep 0.3")
@@ -294,13 +294,13 @@ return slurm.SUCCESS
 
 @contextlib.contextmanager
 def starved_scheduler(cluster: Cluster) -> Iterator[None]:
-    """slurmctld gets milliseconds at a time, in which no cycle over all that waits comes to an end.
+    """slurmctld gets milliseconds at a time, too little to finish a cycle over all pending jobs.
 
-    What it answers needs less. The schedulers begin with each job that is submitted.
+    Its answers need less time. The schedulers start with each submitted job.
     """
     send = "sbatch --quiet --nodelist=cpu-1 --output=/dev/null --wrap=true"
     submit = f"touch ~/ask; while [ -e ~/ask ]; do {send}; sleep 1; done"
-    # Without a gap: what asks is answered in the first one that there is.
+    # The loop leaves no gap: slurmctld answers requests in the first gap that occurs.
     turns = (
         "for p in /proc/[0-9]*; do grep -qx slurmctld $p/comm && pid=${p#/proc/}; done;"
         "touch /tmp/starve; for _ in $(seq 360); do [ -e /tmp/starve ] || break;"
@@ -331,7 +331,7 @@ def starved_scheduler(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _patient_exporter(cluster: Cluster) -> Iterator[None]:
-    """It reads seldom, and waits as long for an answer: what is slow is not down for it."""
+    """The exporter polls rarely with a long timeout, so it does not count a slow daemon as down."""
     exporter = f"deployment/{c.EXPORTER}"
     interval = "{.spec.template.spec.containers[*].env[?(@.name=='INTERVAL')].value}"
     before = cluster.kubectl("get", exporter, "-o", f"jsonpath={interval}")
@@ -349,39 +349,39 @@ def _patient_exporter(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def munged_hangs(cluster: Cluster, node: str) -> Iterator[None]:
-    """A node's munged gets no time, nor does any that the kubelet starts in its place.
+    """A node's munged, and any that the kubelet starts in its place, gets no CPU time.
 
-    It is held from the machine, where a new munged is seen before its first answer.
+    The machine stops it, because there a new munged is visible before its first answer.
     """
     where = cluster.kubectl("get", "pod", node, "-o", "jsonpath={.spec.nodeName}")
     machine, uid = cluster.computer(where), cluster.pod_uid(node)
     mark = f"/run/hold-{uid}"
 
-    def tell(signal: str) -> str:
+    def kill_munged(signal: str) -> str:
         each = f"grep -q {uid} /proc/$p/cgroup && kill -{signal} $p"
         return f"for p in $(pgrep -x munged); do {each}; done"
 
-    hold = f"while [ -e {mark} ]; do {tell('STOP')}; sleep 0.05; done"
+    hold = f"while [ -e {mark} ]; do {kill_munged('STOP')}; sleep 0.05; done"
     machine.exec_run(["sh", "-c", f"touch {mark}"])
     machine.exec_run(["timeout", "900", "sh", "-c", hold], detach=True)
     try:
         yield
     finally:
-        machine.exec_run(["sh", "-c", f"rm {mark}; sleep 1; {tell('CONT')}; true"])
+        machine.exec_run(["sh", "-c", f"rm {mark}; sleep 1; {kill_munged('CONT')}; true"])
 
 
 @contextlib.contextmanager
 def hanging_munged(cluster: Cluster) -> Iterator[None]:
-    """A node's munged hangs however often it is started again; Slurm hears nothing of it."""
+    """A node's munged hangs after every restart; slurmctld gets no answer from the node."""
     with munged_hangs(cluster, "cpu-1"):
         yield
-    # The kubelet may wait for five minutes before it starts it once more.
+    # The kubelet may wait five minutes before the next restart.
     Node(cluster, "cpu-1").is_back(400)
 
 
 @contextlib.contextmanager
 def checks_that_cannot_run(cluster: Cluster) -> Iterator[None]:
-    """The program of the quick checks is no program any more."""
+    """The program of the quick checks is not executable."""
     nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
     program = "/usr/lib/slurmstack/check-node"
     for node in nodes:
@@ -395,7 +395,7 @@ def checks_that_cannot_run(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def long_checks_that_do_not_begin(cluster: Cluster) -> Iterator[None]:
-    """Nobody begins them any more."""
+    """The CronJobs of long checks are suspended."""
     names = [f"cronjob/{one['metadata']['name']}" for one in cluster.objects("cronjobs")]
     checks = [name for name in names if name.startswith(f"cronjob/{c.LONG_CHECK}-")]
 
@@ -409,22 +409,22 @@ def long_checks_that_do_not_begin(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         suspended(False)
-        _forgotten(cluster, "network")
+        _delete_history(cluster, "network")
 
 
 @contextlib.contextmanager
 def slow_memory(cluster: Cluster) -> Iterator[None]:
-    """A long check finds less than what is wanted."""
+    """A long check measures less than its threshold."""
     assert "Failed" in runs_now(cluster, "cpu-memory")
     try:
         yield
     finally:
         operator(cluster, "scontrol", "update", "nodename=cpu-[0-1]", "state=resume")
-        _forgotten(cluster, "cpu-memory")
+        _delete_history(cluster, "cpu-memory")
 
 
-def _forgotten(cluster: Cluster, check: str) -> None:
-    """What a long check has found, which is told until it finds something else."""
+def _delete_history(cluster: Cluster, check: str) -> None:
+    """Delete a long check's history; metrics report it until the next measurement."""
     series = f"{c.LONG_CHECKS_DATA}/{check}"
     cluster.kubectl("exec", f"deploy/{c.LONG_CHECKS}", "--", "rm", "-r", series)
 
@@ -433,24 +433,24 @@ def _forgotten(cluster: Cluster, check: str) -> None:
 
 GPUS_NAMESPACE = "gpu-operator"
 _GPU = '{gpu="0",UUID="GPU-5b1c",device="nvidia0",modelName="NVIDIA H200"}'
-_TOLD = "/tmp/metrics"
+_METRICS = "/tmp/metrics"
 _DCGM = f"""
 import http.server
 class Exporter(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(open("{_TOLD}", "rb").read())
+        self.wfile.write(open("{_METRICS}", "rb").read())
     def log_message(self, *_):
         pass
-open("{_TOLD}", "w").close()
+open("{_METRICS}", "w").close()
 http.server.HTTPServer(("", 9400), Exporter).serve_forever()
 """
 
 
 @contextlib.contextmanager
 def gpus(cluster: Cluster) -> Iterator[None]:
-    """Metrics of a GPU as DCGM exporter prints them, where it runs; no machine here has one."""
+    """A pod that serves the metrics of one GPU like DCGM exporter; no machine here has a GPU."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -480,15 +480,15 @@ def gpus(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ill_gpu(cluster: Cluster) -> Iterator[None]:
-    """It has fallen off the bus, a row of its memory cannot be replaced, and it is hot."""
-    _gpu_tells(cluster, xid=79, unmapped=1, celsius=92)
+    """The GPU has fallen off the bus, a row remap has failed, and it is hot."""
+    _set_gpu_metrics(cluster, xid=79, unmapped=1, celsius=92)
     try:
         yield
     finally:
-        _gpu_tells(cluster, xid=0, unmapped=0, celsius=41)
+        _set_gpu_metrics(cluster, xid=0, unmapped=0, celsius=41)
 
 
-def _gpu_tells(cluster: Cluster, xid: int, unmapped: int, celsius: int) -> None:
+def _set_gpu_metrics(cluster: Cluster, xid: int, unmapped: int, celsius: int) -> None:
     values = {
         "DCGM_FI_DEV_XID_ERRORS": xid,
         "DCGM_FI_DEV_ROW_REMAP_FAILURE": unmapped,
@@ -496,7 +496,7 @@ def _gpu_tells(cluster: Cluster, xid: int, unmapped: int, celsius: int) -> None:
     }
     text = "".join(f"{name}{_GPU} {value}\n" for name, value in values.items())
     there = ("exec", f"--namespace={GPUS_NAMESPACE}", "dcgm", "--stdin", "--")
-    cluster.kubectl(*there, "sh", "-c", f"cat >{_TOLD}", stdin=text)
+    cluster.kubectl(*there, "sh", "-c", f"cat >{_METRICS}", stdin=text)
 
 
 # --- Alerts --------------------------------------------------------------------------------------
@@ -520,7 +520,7 @@ QUICK: Mapping[str, tuple[Fault, set[str]]] = {
     "jobs fail on one node": (failing_jobs, {"SlurmJobsFailingOnNode"}),
     "a machine is silent": (lambda cluster: cluster.frozen("node-1"), {"MachineAway"}),
 }
-"""Faults with the alerts that fire soon after each."""
+"""Faults and the alerts that fire soon after each."""
 LASTING: Mapping[str, tuple[Fault, set[str]]] = {
     "no node answers": (silent_nodes, {"SlurmNodesDown"}),
     "a node comes and goes": (flapping, {"SlurmNodeFlapping"}),
@@ -551,4 +551,4 @@ LASTING: Mapping[str, tuple[Fault, set[str]]] = {
     ),
     "the collector of logs is gone": (away_collector, {"SlurmLogsNotSent"}),
 }
-"""Faults with the alerts that fire once each has lasted."""
+"""Faults and the alerts that fire after each has lasted for a while."""

@@ -5,8 +5,8 @@ from tests.support.cluster import Cluster
 
 COLLECTOR_NAMESPACE = "collector"
 COLLECTOR = f"http://receiver.{COLLECTOR_NAMESPACE}.svc.cluster.local:4318"
-"""Where the daemons' lines are sent; who is there prints them, and answers nothing while a file
-says so."""
+"""Address for the daemons' log lines. The program there prints them; while the file AWAY exists, it
+does not answer."""
 AWAY = "/tmp/away"
 COLLECTOR_PROGRAM = f"""
 import gzip, http.server, json, os
@@ -29,10 +29,10 @@ http.server.ThreadingHTTPServer(("", 4318), Receiver).serve_forever()
 
 
 def receive(cluster: Cluster, namespace: str, port: int, program: str) -> None:
-    """Runs a program of Python's that listens, as `receiver` in a namespace of its own."""
+    """Run a Python program that listens, as `receiver` in its own namespace."""
     there = f"--namespace={namespace}"
     cluster.kubectl("create", "namespace", namespace)
-    # On the machine that no test takes away.
+    # Use the machine that no test freezes.
     with cluster.cordoned("node-1"):
         cluster.kubectl(
             *("run", "receiver", there, f"--image={tags.reference('agents')}", f"--port={port}"),

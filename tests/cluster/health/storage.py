@@ -1,4 +1,4 @@
-"""File systems of the tests' own, mounted where a Kubernetes node has others."""
+"""File systems of the tests, mounted over those of a Kubernetes node."""
 
 import contextlib
 import os
@@ -14,8 +14,9 @@ from tests.support.cluster import Cluster
 from tests.support.commands import execute
 from tests.support.waiting import eventually
 
-# By move_mount(2), which may move a mount to where another mount namespace has its root; mount(8)
-# has no such option. The numbers are those of all architectures.
+# move_mount(2) can move a mount into another mount namespace with another root; mount(8) has no
+# such
+# option. The numbers are valid on all architectures.
 _ATTACH = """
 import ctypes, os, sys
 OPEN_TREE, MOVE_MOUNT, HERE, CLONE, FROM_TREE, NEW_MOUNTS = 428, 429, -100, 1, 4, 0x20000
@@ -37,7 +38,7 @@ FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 
 @contextlib.contextmanager
 def disk(mebibytes: int, inodes: int = 4096) -> Iterator[Path]:
-    """The folder of an empty disk of its own size, and for so many files."""
+    """Yield the folder of an empty disk of this size with this many inodes."""
     with _formatted(mebibytes, inodes) as (image, folder):
         execute(["mount", "-o", "loop", image, folder])
         try:
@@ -48,9 +49,9 @@ def disk(mebibytes: int, inodes: int = 4096) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def storage_server(clock: str = "+0") -> Iterator[tuple[Path, int]]:
-    """The folder of an empty file system, and the process that serves it.
+    """Yield the folder of an empty file system, and the process id of its server.
 
-    `clock` is what faketime(1) has: how far the server's is off.
+    `clock` is the server's offset in the form of faketime(1).
     """
     with _formatted(64, 4096) as (image, folder):
         server = subprocess.Popen(
@@ -58,7 +59,7 @@ def storage_server(clock: str = "+0") -> Iterator[tuple[Path, int]]:
             env={**os.environ, "LD_PRELOAD": FAKETIME, "FAKETIME": clock},
         )
         try:
-            eventually("it is served", folder.is_mount)
+            eventually("the file system is mounted", folder.is_mount)
             yield folder, server.pid
         finally:
             server.send_signal(signal.SIGCONT)
@@ -79,28 +80,28 @@ def _formatted(mebibytes: int, inodes: int) -> Iterator[tuple[Path, Path]]:
 
 @contextlib.contextmanager
 def attached(cluster: Cluster, machine: str, source: Path, target: str) -> Iterator[None]:
-    """What is mounted at `source` is at `target` of a Kubernetes node, too, for pods that begin."""
+    """Mount `source` at `target` of a Kubernetes node, for pods that start from then on."""
     container = cluster.computer(machine)
     process = str(container.attrs["State"]["Pid"])
     execute([sys.executable, "-c", _ATTACH, process, source, target])
     try:
         yield
     finally:
-        # Pods that have it keep it until they end.
+        # Pods that use the mount keep it until they end.
         container.exec_run(["umount", "--lazy", target])
 
 
 def volume_path(cluster: Cluster, claim: str) -> str:
-    """Where the Kubernetes nodes have a claim's volume."""
+    """Return the path of a claim's volume on the Kubernetes nodes."""
     volume = cluster.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
-    (found,) = (one for one in cluster.objects("pv") if one["metadata"]["name"] == volume)
-    spec = found["spec"]
+    (chosen,) = (pv for pv in cluster.objects("pv") if pv["metadata"]["name"] == volume)
+    spec = chosen["spec"]
     return str((spec.get("local") or spec["hostPath"])["path"])
 
 
 @contextlib.contextmanager
 def jail_as_the_exporter_sees_it(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """Only the exporter has another file system for the jail."""
+    """Replace the jail's file system for the exporter only."""
     with (
         attached(cluster, "node-0", folder, volume_path(cluster, c.JAIL_CLAIM)),
         cluster.cordoned("node-1"),

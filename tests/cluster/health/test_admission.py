@@ -1,7 +1,7 @@
-"""The API server lets the reconciler change its own fields of Nodes, and pods of nodesets.
+"""The API server lets the reconciler change its own fields of Nodes, and delete pods of nodesets.
 
-Every request is a dry run, which the API server judges and does not store. The removal of marks is
-in test_machines.py, where the reconciler itself removes them.
+Every request is a dry run, which the API server judges and does not store. test_machines.py covers
+the removal of marks, where the reconciler itself removes them.
 """
 
 import base64
@@ -26,7 +26,7 @@ DRY_RUN = "?dryRun=All"
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Api:
-    """The API server, asked as the reconciler."""
+    """The API server, called as the reconciler."""
     token = cluster.kubectl("create", "token", c.RECONCILER, "--duration=1h").strip()
     (server,) = (
         one["cluster"] for one in yaml.safe_load(cluster.kubeconfig.read_text())["clusters"]
@@ -37,12 +37,12 @@ def api(cluster: Cluster) -> Api:
 
 @pytest.fixture
 def machine(cluster: Cluster) -> Object:
-    """A Node as it is now."""
+    """A Node in its current state."""
     return cluster.objects("nodes")[0]
 
 
 def patch(api: Api, machine: Object, body: Object) -> None:
-    """As the reconciler sends it. Raises KubernetesError."""
+    """Send a patch like the reconciler. Raises KubernetesError."""
     part = "/status" if "status" in body else ""
     kind = STRATEGIC if "conditions" in body.get("status", {}) else MERGE
     path = f"/api/v1/nodes/{machine['metadata']['name']}{part}{DRY_RUN}"
@@ -55,7 +55,7 @@ def delete(api: Api, pod: Object) -> None:
 
 
 def and_taints(machine: Object, *further: Object) -> Object:
-    """A patch that adds taints: the list is replaced whole."""
+    """Return a patch that adds taints; it replaces the whole list."""
     kept = [one for one in machine["spec"].get("taints", []) if one["key"] != TAINT["key"]]
     return {"spec": {"taints": [*kept, *further]}}
 
@@ -68,7 +68,7 @@ def condition(**fields: str) -> Object:
     return {"status": {"conditions": [{**CONDITION, **fields}]}}
 
 
-def test_the_reconciler_may_mark_a_machine(api: Api, machine: Object) -> None:
+def test_reconciler_may_mark_a_machine(api: Api, machine: Object) -> None:
     patch(api, machine, annotation(c.ANNOTATION_REBOOT))
     patch(api, machine, and_taints(machine, TAINT))
     patch(api, machine, and_taints(machine))
@@ -94,14 +94,16 @@ REFUSED: dict[str, Object] = {
 
 
 @pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
-def test_no_other_field_of_a_node_changes(api: Api, machine: Object, body: Object) -> None:
+def test_reconciler_cannot_change_other_fields_of_a_node(
+    api: Api, machine: Object, body: Object
+) -> None:
     with pytest.raises(KubernetesError, match=POLICY):
         patch(api, machine, body)
 
 
 @pytest.mark.parametrize("field", ["providerID", "podCIDR"])
-def test_what_a_node_is_called_and_given_stays(api: Api, machine: Object, field: str) -> None:
-    """Where such a field has a value, the API server itself refuses another, to every user."""
+def test_provider_id_and_pod_cidr_cannot_change(api: Api, machine: Object, field: str) -> None:
+    """Such a field has a value, so the API server itself refuses another one from every user."""
     with pytest.raises(KubernetesError) as caught:
         patch(api, machine, {"spec": {field: "192.0.2.0/24"}})
 
@@ -113,12 +115,12 @@ def test_what_a_node_is_called_and_given_stays(api: Api, machine: Object, field:
     [{"key": "example.org/taint", "effect": "NoSchedule"}, {**TAINT, "effect": "NoExecute"}],
     ids=["another", "evicts"],
 )
-def test_no_other_taint_is_set(api: Api, machine: Object, taint: Object) -> None:
+def test_reconciler_cannot_set_other_taints(api: Api, machine: Object, taint: Object) -> None:
     with pytest.raises(KubernetesError, match=POLICY):
         patch(api, machine, and_taints(machine, taint))
 
 
-def test_only_pods_of_nodesets_are_deleted(api: Api, cluster: Cluster) -> None:
+def test_reconciler_can_delete_only_pods_of_nodesets(api: Api, cluster: Cluster) -> None:
     delete(api, cluster.pods(c.WORKER)[0])
 
     with pytest.raises(KubernetesError, match=POLICY):
@@ -132,7 +134,7 @@ def test_other_users_are_not_limited(cluster: Cluster, machine: Object) -> None:
     cluster.kubectl("patch", "node", name, "--dry-run=server", "-p", json.dumps(body))
 
 
-def test_the_api_server_finds_no_fault_in_the_policy(cluster: Cluster) -> None:
+def test_api_server_reports_no_warning_about_the_policy(cluster: Cluster) -> None:
     name = f"validatingadmissionpolicy/{NAMESPACE}-reconciler"
     status = json.loads(cluster.kubectl("get", name, "-o", "json")).get("status", {})
 

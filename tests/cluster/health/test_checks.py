@@ -1,4 +1,4 @@
-"""A fault takes its node out of service, and its end brings it back."""
+"""A fault takes its node out of service; its end brings the node back."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ HANGS = "exec sleep 10000"
 
 @dataclass(frozen=True)
 class Fault:
-    """What root does to a node, and undoes."""
+    """Commands of root that cause and clear a fault."""
 
     make: str
     clear: str
@@ -35,13 +35,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("check", FAULTS)
-def test_a_fault_drains_its_node_until_it_is_over(node: Node, check: str) -> None:
+def test_fault_drains_its_node_until_it_ends(node: Node, check: str) -> None:
     fault = FAULTS[check]
     node.root(fault.make)
     try:
         node.is_drained_for(f"check:{check}")
         assert fault.says in node.reason
-        # New jobs go elsewhere.
+        # New jobs run on the other node.
         assert node.cluster.run("srun hostname") == "cpu-0"
     finally:
         node.root(fault.clear)
@@ -50,11 +50,11 @@ def test_a_fault_drains_its_node_until_it_is_over(node: Node, check: str) -> Non
     assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
 
 
-def test_a_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None:
+def test_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None:
     node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc")
 
-    # What cannot be asked is not well.
+    # A check without an answer does not count as passed.
     node.brings(HANGS)
     assert "gpu-ecc" in node.looks().unknown
     node.looks()
@@ -64,12 +64,12 @@ def test_a_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None
     node.is_back()
 
 
-def test_running_jobs_end_in_peace(node: Node, folder: str) -> None:
+def test_running_jobs_end_normally_on_a_drained_node(node: Node, folder: str) -> None:
     wait = "#!/bin/sh\ntouch begun; until [ -e go ]; do sleep 0.2; done"
     job = node.cluster.submit(folder, wait, f"--nodelist={node.name}")
-    # Slurm calls it running while the prolog, which looks for faults as well, is still at work.
+    # Slurm reports the job as running while the prolog, which also runs checks, is still at work.
     begun = f"test -e {folder}/begun"
-    eventually("it has begun", lambda: node.cluster.ssh(begun, check=False).returncode == 0)
+    eventually("the job has begun", lambda: node.cluster.ssh(begun, check=False).returncode == 0)
     node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc")
     assert node.cluster.job_state(job) == "RUNNING"
@@ -78,8 +78,8 @@ def test_running_jobs_end_in_peace(node: Node, folder: str) -> None:
     node.cluster.wait_for_job(job, "COMPLETED")
 
 
-def test_a_job_whose_prolog_finds_a_fault_goes_elsewhere(node: Node, folder: str) -> None:
-    """The job is there before the next look of the node's."""
+def test_job_is_requeued_when_its_prolog_finds_a_fault(node: Node, folder: str) -> None:
+    """The job starts before the node's next check run."""
     node.looks()
     node.prints(BROKEN)
     job = node.cluster.submit(
@@ -87,35 +87,37 @@ def test_a_job_whose_prolog_finds_a_fault_goes_elsewhere(node: Node, folder: str
     )
     node.is_drained_for("check:gpu-ecc")
     assert node.cluster.ssh(f"cat {folder}/where", check=False).returncode != 0
-    eventually("it waits", lambda: node.cluster.job_state(job) == "PENDING")
-    # A job that was queued again is held back for two minutes; it need not have begun at all.
+    eventually("the job is pending again", lambda: node.cluster.job_state(job) == "PENDING")
+    # Slurm holds a requeued job for two minutes, even one that had not begun.
     node.cluster.run(f"scontrol update jobid={job} reqnodelist=cpu-0 starttime=now")
     node.cluster.wait_for_job(job)
     assert node.cluster.run(f"cat {folder}/where") == "cpu-0"
 
 
-def test_a_check_that_hangs_holds_up_nothing(node: Node) -> None:
+def test_hanging_check_does_not_block_its_node(node: Node) -> None:
     node.brings(HANGS)
     assert "gpu-ecc" in node.looks().unknown
     assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
     node.looks()
     node.is_back()
-    # None piles up.
+    # Hanging checks do not pile up.
     assert node.root("ps -eo args").splitlines().count(HANGS.removeprefix("exec ")) <= 1
 
 
 @pytest.mark.soak
-def test_a_node_whose_munged_hangs_again_and_again_gets_no_jobs(node: Node) -> None:
-    """It cannot even tell that it should be drained: slurmctld hears nothing of it."""
+def test_node_with_a_hanging_munged_gets_no_jobs(node: Node) -> None:
+    """The node cannot report its own fault: slurmctld gets no answer from it."""
     with munged_hangs(node.cluster, node.name):
-        # slurmctld asks each node every minute.
-        eventually("Slurm hears of it no more", lambda: node.state.endswith("*"), 300)
+        # slurmctld pings each node every minute.
+        eventually(
+            "slurmctld reports the node as not responding", lambda: node.state.endswith("*"), 300
+        )
         assert node.cluster.run("srun hostname") == "cpu-0"
     node.is_back(400)
 
 
 @pytest.mark.soak
-def test_a_munged_that_hangs_is_started_again_and_its_pod_stays(node: Node) -> None:
+def test_kubelet_restarts_a_hanging_munged_in_its_pod(node: Node) -> None:
     of = "jsonpath={.status.initContainerStatuses[?(@.name=='munge')].restartCount}"
 
     def restarts() -> int:
@@ -124,40 +126,40 @@ def test_a_munged_that_hangs_is_started_again_and_its_pod_stays(node: Node) -> N
     pod, before = node.cluster.pod_uid(node.name), restarts()
     node.cluster.signal("STOP", "munged", node.name, "munge")
 
-    # Where it was started again and again before, the kubelet waits for up to five minutes.
-    eventually("munged is started again", lambda: restarts() == before + 1, 600)
+    # After repeated restarts the kubelet waits up to five minutes.
+    eventually("the kubelet restarts munged", lambda: restarts() == before + 1, 600)
     node.is_back(180)
     assert node.cluster.pod_uid(node.name) == pod
     assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
 
 
-def test_a_drain_of_somebody_else_stays_as_it_is(node: Node) -> None:
+def test_drain_by_an_operator_is_not_changed(node: Node) -> None:
     mine = ("scontrol", "update", f"nodename={node.name}", "state=drain", "reason=new disk")
     operator(node.cluster, *mine)
     try:
         node.prints(BROKEN)
-        eventually("it is seen", lambda: "gpu-ecc" in node.looks().failed)
+        eventually("the check fails", lambda: "gpu-ecc" in node.looks().failed)
         assert node.reason == "new disk"
         node.prints(WELL)
-        eventually("it is seen", lambda: not node.looks().failed)
+        eventually("the check passes", lambda: not node.looks().failed)
         node.looks()
         assert (node.state, node.reason) == ("drain", "new disk")
     finally:
         operator(node.cluster, "scontrol", "update", f"nodename={node.name}", "state=resume")
 
 
-def test_an_operator_sees_what_the_checks_find(node: Node) -> None:
+def test_check_node_prints_the_verdicts(node: Node) -> None:
     lines = node.root("check-node || true").splitlines()
-    found = {name: verdict for name, verdict, *_ in (line.split("\t") for line in lines)}
-    assert found["disk"] == found["gpu-ecc"] == found["munge"] == "passed"
+    verdicts = {name: verdict for name, verdict, *_ in (line.split("\t") for line in lines)}
+    assert verdicts["disk"] == verdicts["gpu-ecc"] == verdicts["munge"] == "passed"
 
 
-def test_without_its_driver_a_node_is_not_judged(node: Node) -> None:
+def test_missing_gpu_driver_does_not_drain_the_node(node: Node) -> None:
     node.root(f"rm {NVIDIA_SMI}")
     assert "gpu-ecc" in node.looks().unknown
     assert node.state == "idle"
 
 
-def test_all_nodes_leave_evidence(cluster: Cluster) -> None:
+def test_all_nodes_report_evidence(cluster: Cluster) -> None:
     for name in ("cpu-0", "cpu-1"):
         assert Node(cluster, name).looks().failed == ()

@@ -1,4 +1,4 @@
-"""What the daemons say gets to a collector, all of it, and nothing of what jobs print."""
+"""The collector gets all log lines of the daemons, and no output of jobs."""
 
 import json
 import re
@@ -15,15 +15,15 @@ from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 SOON = 90
-"""Seconds in which a line is there."""
+"""Seconds until a line arrives."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """A line as it came."""
+class Line:
+    """A log line as it arrived."""
 
     source: dict[str, str]
-    """Attributes of who wrote it."""
+    """Attributes of the daemon that wrote it."""
     text: str
     severity: str
     job: str
@@ -31,45 +31,47 @@ class Told:
 
 @dataclass(frozen=True)
 class Collector:
-    """Who takes the lines."""
+    """The receiver of the lines."""
 
     cluster: Cluster
 
-    def told(self, container: str) -> list[Told]:
-        """The lines of all containers of a name that have come, in their order."""
+    def received(self, container: str) -> list[Line]:
+        """Return the lines that have come from all containers of a name, in order."""
         there = f"--namespace={COLLECTOR_NAMESPACE}"
         printed = self.cluster.kubectl("logs", there, "receiver").split("\n")
-        found = (_line(*json.loads(line)) for line in printed if line)
-        return [one for one in found if one.source["k8s.container.name"] == container]
+        lines = (_line(*json.loads(line)) for line in printed if line)
+        return [one for one in lines if one.source["k8s.container.name"] == container]
 
-    def has(self, container: str, job: int, *words: str) -> Told:
+    def has(self, container: str, job: int, *words: str) -> Line:
         """Wait for a line about a job with one of these words, and return the first one."""
 
-        def of_job() -> list[Told]:
-            return [one for one in self.told(container) if one.job == str(job)]
+        def lines_of_job() -> list[Line]:
+            return [one for one in self.received(container) if one.job == str(job)]
 
-        def first() -> Told | None:
-            return next((one for one in of_job() if any(w in one.text for w in words)), None)
+        def first() -> Line | None:
+            return next((one for one in lines_of_job() if any(w in one.text for w in words)), None)
 
         try:
-            found = eventually(f"{container} says {words} of job {job}", first, SOON)
+            line = eventually(
+                f"a line of {container} about job {job} has one of {words}", first, SOON
+            )
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{of_job()}") from None
-        assert found
-        return found
+            raise AssertionError(f"{error}\n{lines_of_job()}") from None
+        assert line
+        return line
 
-    def has_all(self, container: str, said: list[str]) -> None:
-        """Waits until all of these lines have come."""
+    def has_all(self, container: str, logged: list[str]) -> None:
+        """Wait until all of these lines have come."""
         eventually(
-            f"all that {container} said has come",
-            lambda: set(said) <= {one.text for one in self.told(container)},
+            f"all lines of {container} have come",
+            lambda: set(logged) <= {one.text for one in self.received(container)},
             SOON,
         )
 
 
-def _line(source: list[dict[str, Any]], record: dict[str, Any]) -> Told:
+def _line(source: list[dict[str, Any]], record: dict[str, Any]) -> Line:
     job = _values(record.get("attributes", [])).get("slurm.job", "")
-    return Told(_values(source), record["body"]["stringValue"], record["severityText"], job)
+    return Line(_values(source), record["body"]["stringValue"], record["severityText"], job)
 
 
 def _values(attributes: list[dict[str, Any]]) -> dict[str, str]:
@@ -81,23 +83,23 @@ def collector(cluster: Cluster) -> Collector:
     return Collector(cluster)
 
 
-def said_by_slurmctld(cluster: Cluster) -> list[str]:
-    """What it has said in the last minute, as the kubelet has it."""
-    said = cluster.kubectl("logs", cluster.controller(), "-c", "slurmctld", "--since=60s")
-    return [line for line in said.splitlines() if line]
+def slurmctld_lines(cluster: Cluster) -> list[str]:
+    """Return slurmctld's log of the last minute, from the kubelet."""
+    log = cluster.kubectl("logs", cluster.controller(), "-c", "slurmctld", "--since=60s")
+    return [line for line in log.splitlines() if line]
 
 
-def runs_a_job(cluster: Cluster, folder: str, prints: str = "") -> int:
+def run_a_job(cluster: Cluster, folder: str, prints: str = "") -> int:
     job = cluster.submit(folder, f"#!/bin/sh\necho {prints}; echo {prints} >&2")
     cluster.wait_for_job(job)
     return job
 
 
-def test_a_jobs_life_is_told_by_both_daemons_and_nothing_of_its_output(
+def test_collector_gets_lines_about_a_job_without_its_output(
     cluster: Cluster, collector: Collector, folder: str
 ) -> None:
     secret = uuid.uuid4().hex
-    job = runs_a_job(cluster, folder, prints=secret)
+    job = run_a_job(cluster, folder, prints=secret)
     # The main scheduler and backfill have different words for it.
     begins = collector.has("slurmctld", job, "Allocate", "Started")
     ends = collector.has("slurmctld", job, "done")
@@ -112,28 +114,30 @@ def test_a_jobs_life_is_told_by_both_daemons_and_nothing_of_its_output(
     assert re.search(rf"(NodeList=| on ){node}( |$)", begins.text)
     machine = cluster.kubectl("get", "pod", node, "-o", "jsonpath={.spec.nodeName}")
     assert on_node.source["k8s.node.name"] == machine
-    assert secret in cluster.run(f"cat {folder}/slurm-{job}.out"), "it is in the jail"
+    assert secret in cluster.run(f"cat {folder}/slurm-{job}.out"), "the output is in the jail"
     there = f"--namespace={COLLECTOR_NAMESPACE}"
     assert secret not in cluster.kubectl("logs", there, "receiver")
 
 
-def test_a_collector_that_was_away_has_all_of_it_afterwards(
+def test_collector_gets_all_lines_after_an_outage(
     cluster: Cluster, collector: Collector, folder: str
 ) -> None:
     with away_collector(cluster):
-        job = runs_a_job(cluster, folder)
-        said = said_by_slurmctld(cluster)
-        assert any(f"JobId={job} " in line for line in said)
-        assert not [one for one in collector.told("slurmctld") if one.job == str(job)]
+        job = run_a_job(cluster, folder)
+        logged = slurmctld_lines(cluster)
+        assert any(f"JobId={job} " in line for line in logged)
+        assert not [one for one in collector.received("slurmctld") if one.job == str(job)]
     collector.has("slurmctld", job, "done")
-    collector.has_all("slurmctld", said)
+    collector.has_all("slurmctld", logged)
 
 
-def test_who_sends_may_be_replaced(cluster: Cluster, collector: Collector, folder: str) -> None:
+def test_replacing_the_log_sender_loses_no_line(
+    cluster: Cluster, collector: Collector, folder: str
+) -> None:
     (before,) = cluster.pods(c.LOGS)
     cluster.kubectl("delete", "pod", before["metadata"]["name"], "--wait=false")
-    job = runs_a_job(cluster, folder)
-    said = said_by_slurmctld(cluster)
+    job = run_a_job(cluster, folder)
+    logged = slurmctld_lines(cluster)
     collector.has("slurmctld", job, "done")
     collector.has("slurmd", job, "Launching batch job")
-    collector.has_all("slurmctld", said)
+    collector.has_all("slurmctld", logged)

@@ -1,4 +1,4 @@
-"""Long checks: Slurm jobs that no user waits for, by the CronJobs that begin them at night."""
+"""Long checks: Slurm jobs that no user waits for; CronJobs start them at night."""
 
 import json
 from typing import Any
@@ -10,13 +10,13 @@ from tests.support.waiting import eventually
 
 
 def history(cluster: Cluster, check: str) -> list[dict[str, Any]]:
-    """All measurements, the oldest first."""
+    """Return all measurements, oldest first."""
     command = ("exec", "deploy/longchecks", "--", "python3", "-m", "agents.longchecks")
     lines = cluster.kubectl(*command, "history", check, "--json").splitlines()
     return [json.loads(line) for line in lines]
 
 
-def test_nodes_are_measured_while_nobody_is_on_them(node: Node, folder: str) -> None:
+def test_long_check_waits_until_nodes_are_idle(node: Node, folder: str) -> None:
     cluster = node.cluster
     job = cluster.submit(folder, "#!/bin/sh\nsleep 20", "--nodelist=cpu-0", "--exclusive")
     cluster.wait_for_job(job, "RUNNING")
@@ -30,22 +30,22 @@ def test_nodes_are_measured_while_nobody_is_on_them(node: Node, folder: str) -> 
     assert pair["verdict"] == "unjudged"
 
 
-def test_a_node_below_the_threshold_is_drained(node: Node) -> None:
+def test_node_below_the_threshold_is_drained(node: Node) -> None:
     cluster = node.cluster
     names = ("cpu-0", "cpu-1")
 
-    # No machine has that much.
+    # No machine has that much bandwidth.
     assert "Failed" in runs_now(cluster, "cpu-memory")
 
     for name in names:
         Node(cluster, name).is_drained_for("longcheck:cpu-memory")
-    assert {one["verdict"] for one in history(cluster, "cpu-memory")} == {"bad"}
+    assert {measurement["verdict"] for measurement in history(cluster, "cpu-memory")} == {"bad"}
     labels = f'{{check="cpu-memory",node="{node.name}"}}'
-    shown = eventually("long checks show metrics", lambda: scraped(cluster, c.LONG_CHECKS))
-    assert shown[f"slurmstack_longcheck_good{labels}"] == 0
-    assert 0 < shown[f"slurmstack_longcheck_value{labels}"] < 1_000_000_000
-    assert shown[f"slurmstack_longcheck_minimum{labels}"] == 1_000_000_000
-    # The quick checks find nothing, and do not lift it.
+    metrics = eventually("long checks show metrics", lambda: scraped(cluster, c.LONG_CHECKS))
+    assert metrics[f"slurmstack_longcheck_good{labels}"] == 0
+    assert 0 < metrics[f"slurmstack_longcheck_value{labels}"] < 1_000_000_000
+    assert metrics[f"slurmstack_longcheck_minimum{labels}"] == 1_000_000_000
+    # The quick checks find nothing, but do not lift this drain.
     assert node.looks().failed == ()
     node.looks()
     assert node.reason.startswith("slurmstack:longcheck:cpu-memory:")

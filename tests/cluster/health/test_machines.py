@@ -1,4 +1,4 @@
-"""What Kubernetes says of a machine, Slurm hears, and the other way round."""
+"""Faults and cordons of Kubernetes nodes reach Slurm, and drains mark Kubernetes nodes."""
 
 import json
 from typing import Any
@@ -9,22 +9,22 @@ from tests.support.waiting import eventually
 
 
 def machine(cluster: Cluster, name: str) -> dict[str, Any]:
-    """A Kubernetes node."""
-    found: dict[str, Any] = json.loads(cluster.kubectl("get", "node", name, "-o", "json"))
-    return found
+    """Return a Kubernetes node."""
+    node: dict[str, Any] = json.loads(cluster.kubectl("get", "node", name, "-o", "json"))
+    return node
 
 
-def test_a_cordon_drains_and_its_end_brings_back(node: Node, folder: str) -> None:
+def test_cordon_drains_the_node_until_it_is_lifted(node: Node, folder: str) -> None:
     job = node.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={node.name}")
     node.cluster.wait_for_job(job, "RUNNING")
     with node.cluster.cordoned(node.machine):
         node.is_drained_for("kubernetes:cordoned")
         assert node.cluster.job_state(job) == "RUNNING"
-    eventually("it is lifted", lambda: node.reason == "none")
+    eventually("the drain is lifted", lambda: node.reason == "none")
     assert node.cluster.job_state(job) == "RUNNING"
 
 
-def test_a_cordon_leaves_the_drain_of_somebody_else(node: Node) -> None:
+def test_cordon_does_not_change_an_operators_drain(node: Node) -> None:
     cluster = node.cluster
     update = ("scontrol", "update", f"nodename={node.name}")
     operator(cluster, *update, "state=drain", "reason=mine")
@@ -37,15 +37,15 @@ def test_a_cordon_leaves_the_drain_of_somebody_else(node: Node) -> None:
     operator(cluster, *update, "state=resume")
 
 
-def test_broken_hardware_marks_its_machine_until_it_is_well(node: Node) -> None:
+def test_broken_hardware_marks_its_machine_until_it_is_repaired(node: Node) -> None:
     cluster, name = node.cluster, node.machine
 
     def marked() -> bool:
-        found = machine(cluster, name)
-        taints = [taint["key"] for taint in found["spec"].get("taints", [])]
+        current = machine(cluster, name)
+        taints = [taint["key"] for taint in current["spec"].get("taints", [])]
         (status,) = [
             condition["status"]
-            for condition in found["status"]["conditions"]
+            for condition in current["status"]["conditions"]
             if condition["type"] == "SlurmNodeUnhealthy"
         ] or ["False"]
         return "slurmstack.dev/unhealthy" in taints and status == "True"

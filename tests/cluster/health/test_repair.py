@@ -1,4 +1,4 @@
-"""Machines that fall silent, and what the reconciler does to mend one."""
+"""Silent machines, and the reconciler's steps to repair a machine."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import becomes, eventually
 
 API = "node-0"
-"""The machine that the Kubernetes API is on."""
+"""The machine of the Kubernetes API."""
 MACHINE = "node-1"
 ROWS_PENDING = "a10-535.129.03-rows-pending"
 STEPS = (
@@ -20,11 +20,11 @@ STEPS = (
     f"reboot of machine {MACHINE} requested because of gpu-row-remap",
     f"replacement of machine {MACHINE} requested because of gpu-row-remap",
 )
-"""What the reconciler says that it does, in this order."""
+"""The reconciler's log messages, in this order."""
 
 
 def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
-    """Pods on the machine that are to stay there; `component` is a requirement on that label."""
+    """Return the active pods on the machine; `component` is a requirement on that label."""
     return {
         pod["metadata"]["name"]: pod
         for pod in cluster.objects("pods", f"slurmstack.dev/component{component}")
@@ -34,32 +34,32 @@ def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
 
 
 OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.NODE_EXPORTER})"
-"""What need not be on the machine; the last two are on every one."""
+"""Pods that can leave the machine: all but these. The last two are on every machine."""
 
 
 def others_leave(cluster: Cluster) -> None:
-    """A second controller, which waits and is not ready, may come back."""
-    told = set[str]()
+    """Move other pods off the machine; a pending second controller may come back."""
+    deleted = set[str]()
 
     def others() -> list[str]:
         names = set(pods_on(cluster, OTHERS))
-        if new := names - told:
-            # One that was already leaving may be gone by now.
+        if new := names - deleted:
+            # A pod that was already terminating may be gone by now.
             cluster.kubectl("delete", "pod", "--ignore-not-found", "--wait=false", *sorted(new))
-            told.update(new)
+            deleted.update(new)
         return sorted(names)
 
     with cluster.cordoned(MACHINE):
-        becomes("what else is on the machine", others, [], 300)
-        # A StatefulSet makes a pod anew when the old one is gone.
+        becomes("the list of other pods on the machine", others, [], 300)
+        # A StatefulSet creates a new pod when the old one is gone.
         cluster.wait_for_rollouts()
 
 
 @pytest.fixture
 def alone(cluster: Cluster) -> Node:
-    """A node in service whose machine has nothing else of Slurm's, so that it can be spared.
+    """A node in service on a machine without other Slurm pods, so the machine can be lost.
 
-    A login node would fall silent with the machine, and whatever is ready keep it from a reboot.
+    A login node would become silent with the machine, and a ready pod would prevent a reboot.
     """
     others_leave(cluster)
     while any(is_ready(pod) for pod in pods_on(cluster, OTHERS).values()):
@@ -77,7 +77,10 @@ def alone(cluster: Cluster) -> Node:
 
 
 def comes_back(node: Node) -> None:
-    """Waits until it is in service; its pod may be gone, or be about to go, and its GPU is well."""
+    """Wait until the node is in service with a healthy GPU.
+
+    At first its pod may be gone or terminating.
+    """
 
     def is_back() -> bool:
         with contextlib.suppress(AssertionError):
@@ -99,27 +102,27 @@ def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
         container.exec_run(["kill", "-CONT", pid])
 
 
-def test_a_frozen_kubelet_takes_the_node_out_of_service(alone: Node, folder: str) -> None:
+def test_frozen_kubelet_drains_the_node(alone: Node, folder: str) -> None:
     job = alone.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={alone.name}")
     alone.cluster.wait_for_job(job, "RUNNING")
-    # Kubernetes waits for 50 s.
+    # Kubernetes waits 50 s.
     with frozen_kubelet(alone.cluster):
         alone.is_drained_for("kubernetes:not-ready", 120)
         assert alone.cluster.job_state(job) == "RUNNING"
-    eventually("it is lifted", lambda: alone.reason == "none", 120)
+    eventually("the drain is lifted", lambda: alone.reason == "none", 120)
     assert alone.cluster.job_state(job) == "RUNNING"
 
 
 @pytest.mark.soak
-def test_the_jobs_of_a_machine_that_stops_run_elsewhere(alone: Node, folder: str) -> None:
+def test_jobs_of_a_stopped_machine_run_elsewhere(alone: Node, folder: str) -> None:
     script = "#!/bin/sh\nhostname >>where; [ $(wc -l <where) = 2 ] || sleep 600"
     job = alone.cluster.submit(folder, script, f"--nodelist={alone.name}", "--requeue")
     where = f"cat {folder}/where || true"
-    eventually("it has begun", lambda: alone.cluster.run(where) == alone.name)
+    eventually("the job has begun", lambda: alone.cluster.run(where) == alone.name)
     alone.cluster.computer(MACHINE).kill()
     try:
         eventually(
-            "it is back in the queue", lambda: alone.cluster.job_state(job) == "PENDING", 240
+            "the job is pending again", lambda: alone.cluster.job_state(job) == "PENDING", 240
         )
         assert alone.reason.startswith("slurmstack:kubernetes:not-ready:")
         (other,) = {"cpu-0", "cpu-1"} - {alone.name}
@@ -137,7 +140,7 @@ def machine_uid(cluster: Cluster) -> str:
     )
 
 
-def test_a_fault_that_stays_is_mended_step_by_step(alone: Node) -> None:
+def test_lasting_fault_climbs_the_repair_ladder(alone: Node) -> None:
     cluster = alone.cluster
     pod, machine = cluster.pod_uid(alone.name), machine_uid(cluster)
 
@@ -145,22 +148,24 @@ def test_a_fault_that_stays_is_mended_step_by_step(alone: Node) -> None:
         return str(cluster.computer(MACHINE).attrs["State"]["StartedAt"])
 
     before = booted()
-    # An entry that is gone begins at the first step.
+    # Without an entry the reconciler starts with the first step.
     forget = ("--type=merge", '--patch={"data": {"memory": ""}}')
     cluster.kubectl("patch", "configmap", "reconciler-memory", *forget)
-    # With its pod goes what the tests brought as nvidia-smi; what cannot be asked is not well.
+    # A new pod lacks the tests' nvidia-smi; a check without an answer does not count as passed.
     alone.prints(ROWS_PENDING)
     alone.is_drained_for("check:gpu-row-remap")
-    eventually("its pod is restarted", lambda: cluster.pod_uid(alone.name) not in ("", pod), 120)
-    eventually("its machine is rebooted", lambda: booted() != before, 120)
-    eventually("its machine is to be replaced", lambda: machine_uid(cluster) != machine, 120)
-    # A machine that boots slowly may be given up before this test sees that it is back.
-    said = cluster.kubectl("logs", "deployment/reconciler")
-    steps = [said.rfind(step) for step in STEPS]
+    eventually("the pod is restarted", lambda: cluster.pod_uid(alone.name) not in ("", pod), 120)
+    eventually("the machine is rebooted", lambda: booted() != before, 120)
+    eventually(
+        "the Node is deleted for a replacement", lambda: machine_uid(cluster) != machine, 120
+    )
+    # The reconciler may give up a machine that boots slowly before this test sees it back.
+    log = cluster.kubectl("logs", "deployment/reconciler")
+    steps = [log.rfind(step) for step in STEPS]
     assert -1 not in steps
     assert steps == sorted(steps)
 
-    # Who made the machine makes another.
+    # The owner of the machine creates another one.
     cluster.computer(MACHINE).restart()
     eventually("there is a new machine", lambda: machine_uid(cluster) not in ("", machine), 120)
     comes_back(alone)

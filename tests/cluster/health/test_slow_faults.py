@@ -1,4 +1,4 @@
-"""Faults that become one by lasting, told to whoever must know of them: `make soak`."""
+"""Faults that fire alerts only after a while: `make soak`."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support.prometheus import Watch
 
 pytestmark = pytest.mark.soak
 PACE = 10
-"""How many times as fast as in the alerts' own files time runs in these tests."""
+"""Factor by which the tests shorten the times in the alerts' files."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -27,14 +27,14 @@ def watch(cluster: Cluster) -> Iterator[Watch]:
         try:
             with cluster.edited(with_gpus):
                 cluster.deploy("up")
-                with watched(cluster, lambda text: hastened(impatient(text))) as found:
-                    yield found
+                with watched(cluster, lambda text: hastened(impatient(text))) as prometheus:
+                    yield prometheus
         finally:
             cluster.deploy("up")
 
 
 def hastened(text: str) -> str:
-    """The same file, with each range and each limit in seconds shorter; a day has ten seconds."""
+    """Return the file with shorter ranges and limits in seconds; a day has ten seconds."""
 
     def range_(found: re.Match[str]) -> str:
         return f"{found[1]}{max(int(found[2]) * _UNITS[found[3]] // PACE, 30)}s"
@@ -45,6 +45,6 @@ def hastened(text: str) -> str:
 
 
 @pytest.mark.parametrize("fault", faults.LASTING)
-def test_a_fault_that_lasts_is_told(watch: Watch, node: Node, fault: str) -> None:
+def test_lasting_fault_fires_its_alerts(watch: Watch, node: Node, fault: str) -> None:
     broken, alerts = faults.LASTING[fault]
     watch.is_told_of(broken(watch.cluster), alerts, 600)

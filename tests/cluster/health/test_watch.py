@@ -1,4 +1,4 @@
-"""What a real Prometheus is asked is answered, and faults are told to whoever must know of them."""
+"""A real Prometheus answers the dashboards' queries, and alerts reach their receiver."""
 
 import json
 import re
@@ -26,17 +26,17 @@ VARIABLES = {
     "$state": ".+",
     "$node": "cpu-1",
 }
-"""What Grafana would put into expressions, but for the job."""
+"""Values that Grafana would put into expressions, except the job."""
 
 
 @pytest.fixture(scope="module")
 def watch(cluster: Cluster) -> Iterator[Watch]:
-    """Prometheus with the alerts that it has, each told as soon as it holds."""
-    with watched(cluster, impatient) as found:
-        yield found
+    """Prometheus with its usual alerts, each without delay."""
+    with watched(cluster, impatient) as prometheus:
+        yield prometheus
 
 
-# --- What is asked -------------------------------------------------------------------------------
+# --- Queries -------------------------------------------------------------------------------------
 
 
 def test_every_target_answers(watch: Watch) -> None:
@@ -47,43 +47,43 @@ def test_every_target_answers(watch: Watch) -> None:
         up = [one["labels"]["job"] for one in targets if one["health"] == "up"]
         return set(up) == wanted and up.count("node") == 2 and len(up) == len(targets)
 
-    eventually("all are up", all_up)
+    eventually("all targets are up", all_up)
     machines = {one["metric"]["machine"] for one in watch.ask("node_uname_info")}
     assert machines == {"node-0", "node-1"}
 
 
-def test_a_nodes_machine_is_known(watch: Watch, node: Node) -> None:
-    """It is told when slurmd begins, and known from then on."""
+def test_metrics_report_a_nodes_machine(watch: Watch, node: Node) -> None:
+    """The node reports its machine when slurmd starts; the record then stays."""
 
-    def told() -> bool:
-        found = watch.ask(f'slurm_node_info{{node="{node.name}"}}')
-        return [one["metric"]["machine"] for one in found] == [node.machine]
+    def has_the_machine() -> bool:
+        info = watch.ask(f'slurm_node_info{{node="{node.name}"}}')
+        return [one["metric"]["machine"] for one in info] == [node.machine]
 
-    eventually("it is the one that the pod is on", told)
+    eventually("the metric has the machine of the pod", has_the_machine)
 
 
 @pytest.mark.soak
-def test_a_cluster_without_a_fault_has_no_alert(watch: Watch, node: Node) -> None:
-    # Of what other tests did just before, these know for a while.
+def test_healthy_cluster_has_no_alert(watch: Watch, node: Node) -> None:
+    # These alerts outlast the faults of other tests for a while.
     before = {
         *("SlurmLongCheckBad", "SlurmNodeFlapping", "SlurmJobsFailingOnNode"),
         *("SlurmExporterStale", "AlertsNotDelivered"),
-        # By what is written just now, and images are, the machine's disk may be full in a day.
+        # Recent writes, such as images, suggest that the machine's disk fills up within a day.
         "SlurmJailFullSoon",
     }
     lasting = watch.firing() - before
 
-    def still() -> set[str]:
-        # What is silent for once would have waited anew.
+    def still_firing() -> set[str]:
+        # An alert that stops once would start its delay again.
         nonlocal lasting
         lasting &= watch.firing()
         return lasting
 
-    # By then the other tests have left the quarter of an hour that most alerts look at.
-    becomes("what fires all the time", still, set(), 900)
+    # Most alerts look back a quarter of an hour; by then the other tests are outside of it.
+    becomes("the set of lasting alerts", still_firing, set(), 900)
 
 
-def test_prometheus_takes_all_rules(watch: Watch) -> None:
+def test_prometheus_loads_all_rules(watch: Watch) -> None:
     groups = watch.get("rules")["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     wanted = [
@@ -96,7 +96,7 @@ def test_prometheus_takes_all_rules(watch: Watch) -> None:
         rule.get("alert") or rule["record"] for rule in wanted
     }
     eventually(
-        "all were evaluated without an error",
+        "all rules evaluate without an error",
         lambda: all(
             rule["health"] == "ok"
             for group in watch.get("rules")["groups"]
@@ -111,7 +111,7 @@ NO_GPUS = {
     "slurmstack-node": {"GPUs", "GPUs allocated", "GPU temperature"},
     "slurmstack-nodes": {"GPUs in use"},
 }
-"""Panels of what these machines do not have, by dashboard; that of GPUs is not among them."""
+"""Panels of devices that these machines do not have, by dashboard, without the GPU dashboard."""
 NOTHING_WRONG = {
     "slurmstack-checks": {"Findings", "Nodes with findings"},
     "slurmstack-health": {
@@ -127,7 +127,7 @@ NOTHING_WRONG = {
     "slurmstack-nodes": {"Failed jobs, by node", "Reservations"},
     "slurmstack-storage": {"Jail full in"},
 }
-"""Panels of what need not be there either."""
+"""Panels that are empty on a healthy cluster."""
 LONG_CHECKS = {
     "slurmstack-checks": {
         *("Bad measurements", "Measured within a week", "Last measurement", "Long checks"),
@@ -136,20 +136,22 @@ LONG_CHECKS = {
     },
     "slurmstack-node": {"Long checks"},
 }
-"""Panels of long checks, most of which have no device here, and some have not run yet."""
+"""Panels of long checks: most need a device that is missing here, and some have not run yet."""
 
 
 LATE = {"Licenses", "Mean time between failures", "Nodes repaired most often"}
-"""Those of them that take a setting, or longer than a test of theirs waits."""
+"""Panels of NOTHING_WRONG that need a setting, or longer than their test waits."""
 
 
 def may_be_empty(dashboard: str, panel: str) -> bool:
-    known = (NO_GPUS, NOTHING_WRONG, LONG_CHECKS)
-    return dashboard == "slurmstack-gpus" or any(panel in one.get(dashboard, ()) for one in known)
+    tables = (NO_GPUS, NOTHING_WRONG, LONG_CHECKS)
+    return dashboard == "slurmstack-gpus" or any(
+        panel in table.get(dashboard, ()) for table in tables
+    )
 
 
 def unanswered(ask: Callable[[str], list[dict[str, Any]]], job: int) -> set[tuple[str, str]]:
-    """The panels, each after its dashboard, none of whose expressions has data."""
+    """Return the panels, each with its dashboard, without data in any expression."""
 
     def asked(expression: Expression) -> list[dict[str, Any]]:
         text = expression.expr
@@ -165,11 +167,11 @@ def unanswered(ask: Callable[[str], list[dict[str, Any]]], job: int) -> set[tupl
     return {panel for panel, data in answered.items() if not data}
 
 
-def test_every_panel_is_answered(watch: Watch, cluster: Cluster, folder: str) -> None:
+def test_every_panel_has_data(watch: Watch, cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodes=2 --ntasks-per-node=1")
     cluster.wait_for_job(job, "RUNNING")
-    found = f'slurm_job_node{{job_id="{job}"}}'
-    eventually("its nodes are known", lambda: len(watch.ask(found)) == 2)
+    query = f'slurm_job_node{{job_id="{job}"}}'
+    eventually("the metrics have the nodes of the job", lambda: len(watch.ask(query)) == 2)
 
     def missing(ask: Callable[[str], list[dict[str, Any]]]) -> set[tuple[str, str]]:
         return {one for one in unanswered(ask, job) if not may_be_empty(*one)}
@@ -178,24 +180,24 @@ def test_every_panel_is_answered(watch: Watch, cluster: Cluster, folder: str) ->
         return {panel for panel in missing(watch.ask_lately) if panel[0] == "slurmstack-job"}
 
     try:
-        # Some panels are of minutes.
-        becomes("what has no data", lambda: missing(watch.ask), set(), 120)
-        # A graph has a point every half minute, and knows no job that came and went in between.
-        becomes("what no graph shows", of_the_job, set())
-        # Then it is on graphs whenever they are asked, since their points move with that time.
+        # Some panels cover minutes.
+        becomes("the set of panels without data", lambda: missing(watch.ask), set(), 120)
+        # A graph has a point every half minute, so it may miss a short job.
+        becomes("the set of graphs without the job", of_the_job, set())
+        # After 30 s the job is on every graph, since the points move with the time of the query.
         time.sleep(30)
     finally:
         cluster.run(f"scancel {job}")
-    eventually("it is over", lambda: not watch.ask(found))
+    eventually("the job is gone from the metrics", lambda: not watch.ask(query))
     assert of_the_job() == set()
 
 
-def test_what_goes_wrong_is_on_the_dashboards(watch: Watch, node: Node, folder: str) -> None:
-    """A node is ill, a job has failed, one waits, and an operator keeps a node for later."""
+def test_dashboards_show_faults(watch: Watch, node: Node, folder: str) -> None:
+    """A node is broken, a job has failed, one is pending, and an operator reserves a node."""
     cluster, reserved = node.cluster, "reservationname=later"
     when = ("starttime=now+2hours", "duration=60", "nodes=cpu-0", "users=researcher")
     failed = cluster.submit(folder, "#!/bin/sh\nexit 3")
-    # A job without a time limit begins on no node that is reserved for later.
+    # A job without a time limit does not start on a node that is reserved for later.
     cluster.wait_for_job(failed, "FAILED")
     operator(cluster, "scontrol", "create", reserved, *when)
     node.prints(BROKEN)
@@ -208,40 +210,49 @@ def test_what_goes_wrong_is_on_the_dashboards(watch: Watch, node: Node, folder: 
         if dashboard not in ("slurmstack-job", "slurmstack-storage")
     }
     try:
-        becomes("what has no data", lambda: wrong & unanswered(watch.ask, failed), set(), 120)
+        becomes(
+            "the set of panels without data",
+            lambda: wrong & unanswered(watch.ask, failed),
+            set(),
+            120,
+        )
     finally:
         cluster.run(f"scancel {waiting}")
         operator(cluster, "scontrol", "delete", reserved)
 
 
-def test_labels_tell_nothing_that_is_secret(watch: Watch) -> None:
+def test_labels_contain_no_secrets(watch: Watch) -> None:
     values = {value for one in watch.ask('{job=~".+"}') for value in one["metric"].values()}
     assert values
     assert not [value for value in values if re.search(r"\w@\w+\.\w", value)]
     assert not [value for value in values if re.search(r"eyJ[A-Za-z0-9_-]{20}", value)]
 
 
-# --- Who is told ---------------------------------------------------------------------------------
+# --- Alerts --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", faults.QUICK)
-def test_a_fault_is_told_to_whoever_must_know(watch: Watch, node: Node, fault: str) -> None:
+def test_fault_fires_its_alerts(watch: Watch, node: Node, fault: str) -> None:
     broken, alerts = faults.QUICK[fault]
     watch.is_told_of(broken(watch.cluster), alerts, 300)
 
 
-def test_the_end_of_a_fault_is_told_as_well(watch: Watch) -> None:
+def test_end_of_a_fault_is_reported(watch: Watch) -> None:
     eventually("the exporter is back", lambda: watch.is_told("SlurmExporterDown", "resolved"), 120)
 
 
-def test_a_receiver_that_is_gone_is_an_alert_itself(watch: Watch) -> None:
+def test_missing_receiver_fires_an_alert(watch: Watch) -> None:
     there = f"--namespace={HOOK_NAMESPACE}"
-    becomes("that it fires", lambda: "AlertsNotDelivered" in watch.firing(), False, 900)
+    becomes(
+        "firing of AlertsNotDelivered", lambda: "AlertsNotDelivered" in watch.firing(), False, 900
+    )
     service = watch.cluster.kubectl("get", there, "service", "receiver", "-o", "json")
     watch.cluster.kubectl("delete", there, "service", "receiver")
     try:
         with faults.drained_by_hand(watch.cluster):
-            eventually("it fires", lambda: "AlertsNotDelivered" in watch.firing(), 240)
+            eventually(
+                "AlertsNotDelivered fires", lambda: "AlertsNotDelivered" in watch.firing(), 240
+            )
     finally:
         kept = json.loads(service)
         kept["metadata"] = {"name": "receiver", "namespace": HOOK_NAMESPACE}
@@ -249,7 +260,7 @@ def test_a_receiver_that_is_gone_is_an_alert_itself(watch: Watch) -> None:
         watch.cluster.kubectl("apply", there, "--filename=-", stdin=json.dumps(kept))
 
 
-def test_alerts_lead_to_runbooks(watch: Watch) -> None:
+def test_alerts_link_to_runbooks(watch: Watch) -> None:
     for one in watch.told():
         assert one["annotations"]["runbook"].startswith("docs/runbooks/")
         assert "{{" not in yaml.safe_dump(one["annotations"])

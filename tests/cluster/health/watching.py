@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager on the cluster with other files, and where their alerts arrive."""
+"""Prometheus and Alertmanager with edited files, and the receiver of their alerts."""
 
 import contextlib
 import json
@@ -25,35 +25,35 @@ http.server.HTTPServer(("", 8080), Receiver).serve_forever()
 
 @contextlib.contextmanager
 def watched(cluster: Cluster, edit: Callable[[str], str]) -> Iterator[Watch]:
-    """Prometheus and Alertmanager with an edit of all their files; as they were, afterwards."""
-    # One that a run left behind goes first.
+    """Run Prometheus and Alertmanager with edited files; restore the files afterwards."""
+    # Remove the namespace that an interrupted run left behind.
     cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--ignore-not-found")
     before = settings_of(cluster)
     try:
         receive(cluster, HOOK_NAMESPACE, 8080, RECEIVER)
-        begins_anew(cluster, {name: edit(text) for name, text in before.items()})
+        restart_with(cluster, {name: edit(text) for name, text in before.items()})
         yield Watch(cluster)
     finally:
         cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--wait=false")
-        begins_anew(cluster, before)
+        restart_with(cluster, before)
 
 
 def settings_of(cluster: Cluster) -> dict[str, str]:
     document = json.loads(cluster.kubectl("get", "configmap", c.MONITORING_CONFIG, "-o", "json"))
-    found: dict[str, str] = document["data"]
-    return found
+    files: dict[str, str] = document["data"]
+    return files
 
 
 def impatient(text: str) -> str:
-    """The same file, with nothing in it that waits."""
+    """Return the file without delays."""
     waits = r"(?m)^( *(?:- )?)(for|group_wait|group_interval): .*$"
     text = re.sub(waits, r"\1\2: 1s", text)
-    # What was told before these tests is told again.
+    # Alerts from before these tests repeat.
     return re.sub(r"(?m)^( *)repeat_interval: .*$", r"\1repeat_interval: 1m", text)
 
 
-def begins_anew(cluster: Cluster, files: dict[str, str]) -> None:
-    """Prometheus and Alertmanager with other files, on that machine as well."""
+def restart_with(cluster: Cluster, files: dict[str, str]) -> None:
+    """Restart Prometheus and Alertmanager with other files, also on that machine."""
     patch = json.dumps({"data": files})
     cluster.kubectl("patch", "configmap", c.MONITORING_CONFIG, "--type=merge", f"--patch={patch}")
     with cluster.cordoned("node-1"):

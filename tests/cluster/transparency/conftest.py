@@ -1,4 +1,4 @@
-"""A folder for each test, and a job that outlasts its time limit beside all of them."""
+"""A folder for each test, and a job that exceeds its time limit while the tests run."""
 
 import uuid
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from tests.support.cluster import Cluster
 
 @pytest.fixture
 def folder(cluster: Cluster) -> Iterator[str]:
-    """A folder in the user's home; afterwards it is gone, and so are the jobs from there.
+    """A folder in the user's home. Teardown cancels the jobs from there and removes the folder.
 
-    No other jobs: one of the suite's own runs on while tests come and go.
+    Other jobs stay: the job `overdue` of this suite runs across tests.
     """
     path = f"/home/researcher/test-{uuid.uuid4().hex[:8]}"
     cluster.run(f"mkdir {path}")
@@ -37,9 +37,9 @@ def overdue_folder(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="package", autouse=True)
 def overdue(cluster: Cluster, overdue_folder: str) -> Iterator[int]:
-    """A job that takes longer than its time limit of a minute, the least that Slurm has.
+    """A job that exceeds its time limit of one minute, the shortest that Slurm has.
 
-    It runs beside all the tests, so that only one of them waits for what is left of the minute.
+    It runs beside all tests, so only one test waits for the rest of the minute.
     """
     job = cluster.submit(overdue_folder, OVERDUE)
     yield job

@@ -1,4 +1,4 @@
-"""What Slurm's commands show, as data; and what runs on the login node and in jobs alike."""
+"""Output of Slurm's commands as data, and scripts that run on the login node and in jobs."""
 
 import contextlib
 import shlex
@@ -9,31 +9,31 @@ from tests.support.cluster import Cluster
 
 NODES = ("cpu-0", "cpu-1")
 PLACES = ("login-0", *NODES)
-"""Where users' programs run."""
+"""Hosts where users' programs run."""
 
 
 def fields(text: str) -> dict[str, str]:
-    """The `Key=Value` words of a record of `scontrol show`."""
+    """Return the `Key=Value` words of a record of `scontrol show`."""
     return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
 
 def show(cluster: Cluster, what: str) -> dict[str, str]:
-    """One record of `scontrol show`."""
+    """Return one record of `scontrol show`."""
     return fields(cluster.run(f"scontrol --oneliner show {what}"))
 
 
 def at(place: str, script: str) -> str:
-    """The command that runs a script on the login node, or on another in a job of its own."""
+    """Return a command that runs a script on the login node, or on another node in a job."""
     return script if place == "login-0" else f"srun --nodelist={place} sh -c {shlex.quote(script)}"
 
 
 def everywhere(cluster: Cluster, script: str) -> dict[str, str]:
-    """What a script says on the login node and, in jobs, on the others."""
+    """Return a script's output on the login node and, in jobs, on the other nodes."""
     return {place: cluster.run(at(place, script)) for place in PLACES}
 
 
-def one(answers: dict[str, str]) -> str:
-    """The one answer that all places gave."""
+def common_answer(answers: dict[str, str]) -> str:
+    """Return the answer that all places gave; fail if answers differ."""
     assert len(set(answers.values())) == 1, answers
     return next(iter(answers.values()))
 
@@ -44,7 +44,7 @@ def write(cluster: Cluster, path: str, text: str) -> None:
 
 @contextlib.contextmanager
 def terminal(cluster: Cluster, command: str = "") -> Iterator[subprocess.Popen[str]]:
-    """A command of the user's on a terminal of its own, or a session; hung up afterwards."""
+    """Open a command of the user, or a session, on its own terminal; hang up afterwards."""
     config = str(cluster.directory / "ssh_config")
     with subprocess.Popen(
         ["ssh", "-q", "-tt", "-F", config, "login", command],
@@ -59,6 +59,6 @@ def terminal(cluster: Cluster, command: str = "") -> Iterator[subprocess.Popen[s
 
 
 def typed(cluster: Cluster, keys: str, command: str = "") -> str:
-    """What the terminal shows when these keys are typed into a command, which must end by them."""
+    """Return the terminal's output when these keys are typed into a command that must end."""
     with terminal(cluster, command) as process:
         return process.communicate(keys, timeout=60)[0]

@@ -1,16 +1,24 @@
-"""Commands, their options and what they print: all as on a classic cluster.
+"""Commands, their options and their output are the same as on a classic cluster.
 
-For the seeds' tables of command transparency (the same commands, options, output) and of state
-transparency (jobs, nodes and resources as Slurm shows them), for the rows "commands", "environment
-variables" and "configuration file" of the comparison, and for the checklist of the user's
-experience. What accounting has to do with (sacct, sstat, sreport) is not here.
+Covers the seeds' tables of command transparency (the same commands, options, output) and of state
+transparency (jobs, nodes and resources as Slurm shows them), the rows "commands", "environment
+variables" and "configuration file" of the comparison, and the checklist of the user's experience.
+Commands for accounting (sacct, sstat, sreport) are tested elsewhere.
 """
 
 import json
 
 import pytest
 
-from tests.cluster.transparency.shown import NODES, at, everywhere, fields, one, show, typed
+from tests.cluster.transparency.shown import (
+    NODES,
+    at,
+    common_answer,
+    everywhere,
+    fields,
+    show,
+    typed,
+)
 from tests.support.cluster import Cluster
 from tests.support.waiting import becomes, eventually
 
@@ -21,20 +29,20 @@ def test_a_session_begins_with_a_prompt_of_the_login_node(cluster: Cluster) -> N
     assert "researcher@login-0:~$" in typed(cluster, "exit\n")
 
 
-def test_every_command_is_where_it_always_is(cluster: Cluster) -> None:
-    seen = everywhere(cluster, f"which {COMMANDS}")
+def test_every_command_is_in_usr_bin(cluster: Cluster) -> None:
+    paths = everywhere(cluster, f"which {COMMANDS}")
 
-    assert one(seen).split() == [f"/usr/bin/{name}" for name in COMMANDS.split()]
+    assert common_answer(paths).split() == [f"/usr/bin/{name}" for name in COMMANDS.split()]
 
 
-def test_every_command_is_of_the_controllers_version(cluster: Cluster) -> None:
+def test_every_command_has_the_controllers_version(cluster: Cluster) -> None:
     asked = f"for name in {COMMANDS}; do $name --version; done"
     config = cluster.run("scontrol show config")
     (version,) = (
         line.split()[-1] for line in config.splitlines() if line.startswith("SLURM_VERSION")
     )
 
-    assert set(one(everywhere(cluster, asked)).splitlines()) == {f"slurm-wlm {version}"}
+    assert set(common_answer(everywhere(cluster, asked)).splitlines()) == {f"slurm-wlm {version}"}
 
 
 @pytest.mark.parametrize(
@@ -63,19 +71,19 @@ def test_every_command_is_of_the_controllers_version(cluster: Cluster) -> None:
         ("--begin=2038-01-01", {"EligibleTime": "2038-01-01T00:00:00"}),
     ],
 )
-def test_an_option_says_what_it_always_says(
+def test_option_of_sbatch_has_its_usual_effect(
     cluster: Cluster, options: str, shown: dict[str, str]
 ) -> None:
     submit = f"sbatch --parsable --hold {options} --wrap=true"
-    seen = fields(
+    record = fields(
         cluster.run(f"job=$({submit}) && scontrol --oneliner show job $job; scancel $job")
     )
 
-    wanted = {key: value.replace("{job}", seen["JobId"]) for key, value in shown.items()}
-    assert {key: seen.get(key) for key in wanted} == wanted
+    wanted = {key: value.replace("{job}", record["JobId"]) for key, value in shown.items()}
+    assert {key: record.get(key) for key in wanted} == wanted
 
 
-def test_lines_of_a_script_give_way_to_the_environment_and_that_to_the_command_line(
+def test_options_override_variables_and_variables_override_script_lines(
     cluster: Cluster, folder: str
 ) -> None:
     script = "#!/bin/sh\n#SBATCH --job-name=line --comment=line --nice=1"
@@ -86,9 +94,9 @@ def test_lines_of_a_script_give_way_to_the_environment_and_that_to_the_command_l
         " sbatch --parsable --hold --comment=option job.sh"
     )
 
-    seen = show(cluster, f"job {job}")
+    record = show(cluster, f"job {job}")
 
-    assert (seen["Nice"], seen["JobName"], seen["Comment"]) == ("1", "variable", "option")
+    assert (record["Nice"], record["JobName"], record["Comment"]) == ("1", "variable", "option")
 
 
 @pytest.mark.parametrize(
@@ -126,16 +134,16 @@ def test_a_table_has_its_usual_columns(cluster: Cluster, command: str, columns: 
         ("scontrol show partitions --json", "partitions"),
     ],
 )
-def test_what_scripts_read_is_json(cluster: Cluster, command: str, key: str) -> None:
+def test_command_prints_json(cluster: Cluster, command: str, key: str) -> None:
     assert key in json.loads(cluster.run(command))
 
 
 def test_a_user_chooses_the_columns(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold", "--job-name=mine")
 
-    told = cluster.run(f"squeue --noheader --jobs={job} --format='%i|%j|%u|%t|%P|%D|%r'")
+    output = cluster.run(f"squeue --noheader --jobs={job} --format='%i|%j|%u|%t|%P|%D|%r'")
 
-    assert told == f"{job}|mine|researcher|PD|main|1|JobHeldUser"
+    assert output == f"{job}|mine|researcher|PD|main|1|JobHeldUser"
 
 
 def test_a_batch_job_has_slurms_variables(cluster: Cluster, folder: str) -> None:
@@ -146,7 +154,7 @@ def test_a_batch_job_has_slurms_variables(cluster: Cluster, folder: str) -> None
         *("--job-name=mine", "--wait", "--output=out"),
     )
 
-    seen = fields(cluster.run(f"cat {folder}/out"))
+    variables = fields(cluster.run(f"cat {folder}/out"))
 
     wanted = {
         "SLURM_CLUSTER_NAME": cluster.stack,
@@ -173,17 +181,17 @@ def test_a_batch_job_has_slurms_variables(cluster: Cluster, folder: str) -> None
         "SLURM_TASKS_PER_NODE": "1(x2)",
         "SLURMD_NODENAME": "cpu-0",
     }
-    assert {key: seen.get(key) for key in wanted} == wanted
+    assert {key: variables.get(key) for key in wanted} == wanted
 
 
 def test_a_task_has_slurms_variables(cluster: Cluster) -> None:
     names = "$SLURM_PROCID $SLURM_LOCALID $SLURM_NODEID $SLURMD_NODENAME $SLURM_STEP_NODELIST"
-    said = cluster.run(f"srun --nodes=2 sh -c 'echo {names}'").splitlines()
+    output = cluster.run(f"srun --nodes=2 sh -c 'echo {names}'").splitlines()
 
-    assert sorted(said) == ["0 0 0 cpu-0 cpu-[0-1]", "1 0 1 cpu-1 cpu-[0-1]"]
+    assert sorted(output) == ["0 0 0 cpu-0 cpu-[0-1]", "1 0 1 cpu-1 cpu-[0-1]"]
 
 
-def test_the_users_own_variables_go_with_the_job(cluster: Cluster, folder: str) -> None:
+def test_job_gets_the_users_variables(cluster: Cluster, folder: str) -> None:
     script = "#!/bin/sh\necho ${MINE:-none}"
     submit = f"cd {folder} && export MINE=yes && sbatch --wait --output=%x"
     cluster.run(f"printf '%s\\n' '{script}' >{folder}/job.sh")
@@ -192,33 +200,33 @@ def test_the_users_own_variables_go_with_the_job(cluster: Cluster, folder: str) 
     assert cluster.run(f"cd {folder} && cat all few").split() == ["yes", "none"]
 
 
-def test_no_variable_tells_of_kubernetes(cluster: Cluster) -> None:
-    for said in everywhere(cluster, "env").values():
-        assert "PATH=" in said
+def test_no_variable_reveals_kubernetes(cluster: Cluster) -> None:
+    for output in everywhere(cluster, "env").values():
+        assert "PATH=" in output
         for word in ("KUBERNETES", "_SERVICE_", "_PORT=tcp", "K8S", "POD_"):
-            assert word not in said
+            assert word not in output
 
 
 def test_the_configuration_is_the_same_everywhere(cluster: Cluster) -> None:
-    """But for what counts on from one question to the next."""
+    """Lines that change from one call to the next are left out."""
     ask = "scontrol show config | grep --invert-match -e '^Configuration data' -e ^NEXT_JOB_ID"
 
-    assert "ClusterName" in one(everywhere(cluster, ask))
+    assert "ClusterName" in common_answer(everywhere(cluster, ask))
 
 
-def test_the_configuration_is_a_file_where_users_look_for_it(cluster: Cluster) -> None:
-    told = everywhere(cluster, "scontrol show config | grep '^SLURM_CONF '")
+def test_configuration_file_is_at_its_usual_path(cluster: Cluster) -> None:
+    setting = everywhere(cluster, "scontrol show config | grep '^SLURM_CONF '")
     read = everywhere(cluster, "grep ^ClusterName= /etc/slurm/slurm.conf")
 
-    assert one(told).split()[-1] == "/etc/slurm/slurm.conf"
-    assert one(read) == f"ClusterName={cluster.stack}"
+    assert common_answer(setting).split()[-1] == "/etc/slurm/slurm.conf"
+    assert common_answer(read) == f"ClusterName={cluster.stack}"
 
 
-def test_a_job_is_shown_with_what_it_has(cluster: Cluster, folder: str) -> None:
+def test_scontrol_shows_the_resources_of_a_job(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nsleep 60", "--nodelist=cpu-1", "--mem=64M")
     cluster.wait_for_job(job, "RUNNING")
 
-    seen = show(cluster, f"job {job}")
+    record = show(cluster, f"job {job}")
 
     wanted = {
         "JobState": "RUNNING",
@@ -231,40 +239,40 @@ def test_a_job_is_shown_with_what_it_has(cluster: Cluster, folder: str) -> None:
         "WorkDir": folder,
         "StdOut": f"{folder}/slurm-{job}.out",
     }
-    assert {key: seen.get(key) for key in wanted} == wanted
+    assert {key: record.get(key) for key in wanted} == wanted
 
 
-def test_a_node_is_shown_as_a_machine_and_not_as_a_pod(cluster: Cluster) -> None:
+def test_node_record_does_not_reveal_a_pod(cluster: Cluster) -> None:
     for node in NODES:
-        seen = show(cluster, f"node {node}")
-        names = [seen[key] for key in ("NodeName", "NodeHostName")]
+        record = show(cluster, f"node {node}")
+        names = [record[key] for key in ("NodeName", "NodeHostName")]
         assert names == [node, node]
-        assert seen["RealMemory"] == "896"
-        assert seen["OS"] == "Linux"
+        assert record["RealMemory"] == "896"
+        assert record["OS"] == "Linux"
 
     words = cluster.run("sinfo --Node --long; scontrol show nodes; squeue --long").lower()
     for trace in ("pod", "kube", "svc.cluster"):
         assert trace not in words
 
 
-def test_the_nodes_show_what_jobs_take_of_them(cluster: Cluster, folder: str) -> None:
+def test_node_record_shows_allocated_resources(cluster: Cluster, folder: str) -> None:
     def taken() -> list[int]:
-        seen = show(cluster, "node cpu-1")
-        return [int(seen[key]) for key in ("CPUAlloc", "AllocMem")]
+        record = show(cluster, "node cpu-1")
+        return [int(record[key]) for key in ("CPUAlloc", "AllocMem")]
 
-    eventually("nothing runs there", lambda: taken() == [0, 0])
+    eventually("no job runs on cpu-1", lambda: taken() == [0, 0])
     job = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--nodelist=cpu-1", "--mem=64M")
     cluster.wait_for_job(job, "RUNNING")
 
     assert taken() == [1, 64]
-    # Where the backfill scheduler saw the job wait, it is "mix-" until its next look.
+    # If the backfill scheduler saw the job wait, the state is "mix-" until its next cycle.
     ask = "sinfo --noheader --nodes=cpu-1 --format='%t %C'"
-    becomes("the node", lambda: cluster.run(ask), "mix 1/1/0/2")
+    becomes("the state of the node", lambda: cluster.run(ask), "mix 1/1/0/2")
     cluster.run(f"scancel {job}")
-    eventually("it is free again", lambda: taken() == [0, 0])
+    eventually("cpu-1 is free again", lambda: taken() == [0, 0])
 
 
-def test_a_job_asks_slurm_as_a_session_does(cluster: Cluster, folder: str) -> None:
+def test_slurm_commands_work_inside_a_job(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold")
 
     assert cluster.run(at("cpu-1", f"squeue --noheader --jobs={job} --format=%T")) == "PENDING"

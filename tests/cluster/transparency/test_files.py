@@ -1,34 +1,37 @@
-"""Files: one tree on all nodes, with the paths and the rights of a classic cluster.
+"""Files: all nodes have one tree, with the paths and permissions of a classic cluster.
 
-For the seeds' table of file system transparency (one view, the same paths, the same rights), for
+Covers the seeds' table of file system transparency (one view, the same paths, the same rights),
 their shared root (software, output and checkpoints of one node are on the others at once; /dev,
-/tmp, /proc and /run are each node's own, and there is room in memory), for the job's files that
-need no transfer, and for the row "file access" of the comparison with a classic cluster.
+/tmp, /proc and /run are separate on each node, and there is room in memory), the job's files that
+need no transfer, and the row "file access" of the comparison with a classic cluster.
 """
 
 import pytest
 
-from tests.cluster.transparency.shown import NODES, PLACES, at, everywhere, one, write
+from tests.cluster.transparency.shown import NODES, PLACES, at, common_answer, everywhere, write
 from tests.support.cluster import Cluster
 
 
-def test_all_nodes_have_one_tree(cluster: Cluster) -> None:
-    seen = everywhere(cluster, "ls /; stat --format='%n %i %Y' / /etc/passwd /usr/bin/python3 ~")
+def test_all_nodes_share_one_file_tree(cluster: Cluster) -> None:
+    outputs = everywhere(cluster, "ls /; stat --format='%n %i %Y' / /etc/passwd /usr/bin/python3 ~")
 
     for name in ("bin", "etc", "home", "lib", "opt", "root", "tmp", "usr", "var"):
-        assert name in one(seen).split()
+        assert name in common_answer(outputs).split()
 
 
-def test_no_place_of_the_tree_tells_of_a_jail(cluster: Cluster) -> None:
-    for seen in everywhere(cluster, "ls -a / /mnt; cat /proc/self/mounts").values():
-        assert "jail" not in seen
+def test_no_path_or_mount_reveals_the_jail(cluster: Cluster) -> None:
+    for outputs in everywhere(cluster, "ls -a / /mnt; cat /proc/self/mounts").values():
+        assert "jail" not in outputs
 
 
-def test_the_home_has_one_path(cluster: Cluster) -> None:
-    assert one(everywhere(cluster, "cd; pwd; echo $HOME")).split() == ["/home/researcher"] * 2
+def test_home_has_the_same_path_everywhere(cluster: Cluster) -> None:
+    assert (
+        common_answer(everywhere(cluster, "cd; pwd; echo $HOME")).split()
+        == ["/home/researcher"] * 2
+    )
 
 
-def test_a_job_finds_what_is_beside_its_script(cluster: Cluster, folder: str) -> None:
+def test_job_finds_files_beside_its_script(cluster: Cluster, folder: str) -> None:
     write(cluster, f"{folder}/input", "21")
     script = "#!/bin/sh\npwd\necho $(($(cat input) * 2)) >result"
     cluster.submit(folder, script, "--wait", "--output=where")
@@ -36,34 +39,34 @@ def test_a_job_finds_what_is_beside_its_script(cluster: Cluster, folder: str) ->
     assert cluster.run(f"cd {folder} && cat where result").split() == [folder, "42"]
 
 
-def test_what_one_node_writes_the_next_reads_at_once(cluster: Cluster, folder: str) -> None:
-    """As a checkpoint from which a job on another node goes on."""
+def test_other_nodes_read_a_written_file_at_once(cluster: Cluster, folder: str) -> None:
+    """A job on another node can continue from a checkpoint."""
     add = f"echo by $(hostname) after $(wc -l <{folder}/log) >>{folder}/log"
     steps = [at(place, add) for place in PLACES]
 
-    said = cluster.run(f"touch {folder}/log; {'; '.join(steps)}; cat {folder}/log")
+    output = cluster.run(f"touch {folder}/log; {'; '.join(steps)}; cat {folder}/log")
 
-    assert said.splitlines() == ["by login-0 after 0", "by cpu-0 after 1", "by cpu-1 after 2"]
+    assert output.splitlines() == ["by login-0 after 0", "by cpu-0 after 1", "by cpu-1 after 2"]
 
 
-def test_a_file_has_one_owner_and_one_mode(cluster: Cluster, folder: str) -> None:
+def test_file_has_the_same_owner_and_mode_everywhere(cluster: Cluster, folder: str) -> None:
     cluster.run(f"cd {folder} && install -m 640 /dev/null own && install -d -m 2750 shared")
 
-    seen = everywhere(cluster, f"cd {folder} && stat --format='%n %a %U %G' own shared")
+    outputs = everywhere(cluster, f"cd {folder} && stat --format='%n %a %U %G' own shared")
 
-    assert one(seen).splitlines() == [
+    assert common_answer(outputs).splitlines() == [
         "own 640 researcher researcher",
         "shared 2750 researcher researcher",
     ]
 
 
-def test_a_job_makes_files_as_the_users_umask_says(cluster: Cluster, folder: str) -> None:
+def test_job_creates_files_with_the_users_umask(cluster: Cluster, folder: str) -> None:
     made = cluster.run(f"cd {folder} && umask 027 && srun touch made && stat -c '%a %U' made")
 
     assert made == "640 researcher"
 
 
-def test_a_file_that_its_owner_may_not_read_no_job_reads(cluster: Cluster, folder: str) -> None:
+def test_job_cannot_read_a_file_without_permission(cluster: Cluster, folder: str) -> None:
     cluster.run(f"cd {folder} && touch locked && chmod 0 locked")
 
     for place in PLACES:
@@ -74,25 +77,25 @@ def test_a_file_that_its_owner_may_not_read_no_job_reads(cluster: Cluster, folde
 @pytest.mark.parametrize(
     "act", ["cat /etc/shadow", "ls /root", "touch /usr/bin/mine", "rm /etc/passwd"]
 )
-def test_what_belongs_to_root_is_roots(cluster: Cluster, act: str) -> None:
+def test_user_cannot_access_files_of_root(cluster: Cluster, act: str) -> None:
     answer = cluster.ssh(f"{act}; srun {act}", check=False)
 
     assert answer.stdout == ""
     assert answer.stderr.count("Permission denied") == 2, answer.stderr
 
 
-def test_what_a_user_installs_on_one_node_runs_on_all(cluster: Cluster, folder: str) -> None:
+def test_program_installed_on_one_node_runs_on_all(cluster: Cluster, folder: str) -> None:
     install = (
         f"cd {folder} && mkdir bin && printf '#!/bin/sh\\necho works' >bin/tool && chmod +x $_"
     )
     cluster.run(at(NODES[0], install.replace("$_", "bin/tool")))
 
-    assert one(everywhere(cluster, f"PATH={folder}/bin:$PATH tool")) == "works"
+    assert common_answer(everywhere(cluster, f"PATH={folder}/bin:$PATH tool")) == "works"
 
 
 @pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "/dev/shm"])
-def test_temporary_files_are_each_nodes_own(cluster: Cluster, folder: str, place: str) -> None:
-    # Quiet, since a step that waits for the end of the one before says so.
+def test_each_node_has_its_own_temporary_files(cluster: Cluster, folder: str, place: str) -> None:
+    # --quiet, because a step that waits for the end of the previous one prints a message.
     script = f"""#!/bin/sh
 srun --quiet sh -c 'touch {place}/from-$SLURMD_NODENAME'
 srun --quiet sh -c 'echo $SLURMD_NODENAME: {place}/from-*'"""
@@ -103,9 +106,9 @@ srun --quiet sh -c 'echo $SLURMD_NODENAME: {place}/from-*'"""
     ]
 
 
-def test_run_is_each_nodes_own(cluster: Cluster, folder: str) -> None:
-    """As far as a user can tell: whoever can write nothing there shares nothing either."""
-    # Quiet, since a step that waits for the end of the one before says so.
+def test_each_node_has_its_own_run(cluster: Cluster, folder: str) -> None:
+    """A user who can write no file in /run cannot see whether nodes share it."""
+    # --quiet, because a step that waits for the end of the previous one prints a message.
     script = """#!/bin/sh
 srun --quiet sh -c 'find -L /run -type d -writable 2>/dev/null | while read at
   do touch $at/from-$SLURMD_NODENAME; done'
@@ -113,23 +116,23 @@ srun --quiet sh -c 'find -L /run -name "from-*" 2>/dev/null | sed "s/^/$SLURMD_N
 srun --quiet find -L /run -name 'from-*' -user researcher -delete 2>/dev/null"""
     cluster.submit(folder, script, "--nodes=2", "--wait", "--output=out")
 
-    said = cluster.run(f"cat {folder}/out").splitlines()
+    output = cluster.run(f"cat {folder}/out").splitlines()
     own = [f"{node} /run/shm/from-{node}" for node in NODES]
-    assert sorted(line for line in said if "/run/shm/" in line) == own
-    for line in said:
-        node, _, found = line.partition(" ")
-        assert found.endswith(f"/from-{node}"), said
+    assert sorted(line for line in output if "/run/shm/" in line) == own
+    for line in output:
+        node, _, path = line.partition(" ")
+        assert path.endswith(f"/from-{node}"), output
 
 
-def test_proc_is_each_nodes_own(cluster: Cluster) -> None:
-    seen = everywhere(cluster, "cat /proc/sys/kernel/hostname; cat /proc/self/comm")
+def test_each_node_has_its_own_proc(cluster: Cluster) -> None:
+    outputs = everywhere(cluster, "cat /proc/sys/kernel/hostname; cat /proc/self/comm")
 
-    assert {place: said.split() for place, said in seen.items()} == {
+    assert {place: output.split() for place, output in outputs.items()} == {
         place: [place, "cat"] for place in PLACES
     }
 
 
-def test_dev_holds_what_programs_need(cluster: Cluster) -> None:
+def test_dev_has_the_usual_devices(cluster: Cluster) -> None:
     script = """
 head --bytes=4 /dev/zero | wc --bytes
 head --bytes=4 /dev/urandom | wc --bytes
@@ -138,10 +141,16 @@ echo in | cat /dev/stdin
 echo out >/dev/stdout
 bash -c 'cat <(echo substituted)'"""
 
-    assert one(everywhere(cluster, script)).split() == ["4", "4", "in", "out", "substituted"]
+    assert common_answer(everywhere(cluster, script)).split() == [
+        "4",
+        "4",
+        "in",
+        "out",
+        "substituted",
+    ]
 
 
-def test_there_is_room_in_memory(cluster: Cluster) -> None:
-    seen = everywhere(cluster, "stat --file-system --format=%T /dev/shm")
+def test_dev_shm_is_a_tmpfs(cluster: Cluster) -> None:
+    outputs = everywhere(cluster, "stat --file-system --format=%T /dev/shm")
 
-    assert one(seen) == "tmpfs"
+    assert common_answer(outputs) == "tmpfs"

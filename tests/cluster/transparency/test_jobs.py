@@ -1,8 +1,8 @@
-"""Jobs: scripts, arrays, dependencies, several nodes, what is done to them, and how they end.
+"""Jobs: scripts, arrays, dependencies, several nodes, control of jobs, and final states.
 
-For the seeds' stories of a user (prepare a script, submit, look, read the result; arrays with a
-throttle; training and genome jobs with their resources), for the life of a job as its user sees it,
-and for the rows "job submission" and "state queries" of the comparison.
+Covers the seeds' stories of a user (prepare a script, submit, look, read the result; arrays with a
+throttle; training and genome jobs with their resources), the life of a job as its user sees it, and
+the rows "job submission" and "state queries" of the comparison.
 """
 
 import re
@@ -22,41 +22,39 @@ echo "task $(srun printenv SLURM_PROCID | sort | tr '\\n' ' ')"
 
 
 def submitted(cluster: Cluster, command: str) -> int:
-    """The id of the job that a command submits."""
+    """Return the id of the job that a command submits."""
     return int(cluster.run(command).rpartition("\n")[2])
 
 
-def test_a_script_is_written_submitted_looked_at_and_its_result_read(
-    cluster: Cluster, folder: str
-) -> None:
+def test_submitted_script_writes_its_result(cluster: Cluster, folder: str) -> None:
     cluster.run(f"cd {folder} && cat >my_job.sh <<'EOF'\n{SCRIPT}EOF")
 
-    told = cluster.run(f"cd {folder} && sbatch my_job.sh")
+    output = cluster.run(f"cd {folder} && sbatch my_job.sh")
 
-    match = re.fullmatch(r"Submitted batch job (\d+)", told)
-    assert match, told
+    match = re.fullmatch(r"Submitted batch job (\d+)", output)
+    assert match, output
     job = int(match[1])
     assert show(cluster, f"job {job}")["JobName"] == "my_job.sh"
     cluster.wait_for_job(job)
     assert cluster.run(f"cat {folder}/job_{job}.out").split() == ["task", "0", "1"]
 
 
-def test_output_is_where_it_is_looked_for(cluster: Cluster, folder: str) -> None:
+def test_output_goes_to_the_default_file(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\necho out; echo error >&2", "--wait")
 
     assert cluster.run(f"cat {folder}/slurm-{job}.out").split() == ["out", "error"]
 
 
-def test_output_is_there_while_the_job_runs(cluster: Cluster, folder: str) -> None:
+def test_output_is_readable_while_the_job_runs(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\necho begun; sleep 60; echo done")
 
     eventually(
-        "the first line is there",
+        "the output has the first line",
         lambda: cluster.run(f"cat {folder}/slurm-{job}.out", check=False) == "begun",
     )
 
 
-def test_errors_go_to_a_file_of_their_own_where_asked(cluster: Cluster, folder: str) -> None:
+def test_error_option_separates_errors_from_output(cluster: Cluster, folder: str) -> None:
     script = "#!/bin/sh\necho out; echo error >&2"
     cluster.submit(folder, script, "--wait", "--output=%x-%j.out", "--error=%x-%N.err", "-J mine")
 
@@ -76,19 +74,19 @@ def test_a_script_comes_from_standard_input(cluster: Cluster, folder: str) -> No
     assert cluster.run(f"cat {folder}/out") == "read"
 
 
-def test_what_a_job_asks_for_it_gets(cluster: Cluster, folder: str) -> None:
-    """As the seeds' training job, in this cluster's size."""
+def test_job_gets_the_requested_resources(cluster: Cluster, folder: str) -> None:
+    """The seeds' training job, reduced to the size of this cluster."""
     options = ["--ntasks=2", "--cpus-per-task=1", "--mem=128M", "--time=04:00:00"]
     job = cluster.submit(folder, "#!/bin/sh\nsleep 60", *options, "--output=training_%j.out")
     cluster.wait_for_job(job, "RUNNING")
 
-    seen = show(cluster, f"job {job}")
+    record = show(cluster, f"job {job}")
 
-    assert (seen["NumCPUs"], seen["TimeLimit"]) == ("2", "04:00:00")
-    assert f"mem={128 * int(seen['NumNodes'])}M" in seen["AllocTRES"]
+    assert (record["NumCPUs"], record["TimeLimit"]) == ("2", "04:00:00")
+    assert f"mem={128 * int(record['NumNodes'])}M" in record["AllocTRES"]
 
 
-def test_a_request_that_no_node_can_meet_is_refused_at_once(cluster: Cluster) -> None:
+def test_impossible_request_is_refused_at_once(cluster: Cluster) -> None:
     answer = cluster.ssh("sbatch --cpus-per-task=8 --mem=16G --wrap=true", check=False)
 
     assert answer.returncode == 1
@@ -99,7 +97,7 @@ def test_a_request_that_no_node_can_meet_is_refused_at_once(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize(("tasks", "throttle"), [("1-100", 10), ("1-1000", 50)])
-def test_an_array_is_one_line_with_its_throttle(
+def test_squeue_shows_an_array_as_one_line(
     cluster: Cluster, folder: str, tasks: str, throttle: int
 ) -> None:
     array = f"--array={tasks}%{throttle}"
@@ -111,22 +109,18 @@ def test_an_array_is_one_line_with_its_throttle(
     assert show(cluster, f"job {job}")["ArrayTaskThrottle"] == str(throttle)
 
 
-def test_the_tasks_of_an_array_run_as_many_at_once_as_it_says(
-    cluster: Cluster, folder: str
-) -> None:
+def test_throttle_limits_running_tasks_of_an_array(cluster: Cluster, folder: str) -> None:
     script = """#!/bin/sh
 echo $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_COUNT $SLURM_ARRAY_JOB_ID
 squeue --noheader --array --jobs=$SLURM_ARRAY_JOB_ID --states=running | wc --lines >>running"""
     job = cluster.submit(folder, script, "--array=1-5%2", "--wait")
 
-    told = cluster.run(f"cd {folder} && tail --quiet --lines=1 slurm-{job}_[1-5].out").splitlines()
-    assert told == [f"{task} 5 {job}" for task in range(1, 6)]
+    lines = cluster.run(f"cd {folder} && tail --quiet --lines=1 slurm-{job}_[1-5].out").splitlines()
+    assert lines == [f"{task} 5 {job}" for task in range(1, 6)]
     assert max(map(int, cluster.run(f"cat {folder}/running").split())) <= 2
 
 
-def test_one_task_of_an_array_is_cancelled_and_the_others_go_on(
-    cluster: Cluster, folder: str
-) -> None:
+def test_other_tasks_stay_when_one_is_cancelled(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\ntrue", "--array=1-3", "--hold")
 
     left = cluster.run(
@@ -150,7 +144,7 @@ def test_one_task_of_an_array_is_cancelled_and_the_others_go_on(
         ("after", "sleep 60", "COMPLETED"),
     ],
 )
-def test_a_job_waits_for_another(
+def test_dependency_on_another_job_is_honoured(
     cluster: Cluster, folder: str, kind: str, first: str, state: str
 ) -> None:
     submit = "sbatch --parsable --output=/dev/null"
@@ -164,7 +158,7 @@ def test_a_job_waits_for_another(
     cluster.wait_for_job(int(job), state)
 
 
-def test_of_jobs_with_one_name_only_one_runs(cluster: Cluster, folder: str) -> None:
+def test_singleton_runs_one_job_of_a_name(cluster: Cluster, folder: str) -> None:
     submit = f"cd {folder}; sbatch --parsable --job-name=only --dependency=singleton"
     first, second = cluster.run(f"{submit} --wrap='sleep 60'; {submit} --wrap='sleep 60'").split()
     cluster.wait_for_job(int(first), "RUNNING")
@@ -175,7 +169,7 @@ def test_of_jobs_with_one_name_only_one_runs(cluster: Cluster, folder: str) -> N
 # --- Several nodes --------------------------------------------------------------------------------
 
 
-def test_a_job_on_two_nodes_names_them(cluster: Cluster, folder: str) -> None:
+def test_job_on_two_nodes_lists_them(cluster: Cluster, folder: str) -> None:
     script = """#!/bin/sh
 echo $SLURM_JOB_NODELIST
 scontrol show hostnames $SLURM_JOB_NODELIST
@@ -209,9 +203,9 @@ echo $SLURM_MEM_PER_NODE_HET_GROUP_0 $SLURM_MEM_PER_NODE_HET_GROUP_1"""
 def test_a_heterogeneous_step_runs_a_program_for_each_task(cluster: Cluster, folder: str) -> None:
     cluster.run(f"printf '0 echo leads %%t\\n1 echo follows %%t\\n' >{folder}/programs")
 
-    said = cluster.run(f"srun --nodes=2 --multi-prog {folder}/programs")
+    output = cluster.run(f"srun --nodes=2 --multi-prog {folder}/programs")
 
-    assert sorted(said.splitlines()) == ["follows 1", "leads 0"]
+    assert sorted(output.splitlines()) == ["follows 1", "leads 0"]
 
 
 # --- Steps ----------------------------------------------------------------------------------------
@@ -226,8 +220,8 @@ srun --job-name=second squeue --noheader --steps=$SLURM_JOB_ID.1 --format='%i %j
     assert cluster.run(f"cat {folder}/out") == f"{job}.1 second"
 
 
-def test_two_steps_share_an_allocation_at_one_time(cluster: Cluster, folder: str) -> None:
-    """Each waits for the other, and neither would end if they ran in turn."""
+def test_two_steps_run_at_the_same_time(cluster: Cluster, folder: str) -> None:
+    """Each step waits for the other: neither would end if they ran one after the other."""
     script = """#!/bin/sh
 await() { touch $1; timeout 30 sh -c "until [ -e $2 ]; do sleep 0.1; done" && echo met $2; }
 if [ "$1" ]; then await $1 $2; exit; fi
@@ -240,7 +234,7 @@ wait"""
     assert sorted(cluster.run(f"cat {folder}/out").splitlines()) == ["met one", "met two"]
 
 
-def test_a_step_that_fails_tells_its_code(cluster: Cluster) -> None:
+def test_failed_step_reports_its_exit_code(cluster: Cluster) -> None:
     answer = cluster.ssh("srun sh -c 'exit 7'", check=False)
 
     assert answer.returncode == 7
@@ -250,7 +244,7 @@ def test_a_step_that_fails_tells_its_code(cluster: Cluster) -> None:
 def test_sattach_shows_what_a_running_step_prints(cluster: Cluster, folder: str) -> None:
     step = "touch begun; until [ -e seen ]; do echo working; sleep 0.2; done"
     job = cluster.submit(folder, f"#!/bin/sh\nsrun sh -c '{step}'")
-    # Slurm lists a step before its tasks run, when there is nothing to attach to.
+    # Slurm lists a step before its tasks run and before sattach can attach to it.
     eventually("the step runs", lambda: "begun" in cluster.run(f"ls {folder}"))
 
     attached = cluster.run(
@@ -262,7 +256,7 @@ def test_sattach_shows_what_a_running_step_prints(cluster: Cluster, folder: str)
     cluster.wait_for_job(job)
 
 
-def test_sbcast_brings_a_file_to_every_node_of_the_job(cluster: Cluster, folder: str) -> None:
+def test_sbcast_copies_a_file_to_every_node(cluster: Cluster, folder: str) -> None:
     script = """#!/bin/sh
 echo brought >file
 sbcast file /tmp/file && srun sh -c 'echo $SLURMD_NODENAME $(cat /tmp/file)' | sort"""
@@ -271,7 +265,7 @@ sbcast file /tmp/file && srun sh -c 'echo $SLURMD_NODENAME $(cat /tmp/file)' | s
     assert cluster.run(f"cat {folder}/out").splitlines() == [f"{node} brought" for node in NODES]
 
 
-def test_sgather_brings_a_file_back_from_every_node(cluster: Cluster, folder: str) -> None:
+def test_sgather_copies_a_file_from_every_node(cluster: Cluster, folder: str) -> None:
     script = """#!/bin/sh
 srun sh -c 'head -c 100000 /dev/urandom >/tmp/part; md5sum </tmp/part' | sort >sums
 export SLURM_LABELIO=1 SLURM_UNBUFFEREDIO=1
@@ -280,26 +274,26 @@ sort found | cmp - sums && echo same
 sgather /tmp/part all || sgather --force /tmp/part all && echo again"""
     cluster.submit(folder, script, "--nodes=2", "--wait", "--output=out")
 
-    said = cluster.run(f"cat {folder}/out").splitlines()
-    assert said == ["same", "sgather: all.cpu-0 exists: use --force or --keep", "again"]
+    output = cluster.run(f"cat {folder}/out").splitlines()
+    assert output == ["same", "sgather: all.cpu-0 exists: use --force or --keep", "again"]
 
 
-def test_srun_brings_its_program_along(cluster: Cluster) -> None:
-    said = cluster.run("srun --nodes=2 --bcast=/tmp/program /usr/bin/hostname")
+def test_bcast_option_of_srun_copies_the_program(cluster: Cluster) -> None:
+    output = cluster.run("srun --nodes=2 --bcast=/tmp/program /usr/bin/hostname")
 
-    assert sorted(said.split()) == list(NODES)
-
-
-# --- What is done to jobs -------------------------------------------------------------------------
+    assert sorted(output.split()) == list(NODES)
 
 
-def test_sbatch_waits_where_told_to_and_ends_as_the_job_does(cluster: Cluster, folder: str) -> None:
+# --- Control of jobs ------------------------------------------------------------------------------
+
+
+def test_sbatch_with_wait_returns_the_jobs_exit_code(cluster: Cluster, folder: str) -> None:
     answer = cluster.ssh(f"cd {folder} && sbatch --wait --wrap='exit 3'", check=False)
 
     assert answer.returncode == 3
 
 
-def test_a_job_is_held_changed_and_released(cluster: Cluster, folder: str) -> None:
+def test_held_job_is_changed_and_released(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold")
 
     change = f"scontrol update JobId={job} JobName=renamed TimeLimit=5"
@@ -312,21 +306,23 @@ def test_a_job_is_held_changed_and_released(cluster: Cluster, folder: str) -> No
     assert (after["JobName"], after["TimeLimit"]) == ("renamed", "00:05:00")
 
 
-def test_a_requeued_job_runs_again_and_knows_it(cluster: Cluster, folder: str) -> None:
+def test_requeued_job_sees_its_restart_count(cluster: Cluster, folder: str) -> None:
     script = """#!/bin/sh
 echo run ${SLURM_RESTART_COUNT:-0} >>runs
 [ "$SLURM_RESTART_COUNT" ] || sleep 60"""
     job = cluster.submit(folder, script, "--requeue", "--open-mode=append")
-    eventually("it runs", lambda: cluster.run(f"cat {folder}/runs", check=False) == "run 0")
+    eventually(
+        "the first run has begun", lambda: cluster.run(f"cat {folder}/runs", check=False) == "run 0"
+    )
 
     cluster.run(f"scontrol requeue {job}")
 
-    # When its first run has ended, Slurm lets two minutes pass, until all that it was allowed has
-    # expired.
+    # After the end of the first run, Slurm waits two minutes, until the credentials of that run
+    # have expired.
     eventually(
-        "it waits for its turn", lambda: show(cluster, f"job {job}")["JobState"] == "PENDING"
+        "the job is pending again", lambda: show(cluster, f"job {job}")["JobState"] == "PENDING"
     )
-    # slurmd refuses a credential that is of the second in which the first run was revoked.
+    # slurmd refuses a credential from the second in which Slurm revoked the first run.
     cluster.run(f"sleep 2; scontrol update JobId={job} StartTime=now")
     cluster.wait_for_job(job)
     assert cluster.run(f"cat {folder}/runs").splitlines() == ["run 0", "run 1"]
@@ -339,14 +335,16 @@ LISTENS = "trap 'echo told; exit 0' USR1; echo ready; while true; do sleep 0.1; 
 @pytest.mark.parametrize(
     ("script", "option"),
     [(LISTENS, "--batch"), (f'srun sh -c "{LISTENS}"', "")],
-    ids=["the script", "its steps"],
+    ids=["script", "steps"],
 )
-def test_a_signal_reaches_whom_it_is_for(
+def test_scancel_sends_a_signal_to_script_or_steps(
     cluster: Cluster, folder: str, script: str, option: str
 ) -> None:
     cluster.run(f"cat >{folder}/job.sh <<'END-OF-FILE'\n#!/bin/bash\n{script}\nEND-OF-FILE")
     job = submitted(cluster, f"cd {folder} && sbatch --parsable --output=out job.sh")
-    eventually("it is ready", lambda: cluster.run(f"cat {folder}/out", check=False) == "ready")
+    eventually(
+        "the script is ready", lambda: cluster.run(f"cat {folder}/out", check=False) == "ready"
+    )
 
     cluster.run(f"scancel --signal=USR1 {option} {job}")
 
@@ -354,21 +352,23 @@ def test_a_signal_reaches_whom_it_is_for(
     assert "told" in cluster.run(f"cat {folder}/out").split()
 
 
-def test_a_cancelled_job_has_time_to_end_in_order(cluster: Cluster, folder: str) -> None:
+def test_cancelled_job_has_time_to_clean_up(cluster: Cluster, folder: str) -> None:
     step = "trap 'echo ordered; exit' TERM; echo ready; while true; do sleep 0.1; done"
     job = cluster.submit(folder, f'#!/bin/sh\nexec srun sh -c "{step}"', "--output=out")
-    eventually("it is ready", lambda: cluster.run(f"cat {folder}/out", check=False) == "ready")
+    eventually(
+        "the script is ready", lambda: cluster.run(f"cat {folder}/out", check=False) == "ready"
+    )
 
     cluster.run(f"scancel {job}")
 
     cluster.wait_for_job(job, "CANCELLED")
-    eventually("it ended in order", lambda: "ordered" in cluster.run(f"cat {folder}/out"))
+    eventually("the trap has run", lambda: "ordered" in cluster.run(f"cat {folder}/out"))
 
 
 @pytest.mark.parametrize(
     "how", ["--name=mine", "--user=researcher --name=mine", "--me --name=mine"]
 )
-def test_jobs_are_cancelled_by_what_they_are(cluster: Cluster, folder: str, how: str) -> None:
+def test_scancel_selects_jobs_by_name_and_user(cluster: Cluster, folder: str, how: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold", "--job-name=mine")
 
     cluster.run(f"scancel {how}")
@@ -385,7 +385,7 @@ def test_jobs_are_cancelled_by_what_they_are(cluster: Cluster, folder: str, how:
         ("no-such-command", "FAILED", "127:0"),
     ],
 )
-def test_a_job_ends_in_the_state_that_its_script_says(
+def test_exit_of_the_script_decides_the_jobs_state(
     cluster: Cluster, folder: str, script: str, state: str, code: str
 ) -> None:
     job = cluster.submit(folder, f"#!/bin/sh\n{script}")
@@ -394,12 +394,12 @@ def test_a_job_ends_in_the_state_that_its_script_says(
     assert show(cluster, f"job {job}")["ExitCode"] == code
 
 
-def test_a_job_is_warned_before_its_time_limit_and_ended_at_it(
+def test_job_gets_a_signal_before_its_time_limit(
     cluster: Cluster, overdue: int, overdue_folder: str
 ) -> None:
     cluster.wait_for_job(overdue, "TIMEOUT", timeout=130)
 
-    said = cluster.run(f"cat {overdue_folder}/overdue")
-    assert "the end is near" in said
-    assert "DUE TO TIME LIMIT" in said
+    output = cluster.run(f"cat {overdue_folder}/overdue")
+    assert "the end is near" in output
+    assert "DUE TO TIME LIMIT" in output
     assert show(cluster, f"job {overdue}")["Reason"] == "TimeLimit"

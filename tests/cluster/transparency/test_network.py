@@ -1,7 +1,7 @@
-"""The network: the names of nodes, forward and backward, and ports that users' programs open.
+"""The network: forward and reverse names of nodes, and ports that users' programs open.
 
-For the seeds' table of network transparency (host names of old, standard ports, names that lead to
-addresses), asked from the login node, from workers and from jobs.
+Covers the seeds' table of network transparency (host names of old, standard ports, names that lead
+to addresses), from the login node, from workers and from jobs.
 """
 
 import ipaddress
@@ -36,13 +36,13 @@ for attempt in range(150):
 
 @pytest.fixture
 def addresses(cluster: Cluster) -> dict[str, str]:
-    """The address of each node, as Kubernetes has given it."""
+    """The address that Kubernetes has given each node."""
     pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in cluster.objects("pods")}
     return {place: pods[place] for place in PLACES}
 
 
 @pytest.mark.parametrize("place", [*PLACES, "the worker itself"])
-def test_names_lead_to_addresses_and_back(
+def test_names_resolve_forward_and_reverse(
     cluster: Cluster, addresses: dict[str, str], place: str
 ) -> None:
     def ask(name: str) -> list[str]:
@@ -57,46 +57,46 @@ def test_names_lead_to_addresses_and_back(
         assert set(names) == {host}
 
 
-def test_a_node_calls_itself_what_slurm_calls_it(cluster: Cluster) -> None:
+def test_host_name_of_a_node_is_its_slurm_name(cluster: Cluster) -> None:
     ask = """hostname; hostname -s; uname -n; cat /etc/hostname
 python3 -c 'import socket; print(socket.gethostname())'"""
 
-    for place, said in everywhere(cluster, ask).items():
-        assert said.split() == [place] * 5
+    for place, output in everywhere(cluster, ask).items():
+        assert output.split() == [place] * 5
 
 
-def test_slurm_calls_nodes_by_short_names(cluster: Cluster) -> None:
-    told = cluster.run(
+def test_slurm_uses_short_node_names(cluster: Cluster) -> None:
+    output = cluster.run(
         "sinfo --noheader --Node --format='%N %n'; srun --nodes=2 printenv SLURMD_NODENAME"
     )
 
-    assert set(told.split()) == set(NODES)
+    assert set(output.split()) == set(NODES)
 
 
-def test_a_node_finds_itself_by_the_address_that_others_see(
+def test_own_name_resolves_to_the_public_address(
     cluster: Cluster, addresses: dict[str, str]
 ) -> None:
-    """Programs tell others where they listen by this one, and a loopback address would mislead."""
-    for place, said in everywhere(cluster, "getent hosts $(hostname)").items():
-        address = said.split()[0]
+    """Programs send others this address to connect to; a loopback address would be wrong."""
+    for place, output in everywhere(cluster, "getent hosts $(hostname)").items():
+        address = output.split()[0]
         assert address == addresses[place]
         assert not ipaddress.ip_address(address).is_loopback
 
 
 def test_short_names_need_no_domain(cluster: Cluster) -> None:
-    for said in everywhere(cluster, "grep ^search /etc/resolv.conf").values():
-        assert len(said.split()) > 1
+    for output in everywhere(cluster, "grep ^search /etc/resolv.conf").values():
+        assert len(output.split()) > 1
 
 
 @pytest.mark.parametrize(("key", "port"), [("SlurmctldPort", 6817), ("SlurmdPort", 6818)])
-def test_slurm_has_its_standard_ports(cluster: Cluster, key: str, port: int) -> None:
-    told = cluster.run(f"scontrol show config | sed -n 's/^{key} *= //p'")
+def test_slurm_uses_its_standard_ports(cluster: Cluster, key: str, port: int) -> None:
+    output = cluster.run(f"scontrol show config | sed -n 's/^{key} *= //p'")
 
-    assert int(told) == port
+    assert int(output) == port
 
 
 def test_a_server_in_a_job_is_reached_from_everywhere(cluster: Cluster, folder: str) -> None:
-    """As a notebook or a dashboard: from another job, from login, and by ssh from outside."""
+    """Notebooks and dashboards need this: from another job, from login, and by ssh from outside."""
     port = 8888
     write(cluster, f"{folder}/listen", LISTEN)
     write(cluster, f"{folder}/ask", ASK)
@@ -109,8 +109,8 @@ def test_a_server_in_a_job_is_reached_from_everywhere(cluster: Cluster, folder: 
     assert forwarded.stdout == "cpu-0\n", forwarded.stderr
 
 
-def test_the_tasks_of_a_job_meet_at_the_first_of_its_nodes(cluster: Cluster, folder: str) -> None:
-    """As the frameworks of machine learning do, by an address that the script works out."""
+def test_tasks_of_a_job_meet_at_its_first_node(cluster: Cluster, folder: str) -> None:
+    """Machine learning frameworks meet at an address that the script computes."""
     write(cluster, f"{folder}/listen", LISTEN)
     write(cluster, f"{folder}/ask", ASK)
     script = """#!/bin/bash

@@ -1,4 +1,4 @@
-"""Software of the field runs unchanged: MPI, Python environments, gdb, tmux, git, rsync."""
+"""Common software runs unchanged: MPI, Python environments, gdb, tmux, git, rsync."""
 
 import filecmp
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from local.paths import ROOT
-from tests.cluster.transparency.shown import NODES, PLACES, everywhere, one, typed, write
+from tests.cluster.transparency.shown import NODES, PLACES, common_answer, everywhere, typed, write
 from tests.support.cluster import Cluster
 from tests.support.commands import execute
 from tests.support.waiting import eventually
@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
   return 0;
 }
 """
-# Slurm counts nodes in the order in which they first came; SLURM_JOB_NODELIST has the same one.
+# Slurm numbers nodes in the order of their first registration; so does SLURM_JOB_NODELIST.
 RANKS = [
     [f"rank {rank} of 2 on {node}: 3" for rank, node in enumerate(nodes)]
     for nodes in (("cpu-0", "cpu-1"), ("cpu-1", "cpu-0"))
@@ -78,19 +78,19 @@ def workshop(cluster: Cluster) -> Iterator[str]:
     cluster.run(f"rm -rf {path}")
 
 
-# --- What the image has ---------------------------------------------------------------------------
+# --- Contents of the image ------------------------------------------------------------------------
 
 
-def test_programs_that_the_documentation_names_are_there(cluster: Cluster) -> None:
+def test_programs_in_the_documentation_are_installed(cluster: Cluster) -> None:
     text = (ROOT / "docs/researcher.md").read_text()
     section = text.partition("\n## Programs\n")[2].partition("\n## ")[0]
-    # A function of the shell, and a module of Python.
+    # `module` is a function of the shell and `venv` a module of Python.
     names = {*re.findall(r"`([a-z+]+)`", section)} - {"module", "venv"}
     assert len(names) > 10
 
     answers = everywhere(cluster, f"for name in {' '.join(names)}; do command -v $name; done; true")
 
-    assert {path.rpartition("/")[2] for path in one(answers).split()} == names
+    assert {path.rpartition("/")[2] for path in common_answer(answers).split()} == names
 
 
 def test_a_module_is_loaded_in_a_job(cluster: Cluster, folder: str) -> None:
@@ -124,9 +124,7 @@ def test_srun_offers_pmix(cluster: Cluster) -> None:
     "launch",
     ["srun --mpi=pmix --nodes=2", "srun --nodes=2", "salloc --quiet --nodes=2 mpirun"],
 )
-def test_an_mpi_program_runs_over_two_nodes(
-    cluster: Cluster, mpi_program: str, launch: str
-) -> None:
+def test_mpi_program_runs_on_two_nodes(cluster: Cluster, mpi_program: str, launch: str) -> None:
     assert sorted(cluster.run(f"{launch} {mpi_program}").splitlines()) in RANKS
 
 
@@ -140,7 +138,7 @@ def test_an_mpi_program_runs_in_a_batch_job(
     assert sorted(cluster.run(f"cat {folder}/out").splitlines()) in RANKS
 
 
-def test_mpi_init_waits_until_all_ranks_have_come(cluster: Cluster, workshop: str) -> None:
+def test_mpi_init_waits_for_all_ranks(cluster: Cluster, workshop: str) -> None:
     """A message that arrives too early crashes the receiving rank."""
     write(cluster, f"{workshop}/late.c", MPI_LATE)
     cluster.run(f"cd {workshop} && mpicc -o late late.c")
@@ -151,9 +149,9 @@ def test_mpi_init_waits_until_all_ranks_have_come(cluster: Cluster, workshop: st
 def test_users_cannot_enable_direct_connections_of_pmix(cluster: Cluster, mpi_program: str) -> None:
     asked = "SLURM_PMIX_DIRECT_CONN=true SLURM_PMIX_FENCE=ring"
 
-    said = cluster.run(f"{asked} srun --mpi=pmix --nodes=2 {mpi_program} 2>&1")
+    output = cluster.run(f"{asked} srun --mpi=pmix --nodes=2 {mpi_program} 2>&1")
 
-    assert "cannot be used with Slurm RPC's communication" in said
+    assert "cannot be used with Slurm RPC's communication" in output
 
 
 def test_an_mpi_program_that_fails_ends_on_all_nodes(cluster: Cluster, mpi_program: str) -> None:
@@ -169,7 +167,10 @@ def test_an_mpi_program_that_fails_ends_on_all_nodes(cluster: Cluster, mpi_progr
 
 @pytest.fixture(scope="module")
 def wheels(cluster: Cluster, workshop: str) -> str:
-    """numpy and tqdm from PyPI, for the cluster's Python, brought along: it may have no way out."""
+    """numpy and tqdm from PyPI for the cluster's Python, copied in:
+
+    the cluster may lack Internet access.
+    """
     here = ROOT / ".local/cache/wheels"
     version = cluster.run("python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'")
     platforms = ["manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64"]
@@ -198,17 +199,17 @@ def environment(cluster: Cluster, workshop: str, wheels: str) -> str:
     return path
 
 
-def test_a_virtual_environment_of_the_login_node_serves_both_nodes(
+def test_virtual_environment_of_login_works_on_both_nodes(
     cluster: Cluster, environment: str
 ) -> None:
-    said = cluster.run(f"srun --nodes=2 {environment}/bin/python -c '{SUM}'")
+    output = cluster.run(f"srun --nodes=2 {environment}/bin/python -c '{SUM}'")
 
-    found = sorted(line.split() for line in said.splitlines())
-    assert [(node, total) for node, total, _ in found] == [(node, "45") for node in NODES]
-    assert all(where.startswith(environment) for *_, where in found)
+    lines = sorted(line.split() for line in output.splitlines())
+    assert [(node, total) for node, total, _ in lines] == [(node, "45") for node in NODES]
+    assert all(where.startswith(environment) for *_, where in lines)
 
 
-def test_what_a_job_installs_by_pip_the_next_job_uses(
+def test_next_job_uses_packages_that_a_job_installed(
     cluster: Cluster, folder: str, wheels: str
 ) -> None:
     script = f"""#!/bin/bash
@@ -217,11 +218,11 @@ source venv/bin/activate
 pip install --quiet --no-index --find-links={wheels} tqdm"""
     cluster.submit(folder, script, "--nodelist=cpu-0", "--wait")
 
-    said = cluster.run(
+    output = cluster.run(
         f"source {folder}/venv/bin/activate; srun --nodelist=cpu-1 tqdm --version; which tqdm"
     )
 
-    version, where = said.split()
+    version, where = output.split()
     assert version[0].isdigit()
     assert where == f"{folder}/venv/bin/tqdm"
 
@@ -229,17 +230,17 @@ pip install --quiet --no-index --find-links={wheels} tqdm"""
 # --- Tools ----------------------------------------------------------------------------------------
 
 
-def test_gdb_looks_into_a_job_that_runs(cluster: Cluster, folder: str) -> None:
+def test_gdb_attaches_to_a_running_job(cluster: Cluster, folder: str) -> None:
     write(cluster, f"{folder}/loop.c", LOOP)
     cluster.run(f"cd {folder} && gcc -g -o loop loop.c")
     job = cluster.submit(folder, "#!/bin/sh\nexec ./loop", "--nodelist=cpu-0")
     cluster.wait_for_job(job, "RUNNING")
 
     debug = "gdb --batch --pid=$(pgrep loop) --eval-command=backtrace --eval-command='print answer'"
-    shown = cluster.run(f'srun --jobid={job} --overlap bash -c "{debug}"'.replace("$(", "\\$("))
+    output = cluster.run(f'srun --jobid={job} --overlap bash -c "{debug}"'.replace("$(", "\\$("))
 
-    assert "in work ()" in shown
-    assert "$1 = 42" in shown
+    assert "in work ()" in output
+    assert "$1 = 42" in output
     assert cluster.job_state(job) == "RUNNING"
 
 
@@ -247,21 +248,20 @@ def test_gdb_runs_a_program_in_a_job(cluster: Cluster, folder: str) -> None:
     write(cluster, f"{folder}/loop.c", LOOP)
     cluster.run(f"cd {folder} && gcc -g -o loop loop.c")
 
-    shown = cluster.run(f"srun gdb --batch -ex 'break work' -ex run -ex backtrace {folder}/loop")
+    output = cluster.run(f"srun gdb --batch -ex 'break work' -ex run -ex backtrace {folder}/loop")
 
-    assert re.search(r"Breakpoint 1, .*work \(\)", shown), shown
+    assert re.search(r"Breakpoint 1, .*work \(\)", output), output
 
 
-def test_what_runs_in_tmux_goes_on_when_the_session_has_ended(
-    cluster: Cluster, folder: str
-) -> None:
+def test_tmux_outlives_the_ssh_session(cluster: Cluster, folder: str) -> None:
     cluster.run(
         "tmux new-session -d -s work"
         f" && tmux send-keys -t work 'cd {folder} && srun hostname >out' Enter"
     )
     try:
         eventually(
-            "its job has run", lambda: cluster.run(f"cat {folder}/out", check=False) in NODES
+            "the job in tmux has run",
+            lambda: cluster.run(f"cat {folder}/out", check=False) in NODES,
         )
         assert "srun hostname" in cluster.run("tmux capture-pane -p -t work")
         assert "[detached" in typed(cluster, "", r"TERM=xterm tmux attach \; detach")
@@ -269,7 +269,7 @@ def test_what_runs_in_tmux_goes_on_when_the_session_has_ended(
         cluster.run("tmux kill-session -t work")
 
 
-def test_a_repository_is_cloned_worked_on_and_seen_by_jobs(
+def test_jobs_see_commits_that_a_clone_pushed(
     cluster: Cluster, folder: str, tmp_path: Path
 ) -> None:
     name = "-c user.name=Researcher -c user.email=researcher@example.org"
@@ -284,16 +284,14 @@ def test_a_repository_is_cloned_worked_on_and_seen_by_jobs(
     execute([*git, "-C", tmp_path / "code", "commit", "--quiet", "--all", "-m", "Second"])
     execute([*git, "-C", tmp_path / "code", "push", "--quiet", "origin", "main:next"])
 
-    seen = everywhere(cluster, f"cd {folder}/code && git log --format=%s next")
+    logs = everywhere(cluster, f"cd {folder}/code && git log --format=%s next")
 
-    assert {place: said.split() for place, said in seen.items()} == {
+    assert {place: output.split() for place, output in logs.items()} == {
         place: ["Second", "First"] for place in PLACES
     }
 
 
-def test_rsync_brings_a_tree_in_and_out_again(
-    cluster: Cluster, folder: str, tmp_path: Path
-) -> None:
+def test_rsync_copies_a_tree_in_and_out(cluster: Cluster, folder: str, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "deep/er").mkdir(parents=True)
     (tree / "deep/er/data").write_bytes(bytes(range(256)) * 64)
@@ -315,14 +313,14 @@ def test_rsync_brings_a_tree_in_and_out_again(
     assert (tmp_path / "back/run").stat().st_mode & 0o777 == 0o755
 
 
-def test_a_file_system_of_the_cluster_is_browsed_by_sftp(cluster: Cluster, folder: str) -> None:
+def test_sftp_lists_and_uploads_files(cluster: Cluster, folder: str) -> None:
     config = str(cluster.directory / "ssh_config")
     batch = f"cd {folder}\nput {ROOT / 'LICENSE'}\nls -l\n"
 
-    shown = subprocess.run(
+    output = subprocess.run(
         ["sftp", "-q", "-b", "-", "-F", config, "login"],
         input=batch, capture_output=True, text=True, check=True, timeout=60,
     ).stdout  # fmt: skip
 
-    assert "LICENSE" in shown
-    assert str((ROOT / "LICENSE").stat().st_size) in shown
+    assert "LICENSE" in output
+    assert str((ROOT / "LICENSE").stat().st_size) in output

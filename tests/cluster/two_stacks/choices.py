@@ -1,4 +1,4 @@
-"""The settings of the second stack, which the dev stack does not have."""
+"""Settings of the second stack that differ from the dev stack."""
 
 import json
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from tests.support.cluster import Cluster, write_test_stack
 from tests.support.commands import execute
 
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.79.2"
-"""Go module with the Prometheus Operator's own kinds, by which the API server judges objects."""
+"""Go module with the Prometheus Operator's kinds; the API server validates objects against them."""
 KINDS = ("podmonitors", "prometheusrules", "servicemonitors")
 FOUND_BY = {"release": "kube-prometheus-stack"}
 SecondOn = Callable[[int], Cluster]
-"""Brings the second stack up on so many Kubernetes nodes."""
+"""Brings the second stack up on that many Kubernetes nodes."""
 
 
 def write_second_stack() -> Cluster:
-    """Write the stack file anew; nothing is deployed."""
+    """Write the stack file without deploying it."""
     return write_test_stack(
         "other",
         controller={"state_size": "1GiB"},
@@ -30,7 +30,7 @@ def write_second_stack() -> Cluster:
 
 
 def operator_kinds() -> list[Path]:
-    """Return the definitions of the kinds that the stack makes objects of."""
+    """Return the definitions of the kinds that the stack creates objects of."""
     module = json.loads(execute(["go", "mod", "download", "-json", OPERATOR], timeout=300).stdout)
     folder = Path(module["Dir"]) / "example/prometheus-operator-crd"
     return [folder / f"monitoring.coreos.com_{kind}.yaml" for kind in KINDS]

@@ -1,4 +1,4 @@
-"""Two stacks beside each other, which the tests of this folder share."""
+"""Two stacks side by side, shared by the tests of this folder."""
 
 import sys
 from collections.abc import Iterator
@@ -13,14 +13,17 @@ from tests.support.commands import execute
 
 @pytest.fixture(scope="package")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    """The first stack, on one Kubernetes node: its second controller finds no place."""
+    """The first stack, on one Kubernetes node: its second controller stays pending."""
     with deployed(write_test_stack("single", nodes=1)) as stack:
         yield stack
 
 
 @pytest.fixture(scope="package")
 def second_on(deployed: Deployed) -> Iterator[SecondOn]:
-    """Bring the second stack up on a number of Kubernetes nodes, from whatever there is of it."""
+    """Return a function that brings the second stack up on a number of Kubernetes nodes.
+
+    It works from any state of the stack.
+    """
     stack = write_second_stack()
     with ExitStack() as stacks:
 
@@ -30,7 +33,7 @@ def second_on(deployed: Deployed) -> Iterator[SecondOn]:
             stack.edit(lambda values: values["cluster"].update(nodes=nodes))
             # A login node that moves waits for open connections.
             stack.log_out()
-            # The Prometheus Operator's kinds come first, as on its users' clusters.
+            # Install the Prometheus Operator's kinds first, as on clusters that use it.
             execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)
             files = [f"--filename={file}" for file in operator_kinds()]
             stack.kubectl("apply", "--server-side", *files)

@@ -1,5 +1,8 @@
-"""A stack made with the other choices: Slurm's own keys instead of munge, one controller, and a
-Prometheus that somebody else's operator runs."""
+"""A stack with the other choices:
+
+Slurm's own keys instead of munge, one controller, and a Prometheus under an operator that the stack
+does not install.
+"""
 
 import datetime
 import time
@@ -28,36 +31,36 @@ def folder_of_second(second: Cluster) -> Iterator[str]:
     yield second.run("mktemp -d ~/test-XXXXXX")
     second.wait_for_login(300)
     second.run("scancel --user=researcher")
-    # A node whose machine fell silent is out of service until its next checks have passed.
+    # A node whose machine was silent is out of service until its next checks have passed.
     second.wait_for_nodes("cpu-0", "cpu-1", timeout=300)
 
 
-def test_jobs_run_without_a_munged_anywhere(second: Cluster) -> None:
+def test_jobs_run_without_munged(second: Cluster) -> None:
     second.wait_for_nodes("cpu-0", "cpu-1")
     assert second.run("srun --nodes=2 id -un").split() == ["researcher", "researcher"]
-    # From within a job, too.
+    # This works within a job, too.
     assert second.run("srun --overlap squeue --noheader --format=%u") == "researcher"
     assert "munge" not in second.kubectl("get", "pods", "-o", "jsonpath={..name}")
 
 
-def test_root_has_no_job(second: Cluster) -> None:
-    said = second.as_user(0, 0, "srun --immediate=20 id 2>&1 || true")
+def test_root_cannot_run_a_job(second: Cluster) -> None:
+    output = second.as_user(0, 0, "srun --immediate=20 id 2>&1 || true")
 
-    assert "Unable to allocate resources: Invalid user id" in said
+    assert "Unable to allocate resources: Invalid user id" in output
 
 
-def test_the_exporter_reads_slurm_without_munge_as_well(second: Cluster) -> None:
+def test_exporter_reads_slurm_without_munge(second: Cluster) -> None:
     second.wait_for_nodes("cpu-0", "cpu-1")
     once = ("python3", "-m", "agents.exporter", "--once")
-    told = second.in_pod("deploy/exporter", "exporter", *once)
-    assert "\nslurm_up 1.0\n" in told
-    assert '\nslurm_nodes{state="idle"} 2.0\n' in told
+    output = second.in_pod("deploy/exporter", "exporter", *once)
+    assert "\nslurm_up 1.0\n" in output
+    assert '\nslurm_nodes{state="idle"} 2.0\n' in output
 
 
-def test_each_monitor_leads_to_somebody_who_tells_metrics(second: Cluster) -> None:
-    found = second.objects("servicemonitors")
-    assert {one["metadata"]["name"] for one in found} == {"slurm", "reconciler"}
-    for monitor in found:
+def test_each_monitor_selects_a_service_with_metrics(second: Cluster) -> None:
+    monitors = second.objects("servicemonitors")
+    assert {monitor["metadata"]["name"] for monitor in monitors} == {"slurm", "reconciler"}
+    for monitor in monitors:
         (service,) = second.objects("services", selector(monitor))
         ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
         (endpoint,) = monitor["spec"]["endpoints"]
@@ -67,7 +70,7 @@ def test_each_monitor_leads_to_somebody_who_tells_metrics(second: Cluster) -> No
         assert second.in_pod(*exporter, "python3", "-c", fetch).strip() == "200"
 
 
-def test_each_machine_is_a_target(second: Cluster) -> None:
+def test_pod_monitor_selects_a_pod_on_each_machine(second: Cluster) -> None:
     (monitor,) = second.objects("podmonitors")
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     pods = second.objects("pods", selector(monitor))
@@ -77,27 +80,27 @@ def test_each_machine_is_a_target(second: Cluster) -> None:
         assert endpoint["port"] in {port["name"] for port in container["ports"]}
 
 
-def test_the_operator_and_its_grafana_find_all_rules_and_dashboards(second: Cluster) -> None:
+def test_operator_and_grafana_find_all_rules_and_dashboards(second: Cluster) -> None:
     labels = ",".join(f"{key}={value}" for key, value in FOUND_BY.items())
     rules = second.objects("prometheusrules", labels)
-    assert [one["spec"] for one in rules] == list(monitoringconf.rules().values())
+    assert [rule["spec"] for rule in rules] == list(monitoringconf.rules().values())
     assert len(second.objects("servicemonitors", labels)) == 2
     assert len(second.objects("podmonitors", labels)) == 1
     dashboards = second.objects("configmaps", "grafana_dashboard=1")
     assert len(dashboards) == len(monitoringconf.dashboards())
 
 
-def test_nobody_else_gathers_metrics(second: Cluster) -> None:
+def test_stack_runs_no_prometheus_of_its_own(second: Cluster) -> None:
     assert second.pods("monitoring") == []
 
 
 def selector(monitor: dict[str, Any]) -> str:
-    """What a monitor selects by, as kubectl takes it."""
+    """Return the label selector of a monitor in kubectl's form."""
     labels = monitor["spec"]["selector"]["matchLabels"]
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
-def test_users_reach_no_key_and_replace_no_socket(second: Cluster) -> None:
+def test_users_cannot_read_keys_or_replace_the_socket(second: Cluster) -> None:
     for way in ("", "srun "):
         reached = second.ssh(f"{way}sh -c '{KEYS}'", check=False)
         assert reached.stdout == ""
@@ -106,39 +109,39 @@ def test_users_reach_no_key_and_replace_no_socket(second: Cluster) -> None:
     assert second.run("srun hostname")
 
 
-def test_the_controller_of_a_lost_node_comes_back_at_the_place_that_was_kept(
+def test_controller_of_a_lost_node_restarts_at_its_placeholder(
     second: Cluster, folder_of_second: str
 ) -> None:
-    # Not the node that the Kubernetes API is on.
+    # Not the node of the Kubernetes API.
     second.move_controller("node-1")
     lost = second.controller()
-    eventually("a place is kept", lambda: place_kept(second) == ["node-0"])
+    eventually("a placeholder runs on node-0", lambda: placeholder_nodes(second) == ["node-0"])
     spared = f"--nodelist={second.node_on('node-0')}"
     running = second.submit(folder_of_second, "#!/bin/sh\nsleep 600", spared)
     second.submit(folder_of_second, "#!/bin/sh\ntrue", "--hold")
     second.wait_for_job(running, "RUNNING")
     before = second.settled_queue(lost)
-    # slurmctld writes what it has within five seconds of a change, here as on any machine.
+    # slurmctld writes its state within five seconds of a change, as on any machine.
     time.sleep(6)
 
     with second.frozen("node-1"):
-        # Where slurmdbd is lost as well, slurmctld waits for it at first.
+        # If slurmdbd is lost, too, slurmctld waits for it at first.
         eventually("a controller serves on node-0", lambda: second.serves_on("node-0"), 240)
         assert second.queue(second.controller()) == before
 
     eventually(
-        "only the one on node-0 is left",
+        "only the controller on node-0 is left",
         lambda: len(second.controllers()) == 1 and second.serves_on("node-0"),
         120,
     )
-    eventually("a place is kept again", lambda: place_kept(second) == ["node-1"])
-    # Login may have been on the node that was lost.
+    eventually("a placeholder runs on node-1", lambda: placeholder_nodes(second) == ["node-1"])
+    # Login may have been on the lost node.
     second.wait_for_login(120)
     assert second.job_state(running) == "RUNNING"
 
 
-def place_kept(stack: Cluster) -> list[str]:
-    """Kubernetes nodes where a place is kept for the controller."""
+def placeholder_nodes(stack: Cluster) -> list[str]:
+    """Return the Kubernetes nodes that keep a place for the controller."""
     return [
         pod["spec"].get("nodeName", "")
         for pod in stack.pods("placeholder")
@@ -147,15 +150,15 @@ def place_kept(stack: Cluster) -> list[str]:
 
 
 def in_force(stack: Cluster) -> dict[str, Any]:
-    """What those that run may read, and how those that run are made."""
-    kept = {c.SLURM_CONFIG_CANDIDATE, c.MEMORY_CONFIG}
+    """Return the data of ConfigMaps and the specifications of workloads in use."""
+    excluded = {c.SLURM_CONFIG_CANDIDATE, c.MEMORY_CONFIG}
     found = {one["metadata"]["name"]: one.get("data") for one in stack.objects("configmaps")}
     for kind in ("deployments", "statefulsets"):
         found |= {one["metadata"]["name"]: one["spec"] for one in stack.objects(kind)}
-    return {name: data for name, data in found.items() if name not in kept}
+    return {name: data for name, data in found.items() if name not in excluded}
 
 
-def test_the_type_stays_for_the_life_of_a_stack(second: Cluster) -> None:
+def test_auth_type_cannot_change(second: Cluster) -> None:
     before = in_force(second)
     with second.edited(lambda values: values.update(auth={"type": "munge"})):
         refused = second.deploy("up", check=False)
@@ -165,7 +168,7 @@ def test_the_type_stays_for_the_life_of_a_stack(second: Cluster) -> None:
     assert second.run("srun hostname")
 
 
-def test_a_rotation_costs_no_job(second: Cluster, folder_of_second: str) -> None:
+def test_key_rotation_loses_no_job(second: Cluster, folder_of_second: str) -> None:
     moment = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=90)).replace(
         microsecond=0
     )
@@ -176,20 +179,20 @@ def test_a_rotation_costs_no_job(second: Cluster, folder_of_second: str) -> None
     def rotate(values: dict[str, Any]) -> None:
         values["auth"].setdefault("rotations", []).append(moment.isoformat())
 
-    # The entry stays when the test is over: its key is the one in use.
+    # The entry stays after the test: its key is in use.
     second.edit(rotate)
     second.deploy("up")
     since = int(moment.timestamp())
     signs = f"signing with key {since}"
     for pod in ("cpu-0", "cpu-1", "login-0", second.controller()):
         eventually(
-            f"{pod} signs by the new key",
+            f"{pod} signs with the new key",
             lambda: signs in second.kubectl("logs", pod, "-c", "sackd"),  # noqa: B023  # called at once
             150,
         )
     reload = ("logs", second.controller(), "-c", "reload")
     eventually(
-        "slurmctld was told twice",
+        "slurmctld has read its configuration twice",
         lambda: second.kubectl(*reload).count("has read its configuration again") >= 2,
     )
     assert second.run("srun --nodes=2 --overcommit hostname").split()

@@ -1,4 +1,4 @@
-"""A second stack on one Kubernetes node, beside the first: restarted, stopped, and gone."""
+"""A second stack on one Kubernetes node beside the first: restarted, stopped and removed."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ from tests.support.waiting import eventually
 
 @pytest.fixture(scope="module")
 def on_one_node(second_on: SecondOn) -> Cluster:
-    """The second stack on one Kubernetes node; a node that it had beside that one is removed."""
+    """The second stack on one Kubernetes node; its other node is removed."""
     return second_on(1)
 
 
 @pytest.fixture
 def second(second_on: SecondOn, on_one_node: Cluster) -> Cluster:
-    """The same, up whatever the test before did to it."""
+    """The same stack, brought up again if the test before stopped it."""
     if not runs(on_one_node):
         second_on(1)
     on_one_node.wait_for_login(300)
@@ -28,23 +28,23 @@ def second(second_on: SecondOn, on_one_node: Cluster) -> Cluster:
 
 
 def runs(stack: Cluster) -> bool:
-    """Whether Docker runs a stack's Kubernetes nodes."""
+    """Return whether Docker runs a stack's Kubernetes nodes."""
     nodes = Engine(docker.from_env(), stack.stack).nodes().values()
     return bool(nodes) and all(node.status == "running" for node in nodes)
 
 
 def docker_things(stack: Cluster) -> dict[str, set[str]]:
-    """What Docker has of a stack."""
+    """Return the names of a stack's containers, networks and volumes in Docker."""
     client, name = docker.from_env(), f"slurmstack-{stack.stack}"
     containers: Any = client.containers.list(all=True)
-    found = {
+    things = {
         "containers": {container.name for container in containers},
         "networks": {network.name for network in client.networks.list()},
         "volumes": {volume.name for volume in client.volumes.list()},
     }
     return {
         kind: {each for each in names if each == name or each.startswith(f"{name}-")}
-        for kind, names in found.items()
+        for kind, names in things.items()
     }
 
 
@@ -53,7 +53,7 @@ def test_one_kubernetes_node_carries_both_slurm_nodes(second: Cluster) -> None:
     assert [pod["spec"]["nodeName"] for pod in second.pods("worker")] == ["node-0", "node-0"]
 
 
-def test_a_second_controller_that_finds_no_node_holds_up_nothing(cluster: Cluster) -> None:
+def test_pending_second_controller_does_not_block_the_deploy(cluster: Cluster) -> None:
     assert sorted(cluster.controllers().values()) == ["", "node-0"]
     assert cluster.serves_on("node-0")
 
@@ -64,7 +64,7 @@ def test_two_stacks_run_their_own_jobs(cluster: Cluster, second: Cluster) -> Non
     assert cluster.pod_uid("cpu-0") != second.pod_uid("cpu-0")
 
 
-def test_a_stack_comes_back_when_docker_restarts_its_nodes(second: Cluster) -> None:
+def test_stack_comes_back_after_docker_restarts_its_nodes(second: Cluster) -> None:
     second.run("echo kept >outlives")
     for node in Engine(docker.from_env(), second.stack).nodes().values():
         node.restart()
@@ -73,7 +73,7 @@ def test_a_stack_comes_back_when_docker_restarts_its_nodes(second: Cluster) -> N
     eventually("jobs run again", lambda: second.ssh(job, check=False).stdout == "kept\n" * 2, 180)
 
 
-def test_a_stopped_stack_goes_on_with_its_queue(second: Cluster) -> None:
+def test_stopped_stack_keeps_its_queue(second: Cluster) -> None:
     held = second.run("sbatch --hold --parsable --wrap true")
 
     execute(["make", "stop", f"STACK={second.stack}"])
@@ -83,7 +83,7 @@ def test_a_stopped_stack_goes_on_with_its_queue(second: Cluster) -> None:
     assert second.run(f"squeue --noheader --jobs={held} --format=%T") == "PENDING"
 
 
-def test_down_removes_all_of_a_stack_and_only_that(cluster: Cluster, second: Cluster) -> None:
+def test_down_removes_all_of_one_stack_only(cluster: Cluster, second: Cluster) -> None:
     first = docker_things(cluster)
     assert first["containers"]
     assert docker_things(second)["containers"]

@@ -1,4 +1,4 @@
-"""Faults in agents/: what runs in the cluster, and drains, mends, counts and deletes."""
+"""Faults in agents/, the programs in the cluster that drain, repair, count and delete."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ FAULTS: Final = (
         f"{_UNIT}/containers/test_cache.py::test_cache_is_private",
     ),
     Fault(
-        "set-user-ID programs of an image give a user's rights to others",
+        "set-user-ID programs of an image give others the user's rights",
         "agents",
         "agents/containers/cache.py",
         "    mode = status.st_mode & ~_SET_ID\n",
@@ -24,7 +24,7 @@ FAULTS: Final = (
         f"{_UNIT}/containers/test_cache.py::test_settle_clears_set_id_bits_and_opens_directories",
     ),
     Fault(
-        "an image that a container uses is removed",
+        "an image in use by a container is removed",
         "agents",
         "agents/containers/cache.py",
         "                if not _try_lock(file.fileno()):\n                    return False\n",
@@ -32,7 +32,7 @@ FAULTS: Final = (
         f"{_UNIT}/containers/test_cache.py::test_shrink_keeps_an_image_in_use",
     ),
     Fault(
-        "others can read the credentials that skopeo gets",
+        "others can read skopeo's credentials",
         "agents",
         "agents/containers/credentials.py",
         "os.O_EXCL, 0o600)",
@@ -40,7 +40,7 @@ FAULTS: Final = (
         f"{_UNIT}/containers/test_credentials.py::test_authfile_is_private",
     ),
     Fault(
-        "a link in an image leads to a file of its user",
+        "a link in an image leads to a file of the user",
         "agents",
         "agents/containers/surroundings.py",
         "if path.is_symlink() or path.parent.is_symlink() or not path.is_file():",
@@ -48,7 +48,7 @@ FAULTS: Final = (
         f"{_UNIT}/containers/test_surroundings.py::test_does_not_follow_links_in_the_image",
     ),
     Fault(
-        "a job's report stops the counts of its node",
+        "a job's invalid report stops the image counts of its node",
         "agents",
         "agents/containers/counts.py",
         "        if found is None:\n            return self\n",
@@ -57,7 +57,7 @@ FAULTS: Final = (
         "::test_a_flood_of_nonsense_changes_nothing_and_a_report_after_it_is_heard",
     ),
     Fault(
-        "jobs of a node may have all processes of its machine",
+        "jobs of a node may use all processes of its machine",
         "agents",
         "agents/cgroups.py",
         "str(most // _SHARE)",
@@ -74,7 +74,7 @@ FAULTS: Final = (
         "::test_a_slurmd_older_than_the_configuration_takes_no_jobs",
     ),
     Fault(
-        "a node takes GPUs for its own whose files it lacks",
+        "a node claims GPUs without device files",
         "agents",
         "agents/gpus.py",
         'if all((root / file.lstrip("/")).exists() for file in files):',
@@ -82,7 +82,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_gpus.py::test_a_slice_has_the_files_of_its_instances",
     ),
     Fault(
-        "nodes of a machine all take its first CPUs",
+        "all nodes of a machine use its first CPUs",
         "agents",
         "agents/cpus.py",
         "first = place * wanted % len(usable)",
@@ -90,7 +90,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_cpus.py::test_nodes_of_a_machine_have_different_cores",
     ),
     Fault(
-        "users can hold the lock that Slurm takes turns by",
+        "users can hold Slurm's cgroup lock",
         "agents",
         "agents/cgroups.py",
         "    group.chmod(0o711)",
@@ -107,7 +107,7 @@ FAULTS: Final = (
         "::test_no_more_than_the_share_is_drained_and_the_others_are_told",
     ),
     Fault(
-        "root follows a link of a user's",
+        "root follows a user's link",
         "agents",
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
@@ -115,7 +115,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_tree.py::test_what_a_link_leads_to_is_not_there[inside]",
     ),
     Fault(
-        "a link that is allowed leads out of the jail",
+        "an allowed link leads out of the jail",
         "agents",
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
@@ -123,7 +123,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_tree.py::test_links_that_are_allowed_stay_in_the_tree",
     ),
     Fault(
-        "a home is given away that another has put there",
+        "a folder in the place of a new home is given to the user",
         "agents",
         "agents/homes.py",
         "if made.st_uid != os.geteuid() or made.st_mode & 0o077:",
@@ -140,7 +140,7 @@ FAULTS: Final = (
         "::test_what_users_can_write_into_the_log_is_no_message_of_a_driver",
     ),
     Fault(
-        "a process that SIGKILL would end drains a node",
+        "a process that SIGKILL can end drains a node",
         "agents",
         "agents/checks/readers.py",
         'return status["Uid"].split()[0] == "0" or bool(',
@@ -148,7 +148,7 @@ FAULTS: Final = (
         f"{_UNIT}/checks/test_readers.py::test_what_sigkill_would_end_does_not_hang",
     ),
     Fault(
-        "a drain is lifted by checks that ran before it",
+        "checks from before a drain lift it",
         "agents",
         "agents/reconciler/judge.py",
         "        return self._is_fresh and passed\n",
@@ -157,7 +157,7 @@ FAULTS: Final = (
         "::test_without_a_check_that_has_passed_since_no_drain_is_lifted",
     ),
     Fault(
-        "the reconciler overwrites the drain of a person",
+        "the reconciler overwrites an operator's drain",
         "agents",
         "agents/reconciler/carry.py",
         "        if record.reason or record.state & DRAINED:\n",
@@ -165,7 +165,7 @@ FAULTS: Final = (
         f"{_UNIT}/reconciler/test_carry.py::test_who_has_drained_it_in_between_keeps_his_reason",
     ),
     Fault(
-        "the reconciler lifts a drain that is another by now",
+        "the reconciler lifts a drain that has changed meanwhile",
         "agents",
         "agents/reconciler/carry.py",
         "if (record.reason, record.reason_time) != (action.reason, action.since):",
@@ -173,7 +173,7 @@ FAULTS: Final = (
         f"{_UNIT}/reconciler/test_carry.py::test_a_drain_that_is_another_by_now_is_not_lifted",
     ),
     Fault(
-        "the record of a node with a job is deleted",
+        "the reconciler deletes the record of a node with a job",
         "agents",
         "agents/reconciler/ghosts.py",
         "        and not node.alloc_cpus\n",
@@ -182,7 +182,7 @@ FAULTS: Final = (
         "::test_only_what_is_gone_and_dynamic_and_free_and_unwanted_is_a_ghost",
     ),
     Fault(
-        "a machine reboots under a node that is in service",
+        "a machine reboots while its node is in service",
         "agents",
         "agents/reconciler/ladder.py",
         "            if other and not other.is_out:\n",
@@ -190,7 +190,7 @@ FAULTS: Final = (
         f"{_UNIT}/reconciler/test_plan.py::test_no_machine_is_rebooted_that_is_in_use",
     ),
     Fault(
-        "a check overwrites the drain of a person",
+        "a check overwrites an operator's drain",
         "agents",
         "agents/checks/slurm.py",
         "    if not failed or (standing and not standing.startswith(CHECK)):\n",
@@ -198,7 +198,7 @@ FAULTS: Final = (
         f"{_UNIT}/checks/test_slurm.py::test_a_drain_of_anybody_else_is_left",
     ),
     Fault(
-        "a check drains although Slurm does not tell who drained before",
+        "a check drains although Slurm does not report the current reason",
         "agents",
         "agents/checks/slurm.py",
         "    if reading.code:\n",
@@ -215,7 +215,7 @@ FAULTS: Final = (
         f"{_UNIT}/checks/test_passes.py::test_what_cannot_be_told_is_neither_good_nor_bad",
     ),
     Fault(
-        "what a hanging check has started goes on for good",
+        "processes of a hanging check never end",
         "agents",
         "agents/checks/bounded.py",
         "os.killpg(self.pid, signal.SIGKILL)",
@@ -223,7 +223,7 @@ FAULTS: Final = (
         f"{_UNIT}/checks/test_bounded.py::test_what_hangs_is_killed_with_all_that_it_has_started",
     ),
     Fault(
-        "a node goes back into service twice",
+        "a resume request that may have succeeded is repeated",
         "agents",
         "agents/slurm/client.py",
         'self._update(node, {"state": ["RESUME"]}, repeat=False)',
@@ -240,7 +240,7 @@ FAULTS: Final = (
         "::test_a_node_on_which_a_quick_check_fails_stays_out_whatever_was_measured",
     ),
     Fault(
-        "the exporter counts one task of an array too few",
+        "the exporter misses one task of an array",
         "agents",
         "agents/exporter/rows.py",
         "(int(last) - int(first)) // int(step or 1) + 1",
@@ -256,7 +256,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_populate.py::test_a_link_in_the_jail_leads_nobody_astray",
     ),
     Fault(
-        "old snapshots go although none of those kept is ready",
+        "old snapshots are deleted although no kept one is ready",
         "agents",
         "agents/snapshots.py",
         "kept = [one.metadata.name for one in before if one.is_ready][-keep:]",
@@ -264,16 +264,16 @@ FAULTS: Final = (
         f"{_UNIT}/test_snapshots.py::test_so_many_that_are_ready_are_kept",
     ),
     Fault(
-        "a resize leaves the record of a node that an operator drained",
+        "a resize leaves the record of an operator-drained node",
         "agents",
         "agents/reconciler/carry.py",
         "                self._slurm.forget(action.node)\n",
         "                self._slurm.node(action.node)\n",
-        "tests/cluster/edits/test_resize.py::test_a_drained_node_that_left_leaves_no_ghost",
+        "tests/cluster/edits/test_resize.py::test_removed_drained_node_leaves_no_record",
         "cluster",
     ),
     Fault(
-        "a fault of slurmd's takes the jobs of its node along",
+        "a crash of slurmd ends the jobs of its node",
         "agents",
         "agents/keep_slurmd.py",
         "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
@@ -281,7 +281,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_keep_slurmd.py::test_what_a_signal_ended_starts_again",
     ),
     Fault(
-        "a configuration that slurmd refuses takes the jobs of its node along",
+        "a configuration that slurmd refuses ends the jobs of its node",
         "agents",
         "agents/keep_slurmd.py",
         "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
@@ -289,7 +289,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_keep_slurmd.py::test_what_fails_while_jobs_run_starts_again",
     ),
     Fault(
-        "slurmd's port is free for a job by IPv6",
+        "a job can bind slurmd's port over IPv6",
         "agents",
         "agents/keep_slurmd.py",
         "socket.create_server(same, family=socket.AF_INET6, backlog=0)",

@@ -1,4 +1,4 @@
-"""Faults in the components: rights, protection, secrecy and order of objects in Kubernetes."""
+"""Faults in components/: rights, protection, secrecy and order of Kubernetes objects."""
 
 from typing import Final
 
@@ -34,7 +34,7 @@ FAULTS: Final = (
         f"{_GRAPH}::test_only_root_and_the_pods_group_read_files_of_secrets",
     ),
     Fault(
-        "pods that no flow names have a network",
+        "pods without a declared flow reach the network",
         "components",
         "components/network/policies.py",
         '        "default": _spec(pods.selector(), [], []),\n',
@@ -42,7 +42,7 @@ FAULTS: Final = (
         "tests/unit/network/test_matrix.py::test_only_who_must_talks_to_a_pod",
     ),
     Fault(
-        "users reach the metadata of a cloud",
+        "users reach a cloud's metadata service",
         "components",
         "components/network/flows.py",
         "but = sorted(cidr for cidr in {*METADATA, *refuse} if",
@@ -50,7 +50,7 @@ FAULTS: Final = (
         "tests/unit/network/test_matrix.py::test_others_are_asked_by_who_must_alone",
     ),
     Fault(
-        "pods get a credential of Kubernetes",
+        "pods get a Kubernetes credential",
         "components",
         "components/pods.py",
         '"automountServiceAccountToken": False,',
@@ -72,7 +72,7 @@ FAULTS: Final = (
         f"{_GRAPH}::test_the_munge_key_and_the_host_key_are_secret_wherever_they_go",
     ),
     Fault(
-        "a worker is killed before its jobs have had their grace",
+        "Kubernetes kills a worker before its drain grace ends",
         "components",
         "components/slurm/nodeset.py",
         '"terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,',
@@ -100,7 +100,7 @@ FAULTS: Final = (
         f"{_GRAPH}::test_workers_and_login_come_after_the_controller_and_the_filled_jail",
     ),
     Fault(
-        "a configuration comes into force before it is checked",
+        "an unchecked configuration takes effect",
         "components",
         "components/slurm/configuration.py",
         "        self.proven = self.once_proven(files)\n",
@@ -108,7 +108,7 @@ FAULTS: Final = (
         f"{_GRAPH}::test_no_configuration_comes_into_force_that_was_not_checked",
     ),
     Fault(
-        "two slurmdbd run at once while one is replaced",
+        "two slurmdbd run at once during a replacement",
         "components",
         "components/accounting/slurmdbd.py",
         '"strategy": {"type": "Recreate"},',
@@ -116,7 +116,7 @@ FAULTS: Final = (
         f"{_GRAPH}::test_daemons_with_a_state_never_run_twice",
     ),
     Fault(
-        "the reconciler sets any taint",
+        "the reconciler can set any taint",
         "components",
         "components/health/admission.py",
         '        f" == {_NEW_TAINTS}.filter(one, one.key != {taint})"\n',
@@ -124,7 +124,7 @@ FAULTS: Final = (
         f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-another taint]",
     ),
     Fault(
-        "the reconciler evicts all pods of a machine",
+        "the reconciler can evict all pods of a machine",
         "components",
         "components/health/admission.py",
         'f" || one.effect == {_text(_EFFECT)})"',
@@ -132,7 +132,7 @@ FAULTS: Final = (
         f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-a taint that evicts]",
     ),
     Fault(
-        "the reconciler adds keys to a Node",
+        "the reconciler can add any key to a Node",
         "components",
         "components/health/admission.py",
         'f" && {new}.all(key, key in {free} || key in {old})"',
@@ -140,7 +140,7 @@ FAULTS: Final = (
         f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-a cordon]",
     ),
     Fault(
-        "the reconciler changes values of a Node",
+        "the reconciler can change any value of a Node",
         "components",
         "components/health/admission.py",
         "key in {new} && {new}[key] == {old}[key])",
@@ -148,7 +148,7 @@ FAULTS: Final = (
         f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-the kubelet's port]",
     ),
     Fault(
-        "the reconciler marks machines of others",
+        "the reconciler can mark machines of others",
         "components",
         "components/health/admission.py",
         "    if not all(machines):\n",
@@ -156,7 +156,7 @@ FAULTS: Final = (
         f"{_ADMISSION}::test_only_machines_of_nodesets_are_marked_where_labels_show_them[taint]",
     ),
     Fault(
-        "the reconciler deletes the pod of slurmctld",
+        "the reconciler can delete slurmctld's pod",
         "components",
         "components/health/admission.py",
         'f" && variables.labels[{component}] == {_text(c.WORKER)}"',
@@ -164,7 +164,7 @@ FAULTS: Final = (
         f"{_ADMISSION}::test_only_pods_of_nodesets_are_deleted[labels1-False]",
     ),
     Fault(
-        "the reconciler is not limited where the policy cannot be evaluated",
+        "the reconciler is not limited if the policy cannot be evaluated",
         "components",
         "components/health/admission.py",
         '"failurePolicy": "Fail",',

@@ -1,4 +1,4 @@
-"""Faults in engine/: the state, its secrets and its lock, and the order in which things go."""
+"""Faults in engine/: the state, its secrets and its lock, and the order of operations."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ _UNIT: Final = "tests/unit/engine"
 
 FAULTS: Final = (
     Fault(
-        "a resource goes before those that depend on it",
+        "a resource is deleted before its dependents",
         "engine",
         "engine/planning.py",
         "                before[target].add(resource)\n",
@@ -17,7 +17,7 @@ FAULTS: Final = (
         "::test_dependents_children_and_managed_resources_are_deleted_first",
     ),
     Fault(
-        "a secret stands in the state as plain text",
+        "the state holds a secret as plain text",
         "engine",
         "engine/secrets.py",
         'return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(text)}',
@@ -25,7 +25,7 @@ FAULTS: Final = (
         f"{_UNIT}/programs/test_life.py::test_secrets_are_encrypted_in_state_and_marked_in_outputs",
     ),
     Fault(
-        "a replacement is made while the old object has its name",
+        "a replacement is created while the old object has its name",
         "engine",
         "engine/providers/kubernetes/provider.py",
         "            bool(replaces) and self._keeps_its_name(old, news),\n",
@@ -34,7 +34,7 @@ FAULTS: Final = (
         "::test_edit_updates_in_place_unless_the_api_forbids_it",
     ),
     Fault(
-        "a key that the program no longer has shows no change",
+        "removing a key from the program is not a change",
         "engine",
         "engine/values.py",
         "for key in sorted(old.keys() | new.keys()):",
@@ -42,7 +42,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_values.py::test_differences_are_named_by_their_paths",
     ),
     Fault(
-        "an object that is not there is asked for again and again",
+        "the engine requests a missing object again and again",
         "engine",
         "engine/providers/kubernetes/api.py",
         "_TRANSIENT: Final = frozenset({429, 502, 503, 504})",

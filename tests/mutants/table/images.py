@@ -1,4 +1,4 @@
-"""Faults in the scripts of images/: most show in containers or on a cluster alone."""
+"""Faults in the scripts of images/: most show only in containers or on a cluster."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "users reach by IPv6 what is refused to them",
+        "users reach refused addresses over IPv6",
         "images",
         "images/guard/guard",
         "    ip6 daddr @refused6 jump refuse\n",
@@ -27,7 +27,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "a node that loses its jail goes on taking jobs",
+        "a node without its jail goes on taking jobs",
         "images",
         "images/worker/ready",
         '  if found=$(drained) && [ -z "$found" ]; then\n',
@@ -36,7 +36,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "a login node that cannot limit its users lets them in",
+        "a login node admits users it cannot limit",
         "images",
         "images/login/limits",
         'contact the operator."\n    return 1\n',
@@ -63,7 +63,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "slurmdbd starts on a database that is loaded in part",
+        "slurmdbd starts on a partly loaded database",
         "images",
         "images/accounting/slurmdbd",
         'if [ "$incomplete" != 0 ]; then\n',
@@ -73,7 +73,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "Prometheus goes by an edit only after a restart",
+        "Prometheus reads an edit only after a restart",
         "images",
         "images/monitoring/serve",
         '  ! changed "$folder" || kill -HUP $daemon\n',
@@ -92,48 +92,48 @@ FAULTS: Final = (
         setup_may_fail=True,
     ),
     Fault(
-        "a resize leaves the record of the node that left",
+        "a resize leaves the record of the removed node",
         "images",
         "images/worker/leave",
         '  scontrol delete nodename="$NODE_NAME" && { say "deleted the record"; exit 0; }\n',
         '  true && { say "deleted the record"; exit 0; }\n',
-        f"{_CLUSTER}/edits/test_resize.py::test_a_node_comes_and_goes_and_no_job_is_lost",
+        f"{_CLUSTER}/edits/test_resize.py::test_adding_and_removing_a_node_loses_no_job",
         "cluster",
     ),
     Fault(
-        "a job holds its node up past the grace",
+        "a job delays the end of its node past the drain grace",
         "images",
         "images/worker/leave",
         "  if [ $SECONDS -ge $deadline ]; then\n",
         "  if [ $SECONDS -ge $((deadline + 600)) ]; then\n",
-        f"{_CLUSTER}/edits/test_resize.py::test_a_job_that_outlives_the_grace_is_requeued",
+        f"{_CLUSTER}/edits/test_resize.py::test_job_is_requeued_after_the_drain_grace",
         "cluster",
     ),
     Fault(
-        "a pod that goes takes the drain of a person along",
+        "the end of a pod lifts an operator's drain",
         "images",
         "images/worker/leave",
         "  stays=yes\n",
         "  stays=\n",
-        f"{_CLUSTER}/test_recovery.py::test_somebody_elses_drain_survives_the_pod",
+        f"{_CLUSTER}/test_recovery.py::test_operators_drain_survives_the_pod",
         "cluster",
     ),
     Fault(
-        "root removes files that a user's program has named",
+        "root removes files that a user's program names",
         "images",
         "images/worker/preload.c",
         "void pmix_execute_epilog(void *epilog)\n",
         "void pmix_execute_no_epilog(void *epilog)\n",
-        f"{_CLUSTER}/escape/test_submission.py::test_root_removes_no_file_for_a_user",
+        f"{_CLUSTER}/escape/test_submission.py::test_pmix_cleanup_removes_no_file_as_root",
         "cluster",
     ),
     Fault(
-        "root's job writes its output to a cgroup of the node",
+        "root's job can write its output to a cgroup of the node",
         "images",
         "images/worker/preload.c",
         "\tif (fd < 0 || !is_of_cgroup(fd))\n",
         "\tif (fd < 0 || !is_of_cgroup(fd) || true)\n",
-        f"{_CLUSTER}/confinement/test_groups.py::test_output_of_roots_job_is_no_file_of_a_cgroup",
+        f"{_CLUSTER}/confinement/test_groups.py::test_roots_job_cannot_write_output_to_a_cgroup",
         "cluster",
     ),
     Fault(
@@ -142,21 +142,20 @@ FAULTS: Final = (
         "images/worker/slurmd",
         "export SLURM_TREE_WIDTH=2\n",
         "",
-        f"{_CLUSTER}/transparency/test_software.py::test_mpi_init_waits_until_all_ranks_have_come",
+        f"{_CLUSTER}/transparency/test_software.py::test_mpi_init_waits_for_all_ranks",
         "cluster",
     ),
     Fault(
-        "a waiting controller never takes over from a silent one",
+        "a standby controller never takes over from a silent one",
         "images",
         "images/controller/slurmctld",
         "    elif ((SECONDS - since >= patience)); then\n",
         "    elif ((SECONDS - since <= -patience)); then\n",
-        f"{_CLUSTER}/test_recovery.py"
-        "::test_a_controller_whose_node_falls_silent_gives_up_its_place",
+        f"{_CLUSTER}/test_recovery.py::test_second_controller_takes_over_from_a_frozen_node",
         "cluster",
     ),
     Fault(
-        "a partition goes although it has jobs",
+        "a partition with jobs is removed",
         "images",
         "images/controller/check",
         '      refuse "cannot remove partition $partition: it has jobs ($(wc -l <<<"$jobs"));',

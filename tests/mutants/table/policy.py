@@ -1,4 +1,4 @@
-"""Faults in policy/: what no stack may contain, and passes all the same."""
+"""Faults in policy/: violations that the policies pass."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _MISTAKES: Final = "tests/policy/test_mutations.py"
 
 FAULTS: Final = (
     Fault(
-        "an operator's container in a nodeset's pods may have any right",
+        "a site's container in a nodeset's pods may have any capability",
         "policy",
         "policy/pods.py",
         'if added := container.capabilities("add"):',
@@ -33,7 +33,7 @@ FAULTS: Final = (
         f"{_MISTAKES}::test_policies_catch_their_mistakes",
     ),
     Fault(
-        "a load balancer may answer the whole world in two halves",
+        "a load balancer may open to the Internet in two halves",
         "policy",
         "policy/access.py",
         "fours = collapse_addresses(one for one in known if isinstance(one, IPv4Network))",
@@ -41,7 +41,7 @@ FAULTS: Final = (
         f"{_MISTAKES}::test_policies_catch_their_mistakes",
     ),
     Fault(
-        "a volume leaves an allowed folder by two dots",
+        "a volume path with .. leaves an allowed folder",
         "policy",
         "policy/pods.py",
         'return ".." not in parts.parts and any(',
@@ -49,7 +49,7 @@ FAULTS: Final = (
         f"{_RULES}::test_rule_passes_valid_resources_and_reports_violations",
     ),
     Fault(
-        "an unknown value hides a violation beside it",
+        "an unknown value hides another violation",
         "policy",
         "policy/rule.py",
         "            unknown = unknown or error\n",
@@ -57,7 +57,7 @@ FAULTS: Final = (
         f"{_RULES}::test_unknown_value_hides_no_other_violation",
     ),
     Fault(
-        "a policy for one direction counts for both",
+        "a network policy for one direction counts for both",
         "policy",
         "policy/access.py",
         '    if types := tuple(spec.get("policyTypes") or ()):\n        return types\n',

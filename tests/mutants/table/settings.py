@@ -1,4 +1,4 @@
-"""Faults in components/settings: wrong values that pass, and right ones that change."""
+"""Faults in components/settings: invalid values that pass, and valid ones that change."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _REFUSES: Final = f"{_REFUSED}::test_it_refuses_in_one_line"
 
 FAULTS: Final = (
     Fault(
-        "a second user may have the uid of another",
+        "two users may have the same uid",
         "settings",
         "components/settings/models.py",
         "for uid in duplicates(str(user.uid) for user in self.users):",
@@ -25,7 +25,7 @@ FAULTS: Final = (
         f"{_REFUSES}[groups[0].gid = 2000]",
     ),
     Fault(
-        "a GiB counts 1000 MiB",
+        "a GiB counts as 1000 MiB",
         "settings",
         "components/settings/types.py",
         '_MIB = {"Mi": 1, "Gi": 1024,',
@@ -33,7 +33,7 @@ FAULTS: Final = (
         "tests/unit/components/test_settings.py::test_memory_is_kept_in_mebibytes",
     ),
     Fault(
-        "hours of a time limit count as minutes",
+        "hours in a time limit count as minutes",
         "settings",
         "components/settings/types.py",
         "return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60",
@@ -41,7 +41,7 @@ FAULTS: Final = (
         "tests/unit/components/test_slurmconf_accounts.py::test_values_are_in_one_form",
     ),
     Fault(
-        "users may be refused every address",
+        "network.refuse may contain all addresses",
         "settings",
         "components/settings/types.py",
         'if network is None or network.prefixlen == 0 or "%" in value:',
@@ -57,7 +57,7 @@ FAULTS: Final = (
         f'{_REFUSES}[nodesets[0].volumes[0].path = "/mnt"]',
     ),
     Fault(
-        "a file of the project may be outside of the project",
+        "a file path may lead out of the project",
         "settings",
         "components/settings/types.py",
         'if not value or path.is_absolute() or ".." in path.parts:',
@@ -73,7 +73,7 @@ FAULTS: Final = (
         f"{_REFUSED}::test_a_private_key_is_refused_and_not_repeated",
     ),
     Fault(
-        "snapshots of a jail that no driver knows are accepted",
+        "snapshots of a jail without a CSI driver are accepted",
         "settings",
         "components/settings/models.py",
         'for kind in ("nfs", "host_path"):',
@@ -81,7 +81,7 @@ FAULTS: Final = (
         f"{_REFUSED}::test_no_snapshots_are_made_of_a_jail_that_no_driver_knows",
     ),
     Fault(
-        "data is not protected unless the stack says so",
+        "data is not protected by default",
         "settings",
         "components/settings/models.py",
         "protect_data: bool = True",

@@ -1,4 +1,4 @@
-"""Faults in components/slurmconf: files that Slurm reads otherwise than meant."""
+"""Faults in components/slurmconf: files that Slurm reads in an unintended way."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _NODES: Final = "components/slurmconf/nodes.py"
 
 FAULTS: Final = (
     Fault(
-        "a step runs outside of the jail when the plugin fails",
+        "a step runs outside of the jail if the plugin fails",
         "slurmconf",
         "components/slurmconf/plugstack.conf.j2",
         "required {{ plugin }}",
@@ -27,7 +27,7 @@ FAULTS: Final = (
         "::test_static_nodes_are_listed_with_what_they_say_and_dynamic_ones_are_not",
     ),
     Fault(
-        "jobs may take all memory of a node's pod",
+        "jobs may use all memory of a node's pod",
         "slurmconf",
         _NODES,
         "return min(nodeset.memory // 8, 4096)",
@@ -35,7 +35,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_slurmconf.py::test_slurm_offers_less_memory_than_the_pod_may_use",
     ),
     Fault(
-        "a partition for some groups is open to all",
+        "a partition for some groups is open to all users",
         "slurmconf",
         _NODES,
         '"AllowGroups": ",".join(partition.allow_groups) or None,',
@@ -43,7 +43,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_slurmconf_nodes.py::test_a_field_of_a_partition_says_one_thing",
     ),
     Fault(
-        "users' jobs make way for long checks",
+        "long checks have priority over users' jobs",
         "slurmconf",
         "components/slurmconf/longchecks.py",
         '"PriorityTier": 0,',
@@ -61,7 +61,7 @@ FAULTS: Final = (
         "::test_all_that_keeps_jobs_apart_is_on_but_the_overlay",
     ),
     Fault(
-        "slurmstepd processes may take all memory of a node",
+        "slurmstepd processes may use all memory of a node",
         "slurmconf",
         "components/slurmconf/isolation.py",
         "reserved_memory(nodeset) // _SLURMSTEPD",

@@ -1,4 +1,4 @@
-"""Faults in spank/: steps that run outside of the jail, or see what is not theirs."""
+"""Faults in spank/: steps that run outside of the jail or see things of others."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _TESTS: Final = (
 
 FAULTS: Final = (
     Fault(
-        "a job may have all processes of its machine",
+        "a job may use all processes of its machine",
         "spank",
         "spank/cgroups.c",
         "\tif (limit > machine_limit / SHARE)\n",
@@ -26,7 +26,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "steps of a job have more processes together than the job may have",
+        "steps together exceed the process limit of their job",
         "spank",
         "spank/chroot.c",
         "\tif (limits_fd >= 0 && check_number(limits_fd) < 0)\n",
@@ -34,7 +34,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "slurmstepd of one job may take all memory of its node",
+        "slurmstepd of one job may use all memory of its node",
         "spank",
         "spank/cgroups.c",
         "\trc = write_limit(group_fd, group, kind->memory, DAEMONS_MEMORY);\n",
@@ -50,7 +50,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "where memory is short, the kernel ends daemons as soon as tasks",
+        "without memory, the kernel ends daemons as soon as tasks",
         "spank",
         "spank/chroot.c",
         "#define OOM_FIRST 1000\n",
@@ -90,7 +90,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "slurmstepd sees the node's /proc while it opens paths of the user's",
+        "slurmstepd sees the node's /proc while it opens a user's paths",
         "spank",
         "spank/chroot.c",
         "\tif (is_external(spank)) {\n",
@@ -98,7 +98,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "what slurmstepd has opened leads to the node's /proc",
+        "files that slurmstepd has opened lead to the node's /proc",
         "spank",
         "spank/mounts.c",
         "\tif (unshare(CLONE_NEWNS) < 0)\n"
@@ -108,7 +108,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "everybody can reach slurmstepd's socket",
+        "every user can reach slurmstepd's socket",
         "spank",
         "spank/files.c",
         "#define SOCKET_MODE 0600\n",
@@ -132,7 +132,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "a step that was refused starts its tasks",
+        "a refused step starts its tasks",
         "spank",
         "spank/chroot.c",
         "\tif (spank_remote(spank) == 0 || inside)\n",
@@ -140,7 +140,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "what a job leaves stays its user's until it is removed",
+        "a job's leftovers belong to its user until their removal",
         "spank",
         "spank/files.c",
         "\treturn fchown(fd, 0, 0) < 0 || fchmod(fd, PRIVATE_MODE) < 0 ? errno : 0;\n",
@@ -150,7 +150,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "the end of a job waits until all that it left is removed",
+        "the end of a job waits for the removal of its files",
         "spank",
         "spank/chroot.c",
         "\tpid_t pid = fork();\n",
