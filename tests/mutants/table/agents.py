@@ -136,8 +136,7 @@ FAULTS: Final = (
         "agents/checks/kernel.py",
         "if not _OF_A_PROCESS.match(message))",
         "if message)",
-        f"{_UNIT}/checks/test_kernel.py"
-        "::test_what_users_can_write_into_the_log_is_no_message_of_a_driver",
+        f"{_UNIT}/checks/test_kernel.py::test_text_of_users_is_not_taken_for_driver_messages",
     ),
     Fault(
         "a process that SIGKILL would end drains a node",
@@ -145,7 +144,7 @@ FAULTS: Final = (
         "agents/checks/readers.py",
         'return status["Uid"].split()[0] == "0" or bool(',
         "return bool(1 | ",
-        f"{_UNIT}/checks/test_readers.py::test_what_sigkill_would_end_does_not_hang",
+        f"{_UNIT}/checks/test_readers.py::test_process_that_sigkill_would_end_is_not_stuck",
     ),
     Fault(
         "a drain is lifted by checks that ran before it",
@@ -195,7 +194,7 @@ FAULTS: Final = (
         "agents/checks/slurm.py",
         "    if not failed or (standing and not standing.startswith(CHECK)):\n",
         "    if not failed:\n",
-        f"{_UNIT}/checks/test_slurm.py::test_a_drain_of_anybody_else_is_left",
+        f"{_UNIT}/checks/test_slurm.py::test_foreign_drain_is_left_alone",
     ),
     Fault(
         "a check drains although Slurm does not tell who drained before",
@@ -203,8 +202,7 @@ FAULTS: Final = (
         "agents/checks/slurm.py",
         "    if reading.code:\n",
         "    if reading.code < 0:\n",
-        f"{_UNIT}/checks/test_command.py"
-        "::test_a_slurm_that_does_not_answer_changes_nothing_and_is_told",
+        f"{_UNIT}/checks/test_command.py::test_logs_an_unavailable_slurm_and_changes_nothing",
     ),
     Fault(
         "a check that cannot run drains its node",
@@ -212,7 +210,7 @@ FAULTS: Final = (
         "agents/checks/passes.py",
         "        return Outcome(check.name, Verdict.UNKNOWN, str(error), chosen.effect)\n",
         "        return Outcome(check.name, Verdict.FAILED, str(error), chosen.effect)\n",
-        f"{_UNIT}/checks/test_passes.py::test_what_cannot_be_told_is_neither_good_nor_bad",
+        f"{_UNIT}/checks/test_passes.py::test_unusable_reading_gives_an_unknown_verdict",
     ),
     Fault(
         "what a hanging check has started goes on for good",
@@ -220,7 +218,7 @@ FAULTS: Final = (
         "agents/checks/bounded.py",
         "os.killpg(self.pid, signal.SIGKILL)",
         "os.kill(self.pid, signal.SIGKILL)",
-        f"{_UNIT}/checks/test_bounded.py::test_what_hangs_is_killed_with_all_that_it_has_started",
+        f"{_UNIT}/checks/test_bounded.py::test_hanging_task_is_killed_with_its_children",
     ),
     Fault(
         "a node goes back into service twice",
