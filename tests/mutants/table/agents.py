@@ -54,7 +54,7 @@ FAULTS: Final = (
         "        if found is None:\n            return self\n",
         "        assert found is not None\n",
         f"{_UNIT}/containers/test_counts.py"
-        "::test_a_flood_of_nonsense_changes_nothing_and_a_report_after_it_is_heard",
+        "::test_invalid_reports_are_ignored_and_later_ones_counted",
     ),
     Fault(
         "jobs of a node may have all processes of its machine",
