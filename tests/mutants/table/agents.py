@@ -234,8 +234,7 @@ FAULTS: Final = (
         "agents/longchecks/plan.py",
         'return "lift" if older and not (evidence and evidence.failed) else "leave"',
         'return "lift" if older else "leave"',
-        f"{_UNIT}/longchecks/test_run.py"
-        "::test_a_node_on_which_a_quick_check_fails_stays_out_whatever_was_measured",
+        f"{_UNIT}/longchecks/test_run.py::test_failed_quick_check_keeps_the_node_drained",
     ),
     Fault(
         "the exporter counts one task of an array too few",
