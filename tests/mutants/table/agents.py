@@ -103,8 +103,7 @@ FAULTS: Final = (
         "agents/reconciler/plan.py",
         "room = Room(max(1, int(wanted.share * len(nodes))), taken)",
         "room = Room(1 + int(wanted.share * len(nodes)), taken)",
-        f"{_UNIT}/reconciler/test_plan.py"
-        "::test_no_more_than_the_share_is_drained_and_the_others_are_told",
+        f"{_UNIT}/reconciler/test_plan.py::test_drains_up_to_the_share_and_reports_other_nodes",
     ),
     Fault(
         "root follows a link of a user's",
@@ -152,8 +151,7 @@ FAULTS: Final = (
         "agents/reconciler/judge.py",
         "        return self._is_fresh and passed\n",
         "        return passed\n",
-        f"{_UNIT}/reconciler/test_judge.py"
-        "::test_without_a_check_that_has_passed_since_no_drain_is_lifted",
+        f"{_UNIT}/reconciler/test_judge.py::test_no_drain_is_lifted_without_a_later_passed_check",
     ),
     Fault(
         "the reconciler overwrites the drain of a person",
@@ -161,7 +159,7 @@ FAULTS: Final = (
         "agents/reconciler/carry.py",
         "        if record.reason or record.state & DRAINED:\n",
         "        if is_own(record.reason):\n",
-        f"{_UNIT}/reconciler/test_carry.py::test_who_has_drained_it_in_between_keeps_his_reason",
+        f"{_UNIT}/reconciler/test_carry.py::test_drain_set_in_between_keeps_its_reason",
     ),
     Fault(
         "the reconciler lifts a drain that is another by now",
@@ -169,7 +167,7 @@ FAULTS: Final = (
         "agents/reconciler/carry.py",
         "if (record.reason, record.reason_time) != (action.reason, action.since):",
         "if record.reason != action.reason:",
-        f"{_UNIT}/reconciler/test_carry.py::test_a_drain_that_is_another_by_now_is_not_lifted",
+        f"{_UNIT}/reconciler/test_carry.py::test_changed_drain_is_not_lifted",
     ),
     Fault(
         "the record of a node with a job is deleted",
@@ -177,8 +175,7 @@ FAULTS: Final = (
         "agents/reconciler/ghosts.py",
         "        and not node.alloc_cpus\n",
         "",
-        f"{_UNIT}/reconciler/test_ghosts.py"
-        "::test_only_what_is_gone_and_dynamic_and_free_and_unwanted_is_a_ghost",
+        f"{_UNIT}/reconciler/test_ghosts.py::test_only_lost_dynamic_idle_unwanted_nodes_are_ghosts",
     ),
     Fault(
         "a machine reboots under a node that is in service",
@@ -186,7 +183,7 @@ FAULTS: Final = (
         "agents/reconciler/ladder.py",
         "            if other and not other.is_out:\n",
         "            if other and other.is_out:\n",
-        f"{_UNIT}/reconciler/test_plan.py::test_no_machine_is_rebooted_that_is_in_use",
+        f"{_UNIT}/reconciler/test_plan.py::test_machine_in_use_is_not_rebooted",
     ),
     Fault(
         "a check overwrites the drain of a person",
