@@ -111,7 +111,7 @@ FAULTS: Final = (
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
         "_IN_ROOT",
-        f"{_UNIT}/test_tree.py::test_what_a_link_leads_to_is_not_there[inside]",
+        f"{_UNIT}/test_tree.py::test_link_targets_appear_missing[inside]",
     ),
     Fault(
         "a link that is allowed leads out of the jail",
@@ -119,7 +119,7 @@ FAULTS: Final = (
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
         "0 if links else _NO_SYMLINKS",
-        f"{_UNIT}/test_tree.py::test_links_that_are_allowed_stay_in_the_tree",
+        f"{_UNIT}/test_tree.py::test_allowed_links_stay_in_the_tree",
     ),
     Fault(
         "a home is given away that another has put there",
@@ -127,7 +127,7 @@ FAULTS: Final = (
         "agents/homes.py",
         "if made.st_uid != os.geteuid() or made.st_mode & 0o077:",
         "if made.st_uid != os.geteuid():",
-        f"{_UNIT}/test_homes.py::test_another_folder_in_the_place_of_a_new_home_is_given_to_nobody",
+        f"{_UNIT}/test_homes.py::test_replaced_directory_does_not_get_a_new_owner",
     ),
     Fault(
         "the name of a user's process drains a node",
@@ -223,7 +223,7 @@ FAULTS: Final = (
         "agents/slurm/client.py",
         'self._update(node, {"state": ["RESUME"]}, repeat=False)',
         'self._update(node, {"state": ["RESUME"]}, repeat=True)',
-        f"{_UNIT}/slurm/test_client.py::test_what_may_have_been_done_is_not_done_again",
+        f"{_UNIT}/slurm/test_client.py::test_request_that_may_have_succeeded_is_not_repeated",
     ),
     Fault(
         "a long check lifts a drain although a quick check fails",
@@ -247,7 +247,7 @@ FAULTS: Final = (
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
         "0",
-        f"{_UNIT}/test_populate.py::test_a_link_in_the_jail_leads_nobody_astray",
+        f"{_UNIT}/test_populate.py::test_links_in_the_jail_are_not_followed",
     ),
     Fault(
         "old snapshots go although none of those kept is ready",
@@ -255,7 +255,7 @@ FAULTS: Final = (
         "agents/snapshots.py",
         "kept = [one.metadata.name for one in before if one.is_ready][-keep:]",
         "kept = [one.metadata.name for one in before][-keep:]",
-        f"{_UNIT}/test_snapshots.py::test_so_many_that_are_ready_are_kept",
+        f"{_UNIT}/test_snapshots.py::test_keeps_the_newest_ready_snapshots",
     ),
     Fault(
         "a resize leaves the record of a node that an operator drained",
@@ -272,7 +272,7 @@ FAULTS: Final = (
         "agents/keep_slurmd.py",
         "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
         "            if code is not None:\n",
-        f"{_UNIT}/test_keep_slurmd.py::test_what_a_signal_ended_starts_again",
+        f"{_UNIT}/test_keep_slurmd.py::test_restarts_after_a_signal",
     ),
     Fault(
         "a configuration that slurmd refuses takes the jobs of its node along",
@@ -280,7 +280,7 @@ FAULTS: Final = (
         "agents/keep_slurmd.py",
         "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
         "            if code >= 0:\n",
-        f"{_UNIT}/test_keep_slurmd.py::test_what_fails_while_jobs_run_starts_again",
+        f"{_UNIT}/test_keep_slurmd.py::test_restarts_after_a_failure_while_jobs_run",
     ),
     Fault(
         "slurmd's port is free for a job by IPv6",
