@@ -133,7 +133,7 @@ def test_creates_no_home_outside_the_jail(tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_link_in_the_place_of_an_unfinished_home_is_removed(jail: Path) -> None:
+def test_link_at_an_unfinished_home_is_removed(jail: Path) -> None:
     target = outside(jail)
     (jail / "home/.a.new").symlink_to(target)
 

@@ -152,7 +152,7 @@ def test_reports_a_snapshot_deleted_meanwhile() -> None:
         ({"a": True, "b": True, "c": True}, 2, ["a"]),
         ({"a": True, "b": True, "c": True}, 7, []),
         ({"a": True, "b": True, "c": True}, 1, ["a", "b"]),
-        # A snapshot that never got ready is deleted, and is not one of the kept ones.
+        # A snapshot that never got ready does not use up `keep`, and is deleted.
         ({"a": True, "b": False, "c": True}, 2, ["b"]),
         # Newer snapshots belong to another run.
         ({"b": True, "c": True, "d": False}, 2, []),

@@ -210,7 +210,7 @@ def test_exit_code_reports_a_failed_drain_to_slurm(node: Node, occasion: When) -
     assert command.around_job(occasion, gpus(), node.state) == 1
 
 
-def test_a_prolog_without_checks_costs_nothing(node: Node) -> None:
+def test_prolog_without_checks_writes_no_state(node: Node) -> None:
     assert command.around_job(When.PROLOG, [], node.state) == 0
     assert not node.state.exists()
 

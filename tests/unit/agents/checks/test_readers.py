@@ -214,7 +214,7 @@ def read(jail: Path, ahead: float = 0.0) -> str:
     return readers.jail({}, jail, jail.with_name("settings"), lambda: time.time() - ahead)
 
 
-def test_a_good_jail_passes_and_knows_its_generation(jail: Path) -> None:
+def test_good_jail_passes_only_at_its_generation(jail: Path) -> None:
     text = read(jail)
 
     assert system.jail(text, generation=3) is None
@@ -292,7 +292,7 @@ def test_reports_the_disk_of_the_parent_of_local_caches(tmp_path: Path, cache: s
     assert (mode, path) == ("rw", "/local")
 
 
-def test_a_link_of_a_user_does_not_lead_out_of_the_jail(tmp_path: Path) -> None:
+def test_users_link_does_not_lead_out_of_the_jail(tmp_path: Path) -> None:
     (tmp_path / "local").symlink_to("/proc")
 
     assert image_cache("/local/%u", tmp_path) == "0 0 missing /local\n"

@@ -1,4 +1,4 @@
-"""Checks of a node other than those of GPUs and networks."""
+"""Checks of disks, memory, jail, clock, munge, leftovers and processes."""
 
 import pytest
 

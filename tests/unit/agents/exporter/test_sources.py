@@ -142,7 +142,7 @@ def test_hanging_jail_blocks_one_thread_until_it_is_back(
         messages.add(str(caught.value))
 
     assert messages == {f"{tmp_path}: file system does not answer"}, (
-        "the log reports an unchanged message once"
+        "the message must stay the same, so that the log has it once"
     )
     assert server.asked == 1
     server.is_available.set()

@@ -346,7 +346,7 @@ def test_receiver_gets_all_lines_after_an_outage(
         time.sleep(0.3)
         with receiver.serve(port):
             receiver.has("slurmctld: line 19")
-            eventually("none waits", lambda: counts.waiting_since is None)
+            eventually("no line waits", lambda: counts.waiting_since is None)
 
     with kubernetes.serve() as stack.api:
         stack.during(scenario)
@@ -548,7 +548,7 @@ def test_restarted_agent_continues_where_it_stopped(
     stack.during(lambda: receiver.has("slurmctld: line 19", "slurmd: meanwhile"))
 
     assert first == numbered(0, 10), "lines older than the look-back are not sent"
-    # The agent repeats the last line: it knows only its time, and another line could have the same.
+    # The agent repeats the last line: it knows only that line's time, which another could share.
     assert receiver.texts("slurmctld") == [*first, first[-1], *numbered(10, 20)]
 
 

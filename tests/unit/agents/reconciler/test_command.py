@@ -51,17 +51,17 @@ class Kubernetes(FakeApi):
     def items(self, path: str, kind: Any, **parameters: str) -> Any:
         if not path.endswith("/statefulsets"):
             return super().items(path, kind, **parameters)
-        self._world.heard("kubernetes")
+        self._world.receive("kubernetes")
         self.rolling -= 1
         return iter([statefulset("cpu", updated="2" if self.rolling < 0 else "3")])
 
     def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         if path.endswith("/events"):
-            self._world.heard("kubernetes")
+            self._world.receive("kubernetes")
             self.events.append(body)
             return {}
         if "/jobs/" in path:
-            self._world.heard("kubernetes")
+            self._world.receive("kubernetes")
             assert path.endswith(f"/jobs/{c.AFTER_DEPLOY}")
             self.reports += body["metadata"]["annotations"].values()
             return {}

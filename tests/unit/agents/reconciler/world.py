@@ -108,7 +108,7 @@ class World:
         self.done: Counter[str] = Counter()
         """Number of requests by kind."""
 
-    def heard(self, service: str) -> None:
+    def receive(self, service: str) -> None:
         """Receive one request."""
         self.calls += 1
         if self.killed_at is not None and self.calls >= self.killed_at:
@@ -184,7 +184,7 @@ class FakeSlurm(Client):
         self._world = world
 
     def nodes(self) -> tuple[Node, ...]:
-        self._world.heard("slurm")
+        self._world.receive("slurm")
         return tuple(box.record() for box in self._world.boxes.values())
 
     def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
@@ -193,7 +193,7 @@ class FakeSlurm(Client):
         return lambda: found
 
     def node(self, name: str) -> Node:
-        self._world.heard("slurm")
+        self._world.receive("slurm")
         return self._world.boxes[name].record()
 
     def drain(self, node: str, reason: str) -> None:
@@ -227,7 +227,7 @@ class FakeSlurm(Client):
         raise AssertionError(f"{node} is wanted")
 
     def _receive(self, what: str, name: str) -> Box:
-        self._world.heard("slurm")
+        self._world.receive("slurm")
         self._world.done[what] += 1
         return self._world.boxes[name]
 
@@ -240,7 +240,7 @@ class FakeApi(Api):
         selector = parameters.get("labelSelector", "")
         for box in list(self._world.boxes.values()):
             # One request for each node, so that an answer may break off in the middle.
-            self._world.heard("kubernetes")
+            self._world.receive("kubernetes")
             found = [_machine(box)] if path != PODS else _pods(box)
             for one in found:
                 if _selects(selector, one["metadata"]):
@@ -249,7 +249,7 @@ class FakeApi(Api):
     def ask(
         self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json"
     ) -> Object:
-        self._world.heard("kubernetes")
+        self._world.receive("kubernetes")
         if path == CONFIG_MAP:
             return self._config_map(method, body or {})
         if path.endswith("/events"):

@@ -133,7 +133,7 @@ def test_unreadable_key_is_a_token_error() -> None:
 @pytest.mark.parametrize(
     "trouble", [lambda: failed(*NO_CONTROLLER), lambda: httpx.ReadTimeout("timed out")]
 )
-def test_slow_failures_are_not_repeated_for_long(
+def test_slow_failures_are_repeated_only_once(
     trouble: Callable[[], Reply],
 ) -> None:
     rest = Rest(trouble(), trouble(), trouble(), ok(NO_NODES), seconds=15)
