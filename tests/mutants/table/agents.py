@@ -54,7 +54,7 @@ FAULTS: Final = (
         "        if found is None:\n            return self\n",
         "        assert found is not None\n",
         f"{_UNIT}/containers/test_counts.py"
-        "::test_a_flood_of_nonsense_changes_nothing_and_a_report_after_it_is_heard",
+        "::test_invalid_reports_are_ignored_and_later_ones_counted",
     ),
     Fault(
         "jobs of a node may use all processes of its machine",
@@ -103,8 +103,7 @@ FAULTS: Final = (
         "agents/reconciler/plan.py",
         "room = Room(max(1, int(wanted.share * len(nodes))), taken)",
         "room = Room(1 + int(wanted.share * len(nodes)), taken)",
-        f"{_UNIT}/reconciler/test_plan.py"
-        "::test_no_more_than_the_share_is_drained_and_the_others_are_told",
+        f"{_UNIT}/reconciler/test_plan.py::test_drains_up_to_the_share_and_reports_other_nodes",
     ),
     Fault(
         "root follows a user's link",
@@ -112,7 +111,7 @@ FAULTS: Final = (
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
         "_IN_ROOT",
-        f"{_UNIT}/test_tree.py::test_what_a_link_leads_to_is_not_there[inside]",
+        f"{_UNIT}/test_tree.py::test_link_targets_appear_missing[inside]",
     ),
     Fault(
         "an allowed link leads out of the jail",
@@ -120,7 +119,7 @@ FAULTS: Final = (
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
         "0 if links else _NO_SYMLINKS",
-        f"{_UNIT}/test_tree.py::test_links_that_are_allowed_stay_in_the_tree",
+        f"{_UNIT}/test_tree.py::test_allowed_links_stay_in_the_tree",
     ),
     Fault(
         "a folder in the place of a new home is given to the user",
@@ -128,7 +127,7 @@ FAULTS: Final = (
         "agents/homes.py",
         "if made.st_uid != os.geteuid() or made.st_mode & 0o077:",
         "if made.st_uid != os.geteuid():",
-        f"{_UNIT}/test_homes.py::test_another_folder_in_the_place_of_a_new_home_is_given_to_nobody",
+        f"{_UNIT}/test_homes.py::test_replaced_directory_does_not_get_a_new_owner",
     ),
     Fault(
         "the name of a user's process drains a node",
@@ -136,8 +135,7 @@ FAULTS: Final = (
         "agents/checks/kernel.py",
         "if not _OF_A_PROCESS.match(message))",
         "if message)",
-        f"{_UNIT}/checks/test_kernel.py"
-        "::test_what_users_can_write_into_the_log_is_no_message_of_a_driver",
+        f"{_UNIT}/checks/test_kernel.py::test_text_of_users_is_not_taken_for_driver_messages",
     ),
     Fault(
         "a process that SIGKILL can end drains a node",
@@ -145,7 +143,7 @@ FAULTS: Final = (
         "agents/checks/readers.py",
         'return status["Uid"].split()[0] == "0" or bool(',
         "return bool(1 | ",
-        f"{_UNIT}/checks/test_readers.py::test_what_sigkill_would_end_does_not_hang",
+        f"{_UNIT}/checks/test_readers.py::test_process_that_sigkill_would_end_is_not_stuck",
     ),
     Fault(
         "checks from before a drain lift it",
@@ -153,8 +151,7 @@ FAULTS: Final = (
         "agents/reconciler/judge.py",
         "        return self._is_fresh and passed\n",
         "        return passed\n",
-        f"{_UNIT}/reconciler/test_judge.py"
-        "::test_without_a_check_that_has_passed_since_no_drain_is_lifted",
+        f"{_UNIT}/reconciler/test_judge.py::test_no_drain_is_lifted_without_a_later_passed_check",
     ),
     Fault(
         "the reconciler overwrites an operator's drain",
@@ -162,7 +159,7 @@ FAULTS: Final = (
         "agents/reconciler/carry.py",
         "        if record.reason or record.state & DRAINED:\n",
         "        if is_own(record.reason):\n",
-        f"{_UNIT}/reconciler/test_carry.py::test_who_has_drained_it_in_between_keeps_his_reason",
+        f"{_UNIT}/reconciler/test_carry.py::test_drain_set_in_between_keeps_its_reason",
     ),
     Fault(
         "the reconciler lifts a drain that has changed meanwhile",
@@ -170,7 +167,7 @@ FAULTS: Final = (
         "agents/reconciler/carry.py",
         "if (record.reason, record.reason_time) != (action.reason, action.since):",
         "if record.reason != action.reason:",
-        f"{_UNIT}/reconciler/test_carry.py::test_a_drain_that_is_another_by_now_is_not_lifted",
+        f"{_UNIT}/reconciler/test_carry.py::test_changed_drain_is_not_lifted",
     ),
     Fault(
         "the reconciler deletes the record of a node with a job",
@@ -178,8 +175,7 @@ FAULTS: Final = (
         "agents/reconciler/ghosts.py",
         "        and not node.alloc_cpus\n",
         "",
-        f"{_UNIT}/reconciler/test_ghosts.py"
-        "::test_only_what_is_gone_and_dynamic_and_free_and_unwanted_is_a_ghost",
+        f"{_UNIT}/reconciler/test_ghosts.py::test_only_lost_dynamic_idle_unwanted_nodes_are_ghosts",
     ),
     Fault(
         "a machine reboots while its node is in service",
@@ -187,7 +183,7 @@ FAULTS: Final = (
         "agents/reconciler/ladder.py",
         "            if other and not other.is_out:\n",
         "            if other and other.is_out:\n",
-        f"{_UNIT}/reconciler/test_plan.py::test_no_machine_is_rebooted_that_is_in_use",
+        f"{_UNIT}/reconciler/test_plan.py::test_machine_in_use_is_not_rebooted",
     ),
     Fault(
         "a check overwrites an operator's drain",
@@ -195,7 +191,7 @@ FAULTS: Final = (
         "agents/checks/slurm.py",
         "    if not failed or (standing and not standing.startswith(CHECK)):\n",
         "    if not failed:\n",
-        f"{_UNIT}/checks/test_slurm.py::test_a_drain_of_anybody_else_is_left",
+        f"{_UNIT}/checks/test_slurm.py::test_foreign_drain_is_left_alone",
     ),
     Fault(
         "a check drains although Slurm does not report the current reason",
@@ -203,8 +199,7 @@ FAULTS: Final = (
         "agents/checks/slurm.py",
         "    if reading.code:\n",
         "    if reading.code < 0:\n",
-        f"{_UNIT}/checks/test_command.py"
-        "::test_a_slurm_that_does_not_answer_changes_nothing_and_is_told",
+        f"{_UNIT}/checks/test_command.py::test_logs_an_unavailable_slurm_and_changes_nothing",
     ),
     Fault(
         "a check that cannot run drains its node",
@@ -212,7 +207,7 @@ FAULTS: Final = (
         "agents/checks/passes.py",
         "        return Outcome(check.name, Verdict.UNKNOWN, str(error), chosen.effect)\n",
         "        return Outcome(check.name, Verdict.FAILED, str(error), chosen.effect)\n",
-        f"{_UNIT}/checks/test_passes.py::test_what_cannot_be_told_is_neither_good_nor_bad",
+        f"{_UNIT}/checks/test_passes.py::test_unusable_reading_gives_an_unknown_verdict",
     ),
     Fault(
         "processes of a hanging check never end",
@@ -220,7 +215,7 @@ FAULTS: Final = (
         "agents/checks/bounded.py",
         "os.killpg(self.pid, signal.SIGKILL)",
         "os.kill(self.pid, signal.SIGKILL)",
-        f"{_UNIT}/checks/test_bounded.py::test_what_hangs_is_killed_with_all_that_it_has_started",
+        f"{_UNIT}/checks/test_bounded.py::test_hanging_task_is_killed_with_its_children",
     ),
     Fault(
         "a resume request that may have succeeded is repeated",
@@ -228,7 +223,7 @@ FAULTS: Final = (
         "agents/slurm/client.py",
         'self._update(node, {"state": ["RESUME"]}, repeat=False)',
         'self._update(node, {"state": ["RESUME"]}, repeat=True)',
-        f"{_UNIT}/slurm/test_client.py::test_what_may_have_been_done_is_not_done_again",
+        f"{_UNIT}/slurm/test_client.py::test_request_that_may_have_succeeded_is_not_repeated",
     ),
     Fault(
         "a long check lifts a drain although a quick check fails",
@@ -236,8 +231,7 @@ FAULTS: Final = (
         "agents/longchecks/plan.py",
         'return "lift" if older and not (evidence and evidence.failed) else "leave"',
         'return "lift" if older else "leave"',
-        f"{_UNIT}/longchecks/test_run.py"
-        "::test_a_node_on_which_a_quick_check_fails_stays_out_whatever_was_measured",
+        f"{_UNIT}/longchecks/test_run.py::test_failed_quick_check_keeps_the_node_drained",
     ),
     Fault(
         "the exporter misses one task of an array",
@@ -253,7 +247,7 @@ FAULTS: Final = (
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
         "0",
-        f"{_UNIT}/test_populate.py::test_a_link_in_the_jail_leads_nobody_astray",
+        f"{_UNIT}/test_populate.py::test_links_in_the_jail_are_not_followed",
     ),
     Fault(
         "old snapshots are deleted although no kept one is ready",
@@ -261,7 +255,7 @@ FAULTS: Final = (
         "agents/snapshots.py",
         "kept = [one.metadata.name for one in before if one.is_ready][-keep:]",
         "kept = [one.metadata.name for one in before][-keep:]",
-        f"{_UNIT}/test_snapshots.py::test_so_many_that_are_ready_are_kept",
+        f"{_UNIT}/test_snapshots.py::test_keeps_the_newest_ready_snapshots",
     ),
     Fault(
         "a resize leaves the record of an operator-drained node",
@@ -278,7 +272,7 @@ FAULTS: Final = (
         "agents/keep_slurmd.py",
         "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
         "            if code is not None:\n",
-        f"{_UNIT}/test_keep_slurmd.py::test_what_a_signal_ended_starts_again",
+        f"{_UNIT}/test_keep_slurmd.py::test_restarts_after_a_signal",
     ),
     Fault(
         "a configuration that slurmd refuses ends the jobs of its node",
@@ -286,7 +280,7 @@ FAULTS: Final = (
         "agents/keep_slurmd.py",
         "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
         "            if code >= 0:\n",
-        f"{_UNIT}/test_keep_slurmd.py::test_what_fails_while_jobs_run_starts_again",
+        f"{_UNIT}/test_keep_slurmd.py::test_restarts_after_a_failure_while_jobs_run",
     ),
     Fault(
         "a job can bind slurmd's port over IPv6",

@@ -1,4 +1,4 @@
-"""What a node's cgroups are prepared to, and what it tells of them, on both versions."""
+"""How a node's cgroups are prepared, and what the node reports about them, for both versions."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """Of a machine with swap that can have 4,000 processes."""
+    """/proc of a machine with swap and a limit of 4,000 processes."""
     made = tmp_path / "proc"
     (made / "sys/kernel").mkdir(parents=True)
     (made / "sys/kernel/pid_max").write_text("4000\n")
@@ -33,7 +33,7 @@ def proc(tmp_path: Path) -> Path:
 
 
 def own(group: Path) -> Path:
-    """A group with this process in it."""
+    """Return a group that contains this process."""
     group.mkdir(parents=True, exist_ok=True)
     (group / "cgroup.procs").write_text(f"1\n{os.getpid()}\n")
     return group
@@ -61,12 +61,10 @@ def nothing(*_: object) -> None:
 
 
 ANY = Calls(nothing, nothing)
-"""The kernel does all that it is asked for."""
+"""A kernel that accepts all calls."""
 
 
-def test_on_version_1_each_hierarchy_that_slurm_uses_becomes_writable(
-    root: Path, proc: Path
-) -> None:
+def test_version_1_makes_each_hierarchy_of_slurm_writable(root: Path, proc: Path) -> None:
     remounted: list[Path] = []
 
     found = prepare(version_1(root), proc, Calls(remounted.append, nothing), NODE)
@@ -79,7 +77,9 @@ def test_on_version_1_each_hierarchy_that_slurm_uses_becomes_writable(
     )
 
 
-def test_on_version_2_processes_make_way_and_controllers_reach_jobs(root: Path, proc: Path) -> None:
+def test_version_2_moves_processes_and_delegates_controllers_to_jobs(
+    root: Path, proc: Path
+) -> None:
     remounted: list[Path] = []
 
     found = prepare(version_2(root), proc, Calls(remounted.append, nothing), NODE)
@@ -107,7 +107,7 @@ def test_jobs_cannot_open_the_folders_that_slurm_locks(
 @pytest.mark.parametrize(
     ("version", "group"), [(version_1, "memory/slurmstepd"), (version_2, "slurmstepd")]
 )
-def test_slurmstepd_of_a_job_has_a_place_outside_of_its_job(
+def test_slurmstepd_has_a_group_outside_its_job(
     root: Path, proc: Path, version: object, group: str
 ) -> None:
     assert callable(version)
@@ -122,16 +122,14 @@ def test_all_jobs_together_leave_processes_to_the_machine(root: Path, proc: Path
     assert (root / "pids/slurm/pids.max").read_text() == "1000"
 
 
-def test_a_second_start_finds_its_processes_where_the_first_has_left_them(
-    root: Path, proc: Path
-) -> None:
+def test_second_start_accepts_processes_moved_by_the_first(root: Path, proc: Path) -> None:
     prepare(version_2(root), proc, ANY, NODE)
     (root / "cgroup.procs").write_text("")
 
     assert not prepare(root, proc, ANY, NODE).missing
 
 
-def test_without_a_controller_jobs_are_confined_to_the_rest(root: Path, proc: Path) -> None:
+def test_missing_controller_leaves_the_other_limits(root: Path, proc: Path) -> None:
     found = prepare(version_2(root, "cpu memory pids"), proc, ANY, NODE)
 
     assert found.missing.keys() == {"CPUs"}
@@ -142,7 +140,7 @@ def test_without_a_controller_jobs_are_confined_to_the_rest(root: Path, proc: Pa
     )
 
 
-def test_without_a_hierarchy_of_memory_its_use_cannot_be_counted(root: Path, proc: Path) -> None:
+def test_missing_memory_hierarchy_prevents_accounting_of_use(root: Path, proc: Path) -> None:
     version_1(root)
     (root / SWAP_OF_V1).unlink()
     (root / "memory/cgroup.procs").unlink()
@@ -154,7 +152,7 @@ def test_without_a_hierarchy_of_memory_its_use_cannot_be_counted(root: Path, pro
     assert "not to their memory: the machine's kernel has no cgroups for memory" in str(found)
 
 
-def test_swap_that_cannot_be_limited_matters_where_there_is_some(root: Path, proc: Path) -> None:
+def test_unlimited_swap_is_reported_only_if_swap_exists(root: Path, proc: Path) -> None:
     version_1(root)
     (root / SWAP_OF_V1).unlink()
 
@@ -172,14 +170,14 @@ def refuse(*_: object) -> None:
     raise PermissionError(1, "Operation not permitted")
 
 
-def test_where_the_kernel_guards_no_devices_jobs_open_all_of_them(root: Path, proc: Path) -> None:
+def test_refused_device_program_leaves_devices_unconfined(root: Path, proc: Path) -> None:
     found = prepare(version_2(root), proc, Calls(nothing, refuse), NODE)
 
     assert found.missing.keys() == {"devices"}
     assert "not to their devices: the kernel refuses the program" in str(found)
 
 
-def test_a_group_that_cannot_be_written_is_no_reason_to_fail(root: Path, proc: Path) -> None:
+def test_unwritable_group_does_not_fail_the_start(root: Path, proc: Path) -> None:
     version_2(root)
     (root / "system.slice").write_text("no folder")
 
@@ -192,7 +190,7 @@ def none(root: Path) -> Path:
     return root
 
 
-def of_another(root: Path) -> Path:
+def foreign(root: Path) -> Path:
     own(root / "freezer")
     (root / "freezer/cgroup.procs").write_text("1\n")
     return root
@@ -202,12 +200,12 @@ def of_another(root: Path) -> Path:
     ("made", "why"),
     [
         (none, "none at {root}: the machine's kernel must support them"),
-        (of_another, "{root}/freezer is not the container's own group"),
+        (foreign, "{root}/freezer is not the container's own group"),
         (version_1, "cannot make {root}/freezer writable"),
         (version_2, "cannot make {root} writable"),
     ],
 )
-def test_where_groups_cannot_be_made_nothing_is_confined(
+def test_jobs_are_unconfined_if_groups_cannot_be_created(
     root: Path, proc: Path, made: object, why: str
 ) -> None:
     assert callable(made)

@@ -1,4 +1,4 @@
-"""Which CPUs a node has, and that Slurm finds them by the machine that it is shown."""
+"""The CPUs of a node, and the topology by which Slurm finds them."""
 
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -9,7 +9,7 @@ from agents.cpus import Cpu, Layout, arrange, choose, of_machine, topology
 
 
 def machine(sockets: int, cores: int, threads: int) -> list[Cpu]:
-    """CPUs as most machines number them: the second threads of all cores after all first ones."""
+    """Return CPUs as most machines number them: second threads after all first threads."""
     whole = sockets * cores
     return sorted(
         Cpu(socket, socket, core, thread * whole + socket * cores + core)
@@ -23,7 +23,7 @@ def numbered(cpus: list[Cpu]) -> list[int]:
     return [cpu.number for cpu in cpus]
 
 
-def test_the_kernel_tells_where_a_cpu_is(tmp_path: Path) -> None:
+def test_reads_the_position_of_a_cpu_from_the_kernel(tmp_path: Path) -> None:
     for number, (package, core) in enumerate([(0, 0), (0, 1), (-1, 0)]):
         folder = tmp_path / f"cpu{number}"
         (folder / "topology").mkdir(parents=True)
@@ -41,11 +41,11 @@ def test_nodes_of_a_machine_have_different_cores(place: int, chosen: list[int]) 
     assert numbered(choose(machine(2, 4, 2), 4, place)) == chosen
 
 
-def test_a_node_that_reaches_beyond_the_last_cpu_goes_on_with_the_first() -> None:
+def test_node_beyond_the_last_cpu_continues_with_the_first() -> None:
     assert numbered(choose(machine(1, 5, 1), 3, 1)) == [0, 3, 4]
 
 
-def test_a_node_with_more_cpus_than_its_container_is_told() -> None:
+def test_reports_a_node_with_more_cpus_than_its_container() -> None:
     with pytest.raises(ValueError, match="the node has 3 CPUs, but its container can use 2"):
         choose(machine(1, 2, 1), 3, 0)
 
@@ -55,23 +55,23 @@ def test_a_node_with_more_cpus_than_its_container_is_told() -> None:
     [
         (machine(2, 4, 2), Layout(2, 4, 2)),
         (machine(1, 2, 1), Layout(1, 2, 1)),
-        # Half of a core, as the kubelet's CPU manager may give it.
+        # Half a core, which the kubelet's CPU manager may assign.
         (machine(1, 4, 2)[:3], Layout(1, 3, 1)),
         # One core of the first socket and two of the second.
         (machine(2, 2, 2)[2:], Layout(1, 3, 2)),
     ],
 )
-def test_an_arrangement_is_the_same_in_each_socket(cpus: list[Cpu], layout: Layout) -> None:
+def test_layout_is_the_same_in_each_socket(cpus: list[Cpu], layout: Layout) -> None:
     assert arrange(cpus) == layout
 
 
 def slurms_map(xml: str, layout: Layout) -> dict[int, int]:
-    """What Slurm takes for the machine's number of each CPU of a node (xcpuinfo.c, 24.11)."""
+    """Return the machine's numbers that Slurm derives for a node's CPUs (xcpuinfo.c, 24.11)."""
     root = ET.fromstring(xml.partition('dtd">')[2]).find("object")  # noqa: S314  # our own text
     assert root is not None
 
     def inside(parent: ET.Element, kind: str) -> list[ET.Element]:
-        """Parts of a kind, in the order in which hwloc counts them."""
+        """Return the parts of a kind, in hwloc's order."""
         found = parent.findall(f"object[@type='{kind}']")
         return sorted(found, key=lambda one: lowest(one.attrib["cpuset"]))
 

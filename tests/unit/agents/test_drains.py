@@ -1,4 +1,4 @@
-"""The evidence as it stands in a node's record."""
+"""Evidence in a node's record."""
 
 import json
 
@@ -12,7 +12,7 @@ _NAMES = st.lists(st.from_regex(r"[a-z-]{1,20}", fullmatch=True), max_size=30).m
 
 
 @given(st.integers(0, 2**40), _NAMES, _NAMES)
-def test_evidence_is_read_as_it_was_written(
+def test_evidence_is_parsed_as_it_was_written(
     at: int, failed: tuple[str, ...], unknown: tuple[str, ...]
 ) -> None:
     evidence = Evidence(at, failed, unknown)
@@ -20,7 +20,7 @@ def test_evidence_is_read_as_it_was_written(
     assert Evidence.parse(str(evidence)) == evidence
 
 
-def test_evidence_is_an_object_of_json_in_one_line() -> None:
+def test_evidence_is_a_json_object_in_one_line() -> None:
     text = str(Evidence(1_700_000_000, ("disk",), ("gpu-busy",)))
 
     assert json.loads(text) == {
@@ -46,5 +46,5 @@ def test_evidence_is_an_object_of_json_in_one_line() -> None:
         '{"slurmstack": {"at": 7, "failed": [], "unknown": []',
     ],
 )
-def test_what_is_no_evidence_is_none(extra: str) -> None:
+def test_invalid_evidence_is_ignored(extra: str) -> None:
     assert Evidence.parse(extra) is None

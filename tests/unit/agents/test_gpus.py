@@ -1,4 +1,4 @@
-"""GPUs of a node by their device files, whatever numbers these have."""
+"""GPUs of a node by their device files, which may have any numbers."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,7 +26,7 @@ def write(root: Path, path: str, text: str) -> None:
     (root / path).write_text(text)
 
 
-def test_only_the_files_that_are_there_count(tmp_path: Path) -> None:
+def test_lists_only_existing_device_files(tmp_path: Path) -> None:
     touch(tmp_path, *(f"dev/nvidia{n}" for n in ("5", "3", "10", "ctl", "-uvm", "-modeset")))
 
     assert lines("gpu:h100:3", tmp_path, nowhere) == [
@@ -35,7 +35,7 @@ def test_only_the_files_that_are_there_count(tmp_path: Path) -> None:
     ]
 
 
-def test_a_gpu_is_near_some_cores(tmp_path: Path) -> None:
+def test_lists_the_cores_near_a_gpu(tmp_path: Path) -> None:
     for minor, slot, near in ((3, "0000:3b:00.0", "0-1,4\n"), (5, "0000:d8:00.0", "2-3\n")):
         touch(tmp_path, f"dev/nvidia{minor}")
         text = f"Model: \t\t NVIDIA H100\nDevice Minor: \t {minor}\n"
@@ -52,16 +52,18 @@ def test_a_gpu_is_near_some_cores(tmp_path: Path) -> None:
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
-def test_a_vendors_library_tells_more_than_the_files(tmp_path: Path) -> None:
+def test_vendor_library_enables_autodetection(tmp_path: Path) -> None:
     touch(tmp_path, "dev/nvidia3", f"{LIBRARIES}/slurm-wlm/gpu_nvml.so")
     files = ["Name=gpu Type=h100 File=/dev/nvidia3"]
 
-    assert lines("gpu:h100:1", tmp_path, list) == [OFF, *files], "the driver brings no library"
+    assert lines("gpu:h100:1", tmp_path, list) == [OFF, *files], (
+        "the library of the driver is missing"
+    )
     touch(tmp_path, f"{LIBRARIES}/libnvidia-ml.so.1")
     assert lines("gpu:h100:1", tmp_path, list) == ["AutoDetect=nvml", *files]
 
 
-def test_without_gpus_no_library_is_asked(tmp_path: Path) -> None:
+def test_no_autodetection_without_gpus(tmp_path: Path) -> None:
     touch(tmp_path, f"{LIBRARIES}/slurm-wlm/gpu_nvml.so", f"{LIBRARIES}/libnvidia-ml.so.1")
 
     assert lines("gpu:h100:1", tmp_path, nowhere) == [OFF]
@@ -78,13 +80,13 @@ def test_amds_gpus_are_render_nodes(tmp_path: Path) -> None:
     ]
 
 
-def test_a_display_is_no_gpu_for_jobs(tmp_path: Path) -> None:
+def test_display_is_not_a_gpu_for_jobs(tmp_path: Path) -> None:
     touch(tmp_path, "dev/dri/renderD128")
 
     assert lines("gpu:mi300x:1", tmp_path, nowhere) == [OFF]
 
 
-def test_shards_are_of_the_gpus_that_are_there(tmp_path: Path) -> None:
+def test_shards_belong_to_the_existing_gpus(tmp_path: Path) -> None:
     touch(tmp_path, "dev/nvidia2")
 
     assert lines("gpu:l4:1,shard:4", tmp_path, nowhere) == [
@@ -96,7 +98,7 @@ def test_shards_are_of_the_gpus_that_are_there(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sliced(tmp_path: Path) -> Path:
-    """Slices 1 and 3 of GPU 0: the machine has another, whose files the container is not given."""
+    """Slices 1 and 3 of GPU 0. The machine also has slice 2; the container lacks its files."""
     touch(tmp_path, "dev/nvidia0")
     for instance, minors in ((1, (12, 13)), (2, (21, 22)), (3, (30, 31))):
         for folder, minor in zip((f"gi{instance}", f"gi{instance}/ci0"), minors, strict=True):
@@ -117,7 +119,7 @@ def test_a_slice_has_the_files_of_its_instances(sliced: Path) -> None:
     ]
 
 
-def test_slices_of_one_gpu_are_known_by_their_files_alone(tmp_path: Path) -> None:
+def test_files_alone_identify_slices_of_one_gpu(tmp_path: Path) -> None:
     caps = "dev/nvidia-caps/nvidia-cap"
     touch(tmp_path, "dev/nvidia4", *(f"{caps}{minor}" for minor in (1, 2, 12, 13, 30, 31)))
 
@@ -128,14 +130,14 @@ def test_slices_of_one_gpu_are_known_by_their_files_alone(tmp_path: Path) -> Non
     ]
 
 
-def test_slices_whose_files_nobody_tells_are_none(tmp_path: Path) -> None:
-    """Slurm takes no GPU without a file, so that the node is short of some."""
+def test_slices_without_known_files_are_left_out(tmp_path: Path) -> None:
+    """Slurm accepts no GPU without a file, so the node has too few."""
     touch(tmp_path, "dev/nvidia4", "dev/nvidia5", "dev/nvidia-caps/nvidia-cap12")
 
     assert lines("gpu:1g.10gb:2", tmp_path, nowhere) == [OFF]
 
 
-def test_only_a_library_tells_slices_of_several_profiles_apart(sliced: Path) -> None:
+def test_only_a_library_distinguishes_slices_of_several_profiles(sliced: Path) -> None:
     wanted = "gpu:1g.10gb:1,gpu:2g.20gb:1"
 
     assert lines(wanted, sliced, nowhere) == [OFF]
@@ -150,5 +152,5 @@ def test_a_node_without_gpus_has_no_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "found"), [("", []), ("3", [3]), ("0-2,7", [0, 1, 2, 7])])
-def test_lists_of_the_kernel_are_read(text: str, found: list[int]) -> None:
+def test_parses_number_lists_of_the_kernel(text: str, found: list[int]) -> None:
     assert list(numbers(text)) == found

@@ -1,4 +1,4 @@
-"""Homes are made once, complete, and never touched again."""
+"""Homes are created once, complete, and never changed again."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ def test_a_home_is_private_and_has_the_skeleton(jail: Path) -> None:
     assert [path.name for path in (jail / "home").iterdir()] == ["a"]
 
 
-def test_a_home_that_is_there_stays_as_it_is(jail: Path) -> None:
+def test_existing_home_is_unchanged(jail: Path) -> None:
     home = jail / "home/a"
     home.mkdir(mode=0o755)
     (home / "thesis").write_text("years of work")
@@ -50,7 +50,7 @@ def test_a_home_that_is_there_stays_as_it_is(jail: Path) -> None:
     assert home.stat().st_mode & 0o777 == 0o755
 
 
-def test_a_run_that_was_cut_short_is_completed(jail: Path) -> None:
+def test_next_run_completes_an_interrupted_one(jail: Path) -> None:
     (jail / "home/.a.new").mkdir()
     (jail / "home/.a.new/half").write_text("")
 
@@ -73,7 +73,7 @@ def run(jail: Path) -> int:
     return main([str(jail / "passwd"), str(jail)])
 
 
-def test_a_full_volume_is_told_in_one_line_and_leaves_no_half_made_home(
+def test_full_volume_is_reported_and_leaves_no_partial_home(
     jail: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -90,7 +90,7 @@ def test_a_full_volume_is_told_in_one_line_and_leaves_no_half_made_home(
     assert [path.name for path in (jail / "home/a").iterdir()] == [".bashrc"]
 
 
-def test_homes_that_are_there_need_no_room(
+def test_existing_homes_need_no_space(
     jail: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(jail) == 0
@@ -100,18 +100,18 @@ def test_homes_that_are_there_need_no_room(
     assert not log.exists()
 
 
-# --- Where others write --------------------------------------------------------------------------
+# --- Directories that other users can write ------------------------------------------------------
 
 
 def outside(jail: Path) -> Path:
-    """A folder that no link may lead to."""
+    """Return a directory that no link may lead to."""
     found = jail / "outside"
     found.mkdir()
     (found / "own").write_text("another user's")
     return found
 
 
-def test_a_home_is_made_where_a_link_within_the_jail_leads(jail: Path) -> None:
+def test_follows_links_within_the_jail(jail: Path) -> None:
     (jail / "data/home").mkdir(parents=True)
     (jail / "home").rmdir()
     (jail / "home").symlink_to("/data/home")
@@ -121,7 +121,7 @@ def test_a_home_is_made_where_a_link_within_the_jail_leads(jail: Path) -> None:
     assert (jail / "data/home/a/.bashrc").exists()
 
 
-def test_no_home_is_made_out_of_the_jail(tmp_path: Path) -> None:
+def test_creates_no_home_outside_the_jail(tmp_path: Path) -> None:
     jail, elsewhere = tmp_path / "jail", tmp_path / "elsewhere"
     jail.mkdir()
     elsewhere.mkdir()
@@ -133,7 +133,7 @@ def test_no_home_is_made_out_of_the_jail(tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_link_in_the_place_of_an_unfinished_home_is_removed(jail: Path) -> None:
+def test_link_at_an_unfinished_home_is_removed(jail: Path) -> None:
     target = outside(jail)
     (jail / "home/.a.new").symlink_to(target)
 
@@ -143,10 +143,10 @@ def test_a_link_in_the_place_of_an_unfinished_home_is_removed(jail: Path) -> Non
     assert (jail / "home/a/.bashrc").exists()
 
 
-def test_another_folder_in_the_place_of_a_new_home_is_given_to_nobody(
+def test_replaced_directory_does_not_get_a_new_owner(
     jail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the owner of the folder above may do at any moment."""
+    """The owner of the parent directory can replace the new home at any moment."""
     (jail / "theirs").mkdir(mode=0o755)
     (jail / "theirs/own").write_text("another user's")
     mkdir = os.mkdir
@@ -168,7 +168,7 @@ def test_another_folder_in_the_place_of_a_new_home_is_given_to_nobody(
     assert not (jail / "home/a").exists()
 
 
-def test_a_skeletons_folders_and_links_are_the_users(
+def test_user_owns_directories_and_links_of_the_skeleton(
     jail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (jail / "etc/skel/.config").mkdir(mode=0o750)
@@ -183,10 +183,10 @@ def test_a_skeletons_folders_and_links_are_the_users(
     assert (home / ".config/app").read_text() == "settings"
     assert stat.S_IMODE((home / ".config").stat().st_mode) == 0o750
     assert str((home / "link").readlink()) == "/etc/hosts"
-    assert len(given) == 5, "the home, and all four in it"
+    assert len(given) == 5, "the home and its four entries"
 
 
-def test_of_two_who_make_one_home_one_has_made_it(
+def test_one_of_two_concurrent_runs_creates_the_home(
     jail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rename = os.rename

@@ -32,7 +32,7 @@ def first_ended_by(number: int, folder: Path) -> list[str]:
     return ["sh", "-c", f"mkdir {folder}/run || exit 3; kill -{number} $$"]
 
 
-def test_what_a_signal_ended_starts_again(
+def test_restarts_after_a_signal(
     listener: socket.socket,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -43,16 +43,16 @@ def test_what_a_signal_ended_starts_again(
     code = keeper(first_ended_by(signal.SIGSEGV, tmp_path)).run(listener)
 
     assert code == 3
-    said = "slurmd was ended by signal 11: restarting it, jobs continue\n"
-    assert capsys.readouterr().out == said
+    output = "slurmd was ended by signal 11: restarting it, jobs continue\n"
+    assert capsys.readouterr().out == output
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_what_ends_by_itself_does_not(listener: socket.socket, code: int) -> None:
+def test_does_not_restart_after_an_exit(listener: socket.socket, code: int) -> None:
     assert keeper(["sh", "-c", f"exit {code}"]).run(listener) == code
 
 
-def test_what_fails_while_jobs_run_starts_again(
+def test_restarts_after_a_failure_while_jobs_run(
     listener: socket.socket,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -63,11 +63,11 @@ def test_what_fails_while_jobs_run_starts_again(
 
     assert keeper(command, jobs_run=True).run(listener) == 0
 
-    said = "slurmd failed with exit code 1: restarting it, jobs continue\n"
-    assert capsys.readouterr().out == said
+    output = "slurmd failed with exit code 1: restarting it, jobs continue\n"
+    assert capsys.readouterr().out == output
 
 
-def test_a_step_of_a_job_is_known_by_its_slurmstepd(tmp_path: Path) -> None:
+def test_slurmstepd_shows_that_steps_run(tmp_path: Path) -> None:
     for number, name in (("1", "tini"), ("20", "slurmd"), ("self", "slurmstepd")):
         (tmp_path / number).mkdir()
         (tmp_path / number / "comm").write_text(f"{name}\n")
@@ -85,7 +85,7 @@ def test_the_port_stays_taken_between_two_starts(
     kept = keeper(first_ended_by(signal.SIGKILL, tmp_path))
     thread = threading.Thread(target=kept.run, args=[listener])
     thread.start()
-    eventually("it has started", (tmp_path / "run").exists)
+    eventually("slurmd has started", (tmp_path / "run").exists)
 
     tries = 0
     while thread.is_alive():
@@ -104,11 +104,11 @@ def test_slurmd_listens_on_its_standard_input(listener: socket.socket, tmp_path:
         "with socket.socket(fileno=int(os.environ['SLURMD_RECONF_LISTEN_FD'])) as port:\n"
         "    open(sys.argv[1], 'w').write(str(port.getsockname()[1]))\n"
     )
-    told = tmp_path / "port"
+    reported = tmp_path / "port"
 
-    keeper([sys.executable, "-c", script, str(told)]).run(listener)
+    keeper([sys.executable, "-c", script, str(reported)]).run(listener)
 
-    assert told.read_text() == str(listener.getsockname()[1])
+    assert reported.read_text() == str(listener.getsockname()[1])
 
 
 @pytest.mark.parametrize(("own", "expected"), [(-997, -897), (0, 100), (950, 999)])
@@ -120,28 +120,28 @@ def test_the_kernel_ends_slurmstepd_before_slurmd(tmp_path: Path, own: int, expe
 
 
 def test_slurmd_knows_the_score_of_slurmstepd(listener: socket.socket, tmp_path: Path) -> None:
-    told = tmp_path / "score"
+    reported = tmp_path / "score"
 
-    keeper(["sh", "-c", f"echo $SLURMSTEPD_OOM_ADJ >{told}"]).run(listener)
+    keeper(["sh", "-c", f"echo $SLURMSTEPD_OOM_ADJ >{reported}"]).run(listener)
 
-    assert int(told.read_text()) == keep_slurmd.slurmstepd_score()
+    assert int(reported.read_text()) == keep_slurmd.slurmstepd_score()
 
 
-def test_the_end_of_the_container_is_the_end_of_slurmd(tmp_path: Path) -> None:
+def test_end_of_the_container_ends_slurmd(tmp_path: Path) -> None:
     slurmd = (
         f"trap 'touch {tmp_path}/ended; exit 0' TERM; touch {tmp_path}/run;"
         " while :; do sleep 0.1; done"
     )
     program = [sys.executable, "-I", str(ROOT / "agents/keep_slurmd.py"), "0", "sh", "-c", slurmd]
     with subprocess.Popen(program) as kept:
-        eventually("it runs", (tmp_path / "run").exists)
+        eventually("slurmd runs", (tmp_path / "run").exists)
         kept.terminate()
         assert kept.wait(20) == 0
 
     assert (tmp_path / "ended").exists()
 
 
-def test_the_image_keeps_the_port_of_slurm_conf() -> None:
+def test_image_uses_the_port_of_slurm_conf() -> None:
     script = (ROOT / "images/worker/slurmd").read_text()
 
     assert f"keep_slurmd.py {c.SLURMD_PORT} " in script

@@ -1,4 +1,4 @@
-"""The port at which an agent is scraped."""
+"""The metrics port of an agent."""
 
 import socket
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ def served(collector: Collector) -> Iterator[str]:
     server.server_close()
 
 
-def test_a_scrape_is_what_is_known_then_and_what_the_process_takes() -> None:
+def test_scrape_shows_current_values_and_process_metrics() -> None:
     collector = Counted({'"名前"\n\\': 1})
     with served(collector) as url:
         first = series(httpx.get(url, trust_env=False).content)
@@ -46,7 +46,7 @@ def test_a_scrape_is_what_is_known_then_and_what_the_process_takes() -> None:
     assert second["process_resident_memory_bytes"] > 0
 
 
-def test_a_scrape_of_what_cannot_be_known_fails_and_the_next_may_not(
+def test_failed_collection_fails_only_that_scrape(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     collector = Counted({})
@@ -57,7 +57,7 @@ def test_a_scrape_of_what_cannot_be_known_fails_and_the_next_may_not(
     assert "nothing is known" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_port_in_use_is_an_error() -> None:
     with socket.socket() as other:
         other.bind(("", 0))
         other.listen()

@@ -1,4 +1,4 @@
-"""What is prepared for slurmd, by what the node's machine has."""
+"""The files prepared for slurmd, depending on the node's machine."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ NO_CGROUPS = {
 }
 
 
-def test_a_node_that_has_its_whole_machine_needs_no_more_than_its_layout() -> None:
+def test_node_with_a_whole_machine_needs_only_its_layout() -> None:
     found = Cgroups(1)
 
     assert prepare(CONF, 0, found, WHOLE) == {
@@ -31,7 +31,7 @@ def test_a_node_that_has_its_whole_machine_needs_no_more_than_its_layout() -> No
     assert found.unconfined() == {}
 
 
-def test_what_the_settings_say_of_the_layout_counts() -> None:
+def test_settings_override_the_layout() -> None:
     files = prepare(f"{CONF} ThreadsPerCore=2", 0, Cgroups(1), PART)
 
     assert "layout" not in files
@@ -39,20 +39,20 @@ def test_what_the_settings_say_of_the_layout_counts() -> None:
     assert '<object type="Core" os_index="0" cpuset="0x00000003"' in files["topology.xml"]
 
 
-def test_each_cpu_of_a_listed_node_is_a_socket_unless_it_says_more() -> None:
+def test_listed_node_has_one_socket_per_cpu_by_default() -> None:
     files = prepare(CONF, 0, Cgroups(1), WHOLE, is_listed=True)
-    told = prepare(f"{CONF} Sockets=1 CoresPerSocket=2", 0, Cgroups(1), WHOLE, is_listed=True)
+    configured = prepare(f"{CONF} Sockets=1 CoresPerSocket=2", 0, Cgroups(1), WHOLE, is_listed=True)
 
     assert files.keys() == {"topology.xml"}
     assert '<object type="Package" os_index="1" cpuset="0x00000002"' in files["topology.xml"]
-    assert told == {}
+    assert configured == {}
 
 
-def test_slurm_is_shown_another_machine_where_the_node_has_a_part_of_it() -> None:
+def test_node_with_part_of_a_machine_gets_a_topology() -> None:
     assert "topology.xml" in prepare(CONF, 0, Cgroups(1), PART)
 
 
-def test_a_node_with_more_cpus_than_its_container_binds_no_task() -> None:
+def test_node_with_more_cpus_than_its_container_binds_no_tasks() -> None:
     found = Cgroups(1)
 
     files = prepare("CPUs=8", 0, found, WHOLE)
@@ -61,7 +61,7 @@ def test_a_node_with_more_cpus_than_its_container_binds_no_task() -> None:
     assert found.unconfined() == {CPUS: "the node has 8 CPUs, but its container can use 2"}
 
 
-def test_a_gpu_is_near_the_cores_that_slurm_counts(tmp_path: Path) -> None:
+def test_cores_of_a_gpu_use_slurms_numbers(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidia3").touch()
     folder = tmp_path / "proc/driver/nvidia/gpus/0000:3b:00.0"
@@ -88,7 +88,7 @@ def test_a_gpu_is_near_the_cores_that_slurm_counts(tmp_path: Path) -> None:
         ((PROCESSES, CPUS, MEMORY), NO_CGROUPS),
     ],
 )
-def test_what_a_node_lacks_is_taken_out_of_its_configuration(
+def test_missing_controllers_are_removed_from_the_configuration(
     missing: tuple[str, ...], overrides: dict[str, str]
 ) -> None:
     found = Cgroups(1)
@@ -99,7 +99,7 @@ def test_what_a_node_lacks_is_taken_out_of_its_configuration(
     assert {name: text for name, text in files.items() if name != "layout"} == overrides
 
 
-def test_what_an_earlier_start_left_is_replaced(tmp_path: Path) -> None:
+def test_replaces_files_of_an_earlier_start(tmp_path: Path) -> None:
     write({"slurm.conf": "a=b\n", "cgroup.conf": "c=d\n"}, tmp_path)
     write({"layout": "Sockets=1"}, tmp_path)
 

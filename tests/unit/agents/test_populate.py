@@ -1,4 +1,4 @@
-"""The jail goes from one generation to the next and back, whatever comes in between."""
+"""The jail moves to the next generation and back, despite interruptions."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ from components import conventions as c
 from local.paths import ROOT
 
 Content = Mapping[str, str | None]
-"""What is at each path: a file with this text, a link (`-> target`), or with None a directory."""
+"""Content by path: the text of a file, a link (`-> target`), or None for a directory."""
 
 OLD: Content = {
     "etc/motd": "old",
@@ -49,12 +49,12 @@ USERS: Content = {
     "usr/bin/fresh": "somebody's own program",
     "data": "-> /home/ada",
 }
-"""What is in the jail beside its system files; one of them at a place that the new image takes."""
+"""Files of users in the jail; the new image also has a file at one of these paths."""
 
 
 @pytest.fixture(autouse=True)
-def _as_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who runs the tests need not be root, nor wait for a disk."""
+def _without_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tests run without root, and without waiting for a disk."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     if os.getuid():
         monkeypatch.setattr(os, "chown", lambda *_, **__: None)
@@ -80,7 +80,7 @@ def look(path: Path) -> str | None:
 
 
 def read(root: Path) -> dict[str, tuple[str | None, int]]:
-    """All that a user sees of a jail, with its modes."""
+    """Return all that a user sees in a jail, with modes."""
     return {
         str(path.relative_to(root)): (look(path), stat.S_IMODE(path.lstat().st_mode))
         for path in sorted(root.rglob("*"))
@@ -89,7 +89,7 @@ def read(root: Path) -> dict[str, tuple[str | None, int]]:
 
 
 class Files(Image):
-    """An image that is a folder."""
+    """An image that is a directory."""
 
     def unpack(self, target: int) -> None:
         shutil.copytree(self.root, by_descriptor(target), symlinks=True, dirs_exist_ok=True)
@@ -117,8 +117,8 @@ def jail(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lived_in(jail: Path, image: Images) -> Path:
-    """A jail at generation 1 that people have worked in."""
+def used_jail(jail: Path, image: Images) -> Path:
+    """A jail at generation 1 with files of users."""
     Jail(jail).reach(1, image(OLD))
     write(jail, USERS)
     (jail / "etc/motd").chmod(0o600)
@@ -133,79 +133,81 @@ def test_a_jail_is_filled_once(jail: Path, image: Images) -> None:
     Jail(jail).reach(0, image(OLD))
     (jail / "etc/motd").write_text("edited")
 
-    said = Jail(jail).reach(0, image(NEW))
+    output = Jail(jail).reach(0, image(NEW))
 
-    assert "nothing to do" in said
+    assert "nothing to do" in output
     assert contents(jail)["usr/bin/tmux"] == "old tmux"
     assert contents(jail)["etc/motd"] == "edited"
     assert (jail / MARKER).read_text() == "0\n"
 
 
-def test_who_opened_a_file_keeps_it_over_a_refresh(lived_in: Path, image: Images) -> None:
-    with (lived_in / "usr/bin/tmux").open() as running:
-        Jail(lived_in).reach(2, image(NEW))
+def test_open_files_survive_a_refresh(used_jail: Path, image: Images) -> None:
+    with (used_jail / "usr/bin/tmux").open() as running:
+        Jail(used_jail).reach(2, image(NEW))
 
         assert running.read() == "old tmux"
-        assert os.fstat(running.fileno()).st_nlink == 1, "NFS would take it from another machine"
+        assert os.fstat(running.fileno()).st_nlink == 1, (
+            "without a link, NFS clients would lose the open file"
+        )
 
 
-def test_a_refresh_brings_the_images_files_and_keeps_the_users(
-    lived_in: Path, image: Images
+def test_refresh_adds_files_of_the_image_and_keeps_users_files(
+    used_jail: Path, image: Images
 ) -> None:
-    Jail(lived_in).reach(2, image(NEW))
+    Jail(used_jail).reach(2, image(NEW))
 
-    found = contents(lived_in)
+    found = contents(used_jail)
     assert {path: found[path] for path in NEW} == NEW
     assert found["home/ada/thesis"] == "years of work"
     assert found["usr/lib/old/own"] == "somebody's own"
-    assert "usr/bin/gone" not in found, "it was the old image's"
+    assert "usr/bin/gone" not in found, "it came from the old image"
     assert "usr/lib/old/data" not in found
 
 
-def test_the_number_before_brings_all_back_that_a_refresh_replaced_or_removed(
-    lived_in: Path, image: Images
+def test_previous_number_restores_everything_a_refresh_changed(
+    used_jail: Path, image: Images
 ) -> None:
-    before = read(lived_in)
-    Jail(lived_in).reach(2, image(NEW))
-    (lived_in / "home/ada/more").write_text("written meanwhile")
+    before = read(used_jail)
+    Jail(used_jail).reach(2, image(NEW))
+    (used_jail / "home/ada/more").write_text("written meanwhile")
 
-    Jail(lived_in).reach(1, image(NEW))
+    Jail(used_jail).reach(1, image(NEW))
 
-    after = read(lived_in)
+    after = read(used_jail)
     assert after.pop("home/ada/more")[0] == "written meanwhile"
     assert after == before
 
 
-def test_what_is_written_into_a_file_after_a_refresh_is_not_in_the_generation_before(
-    lived_in: Path, image: Images
+def test_writes_after_a_refresh_do_not_change_the_previous_generation(
+    used_jail: Path, image: Images
 ) -> None:
-    before = read(lived_in)
-    Jail(lived_in).reach(2, image(OLD))
+    before = read(used_jail)
+    Jail(used_jail).reach(2, image(OLD))
     for path in ("usr/bin/tmux", "usr/lib/libc.so.1"):
-        (lived_in / path).write_text("spoiled")
+        (used_jail / path).write_text("spoiled")
 
-    Jail(lived_in).reach(1, image(OLD))
+    Jail(used_jail).reach(1, image(OLD))
 
-    assert read(lived_in) == before
-
-
-def test_a_user_file_that_came_back_is_no_system_file(lived_in: Path, image: Images) -> None:
-    Jail(lived_in).reach(2, image(NEW))
-    Jail(lived_in).reach(1, image(NEW))
-
-    Jail(lived_in).reach(2, image(OLD))
-
-    assert contents(lived_in)["usr/bin/fresh"] == "somebody's own program"
+    assert read(used_jail) == before
 
 
-def test_only_one_generation_is_kept_and_only_root_sees_it(lived_in: Path, image: Images) -> None:
+def test_restored_user_file_is_not_a_system_file(used_jail: Path, image: Images) -> None:
+    Jail(used_jail).reach(2, image(NEW))
+    Jail(used_jail).reach(1, image(NEW))
+
+    Jail(used_jail).reach(2, image(OLD))
+
+    assert contents(used_jail)["usr/bin/fresh"] == "somebody's own program"
+
+
+def test_only_one_generation_is_kept_and_only_root_sees_it(used_jail: Path, image: Images) -> None:
     for number, tree in ((2, NEW), (3, OLD), (4, NEW), (3, NEW)):
-        Jail(lived_in).reach(number, image(tree))
+        Jail(used_jail).reach(number, image(tree))
 
-    folder = lived_in / GENERATIONS
+    folder = used_jail / GENERATIONS
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert sorted(path.name for path in folder.iterdir()) == ["before", "system"]
-    assert Jail(lived_in).before.number() == 4
+    assert Jail(used_jail).before.number() == 4
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,7 @@ def test_only_one_generation_is_kept_and_only_root_sees_it(lived_in: Path, image
         ([1, 2, 1], 0, "keeps generation 2"),
     ],
 )
-def test_a_generation_that_is_not_kept_cannot_come_back(
+def test_discarded_generation_cannot_be_restored(
     jail: Path, image: Images, reached: list[int], wanted: int, expected: str
 ) -> None:
     for number in reached:
@@ -229,21 +231,21 @@ def test_a_generation_that_is_not_kept_cannot_come_back(
     assert read(jail) == before
 
 
-def test_a_jail_from_before_generations_were_kept_can_go_on_and_back(
-    lived_in: Path, image: Images
+def test_jail_without_kept_generations_can_refresh_and_go_back(
+    used_jail: Path, image: Images
 ) -> None:
-    shutil.rmtree(lived_in / GENERATIONS)
-    before = contents(lived_in)
+    shutil.rmtree(used_jail / GENERATIONS)
+    before = contents(used_jail)
 
-    Jail(lived_in).reach(2, image({**NEW, "usr/lib/turns": None}))
-    assert contents(lived_in)["usr/bin/gone"], "nobody knows that it was the image's"
-    Jail(lived_in).reach(1, image(NEW))
+    Jail(used_jail).reach(2, image({**NEW, "usr/lib/turns": None}))
+    assert contents(used_jail)["usr/bin/gone"], "it is unknown that it came from the image"
+    Jail(used_jail).reach(1, image(NEW))
 
-    after = contents(lived_in)
+    after = contents(used_jail)
     assert {path: after.get(path) for path in before} == before
 
 
-def test_the_places_that_nodes_mount_over_are_made(jail: Path, image: Images) -> None:
+def test_creates_mount_points_of_nodes(jail: Path, image: Images) -> None:
     Jail(jail).reach(1, image(OLD))
     Jail(jail, ["/data/shared", "/scratch"]).reach(1, image(OLD))
 
@@ -253,64 +255,62 @@ def test_the_places_that_nodes_mount_over_are_made(jail: Path, image: Images) ->
     assert found["etc/hosts"] == found["etc/resolv.conf"] == ""
 
 
-def test_a_place_to_mount_over_is_never_reached_by_a_link(lived_in: Path, image: Images) -> None:
+def test_mount_point_is_never_reached_through_a_link(used_jail: Path, image: Images) -> None:
     with pytest.raises(
         RefusedError, match=r"data in the jail is not a directory.*nodes mount /data/shared"
     ):
-        Jail(lived_in, ["/data/shared"]).reach(1, image(OLD))
+        Jail(used_jail, ["/data/shared"]).reach(1, image(OLD))
 
 
-def test_a_file_takes_no_folder_away_that_somebody_uses(lived_in: Path, image: Images) -> None:
-    (lived_in / "usr/lib/turns/mine").write_text("own")
-    before = read(lived_in)
+def test_file_does_not_replace_a_directory_with_users_files(used_jail: Path, image: Images) -> None:
+    (used_jail / "usr/lib/turns/mine").write_text("own")
+    before = read(used_jail)
 
     with pytest.raises(RefusedError, match=r"/usr/lib/turns is a file in the new.*'mine' in it"):
-        Jail(lived_in).reach(2, image(NEW))
+        Jail(used_jail).reach(2, image(NEW))
 
-    assert read(lived_in) == before
+    assert read(used_jail) == before
 
 
-def test_a_link_in_the_jail_leads_nobody_astray(
-    lived_in: Path, image: Images, tmp_path: Path
-) -> None:
+def test_links_in_the_jail_are_not_followed(used_jail: Path, image: Images, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     write(outside, {"old/data": "not the jail's"})
-    shutil.rmtree(lived_in / "usr/lib")
-    (lived_in / "usr/lib").symlink_to(outside)
+    shutil.rmtree(used_jail / "usr/lib")
+    (used_jail / "usr/lib").symlink_to(outside)
 
-    Jail(lived_in).reach(2, image(NEW))
-    Jail(lived_in).reach(1, image(NEW))
+    Jail(used_jail).reach(2, image(NEW))
+    Jail(used_jail).reach(1, image(NEW))
 
     assert contents(outside) == {"old": None, "old/data": "not the jail's"}
-    assert contents(lived_in)["usr/lib"] == f"-> {outside}"
+    assert contents(used_jail)["usr/lib"] == f"-> {outside}"
 
 
 # --- Full volumes --------------------------------------------------------------------------------
 
 
-def test_a_volume_that_is_too_small_is_refused_before_anything_is_laid_out(
-    lived_in: Path, image: Images, monkeypatch: pytest.MonkeyPatch
+def test_too_small_volume_is_refused_before_unpacking(
+    used_jail: Path, image: Images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = read(lived_in)
+    before = read(used_jail)
     big = image({**NEW, "usr/lib/big": "x" * 9 * populate.MIB})
     monkeypatch.setattr(populate, "free", lambda _: 5 * populate.MIB)
     monkeypatch.setattr(Files, "unpack", None)
 
     with pytest.raises(RefusedError) as caught:
-        Jail(lived_in).reach(2, big)
+        Jail(used_jail).reach(2, big)
 
     assert str(caught.value) == (
         "the jail's volume is full: generation 2 needs 10 MiB, and 5 MiB are free; make room or "
         "raise jail.size, then deploy again; the jail is unchanged"
     )
-    assert read(lived_in) == before
+    assert read(used_jail) == before
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_volume_that_turns_out_to_be_full_leaves_the_jail_as_it_was(
-    lived_in: Path, image: Images, monkeypatch: pytest.MonkeyPatch, code: int
+def test_full_volume_during_unpacking_leaves_the_jail_unchanged(
+    used_jail: Path, image: Images, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    before = read(lived_in)
+    before = read(used_jail)
     new = image(NEW)
 
     def half(_: Image, target: int) -> None:
@@ -320,43 +320,43 @@ def test_a_volume_that_turns_out_to_be_full_leaves_the_jail_as_it_was(
     with monkeypatch.context() as full:
         full.setattr(Files, "unpack", half)
         with pytest.raises(RefusedError, match="the jail's volume is full: generation 2 needs"):
-            Jail(lived_in).reach(2, new)
+            Jail(used_jail).reach(2, new)
 
-    assert read(lived_in) == before
-    assert not (lived_in / GENERATIONS / "incoming.new").exists(), "it does not take the room"
-    Jail(lived_in).reach(2, new)
-    assert contents(lived_in)["usr/bin/tmux"] == "new tmux"
+    assert read(used_jail) == before
+    assert not (used_jail / GENERATIONS / "incoming.new").exists(), "it must not use space"
+    Jail(used_jail).reach(2, new)
+    assert contents(used_jail)["usr/bin/tmux"] == "new tmux"
 
 
-def test_a_generation_comes_back_where_there_is_no_room_for_another(
-    lived_in: Path, image: Images, monkeypatch: pytest.MonkeyPatch
+def test_previous_generation_is_restored_without_space_for_another(
+    used_jail: Path, image: Images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = read(lived_in)
-    Jail(lived_in).reach(2, image(NEW))
-    after = read(lived_in)
+    before = read(used_jail)
+    Jail(used_jail).reach(2, image(NEW))
+    after = read(used_jail)
 
     monkeypatch.setattr(populate, "free", lambda _: 0)
     with pytest.raises(RefusedError, match="full: the generation before needs 1 MiB, and 0 MiB"):
-        Jail(lived_in).reach(1, image(NEW))
-    assert read(lived_in) == after
+        Jail(used_jail).reach(1, image(NEW))
+    assert read(used_jail) == after
 
     monkeypatch.setattr(populate, "free", lambda _: populate.MIB)
-    Jail(lived_in).reach(1, image(NEW))
-    assert read(lived_in) == before
+    Jail(used_jail).reach(1, image(NEW))
+    assert read(used_jail) == before
 
 
-# --- Cut short -----------------------------------------------------------------------------------
+# --- Interruptions -------------------------------------------------------------------------------
 
 CALLS = ("chown", "fchmod", "link", "mkdir", "rename", "rmdir", "unlink")
-"""What changes something."""
+"""System calls that change something."""
 
 
 class Killed(BaseException):
-    """The process is no more."""
+    """The process was killed."""
 
 
 class Countdown:
-    """Lets so many calls of the system happen, and no more."""
+    """Allows a number of system calls, and then fails."""
 
     def __init__(self, calls: int, failure: BaseException) -> None:
         self.left = calls
@@ -373,7 +373,7 @@ class Countdown:
 
 
 def interrupted(calls: int, failure: BaseException, work: Callable[[], object]) -> bool:
-    """Does some work until that many calls; whether it was cut short."""
+    """Do some work up to a number of calls; return whether it was interrupted."""
     countdown = Countdown(calls, failure)
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
@@ -386,7 +386,7 @@ def interrupted(calls: int, failure: BaseException, work: Callable[[], object]) 
 
 
 def every_moment() -> Iterator[int]:
-    """Numbers of calls after which to cut short, until somebody throws."""
+    """Yield numbers of calls after which to interrupt, until the caller stops."""
     yield from range(1, 5000, 2)
 
 
@@ -398,7 +398,7 @@ def every_moment() -> Iterator[int]:
         pytest.param([2, 1, 2], OSError(errno.ENOSPC, "full"), id="full in a second refresh"),
     ],
 )
-def test_what_is_cut_short_at_any_moment_the_next_run_makes_whole(
+def test_next_run_completes_one_interrupted_at_any_call(
     tmp_path: Path, image: Images, steps: list[int], failure: BaseException
 ) -> None:
     *first, last = steps
@@ -427,7 +427,7 @@ def test_what_is_cut_short_at_any_moment_the_next_run_makes_whole(
         if not cut:
             assert calls > 40
             return
-    pytest.fail("it never ended")
+    pytest.fail("the run never completed")
 
 
 NUMBERS = st.integers(1, 4)
@@ -437,7 +437,7 @@ NUMBERS = st.integers(1, 4)
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(walk=st.lists(st.tuples(NUMBERS, st.integers(1, 200)), max_size=8))
-def test_users_files_outlast_every_walk_through_generations(
+def test_user_files_survive_any_sequence_of_generations(
     tmp_path_factory: pytest.TempPathFactory, image: Images, walk: list[tuple[int, int]]
 ) -> None:
     root = tmp_path_factory.mktemp("walk")
@@ -470,7 +470,7 @@ def test_users_files_outlast_every_walk_through_generations(
         ),
     ],
 )
-def test_why_a_job_failed_is_its_termination_message(
+def test_termination_message_says_why_the_job_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: str
 ) -> None:
     log = tmp_path / "termination-log"
@@ -485,7 +485,7 @@ def test_why_a_job_failed_is_its_termination_message(
     assert "\n" not in log.read_text()
 
 
-def test_workers_wait_for_its_mark_and_its_job_takes_its_refusal_for_final() -> None:
+def test_marker_and_exit_code_match_workers_and_job() -> None:
     assert f"{c.JAIL}/{MARKER}" == c.JAIL_MARKER
     assert populate.REFUSED == c.JAIL_REFUSED
     for script in ("slurmd", "ready"):
@@ -493,7 +493,7 @@ def test_workers_wait_for_its_mark_and_its_job_takes_its_refusal_for_final() -> 
         assert f"mark={c.JAIL_MARKER}\n" in text, script
 
 
-def test_of_two_jobs_one_waits(jail: Path) -> None:
+def test_second_job_waits_for_the_first(jail: Path) -> None:
     tree = Tree(jail)
     with populate.alone(tree), pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", iter([0, 1, 601]).__next__)
@@ -502,4 +502,4 @@ def test_of_two_jobs_one_waits(jail: Path) -> None:
             pytest.raises(RefusedError, match="another Job works on the jail"),
             populate.alone(tree),
         ):
-            pytest.fail("both are at work")
+            pytest.fail("both Jobs work on the jail")

@@ -1,4 +1,4 @@
-"""What agents tell is a line each, and where lines are sent it is read how grave it is."""
+"""Each message of an agent is one line, from which the log agent reads the severity."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from agents.logs.lines import Severity, severity
 from agents.say import Level, fail, say
 
-SAID: list[tuple[Level, Severity]] = [
+LEVELS: list[tuple[Level, Severity]] = [
     ("info", Severity.INFO),
     ("warn", Severity.WARN),
     ("error", Severity.ERROR),
@@ -15,8 +15,8 @@ SAID: list[tuple[Level, Severity]] = [
 TEXT = 'nvidia-smi: "level=debug"\nerror:\tC:\\ \x1b[31m – Xid 79'
 
 
-@pytest.mark.parametrize(("level", "expected"), SAID)
-def test_a_daemons_words_are_one_line_of_their_level(
+@pytest.mark.parametrize(("level", "expected"), LEVELS)
+def test_message_is_one_line_with_its_level(
     capsys: pytest.CaptureFixture[str], level: Level, expected: Severity
 ) -> None:
     say(level, TEXT)
@@ -26,7 +26,7 @@ def test_a_daemons_words_are_one_line_of_their_level(
     assert json.loads(line.removeprefix(f"level={level} msg=")) == TEXT
 
 
-def test_why_a_command_failed_is_one_line_that_is_an_error(
+def test_failure_is_one_line_with_severity_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     fail("not finished: sacctmgr:\n  Connection refused")

@@ -1,4 +1,4 @@
-"""Snapshots are made by Kubernetes' API, and old ones go once a new one is there."""
+"""Snapshots are created through Kubernetes; old ones are deleted once a new one is ready."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,33 +22,33 @@ def created(at: float) -> str:
 
 
 class Storage:
-    """Kubernetes with a storage that makes snapshots; time goes by when somebody waits."""
+    """Kubernetes with a storage that makes snapshots; its clock advances during sleep."""
 
     def __init__(
         self,
-        *there: str,
+        *existing: str,
         ready_after: float = 0,
         error: str = "",
         meanwhile: Callable[["Storage"], object] = lambda _: None,
     ) -> None:
-        """It has some that are ready, the oldest first, and makes others in so many seconds."""
+        """Start with ready snapshots, oldest first; new ones need `ready_after` seconds."""
         self.now = NOON
         self.ready_after, self.error, self.meanwhile = ready_after, error, meanwhile
-        self.has_them = True
+        self.has_api = True
         self.objects: dict[str, dict[str, Any]] = {
             name: {
                 "metadata": {
                     "name": name,
                     "labels": {OF: "jail"},
-                    "creationTimestamp": created(NOON - len(there) + index),
+                    "creationTimestamp": created(NOON - len(existing) + index),
                 },
                 "status": {"readyToUse": True},
             }
-            for index, name in enumerate(there)
+            for index, name in enumerate(existing)
         }
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        if not self.has_them:
+        if not self.has_api:
             return httpx.Response(404, text="404 page not found\n")
         path = request.url.path
         assert path.startswith(PATH)
@@ -64,16 +64,16 @@ class Storage:
             del self.objects[path.rpartition("/")[2]]
             return httpx.Response(200, json={})
         key, _, value = request.url.params["labelSelector"].partition("=")
-        found = [one for one in self.objects.values() if self._is_of(one, key, value)]
+        found = [one for one in self.objects.values() if self._matches(one, key, value)]
         for one in found:
-            self._goes_on(one)
+            self._advance(one)
         return httpx.Response(200, json={"items": found})
 
     @staticmethod
-    def _is_of(one: dict[str, Any], key: str, value: str) -> bool:
+    def _matches(one: dict[str, Any], key: str, value: str) -> bool:
         return bool(one["metadata"]["labels"].get(key) == value)
 
-    def _goes_on(self, one: dict[str, Any]) -> None:
+    def _advance(self, one: dict[str, Any]) -> None:
         if "spec" in one and self.now - NOON >= self.ready_after:
             one["status"] = {"readyToUse": True}
         elif "spec" in one and self.error:
@@ -87,8 +87,8 @@ class Storage:
         return Api("http://kubernetes", lambda: "token", transport=httpx.MockTransport(self))
 
     def take(self, keep: int = 2, wait: float = 600) -> str:
-        there = Snapshots(self.api(), "slurm")
-        return take(there, "jail", "fast", keep, wait, lambda: self.now, self.sleep)
+        store = Snapshots(self.api(), "slurm")
+        return take(store, "jail", "fast", keep, wait, lambda: self.now, self.sleep)
 
 
 ENVIRONMENT: Mapping[str, str] = {"NAMESPACE": "slurm", "KEEP": "2", "WAIT": "0"}
@@ -98,15 +98,15 @@ def snapshot(name: str, *, ready: bool = True) -> Snapshot:
     return Snapshot(snapshots.Meta(name, name), snapshots.Status(readyToUse=ready))
 
 
-def test_the_exit_code_and_the_label_are_those_that_the_graph_knows() -> None:
+def test_exit_code_and_label_match_the_graph() -> None:
     assert REFUSED == c.SNAPSHOTS_REFUSED
     assert OF.startswith(f"{c.DOMAIN}/")
 
 
-def test_one_is_asked_for_of_the_claim_and_the_class_and_the_oldest_goes() -> None:
+def test_creates_a_snapshot_and_deletes_the_oldest() -> None:
     storage = Storage("jail-1", "jail-2")
 
-    said = storage.take()
+    output = storage.take()
 
     assert set(storage.objects) == {"jail-2", "jail-20261123-120000"}
     asked = storage.objects["jail-20261123-120000"]
@@ -115,22 +115,22 @@ def test_one_is_asked_for_of_the_claim_and_the_class_and_the_oldest_goes() -> No
         "volumeSnapshotClassName": "fast",
         "source": {"persistentVolumeClaimName": "jail"},
     }
-    assert said == "jail-20261123-120000 is ready; the claim has 2 snapshots"
+    assert output == "jail-20261123-120000 is ready; the claim has 2 snapshots"
 
 
-def test_old_ones_stay_until_the_new_one_is_ready() -> None:
-    seen: list[int] = []
+def test_old_snapshots_stay_until_the_new_one_is_ready() -> None:
+    counts: list[int] = []
     storage = Storage(
-        "jail-1", "jail-2", ready_after=60, meanwhile=lambda s: seen.append(len(s.objects))
+        "jail-1", "jail-2", ready_after=60, meanwhile=lambda s: counts.append(len(s.objects))
     )
 
     storage.take()
 
-    assert set(seen) == {3}
+    assert set(counts) == {3}
     assert len(storage.objects) == 2
 
 
-def test_one_that_does_not_get_ready_costs_no_other_and_its_reason_is_told() -> None:
+def test_failed_snapshot_is_reported_and_deletes_no_other() -> None:
     storage = Storage("jail-1", "jail-2", ready_after=10_000, error="no such\nclass")
 
     with pytest.raises(NotReadyError, match=r"jail-20261123-120000: no such class; .* 'fast'"):
@@ -139,7 +139,7 @@ def test_one_that_does_not_get_ready_costs_no_other_and_its_reason_is_told() -> 
     assert {"jail-1", "jail-2"} <= set(storage.objects)
 
 
-def test_one_that_somebody_deletes_meanwhile_is_missed() -> None:
+def test_reports_a_snapshot_deleted_meanwhile() -> None:
     storage = Storage(ready_after=60, meanwhile=lambda s: s.objects.clear())
 
     with pytest.raises(NotReadyError, match="deleted"):
@@ -147,21 +147,21 @@ def test_one_that_somebody_deletes_meanwhile_is_missed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "keep", "gone"),
+    ("existing", "keep", "gone"),
     [
         ({"a": True, "b": True, "c": True}, 2, ["a"]),
         ({"a": True, "b": True, "c": True}, 7, []),
         ({"a": True, "b": True, "c": True}, 1, ["a", "b"]),
-        # What never got ready counts for nothing, and goes.
+        # A snapshot that never got ready does not use up `keep`, and is deleted.
         ({"a": True, "b": False, "c": True}, 2, ["b"]),
-        # What is younger is another run's.
+        # Newer snapshots belong to another run.
         ({"b": True, "c": True, "d": False}, 2, []),
     ],
 )
-def test_so_many_that_are_ready_are_kept(
-    there: dict[str, bool], keep: int, gone: list[str]
+def test_keeps_the_newest_ready_snapshots(
+    existing: dict[str, bool], keep: int, gone: list[str]
 ) -> None:
-    found = [snapshot(name, ready=ready) for name, ready in sorted(there.items(), reverse=True)]
+    found = [snapshot(name, ready=ready) for name, ready in sorted(existing.items(), reverse=True)]
 
     assert surplus(found, "c", keep) == gone
 
@@ -176,22 +176,22 @@ def test_snapshots_of_others_are_left_alone() -> None:
     assert set(storage.objects) == {"mine", "state-1", "jail-20261123-120000"}
 
 
-def test_each_claim_is_tried_whatever_became_of_the_one_before(
+def test_failed_claim_does_not_stop_the_next(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     storage = Storage(ready_after=1e12)
 
     assert main(["jail=fast", "controller-state=slow"], ENVIRONMENT, storage.api) == 1
 
-    said = capsys.readouterr().err.splitlines()
-    assert [line.rsplit("-", 2)[0] for line in said] == ["error: jail", "error: controller-state"]
+    output = capsys.readouterr().err.splitlines()
+    assert [line.rsplit("-", 2)[0] for line in output] == ["error: jail", "error: controller-state"]
 
 
-def test_a_cluster_without_volume_snapshots_is_refused_in_one_line_with_a_remedy(
+def test_cluster_without_volume_snapshots_is_refused_with_a_remedy(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     storage = Storage()
-    storage.has_them = False
+    storage.has_api = False
 
     assert main(["--check", "jail=fast"], ENVIRONMENT, storage.api) == REFUSED
 
@@ -200,7 +200,7 @@ def test_a_cluster_without_volume_snapshots_is_refused_in_one_line_with_a_remedy
     assert "remove snapshots" in line
 
 
-def test_a_look_makes_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_creates_no_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
     storage = Storage()
 
     assert main(["--check", "jail=fast"], ENVIRONMENT, storage.api) == 0

@@ -1,4 +1,4 @@
-"""No link in a tree leads out of it, and none leads astray where links are not allowed."""
+"""Links never lead out of a tree, and are not followed where they are not allowed."""
 
 import errno
 import os
@@ -42,7 +42,7 @@ CHANGES: dict[str, Callable[[Tree, str], object]] = {
 
 @pytest.mark.parametrize("way", ["out", "up", "inside/../out", "real/../out"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_nothing_is_done_by_way_of_a_link(root: Path, change: str, way: str) -> None:
+def test_no_operation_follows_a_link(root: Path, change: str, way: str) -> None:
     outside = root.parent / "outside"
     before = sorted(outside.rglob("*"))
 
@@ -55,7 +55,7 @@ def test_nothing_is_done_by_way_of_a_link(root: Path, change: str, way: str) -> 
 
 
 @pytest.mark.parametrize("way", ["out", "up", "inside"])
-def test_what_a_link_leads_to_is_not_there(root: Path, way: str) -> None:
+def test_link_targets_appear_missing(root: Path, way: str) -> None:
     tree = Tree(root)
 
     assert tree.exists(way)
@@ -64,7 +64,7 @@ def test_what_a_link_leads_to_is_not_there(root: Path, way: str) -> None:
     assert not tree.exists(f"{way}/file")
 
 
-def test_links_that_are_allowed_stay_in_the_tree(root: Path) -> None:
+def test_allowed_links_stay_in_the_tree(root: Path) -> None:
     tree = Tree(root)
 
     with tree.opened("inside/file", links=True) as file:
@@ -74,7 +74,7 @@ def test_links_that_are_allowed_stay_in_the_tree(root: Path) -> None:
             tree.open(f"{way}/secret", links=True)
 
 
-def test_a_link_at_the_end_of_a_path_is_a_thing_of_its_own(root: Path) -> None:
+def test_operations_apply_to_a_link_not_its_target(root: Path) -> None:
     tree = Tree(root)
     tree.link("out", "real/another")
     tree.rename("up", "real/up")
@@ -85,7 +85,7 @@ def test_a_link_at_the_end_of_a_path_is_a_thing_of_its_own(root: Path) -> None:
     assert (root.parent / "outside/secret").exists()
 
 
-def test_a_tree_is_removed_without_what_its_links_lead_to(root: Path) -> None:
+def test_removal_spares_the_targets_of_links(root: Path) -> None:
     (root / "real/out").symlink_to(root.parent / "outside")
     Tree(root).remove("real")
 
@@ -93,7 +93,7 @@ def test_a_tree_is_removed_without_what_its_links_lead_to(root: Path) -> None:
     assert (root.parent / "outside/secret").exists()
 
 
-def test_paths_below_a_folder_are_listed_with_links_and_without_what_they_lead_to(
+def test_listing_includes_links_but_not_their_targets(
     root: Path,
 ) -> None:
     (root / "real/folder/out").symlink_to(root.parent / "outside")
@@ -114,8 +114,8 @@ def test_a_file_is_written_whole_or_not_at_all(root: Path, monkeypatch: pytest.M
     assert (root / "real/file").read_text() == "whole"
 
 
-def test_a_folder_that_becomes_a_link_and_back_is_never_left(root: Path) -> None:
-    """A race, until both were seen. Without the pauses, a busy machine rarely shows the link."""
+def test_race_with_a_link_never_leaves_the_tree(root: Path) -> None:
+    """Race until both were seen. Without the pauses, a busy machine rarely shows the link."""
     tree, over = Tree(root), threading.Event()
 
     def swap() -> None:

@@ -1,11 +1,11 @@
-"""A Slurm that follows plans: what its database holds after each step, and what it would refuse."""
+"""A model of Slurm's accounting database, which asserts that Slurm would accept each step."""
 
 from agents.accounts.fields import default, with_defaults
 from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, read_mark
 
 
 def after(observed: Observed, *actions: Action) -> Observed:
-    """What there is when some steps are done. Asserts that Slurm would take each."""
+    """Return the state after some steps. Assert that Slurm would accept each."""
     things, jobs = dict(observed.things), observed.jobs
     for action in actions:
         jobs = tuple(job for job in jobs if job not in action.cancels)
@@ -19,11 +19,17 @@ def after(observed: Observed, *actions: Action) -> Observed:
 def _set(things: dict[Thing, State], action: Action) -> None:
     thing, fields = action.thing, dict(action.changes)
     old = things.get(thing, State({}))
-    assert (action.sign == "+") == (thing not in things), f"{action}: is it there?"
+    assert (action.sign == "+") == (thing not in things), (
+        f"{action}: its sign contradicts whether the object exists"
+    )
     above = thing.account or (fields.get("parent", ROOT) if thing.kind == "account" else ROOT)
-    assert above == ROOT or Thing("account", above) in things, f"{action}: where to?"
+    assert above == ROOT or Thing("account", above) in things, (
+        f"{action}: the account or parent does not exist"
+    )
     if thing.kind == "account" and "parent" in fields:
-        assert thing.name not in _line(things, fields["parent"]), f"{action}: is below itself"
+        assert thing.name not in _line(things, fields["parent"]), (
+            f"{action}: the account would be below itself"
+        )
     new = with_defaults(thing.kind, {**old.fields, **fields}.items())
     mark = read_mark(action.comment) if action.comment is not None else (old.mark, old.comment)
     things[thing] = State(new, *mark)
@@ -36,15 +42,15 @@ def _set(things: dict[Thing, State], action: Action) -> None:
 
 def _remove(things: dict[Thing, State], jobs: tuple[Job, ...], action: Action) -> None:
     thing = action.thing
-    assert thing in things, f"{action}: there is none"
-    on = {"user": (thing.name, thing.account), "account": (thing.name,), "qos": (thing.name,)}
+    assert thing in things, f"{action}: does not exist"
+    removed = {"user": (thing.name, thing.account), "account": (thing.name,), "qos": (thing.name,)}
     for job in jobs:
-        of = {"user": (job.user, job.account), "account": (job.account,), "qos": (job.qos,)}
-        assert of[thing.kind] != on[thing.kind], f"{action}: Job(s) active"
+        used = {"user": (job.user, job.account), "account": (job.account,), "qos": (job.qos,)}
+        assert used[thing.kind] != removed[thing.kind], f"{action}: Job(s) active"
     if thing.kind == "account":
         for other, state in things.items():
-            assert other.account != thing.name, f"{action}: takes {other} along"
-            assert state.fields.get("parent") != thing.name, f"{action}: takes {other} along"
+            assert other.account != thing.name, f"{action}: would also remove {other}"
+            assert state.fields.get("parent") != thing.name, f"{action}: would also remove {other}"
     if thing.kind == "user":
         changes = dict(action.changes)
         if action.new_default:
@@ -57,7 +63,7 @@ def _remove(things: dict[Thing, State], jobs: tuple[Job, ...], action: Action) -
 
 
 def _spread(things: dict[Thing, State], user: str, fields: dict[str, str]) -> None:
-    """Some fields are the user's, whatever the account."""
+    """Set the fields that a user has in common in all accounts."""
     own = {f: v for f, v in fields.items() if f in ("defaultaccount", "adminlevel")}
     for thing, state in things.items():
         if thing[:2] == ("user", user):
@@ -74,7 +80,7 @@ def _spread(things: dict[Thing, State], user: str, fields: dict[str, str]) -> No
 
 
 def _line(things: dict[Thing, State], name: str) -> list[str]:
-    """The account and those above it."""
+    """Return the account and its ancestors."""
     found: list[str] = []
     while name != ROOT and name not in found:
         found.append(name)

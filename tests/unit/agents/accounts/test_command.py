@@ -1,4 +1,4 @@
-"""The command: what it reads, what it tells, how it ends."""
+"""The command: its input, its messages and its exit codes."""
 
 import json
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from components import conventions as c
 
 
 class Slurm:
-    """Answers questions from tables, and remembers what else it was told."""
+    """Answers queries from tables, and records all other commands."""
 
     def __init__(self, **rows: list[str]) -> None:
         self.rows = {"cluster": ["test"], **rows}
-        self.told: list[str] = []
+        self.commands: list[str] = []
         self.heard = ""
         self.reconfigured = 0
 
@@ -35,7 +35,7 @@ class Slurm:
             return ""
         if "show" in words:
             return "\n".join(self.rows.get(words[words.index("show") + 1], []))
-        self.told.append(" ".join(words))
+        self.commands.append(" ".join(words))
         return ""
 
 
@@ -46,7 +46,7 @@ def run(slurm: Any, tmp_path: Path, *options: str, **fields: Any) -> int:
 
 
 def association(account: str, user: str = "", comment: str = "", partition: str = "") -> str:
-    """A row, with a share of 1 and no limits."""
+    """Return a row with a share of 1 and no limits."""
     parent = "" if user else "root"
     return "|".join(["test", account, user, partition, parent, "", "1", *[""] * 17, comment])
 
@@ -57,12 +57,12 @@ OURS = {
 }
 
 
-def test_its_exit_code_of_a_refusal_is_the_one_that_the_job_gives_up_on() -> None:
+def test_refusal_has_the_exit_code_that_fails_the_job() -> None:
     assert command.REFUSED == c.ACCOUNTS_REFUSED
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"cluster": "test", "acounts": {}}'])
-def test_a_file_that_it_cannot_use_is_told_in_one_line(
+def test_reports_an_unusable_file_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     path = tmp_path / "wanted.json"
@@ -72,7 +72,7 @@ def test_a_file_that_it_cannot_use_is_told_in_one_line(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_it_waits_for_a_cluster_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_waits_until_the_cluster_is_registered(tmp_path: Path) -> None:
     slurm = Slurm(cluster=[])
     waited = []
 
@@ -88,34 +88,34 @@ def test_it_waits_for_a_cluster_that_is_not_there_yet(tmp_path: Path) -> None:
     assert len(waited) == 3
 
 
-def test_who_cannot_ask_changes_nothing_and_says_so_in_one_line(
+def test_failed_query_changes_nothing_and_prints_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def silent(words: Sequence[str]) -> str:
         raise CommandError(f"{words[0]}: Connection refused")
 
     assert run(silent, tmp_path) == 1
-    said = "error: not finished: sacctmgr: Connection refused; run the command again\n"
-    assert capsys.readouterr().err == said
+    message = "error: not finished: sacctmgr: Connection refused; run the command again\n"
+    assert capsys.readouterr().err == message
 
 
-def test_jobs_on_what_is_to_go_stop_everything(
+def test_jobs_in_an_account_to_remove_stop_all_changes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm = Slurm(**OURS, jobs=["7|ada|lab|normal"])
 
     assert run(slurm, tmp_path, accounts={"new": {}}) == 3
-    assert slurm.told == []
+    assert slurm.commands == []
     assert "refused: account lab: cannot be removed: 1 job uses it" in capsys.readouterr().err
 
 
-def test_what_slurm_takes_and_does_not_show_is_no_success(
+def test_change_that_slurm_does_not_show_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm = Slurm()
 
     assert run(slurm, tmp_path, accounts={"new": {}}) == 1
-    assert set(slurm.told) == {
+    assert set(slurm.commands) == {
         "sacctmgr --immediate add account new cluster=test comment=[slurmstack: parent]"
     }
     assert (
@@ -125,7 +125,7 @@ def test_what_slurm_takes_and_does_not_show_is_no_success(
 
 
 class Obedient(Slurm):
-    """Has the account after it was told to make it."""
+    """Shows the account after the command that adds it."""
 
     def __call__(self, words: Sequence[str]) -> str:
         if "add" in words:
@@ -133,7 +133,8 @@ class Obedient(Slurm):
         return super().__call__(words)
 
 
-def test_slurmctld_writes_down_what_is_new_before_it_may_be_lost(tmp_path: Path) -> None:
+def test_slurmctld_saves_new_accounts_at_once(tmp_path: Path) -> None:
+    """A slurmctld that is lost before it saves them would have to wait for slurmdbd."""
     slurm = Obedient()
 
     assert run(slurm, tmp_path, accounts={"lab": {}}) == 0
@@ -143,7 +144,7 @@ def test_slurmctld_writes_down_what_is_new_before_it_may_be_lost(tmp_path: Path)
     assert slurm.reconfigured == 1
 
 
-def test_a_persons_comment_may_hold_what_separates_columns() -> None:
+def test_comments_may_contain_the_column_separator() -> None:
     row = association("lab", comment="[slurmstack:] of | the lab")
 
     found = observe(Slurm(association=[row], account=["lab|lab|a | b"]), "test")
@@ -153,6 +154,6 @@ def test_a_persons_comment_may_hold_what_separates_columns() -> None:
     assert state.fields["description"] == "a | b"
 
 
-def test_a_row_of_another_shape_is_an_error() -> None:
+def test_row_with_a_wrong_number_of_columns_is_an_error() -> None:
     with pytest.raises(CommandError, match="columns"):
         observe(Slurm(association=["test|lab"], account=["lab|lab|lab"]), "test")

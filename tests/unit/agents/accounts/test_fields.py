@@ -1,4 +1,4 @@
-"""Values in one form, however Slurm shows them and the settings write them."""
+"""Values have one form, however Slurm shows them and the settings write them."""
 
 import pytest
 from pydantic import BaseModel
@@ -26,7 +26,9 @@ from components.settings.accounts import Account, AccountUser, Qos
         ("grptres", "mem=2T", {"grptres:mem": "2097152"}),
     ],
 )
-def test_what_slurm_shows_is_read(field: str, shown: str, expected: dict[str, str]) -> None:
+def test_parses_values_as_slurm_shows_them(
+    field: str, shown: str, expected: dict[str, str]
+) -> None:
     assert read(field, shown) == expected
 
 
@@ -34,7 +36,7 @@ def test_what_slurm_shows_is_read(field: str, shown: str, expected: dict[str, st
     ("field", "shown"),
     [("maxwall", "soon"), ("maxwall", "90"), ("grptres", "cpu=4K"), ("grptres", "mem=much")],
 )
-def test_what_is_not_understood_is_an_error(field: str, shown: str) -> None:
+def test_unknown_value_is_an_error(field: str, shown: str) -> None:
     with pytest.raises(ValueUnknownError, match=shown.rpartition("=")[2]):
         read(field, shown)
 
@@ -51,7 +53,9 @@ def test_what_is_not_understood_is_an_error(field: str, shown: str) -> None:
         ("qos", {"gracetime": "90"}, ["gracetime=90"]),
     ],
 )
-def test_what_sacctmgr_is_told(kind: str, changes: dict[str, str], expected: list[str]) -> None:
+def test_writes_arguments_for_sacctmgr(
+    kind: str, changes: dict[str, str], expected: list[str]
+) -> None:
     assert write(kind, changes) == expected
 
 
@@ -62,7 +66,7 @@ def test_what_sacctmgr_is_told(kind: str, changes: dict[str, str], expected: lis
         (AccountUser, fields.USER),
         (Qos, fields.QOS),
     ],
-    ids=["of accounts", "of users in them", "of QOS"],
+    ids=["accounts", "users of accounts", "QOS"],
 )
 def test_every_field_of_the_settings_is_known(
     model: type[BaseModel], known: dict[str, object]
@@ -77,14 +81,17 @@ def test_every_field_of_the_settings_is_known(
     }
 
 
-def test_what_is_a_users_own_is_never_set_beside_an_associations() -> None:
-    """sacctmgr would then change that field in each of the user's accounts."""
+def test_user_and_association_fields_are_set_by_separate_commands() -> None:
+    """In one command, sacctmgr would change that field in each of the user's accounts."""
     thing = Thing("user", "ada", "lab")
     changes = {"maxjobs": "3", "defaultaccount": "lab"}
 
-    told = commands(Action("~", thing, changes, comment=Mark().text("")), "test")
+    issued = commands(Action("~", thing, changes, comment=Mark().text("")), "test")
 
-    assert [any("maxjobs" in word for word in command) for command in told] == [True, False]
-    assert [any("defaultaccount" in word for word in command) for command in told] == [False, True]
-    assert "partition=" in told[0]
-    assert "cluster=test" in told[0]
+    assert [any("maxjobs" in word for word in command) for command in issued] == [True, False]
+    assert [any("defaultaccount" in word for word in command) for command in issued] == [
+        False,
+        True,
+    ]
+    assert "partition=" in issued[0]
+    assert "cluster=test" in issued[0]

@@ -1,4 +1,4 @@
-"""What is planned, and that following it leads to what is wanted."""
+"""A plan lists the right steps, and carrying it out leads to the wanted state."""
 
 import re
 from typing import Any
@@ -22,30 +22,32 @@ def wanted(**fields: Any) -> Wanted:
 
 
 def ours(*names: str, adopted: bool = False, **fields: str) -> State:
-    """A thing that the settings look after, with the fields that they name."""
+    """Return an object that the settings manage, with the fields that they name."""
     return State(fields, Mark(frozenset(names or fields), adopted))
 
 
 def account(*names: str, adopted: bool = False, **fields: str) -> State:
-    """The same of an account, whose parent is always named."""
+    """Return a managed account; the settings always name its parent."""
     return ours("parent", *(names or fields), adopted=adopted, **fields)
 
 
 def theirs(**fields: str) -> State:
-    """A thing that a person made."""
+    """Return an object that an administrator created by hand."""
     return State(fields, None, "made by hand")
 
 
-def there(things: dict[Thing, State], *jobs: Job, partitioned: tuple[Thing, ...] = ()) -> Observed:
+def cluster_of(
+    things: dict[Thing, State], *jobs: Job, partitioned: tuple[Thing, ...] = ()
+) -> Observed:
     return Observed(things, jobs, frozenset(partitioned))
 
 
-def told(observed: Observed, want: Wanted) -> list[str]:
+def planned(observed: Observed, want: Wanted) -> list[str]:
     return [str(action) for action in plan(observed, want).actions]
 
 
 BY_KIND = ("grptres:cpu", "grptres:mem")
-NOBODY: dict[Thing, State] = {}
+EMPTY: dict[Thing, State] = {}
 IN_LAB = ours(defaultaccount="lab")
 JOB = Job("7", "ada", "lab", "high")
 IN_TWO = {
@@ -56,10 +58,10 @@ IN_TWO = {
 }
 
 CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
-    ("nothing", NOBODY, {}, []),
+    ("nothing", EMPTY, {}, []),
     (
-        "an account comes before who is in it, and a QOS before both",
-        NOBODY,
+        "a QOS comes before accounts, and accounts before their users",
+        EMPTY,
         {
             "users": {"ada": {"lab": {"maxjobs": "3"}}},
             "accounts": {"lab": {"defaultqos": "high"}},
@@ -72,31 +74,31 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         ],
     ),
     (
-        "an account comes before those below it",
-        NOBODY,
+        "an account comes before its children",
+        EMPTY,
         {"accounts": {"a": {"parent": "z"}, "z": {}}},
         ["+ account z", "+ account a: parent=z"],
     ),
     (
         "a QOS comes before those that preempt it",
-        NOBODY,
+        EMPTY,
         {"qos": {"a": {"preempt": "z"}, "z": {}}},
         ["+ qos z", "+ qos a: preempt=z"],
     ),
     (
-        "what is so stays",
+        "a matching account is unchanged",
         {LAB: account(fairshare="5")},
         {"accounts": {"lab": {"fairshare": "5"}}},
         [],
     ),
     (
-        "a person's change to a field that the settings name is repaired",
+        "a manual change to a managed field is reverted",
         {LAB: account(fairshare="7")},
         {"accounts": {"lab": {"fairshare": "5"}}},
         ["~ account lab: fairshare=7 → 5"],
     ),
     (
-        "a person's change to another field stays",
+        "a manual change to another field stays",
         {LAB: account("fairshare", fairshare="5", maxjobs="9")},
         {"accounts": {"lab": {"fairshare": "5"}}},
         [],
@@ -108,7 +110,7 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         ["~ account lab: maxjobs=9 → none"],
     ),
     (
-        "of a limit by kind, one kind is cleared",
+        "one resource of a limit is cleared",
         {
             LAB: State(
                 {"grptres:cpu": "5", "grptres:mem": "9"}, Mark(frozenset((*BY_KIND, "parent")))
@@ -118,62 +120,62 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         ["~ account lab: grptres:mem=9 → none"],
     ),
     (
-        "what the settings set to none and a person limits is without limit again",
+        "a manual limit is removed where the settings set none",
         {LAB: account(maxwall="60")},
         {"accounts": {"lab": {"maxwall": ""}}},
         ["~ account lab: maxwall=60 → none"],
     ),
     (
-        "what a person made is taken over when the settings name it",
+        "an account made by hand is adopted when the settings name it",
         {LAB: theirs(fairshare="5")},
         {"accounts": {"lab": {"fairshare": "5"}}},
         ["~ account lab: now managed"],
     ),
     (
-        "and let go, not removed, when they no longer do",
+        "an adopted account is released, not removed",
         {LAB: account("fairshare", adopted=True, fairshare="5")},
         {},
         ["~ account lab: no longer managed"],
     ),
-    ("what a person made stays", {LAB: theirs(), ADA: theirs(), HIGH: theirs()}, {}, []),
+    ("objects made by hand stay", {LAB: theirs(), ADA: theirs(), HIGH: theirs()}, {}, []),
     (
-        "what is ours goes, users first",
+        "managed objects are removed, users first",
         {LAB: account("x"), ADA: IN_LAB, HIGH: ours("x")},
         {},
         ["- user ada account lab", "- account lab", "- qos high"],
     ),
     (
-        "what a person deleted comes back",
+        "a user deleted by hand is added again",
         {LAB: account("x")},
         {"accounts": {"lab": {"x": ""}}, "users": {"ada": {"lab": {}}}},
         ["+ user ada account lab"],
     ),
     (
-        "a child goes before its parent",
+        "a child is removed before its parent",
         {LAB: account("x"), SUB: State({"parent": "lab"}, Mark(frozenset({"parent"})))},
         {},
         ["- account sub", "- account lab"],
     ),
     (
-        "a child moves before its parent goes",
+        "a child moves before its parent is removed",
         {LAB: account("x"), SUB: account(parent="lab")},
         {"accounts": {"sub": {}}},
         ["~ account sub: parent=lab → root", "- account lab"],
     ),
     (
-        "two accounts change places from the top down",
+        "two accounts swap places from the top down",
         {LAB: account("parent"), SUB: account(parent="lab")},
         {"accounts": {"lab": {"parent": "sub"}, "sub": {}}},
         ["~ account sub: parent=lab → root", "~ account lab: parent=root → sub"],
     ),
     (
-        "who leaves the default account has another first",
+        "a default account is replaced before it is removed",
         IN_TWO,
         {"accounts": {"lab": {"x": ""}, "new": {"x": ""}}, "users": {"ada": {"new": {}}}},
         ["- user ada account lab: default account becomes new"],
     ),
     (
-        "a named default is set before the old one goes",
+        "a named default is set before the old one is removed",
         IN_TWO,
         {
             "accounts": {"lab": {"x": ""}, "new": {"x": ""}},
@@ -182,19 +184,19 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         ["~ user ada account new: defaultaccount=lab → new", "- user ada account lab"],
     ),
     (
-        "of somebody who goes for good the default account goes last",
+        "the default account of a removed user is removed last",
         IN_TWO,
         {"accounts": {"lab": {"x": ""}, "new": {"x": ""}}},
         ["- user ada account new", "- user ada account lab"],
     ),
     (
-        "a rank is taken back",
+        "an admin level is withdrawn",
         {LAB: account("x"), ADA: ours(adminlevel="operator")},
         {"accounts": {"lab": {"x": ""}}, "users": {"ada": {"lab": {}}}},
         ["~ user ada account lab: adminlevel=operator → none"],
     ),
     (
-        "a rank that a person gave stays",
+        "an admin level given by hand stays",
         {LAB: account("x"), ADA: State({"adminlevel": "operator"}, Mark())},
         {"accounts": {"lab": {"x": ""}}, "users": {"ada": {"lab": {}}}},
         [],
@@ -205,12 +207,14 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
 @pytest.mark.parametrize(
     ("things", "want", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-def test_a_plan_says(things: dict[Thing, State], want: dict[str, Any], expected: list[str]) -> None:
-    assert told(there(things), wanted(**want)) == expected
+def test_plan_lists_the_expected_steps(
+    things: dict[Thing, State], want: dict[str, Any], expected: list[str]
+) -> None:
+    assert planned(cluster_of(things), wanted(**want)) == expected
 
 
-def test_what_has_jobs_stays_and_the_line_says_how_it_may_go() -> None:
-    found = plan(there({LAB: account("x"), ADA: IN_LAB, HIGH: ours("x")}, JOB), wanted())
+def test_objects_with_jobs_stay_and_the_message_names_a_remedy() -> None:
+    found = plan(cluster_of({LAB: account("x"), ADA: IN_LAB, HIGH: ours("x")}, JOB), wanted())
 
     assert found.refusals == tuple(
         f"{thing}: cannot be removed: 1 job uses it; wait for its jobs to end, or add '{thing}' to "
@@ -222,15 +226,15 @@ def test_what_has_jobs_stays_and_the_line_says_how_it_may_go() -> None:
 @pytest.mark.parametrize(
     "thing", ["account lab", "user ada account lab", "qos high"], ids=lambda thing: thing
 )
-def test_what_the_line_asks_for_lets_it_go_with_its_jobs(thing: str) -> None:
+def test_remove_with_jobs_cancels_the_jobs(thing: str) -> None:
     things = {LAB: account("x"), ADA: IN_LAB, HIGH: ours("x")}
     kept: dict[str, Any] = {
         "account lab": {"qos": {"high": {"x": ""}}},
         "user ada account lab": {"accounts": {"lab": {"x": ""}}, "qos": {"high": {"x": ""}}},
         "qos high": {"accounts": {"lab": {"x": ""}}, "users": {"ada": {"lab": {}}}},
     }
-    first = plan(there(things, JOB), wanted(**kept[thing]))
-    second = plan(there(things, JOB), wanted(**kept[thing], remove_with_jobs={thing}))
+    first = plan(cluster_of(things, JOB), wanted(**kept[thing]))
+    second = plan(cluster_of(things, JOB), wanted(**kept[thing], remove_with_jobs={thing}))
 
     assert [line.split(":")[0] for line in first.refusals] == [thing]
     assert second.refusals == ()
@@ -240,19 +244,19 @@ def test_what_the_line_asks_for_lets_it_go_with_its_jobs(thing: str) -> None:
 @pytest.mark.parametrize(
     "inside",
     [Thing("user", "bob", "lab"), Thing("account", "theirs")],
-    ids=["a user of somebody's", "an account of somebody's"],
+    ids=["a user made by hand", "an account made by hand"],
 )
-def test_an_account_with_something_of_a_persons_in_it_stays(inside: Thing) -> None:
+def test_account_that_contains_objects_made_by_hand_stays(inside: Thing) -> None:
     things = {LAB: account("x"), inside: theirs(parent="lab")}
 
-    found = plan(there(things), wanted())
+    found = plan(cluster_of(things), wanted())
 
     assert found.actions == ()
     assert found.notes == (f"account lab stays: it contains {inside}",)
 
 
-def test_a_user_whom_somebody_gave_a_single_partition_stays() -> None:
-    found = plan(there({LAB: account("x"), ADA: IN_LAB}, partitioned=(ADA,)), wanted())
+def test_user_with_a_partition_association_stays() -> None:
+    found = plan(cluster_of({LAB: account("x"), ADA: IN_LAB}, partitioned=(ADA,)), wanted())
 
     assert found.actions == ()
     assert len(found.notes) == 2
@@ -261,7 +265,7 @@ def test_a_user_whom_somebody_gave_a_single_partition_stays() -> None:
 @pytest.mark.parametrize("adopted", [True, False])
 @pytest.mark.parametrize("rest", ["", "of the lab [west]", "slurmstack: not ours"])
 @pytest.mark.parametrize("fields", [(), ("grptres:gres/gpu:h100", "maxjobs")])
-def test_a_mark_is_read_as_it_was_written(
+def test_mark_is_parsed_as_it_was_written(
     adopted: bool, rest: str, fields: tuple[str, ...]
 ) -> None:
     mark = Mark(frozenset(fields), adopted)
@@ -270,14 +274,14 @@ def test_a_mark_is_read_as_it_was_written(
 
 
 @given(st.text())
-def test_a_comment_of_a_persons_is_no_mark(text: str) -> None:
+def test_other_comments_are_not_marks(text: str) -> None:
     mark, rest = read_mark(text)
 
     assert mark is not None or rest == text.strip()
     assert mark is None or re.match(r"\s*\[slurmstack", text)
 
 
-# --- Whatever there is, and whatever is wanted ---------------------------------------------------
+# --- Any state and any settings ------------------------------------------------------------------
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 PEOPLE = st.sampled_from(["ada", "bob"])
@@ -289,7 +293,7 @@ FIELDS = st.dictionaries(
 
 @st.composite
 def wants(draw: st.DrawFn) -> Wanted:
-    """Settings without circles: each account and QOS names only such as come before it."""
+    """Settings without cycles: each account and QOS names only earlier ones."""
     names = draw(st.permutations(["a", "b", "c", "d"]))[: draw(st.integers(0, 4))]
     accounts = {}
     for i, name in enumerate(names):
@@ -312,15 +316,15 @@ def wants(draw: st.DrawFn) -> Wanted:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Observed:
-    """What earlier settings led to, with what people did to it since."""
-    found = there({})
+    """The state after earlier settings and later manual changes."""
+    found = cluster_of({})
     for want in draw(st.lists(wants(), max_size=2)):
         found = after(found, *plan(found, want).actions)
     things = dict(found.things)
     for thing in sorted(things):
         if draw(st.booleans()) and draw(st.booleans()):
             things[thing] = things[thing]._replace(mark=None, comment="ours now")
-    return there(things)
+    return cluster_of(things)
 
 
 @given(clusters(), wants())
@@ -331,7 +335,7 @@ def test_following_a_plan_leaves_nothing_to_do(observed: Observed, want: Wanted)
 
     done = after(observed, *first.actions)
 
-    assert told(done, want) == []
+    assert planned(done, want) == []
     for thing, fields in want.things().items():
         present = done.things[thing].fields
         for field, value in fields.items():
@@ -340,7 +344,7 @@ def test_following_a_plan_leaves_nothing_to_do(observed: Observed, want: Wanted)
 
 @given(clusters(), wants(), st.data())
 @settings(max_examples=200, deadline=None)
-def test_a_plan_that_is_cut_short_is_finished_by_the_next(
+def test_next_plan_finishes_an_interrupted_one(
     observed: Observed, want: Wanted, data: st.DataObject
 ) -> None:
     first = plan(observed, want).actions
@@ -349,12 +353,12 @@ def test_a_plan_that_is_cut_short_is_finished_by_the_next(
     halfway = after(observed, *first[:cut])
     done = after(halfway, *plan(halfway, want).actions)
 
-    assert told(done, want) == []
+    assert planned(done, want) == []
 
 
 @given(clusters(), wants())
 @settings(max_examples=200, deadline=None)
-def test_what_a_person_made_is_never_removed(observed: Observed, want: Wanted) -> None:
+def test_objects_made_by_hand_are_never_removed(observed: Observed, want: Wanted) -> None:
     removed = {action.thing for action in plan(observed, want).actions if action.sign == "-"}
 
     assert all(observed.things[thing].mark for thing in removed)

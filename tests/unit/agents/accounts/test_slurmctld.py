@@ -1,4 +1,4 @@
-"""slurmctld is made to hear of changes, and to know whom the database knows."""
+"""slurmctld learns of changes and of all users in the database."""
 
 from collections.abc import Sequence
 
@@ -22,23 +22,23 @@ def record(account: str, user: str = "") -> str:
 
 
 class Slurmctld:
-    """Hears, or learns of users, only after it was told to look again so many times."""
+    """Receives updates and knows users only after `deaf_until` reconfigurations."""
 
     def __init__(self, deaf_until: int = 0, **uids: int) -> None:
         self.deaf_until, self.uids = deaf_until, uids
-        self.looked, self.word, self.words = 0, "", 0
+        self.reconfigured, self.comment, self.updates = 0, "", 0
 
     def __call__(self, words: Sequence[str]) -> str:
         if words[:2] == ("scontrol", "reconfigure"):
-            self.looked += 1
+            self.reconfigured += 1
         elif words[0] == "scontrol":
-            heard = self.looked >= self.deaf_until
+            heard = self.reconfigured >= self.deaf_until
             users = [
                 record("lab", f"{n}({uid if heard else 2**32 - 2})") for n, uid in UIDS.items()
             ]
-            return record("lab") + "".join(users) + (self.word if heard else "")
+            return record("lab") + "".join(users) + (self.comment if heard else "")
         else:
-            self.word, self.words = words[-1].removeprefix("comment="), self.words + 1
+            self.comment, self.updates = words[-1].removeprefix("comment="), self.updates + 1
         return ""
 
 
@@ -46,33 +46,33 @@ def uid_of(name: str) -> int | None:
     return UIDS.get(name)
 
 
-def test_one_that_hears_is_left_alone() -> None:
+def test_working_slurmctld_is_not_reconfigured() -> None:
     hearing = Slurmctld()
 
     slurmctld.ensure_it_hears("test", hearing, lambda _: None)
     slurmctld.await_users(THINGS, hearing, lambda _: None, uid_of)
 
-    assert (hearing.words, hearing.looked) == (1, 0)
+    assert (hearing.updates, hearing.reconfigured) == (1, 0)
 
 
-def test_one_that_does_not_hear_reads_everything_anew() -> None:
+def test_slurmctld_without_updates_is_reconfigured() -> None:
     deaf = Slurmctld(deaf_until=1)
 
     slurmctld.ensure_it_hears("test", deaf, lambda _: None)
 
-    assert deaf.looked == 1
+    assert deaf.reconfigured == 1
 
 
-def test_it_looks_again_until_it_knows_all_users_that_there_are() -> None:
+def test_reconfigures_until_slurmctld_knows_all_existing_users() -> None:
     late = Slurmctld(deaf_until=3)
     waited: list[float] = []
 
     slurmctld.await_users(THINGS, late, waited.append, uid_of)
 
-    assert late.looked == 3
+    assert late.reconfigured == 3
     assert sum(waited) < slurmctld.KNOWS_WITHIN
 
 
-def test_whom_it_never_knows_is_told() -> None:
+def test_reports_a_user_that_slurmctld_never_knows() -> None:
     with pytest.raises(CommandError, match="does not know the user id 2000 in account lab"):
         slurmctld.await_users(THINGS, Slurmctld(deaf_until=99), lambda _: None, uid_of)

@@ -1,4 +1,4 @@
-"""Whatever a child does, the runner goes on in time."""
+"""The runner continues in time, whatever a child does."""
 
 import fcntl
 import os
@@ -33,14 +33,14 @@ def test_commands_and_functions_are_read(tmp_path: Path) -> None:
     assert found["function"] == Reading("text")
 
 
-def test_a_command_that_is_not_there_is_told_from_one_that_fails(tmp_path: Path) -> None:
+def test_missing_command_differs_from_a_failing_one(tmp_path: Path) -> None:
     found = bounded.run({"lost": (5, ("no-such-command",))}, tmp_path)["lost"]
 
     assert found is not None
     assert found.code == bounded.MISSING
 
 
-def test_what_a_function_raises_is_told(tmp_path: Path) -> None:
+def test_reports_an_exception_of_a_function(tmp_path: Path) -> None:
     def fails() -> str:
         raise PermissionError(13, "Permission denied", "/dev/kmsg")
 
@@ -50,7 +50,7 @@ def test_what_a_function_raises_is_told(tmp_path: Path) -> None:
     assert (found.code, "Permission denied: '/dev/kmsg'" in found.said) == (1, True)
 
 
-def test_what_hangs_takes_its_time_and_no_more_and_nothing_from_the_others(tmp_path: Path) -> None:
+def test_hanging_task_is_stopped_without_delaying_others(tmp_path: Path) -> None:
     tasks: dict[str, Task] = {
         "hangs": (0.3, HANGS),
         "too": (0.3, HANGS),
@@ -63,7 +63,7 @@ def test_what_hangs_takes_its_time_and_no_more_and_nothing_from_the_others(tmp_p
     assert seconds < 2
 
 
-def test_what_hangs_is_killed_with_all_that_it_has_started(tmp_path: Path) -> None:
+def test_hanging_task_is_killed_with_its_children(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     command = ("sh", "-c", f"sleep 60 & echo $! >{mark}; wait")
 
@@ -78,10 +78,10 @@ def test_what_hangs_is_killed_with_all_that_it_has_started(tmp_path: Path) -> No
         if not state.exists() or state.read_text().split()[2] == "Z":
             return
         time.sleep(0.02)
-    pytest.fail("the child's child lives on")
+    pytest.fail("the grandchild is still running")
 
 
-def test_one_that_cannot_be_killed_is_left_alone(
+def test_does_not_wait_for_an_unkillable_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spared: list[int] = []
@@ -94,7 +94,7 @@ def test_one_that_cannot_be_killed_is_left_alone(
     os.kill(spared[0], signal.SIGKILL)
 
 
-def test_while_one_still_hangs_no_other_of_its_name_is_begun(
+def test_task_starts_only_after_its_hanging_predecessor_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spared: list[int] = []
@@ -112,21 +112,21 @@ def test_while_one_still_hangs_no_other_of_its_name_is_begun(
     assert mark.exists()
 
 
-def test_one_that_leaves_a_child_with_its_output_is_over_when_it_ends(tmp_path: Path) -> None:
+def test_task_ends_although_a_child_holds_its_output(tmp_path: Path) -> None:
     found, seconds = timed({"leaves": (5, ("sh", "-c", "echo 1; sleep 60 &"))}, tmp_path)
 
     assert found == {"leaves": Reading("1\n")}
     assert seconds < 2
 
 
-def test_one_that_never_stops_to_print_is_stopped(tmp_path: Path) -> None:
+def test_task_with_endless_output_is_stopped(tmp_path: Path) -> None:
     found, seconds = timed({"prints": (20, ("sh", "-c", "exec cat /dev/zero"))}, tmp_path)
 
     assert found == {"prints": None}
     assert seconds < 15
 
 
-def test_a_child_that_hangs_keeps_no_lock_of_its_parent(
+def test_hanging_child_does_not_keep_locks_of_its_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spared: list[int] = []

@@ -1,4 +1,4 @@
-"""Whole passes beside a Slurm of a few lines of shell, as slurmd and an operator start them."""
+"""Whole passes with fake Slurm commands, started as slurmd and operators start them."""
 
 import fcntl
 import json
@@ -23,7 +23,7 @@ NODE = "cpu-0"
 
 
 class Node:
-    """A node's folder: its fake commands, what they were asked, and what readers remember."""
+    """A node's directory: fake commands, their recorded arguments, and the readers' state."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,11 +41,11 @@ class Node:
         path.write_text(f"#!/bin/sh\ncd {self.folder}\n{text}\n")
         path.chmod(0o755)
 
-    def stands(self, reason: str) -> None:
+    def set_reason(self, reason: str) -> None:
         (self.folder / "standing").write_text(reason)
 
     def words(self) -> dict[str, str]:
-        """What scontrol was told to set."""
+        """Return the fields that scontrol was called with."""
         lines = self.asked.read_text().splitlines() if self.asked.exists() else []
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
@@ -62,7 +62,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 
 
 def disk(node: Node, most: float = 100, effect: Effect = Effect.DRAIN) -> Chosen:
-    """A check that fails where `most` is less than nothing."""
+    """Return a check that fails where `most` is negative."""
     limits = {**CHECKS["disk"].limits, "paths": (str(node.disk),), "max_percent": most}
     return Chosen(CHECKS["disk"], effect, limits)
 
@@ -79,7 +79,7 @@ def interval(node: Node, *chosen: Chosen) -> int:
 # --- At intervals --------------------------------------------------------------------------------
 
 
-def test_a_healthy_node_leaves_its_evidence_and_nothing_else(node: Node) -> None:
+def test_healthy_node_writes_only_its_evidence(node: Node) -> None:
     before = int(time.time())
 
     assert interval(node, disk(node)) == 0
@@ -91,7 +91,7 @@ def test_a_healthy_node_leaves_its_evidence_and_nothing_else(node: Node) -> None
     assert node.words().keys() == {"nodename", "extra"}
 
 
-def test_a_bad_node_is_drained_and_leaves_its_evidence_in_one_call(node: Node) -> None:
+def test_one_call_drains_a_bad_node_and_writes_evidence(node: Node) -> None:
     assert interval(node, disk(node, most=-1)) == 0
 
     words = node.words()
@@ -104,15 +104,15 @@ def test_a_bad_node_is_drained_and_leaves_its_evidence_in_one_call(node: Node) -
     assert evidence.failed == ("disk",)
 
 
-def test_what_is_only_reported_drains_nothing(node: Node) -> None:
+def test_check_with_effect_report_does_not_drain(node: Node) -> None:
     interval(node, disk(node, most=-1, effect=Effect.REPORT))
 
     assert node.words().keys() == {"nodename", "extra"}
     assert "disk: " in node.log.read_text()
 
 
-def test_a_foreign_drain_stays_and_the_evidence_is_left(node: Node) -> None:
-    node.stands("broken fan, ticket 4711\n")
+def test_foreign_drain_stays_and_evidence_is_written(node: Node) -> None:
+    node.set_reason("broken fan, ticket 4711\n")
 
     interval(node, disk(node, most=-1))
 
@@ -122,7 +122,7 @@ def test_a_foreign_drain_stays_and_the_evidence_is_left(node: Node) -> None:
     assert evidence.failed == ("disk",)
 
 
-def test_what_cannot_be_carried_out_drains_nothing_and_stands_in_the_evidence(node: Node) -> None:
+def test_check_that_cannot_run_is_unknown_and_does_not_drain(node: Node) -> None:
     node.program("nvidia-smi", "exit 255")
 
     interval(node, disk(node), *gpus()[:2])
@@ -136,18 +136,18 @@ def test_what_cannot_be_carried_out_drains_nothing_and_stands_in_the_evidence(no
 @pytest.mark.parametrize(
     "text", ["exit 1", "echo 'slurm_load_node: Unable to contact slurm controller' >&2; exit 1"]
 )
-def test_a_slurm_that_does_not_answer_changes_nothing_and_is_told(node: Node, text: str) -> None:
+def test_logs_an_unavailable_slurm_and_changes_nothing(node: Node, text: str) -> None:
     node.program("sinfo", text)
 
     assert interval(node, disk(node, most=-1)) == 0
 
     assert node.words() == {}
-    found, in_vain = node.log.read_text().splitlines()
+    found, failure = node.log.read_text().splitlines()
     assert found.startswith('level=warn msg="checks: disk: ')
-    assert in_vain.startswith('level=error msg="checks: nothing changed in Slurm: sinfo failed: ')
+    assert failure.startswith('level=error msg="checks: nothing changed in Slurm: sinfo failed: ')
 
 
-def test_a_slurm_that_hangs_is_not_waited_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_wait_for_a_hanging_slurm(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "_WRITE", 0.3)
     node.program("scontrol", "exec sleep 60")
     start = time.monotonic()
@@ -158,7 +158,7 @@ def test_a_slurm_that_hangs_is_not_waited_for(node: Node, monkeypatch: pytest.Mo
     assert "nothing changed in Slurm" in node.log.read_text()
 
 
-def test_a_pass_that_has_not_ended_keeps_the_next_from_beginning(node: Node) -> None:
+def test_running_pass_prevents_the_next(node: Node) -> None:
     node.state.mkdir()
     held = os.open(node.state / "pass", os.O_RDWR | os.O_CREAT)
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -174,7 +174,7 @@ def test_a_pass_that_has_not_ended_keeps_the_next_from_beginning(node: Node) -> 
 
 
 @pytest.mark.parametrize(("occasion", "code"), [(When.PROLOG, 1), (When.EPILOG, 0)])
-def test_around_a_job_a_bad_gpu_drains_first_and_a_prolog_sends_the_job_back(
+def test_bad_gpu_drains_and_a_failing_prolog_requeues_the_job(
     node: Node, occasion: When, code: int
 ) -> None:
     (node.folder / "smi").write_text(recorded("a10-535.129.03-rows-pending"))
@@ -183,7 +183,7 @@ def test_around_a_job_a_bad_gpu_drains_first_and_a_prolog_sends_the_job_back(
     assert command.around_job(occasion, gpus(), node.state) == code
 
     words = node.words()
-    assert words.keys() == {"nodename", "state", "reason"}, "a part of the checks is no evidence"
+    assert words.keys() == {"nodename", "state", "reason"}, "some of the checks are not evidence"
     assert (
         words["reason"] == f"{CHECK}gpu-row-remap: GPU 0 (07:00.0): row remapping waits for a reset"
     )
@@ -191,7 +191,7 @@ def test_around_a_job_a_bad_gpu_drains_first_and_a_prolog_sends_the_job_back(
 
 @pytest.mark.parametrize("occasion", [When.PROLOG, When.EPILOG])
 @pytest.mark.parametrize("smi", ["cat smi", "exit 255", "exec nothing-of-that-name"])
-def test_around_a_job_nothing_happens_where_all_is_well_or_cannot_be_told(
+def test_passed_or_unknown_checks_do_nothing_around_a_job(
     node: Node, occasion: When, smi: str
 ) -> None:
     (node.folder / "smi").write_text(recorded("h200-550.90.12"))
@@ -202,9 +202,7 @@ def test_around_a_job_nothing_happens_where_all_is_well_or_cannot_be_told(
 
 
 @pytest.mark.parametrize("occasion", [When.PROLOG, When.EPILOG])
-def test_what_cannot_be_drained_by_us_slurm_learns_by_the_exit_code(
-    node: Node, occasion: When
-) -> None:
+def test_exit_code_reports_a_failed_drain_to_slurm(node: Node, occasion: When) -> None:
     (node.folder / "smi").write_text(recorded("a10-535.129.03-rows-pending"))
     node.program("nvidia-smi", "cat smi")
     node.program("scontrol", "exit 1")
@@ -212,7 +210,7 @@ def test_what_cannot_be_drained_by_us_slurm_learns_by_the_exit_code(
     assert command.around_job(occasion, gpus(), node.state) == 1
 
 
-def test_a_prolog_without_checks_costs_nothing(node: Node) -> None:
+def test_prolog_without_checks_writes_no_state(node: Node) -> None:
     assert command.around_job(When.PROLOG, [], node.state) == 0
     assert not node.state.exists()
 
@@ -221,7 +219,7 @@ def test_a_prolog_without_checks_costs_nothing(node: Node) -> None:
 
 
 def start(node: Node, occasion: str, *arguments: str, given: object = None) -> str:
-    """Runs the command as its program does; `given` are the node's settings."""
+    """Run the command as its program does; `given` contains the node's settings."""
     settings = node.folder / "checks.json"
     settings.write_text(json.dumps(given))
     run = f"""
@@ -252,12 +250,12 @@ def here(node: Node, most: float) -> dict[str, object]:
     return {"disk": {"paths": [str(node.disk)], "max_percent": most}}
 
 
-def test_it_runs_on_the_standard_library_alone_with_slurmds_poor_environment(node: Node) -> None:
+def test_runs_with_only_the_standard_library_and_slurmds_environment(node: Node) -> None:
     assert start(node, "interval", given=here(node, -1)) == "0\n"
     assert node.words()["state"] == "drain"
 
 
-def test_after_an_intervals_pass_the_sites_own_script_is_run(node: Node) -> None:
+def test_interval_pass_runs_the_sites_own_script(node: Node) -> None:
     script = node.folder / "site"
     script.write_text("#!/bin/sh\necho site\n")
     script.chmod(0o755)
@@ -283,7 +281,7 @@ def test_an_operator_sees_every_check_and_changes_nothing(node: Node) -> None:
     assert node.words() == {}
 
 
-def test_an_operator_may_have_it_as_json_and_one_by_one(node: Node) -> None:
+def test_check_node_prints_json_for_a_single_check(node: Node) -> None:
     text, code = start(node, "check-node", "--json", "disk", given=here(node, 100)).splitlines()
 
     assert json.loads(text) == {
@@ -301,7 +299,7 @@ def test_an_operator_may_have_it_as_json_and_one_by_one(node: Node) -> None:
         (None, (), demand.UNUSABLE),
     ],
 )
-def test_the_exit_code_tells_an_operators_script_how_it_went(
+def test_exit_code_reports_the_result_to_scripts(
     node: Node, given: object, arguments: tuple[str, ...], code: int
 ) -> None:
     assert start(node, "check-node", *arguments, given=given).splitlines()[-1] == str(code)

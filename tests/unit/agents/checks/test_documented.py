@@ -1,4 +1,4 @@
-"""The table of docs/health.md is the registry's."""
+"""The table of docs/health.md matches the registry."""
 
 import json
 
@@ -11,7 +11,7 @@ DOCUMENT = ROOT / "docs" / "health.md"
 
 
 def rows() -> dict[str, list[str]]:
-    """Cells by name of the check."""
+    """Return the cells of each row by the name of its check."""
     found = {}
     for line in DOCUMENT.read_text().split("## The checks")[1].splitlines():
         if line.startswith("| `"):
@@ -27,7 +27,7 @@ def test_every_check_has_a_row_in_the_registrys_order() -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
-def test_a_row_says_what_the_registry_says(check: Check) -> None:
+def test_each_row_matches_the_registry(check: Check) -> None:
     says, nodes, when, limits, effect, lift = rows()[check.name]
 
     assert (says, nodes, effect, lift) == (
@@ -38,11 +38,11 @@ def test_a_row_says_what_the_registry_says(check: Check) -> None:
     )
     around = [str(one) for one in (When.PROLOG, When.EPILOG) if one in check.when]
     assert when == (", ".join(around) or "–")
-    told = dict(part.split(": ", 1) for part in limits.split("; ")) if check.limits else {}
-    assert [name.strip("`") for name in told] == list(check.limits)
+    documented = dict(part.split(": ", 1) for part in limits.split("; ")) if check.limits else {}
+    assert [name.strip("`") for name in documented] == list(check.limits)
     for name, default in check.limits.items():
-        value = told[f"`{name}`"]
-        # What has no value, and patterns, are told in words.
+        value = documented[f"`{name}`"]
+        # The table describes patterns, and limits without a value, in words.
         if value.startswith("`"):
             assert json.loads(value.strip("`")) == json.loads(json.dumps(default))
         else:

@@ -1,4 +1,4 @@
-"""What the checks say of GPUs that somebody has really had, and of such with one thing changed."""
+"""Checks judge recordings of real GPUs, and recordings with one value changed."""
 
 import re
 from collections.abc import Sequence
@@ -44,13 +44,11 @@ def test_healthy_gpus_pass_every_check(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "checks"), BROKEN.items())
-def test_broken_gpus_fail_the_checks_of_what_is_wrong_and_no_other(
-    name: str, checks: set[str]
-) -> None:
+def test_broken_gpus_fail_exactly_the_matching_checks(name: str, checks: set[str]) -> None:
     assert failed(recorded(name)) == checks
 
 
-def test_what_is_wrong_names_the_gpu_by_its_number_and_place() -> None:
+def test_message_names_the_gpu_by_number_and_bus_id() -> None:
     assert (
         gpus.row_remap(recorded("a10-535.129.03-rows-pending"))
         == "GPU 0 (07:00.0): row remapping waits for a reset"
@@ -58,7 +56,7 @@ def test_what_is_wrong_names_the_gpu_by_its_number_and_place() -> None:
     assert gpus.throttle(recorded(H100)) is not None
 
 
-def test_many_broken_gpus_are_told_in_few_words() -> None:
+def test_message_about_many_gpus_is_short() -> None:
     wrong = gpus.throttle(recorded("h100-535.161.08-power-brake"))
 
     assert wrong is not None
@@ -67,7 +65,7 @@ def test_many_broken_gpus_are_told_in_few_words() -> None:
 
 
 def edited(name: str, line: str, value: str, section: str = "") -> str:
-    """A recording in which a line below a section has another value, in its first GPU."""
+    """Return a recording with another value in one line of its first GPU, below a section."""
     text = recorded(name)
     start = text.index(section)
     changed, times = re.subn(rf"({re.escape(line)} *: ).*", rf"\g<1>{value}", text[start:], count=1)
@@ -109,7 +107,7 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
         ("Used", "40960 MiB", "FB Memory Usage", "gpu-busy", ": 40960 MiB in use"),
     ],
 )
-def test_each_thing_that_goes_wrong_fails_its_check(
+def test_each_fault_fails_its_check(
     line: str, value: str, section: str, check: str, wrong: str
 ) -> None:
     found = verdicts(edited(H200, line, value, section), checks=[CHECKS[check]])
@@ -117,14 +115,14 @@ def test_each_thing_that_goes_wrong_fails_its_check(
     assert found == {check: f"GPU 0 (03:00.0) {wrong}".replace(" :", ":")}
 
 
-def test_the_drivers_own_conclusion_counts() -> None:
+def test_recovery_action_of_the_driver_fails_the_check() -> None:
     smi = edited("rtx5090-570.124.06", "GPU Recovery Action", "Node Reboot Required")
 
     assert gpus.present(smi) == "GPU 0 (02:00.0) requires: Node Reboot Required"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "No devices were found",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
@@ -133,40 +131,40 @@ def test_the_drivers_own_conclusion_counts() -> None:
         "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot it",
     ],
 )
-def test_a_driver_that_has_no_gpus_to_show_fails(said: str) -> None:
-    assert gpus.present(f"\n{said}\n") == said
+def test_driver_without_gpus_fails_the_check(message: str) -> None:
+    assert gpus.present(f"\n{message}\n") == message
 
 
 @pytest.mark.parametrize("check", JUDGED, ids=lambda check: check.name)
 @pytest.mark.parametrize(
     "text", ["", "nvidia-smi: permission denied", recorded("h100-535.183.01-cut-short")]
 )
-def test_of_what_is_no_report_or_is_cut_short_nothing_is_concluded(check: Check, text: str) -> None:
+def test_truncated_or_foreign_output_gives_no_verdict(check: Check, text: str) -> None:
     with pytest.raises(UnknownError):
         verdicts(text, [check])
 
 
-def test_a_missing_gpu_fails_and_one_too_many_does_not() -> None:
+def test_missing_gpu_fails_and_an_extra_gpu_passes() -> None:
     assert gpus.count(recorded(H100), count=9) == "8 of 9 GPUs"
     assert gpus.count("No devices were found", count=8) == "0 of 8 GPUs"
     assert gpus.count(recorded(H100), count=8) is None
     assert gpus.count(recorded(H100), count=4) is None
 
 
-def test_a_value_that_cannot_be_read_leaves_its_check_open() -> None:
+def test_unreadable_value_makes_its_check_unknown() -> None:
     smi = edited(H200, "DRAM Uncorrectable", "Unknown Error", "Volatile")
 
     with pytest.raises(UnknownError, match="DRAM Uncorrectable is 'Unknown Error'"):
         gpus.ecc(smi, max_uncorrectable=0)
 
 
-def test_errors_up_to_the_limit_are_borne() -> None:
+def test_errors_up_to_the_limit_pass() -> None:
     smi = recorded("a100-sram-uncorrectable")
 
     assert gpus.ecc(smi, max_uncorrectable=1) is None
 
 
-def test_a_gpu_before_turing_counts_its_errors_by_bits() -> None:
+def test_reads_error_counters_of_gpus_before_turing() -> None:
     smi = """Attached GPUs                       : 1
 GPU 00000000:00:1E.0
     ECC Errors
@@ -181,7 +179,7 @@ GPU 00000000:00:1E.0
     assert gpus.ecc(smi, max_uncorrectable=0) == "GPU 0 (00:1E.0): 2 uncorrectable errors"
 
 
-def test_an_older_driver_names_slowdowns_and_power_otherwise() -> None:
+def test_reads_slowdowns_and_power_of_older_drivers() -> None:
     smi = """Attached GPUs                       : 1
 GPU 00000000:00:1E.0
     Clocks Throttle Reasons
@@ -195,7 +193,7 @@ GPU 00000000:00:1E.0
     assert gpus.power(smi, min_watts=100) is None
 
 
-def test_a_gpu_with_less_power_than_its_like_fails() -> None:
+def test_gpu_with_less_power_than_like_gpus_fails() -> None:
     smi = edited(H100, "Current Power Limit", "400.00 W")
 
     assert gpus.power(smi, min_watts=None) == "GPU 0 (53:00.0): limited to 400 of 700 W"
@@ -214,7 +212,7 @@ def test_a_gpu_with_less_power_than_its_like_fails() -> None:
         (H200, "GPU T.Limit Temp", "0 C", None, None),
     ],
 )
-def test_heat_is_judged_by_the_gpus_own_limits_or_by_ours(
+def test_uses_temperature_limits_of_the_gpu_or_the_settings(
     name: str, line: str, value: str, most: float | None, wrong: str | None
 ) -> None:
     assert gpus.temperature(edited(name, line, value), max_celsius=most) == wrong
@@ -239,25 +237,25 @@ def test_a_gpu_with_fewer_links_than_the_others_fails() -> None:
     )
 
 
-def test_gpus_that_are_not_linked_have_nothing_to_lose() -> None:
-    said = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+def test_gpus_without_links_pass_unless_links_are_expected() -> None:
+    message = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
 
-    assert gpus.nvlink(said, recorded(H100), links=None) is None
-    assert gpus.nvlink(said, recorded(H100), links=18) is not None
+    assert gpus.nvlink(message, recorded(H100), links=None) is None
+    assert gpus.nvlink(message, recorded(H100), links=18) is not None
 
 
 def busy(smi: str, processes: str, job: str, *, shared: bool = False) -> str | None:
     return gpus.busy(smi, processes, job, max_mib=1024, shared=shared)
 
 
-def test_gpus_at_work_on_a_node_without_jobs_fail() -> None:
+def test_busy_gpus_on_a_node_without_jobs_fail() -> None:
     wrong = busy(recorded("rtx4090-535.154.05-busy"), IDLE, "")
 
     assert wrong is not None
     assert "processes" in wrong
 
 
-def test_while_jobs_run_only_the_gpus_of_the_job_at_hand_are_judged() -> None:
+def test_busy_node_judges_only_gpus_of_the_current_job() -> None:
     smi = edited(H100, "Used", "2048 MiB", "FB Memory Usage")
 
     with pytest.raises(UnknownError):
@@ -266,7 +264,7 @@ def test_while_jobs_run_only_the_gpus_of_the_job_at_hand_are_judged() -> None:
     assert busy(smi, BUSY, "0,1") == "GPU 0 (53:00.0): 2048 MiB in use"
 
 
-def test_a_server_that_waits_for_jobs_is_nobodys_work() -> None:
+def test_idle_mps_server_is_not_a_busy_gpu() -> None:
     smi = edited(H200, "Processes", "None").replace(
         "    Processes                             : None",
         "    Processes\n        Process ID                        : 7\n"
@@ -278,7 +276,7 @@ def test_a_server_that_waits_for_jobs_is_nobodys_work() -> None:
     assert busy(smi.replace("nvidia-cuda-mps-server", "python3"), IDLE, "") is not None
 
 
-def test_a_gpu_that_jobs_share_is_judged_on_an_idle_node_alone() -> None:
+def test_shared_gpu_is_judged_only_on_an_idle_node() -> None:
     smi = edited(H100, "Used", "2048 MiB", "FB Memory Usage")
 
     with pytest.raises(UnknownError):

@@ -1,4 +1,4 @@
-"""What the checks say of InfiniBand ports."""
+"""Checks of InfiniBand ports."""
 
 import pytest
 
@@ -32,14 +32,14 @@ def test_a_port_that_is_down_is_named() -> None:
     assert link(down) == "mlx5_0/1 is DOWN (Polling)"
 
 
-def test_a_port_that_somebody_disabled_is_none() -> None:
+def test_disabled_port_is_ignored() -> None:
     down = edited("state", "1: DOWN").replace("5: LinkUp", "3: Disabled", 1)
 
     assert link(down) is None
     assert link(down, ports=3) == "2 of 3 ports are up"
 
 
-def test_a_port_without_a_cable_does_not_matter_where_enough_are_up() -> None:
+def test_port_without_a_cable_is_ignored_if_enough_are_up() -> None:
     assert link(edited("state", "1: DOWN"), ports=2) is None
     assert link(edited("state", "1: DOWN"), ports=3) is not None
 
@@ -51,14 +51,14 @@ def test_a_slow_port_fails() -> None:
     assert link(slow) is None
 
 
-def test_links_are_judged_by_what_they_are_now() -> None:
+def test_judges_the_current_state_of_links() -> None:
     down = edited("state", "1: DOWN")
     assert link(f"{PORTS}{EARLIER}600\n{down}") is None
     assert link(f"{down}{EARLIER}600\n{PORTS}") is not None
 
 
 @pytest.mark.parametrize("text", ["", PORTS.replace("InfiniBand", "Ethernet")])
-def test_where_there_is_no_infiniband_nothing_is_concluded(text: str) -> None:
+def test_missing_infiniband_gives_no_verdict(text: str) -> None:
     with pytest.raises(UnknownError):
         link(text)
 
@@ -68,29 +68,29 @@ def errors(now: str, before: str, age: float = 600) -> str | None:
     return infiniband.errors(text, max_downed=1, max_errors=1000)
 
 
-def test_counters_that_stand_still_pass_however_high_they_are() -> None:
+def test_constant_counters_pass_at_any_value() -> None:
     assert errors(edited("link_downed", "255", "mlx5_1"), PORTS) is None
 
 
-def test_a_link_that_goes_up_and_down_fails() -> None:
+def test_flapping_link_fails() -> None:
     assert errors(edited("link_downed", "2"), PORTS) == "mlx5_0/1: 2 link_downed"
     assert errors(edited("link_downed", "1"), PORTS) is None
 
 
-def test_errors_count_by_the_hour() -> None:
+def test_error_limit_is_per_hour() -> None:
     many = edited("symbol_error", "1500")
 
     assert errors(many, PORTS) == "mlx5_0/1: 1500 symbol_error"
     assert errors(many, PORTS, age=7200) is None
 
 
-def test_a_port_that_was_reset_counts_from_nothing() -> None:
+def test_reset_counters_start_from_zero() -> None:
     before = edited("symbol_error", "60000")
 
     assert errors(edited("symbol_error", "500"), before) is None
     assert errors(edited("symbol_error", "5000"), before) is not None
 
 
-def test_at_the_first_look_nothing_is_concluded() -> None:
+def test_first_reading_gives_no_verdict() -> None:
     with pytest.raises(UnknownError):
         infiniband.errors(PORTS, max_downed=1, max_errors=1000)

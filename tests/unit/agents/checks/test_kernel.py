@@ -1,4 +1,4 @@
-"""What the checks say of lines of the kernel's log."""
+"""Checks of lines in the kernel's log."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def log(text: str) -> str | None:
     return kernel.log(text, patterns=kernel.PATTERNS)
 
 
-def test_an_xid_that_no_gpu_comes_back_from_fails_once_for_its_gpu() -> None:
+def test_fatal_xid_fails_once_per_gpu() -> None:
     wrong = xid(recorded("kernel-xid-119"))
 
     assert wrong is not None
@@ -31,7 +31,7 @@ def test_an_xid_that_no_gpu_comes_back_from_fails_once_for_its_gpu() -> None:
     assert wrong.count("Xid") == 1
 
 
-def test_xids_of_applications_and_of_what_the_driver_mends_pass() -> None:
+def test_xids_of_applications_and_recovered_errors_pass() -> None:
     assert xid(recorded("kernel-xids")) is None
 
 
@@ -44,7 +44,7 @@ def test_a_gpu_that_has_recovered_passes() -> None:
     assert xid(RECOVERED + REQUIRED) is not None
 
 
-def test_which_xids_count_is_the_operators_to_say() -> None:
+def test_settings_choose_the_fatal_xids() -> None:
     assert kernel.xid(recorded("kernel-xid-119"), xids=(79,)) is None
     assert kernel.xid(recorded("kernel-xids"), xids=(94,)) is not None
 
@@ -76,16 +76,16 @@ FORGED = (
     "<3>[ 1.000001] overlay: failed to resolve 'NVRM: Xid (PCI:0000:01:00): 79, pid=1': -2",
     "<3>[ 1.000001] tmpfs: bad 'a\n<3>[ 1.000001] NVRM: Xid (PCI:0000:01:00): 79, pid=1'",
 )
-"""What the kernel logs of a user's doing, with texts of the user's."""
+"""Kernel messages that users cause, with text that users choose."""
 
 
 @pytest.mark.parametrize("text", FORGED)
-def test_what_users_can_write_into_the_log_is_no_message_of_a_driver(text: str) -> None:
+def test_text_of_users_is_not_taken_for_driver_messages(text: str) -> None:
     assert log(text) is None
     assert xid(text) is None
 
 
-def test_a_message_of_several_lines_is_one() -> None:
+def test_message_of_several_lines_is_joined() -> None:
     first = "<4>[ 1.000001][    T1] NVRM: The NVIDIA GPU 0000:b3:00.0"
     further = "<4>[ 1.000001][    T1] NVRM: has fallen off the bus"
 
@@ -102,11 +102,11 @@ def test_an_uncorrected_error_fails_and_a_corrected_one_passes() -> None:
     assert log(recorded("kernel-corrected")) is None
 
 
-def test_a_gpu_that_is_gone_without_an_xid_fails() -> None:
+def test_lost_gpu_without_an_xid_fails() -> None:
     assert xid(recorded("kernel-off-the-bus")) is None
     assert log(recorded("kernel-off-the-bus")) is not None
 
 
-def test_patterns_are_the_operators_to_choose() -> None:
+def test_settings_choose_the_patterns() -> None:
     assert kernel.log("[ 1.0] anything at all", patterns=("any.hing", "else")) == "anything at all"
     assert kernel.log("[ 1.0] anything at all", patterns=()) is None

@@ -1,4 +1,4 @@
-"""From what was read to what is said of a check."""
+"""From readings to the outcomes of checks."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def outcome(name: str, reading: Reading | None) -> tuple[Verdict, str]:
     return found.verdict, found.what
 
 
-def test_a_check_passes_or_fails_by_what_was_read() -> None:
+def test_reading_decides_the_verdict() -> None:
     assert outcome("disk", Reading("10 1 rw /\n")) == (Verdict.PASSED, "")
     assert outcome("disk", Reading("97 1 rw /\n")) == (Verdict.FAILED, "/ is full (97 %)")
 
@@ -42,27 +42,27 @@ def test_a_check_passes_or_fails_by_what_was_read() -> None:
         ("memory", Reading("limit many\n"), "memory/processes: cannot parse the output: "),
     ],
 )
-def test_what_cannot_be_told_is_neither_good_nor_bad(
+def test_unusable_reading_gives_an_unknown_verdict(
     name: str, reading: Reading | None, what: str
 ) -> None:
-    verdict, said = outcome(name, reading)
+    verdict, message = outcome(name, reading)
 
     assert verdict is Verdict.UNKNOWN
-    assert said.startswith(what)
+    assert message.startswith(what)
 
 
 @pytest.mark.parametrize("name", ["jail", "munge"])
-def test_silence_fails_the_checks_of_who_is_to_answer(name: str) -> None:
+def test_timeout_fails_the_checks_of_jail_and_munge(name: str) -> None:
     assert outcome(name, None)[0] is Verdict.FAILED
 
 
-def test_what_a_failing_nvidia_smi_says_is_judged() -> None:
-    said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+def test_judges_output_of_a_failing_nvidia_smi() -> None:
+    message = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
 
-    assert outcome("gpu-present", Reading(said, "", 9)) == (Verdict.FAILED, said)
+    assert outcome("gpu-present", Reading(message, "", 9)) == (Verdict.FAILED, message)
 
 
-def test_a_failure_drains_only_where_it_is_to() -> None:
+def test_failure_drains_only_with_effect_drain() -> None:
     failing = dict.fromkeys(READERS, Reading("97 1 rw /\n"))
 
     assert judge(chosen("disk"), failing).drains
@@ -78,12 +78,12 @@ def test_a_pass_reads_what_its_checks_need(tmp_path: Path) -> None:
 # --- The registry and the node's settings --------------------------------------------------------
 
 
-def test_what_may_drain_is_looked_at_by_every_interval() -> None:
-    """A drain is lifted by the evidence of a whole pass, in which its check must have its say."""
+def test_interval_runs_every_check() -> None:
+    """Evidence of a whole pass lifts a drain, so the pass must include the drain's check."""
     assert all(When.INTERVAL in check.when for check in CHECKS.values())
 
 
-def test_every_check_says_what_lifts_it() -> None:
+def test_every_check_names_what_lifts_its_drain() -> None:
     assert {check.lift for check in CHECKS.values()} == set(Lift)
 
 
@@ -103,18 +103,18 @@ def test_a_nodes_settings_choose_checks_effects_and_limits(tmp_path: Path) -> No
     assert (munge.check.name, munge.effect) == ("munge", CHECKS["munge"].effect)
 
 
-def test_a_check_of_another_release_is_passed_over(tmp_path: Path) -> None:
+def test_unknown_check_of_another_release_is_skipped(tmp_path: Path) -> None:
     assert settings.read(node(tmp_path, {"gpu-colour": {}})) == []
 
 
 @pytest.mark.parametrize("given", [5, ["disk"], {"disk": 5}, {"disk": {"effect": "explode"}}])
-def test_settings_that_are_none_are_refused_in_a_line(given: object, tmp_path: Path) -> None:
+def test_reports_invalid_settings_in_one_line(given: object, tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         assert settings.read(node(tmp_path, given)) == []
 
     assert "\n" not in str(caught.value)
 
 
-def test_a_node_without_settings_says_so(tmp_path: Path) -> None:
+def test_reports_missing_settings(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"checks\.json: cannot read the settings: "):
         settings.read(tmp_path / "checks.json")

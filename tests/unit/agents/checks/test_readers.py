@@ -1,4 +1,4 @@
-"""What readers make of a node's files."""
+"""Readers of a node's files."""
 
 import errno
 import json
@@ -32,7 +32,7 @@ def test_no_pass_takes_ten_seconds() -> None:
     assert longest + slurm._READ + slurm._WRITE < 10
 
 
-def test_paths_are_those_that_the_program_mounts() -> None:
+def test_paths_match_the_mounts_of_the_program() -> None:
     assert str(readers.JAIL) == c.JAIL
     assert f"{readers.JAIL}/{readers.MARKER}" == c.JAIL_MARKER
     assert str(readers.SCRATCH) == c.WORKER_SCRATCH
@@ -40,7 +40,7 @@ def test_paths_are_those_that_the_program_mounts() -> None:
     assert {c.WORKER_SPOOL, c.WORKER_SCRATCH} <= set(CHECKS["disk"].limits["paths"])  # type: ignore[arg-type]
 
 
-def test_disks_are_told_as_df_does(tmp_path: Path) -> None:
+def test_reports_disk_usage_as_df_does(tmp_path: Path) -> None:
     text = readers.disks({"disk": {"paths": (str(tmp_path), "/proc")}})
 
     mine, proc = (line.split() for line in text.splitlines())
@@ -52,7 +52,7 @@ def test_disks_are_told_as_df_does(tmp_path: Path) -> None:
 MEMINFO = "MemTotal:       32768000 kB\nMemAvailable:   20480000 kB\n"
 
 
-def test_memory_is_the_machines_and_the_pods_by_either_version_of_cgroups(tmp_path: Path) -> None:
+def test_reads_memory_of_the_pod_from_both_cgroup_versions(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     group = "sys/fs/cgroup"
     gib = 1024**3
@@ -100,7 +100,7 @@ def test_a_pod_without_a_limit_has_the_machines_memory(limit: str, tmp_path: Pat
 def process(
     pid: int, name: str, state: str = "S", start: int = 10, uid: int = 0, pending: int = 0
 ) -> dict[str, str]:
-    """Files of a process in /proc that has slept twelve times."""
+    """Return the files in /proc of a process that has slept twelve times."""
     numbers = " ".join(["0"] * 17)
     return {
         f"{pid}/stat": f"{pid} ({name}) {state} 1 {numbers} {start} 0\n",
@@ -110,10 +110,10 @@ def process(
 
 
 KILLED = 1 << 8
-"""SIGKILL among the signals that are pending."""
+"""Mask of pending signals that contains SIGKILL."""
 
 
-def test_processes_are_read_with_jobs_and_with_what_waits(tmp_path: Path) -> None:
+def test_reads_processes_of_jobs_and_blocked_processes(tmp_path: Path) -> None:
     proc, state = tmp_path / "proc", tmp_path / "state"
     state.mkdir()
     files(
@@ -138,9 +138,9 @@ def test_processes_are_read_with_jobs_and_with_what_waits(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("uid", "state", "pending", "woken"),
     [(2000, "D", 0, "-"), (2000, "D", KILLED, "12"), (0, "D", 0, "12"), (0, "S", KILLED, "-")],
-    ids=["a user's, as by vfork", "killed in vain", "root's", "not in the kernel"],
+    ids=["user, as in vfork", "killed but blocked", "root", "not in the kernel"],
 )
-def test_what_sigkill_would_end_does_not_hang(
+def test_process_that_sigkill_would_end_is_not_stuck(
     tmp_path: Path, uid: int, state: str, pending: int, woken: str
 ) -> None:
     files(tmp_path, process(50, "python3", state, uid=uid, pending=pending))
@@ -149,7 +149,7 @@ def test_what_sigkill_would_end_does_not_hang(
 
 
 @pytest.mark.parametrize("name", ["slurmstepd", "a\nb 2 0 D", "a\fb", "a\x1cb", "\udcff"])
-def test_a_users_process_writes_no_row_of_its_own(tmp_path: Path, name: str) -> None:
+def test_process_names_cannot_forge_rows(tmp_path: Path, name: str) -> None:
     command = "slurmstepd: [7.0]\n666 2 0 D 5 9 kworker x\f99\n"
     (found := process(50, "NAME", uid=2000)).update({"50/cmdline": command})
     files(tmp_path, found)
@@ -163,13 +163,13 @@ def test_a_users_process_writes_no_row_of_its_own(tmp_path: Path, name: str) -> 
     assert jobs(text) == set()
 
 
-def test_this_machines_processes_are_understood(tmp_path: Path) -> None:
+def test_reads_processes_of_this_machine(tmp_path: Path) -> None:
     text = readers.processes({}, state=tmp_path)
 
     assert any(line.startswith(f"{os.getpid()} ") for line in text.splitlines())
 
 
-def test_what_is_read_is_remembered_until_it_is_old(tmp_path: Path) -> None:
+def test_keeps_the_earlier_reading_until_it_is_old(tmp_path: Path) -> None:
     proc, state = tmp_path / "proc", tmp_path / "state"
     state.mkdir()
     files(proc, process(1, "first"))
@@ -214,7 +214,7 @@ def read(jail: Path, ahead: float = 0.0) -> str:
     return readers.jail({}, jail, jail.with_name("settings"), lambda: time.time() - ahead)
 
 
-def test_a_good_jail_passes_and_knows_its_generation(jail: Path) -> None:
+def test_good_jail_passes_only_at_its_generation(jail: Path) -> None:
     text = read(jail)
 
     assert system.jail(text, generation=3) is None
@@ -222,23 +222,23 @@ def test_a_good_jail_passes_and_knows_its_generation(jail: Path) -> None:
     assert system.clock(text, max_offset=0.1) is None
 
 
-def test_a_clock_that_is_behind_or_ahead_of_the_storages_is_seen(jail: Path) -> None:
+def test_detects_a_clock_ahead_of_or_behind_the_storage(jail: Path) -> None:
     assert system.clock(read(jail, ahead=30), max_offset=2) == "-30.0 s off the jail's clock"
     assert system.clock(read(jail, ahead=-30), max_offset=2) == "+30.0 s off the jail's clock"
 
 
-def test_a_jail_that_was_never_populated_is_told_from_a_good_one(tmp_path: Path) -> None:
+def test_unpopulated_jail_gives_empty_output(tmp_path: Path) -> None:
     assert readers.jail({}, tmp_path, tmp_path) == ""
 
 
-def test_a_jail_that_cannot_be_written_says_so(jail: Path) -> None:
+def test_reports_an_unwritable_jail(jail: Path) -> None:
     (jail / readers.NODES).write_text("a file where a folder is to be")
 
     assert system.jail(read(jail), generation=3) == "not writable: File exists"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_jail_is_no_fault_of_the_node(
+def test_full_jail_does_not_fail_the_node(
     jail: Path, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -253,7 +253,7 @@ def test_a_full_jail_is_no_fault_of_the_node(
         system.clock(text, max_offset=2)
 
 
-def test_each_node_has_a_file_of_its_own(jail: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_node_has_its_own_file(jail: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for node in ("cpu-0", "cpu-1"):
         monkeypatch.setenv("SLURMD_NODENAME", node)
         read(jail)
@@ -261,7 +261,7 @@ def test_each_node_has_a_file_of_its_own(jail: Path, monkeypatch: pytest.MonkeyP
     assert sorted(path.name for path in (jail / readers.NODES).iterdir()) == ["cpu-0", "cpu-1"]
 
 
-def test_directories_of_jobs_are_told_with_their_age(tmp_path: Path) -> None:
+def test_reports_directories_of_jobs_with_their_age(tmp_path: Path) -> None:
     files(
         tmp_path, {f"scratch/{readers.JOBS}/41.2000/tmp/x": "", f"shm/{readers.JOBS}/42.2000/x": ""}
     )
@@ -279,14 +279,12 @@ def image_cache(cache: str, root: Path) -> str:
     return readers.image_cache({}, root, folder)
 
 
-def test_caches_in_home_directories_have_no_disk_of_their_own(tmp_path: Path) -> None:
+def test_ignores_image_caches_in_home_directories(tmp_path: Path) -> None:
     assert image_cache("~/.cache/slurmstack", tmp_path) == ""
 
 
 @pytest.mark.parametrize("cache", ["/local/%u", "/local/images-%u/cache"])
-def test_the_disk_of_local_caches_is_that_of_the_directory_above(
-    tmp_path: Path, cache: str
-) -> None:
+def test_reports_the_disk_of_the_parent_of_local_caches(tmp_path: Path, cache: str) -> None:
     (tmp_path / "local").mkdir()
 
     *_, mode, path = image_cache(cache, tmp_path).split()
@@ -294,13 +292,13 @@ def test_the_disk_of_local_caches_is_that_of_the_directory_above(
     assert (mode, path) == ("rw", "/local")
 
 
-def test_a_link_of_a_user_does_not_lead_out_of_the_jail(tmp_path: Path) -> None:
+def test_users_link_does_not_lead_out_of_the_jail(tmp_path: Path) -> None:
     (tmp_path / "local").symlink_to("/proc")
 
     assert image_cache("/local/%u", tmp_path) == "0 0 missing /local\n"
 
 
-def test_a_local_cache_fails_if_it_is_missing_read_only_or_full() -> None:
+def test_missing_read_only_or_full_local_cache_fails() -> None:
     def judge(text: str) -> str | None:
         return system.image_cache(text, max_percent=95)
 

@@ -1,4 +1,4 @@
-"""When a pass drains its node, and what it leaves there."""
+"""When a pass drains its node, and which evidence it writes."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def test_the_first_failure_is_the_reason() -> None:
 
 
 @pytest.mark.parametrize("outcomes", [[], [GOOD], [GOOD, OPEN], [REPORTED]])
-def test_without_a_failure_that_drains_there_is_no_reason(outcomes: list[Outcome]) -> None:
+def test_no_reason_without_a_draining_failure(outcomes: list[Outcome]) -> None:
     assert slurm.reason(outcomes, "") is None
 
 
@@ -39,16 +39,16 @@ def test_without_a_failure_that_drains_there_is_no_reason(outcomes: list[Outcome
         "slurmstack:jail",
         "slurmstack:kubernetes:cordoned: by an operator",
         "a person quotes slurmstack:check:disk: in the middle",
-        # As a check is called, which passes.
+        # The name of a check that passes.
         "memory",
         "memory: two modules are to be replaced",
     ],
 )
-def test_a_drain_of_anybody_else_is_left(standing: str) -> None:
+def test_foreign_drain_is_left_alone(standing: str) -> None:
     assert slurm.reason([DISK, GOOD], standing) is None
 
 
-def test_a_standing_drain_is_left_while_its_check_does_not_pass() -> None:
+def test_own_drain_stays_until_its_check_passes() -> None:
     standing = f"{CHECK}disk: / is full (99 %)"
 
     assert slurm.reason([DISK, CLOCK], standing) is None
@@ -56,7 +56,7 @@ def test_a_standing_drain_is_left_while_its_check_does_not_pass() -> None:
     assert slurm.reason([CLOCK], standing) is None
 
 
-def test_once_its_check_passes_what_is_still_wrong_is_the_reason() -> None:
+def test_next_failure_becomes_the_reason_once_the_check_passes() -> None:
     standing = f"{CHECK}disk: / is full (99 %)"
 
     found = slurm.reason([with_verdict(DISK, Verdict.PASSED), CLOCK], standing)
@@ -64,14 +64,14 @@ def test_once_its_check_passes_what_is_still_wrong_is_the_reason() -> None:
     assert found == f"{CHECK}clock: -9.0 s off the jail's clock"
 
 
-def test_slurms_own_addition_to_a_reason_is_understood() -> None:
+def test_accepts_slurms_own_addition_to_a_reason() -> None:
     standing = f"{CHECK}disk: / is full (99 %) : Not responding"
 
     assert slurm.reason([DISK], standing) is None
 
 
 @given(st.text(max_size=2000))
-def test_a_reason_is_one_line_that_slurm_takes(what: str) -> None:
+def test_reason_is_one_line_that_slurm_accepts(what: str) -> None:
     found = slurm.reason([Outcome("disk", Verdict.FAILED, what)], "")
 
     assert found is not None
@@ -81,7 +81,7 @@ def test_a_reason_is_one_line_that_slurm_takes(what: str) -> None:
     assert '"' not in found
 
 
-def test_the_evidence_is_of_checks_that_drain() -> None:
+def test_evidence_contains_only_checks_that_drain() -> None:
     found = slurm.evidence(1_700_000_000, [GOOD, OPEN, DISK, CLOCK, REPORTED])
 
     assert found == Evidence(1_700_000_000, ("clock", "disk"), ("gpu-busy",))

@@ -1,4 +1,4 @@
-"""What the checks say of a node beside its GPUs and its network."""
+"""Checks of disks, memory, jail, clock, munge, leftovers and processes."""
 
 import pytest
 
@@ -24,11 +24,11 @@ def disk(text: str, *further: str) -> str | None:
         ("96 1 rw /\n1 1 ro /a b\n", "/ is full (96 %), /a b is read-only"),
     ],
 )
-def test_a_disk_fails_that_is_full_out_of_inodes_or_read_only(text: str, wrong: str | None) -> None:
+def test_disk_fails_if_full_read_only_or_out_of_inodes(text: str, wrong: str | None) -> None:
     assert disk(text) == wrong
 
 
-def test_a_disk_of_which_nothing_was_read_leaves_all_open() -> None:
+def test_missing_reading_of_a_disk_gives_no_verdict() -> None:
     with pytest.raises(UnknownError, match="/data was not read"):
         disk("1 1 rw /\n", "/data")
 
@@ -51,12 +51,12 @@ def test_an_idle_node_has_most_of_its_memory_free(text: str, wrong: str | None) 
     assert memory(text) == wrong
 
 
-def test_of_a_busy_nodes_memory_nothing_is_concluded() -> None:
+def test_memory_of_a_busy_node_gives_no_verdict() -> None:
     with pytest.raises(UnknownError):
         memory("limit 1000\nfree 1\n", BUSY)
 
 
-def test_the_jobs_of_an_earlier_look_count_no_more() -> None:
+def test_jobs_of_an_earlier_reading_are_ignored() -> None:
     assert memory("limit 1000\nfree 1\n", f"{IDLE}{EARLIER}22\n{BUSY}")
     with pytest.raises(UnknownError, match="jobs are running"):
         memory("limit 1000\nfree 1\n", f"{BUSY}{EARLIER}22\n{IDLE}")
@@ -81,7 +81,7 @@ def jail(found: str, generation: int | None = 3) -> str | None:
     return system.jail(found, generation=generation)
 
 
-def test_a_jail_that_is_mounted_writable_and_of_the_right_generation_passes() -> None:
+def test_mounted_writable_jail_of_the_right_generation_passes() -> None:
     assert jail(text()) is None
 
 
@@ -90,11 +90,11 @@ def test_a_jail_that_is_not_mounted_fails() -> None:
 
 
 @pytest.mark.parametrize("why", ["Read-only file system", "Input/output error"])
-def test_a_jail_that_cannot_be_written_fails_and_says_why(why: str) -> None:
+def test_unwritable_jail_fails_with_the_reason(why: str) -> None:
     assert jail(text(written=why, ahead="")) == f"not writable: {why}"
 
 
-def test_a_jail_of_another_generation_fails_once_everybody_must_have_seen_it() -> None:
+def test_wrong_generation_fails_once_it_had_time_to_arrive() -> None:
     assert jail(text(), generation=4) == "generation 3, expected 4"
     assert jail(text(generation_age="60"), generation=4) is None
     assert jail(text(settings_age="60"), generation=4) is None
@@ -113,7 +113,7 @@ def test_a_clock_that_is_off_fails(ahead: str, wrong: str | None) -> None:
     assert found == (wrong and f"{wrong} the jail's clock")
 
 
-def test_without_a_jail_nothing_is_concluded_of_the_clock() -> None:
+def test_clock_without_a_jail_gives_no_verdict() -> None:
     with pytest.raises(UnknownError):
         system.clock(text(ahead=""), max_offset=2)
 
@@ -127,10 +127,12 @@ def test_a_munged_that_answers_passes() -> None:
     assert system.munge(found) is None
 
 
-def test_a_munged_that_does_not_answer_fails_with_what_munge_says() -> None:
-    said = 'munge: Error: Failed to access "/run/munge/munge.socket.2": No such file or directory'
+def test_silent_munged_fails_with_the_message_of_munge() -> None:
+    message = (
+        'munge: Error: Failed to access "/run/munge/munge.socket.2": No such file or directory'
+    )
 
-    assert system.munge(f"\n{said}\nunmunge: Error: No credential specified\n") == said
+    assert system.munge(f"\n{message}\nunmunge: Error: No credential specified\n") == message
     assert system.munge("") == "no output"
 
 
@@ -154,9 +156,7 @@ def leftovers(found: str, processes: str) -> str | None:
         ("shm 0 /dev/shm\njob 9000 42.2000\n", IDLE, "directories of job 42"),
     ],
 )
-def test_what_jobs_left_fails_once_they_are_gone(
-    found: str, processes: str, wrong: str | None
-) -> None:
+def test_leftovers_of_ended_jobs_fail(found: str, processes: str, wrong: str | None) -> None:
     assert leftovers(found, processes) == wrong
 
 
@@ -169,7 +169,7 @@ def stuck(now: str, before: str, age: float = 60) -> str | None:
     return system.stuck(f"{now}{EARLIER}{age}\n{before}", min_seconds=30)
 
 
-def test_a_process_that_waited_in_the_kernel_all_the_time_fails() -> None:
+def test_process_blocked_in_the_kernel_throughout_fails() -> None:
     assert stuck(IDLE + STUCK, STUCK) == "python3 (77)"
 
 
@@ -183,18 +183,18 @@ def test_a_process_that_waited_in_the_kernel_all_the_time_fails() -> None:
         STUCK.replace(" 500 ", " 400 "),
     ],
     ids=[
-        "was not there",
+        "did not exist",
         "did not wait",
-        "could be ended",
-        "was awake in between",
-        "is another of the same number",
+        "could be killed",
+        "ran in between",
+        "has a reused pid",
     ],
 )
-def test_a_process_that_waits_for_a_moment_passes(before: str) -> None:
+def test_process_blocked_for_a_moment_passes(before: str) -> None:
     assert stuck(STUCK, before) is None
 
 
-def test_of_one_look_or_two_at_once_nothing_is_concluded() -> None:
+def test_one_reading_or_two_at_once_give_no_verdict() -> None:
     with pytest.raises(UnknownError):
         system.stuck(STUCK, min_seconds=30)
     with pytest.raises(UnknownError):

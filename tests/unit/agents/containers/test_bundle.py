@@ -75,12 +75,12 @@ def test_binds_and_memory_are_mounted(tmp_path: Path) -> None:
         "nonsense",
     ],
 )
-def test_the_jobs_own_take_the_place_of_others(tmp_path: Path, mount: Any) -> None:
+def test_mounts_of_the_job_replace_those_of_the_bundle(tmp_path: Path, mount: Any) -> None:
     assert mounts(tmp_path / "bundle", mount) == [""]
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ({"root": {}}, "root.path: None: expected a directory"),
         ({"root": {"path": "missing"}}, "root.path: 'missing': expected a directory"),
@@ -91,9 +91,9 @@ def test_the_jobs_own_take_the_place_of_others(tmp_path: Path, mount: Any) -> No
     ],
 )
 def test_reports_an_unusable_configuration(
-    tmp_path: Path, config: dict[str, Any], said: str
+    tmp_path: Path, config: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ImageError, match=said):
+    with pytest.raises(ImageError, match=message):
         bundle.read(make(tmp_path / "bundle", **config))
 
 
@@ -102,15 +102,15 @@ def test_reports_a_missing_configuration(tmp_path: Path) -> None:
         bundle.read(tmp_path)
 
 
-def test_refuses_a_configuration_that_is_no_file(tmp_path: Path) -> None:
-    """A FIFO would block the step until someone writes to it."""
+def test_refuses_a_configuration_that_is_not_a_file(tmp_path: Path) -> None:
+    """A FIFO would block the step until a process writes to it."""
     os.mkfifo(tmp_path / "config.json")
 
     with pytest.raises(ImageError, match="expected a file"):
         bundle.read(tmp_path)
 
 
-def test_reports_a_configuration_that_is_no_json(tmp_path: Path) -> None:
+def test_reports_a_configuration_that_is_not_json(tmp_path: Path) -> None:
     (make(tmp_path / "bundle") / "config.json").write_text("{")
 
     with pytest.raises(ImageError, match="expected JSON"):

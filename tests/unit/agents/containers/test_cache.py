@@ -90,7 +90,7 @@ def test_concurrent_import_waits_for_the_lock(cache: Cache) -> None:
     assert order == ["first", "second"]
 
 
-# --- Room -----------------------------------------------------------------------------------------
+# --- Space ----------------------------------------------------------------------------------------
 
 
 def test_shrink_removes_least_recently_used_images(cache: Cache) -> None:
@@ -207,9 +207,7 @@ def test_layers_of_the_site_are_linked_and_not_counted(cache: Cache, tmp_path: P
     assert cache.size_of_new(made, known=()) == 10
 
 
-def test_link_to_a_layer_that_the_site_removed_is_replaced_or_removed(
-    cache: Cache, tmp_path: Path
-) -> None:
+def test_dangling_link_to_a_site_layer_is_replaced_or_removed(cache: Cache, tmp_path: Path) -> None:
     site = tmp_path / "site"
     (site / "sha256").mkdir(parents=True)
     link = cache.path / "blobs/sha256/gone"

@@ -1,4 +1,4 @@
-"""What steps report about images, on the way into a node's record."""
+"""Image reports of steps, on the way into a node's record."""
 
 import json
 import socket
@@ -21,16 +21,16 @@ SOME = Counts(pulls=2, downloaded=3_000, milliseconds=1_500, hits=7, failures=1)
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of a listener that runs at an address of its own."""
+    """Run a listener at its own address, and return its file."""
     address = f"\0slurmstack-test-{tmp_path.name}-{id(tmp_path)}"
     monkeypatch.setattr(counts, "ADDRESS", address)
     file = tmp_path / "run" / "images.json"
     threading.Thread(target=listener.main, args=(address, file), daemon=True).start()
-    eventually("the listener begins", lambda: read(file) == Counts())
+    eventually("the listener starts", lambda: read(file) == Counts())
     return file
 
 
-def test_a_listener_adds_up_what_steps_report(file: Path) -> None:
+def test_listener_adds_up_reports_of_steps(file: Path) -> None:
     counts.report_pull(2_000, 1.5)
     counts.report_pull(1_000, 0.5)
     counts.report_hit()
@@ -40,7 +40,7 @@ def test_a_listener_adds_up_what_steps_report(file: Path) -> None:
     eventually("all reports are counted", lambda: read(file) == expected)
 
 
-def test_a_flood_of_nonsense_changes_nothing_and_a_report_after_it_is_heard(file: Path) -> None:
+def test_invalid_reports_are_ignored_and_later_ones_counted(file: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         for report in (b"", b"hit hit", b"pull -1 2", b"pull 1", b"\xff" * 60_000):
             sender.sendto(report, counts.ADDRESS)
@@ -49,14 +49,14 @@ def test_a_flood_of_nonsense_changes_nothing_and_a_report_after_it_is_heard(file
     eventually("the report is counted", lambda: read(file) == Counts(hits=1))
 
 
-def test_without_a_listener_reports_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_without_a_listener_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "ADDRESS", "\0slurmstack-nobody-listens")
 
     counts.report_hit()
 
 
 @given(st.binary(max_size=80))
-def test_no_report_lowers_a_count_or_raises_it_beyond_what_json_holds(report: bytes) -> None:
+def test_reports_never_lower_a_count_or_exceed_json_numbers(report: bytes) -> None:
     after = SOME.add(report)
 
     assert of_extra(json.dumps(after.fields())) == after
@@ -77,7 +77,7 @@ def test_a_count_stops_at_its_maximum() -> None:
     assert almost.add(b"pull 1000 1").downloaded == 1 << 50
 
 
-def test_a_nodes_record_has_what_checks_found_and_the_counts() -> None:
+def test_node_record_contains_evidence_and_counts() -> None:
     evidence = Evidence(7, ("disk",))
     extra = slurm.record(evidence, SOME)
 
@@ -102,7 +102,7 @@ def test_a_record_without_counts_has_none() -> None:
         '{"images": {"pulls":true,"downloaded":1,"milliseconds":1,"hits":1,"failures":1}}',
     ],
 )
-def test_what_is_no_count_is_none(extra: str) -> None:
+def test_invalid_counts_are_ignored(extra: str) -> None:
     assert of_extra(extra) is None
 
 

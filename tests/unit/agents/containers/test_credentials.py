@@ -11,7 +11,7 @@ from agents.containers.errors import ImageError
 from agents.containers.reference import InRegistry, parse
 
 
-def of(text: str) -> InRegistry:
+def registry_image(text: str) -> InRegistry:
     parsed = parse(text)
     assert isinstance(parsed, InRegistry)
     return parsed
@@ -29,15 +29,15 @@ def docker(path: Path, registry: str, words: str) -> None:
 
 
 def find(home: Path, text: str, **environment: str) -> str | None:
-    found = credentials.find(of(text), home, home / "site.json", environment)
+    found = credentials.find(registry_image(text), home, home / "site.json", environment)
     return base64.b64decode(found).decode() if found else None
 
 
-def test_no_credentials(tmp_path: Path) -> None:
+def test_finds_no_credentials_by_default(tmp_path: Path) -> None:
     assert find(tmp_path, "example.org#a") is None
 
 
-def test_enroot_credentials(tmp_path: Path) -> None:
+def test_reads_enroot_credentials(tmp_path: Path) -> None:
     enroot(
         tmp_path,
         "# comment\nmachine other.org login me password no\n"
@@ -58,7 +58,7 @@ def test_user_in_the_reference_selects_the_login(tmp_path: Path) -> None:
     assert find(tmp_path, "three@example.org#a") is None
 
 
-def test_literal_oauthtoken_login(tmp_path: Path) -> None:
+def test_keeps_the_literal_oauthtoken_login(tmp_path: Path) -> None:
     enroot(tmp_path, "machine nvcr.io login $oauthtoken password key\n")
 
     assert find(tmp_path, "nvcr.io#nvidia/a") == "$oauthtoken:key"
@@ -89,7 +89,7 @@ def test_docker_credentials_override_those_of_the_site(tmp_path: Path) -> None:
     assert find(tmp_path, "example.org#a") == "user:2"
 
 
-def test_docker_hub_by_its_legacy_name(tmp_path: Path) -> None:
+def test_finds_docker_hub_by_its_legacy_name(tmp_path: Path) -> None:
     docker(tmp_path / ".docker/config.json", "https://index.docker.io/v1/", "me:x")
 
     assert find(tmp_path, "ubuntu") == "me:x"

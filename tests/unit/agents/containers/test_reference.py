@@ -25,11 +25,11 @@ DIGEST = "sha256:" + "0a" * 32
         (f"example.org#a:1@{DIGEST}", f"example.org/a@{DIGEST}"),
     ],
 )
-def test_registry_images(text: str, expected: str) -> None:
+def test_parses_registry_images(text: str, expected: str) -> None:
     assert str(parse(text)) == expected
 
 
-def test_user_in_a_reference() -> None:
+def test_parses_the_user_in_a_reference() -> None:
     parsed = parse("docker://$oauthtoken@nvcr.io#nvidia/pytorch")
 
     assert isinstance(parsed, InRegistry)
@@ -47,7 +47,7 @@ def test_user_in_a_reference() -> None:
         ("docker-archive:a.tar", InFile("a.tar", "docker-archive")),
     ],
 )
-def test_images_in_files(text: str, expected: InFile) -> None:
+def test_parses_images_in_files(text: str, expected: InFile) -> None:
     assert parse(text) == expected
 
 

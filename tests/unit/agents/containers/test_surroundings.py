@@ -9,7 +9,7 @@ import pytest
 from agents.containers.surroundings import Surroundings, of_config, of_files
 
 
-def test_oci_image() -> None:
+def test_reads_the_configuration_of_an_oci_image() -> None:
     config = {
         "config": {
             "Env": ["PATH=/bin", "EMPTY=", "LINES=a\nb"],
@@ -45,7 +45,7 @@ def test_skips_values_of_a_wrong_type(config: dict[str, Any]) -> None:
     assert of_config(config) == Surroundings()
 
 
-def test_enroot_image(tmp_path: Path) -> None:
+def test_reads_the_files_of_an_enroot_image(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/environment").write_text("# comment\nPATH=/opt/bin\n\nA=b c\n")
     (tmp_path / "etc/rc").write_text('mkdir -p "/work dir"\ncd "/work dir" || exit 1\nexec "$@"\n')
@@ -57,10 +57,10 @@ def test_enroot_image(tmp_path: Path) -> None:
     )
 
 
-def test_image_that_charliecloud_built(tmp_path: Path) -> None:
+def test_reads_the_metadata_of_charliecloud(tmp_path: Path) -> None:
     (tmp_path / "ch").mkdir()
-    said = {"cwd": "/work", "env": {"COLOUR": "blue"}, "labels": {}}
-    (tmp_path / "ch/metadata.json").write_text(json.dumps(said))
+    metadata = {"cwd": "/work", "env": {"COLOUR": "blue"}, "labels": {}}
+    (tmp_path / "ch/metadata.json").write_text(json.dumps(metadata))
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/environment").write_text("A=b\n")
 
@@ -68,14 +68,14 @@ def test_image_that_charliecloud_built(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"cwd": "/work"}', '{"env": ["A=b"]}'])
-def test_unknown_metadata_are_skipped(tmp_path: Path, text: str) -> None:
+def test_skips_unknown_metadata(tmp_path: Path, text: str) -> None:
     (tmp_path / "ch").mkdir()
     (tmp_path / "ch/metadata.json").write_text(text)
 
     assert of_files(tmp_path) == Surroundings()
 
 
-def test_plain_directory(tmp_path: Path) -> None:
+def test_plain_directory_has_no_surroundings(tmp_path: Path) -> None:
     assert of_files(tmp_path) == Surroundings()
 
 

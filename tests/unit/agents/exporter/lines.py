@@ -1,4 +1,4 @@
-"""Lines of a snapshot, made up."""
+"""Made-up lines of a snapshot."""
 
 
 def node_line(

@@ -1,4 +1,4 @@
-"""What real programs of Slurm printed."""
+"""Recorded output of real Slurm programs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The tables of docs/metrics.md are the catalogues, and the catalogues are what is shown."""
+"""The tables of docs/metrics.md match the catalogues, and the catalogues match the metrics."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def row(metric: Metric, *more: str) -> str:
     )
 
 
-def test_the_tables_are_the_catalogues() -> None:
+def test_tables_match_the_catalogues() -> None:
     tables: dict[str, list[str]] = {}
     heading = ""
     for line in DOCUMENT.read_text().splitlines():
@@ -63,13 +63,13 @@ def test_the_tables_are_the_catalogues() -> None:
     }
 
 
-def test_the_catalogue_is_what_is_shown() -> None:
+def test_catalogue_matches_the_exported_metrics() -> None:
     recorded = tables()
     recorded.nodes.extend(parse([GPUS]).nodes)
-    told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
+    statistics = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
     found = {
         "cluster": list(measure.cluster(recorded, 0, 10, 10, str)),
-        "scheduler": list(measure.scheduler(Statistics.model_validate(told), 10, str)),
+        "scheduler": list(measure.scheduler(Statistics.model_validate(statistics), 10, str)),
         "reservations": list(measure.reservations(recorded.reservations)),
         "licenses": list(measure.licenses(recorded.licenses)),
         "jail": list(measure.jail({"jail": os.statvfs_result(range(1, 11))})),
@@ -88,7 +88,7 @@ def test_the_catalogue_is_what_is_shown() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda one: one.name)
-def test_names_are_by_the_conventions(metric: Metric) -> None:
+def test_names_follow_the_conventions(metric: Metric) -> None:
     """https://prometheus.io/docs/practices/naming/"""
     assert re.fullmatch(r"slurm(stack)?_[a-z0-9_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.type == "counter")
@@ -96,9 +96,11 @@ def test_names_are_by_the_conventions(metric: Metric) -> None:
     assert (metric.unit in ("seconds", "Unix time")) == base.endswith("_seconds")
     assert (metric.unit == "bytes") == base.endswith("_bytes")
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", label) for label in metric.labels)
-    assert not {"quantile", "le"} & set(metric.labels), "they are summaries' and histograms'"
+    assert not {"quantile", "le"} & set(metric.labels), (
+        "these labels belong to summaries and histograms"
+    )
 
 
-def test_no_metric_is_there_twice() -> None:
+def test_names_of_metrics_are_unique() -> None:
     names = [metric.name for metric in METRICS]
     assert len(names) == len(set(names))

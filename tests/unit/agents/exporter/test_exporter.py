@@ -1,4 +1,4 @@
-"""What is scraped, as reads go well and badly."""
+"""Scrapes after reads that succeed and reads that fail."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -17,14 +17,14 @@ INTERVAL = 30.0
 
 @dataclass
 class World:
-    """Slurm, a clock, and what was said."""
+    """Slurm, a clock, and the log."""
 
     now: float = 1000.0
     takes: float = 1.0
-    """Seconds of each read."""
+    """Duration of each read, in seconds."""
     broken: set[str] = field(default_factory=set)
     asked: list[tuple[str, float]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    logged: list[str] = field(default_factory=list)
 
     def source(self, name: str) -> Source:
         def read(seconds: float) -> list[Family]:
@@ -42,14 +42,14 @@ class World:
             [self.source("licenses"), self.source("reservations")],
             INTERVAL,
             clock=lambda: self.now,
-            say=self.says,
+            say=self.log,
         )
 
-    def says(self, level: Level, text: str) -> None:
-        self.said.append(f"{level}: {text}")
+    def log(self, level: Level, text: str) -> None:
+        self.logged.append(f"{level}: {text}")
 
     def turn(self, exporter: Exporter) -> Series:
-        """An interval: what is scraped right after its reads."""
+        """Run one interval, and return a scrape from right after its reads."""
         begun = self.now
         exporter.read()
         scraped = scrape(exporter)
@@ -67,7 +67,7 @@ def scrape(exporter: Exporter) -> Series:
 
 
 def shown(scraped: Series) -> set[str]:
-    """Names of Slurm's series."""
+    """Return the names of Slurm's series."""
     ours = ("slurm_up", "slurm_exporter_", "process_", "python_")
     return {name for name in scraped if not name.startswith(ours)}
 
@@ -80,7 +80,7 @@ def ages(scraped: Series) -> dict[str, float]:
     }
 
 
-def test_before_the_first_read_it_answers_that_it_knows_nothing(world: World) -> None:
+def test_scrape_before_the_first_read_shows_slurm_as_down(world: World) -> None:
     scraped = scrape(world.exporter())
 
     assert scraped["slurm_up"] == 0
@@ -88,7 +88,7 @@ def test_before_the_first_read_it_answers_that_it_knows_nothing(world: World) ->
     assert world.asked == []
 
 
-def test_however_often_it_is_scraped_slurm_is_read_once(world: World) -> None:
+def test_many_scrapes_read_slurm_once(world: World) -> None:
     exporter = world.exporter()
     first = world.turn(exporter)
     for _ in range(10):
@@ -102,7 +102,7 @@ def test_however_often_it_is_scraped_slurm_is_read_once(world: World) -> None:
     assert first["slurm_up"] == 1
 
 
-def test_what_changes_less_is_read_in_turn(world: World) -> None:
+def test_rarely_changing_sources_take_turns(world: World) -> None:
     exporter = world.exporter()
     for _ in range(4):
         world.turn(exporter)
@@ -116,7 +116,7 @@ def test_what_changes_less_is_read_in_turn(world: World) -> None:
     assert scraped['slurm_exporter_reads_total{source="licenses"}'] == 2
 
 
-def test_ages_count_from_when_a_read_began(world: World) -> None:
+def test_age_starts_when_the_read_began(world: World) -> None:
     exporter = world.exporter()
     exporter.read()
     world.now += 7
@@ -124,7 +124,7 @@ def test_ages_count_from_when_a_read_began(world: World) -> None:
     assert ages(scrape(exporter)) == {"nodes": 10, "jobs": 9, "licenses": 8}
 
 
-def test_what_could_not_be_read_is_gone_at_once_and_the_rest_stays(world: World) -> None:
+def test_failed_source_disappears_at_once_and_others_stay(world: World) -> None:
     exporter = world.exporter()
     world.turn(exporter)
     world.broken = {"jobs"}
@@ -135,10 +135,10 @@ def test_what_could_not_be_read_is_gone_at_once_and_the_rest_stays(world: World)
     assert scraped['slurm_exporter_read_up{source="jobs"}'] == 0
     assert scraped['slurm_exporter_read_up{source="nodes"}'] == 1
     assert scraped['slurm_exporter_read_failures_total{source="jobs"}'] == 1
-    assert ages(scraped)["jobs"] > INTERVAL, "of the last that was good"
+    assert ages(scraped)["jobs"] > INTERVAL, "the age of the last good read"
 
 
-def test_it_shows_everything_again_after_the_first_good_read(world: World) -> None:
+def test_shows_everything_again_after_a_good_read(world: World) -> None:
     exporter = world.exporter()
     world.turn(exporter)
     world.broken = {"nodes", "jobs", "licenses", "reservations"}
@@ -149,14 +149,16 @@ def test_it_shows_everything_again_after_the_first_good_read(world: World) -> No
     world.broken = set()
     assert {"slurm_nodes", "slurm_jobs"} <= shown(world.turn(exporter))
     assert world.turn(exporter)["slurm_up"] == 1
-    silent = [line for line in world.said if line.startswith("error: ") and "silent" in line]
-    assert len(silent) == 4, "each is said to be silent once"
-    assert len([line for line in world.said if line.startswith("info: ") and "again" in line]) == 4
+    silent = [line for line in world.logged if line.startswith("error: ") and "silent" in line]
+    assert len(silent) == 4, "the log reports each silent source once"
+    assert (
+        len([line for line in world.logged if line.startswith("info: ") and "again" in line]) == 4
+    )
 
 
-def test_what_is_no_part_of_slurm_says_for_itself_that_it_could_not_be_read(world: World) -> None:
+def test_failed_jail_does_not_show_slurm_as_down(world: World) -> None:
     jail = replace(world.source("jail"), is_slurm=False)
-    exporter = Exporter([world.source("nodes"), jail], [], INTERVAL, say=world.says)
+    exporter = Exporter([world.source("nodes"), jail], [], INTERVAL, say=world.log)
     world.broken = {"jail"}
     exporter.read()
     scraped = scrape(exporter)
@@ -166,18 +168,18 @@ def test_what_is_no_part_of_slurm_says_for_itself_that_it_could_not_be_read(worl
     assert scraped['slurm_exporter_read_up{source="jail"}'] == 0
     world.broken = {"nodes"}
     exporter.read()
-    assert scrape(exporter)["slurm_up"] == 0, "of which the jail says nothing"
+    assert scrape(exporter)["slurm_up"] == 0, "a readable jail does not change slurm_up"
     assert shown(scrape(exporter)) == {"slurm_jail"}
 
 
-def test_what_could_be_read_of_a_source_is_shown_and_that_it_is_not_all(world: World) -> None:
+def test_partial_read_is_shown_and_reported_as_failed(world: World) -> None:
     def read(seconds: float) -> list[Family]:
         if "homes" not in world.broken:
             return world.source("jail").read(seconds)
         raise ReadError("homes: no answer", world.source("jail").read(seconds))
 
     jail = Source("jail", read, is_slurm=False)
-    exporter = Exporter([jail], [], INTERVAL, clock=lambda: world.now, say=world.says)
+    exporter = Exporter([jail], [], INTERVAL, clock=lambda: world.now, say=world.log)
     world.broken = {"homes"}
     for _ in range(2 * OVERDUE):
         scraped = world.turn(exporter)
@@ -185,12 +187,12 @@ def test_what_could_be_read_of_a_source_is_shown_and_that_it_is_not_all(world: W
         assert scraped['slurm_exporter_read_up{source="jail"}'] == 0
 
     assert scraped['slurm_exporter_read_failures_total{source="jail"}'] == 2 * OVERDUE
-    assert world.said == ["error: jail: homes: no answer"], "once"
+    assert world.logged == ["error: jail: homes: no answer"], "the log reports it once"
     world.broken = set()
     assert world.turn(exporter)['slurm_exporter_read_up{source="jail"}'] == 1
 
 
-def test_what_is_overdue_is_not_shown(world: World) -> None:
+def test_overdue_data_is_not_shown(world: World) -> None:
     exporter = world.exporter()
     exporter.read()
     world.now += OVERDUE * INTERVAL - 5
@@ -199,11 +201,11 @@ def test_what_is_overdue_is_not_shown(world: World) -> None:
 
     scraped = scrape(exporter)
     assert scraped["slurm_up"] == 0
-    assert shown(scraped) == {"slurm_licenses"}, "which is read less often"
+    assert shown(scraped) == {"slurm_licenses"}, "licenses are read less often"
     assert ages(scraped)["nodes"] > OVERDUE * INTERVAL
 
 
-def test_one_that_hangs_leaves_the_others_little_time(world: World) -> None:
+def test_hanging_source_leaves_the_others_little_time(world: World) -> None:
     world.takes = 1000
     exporter = world.exporter()
     exporter.read()
@@ -211,11 +213,11 @@ def test_one_that_hangs_leaves_the_others_little_time(world: World) -> None:
     assert [seconds for _, seconds in world.asked] == [INTERVAL, LEAST, LEAST]
 
 
-def test_its_own_process_is_shown(world: World) -> None:
+def test_shows_metrics_of_its_own_process(world: World) -> None:
     assert scrape(world.exporter())["process_resident_memory_bytes"] > 0
 
 
-def test_the_same_sources_can_all_be_read_at_once(world: World) -> None:
+def test_works_without_sources_that_take_turns(world: World) -> None:
     exporter = Exporter([world.source("nodes")], [], INTERVAL, clock=lambda: world.now)
     exporter.read()
 

@@ -1,4 +1,4 @@
-"""From Slurm's tables to what Prometheus reads."""
+"""From Slurm's tables to Prometheus metrics."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def cluster(
 
 
 def places(found: Series) -> set[tuple[str, str]]:
-    """The jobs that run, each with each of its nodes."""
+    """Return pairs of a running job and one of its nodes."""
     pattern = re.compile(r'slurm_job_node\{.*job_id="(.*?)",node="(.*?)".*\}')
     return {(match[1], match[2]) for name in found if (match := pattern.fullmatch(name))}
 
@@ -106,10 +106,10 @@ def test_a_recording_of_a_real_cluster_is_shown() -> None:
     assert 0 < found['slurm_partition_pending_seconds{partition="main",share="1"}'] < 600
     assert found['slurm_partition_waited_seconds{partition="main",share="0.5"}'] == 1
     assert found['slurm_partition_waited_seconds{partition="main",share="1"}'] == 2
-    assert not [name for name in found if "gpus" in name], "nobody counts them there"
+    assert not [name for name in found if "gpus" in name], "Slurm does not account GPUs there"
 
 
-def test_each_state_of_nodes_and_jobs_has_its_series_also_where_it_is_0() -> None:
+def test_node_and_job_states_have_series_even_at_0() -> None:
     found = cluster()
 
     assert {f'slurm_nodes{{state="{state}"}}' for state in naming.NODE_STATES} <= set(found)
@@ -134,7 +134,7 @@ def test_a_node_in_two_partitions_is_counted_once_in_each() -> None:
     assert found['slurm_partition_state{partition="gpu",state="up"}'] == 0
 
 
-def test_gpus_of_jobs_are_shown_where_slurm_counts_them() -> None:
+def test_shows_gpus_of_jobs_where_slurm_accounts_them() -> None:
     gpus = node(gpus={"h100": 8}, gpus_of_jobs={"h100": 2}, accounts_gpus=True)
     queue = [job(gpus=2), job("PENDING", gpus=4, tasks=3)]
     found = cluster(nodes=[gpus], jobs=queue)
@@ -151,7 +151,7 @@ def test_gpus_of_jobs_are_shown_where_slurm_counts_them() -> None:
     assert not [name for name in uncounted if "gpus" in name and "node" not in name]
 
 
-def test_a_node_that_said_so_is_on_a_machine_and_two_may_be_on_one() -> None:
+def test_several_nodes_may_report_the_same_machine() -> None:
     found = cluster(nodes=[node(machine="m7"), node("gpu-1"), node("gpu-2", machine="m7")])
 
     assert {name for name in found if name.startswith("slurm_node_info")} == {
@@ -159,19 +159,19 @@ def test_a_node_that_said_so_is_on_a_machine_and_two_may_be_on_one() -> None:
     }
 
 
-def test_a_job_that_runs_is_shown_on_each_of_its_nodes_and_with_whose_it_is() -> None:
+def test_running_job_is_shown_per_node_with_its_owner() -> None:
     found = cluster(
         names={2000: "ada"},
         jobs=[job(id="17_3", nodes="gpu-[0-1]"), job("PENDING"), job("COMPLETED", node="gpu-1")],
     )
 
-    whose = 'account="lab",job_id="17_3",node="{}",partition="main",user="ada"'
+    labels = 'account="lab",job_id="17_3",node="{}",partition="main",user="ada"'
     assert {name for name in found if name.startswith("slurm_job_node")} == {
-        f"slurm_job_node{{{whose.format(name)}}}" for name in ("gpu-0", "gpu-1")
+        f"slurm_job_node{{{labels.format(name)}}}" for name in ("gpu-0", "gpu-1")
     }
 
 
-def test_whose_a_job_is_is_told_of_the_largest_users_and_accounts_alone() -> None:
+def test_job_series_name_only_the_largest_users_and_accounts() -> None:
     small = job(id="2", nodes="gpu-1", uid=4000, account="small")
     found = cluster(1, jobs=[job(id="1", nodes="gpu-0", cpus=8), small])
 
@@ -184,7 +184,7 @@ def test_whose_a_job_is_is_told_of_the_largest_users_and_accounts_alone() -> Non
     assert 'user="other"' in second
 
 
-def test_the_largest_jobs_are_shown_with_all_of_their_nodes_or_not_at_all() -> None:
+def test_large_jobs_are_shown_with_all_nodes_or_none() -> None:
     queue = [
         job(id="1", cpus=1, nodes="gpu-9"),
         job(id="2", cpus=300, nodes="gpu-[0-2]"),
@@ -196,17 +196,15 @@ def test_the_largest_jobs_are_shown_with_all_of_their_nodes_or_not_at_all() -> N
         return Counter(number for number, _ in places(cluster(pairs=pairs, jobs=queue)))
 
     assert shown(100) == {"1": 1, "2": 3, "3": 2, "4": 1}
-    assert shown(6) == {"1": 1, "2": 3, "3": 2}, "of two that are as large, the older"
-    assert shown(4) == {"1": 1, "2": 3}, "the third has not room for both"
+    assert shown(6) == {"1": 1, "2": 3, "3": 2}, "of two equally large jobs, the older one"
+    assert shown(4) == {"1": 1, "2": 3}, "no room for both nodes of the third job"
     assert shown(3) == {"2": 3}
-    assert shown(2) == {"3": 2}, "the largest has not room for all three"
+    assert shown(2) == {"3": 2}, "no room for all three nodes of the largest job"
     assert shown(0) == {}
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12), st.integers(0, 20))
-def test_there_are_never_more_pairs_than_are_allowed(
-    sizes: list[tuple[int, int]], pairs: int
-) -> None:
+def test_pairs_never_exceed_the_limit(sizes: list[tuple[int, int]], pairs: int) -> None:
     queue = [
         job(id=str(number), cpus=cpus, nodes=f"n[1-{count}]")
         for number, (cpus, count) in enumerate(sizes)
@@ -217,10 +215,10 @@ def test_there_are_never_more_pairs_than_are_allowed(
     assert all(count == sizes[int(number)][1] for number, count in found.items())
     left = pairs - sum(found.values())
     missing = [count for number, (_, count) in enumerate(sizes) if str(number) not in found]
-    assert all(count > left for count in missing), "who has room is shown"
+    assert all(count > left for count in missing), "every job that fits is shown"
 
 
-def test_jobs_that_are_over_have_nothing_any_more() -> None:
+def test_ended_jobs_have_no_resources() -> None:
     found = cluster(jobs=[job("COMPLETED"), job("COMPLETING"), job("SUSPENDED"), job("TIMEOUT")])
 
     assert found['slurm_partition_cpus_allocated{partition="main"}'] == 1
@@ -228,7 +226,7 @@ def test_jobs_that_are_over_have_nothing_any_more() -> None:
     assert found['slurm_jobs{state="completed"}'] == 1
 
 
-def test_a_job_that_waits_for_two_partitions_is_in_both_and_counted_once() -> None:
+def test_job_pending_in_two_partitions_appears_once_in_the_total() -> None:
     found = cluster(
         jobs=[job("PENDING", partitions=("main", "gpu"))],
         partitions=[Partition("main", "up"), Partition("gpu", "up")],
@@ -239,7 +237,7 @@ def test_a_job_that_waits_for_two_partitions_is_in_both_and_counted_once() -> No
     assert found['slurm_jobs{state="pending"}'] == 1
 
 
-def test_the_largest_have_series_of_their_own_and_the_others_one_together() -> None:
+def test_largest_accounts_have_own_series_and_others_share_one() -> None:
     queue = [
         job(account="small", cpus=1),
         job("PENDING", account="waits", cpus=2, tasks=10),
@@ -258,14 +256,14 @@ def test_the_largest_have_series_of_their_own_and_the_others_one_together() -> N
     assert cluster(0, jobs=queue)['slurm_account_cpus_allocated{account="other"}'] == 51
 
 
-def test_two_whose_labels_are_one_are_shown_as_one() -> None:
+def test_accounts_with_the_same_label_share_a_series() -> None:
     found = cluster(jobs=[job(account="ada@lab"), job(account="ada@hall"), job(account="other")])
 
     assert found['slurm_account_jobs{account="ada",state="running"}'] == 2
     assert found['slurm_account_jobs{account="other",state="running"}'] == 1
 
 
-def test_users_are_named_and_those_without_a_name_are_numbers() -> None:
+def test_users_without_a_name_are_shown_by_uid() -> None:
     found = cluster(names={2000: "ada"}, jobs=[job(uid=2000), job(uid=4000)])
 
     assert found['slurm_user_jobs{state="running",user="ada"}'] == 1
@@ -273,9 +271,7 @@ def test_users_are_named_and_those_without_a_name_are_numbers() -> None:
 
 
 @given(st.lists(st.text(), min_size=1, max_size=20), st.integers(0, 5))
-def test_whatever_accounts_are_called_no_series_comes_twice_and_none_is_lost(
-    accounts: list[str], top: int
-) -> None:
+def test_any_account_names_give_unique_and_complete_series(accounts: list[str], top: int) -> None:
     families = measure.cluster(
         Tables(jobs=[job(account=account) for account in accounts]), NOW, top, 0, str
     )
@@ -295,19 +291,19 @@ def test_whatever_accounts_are_called_no_series_comes_twice_and_none_is_lost(
         ({30: 1, 20: 4, 10: 5}, {0.5: 10, 0.9: 20, 1.0: 30}),
     ],
 )
-def test_how_long_jobs_wait_is_told_by_quantiles(
+def test_quantiles_describe_the_waits_of_jobs(
     waits: dict[float, int], expected: dict[float, float]
 ) -> None:
     assert dict(measure.quantiles(waits)) == expected
 
 
 def waits(what: str, **given: Any) -> Series:
-    """How long jobs of users wait (`pending`), or had (`waited`)."""
+    """Return the seconds that jobs of users wait (`pending`) or have waited (`waited`)."""
     name = f"slurm_user_{what}_seconds"
     return {one: value for one, value in cluster(**given).items() if one.startswith(name)}
 
 
-def test_the_waits_of_accounts_users_and_partitions_are_told() -> None:
+def test_shows_waits_of_accounts_users_and_partitions() -> None:
     began = job(node="gpu-0", eligible=NOW - 400, start=NOW - 100)
     found = cluster(names={2000: "ada"}, jobs=[job("PENDING", eligible=NOW - 60), began])
 
@@ -318,7 +314,7 @@ def test_the_waits_of_accounts_users_and_partitions_are_told() -> None:
         assert found[f"slurm_{owner}_waited_seconds{{{labelled}}}"] == 300
 
 
-def test_jobs_that_could_not_begin_are_not_among_those_that_wait() -> None:
+def test_jobs_that_are_not_eligible_do_not_wait() -> None:
     later = job("PENDING", eligible=NOW + 3600, tasks=99)
 
     assert waits("pending", jobs=[later, job("PENDING", eligible=NOW - 5)]) == {
@@ -327,7 +323,7 @@ def test_jobs_that_could_not_begin_are_not_among_those_that_wait() -> None:
     }
 
 
-def test_the_waits_of_the_smaller_users_are_told_together() -> None:
+def test_waits_of_smaller_users_are_combined() -> None:
     large = job(cpus=100, node="gpu-0", eligible=NOW - 90, start=NOW - 80)
     others = [
         job(uid=uid, node="gpu-0", eligible=NOW - 100 * uid, start=NOW) for uid in range(1, 11)
@@ -347,7 +343,7 @@ def test_the_waits_of_the_smaller_users_are_told_together() -> None:
 @pytest.mark.parametrize(
     "state", ["RUNNING", "COMPLETED", "FAILED", "CANCELLED", "COMPLETING", "SUSPENDED", "TIMEOUT"]
 )
-def test_a_job_that_began_lately_had_waited_however_it_ended(state: str) -> None:
+def test_recently_started_job_has_a_wait_in_any_state(state: str) -> None:
     began = job(state, node="gpu-0", eligible=NOW - 1000, start=NOW - 1000 + 7)
 
     assert set(waits("waited", jobs=[began]).values()) == {7}
@@ -356,17 +352,17 @@ def test_a_job_that_began_lately_had_waited_however_it_ended(state: str) -> None
 @pytest.mark.parametrize(
     "fields",
     [
-        # When Slurm expects it to begin.
+        # The expected start, which Slurm has computed.
         {"state": "PENDING", "start": NOW + 60},
         # It was requeued.
         {"state": "PENDING", "node": "gpu-0", "start": NOW - 60},
-        # It was cancelled before it began.
+        # It was cancelled before it started.
         {"state": "CANCELLED", "start": NOW - 60},
-        # It began long ago.
+        # It started long ago.
         {"state": "RUNNING", "node": "gpu-0", "start": NOW - 1801},
     ],
 )
-def test_jobs_that_have_not_begun_lately_had_not_waited(fields: dict[str, Any]) -> None:
+def test_job_without_a_recent_start_has_no_wait(fields: dict[str, Any]) -> None:
     found = cluster(jobs=[job(**{"eligible": NOW - 9000, **fields})])
 
     assert not [name for name in found if "_waited_seconds" in name]
@@ -374,25 +370,25 @@ def test_jobs_that_have_not_begun_lately_had_not_waited(fields: dict[str, Any]) 
 
 NOT_YET = [
     ("JobHeldUser", 0),
-    # It was held after it could have begun.
+    # It was held after it became eligible.
     ("JobHeldAdmin", NOW - 60),
     ("Dependency", 0),
     ("DependencyNeverSatisfied", NOW - 60),
     ("BeginTime", NOW + 3600),
-    # Nobody has looked at it yet.
+    # slurmctld has not evaluated it yet.
     ("None", NOW + 3600),
 ]
 
 
 @pytest.mark.parametrize(("reason", "eligible"), NOT_YET)
-def test_jobs_that_cannot_begin_do_not_count_as_waiting(reason: str, eligible: int) -> None:
+def test_jobs_that_cannot_start_are_not_waiting(reason: str, eligible: int) -> None:
     found = cluster(jobs=[job("PENDING", reason=reason, eligible=eligible)])
 
     assert not [name for name in found if name.startswith("slurm_partition_pending_seconds")]
 
 
 @pytest.mark.parametrize(("reason", "eligible"), NOT_YET)
-def test_what_jobs_that_cannot_begin_ask_for_is_not_waited_for(reason: str, eligible: int) -> None:
+def test_requested_resources_exclude_jobs_that_cannot_start(reason: str, eligible: int) -> None:
     counted = node(gpus={"h100": 8}, accounts_gpus=True)
     later = job("PENDING", reason=reason, eligible=eligible, cpus=100, gpus=8, tasks=5)
     waits = job("PENDING", reason="Resources", cpus=2, gpus=1)
@@ -411,7 +407,7 @@ def test_what_jobs_that_cannot_begin_ask_for_is_not_waited_for(reason: str, elig
     }
 
 
-def test_names_that_are_odd_arrive_as_they_are() -> None:
+def test_unusual_names_are_kept() -> None:
     odd = 'a "name" \\ of two, 名前'
     families = measure.cluster(Tables(jobs=[job(account=odd)]), NOW, 1, 0, str)
     found = series(families)
@@ -419,18 +415,18 @@ def test_names_that_are_odd_arrive_as_they_are() -> None:
     assert found[f'slurm_account_jobs{{account="{odd}",state="running"}}'] == 1
 
 
-def test_what_sdiag_tells_is_shown_in_seconds() -> None:
-    told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
-    found = series(measure.scheduler(Statistics.model_validate(told), 10, str))
+def test_times_of_sdiag_are_shown_in_seconds() -> None:
+    answer = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
+    found = series(measure.scheduler(Statistics.model_validate(answer), 10, str))
 
-    assert found["slurm_scheduler_cycles_total"] == told["schedule_cycle_total"] > 0
+    assert found["slurm_scheduler_cycles_total"] == answer["schedule_cycle_total"] > 0
     assert found["slurm_scheduler_cycle_max_seconds"] == pytest.approx(
-        told["schedule_cycle_max"] / 1e6
+        answer["schedule_cycle_max"] / 1e6
     )
-    assert found["slurm_jobs_started_total"] == told["jobs_started"]
-    assert found["slurm_statistics_start_timestamp_seconds"] == told["req_time_start"]["number"]
+    assert found["slurm_jobs_started_total"] == answer["jobs_started"]
+    assert found["slurm_statistics_start_timestamp_seconds"] == answer["req_time_start"]["number"]
     (nodes,) = (
-        one for one in told["rpcs_by_message_type"] if one["message_type"] == "REQUEST_NODE_INFO"
+        one for one in answer["rpcs_by_message_type"] if one["message_type"] == "REQUEST_NODE_INFO"
     )
     assert found['slurm_rpcs_total{type="REQUEST_NODE_INFO"}'] == nodes["count"]
     assert found['slurm_rpc_duration_seconds_total{type="REQUEST_NODE_INFO"}'] == pytest.approx(
@@ -439,11 +435,11 @@ def test_what_sdiag_tells_is_shown_in_seconds() -> None:
 
 
 def calls(*users: tuple[int, int, int], top: int = 10, **names: str) -> Series:
-    """What is shown of the calls of users, each with its number and its microseconds."""
-    told = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
-    told["rpcs_by_user"] = [
+    """Return RPC series of users, each given as uid, number of calls and microseconds."""
+    answer = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
+    answer["rpcs_by_user"] = [
         {
-            # As where sdiag runs nobody knows them.
+            # As printed where sdiag cannot resolve the user.
             "user": "",
             "user_id": uid,
             "count": count,
@@ -452,12 +448,12 @@ def calls(*users: tuple[int, int, int], top: int = 10, **names: str) -> Series:
         }
         for uid, count, time in users
     ]
-    statistics = Statistics.model_validate(told)
+    statistics = Statistics.model_validate(answer)
     found = series(measure.scheduler(statistics, top, lambda uid: names.get(f"u{uid}", str(uid))))
     return {name: value for name, value in found.items() if name.startswith("slurm_user_rpc")}
 
 
-def test_whose_calls_take_slurmctlds_time_is_told() -> None:
+def test_shows_rpc_counts_and_durations_by_user() -> None:
     assert calls((2000, 60, 3_000_000), (64030, 5, 1000), u2000="ada") == {
         'slurm_user_rpcs_total{user="ada"}': 60,
         'slurm_user_rpcs_total{user="64030"}': 5,
@@ -467,23 +463,23 @@ def test_whose_calls_take_slurmctlds_time_is_told() -> None:
     assert calls() == {}
 
 
-def test_of_many_users_those_are_told_whose_calls_took_longest() -> None:
+def test_shows_only_users_with_the_longest_rpc_time() -> None:
     users = ((1, 1, 5_000), (2, 100, 9_000), (3, 1000, 1_000), (4, 1, 7_000))
     shown = {name for name in calls(*users, top=2) if name.startswith("slurm_user_rpcs")}
 
-    # The others are not one more: a counter of those would fall when one of them joins the largest.
+    # The others have no common series: its counter would fall when one joins the largest.
     assert shown == {'slurm_user_rpcs_total{user="2"}', 'slurm_user_rpcs_total{user="4"}'}
     assert calls(*users, top=0) == {}
 
 
-def test_calls_of_two_users_with_one_label_are_told_together() -> None:
+def test_rpcs_of_users_with_the_same_label_are_added() -> None:
     found = calls((1, 2, 10), (2, 3, 20), u1="ada@lab", u2="ada@hall")
 
     assert found['slurm_user_rpcs_total{user="ada"}'] == 5
     assert found['slurm_user_rpc_duration_seconds_total{user="ada"}'] == pytest.approx(30e-6)
 
 
-def test_of_the_jail_and_of_volumes_in_it_it_is_told_how_full_they_are() -> None:
+def test_reports_usage_of_the_jail_and_its_volumes() -> None:
     jail = os.statvfs_result((1 << 20, 4096, 1000, 300, 200, 50, 20, 19, 0, 255))
     endless = os.statvfs_result((4096, 4096, 2000, 300, 100, 0, 0, 0, 0, 255))
     found = series(measure.jail({"jail": jail, "homes": endless}))
@@ -495,7 +491,7 @@ def test_of_the_jail_and_of_volumes_in_it_it_is_told_how_full_they_are() -> None
         'slurmstack_jail_available_bytes{volume="homes"}': 100 * 4096,
         'slurmstack_jail_files{volume="jail"}': 50,
         'slurmstack_jail_files_free{volume="jail"}': 20,
-    }, "of files only where the file system knows a limit"
+    }, "files are counted only where the file system has a limit"
 
 
 def test_reservations_and_licenses_are_shown() -> None:

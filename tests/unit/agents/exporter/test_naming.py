@@ -1,4 +1,4 @@
-"""Words for states, reasons and causes: always one of a few."""
+"""Words for states, reasons and causes come from short, fixed lists."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ def test_a_nodes_state_is_one_word(states: str, word: str) -> None:
 
 
 @given(st.frozensets(st.sampled_from(FLAGS)))
-def test_any_node_is_in_one_of_the_states_that_are_shown(states: frozenset[str]) -> None:
+def test_any_node_has_one_of_the_exported_states(states: frozenset[str]) -> None:
     assert naming.node_state(states) in naming.NODE_STATES
 
 
@@ -61,12 +61,12 @@ def test_any_node_is_in_one_of_the_states_that_are_shown(states: frozenset[str])
         ("", "foreign"),
     ],
 )
-def test_of_a_reason_its_source_is_told(reason: str, cause: str) -> None:
+def test_cause_names_the_source_of_a_reason(reason: str, cause: str) -> None:
     assert naming.cause(reason) == cause
 
 
 @given(st.text())
-def test_no_reason_gets_into_a_cause(text: str) -> None:
+def test_cause_contains_no_text_of_a_foreign_reason(text: str) -> None:
     assert naming.cause(f"ask {text}") == naming.FOREIGN
 
 
@@ -93,13 +93,13 @@ def test_no_reason_gets_into_a_cause(text: str) -> None:
         ("SomethingNew", "other"),
     ],
 )
-def test_why_a_job_waits_is_one_of_a_few_words(reason: str, word: str) -> None:
+def test_pending_reason_is_one_of_a_few_words(reason: str, word: str) -> None:
     assert naming.pending_reason(reason) == word
     assert word in naming.PENDING_REASONS
 
 
 @given(st.text())
-def test_any_job_is_in_one_of_the_states_that_are_shown(state: str) -> None:
+def test_any_job_has_one_of_the_exported_states(state: str) -> None:
     assert naming.job_state(state) in naming.JOB_STATES
     assert naming.job_state("RUNNING") == naming.RUNNING
 
@@ -108,7 +108,7 @@ def test_any_job_is_in_one_of_the_states_that_are_shown(state: str) -> None:
     ("name", "label"),
     [("ada", "ada"), ("", "none"), ("ada@example.org", "ada"), ("@lab", "@lab"), ("a b", "a b")],
 )
-def test_an_address_is_no_label(name: str, label: str) -> None:
+def test_label_contains_no_address(name: str, label: str) -> None:
     assert naming.label(name) == label
 
 
@@ -125,12 +125,12 @@ def test_an_address_is_no_label(name: str, label: str) -> None:
         ("resv_4", "resv_4"),
     ],
 )
-def test_no_address_is_in_the_name_of_a_reservation(name: str, label: str) -> None:
+def test_reservation_label_contains_no_address(name: str, label: str) -> None:
     assert naming.reservation(name) == label
 
 
 @given(st.text(min_size=1), st.text(), st.integers(0, 9999))
-def test_reservations_that_slurm_names_after_users_keep_their_number(
+def test_reservations_named_after_users_keep_their_number(
     user: str, host: str, number: int
 ) -> None:
     label = naming.reservation(f"{user}@{host}_{number}")

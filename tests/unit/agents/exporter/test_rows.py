@@ -1,4 +1,4 @@
-"""What `snapshot` prints, read."""
+"""Parse the output of `snapshot`."""
 
 from dataclasses import replace
 from itertools import islice
@@ -43,7 +43,7 @@ def job_line(**fields: str) -> str:
     return "\t".join(("job", *(columns | fields).values())) + "\n"
 
 
-def test_a_recording_is_read_whole() -> None:
+def test_parses_a_whole_recording() -> None:
     found = tables()
 
     assert found.partitions == [Partition("main", "up")]
@@ -70,14 +70,14 @@ def test_a_recording_is_read_whole() -> None:
     assert (first.machine, second.machine) == ("m7", "")
 
 
-def test_gpus_of_a_node_are_told_by_their_type() -> None:
+def test_parses_gpus_of_a_node_by_type() -> None:
     line = node_line("gpu:h100:8(S:0-1),shard:32", "gpu:h100:2(IDX:0,3),shard:0")
     (node,) = parse([line]).nodes
 
     assert node.gpus == {"h100": 8}
     assert node.gpus_of_jobs == {"h100": 2}
     assert not node.accounts_gpus
-    assert (node.memory_free, node.load) == (None, None), "nobody has told yet"
+    assert (node.memory_free, node.load) == (None, None), "slurmd has not reported them yet"
     (counted,) = parse([node_line(tres="cpu=8,mem=64G,billing=8,gres/gpu=8")]).nodes
     assert counted == replace(node, gpus={}, gpus_of_jobs={}, accounts_gpus=True)
 
@@ -93,7 +93,7 @@ def test_gpus_of_a_node_are_told_by_their_type() -> None:
         ("tmpdisk:100G,nogpu:8", {}),
     ],
 )
-def test_generic_resources_are_searched_for_gpus(gres: str, expected: dict[str, int]) -> None:
+def test_finds_gpus_among_generic_resources(gres: str, expected: dict[str, int]) -> None:
     assert gpus(gres) == expected
 
 
@@ -115,7 +115,7 @@ def test_tasks_of_an_array_are_counted(tasks: str, count: int) -> None:
         ("a-b.c[9-10]", ["a-b.c9", "a-b.c10"]),
     ],
 )
-def test_nodes_of_a_job_are_written_out(expression: str, names: list[str]) -> None:
+def test_expands_node_expressions_of_a_job(expression: str, names: list[str]) -> None:
     assert [*hosts(expression)] == names
 
 
@@ -127,13 +127,13 @@ def test_nodes_of_a_job_are_written_out(expression: str, names: list[str]) -> No
         )
     )
 )
-def test_whatever_nodes_are_in_an_expression_come_out_of_it(names: set[str]) -> None:
+def test_expansion_inverts_compression(names: set[str]) -> None:
     (job,) = parse([job_line(nodes=compress(names))]).jobs
 
     assert sorted(hosts(job.nodes)) == sorted(names)
 
 
-def test_however_many_nodes_an_expression_has_only_those_that_are_asked_for_are_written() -> None:
+def test_expansion_of_node_expressions_is_lazy() -> None:
     assert [*islice(hosts("n[0-999999999999]"), 2)] == ["n0", "n1"]
 
 
@@ -153,7 +153,7 @@ def test_resources_of_a_job_are_read(tres: str, memory: int, gpus_wanted: int) -
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs"])))
-def test_whatever_an_account_is_called_is_its_name(account: str) -> None:
+def test_account_names_are_kept_unchanged(account: str) -> None:
     (job,) = parse([job_line(account=account)]).jobs
 
     assert job.account == account
@@ -182,7 +182,7 @@ def test_a_job_may_wait_for_several_partitions() -> None:
         "\n",
     ],
 )
-def test_what_is_not_of_the_form_is_refused_and_not_repeated(line: str) -> None:
+def test_malformed_line_is_refused_and_not_quoted(line: str) -> None:
     with pytest.raises(UnexpectedError) as caught:
         parse([job_line(), line])
 

@@ -1,4 +1,4 @@
-"""The agent as it runs: against an API server and a receiver on loopback."""
+"""The running agent, with an API server and a receiver on loopback."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 from tests.unit.agents.logs.world import WITHIN, Kubernetes, Receiver
 
 FAR = LOOK_BACK / 1e9 + 60
-"""Seconds ago that are further back than an agent looks that knows nothing."""
+"""Age in seconds of lines that are too old for an agent without state."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> metrics.Counts:
-    """What is counted by each agent of a test."""
+    """Return the counts that all agents of a test share."""
     one = metrics.Counts()
     monkeypatch.setattr(command, "Counts", lambda: one)
     return one
@@ -55,7 +55,7 @@ def receiver() -> Receiver:
 
 
 class Stack:
-    """Both, and an agent that runs while a test does something."""
+    """API server, receiver, and an agent that runs during a scenario."""
 
     def __init__(self, kubernetes: Kubernetes, receiver: Receiver, folder: Path) -> None:
         self.kubernetes = kubernetes
@@ -72,16 +72,16 @@ class Stack:
         self.api = ""
 
     def during(self, scenario: Callable[[], object]) -> float:
-        """Runs the agent while the scenario does; how many seconds it took to end when told to."""
+        """Run the agent during the scenario; return the seconds from SIGTERM to its end."""
         problems: list[BaseException] = []
-        ended, told = threading.Event(), [0.0]
+        ended, signalled = threading.Event(), [0.0]
 
         def act() -> None:
             try:
                 scenario()
             except BaseException as problem:
                 problems.append(problem)
-            told[0] = time.monotonic()
+            signalled[0] = time.monotonic()
             if not ended.is_set():
                 os.kill(os.getpid(), signal.SIGTERM)
 
@@ -101,7 +101,7 @@ class Stack:
         thread.join(WITHIN)
         if problems:
             raise problems[0]
-        return time.monotonic() - told[0]
+        return time.monotonic() - signalled[0]
 
 
 @pytest.fixture
@@ -117,13 +117,13 @@ def numbered(first: int, last: int) -> list[str]:
     return [f"slurmctld: line {number}" for number in range(first, last)]
 
 
-def test_labels_are_those_that_the_graph_gives() -> None:
+def test_selector_matches_the_labels_of_the_graph() -> None:
     (own,) = pods.labels(c.LOGS).items() - pods.LABELS.items()
     (ours,) = pods.LABELS.items()
     assert f"{ours[0]}={ours[1]},{own[0]}!={own[1]}" == OURS
 
 
-def test_each_line_comes_once_and_in_order_and_says_whose_it_is(
+def test_each_line_arrives_once_in_order_with_its_source(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts
 ) -> None:
     kubernetes.write("controller-1", "slurmctld", *numbered(0, 50))
@@ -151,7 +151,7 @@ def test_each_line_comes_once_and_in_order_and_says_whose_it_is(
     assert counts.lines == {"controller": 101}
 
 
-def test_what_is_below_the_level_stays(
+def test_lines_below_the_level_are_not_sent(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     stack.environment["LEVEL"] = "warn"
@@ -163,7 +163,7 @@ def test_what_is_below_the_level_stays(
     assert receiver.texts() == lines[2:]
 
 
-def test_pods_that_come_later_are_followed(
+def test_follows_pods_that_are_created_later(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts
 ) -> None:
     def scenario() -> None:
@@ -174,14 +174,14 @@ def test_pods_that_come_later_are_followed(
         kubernetes.write("cpu-0", "slurmd", "slurmd: down")
         kubernetes.delete("cpu-0")
         receiver.has("slurmd: down")
-        eventually("and no more when they are gone", lambda: counts.containers == 2)
+        eventually("a deleted pod is no longer followed", lambda: counts.containers == 2)
 
     stack.during(scenario)
 
     assert counts.cut == 0
 
 
-def test_a_container_that_goes_before_its_end_was_read_is_counted(
+def test_container_deleted_before_its_end_was_read_is_counted(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts
 ) -> None:
     kubernetes.make("cpu-0", "worker", "slurmd")
@@ -199,7 +199,7 @@ def test_a_container_that_goes_before_its_end_was_read_is_counted(
     assert counts.containers == 2
 
 
-def test_a_pod_of_the_same_name_is_another(
+def test_pod_with_a_reused_name_is_followed_anew(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     def scenario() -> None:
@@ -214,7 +214,7 @@ def test_a_pod_of_the_same_name_is_another(
     assert receiver.texts("slurmd") == [f"slurmd: pod {number}" for number in range(3)]
 
 
-def test_a_container_that_restarts_is_followed_with_its_last_words(
+def test_restarted_container_is_followed_with_its_last_lines(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     def scenario() -> None:
@@ -227,7 +227,7 @@ def test_a_container_that_restarts_is_followed_with_its_last_words(
     stack.during(scenario)
 
 
-def test_the_last_words_of_a_container_that_restarted_before_are_sent(
+def test_sends_last_lines_of_a_container_that_restarted_earlier(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     kubernetes.write("controller-1", "slurmctld", "slurmctld: fatal: out of room")
@@ -239,32 +239,32 @@ def test_the_last_words_of_a_container_that_restarted_before_are_sent(
     assert receiver.texts() == ["slurmctld: fatal: out of room", "slurmctld: up"]
 
 
-def test_what_has_ended_is_read_to_its_end_and_not_asked_for_again(
+def test_ended_container_is_read_fully_and_not_requested_again(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     kubernetes.make("job-x", "accounts", "accounts")
     kubernetes.write("job-x", "accounts", "done")
 
-    def of_the_job() -> int:
+    def requests_for_job() -> int:
         return sum(one["pod"] == "job-x" for one in kubernetes.asked)
 
     def scenario() -> None:
         receiver.has("done")
         kubernetes.end("job-x", "accounts", "ended")
         receiver.has("ended")
-        eventually("it is asked for after its end", lambda: of_the_job() >= 2)
+        eventually("the agent requests the log after the end", lambda: requests_for_job() >= 2)
         kubernetes.write("controller-1", "slurmctld", *numbered(0, 3))
         receiver.has("slurmctld: line 2")
-        asked = of_the_job()
+        asked = requests_for_job()
         time.sleep(0.5)
-        assert of_the_job() == asked
+        assert requests_for_job() == asked
 
     stack.during(scenario)
 
     assert receiver.texts("accounts") == ["done", "ended"]
 
 
-def test_a_connection_that_breaks_loses_nothing_and_sends_nothing_twice(
+def test_broken_connection_loses_and_repeats_nothing(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     def scenario() -> None:
@@ -280,7 +280,7 @@ def test_a_connection_that_breaks_loses_nothing_and_sends_nothing_twice(
     assert receiver.texts("slurmctld") == numbered(0, 100)
 
 
-def test_a_clock_that_was_set_back_hides_no_line(
+def test_clock_set_back_hides_no_line(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     def scenario() -> None:
@@ -292,22 +292,22 @@ def test_a_clock_that_was_set_back_hides_no_line(
     stack.during(scenario)
 
 
-# --- What cannot begin ---------------------------------------------------------------------------
+# --- Failed starts -------------------------------------------------------------------------------
 
 
-def test_outside_of_a_cluster_it_says_so_in_one_line(
+def test_reports_missing_cluster_credentials_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NAMESPACE", "slurm")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
     assert command.main() == 1
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith('level=error msg="no lines are sent: Kubernetes: credentials: ')
+    (output,) = capsys.readouterr().err.splitlines()
+    assert output.startswith('level=error msg="no lines are sent: Kubernetes: credentials: ')
 
 
 @pytest.mark.parametrize("text", [None, "no certificates"])
-def test_certificates_that_are_none_are_told_of_in_one_line(
+def test_reports_invalid_certificates_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -320,14 +320,14 @@ def test_certificates_that_are_none_are_told_of_in_one_line(
     monkeypatch.setattr(command, "credentials", lambda: ("http://here", lambda: "token", True))
 
     assert command.main() == 1
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith('level=error msg="no lines are sent: monitoring.logs.ca: ')
+    (output,) = capsys.readouterr().err.splitlines()
+    assert output.startswith('level=error msg="no lines are sent: monitoring.logs.ca: ')
 
 
-# --- A receiver that does not take them ----------------------------------------------------------
+# --- Unavailable and refusing receivers ----------------------------------------------------------
 
 
-def test_a_receiver_that_is_away_gets_all_of_it_when_it_is_back(
+def test_receiver_gets_all_lines_after_an_outage(
     kubernetes: Kubernetes,
     receiver: Receiver,
     counts: metrics.Counts,
@@ -346,20 +346,20 @@ def test_a_receiver_that_is_away_gets_all_of_it_when_it_is_back(
         time.sleep(0.3)
         with receiver.serve(port):
             receiver.has("slurmctld: line 19")
-            eventually("none waits", lambda: counts.waiting_since is None)
+            eventually("no line waits", lambda: counts.waiting_since is None)
 
     with kubernetes.serve() as stack.api:
         stack.during(scenario)
 
     assert receiver.texts("slurmctld") == numbered(0, 20)
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) <= 3, "one that it is away, or another as it goes, and one that it is back"
-    assert said[0].startswith(f'level=error msg="{stack.endpoint}')
-    assert said[-1] == f'level=info msg="{stack.endpoint}/otlp: accepts lines again"'
+    output = capsys.readouterr().err.splitlines()
+    assert len(output) <= 3, "one or two lines about the outage, and one about its end"
+    assert output[0].startswith(f'level=error msg="{stack.endpoint}')
+    assert output[-1] == f'level=info msg="{stack.endpoint}/otlp: accepts lines again"'
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_who_asks_for_patience_gets_it(
+def test_retries_when_the_receiver_asks_to_wait(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts, status: int
 ) -> None:
     receiver.status = status
@@ -367,7 +367,7 @@ def test_who_asks_for_patience_gets_it(
     kubernetes.write("controller-1", "slurmctld", *numbered(0, 10))
 
     def scenario() -> None:
-        eventually("it is tried again", lambda: receiver.requests >= 3)
+        eventually("the agent retries", lambda: receiver.requests >= 3)
         receiver.status = 200
         receiver.has("slurmctld: line 9")
 
@@ -378,7 +378,7 @@ def test_who_asks_for_patience_gets_it(
 
 
 @pytest.mark.parametrize("status", [400, 401, 413, 301])
-def test_what_is_refused_is_counted_told_once_and_not_sent_again(
+def test_refused_lines_are_counted_logged_once_and_not_resent(
     stack: Stack,
     kubernetes: Kubernetes,
     receiver: Receiver,
@@ -391,7 +391,7 @@ def test_what_is_refused_is_counted_told_once_and_not_sent_again(
     def scenario() -> None:
         for number in range(3):
             kubernetes.write("controller-1", "slurmctld", f"slurmctld: refused {number}")
-            eventually("it is refused", lambda: counts.refused > number)  # noqa: B023
+            eventually("the line is refused", lambda: counts.refused > number)  # noqa: B023
         receiver.status = 200
         kubernetes.write("controller-1", "slurmctld", "slurmctld: taken")
         receiver.has("slurmctld: taken")
@@ -400,12 +400,12 @@ def test_what_is_refused_is_counted_told_once_and_not_sent_again(
 
     assert receiver.texts() == ["slurmctld: taken"]
     assert counts.refused == 3
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2
-    assert f"the receiver refuses lines: HTTP {status} no such thing" in said[0]
+    output = capsys.readouterr().err.splitlines()
+    assert len(output) == 2
+    assert f"the receiver refuses lines: HTTP {status} no such thing" in output[0]
 
 
-def test_a_part_that_is_refused_is_counted(
+def test_partially_refused_lines_are_counted(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts
 ) -> None:
     receiver.body = b'{"partialSuccess": {"rejectedLogRecords": "1", "errorMessage": "too old"}}'
@@ -418,7 +418,7 @@ def test_a_part_that_is_refused_is_counted(
     stack.during(scenario)
 
 
-def test_while_nobody_takes_lines_they_stay_with_the_kubelet(
+def test_lines_stay_with_the_kubelet_while_the_receiver_fails(
     stack: Stack,
     kubernetes: Kubernetes,
     receiver: Receiver,
@@ -438,8 +438,8 @@ def test_while_nobody_takes_lines_they_stay_with_the_kubelet(
     kubernetes.write("controller-1", "slurmctld", *numbered(0, 200))
 
     def scenario() -> None:
-        eventually("it is tried again", lambda: receiver.requests >= 3)
-        assert len(handed) < 40, "no more was read than there is room for"
+        eventually("the agent retries", lambda: receiver.requests >= 3)
+        assert len(handed) < 40, "the agent reads no more than its buffer holds"
         receiver.status = 200
         receiver.has("slurmctld: line 199")
 
@@ -451,7 +451,7 @@ def test_while_nobody_takes_lines_they_stay_with_the_kubelet(
 # --- Headers -------------------------------------------------------------------------------------
 
 
-def test_headers_come_from_the_secrets_files_as_they_are_now(
+def test_headers_follow_changes_of_the_secrets_files(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, tmp_path: Path
 ) -> None:
     stack.headers = tmp_path / "headers"
@@ -472,7 +472,7 @@ def test_headers_come_from_the_secrets_files_as_they_are_now(
     stack.during(scenario)
 
 
-def test_a_header_that_cannot_be_one_waits_and_is_not_repeated(
+def test_invalid_header_delays_lines_and_is_not_logged(
     stack: Stack,
     kubernetes: Kubernetes,
     receiver: Receiver,
@@ -483,34 +483,34 @@ def test_a_header_that_cannot_be_one_waits_and_is_not_repeated(
     value = tmp_path / "Authorization"
     value.write_text("Bearer one\nBearer two")
     kubernetes.write("controller-1", "slurmctld", "slurmctld: a")
-    said: list[str] = []
+    output: list[str] = []
 
-    def told() -> bool:
-        said.append(capsys.readouterr().err)
-        return "headers_secret: Authorization: expected one line" in "".join(said)
+    def is_reported() -> bool:
+        output.append(capsys.readouterr().err)
+        return "headers_secret: Authorization: expected one line" in "".join(output)
 
     def scenario() -> None:
-        eventually("it is told", told)
+        eventually("the agent reports the header", is_reported)
         value.write_text("Bearer one")
         receiver.has("slurmctld: a")
 
     stack.environment["STATE"] = str(tmp_path / ".sent.json")
     stack.during(scenario)
 
-    assert "Bearer" not in "".join(said)
+    assert "Bearer" not in "".join(output)
 
 
-# --- Ends and beginnings -------------------------------------------------------------------------
+# --- Stop and start ------------------------------------------------------------------------------
 
 
-def test_who_is_told_to_end_sends_what_is_held_and_ends_within_seconds(
+def test_stopped_agent_sends_buffered_lines_within_seconds(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send, "GATHER", 1)
     monkeypatch.setattr(send, "LAST", 10)
 
     def scenario() -> None:
-        eventually("it is followed", lambda: len(kubernetes.asked) >= 2)
+        eventually("the container is followed", lambda: len(kubernetes.asked) >= 2)
         kubernetes.write("controller-1", "slurmctld", *numbered(0, 10))
         time.sleep(0.3)
         assert receiver.texts() == []
@@ -521,19 +521,21 @@ def test_who_is_told_to_end_sends_what_is_held_and_ends_within_seconds(
     assert took < send.LAST
 
 
-def test_who_is_told_to_end_does_not_wait_for_a_receiver_that_is_away(
+def test_stopped_agent_does_not_wait_for_an_unavailable_receiver(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send, "LAST", 0.3)
     receiver.status = 503
     kubernetes.write("controller-1", "slurmctld", "slurmctld: a")
 
-    took = stack.during(lambda: eventually("it is tried", lambda: receiver.requests >= 1))
+    took = stack.during(
+        lambda: eventually("the agent tries to send", lambda: receiver.requests >= 1)
+    )
 
     assert took < 5
 
 
-def test_a_container_that_starts_again_goes_on_where_it_was(
+def test_restarted_agent_continues_where_it_stopped(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     kubernetes.write("controller-1", "slurmctld", "slurmctld: long ago", ago=FAR)
@@ -545,26 +547,26 @@ def test_a_container_that_starts_again_goes_on_where_it_was(
     kubernetes.write("cpu-0", "slurmd", "slurmd: meanwhile")
     stack.during(lambda: receiver.has("slurmctld: line 19", "slurmd: meanwhile"))
 
-    assert first == numbered(0, 10), "older lines than it looks back stay"
-    # Of the last line, only its moment is known: another could have the same.
+    assert first == numbered(0, 10), "lines older than the look-back are not sent"
+    # The agent repeats the last line: it knows only that line's time, which another could share.
     assert receiver.texts("slurmctld") == [*first, first[-1], *numbered(10, 20)]
 
 
-def test_while_the_receiver_was_away_a_container_that_starts_again_has_lost_nothing(
+def test_agent_restarted_during_an_outage_loses_nothing(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubernetes.write("controller-1", "slurmctld", *numbered(0, 10))
     receiver.status = 503
     with monkeypatch.context() as patch:
         patch.setattr(send, "LAST", 0.3)
-        stack.during(lambda: eventually("it is tried", lambda: receiver.requests >= 2))
+        stack.during(lambda: eventually("the agent tries to send", lambda: receiver.requests >= 2))
     receiver.status = 200
     stack.during(lambda: receiver.has("slurmctld: line 9"))
 
     assert receiver.texts("slurmctld") == numbered(0, 10)
 
 
-def test_a_pod_that_takes_the_place_of_one_without_its_file_loses_nothing(
+def test_new_pod_without_the_state_file_loses_nothing(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     kubernetes.write("controller-1", "slurmctld", *numbered(0, 10))
@@ -576,7 +578,7 @@ def test_a_pod_that_takes_the_place_of_one_without_its_file_loses_nothing(
     assert set(numbered(0, 20)) == set(receiver.texts("slurmctld"))
 
 
-def test_a_file_that_is_broken_is_told_of_and_begun_anew(
+def test_broken_state_file_is_reported_and_replaced(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(stack.environment["STATE"]).write_text('{"begun": ')
@@ -587,7 +589,7 @@ def test_a_file_that_is_broken_is_told_of_and_begun_anew(
     assert "sending the lines of the last 900 s" in capsys.readouterr().err
 
 
-def test_kubernetes_may_be_away_for_a_while(
+def test_waits_for_an_unavailable_kubernetes(
     kubernetes: Kubernetes,
     receiver: Receiver,
     counts: metrics.Counts,
@@ -606,7 +608,7 @@ def test_kubernetes_may_be_away_for_a_while(
     with receiver.serve() as stack.endpoint:
         stack.during(scenario)
 
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith('level=error msg="Kubernetes: GET /api/v1/namespaces/slurm/pods: ')
-    assert said[1] == 'level=info msg="Kubernetes answers again"'
+    output = capsys.readouterr().err.splitlines()
+    assert output[0].startswith('level=error msg="Kubernetes: GET /api/v1/namespaces/slurm/pods: ')
+    assert output[1] == 'level=info msg="Kubernetes answers again"'
     assert counts.lines == {"controller": 1}

@@ -1,4 +1,4 @@
-"""What is read of lines: their moment, how grave they are, and the job that they are about."""
+"""Parse lines: their time, their severity, and the job that they mention."""
 
 import pytest
 
@@ -47,7 +47,7 @@ SEVERITIES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), SEVERITIES, ids=lambda one: str(one)[:40])
-def test_each_daemons_word_for_how_grave_it_is_is_known(text: str, expected: Severity) -> None:
+def test_parses_the_severity_of_each_daemon(text: str, expected: Severity) -> None:
     line = read(AT + text.encode())
 
     assert line is not None
@@ -63,7 +63,7 @@ def test_each_daemons_word_for_how_grave_it_is_is_known(text: str, expected: Sev
         (b"2026-11-22T18:20:19Z ", TIME - 123_456_789),
     ],
 )
-def test_the_moment_of_a_line_is_known_to_the_nanosecond(stamp: bytes, expected: int) -> None:
+def test_parses_times_to_the_nanosecond(stamp: bytes, expected: int) -> None:
     line = read(stamp + b"text")
 
     assert line == Line(expected, "text", Severity.INFO)
@@ -79,7 +79,7 @@ def test_the_moment_of_a_line_is_known_to_the_nanosecond(stamp: bytes, expected:
         AT + b"\r",
     ],
 )
-def test_what_no_container_wrote_is_left_out(raw: bytes) -> None:
+def test_ignores_lines_that_no_container_wrote(raw: bytes) -> None:
     assert read(raw) is None
 
 
@@ -95,21 +95,21 @@ def test_what_no_container_wrote_is_left_out(raw: bytes) -> None:
         ("munged: Notice:    Stopping munge-0.5.16 daemon (pid 8)", ""),
     ],
 )
-def test_the_job_that_a_line_is_about_is_called_as_squeue_does(text: str, job: str) -> None:
+def test_job_of_a_line_is_named_as_in_squeue(text: str, job: str) -> None:
     line = read(AT + text.encode())
 
     assert line is not None
     assert line.job == job
 
 
-def test_a_line_of_sshds_ends_where_its_text_does() -> None:
+def test_removes_the_carriage_return_of_sshd() -> None:
     line = read(AT + b"Server listening on 0.0.0.0 port 2222.\r")
 
     assert line is not None
     assert line.text == "Server listening on 0.0.0.0 port 2222."
 
 
-def test_odd_bytes_harm_nothing_else_of_their_line() -> None:
+def test_invalid_bytes_leave_the_rest_of_a_line_intact() -> None:
     line = read(AT + "slurmd: error: 名前 ".encode() + b"\xff\x00\x1b[31m")
 
     assert line is not None
@@ -118,7 +118,7 @@ def test_odd_bytes_harm_nothing_else_of_their_line() -> None:
 
 
 @pytest.mark.parametrize("length", [LONGEST - 1, LONGEST, LONGEST + 1, 10 * LONGEST])
-def test_of_a_long_line_the_beginning_is_sent(length: int) -> None:
+def test_long_line_is_truncated(length: int) -> None:
     splitter = Splitter()
     whole = AT + b"x" * length + b"\n"
     parts = [whole[at : at + 1000] for at in range(0, len(whole), 1000)]
@@ -127,10 +127,10 @@ def test_of_a_long_line_the_beginning_is_sent(length: int) -> None:
 
     assert line is not None
     assert line.text == "x" * min(length, LONGEST) + "…" * (length > LONGEST)
-    assert len(raw) < LONGEST + 100, "what is kept of it is bounded"
+    assert len(raw) < LONGEST + 100, "the splitter keeps a bounded part"
 
 
-def test_lines_are_the_same_however_they_come_in_parts() -> None:
+def test_size_of_chunks_does_not_change_lines() -> None:
     whole = b"one\n\ntwo\nthr"
     for size in range(1, len(whole) + 1):
         splitter = Splitter()
@@ -140,7 +140,7 @@ def test_lines_are_the_same_however_they_come_in_parts() -> None:
 
 
 @pytest.mark.parametrize("text", ['a="b" ' * 3000, "a=b " * 4000, "x" * 16_000, "a=" * 8000])
-def test_no_line_takes_long_to_read(text: str) -> None:
-    # Backtracking that grew with the square, or worse, would not end within the time of a test.
+def test_parses_any_line_quickly(text: str) -> None:
+    # Quadratic or worse backtracking would exceed the time limit of a test.
     for _ in range(20):
         assert read(AT + text.encode()) is not None

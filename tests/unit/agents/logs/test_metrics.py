@@ -1,4 +1,4 @@
-"""What is scraped of sending lines."""
+"""Metrics of the log agent."""
 
 from agents.exporter.exporter import page
 from agents.logs.metrics import METRICS, Counts
@@ -9,14 +9,14 @@ def scraped(counts: Counts) -> dict[str, float]:
     return dict(series(page(counts.collect())))
 
 
-def test_the_catalogue_is_what_is_shown() -> None:
+def test_catalogue_matches_the_exported_metrics() -> None:
     counts = Counts(last_send=1)
     shown = [(family.name, family.type) for family in counts.collect()]
 
     assert shown == [(metric.name.removesuffix("_total"), metric.type) for metric in METRICS]
 
 
-def test_lines_that_wait_are_seen_to_grow_older() -> None:
+def test_waiting_time_of_lines_grows() -> None:
     now = 1000.0
     counts = Counts(clock=lambda: now)
     assert scraped(counts)["slurmstack_logs_waiting_seconds"] == 0
@@ -24,7 +24,7 @@ def test_lines_that_wait_are_seen_to_grow_older() -> None:
     assert scraped(counts)["slurmstack_logs_waiting_seconds"] == 600
 
 
-def test_before_the_first_send_there_is_no_time_of_one() -> None:
+def test_no_last_send_time_before_the_first_send() -> None:
     name = "slurmstack_logs_last_send_timestamp_seconds"
     assert name not in scraped(Counts())
     assert scraped(Counts(last_send=5))[name] == 5

@@ -1,4 +1,4 @@
-"""Lines as a receiver of OpenTelemetry's protocol gets them."""
+"""Lines in OpenTelemetry's protocol."""
 
 import json
 
@@ -11,7 +11,7 @@ CONTROLLER = Source("1", "controller-abc", "slurmctld", "controller", "node-0")
 WORKER = Source("2", "cpu-0", "slurmd", "worker", "node-1")
 
 
-def test_lines_are_grouped_by_who_wrote_them_and_keep_their_order() -> None:
+def test_lines_are_grouped_by_source_and_keep_their_order() -> None:
     lines = [
         Entry(CONTROLLER, Line(5, "first", Severity.INFO, "7")),
         Entry(WORKER, Line(6, "slurmd: error: x", Severity.ERROR)),
@@ -60,5 +60,5 @@ def test_lines_are_grouped_by_who_wrote_them_and_keep_their_order() -> None:
         (b'{"partialSuccess":{"rejectedLogRecords":"many"}}', (0, "")),
     ],
 )  # fmt: skip
-def test_a_receiver_may_take_a_part(answer: bytes, expected: tuple[int, str]) -> None:
+def test_parses_partial_success(answer: bytes, expected: tuple[int, str]) -> None:
     assert rejected(answer) == expected

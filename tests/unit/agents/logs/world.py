@@ -1,4 +1,4 @@
-"""An API server with pods that write lines, and a receiver, both on loopback, for tests."""
+"""An API server with pods that write lines, and a receiver, both on loopback."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ from agents.logs.lines import SECOND
 from tests.support.waiting import eventually
 
 WITHIN = 20
-"""Seconds in which what is expected happens, on a machine that has other things to do."""
+"""Time limit in seconds for expected events on a busy machine."""
 Object = dict[str, Any]
 
 
@@ -30,7 +30,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        """Not a line for each request."""
+        """Log no line for each request."""
 
     def answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
@@ -61,10 +61,10 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def handle_error(self, *_: object) -> None:
-        """Who asked has gone, or the server has."""
+        """Ignore errors: the client or the server has gone."""
 
-    def goes(self) -> None:
-        """As a server that is killed: with its connections."""
+    def kill(self) -> None:
+        """Stop like a killed server: close all connections."""
         self.shutdown()
         self.server_close()
         for one in self.connections:
@@ -80,7 +80,7 @@ def serving(handler: type[_Handler], world: object, port: int = 0) -> Iterator[s
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
-        server.goes()
+        server.kill()
 
 
 # --- Kubernetes ----------------------------------------------------------------------------------
@@ -88,18 +88,18 @@ def serving(handler: type[_Handler], world: object, port: int = 0) -> Iterator[s
 
 @dataclass
 class Life:
-    """What a container wrote from a start to an end."""
+    """The lines of a container from a start to an end."""
 
     id: str
     lines: list[tuple[int, str]] = field(default_factory=list)
     is_running: bool = True
     is_cut: bool = False
-    """Whether the last line lacks its end."""
+    """Whether the last line lacks its newline."""
     breaks: int = 0
-    """How often the connections that follow it were broken."""
+    """Number of times that the connections that follow it were broken."""
 
     def differs(self, lines: int, breaks: int) -> bool:
-        """Whether there is anything to tell whom that many lines were told."""
+        """Return whether there is news for a client that has received that many lines."""
         return len(self.lines) > lines or not self.is_running or self.breaks > breaks
 
 
@@ -108,16 +108,16 @@ class Pod:
     name: str
     component: str
     lives: dict[str, list[Life]]
-    """By container."""
+    """Lives by container."""
     uid: str
 
 
 class Kubernetes:
-    """Pods, whose containers write what a test has them write."""
+    """Pods whose containers write the lines of a test."""
 
     def __init__(self) -> None:
         self.news = threading.Condition()
-        self.there: dict[str, Pod] = {}
+        self.pods: dict[str, Pod] = {}
         self.events: list[Object] = []
         self.asked: list[dict[str, str]] = []
         """Queries for logs, with the pod's name as `pod`."""
@@ -128,50 +128,50 @@ class Kubernetes:
         with self.news:
             self._made += 1
             lives = {one: [Life(f"containerd://{name}-{one}-{self._made}")] for one in containers}
-            self.there[name] = Pod(name, component, lives, f"uid-{self._made}")
-            self._tell("ADDED", name)
+            self.pods[name] = Pod(name, component, lives, f"uid-{self._made}")
+            self._notify("ADDED", name)
 
     def write(self, pod: str, container: str, *texts: str, ago: float = 0) -> None:
-        """Lines of the last life; `ago` seconds are subtracted from their moments."""
+        """Add lines to the last life; their times are `ago` seconds in the past."""
         with self.news:
             for text in texts:
                 self._time = max(self._time + 1, time.time_ns())
                 moment = self._time - int(ago * SECOND)
-                self.there[pod].lives[container][-1].lines.append((moment, text))
+                self.pods[pod].lives[container][-1].lines.append((moment, text))
             self.news.notify_all()
 
     def end(self, pod: str, container: str, words: str = "") -> None:
-        """A container ends, perhaps with words that no line's end follows."""
+        """End a container, optionally with a last line that has no newline."""
         with self.news:
-            life = self.there[pod].lives[container][-1]
+            life = self.pods[pod].lives[container][-1]
             if words:
                 life.is_cut = True
                 self.write(pod, container, words)
             life.is_running = False
-            self._tell("MODIFIED", pod)
+            self._notify("MODIFIED", pod)
 
     def restart(self, pod: str, container: str) -> None:
         with self.news:
-            lives = self.there[pod].lives[container]
+            lives = self.pods[pod].lives[container]
             lives[-1].is_running = False
             lives.append(Life(f"{lives[0].id}-{len(lives)}"))
-            self._tell("MODIFIED", pod)
+            self._notify("MODIFIED", pod)
 
     def cut(self, pod: str, container: str) -> None:
-        """Breaks the connections that follow a container, which runs on."""
+        """Break the connections that follow a container; the container continues."""
         with self.news:
-            self.there[pod].lives[container][-1].breaks += 1
+            self.pods[pod].lives[container][-1].breaks += 1
             self.news.notify_all()
 
     def delete(self, name: str) -> None:
         with self.news:
-            for lives in self.there[name].lives.values():
+            for lives in self.pods[name].lives.values():
                 lives[-1].is_running = False
-            self._tell("DELETED", name)
-            del self.there[name]
+            self._notify("DELETED", name)
+            del self.pods[name]
 
-    def _tell(self, type_: str, name: str) -> None:
-        self.events.append({"type": type_, "object": self.object(self.there[name])})
+    def _notify(self, type_: str, name: str) -> None:
+        self.events.append({"type": type_, "object": self.object(self.pods[name])})
         self.news.notify_all()
 
     def object(self, pod: Pod) -> Object:
@@ -212,7 +212,7 @@ class _ApiHandler(_Handler):
             self._watch(world, int(query["resourceVersion"]))
         else:
             with world.news:
-                pods = [world.object(one) for one in world.there.values()]
+                pods = [world.object(one) for one in world.pods.values()]
                 version = str(len(world.events))
             body = {"metadata": {"resourceVersion": version}, "items": pods}
             self.answer(200, json.dumps(body).encode())
@@ -229,7 +229,7 @@ class _ApiHandler(_Handler):
     def _log(self, world: Kubernetes, pod: str, query: dict[str, str]) -> None:
         with world.news:
             world.asked.append({"pod": pod, **query})
-            lives = world.there[pod].lives[query["container"]] if pod in world.there else []
+            lives = world.pods[pod].lives[query["container"]] if pod in world.pods else []
         is_previous = query.get("previous") == "true"
         if len(lives) < 1 + is_previous:
             self.answer(400 if lives else 404, b'{"message": "there is no such log"}')
@@ -260,18 +260,18 @@ class _ApiHandler(_Handler):
 
 
 class Receiver:
-    """Takes lines, or does not."""
+    """A receiver that accepts or refuses lines."""
 
     def __init__(self) -> None:
         self.status = 200
         self.headers_out: dict[str, str] = {}
-        """Of its answers."""
+        """Headers of its answers."""
         self.body = b"{}"
         self.requests = 0
         self.headers: dict[str, str] = {}
-        """Of the last request."""
+        """Headers of the last request."""
         self.records: list[tuple[dict[str, str], Object]] = []
-        """Attributes of who wrote it, and the line as it came, of all that was taken."""
+        """Attributes of the source, and the record as received, for each accepted line."""
 
     def texts(self, container: str = "") -> list[str]:
         return [
@@ -281,8 +281,8 @@ class Receiver:
         ]
 
     def has(self, *texts: str) -> None:
-        """Waits until they came."""
-        eventually(f"{texts} came", lambda: set(texts) <= set(self.texts()))
+        """Wait until the texts have arrived."""
+        eventually(f"{texts} arrive", lambda: set(texts) <= set(self.texts()))
 
     def serve(self, port: int = 0) -> Any:
         return serving(_ReceiverHandler, self, port)

@@ -1,4 +1,4 @@
-"""`python3 -m agents.longchecks`: what it prints, and by what code it ends."""
+"""`python3 -m agents.longchecks`: its output and its exit codes."""
 
 import io
 import json
@@ -36,9 +36,7 @@ def call(world: World, *arguments: str) -> int:
     return main(arguments, environment, world.client, lambda: world.now, world.sleep)
 
 
-def test_a_run_tells_each_result_in_a_line(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_prints_one_line_per_result(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(world, "run", "cpu-memory") == DONE
     assert capsys.readouterr().out.splitlines() == [
         "cpu-0: 5000 MB/s: good",
@@ -46,7 +44,7 @@ def test_a_run_tells_each_result_in_a_line(
     ]
 
 
-def test_as_json_the_answer_is_one_object(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_one_object(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     call(world, "run", "cpu-memory", "--node", "cpu-1", "--json")
     answer = json.loads(capsys.readouterr().out)
     (found,) = answer["records"]
@@ -54,24 +52,24 @@ def test_as_json_the_answer_is_one_object(world: World, capsys: pytest.CaptureFi
     assert answer["bad"] == []
 
 
-def test_a_bad_node_is_told_by_the_exit_code(world: World) -> None:
+def test_exit_code_reports_a_bad_node(world: World) -> None:
     world.measure = lambda _: triad(1)
     assert call(world, "run", "cpu-memory") == BAD
 
 
-def test_a_check_that_gives_no_value_anywhere_is_no_success(world: World) -> None:
+def test_check_without_any_value_fails(world: World) -> None:
     world.measure = lambda _: "no membw on the PATH"
     assert call(world, "run", "cpu-memory") == NOTHING
 
 
-def test_a_night_on_which_all_nodes_are_in_use_is_no_failure(world: World) -> None:
+def test_run_succeeds_while_all_nodes_are_in_use(world: World) -> None:
     for node in world.nodes.values():
         node.user_until = world.now + 1_000_000
     assert call(world, "run", "cpu-memory") == DONE
     assert not world.jobs
 
 
-def test_a_slurm_that_does_not_answer_is_no_finished_run(
+def test_unavailable_slurm_fails_the_run(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
@@ -83,24 +81,24 @@ def test_a_slurm_that_does_not_answer_is_no_finished_run(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("run", "dcgm"), "dcgm: not enabled; expected one of long_checks.checks: cpu-memory"),
         (("run", "cpu-memory", "--node", "gpu-0"), "--node gpu-0: expected a node"),
         (("record", "network", "--node", "cpu-0"), "--node: 1 given: expected 2"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_in_a_line(
-    world: World, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+def test_reports_invalid_arguments_in_one_line(
+    world: World, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     assert call(world, *arguments) == UNUSABLE
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
     assert not world.jobs
 
 
-def test_what_was_measured_by_hand_is_taken_from_stdin(
+def test_record_reads_a_manual_measurement_from_stdin(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{triad(4321)}\n{END} 0\n"))
@@ -109,7 +107,7 @@ def test_what_was_measured_by_hand_is_taken_from_stdin(
     assert capsys.readouterr().out == "cpu-1: 4321 MB/s: good\n"
 
 
-def test_the_series_is_shown_by_node_oldest_first(
+def test_history_lists_values_by_node_oldest_first(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call(world, "run", "cpu-memory")
@@ -131,7 +129,7 @@ def test_the_series_is_shown_by_node_oldest_first(
     ]
 
 
-def test_the_newest_values_are_served_until_it_is_told_to_stop(world: World) -> None:
+def test_serves_the_newest_values_until_stopped(world: World) -> None:
     call(world, "run", "cpu-memory")
     environment = {
         **os.environ,
@@ -152,7 +150,7 @@ def test_the_newest_values_are_served_until_it_is_told_to_stop(world: World) -> 
 
 
 def answers(url: str) -> bool:
-    """Waits until somebody does."""
+    """Wait until the server answers; return whether it did."""
     for _ in range(200):
         try:
             return httpx.get(url, trust_env=False).is_success
@@ -161,7 +159,7 @@ def answers(url: str) -> bool:
     return False
 
 
-def test_nodes_stand_in_the_order_of_their_numbers() -> None:
+def test_nodes_are_sorted_by_number() -> None:
     assert in_order(["cpu-10", "gpu-1", "cpu-9", "cpu-2"]) == ["cpu-2", "cpu-9", "cpu-10", "gpu-1"]
 
 
@@ -169,7 +167,7 @@ def test_nodes_stand_in_the_order_of_their_numbers() -> None:
 
 
 def run_script(name: str, folder: Path, **programs: str) -> str:
-    """What a check's script prints beside fake programs."""
+    """Return the output of a check's script that runs with fake programs."""
     bin_ = folder / "bin"
     bin_.mkdir()
     for program, text in programs.items():
@@ -193,22 +191,20 @@ def run_script(name: str, folder: Path, **programs: str) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))
-def test_every_script_is_one_that_bash_reads(name: str, tmp_path: Path) -> None:
+def test_every_script_is_valid_bash(name: str, tmp_path: Path) -> None:
     script = CHECKS[name].script("/var/log/x")
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
     assert done.stderr == ""
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))
-def test_a_script_whose_program_is_missing_says_so_and_gives_no_value(
-    name: str, tmp_path: Path
-) -> None:
+def test_script_reports_a_missing_program_and_no_value(name: str, tmp_path: Path) -> None:
     output = run_script(name, tmp_path)
     assert "on the PATH: install it in the jail" in output
     assert output.splitlines()[-1] == f"{END} 4"
 
 
-def test_the_script_of_cpu_memory_gives_all_cpus_and_a_quarter_of_the_memory(
+def test_membw_gets_all_cpus_and_a_quarter_of_memory(
     tmp_path: Path,
 ) -> None:
     output = run_script("cpu-memory", tmp_path, membw='echo "args $*"; echo "triad 77 MB/s"')
@@ -216,7 +212,7 @@ def test_the_script_of_cpu_memory_gives_all_cpus_and_a_quarter_of_the_memory(
     assert CHECKS["cpu-memory"].read(output).value == 77
 
 
-def test_old_outputs_are_removed_and_other_files_are_not(tmp_path: Path) -> None:
+def test_script_removes_only_old_outputs(tmp_path: Path) -> None:
     old, new, other = (tmp_path / name for name in ("old.out", "new.out", "old.txt"))
     for path in (old, new, other):
         path.touch()
@@ -228,7 +224,7 @@ def test_old_outputs_are_removed_and_other_files_are_not(tmp_path: Path) -> None
     assert other.exists()
 
 
-def test_the_program_that_measures_memory_prints_what_is_read(tmp_path: Path) -> None:
+def test_output_of_membw_can_be_parsed(tmp_path: Path) -> None:
     source = ROOT / "images/worker/membw.c"
     program = tmp_path / "membw"
     flags = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O3", "-pthread")

@@ -1,4 +1,4 @@
-"""A value is held against its threshold and its node's history, and against nothing else."""
+"""A value is compared with its threshold and its node's history only."""
 
 import math
 
@@ -33,23 +33,23 @@ values = st.floats(1, 1e6)
         ),
         (50, [200] * 5, FREE, Verdict.BAD, "75.0% less than 200, the median"),
         (500, [200] * 5, FREE, Verdict.GOOD, "500 GB/s"),
-        # The oldest no longer count, and one that was out of the way never does.
+        # The oldest values are outside the history, and the median ignores an outlier.
         (80, [1000] * 20 + [100] * 10, FREE, Verdict.GOOD, "80 GB/s"),
         (95, [100, 100, 100, 100, 100, 9999], FREE, Verdict.GOOD, "95 GB/s"),
         (17_160.4, [], UP, Verdict.GOOD, "17160 GB/s"),
         (12, [10] * 5, Rule("s", False, fall=0.1), Verdict.BAD, "20.0% more than 10, the median"),
     ],
 )
-def test_a_verdict_tells_what_was_measured_and_wanted(
+def test_verdict_names_the_measured_and_the_expected_value(
     value: float, history: list[float], rule: Rule, verdict: Verdict, text: str
 ) -> None:
-    found, told = judge(value, history, rule)
+    found, message = judge(value, history, rule)
     assert found is verdict
-    assert text in told
+    assert text in message
 
 
 @given(values, values, st.lists(values, max_size=30))
-def test_more_is_never_judged_worse(one: float, other: float, history: list[float]) -> None:
+def test_higher_value_is_never_judged_worse(one: float, other: float, history: list[float]) -> None:
     rank = [Verdict.BAD, Verdict.UNJUDGED, Verdict.GOOD]
     for rule in (UP, FREE):
         low, high = (judge(value, history, rule)[0] for value in sorted((one, other)))
@@ -57,14 +57,14 @@ def test_more_is_never_judged_worse(one: float, other: float, history: list[floa
 
 
 @given(values, st.lists(values, max_size=4))
-def test_without_threshold_and_enough_history_nothing_is_bad(
+def test_value_without_threshold_and_history_is_unjudged(
     value: float, history: list[float]
 ) -> None:
     assert judge(value, history, FREE)[0] is Verdict.UNJUDGED
 
 
 @given(st.lists(values, min_size=5, max_size=30))
-def test_the_usual_value_itself_is_good(history: list[float]) -> None:
+def test_median_value_is_good(history: list[float]) -> None:
     recent = sorted(history[-10:])
     middle = recent[len(recent) // 2]
     assert math.isfinite(middle)
@@ -85,7 +85,7 @@ def test_the_usual_value_itself_is_good(history: list[float]) -> None:
         ([Verdict.BAD, Verdict.UNJUDGED], 2, Verdict.UNJUDGED),
     ],
 )
-def test_it_takes_two_partners_to_find_a_node_of_pairs_bad(
+def test_node_is_bad_only_with_two_bad_pairs(
     verdicts: list[Verdict], nodes: int, verdict: Verdict
 ) -> None:
     assert conclude(verdicts, nodes) is verdict

@@ -1,4 +1,4 @@
-"""What is scraped of long checks: the newest value of each, wherever it is wanted."""
+"""Metrics of long checks: the newest value of each check that the settings want."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def series(tmp_path: Path) -> Series:
 
 
 def wanted(**checks: float | None) -> Wanted:
-    """Those checks, with their thresholds, on cpu-0, cpu-1 and gpu-0."""
+    """Return settings with these checks and thresholds, for cpu-0, cpu-1 and gpu-0."""
     chosen = {"nodesets": ["cpu", "gpu"], "fall": 0.15, "history": 20, "least": 5}
     return Wanted.model_validate(
         {
@@ -52,12 +52,14 @@ def measured(
     return Record(at, str(at), nodes or ("cpu-0",), value, "MB/s", verdict, "")
 
 
-def scraped(series: Series, asked: Wanted, said: list[str] | None = None) -> Found:
-    return found_in(families(newest(asked, series, (said if said is not None else []).append)))
+def scraped(series: Series, asked: Wanted, messages: list[str] | None = None) -> Found:
+    return found_in(
+        families(newest(asked, series, (messages if messages is not None else []).append))
+    )
 
 
-def of(check: str, node: str, found: Found) -> dict[str, float]:
-    """One node's series of one check, by the ends of their names."""
+def series_of(check: str, node: str, found: Found) -> dict[str, float]:
+    """Return one node's series of one check, by the ends of their names."""
     labels = f'{{check="{check}",node="{node}"}}'
     return {
         name.removeprefix("slurmstack_longcheck_").removesuffix(labels): value
@@ -66,43 +68,43 @@ def of(check: str, node: str, found: Found) -> dict[str, float]:
     }
 
 
-def test_the_newest_value_shows_with_its_time_and_what_it_is_held_against(series: Series) -> None:
+def test_shows_the_newest_value_with_its_time_and_threshold(series: Series) -> None:
     series.add("cpu-memory", measured(value=4000, at=NOW))
     series.add("cpu-memory", measured(value=5000, at=NOW + 1))
 
     found = scraped(series, wanted(cpu_memory=1000))
     newest = {"value": 5000, "timestamp_seconds": NOW + 1, "good": 1, "minimum": 1000}
-    assert of("cpu-memory", "cpu-0", found) == newest
-    assert len(found) == 4, "nothing of nodes that were never measured"
+    assert series_of("cpu-memory", "cpu-0", found) == newest
+    assert len(found) == 4, "no series of nodes that were never measured"
 
 
 @pytest.mark.parametrize(
     ("verdict", "good"),
     [(Verdict.GOOD, {"good": 1}), (Verdict.BAD, {"good": 0}), (Verdict.UNJUDGED, {})],
 )
-def test_what_nothing_tells_of_is_neither_good_nor_bad(
+def test_unjudged_value_is_neither_good_nor_bad(
     series: Series, verdict: Verdict, good: dict[str, float]
 ) -> None:
     series.add("cpu-memory", measured(verdict=verdict))
 
-    found = of("cpu-memory", "cpu-0", scraped(series, wanted(cpu_memory=None)))
+    found = series_of("cpu-memory", "cpu-0", scraped(series, wanted(cpu_memory=None)))
     assert found == {"value": 5000, "timestamp_seconds": NOW, **good}
 
 
-def test_a_measurement_without_a_value_does_not_hide_how_old_the_last_value_is(
+def test_failed_measurement_keeps_the_time_of_the_last_value(
     series: Series,
 ) -> None:
     series.add("cpu-memory", measured(verdict=Verdict.BAD))
     nothing = measured(value=None, verdict=Verdict.UNKNOWN, at=NOW + 86_400)
     series.add("cpu-memory", nothing)
 
-    found = of("cpu-memory", "cpu-0", scraped(series, wanted(cpu_memory=None)))
+    found = series_of("cpu-memory", "cpu-0", scraped(series, wanted(cpu_memory=None)))
     assert found == {"value": 5000, "timestamp_seconds": NOW, "good": 0}
     series.add("cpu-memory", Record(**{**vars(nothing), "nodes": ("cpu-1",)}))
-    assert of("cpu-memory", "cpu-1", scraped(series, wanted(cpu_memory=None))) == {}
+    assert series_of("cpu-memory", "cpu-1", scraped(series, wanted(cpu_memory=None))) == {}
 
 
-def test_a_pair_shows_with_both_its_nodes(series: Series) -> None:
+def test_pair_is_shown_for_both_nodes(series: Series) -> None:
     series.add("network", measured("cpu-0", "cpu-1", value=9.4))
 
     found = scraped(series, wanted(network=None))
@@ -110,7 +112,7 @@ def test_a_pair_shows_with_both_its_nodes(series: Series) -> None:
     assert found['slurmstack_longcheck_value{check="network",node="cpu-1"}'] == 9.4
 
 
-def test_faults_that_are_counted_have_a_maximum_and_no_minimum(series: Series) -> None:
+def test_counted_faults_have_a_maximum_and_no_minimum(series: Series) -> None:
     series.add("dcgm", measured("gpu-0", value=0))
     series.add("nccl", measured("gpu-0", value=470))
 
@@ -120,7 +122,7 @@ def test_faults_that_are_counted_have_a_maximum_and_no_minimum(series: Series) -
     assert len(found) == 8
 
 
-def test_nodes_and_checks_that_are_wanted_no_more_do_not_show(series: Series) -> None:
+def test_removed_nodes_and_checks_are_not_shown(series: Series) -> None:
     for node in ("cpu-1", "cpu-2", "other-0", "gone-0"):
         series.add("cpu-memory", measured(node))
     series.add("network", measured("cpu-0", "cpu-1"))
@@ -129,22 +131,22 @@ def test_nodes_and_checks_that_are_wanted_no_more_do_not_show(series: Series) ->
     assert {name.partition("{")[2] for name in found} == {'check="cpu-memory",node="cpu-1"}'}
 
 
-def test_a_file_that_is_broken_is_told_of_and_the_others_show(series: Series) -> None:
+def test_broken_file_is_reported_and_others_are_shown(series: Series) -> None:
     series.add("cpu-memory", measured("cpu-0"))
     series.add("cpu-memory", measured("cpu-1"))
     broken = series.folder / "cpu-memory" / "cpu-0.jsonl"
     broken.write_bytes(b'\xff{"at": 1}\n')
-    said: list[str] = []
+    messages: list[str] = []
 
-    found = scraped(series, wanted(cpu_memory=None), said)
-    assert of("cpu-memory", "cpu-0", found) == {}
-    assert of("cpu-memory", "cpu-1", found)["value"] == 5000
-    (line,) = said
+    found = scraped(series, wanted(cpu_memory=None), messages)
+    assert series_of("cpu-memory", "cpu-0", found) == {}
+    assert series_of("cpu-memory", "cpu-1", found)["value"] == 5000
+    (line,) = messages
     assert line.startswith(f"{broken}: ")
     assert line.endswith("move the file away")
 
 
-def test_of_a_long_file_only_the_end_is_read(series: Series) -> None:
+def test_reads_only_the_end_of_a_long_file(series: Series) -> None:
     series.add("cpu-memory", measured())
     path = series.folder / "cpu-memory" / "cpu-0.jsonl"
     path.write_text("no record\n" * TAIL + path.read_text())
@@ -152,9 +154,7 @@ def test_of_a_long_file_only_the_end_is_read(series: Series) -> None:
     assert series.newest("cpu-memory", "cpu-0") == measured()
 
 
-def test_each_scrape_goes_by_settings_and_series_as_they_are_then(
-    series: Series, tmp_path: Path
-) -> None:
+def test_each_scrape_uses_current_settings_and_series(series: Series, tmp_path: Path) -> None:
     path = tmp_path / "wanted.json"
     collector = Newest(path, series.folder)
     path.write_text(wanted(cpu_memory=1000).model_dump_json())
@@ -172,7 +172,7 @@ def test_each_scrape_goes_by_settings_and_series_as_they_are_then(
         found_in(collector.collect())
 
 
-def test_the_catalogue_is_what_is_shown(series: Series) -> None:
+def test_catalogue_matches_the_exported_metrics(series: Series) -> None:
     shown = [(family.name, family.type) for family in families(newest(wanted(), series, print))]
 
     assert shown == [(metric.name, metric.type) for metric in METRICS]

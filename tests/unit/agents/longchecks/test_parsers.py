@@ -1,4 +1,4 @@
-"""What the programs really print is read as what it says; what is cut short, as nothing."""
+"""Parse recorded output of the programs; truncated output has no value."""
 
 import json
 from collections.abc import Callable
@@ -48,13 +48,13 @@ def recorded(name: str) -> str:
         ),
         (parsers.dcgm, "dcgm-3-pass.json", 0, ""),
         (parsers.dcgm, "dcgm-3-fail.json", 1, "failed: Persistence Mode"),
-        # Persistence mode is the node's configuration, as version 4 says.
+        # Version 4 reports persistence mode as the node's configuration.
         (parsers.dcgm, "dcgm-4-gb10.json", 0, ""),
         (parsers.network, "iperf3-3.12.json", 3.96934682178015, ""),
         (parsers.cpu_memory, "membw-2.txt", 9800, ""),
     ],
 )
-def test_an_output_is_read_as_what_it_says(
+def test_parses_recorded_output(
     parse: Callable[[str], Reading], name: str, value: float, note: str
 ) -> None:
     assert parse(recorded(name)) == Reading(value, note)
@@ -68,7 +68,7 @@ def test_an_output_is_read_as_what_it_says(
         (parsers.network, "iperf3-3.12-refused.json", "unable to connect to server"),
     ],
 )
-def test_an_output_without_a_measurement_says_why(
+def test_reports_why_output_has_no_measurement(
     parse: Callable[[str], Reading], name: str, why: str
 ) -> None:
     with pytest.raises(NoValueError, match=why):
@@ -85,38 +85,38 @@ def test_an_output_without_a_measurement_says_why(
         (parsers.cpu_memory, "membw-2.txt"),
     ],
 )
-def test_an_output_that_is_cut_short_is_none(parse: Callable[[str], Reading], name: str) -> None:
+def test_truncated_output_has_no_value(parse: Callable[[str], Reading], name: str) -> None:
     text = recorded(name)
     for share in (0.0, 0.3, 0.6, 0.9):
         with pytest.raises(NoValueError):
             parse(text[: int(len(text) * share)])
 
 
-def test_wrong_results_of_nccl_are_no_slow_node_but_a_broken_one() -> None:
+def test_wrong_results_of_nccl_mean_zero_bandwidth() -> None:
     text = recorded("nccl-h100-2x8.txt").replace("338.82      0", "338.82      3")
     assert parsers.nccl(text) == Reading(0.0, "3 wrong values")
 
 
-def test_nccl_on_one_gpu_has_no_bus() -> None:
+def test_nccl_on_one_gpu_has_no_bus_bandwidth() -> None:
     lines = recorded("nccl-h100-2x8.txt").splitlines()
     alone = [line for line in lines if not line.startswith("#  Rank") or " Rank  0" in line]
     with pytest.raises(NoValueError, match="one GPU"):
         parsers.nccl("\n".join(alone))
 
 
-def test_a_gpu_that_fails_a_test_of_its_hardware_counts_whatever_its_configuration() -> None:
+def test_failed_hardware_test_of_dcgm_is_a_fault() -> None:
     answer = json.loads(recorded("dcgm-4-gb10.json"))
     memory = answer["DCGM Diagnostic"]["test_categories"][1]["tests"][0]
     memory["results"][0] |= {"status": "Fail", "warnings": [{"error_severity": 2}]}
     assert parsers.dcgm(json.dumps(answer)) == Reading(1, "failed: memory")
 
 
-def test_memory_that_does_not_keep_its_content_is_worth_nothing() -> None:
+def test_wrong_memory_content_means_zero_bandwidth() -> None:
     assert parsers.cpu_memory(recorded("membw-2.txt") + "wrong 12\n") == Reading(
         0.0, "12 wrong values"
     )
 
 
-def test_lines_around_json_are_passed_over() -> None:
+def test_skips_lines_around_json() -> None:
     text = f"slurmstack: network on cpu-0\n{recorded('iperf3-3.12.json')}\nsrun: done\n"
     assert parsers.network(text).value == pytest.approx(3.97, abs=0.01)

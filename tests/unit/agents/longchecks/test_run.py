@@ -1,4 +1,4 @@
-"""A run measures each node once, whoever is on it and whatever becomes of the pod."""
+"""A run measures each node once, despite users on the nodes and kills of the pod."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,14 +30,14 @@ def slow(name: str) -> Measure:
 
 
 def slow_link(*names: str) -> Measure:
-    """Who of these is part of a pair slows it down."""
+    """Return a measurement that is slow for each pair with one of these nodes."""
     return lambda target: iperf(0.1 if set(names) & set(target) else 10)
 
 
 # --- Single nodes --------------------------------------------------------------------------------
 
 
-def test_every_node_of_the_checks_nodesets_is_measured_once_and_no_other(tmp_path: Path) -> None:
+def test_measures_only_nodes_of_the_nodesets_and_each_once(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0", "cpu-1", "cpu-10", "cpu-2", "other-0")
     summary = world.run()
 
@@ -52,7 +52,7 @@ def test_every_node_of_the_checks_nodesets_is_measured_once_and_no_other(tmp_pat
     assert not summary.left
 
 
-def test_no_more_jobs_run_at_once_than_are_set(tmp_path: Path) -> None:
+def test_concurrent_jobs_do_not_exceed_at_once(tmp_path: Path) -> None:
     world = World(tmp_path, good, *(f"cpu-{n}" for n in range(7)))
     most = 0
     tick = world.tick
@@ -69,7 +69,7 @@ def test_no_more_jobs_run_at_once_than_are_set(tmp_path: Path) -> None:
     assert len(world.values()) == 7
 
 
-def test_a_job_asks_for_its_node_as_the_checks_user_with_output_in_their_folder(
+def test_job_requests_its_node_as_the_checks_user(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path, good, "cpu-0")
@@ -82,7 +82,7 @@ def test_a_job_asks_for_its_node_as_the_checks_user_with_output_in_their_folder(
     assert "MEMORY_MIB=64000" in job.environment
 
 
-def test_a_node_below_the_threshold_is_drained_with_what_was_measured_and_wanted(
+def test_drain_reason_names_the_measured_and_the_expected_value(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path, slow("cpu-1"), "cpu-0", "cpu-1")
@@ -95,7 +95,7 @@ def test_a_node_below_the_threshold_is_drained_with_what_was_measured_and_wanted
     assert world.nodes["cpu-0"].state == {"IDLE", "DYNAMIC_NORM"}
 
 
-def test_a_node_that_falls_behind_its_own_history_is_drained(tmp_path: Path) -> None:
+def test_node_below_its_own_history_is_drained(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     for _ in range(5):
         world.run()
@@ -105,7 +105,7 @@ def test_a_node_that_falls_behind_its_own_history_is_drained(tmp_path: Path) -> 
     assert "20.0% less than 5000, the median" in world.nodes["cpu-0"].reason
 
 
-def test_bad_values_do_not_become_the_usual_ones(tmp_path: Path) -> None:
+def test_bad_values_do_not_enter_the_history(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     for _ in range(5):
         world.run()
@@ -114,10 +114,10 @@ def test_bad_values_do_not_become_the_usual_ones(tmp_path: Path) -> None:
         world.run()
         node = world.nodes["cpu-0"]
         assert "DRAIN" in node.state
-        node.state -= {"DRAIN"}  # somebody insists
+        node.state -= {"DRAIN"}  # an operator resumes the node
 
 
-def test_a_program_that_is_not_there_drains_nobody(tmp_path: Path) -> None:
+def test_missing_program_drains_no_node(tmp_path: Path) -> None:
     world = World(tmp_path, lambda _: "no membw on the PATH: install it in the jail", "cpu-0")
     summary = world.run()
 
@@ -128,7 +128,7 @@ def test_a_program_that_is_not_there_drains_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reason", ["dead fan", "slurmstack:check:disk: /tmp is full"])
-def test_a_node_that_is_out_of_service_is_left_with_its_reason(tmp_path: Path, reason: str) -> None:
+def test_drained_node_is_skipped_and_keeps_its_reason(tmp_path: Path, reason: str) -> None:
     world = World(tmp_path, good, "cpu-0", "cpu-1")
     world.nodes["cpu-0"].state |= {"DRAIN"}
     world.nodes["cpu-0"].reason = reason
@@ -139,7 +139,7 @@ def test_a_node_that_is_out_of_service_is_left_with_its_reason(tmp_path: Path, r
     assert world.nodes["cpu-0"].reason == reason
 
 
-def test_a_drain_that_comes_during_the_job_keeps_its_reason(tmp_path: Path) -> None:
+def test_drain_during_the_job_keeps_its_reason(tmp_path: Path) -> None:
     def measure(_: Target) -> str:
         world.nodes["cpu-0"].state |= {"DRAIN"}
         world.nodes["cpu-0"].reason = "dead fan"
@@ -152,10 +152,10 @@ def test_a_drain_that_comes_during_the_job_keeps_its_reason(tmp_path: Path) -> N
     assert summary.bad == ("cpu-0",)
 
 
-# --- Users come first ----------------------------------------------------------------------------
+# --- Users have priority -------------------------------------------------------------------------
 
 
-def test_a_node_in_use_is_measured_once_its_user_has_gone(tmp_path: Path) -> None:
+def test_measures_a_busy_node_after_its_job_ended(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0", "cpu-1")
     world.nodes["cpu-0"].user_until = START + 300
     world.run()
@@ -164,7 +164,7 @@ def test_a_node_in_use_is_measured_once_its_user_has_gone(tmp_path: Path) -> Non
     assert world.jobs[2].started >= START + 300
 
 
-def test_a_node_that_does_not_become_free_is_left_for_the_next_time(tmp_path: Path) -> None:
+def test_node_that_stays_busy_is_left_for_the_next_run(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0", "cpu-1")
     world.nodes["cpu-0"].user_until = START + 1_000_000
     summary = world.run()
@@ -176,7 +176,7 @@ def test_a_node_that_does_not_become_free_is_left_for_the_next_time(tmp_path: Pa
     assert world.now - START < 3 * 600
 
 
-def test_a_job_whose_node_a_user_was_faster_on_is_withdrawn(tmp_path: Path) -> None:
+def test_job_is_cancelled_when_a_user_takes_its_node(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     tick = world.tick
 
@@ -192,7 +192,7 @@ def test_a_job_whose_node_a_user_was_faster_on_is_withdrawn(tmp_path: Path) -> N
     assert world.values() == {"cpu-0": [5000]}
 
 
-def test_a_job_that_gave_way_to_a_user_is_tried_again(tmp_path: Path) -> None:
+def test_preempted_job_is_repeated(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     world.preempted = {1}
     world.run()
@@ -212,7 +212,7 @@ def test_every_node_is_part_of_a_pair(tmp_path: Path) -> None:
     assert set(world.values("network")) == {"cpu-0", "cpu-1", "cpu-2"}
 
 
-def test_the_bad_one_of_a_pair_is_found_by_other_partners_and_it_alone_is_drained(
+def test_further_pairs_identify_and_drain_only_the_bad_node(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path, slow_link("cpu-1"), *(f"cpu-{n}" for n in range(4)))
@@ -224,7 +224,7 @@ def test_the_bad_one_of_a_pair_is_found_by_other_partners_and_it_alone_is_draine
     assert world.nodes["cpu-1"].reason.startswith("slurmstack:longcheck:network: 0.1 Gbit/s")
 
 
-def test_of_two_nodes_alone_nobody_can_tell_which_is_bad(tmp_path: Path) -> None:
+def test_single_slow_pair_drains_neither_node(tmp_path: Path) -> None:
     world = World(tmp_path, slow_link("cpu-1"), "cpu-0", "cpu-1")
     summary = world.run("network")
 
@@ -233,7 +233,7 @@ def test_of_two_nodes_alone_nobody_can_tell_which_is_bad(tmp_path: Path) -> None
     assert any("not clear which one" in line for line in world.lines)
 
 
-# --- Drains are lifted by the same check alone ---------------------------------------------------
+# --- Only the same check lifts a drain -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_of_two_nodes_alone_nobody_can_tell_which_is_bad(tmp_path: Path) -> None
         ("dead fan", 5000, False),
     ],
 )
-def test_what_somebody_measures_lifts_its_own_drain_when_it_is_good(
+def test_good_manual_measurement_lifts_only_its_checks_drain(
     tmp_path: Path, reason: str, value: float, lifted: bool
 ) -> None:
     world = World(tmp_path, good, "cpu-0")
@@ -260,7 +260,7 @@ def test_what_somebody_measures_lifts_its_own_drain_when_it_is_good(
     assert world.values() == {"cpu-0": [value]}
 
 
-def test_a_node_on_which_a_quick_check_fails_stays_out_whatever_was_measured(
+def test_failed_quick_check_keeps_the_node_drained(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path, good, "cpu-0")
@@ -277,7 +277,7 @@ def test_a_node_on_which_a_quick_check_fails_stays_out_whatever_was_measured(
     assert "DRAIN" not in node.state
 
 
-def test_a_node_that_does_not_answer_is_not_resumed(tmp_path: Path) -> None:
+def test_unresponsive_node_is_not_resumed(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     node = world.nodes["cpu-0"]
     node.state |= {"DRAIN", "NOT_RESPONDING"}
@@ -287,7 +287,7 @@ def test_a_node_that_does_not_answer_is_not_resumed(tmp_path: Path) -> None:
     assert "DRAIN" in node.state
 
 
-def test_a_node_that_leaves_during_its_job_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_node_deleted_during_its_job_does_not_delay_others(tmp_path: Path) -> None:
     def measure(target: Target) -> str:
         if target == ("cpu-0",):
             world.nodes.pop("cpu-0", None)
@@ -299,7 +299,7 @@ def test_a_node_that_leaves_during_its_job_does_not_hold_up_the_others(tmp_path:
     assert world.values() == {"cpu-0": [500], "cpu-1": [5000]}
 
 
-def test_a_measurement_from_before_the_drain_does_not_lift_it(tmp_path: Path) -> None:
+def test_measurement_before_the_drain_does_not_lift_it(tmp_path: Path) -> None:
     def measure(_: Target) -> str:
         node = world.nodes["cpu-0"]
         node.state |= {"DRAIN"}
@@ -312,7 +312,7 @@ def test_a_measurement_from_before_the_drain_does_not_lift_it(tmp_path: Path) ->
     assert "DRAIN" in world.nodes["cpu-0"].state
 
 
-def test_output_that_is_cut_short_neither_drains_nor_lifts(tmp_path: Path) -> None:
+def test_truncated_output_neither_drains_nor_lifts(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     node = world.nodes["cpu-0"]
     node.state |= {"DRAIN"}
@@ -323,7 +323,7 @@ def test_output_that_is_cut_short_neither_drains_nor_lifts(tmp_path: Path) -> No
     assert summary.is_without_value
 
 
-def test_a_value_without_anything_to_hold_it_against_does_not_lift(tmp_path: Path) -> None:
+def test_unjudged_value_does_not_lift_a_drain(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     node = world.nodes["cpu-0"]
     node.state |= {"DRAIN"}
@@ -335,11 +335,11 @@ def test_a_value_without_anything_to_hold_it_against_does_not_lift(tmp_path: Pat
     assert "DRAIN" in node.state
 
 
-# --- Whatever becomes of the pod -----------------------------------------------------------------
+# --- Kills of the pod ----------------------------------------------------------------------------
 
 
 def finished(world: World, check: str) -> int:
-    """Runs until it is done, as Kubernetes would; how often it was killed."""
+    """Run until it completes, as Kubernetes would; return the number of kills."""
     kills = 0
     while True:
         try:
@@ -353,7 +353,7 @@ def finished(world: World, check: str) -> int:
 
 
 @pytest.mark.parametrize("check", ["cpu-memory", "network"])
-def test_killed_at_any_point_and_run_again_it_loses_nothing_and_submits_nothing_twice(
+def test_run_killed_at_any_point_loses_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
 ) -> None:
     measure = slow("cpu-1") if check == "cpu-memory" else slow_link("cpu-1")
@@ -377,7 +377,7 @@ def test_killed_at_any_point_and_run_again_it_loses_nothing_and_submits_nothing_
         asked = [job.target for job in world.jobs.values()]
         assert len(set(asked)) == len(asked) == expected, point
         measured = world.values(check)
-        # The partner of a second look is whoever is free then.
+        # The partner of the second measurement is any node that is free then.
         assert {n: measured[n] for n in names[:2]} == values, point
         assert sum(map(len, measured.values())) == sum(map(len, asked)), point
         assert world.nodes["cpu-1"].reason == calm.nodes["cpu-1"].reason, point
@@ -387,10 +387,10 @@ def test_killed_at_any_point_and_run_again_it_loses_nothing_and_submits_nothing_
     assert point > 30
 
 
-def test_a_job_that_slurm_has_forgotten_counts_by_its_output(tmp_path: Path) -> None:
+def test_uses_the_output_of_a_job_that_slurm_forgot(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     world.forgets_after = 60
-    # The request for the job is the second one, and each counts before and after.
+    # The request for the job is the second one, and each is counted before and after it.
     world.steps_to_live = 4
     with pytest.raises(Killed):
         world.run()
@@ -403,7 +403,7 @@ def test_a_job_that_slurm_has_forgotten_counts_by_its_output(tmp_path: Path) -> 
     assert world.values() == {"cpu-0": [5000]}
 
 
-def test_a_request_whose_answer_is_lost_is_not_made_twice(tmp_path: Path) -> None:
+def test_request_with_a_lost_answer_is_not_repeated(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     serve = world._serve
     lost: list[str] = []
@@ -423,7 +423,7 @@ def test_a_request_whose_answer_is_lost_is_not_made_twice(tmp_path: Path) -> Non
     assert world.values() == {"cpu-0": [5000]}
 
 
-def test_an_unfinished_run_about_others_is_brought_to_an_end_first(tmp_path: Path) -> None:
+def test_finishes_an_interrupted_run_of_other_nodes_first(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0", "cpu-1")
     world.steps_to_live = 6
     with pytest.raises(Killed):
@@ -435,7 +435,7 @@ def test_an_unfinished_run_about_others_is_brought_to_an_end_first(tmp_path: Pat
     assert world.values() == {"cpu-0": [5000], "cpu-1": [5000]}
 
 
-def test_a_check_is_run_once_at_a_time(tmp_path: Path) -> None:
+def test_second_run_of_a_check_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     with alone(world.series / "cpu-memory" / ".run.lock", wait=False):
         with pytest.raises(BusyError, match="cpu-memory: already running"):
@@ -444,7 +444,7 @@ def test_a_check_is_run_once_at_a_time(tmp_path: Path) -> None:
     assert not world.jobs
 
 
-def test_what_slurm_refuses_ends_the_run_in_its_own_words(tmp_path: Path) -> None:
+def test_refused_job_ends_the_run_with_slurms_message(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     runner = world.runner("cpu-memory", user="nobody")
     runner._submitter = world.client("nobody")
@@ -455,7 +455,7 @@ def test_what_slurm_refuses_ends_the_run_in_its_own_words(tmp_path: Path) -> Non
     assert world.values() == {"cpu-0": [5000]}
 
 
-def test_a_node_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_unknown_node_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0", "other-0")
     for name in ("cpu-7", "other-0"):
         with pytest.raises(ValueError, match=f"--node {name}: expected a node in Slurm"):

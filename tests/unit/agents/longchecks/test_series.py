@@ -1,4 +1,4 @@
-"""The time series keeps the newest, and loses nothing, whoever writes or is killed."""
+"""The time series keeps the newest records, and loses none to other writers or kills."""
 
 import threading
 from pathlib import Path
@@ -14,7 +14,7 @@ def record(run: str, *nodes: str, value: float = 1.0) -> Record:
     return Record(1_800_000_000, run, nodes or ("cpu-0",), value, "MB/s", Verdict.GOOD, "1 MB/s")
 
 
-def test_what_is_added_stands_in_the_series_of_each_node(tmp_path: Path) -> None:
+def test_record_is_added_to_the_series_of_each_node(tmp_path: Path) -> None:
     series = Series(tmp_path)
     series.add("network", record("a", "cpu-0", "cpu-1"))
 
@@ -32,7 +32,7 @@ def test_the_same_measurement_is_added_once(tmp_path: Path) -> None:
     assert [r.value for r in series.of("network", "cpu-0")] == [1, 3]
 
 
-def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+def test_keeps_only_the_newest_records(tmp_path: Path) -> None:
     series = Series(tmp_path, keep=3)
     for number in range(10):
         series.add("cpu-memory", record(str(number)))
@@ -40,7 +40,7 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert [r.run for r in series.of("cpu-memory", "cpu-0")] == ["7", "8", "9"]
 
 
-def test_history_is_what_was_not_bad(tmp_path: Path) -> None:
+def test_history_excludes_bad_values(tmp_path: Path) -> None:
     series = Series(tmp_path)
     for number, verdict in enumerate(Verdict):
         value = None if verdict is Verdict.UNKNOWN else float(number)
@@ -50,7 +50,7 @@ def test_history_is_what_was_not_bad(tmp_path: Path) -> None:
     assert series.values("cpu-memory", "cpu-0") == [0, 2]
 
 
-def test_a_measurement_of_a_run_counts_once_it_stands_with_all_its_nodes(
+def test_measurement_is_complete_only_with_all_its_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     series, write, names = Series(tmp_path), files.replace, ["cpu-0", "cpu-1"]
@@ -70,7 +70,7 @@ def test_a_measurement_of_a_run_counts_once_it_stands_with_all_its_nodes(
     assert series.of_run("network", "a", names) == {tuple(names): record("a", *names)}
 
 
-def test_of_two_who_write_at_once_nothing_is_lost(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     def write(prefix: str) -> None:
         for number in range(20):
             Series(tmp_path).add("cpu-memory", record(f"{prefix}{number}"))

@@ -1,4 +1,4 @@
-"""A Slurm of a few lines behind slurmrestd's interface; time is ours, and pods get killed."""
+"""A small fake of Slurm behind slurmrestd's API, with a fake clock and kills of the pod."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ USER = "slurmstack-checks"
 
 
 class Killed(BaseException):
-    """The pod is no more."""
+    """The pod was killed."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class FakeNode:
     reason: str = ""
     reason_time: int = 0
     user_until: int = 0
-    """Until when a user's job is on it."""
+    """Unix time until which a user's job runs on it."""
     extra: str = ""
 
 
@@ -49,7 +49,7 @@ class FakeJob:
 
 
 class World:
-    """Nodes, jobs and a clock. `measure` says what a job prints of its nodes, by name."""
+    """Nodes, jobs and a clock. `measure` returns the output of a job on the named nodes."""
 
     def __init__(self, folder: Path, measure: Callable[[Target], str], *names: str) -> None:
         self.nodes = {name: FakeNode() for name in names}
@@ -57,7 +57,7 @@ class World:
         self.now = START
         self.duration = 60
         self.preempted: set[int] = set()
-        """Ids of jobs that a user's job takes the nodes of, once they run."""
+        """Ids of jobs that a user's job preempts once they run."""
         self.forgets_after = 1800
         self.measure = measure
         self.series = folder / "series"
@@ -65,7 +65,7 @@ class World:
         self.outputs.mkdir(parents=True)
         self.requests: list[str] = []
         self.steps_to_live: int | None = None
-        """Requests and writes until the pod is killed, each counted before and after."""
+        """Requests and writes until the pod is killed; each is counted before and after it."""
         self.lines: list[str] = []
         self._clients: dict[str, Client] = {}
 
@@ -264,12 +264,12 @@ class World:
         return self.runner(check, **changes).run(nodes)
 
     def values(self, check: str = "cpu-memory") -> dict[str, list[float | None]]:
-        """By node, what stands in the series."""
+        """Return the values of the series by node."""
         series = Series(self.series, 30)
         return {name: [r.value for r in series.of(check, name)] for name in series.nodes(check)}
 
     def killing_writes(self) -> Callable[[Path, str], None]:
-        """`series.replace` of a pod that may be killed before and after each write."""
+        """Return a `series.replace` that may kill the pod before and after each write."""
         write = files.replace
 
         def replace(path: Path, text: str) -> None:

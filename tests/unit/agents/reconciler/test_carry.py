@@ -1,4 +1,4 @@
-"""What is sent for each action, and what keeps an action from being carried out."""
+"""The requests that each action sends, and what prevents an action."""
 
 import json
 import subprocess
@@ -41,14 +41,14 @@ RECORD: Object = json.loads(RECORDED.read_text())["nodes"]["nodes"][0]
 
 
 class World:
-    """Slurm and Kubernetes over HTTP: all that was asked, and answers that can be changed."""
+    """Slurm and Kubernetes over HTTP, with recorded requests and configurable answers."""
 
     def __init__(self, **record: Any) -> None:
         self.record = record
         self.refused: dict[str, Any] = {}
         """Response or exception by method and path."""
         self.changes: list[tuple[str, str, Any]] = []
-        """What was asked besides questions."""
+        """Requests other than GET."""
         self.remembered: list[str] = []
         self.taints: list[Object] = []
 
@@ -111,7 +111,7 @@ def carry(
 # --- Slurm ---------------------------------------------------------------------------------------
 
 
-def test_a_drain_is_written_where_there_is_none() -> None:
+def test_drains_a_node_without_a_reason() -> None:
     world = World()
 
     assert carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m")) == ()
@@ -128,7 +128,7 @@ def test_a_drain_is_written_where_there_is_none() -> None:
         {"reason": OURS, "state": ["IDLE", "DRAIN"]},
     ],
 )
-def test_who_has_drained_it_in_between_keeps_his_reason(record: Object) -> None:
+def test_drain_set_in_between_keeps_its_reason(record: Object) -> None:
     world = World(**record)
 
     (note,) = carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m"))
@@ -139,7 +139,7 @@ def test_who_has_drained_it_in_between_keeps_his_reason(record: Object) -> None:
 LIFT = Lift("cpu-1", OURS, moment(NOW))
 
 
-def test_a_drain_is_lifted_that_is_as_it_was() -> None:
+def test_lifts_an_unchanged_drain() -> None:
     world = World(reason=OURS, state=["IDLE", "DRAIN"], since=NOW)
 
     assert carry(world, LIFT) == ()
@@ -155,14 +155,14 @@ def test_a_drain_is_lifted_that_is_as_it_was() -> None:
         {"reason": "", "state": ["IDLE"], "since": 0},
     ],
 )
-def test_a_drain_that_is_another_by_now_is_not_lifted(record: Object) -> None:
+def test_changed_drain_is_not_lifted(record: Object) -> None:
     world = World(**record)
 
     assert len(carry(world, LIFT)) == 1
     assert world.changes == []
 
 
-def test_a_lost_node_is_down_with_the_reason_that_it_had() -> None:
+def test_lost_node_becomes_down_with_its_earlier_reason() -> None:
     world = World(reason=OURS, state=["MIXED", "DRAIN", "NOT_RESPONDING"])
 
     assert carry(world, Requeue("cpu-1", "as it was")) == ()
@@ -176,14 +176,14 @@ def test_a_lost_node_is_down_with_the_reason_that_it_had() -> None:
         {"reason": OURS, "state": ["MIXED", "DRAIN"]},
     ],
 )
-def test_a_node_that_answers_again_or_is_another_s_is_not_declared_down(record: Object) -> None:
+def test_responding_or_foreign_node_is_not_set_down(record: Object) -> None:
     world = World(**record)
 
     assert len(carry(world, Requeue("cpu-1", OURS))) == 1
     assert world.changes == []
 
 
-def test_a_ghost_is_forgotten() -> None:
+def test_deletes_the_record_of_a_ghost() -> None:
     world = World()
 
     carry(world, Forget("cpu-7"))
@@ -193,7 +193,7 @@ def test_a_ghost_is_forgotten() -> None:
 # --- Kubernetes ----------------------------------------------------------------------------------
 
 
-def test_a_pod_is_deleted_that_is_still_the_same() -> None:
+def test_deletes_a_pod_only_with_the_same_uid() -> None:
     world = World()
 
     carry(world, Restart(KEY, "u1"), memory={KEY: Climb(1, NOW)})
@@ -201,7 +201,7 @@ def test_a_pod_is_deleted_that_is_still_the_same() -> None:
     assert world.changes == [("DELETE", "/api/v1/namespaces/slurm/pods/cpu-1", options)]
 
 
-def test_a_reboot_is_asked_for_by_an_annotation_and_taken_back_by_none() -> None:
+def test_annotation_requests_a_reboot_and_null_withdraws_it() -> None:
     world = World()
 
     carry(world, Reboot(KEY, "machine-1", "b1", NOW), memory={KEY: Climb(2, NOW)})
@@ -215,7 +215,7 @@ def test_a_reboot_is_asked_for_by_an_annotation_and_taken_back_by_none() -> None
 REPLACE = Replace(KEY, "machine-1", "u3", "cloud://1")
 
 
-def test_a_machine_is_replaced_by_deleting_the_node_that_it_was() -> None:
+def test_replaces_a_machine_by_deleting_its_node() -> None:
     world = World()
 
     carry(world, REPLACE, memory={KEY: Climb(3, NOW)})
@@ -223,7 +223,7 @@ def test_a_machine_is_replaced_by_deleting_the_node_that_it_was() -> None:
     assert world.changes == [("DELETE", NODE, options)]
 
 
-def test_a_command_replaces_it_where_the_settings_name_one() -> None:
+def test_configured_command_replaces_the_machine() -> None:
     called: list[tuple[list[str], Mapping[str, str]]] = []
     world = World()
 
@@ -240,7 +240,7 @@ def test_a_command_replaces_it_where_the_settings_name_one() -> None:
     assert world.changes == []
 
 
-def test_a_command_that_fails_is_told_and_counts_as_not_done() -> None:
+def test_failed_command_is_reported_and_not_done() -> None:
     world = World()
 
     (note,) = carry(world, REPLACE, memory={KEY: Climb(3, NOW)}, command=("false",))
@@ -248,7 +248,7 @@ def test_a_command_that_fails_is_told_and_counts_as_not_done() -> None:
     assert not loads(world.remembered[-1])[KEY].done
 
 
-def test_the_hook_ends_well_or_raises() -> None:
+def test_hook_succeeds_or_raises() -> None:
     run_hook(["sh", "-c", 'test "$MACHINE" = m'], {"MACHINE": "m"})
     with pytest.raises(subprocess.CalledProcessError):
         run_hook(["sh", "-c", "exit 3"], {})
@@ -258,7 +258,7 @@ TAINT = {"key": UNHEALTHY, "effect": "NoSchedule"}
 OTHER = {"key": "gpu", "effect": "NoSchedule"}
 
 
-def test_a_machine_is_marked_by_a_condition_and_a_taint_beside_those_of_others() -> None:
+def test_mark_adds_a_condition_and_a_taint_beside_others() -> None:
     world = World()
     world.taints = [OTHER]
 
@@ -268,10 +268,10 @@ def test_a_machine_is_marked_by_a_condition_and_a_taint_beside_those_of_others()
     assert (status, node) == (f"{NODE}/status", NODE)
     assert (made["type"], made["status"], made["message"]) == (CONDITION, "True", "Xid")
     assert taints["spec"]["taints"] == [OTHER, TAINT]
-    assert taints["metadata"] == {"resourceVersion": "9"}, "of no later version"
+    assert taints["metadata"] == {"resourceVersion": "9"}, "the patch must fail on a newer version"
 
 
-def test_a_mark_is_taken_away_and_nothing_of_others() -> None:
+def test_unmark_removes_only_our_condition_and_taint() -> None:
     conditions = {**READY, CONDITION: Condition("True")}
     world = World()
     world.taints = [OTHER, TAINT]
@@ -286,7 +286,7 @@ def test_a_mark_is_taken_away_and_nothing_of_others() -> None:
     assert condition == {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
 
 
-def test_taints_that_have_changed_in_between_are_left_for_the_next_pass() -> None:
+def test_changed_taints_are_left_for_the_next_pass() -> None:
     world = World()
     world.taints = [OTHER]
 
@@ -295,7 +295,7 @@ def test_taints_that_have_changed_in_between_are_left_for_the_next_pass() -> Non
     assert [path for _, path, _ in world.changes] == [f"{NODE}/status"]
 
 
-def test_a_person_is_told_by_an_event() -> None:
+def test_event_asks_for_a_person() -> None:
     world = World()
 
     carry(world, Tell(KEY, "Xid 79"), memory={KEY: Climb(4, NOW)})
@@ -307,7 +307,7 @@ def test_a_person_is_told_by_an_event() -> None:
     assert event["involvedObject"] == about
 
 
-def test_the_report_is_left_on_the_job() -> None:
+def test_writes_the_report_to_the_job() -> None:
     world = World()
 
     carrier(world).annotate_job("all is well")
@@ -315,12 +315,12 @@ def test_the_report_is_left_on_the_job() -> None:
     assert world.changes == [("PATCH", "/apis/batch/v1/namespaces/slurm/jobs/after", annotation)]
 
 
-# --- What is remembered, and what goes wrong -----------------------------------------------------
+# --- Memory and failures -------------------------------------------------------------------------
 
 BEGUN: Memory = {KEY: Climb(1, NOW, target="u1")}
 
 
-def test_a_step_is_remembered_before_it_is_taken_and_as_done_when_it_was() -> None:
+def test_step_is_remembered_before_and_after_it_is_taken() -> None:
     world = World()
 
     carry(world, Restart(KEY, "u1"), memory=BEGUN)
@@ -328,7 +328,7 @@ def test_a_step_is_remembered_before_it_is_taken_and_as_done_when_it_was() -> No
     assert (before[KEY].done, after[KEY].done) == (False, True)
 
 
-def test_nothing_is_done_where_another_has_remembered_something_in_between() -> None:
+def test_conflicting_write_to_the_memory_stops_all_actions() -> None:
     world = World()
     world.refused[f"PATCH {MEMORY}"] = httpx.Response(409, json={"message": "modified"})
 
@@ -337,7 +337,7 @@ def test_nothing_is_done_where_another_has_remembered_something_in_between() -> 
     assert world.changes == []
 
 
-def test_nothing_is_written_where_nothing_has_changed() -> None:
+def test_unchanged_memory_is_not_written() -> None:
     world = World()
 
     carry(world, Forget("cpu-7"))
@@ -345,7 +345,7 @@ def test_nothing_is_written_where_nothing_has_changed() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 409, 422])
-def test_an_action_overtaken_or_refused_is_told_and_the_others_are_done(status: int) -> None:
+def test_refused_action_is_reported_and_others_continue(status: int) -> None:
     world = World()
     path = "/api/v1/namespaces/slurm/pods/cpu-1"
     world.refused[f"DELETE {path}"] = httpx.Response(status, json={"message": "it is another"})
@@ -356,7 +356,7 @@ def test_an_action_overtaken_or_refused_is_told_and_the_others_are_done(status: 
     assert not loads(world.remembered[-1])[KEY].done
 
 
-def test_where_slurm_falls_silent_nothing_further_is_done() -> None:
+def test_unavailable_slurm_stops_further_actions() -> None:
     world = World()
     world.refused["GET node/cpu-1"] = httpx.ConnectError("gone")
 
@@ -365,7 +365,7 @@ def test_where_slurm_falls_silent_nothing_further_is_done() -> None:
     assert world.changes == []
 
 
-def test_where_kubernetes_refuses_a_right_nothing_further_is_done() -> None:
+def test_missing_kubernetes_permission_stops_further_actions() -> None:
     world = World()
     world.refused[f"PATCH {NODE}"] = httpx.Response(403, json={"message": "forbidden"})
 
@@ -374,7 +374,7 @@ def test_where_kubernetes_refuses_a_right_nothing_further_is_done() -> None:
     assert [method for method, _, _ in world.changes] == ["PATCH"]
 
 
-def test_steps_that_were_taken_are_counted_by_node_and_others_are_not() -> None:
+def test_only_taken_steps_are_counted_by_node() -> None:
     world = World(state=["IDLE", "DRAIN"], reason="another's")
     world.refused[f"DELETE {NODE}"] = httpx.Response(403, json={"message": "forbidden"})
     actions = (
@@ -388,7 +388,7 @@ def test_steps_that_were_taken_are_counted_by_node_and_others_are_not() -> None:
     assert found.steps == {("cpu-1", "restart"): 2, ("cpu-1", "reboot"): 1}
 
 
-def test_a_drain_and_its_end_are_steps() -> None:
+def test_drain_and_lift_are_counted_as_steps() -> None:
     found = carrier(World())
     found.carry(Plan((Drain("cpu-1", OURS),), {}, (), 3, 3), Kept({}, "7", ""), {}, ())
     assert found.steps == {("cpu-1", "drain"): 1}
@@ -398,7 +398,7 @@ def test_a_drain_and_its_end_are_steps() -> None:
     assert found.steps == {("cpu-1", "lift"): 1}
 
 
-def test_what_is_remembered_is_read_as_it_was_written() -> None:
+def test_memory_is_parsed_as_it_was_written() -> None:
     memory = {KEY: Climb(2, NOW, True, "b1", NOW + 1), ("cpu-2", "pod"): Climb(0, NOW)}
 
     assert loads(dumps(memory)) == memory
@@ -406,6 +406,6 @@ def test_what_is_remembered_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"node": "a"}', '{"node":"a","cause":"b","x":1}'])
-def test_from_what_is_no_memory_nothing_is_concluded(text: str) -> None:
+def test_invalid_memory_is_an_error(text: str) -> None:
     with pytest.raises(MemoryUnknownError):
         loads(text)

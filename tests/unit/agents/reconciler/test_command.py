@@ -1,4 +1,4 @@
-"""The command: what it tells, how it ends, and how it waits for a roll-out."""
+"""The command: its output, its exit codes, and how it waits for a roll-out."""
 
 import json
 import signal
@@ -39,29 +39,29 @@ from tests.unit.agents.reconciler.world import FakeApi, FakeSlurm, World
 
 
 class Kubernetes(FakeApi):
-    """With a Job, StatefulSets and events as well."""
+    """Adds a Job, StatefulSets and events."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.events: list[dict[str, Any]] = []
         self.reports: list[str] = []
         self.rolling = 0
-        """How many more looks see a roll-out."""
+        """Number of further passes that see a roll-out."""
 
     def items(self, path: str, kind: Any, **parameters: str) -> Any:
         if not path.endswith("/statefulsets"):
             return super().items(path, kind, **parameters)
-        self._world.heard("kubernetes")
+        self._world.receive("kubernetes")
         self.rolling -= 1
         return iter([statefulset("cpu", updated="2" if self.rolling < 0 else "3")])
 
     def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         if path.endswith("/events"):
-            self._world.heard("kubernetes")
+            self._world.receive("kubernetes")
             self.events.append(body)
             return {}
         if "/jobs/" in path:
-            self._world.heard("kubernetes")
+            self._world.receive("kubernetes")
             assert path.endswith(f"/jobs/{c.AFTER_DEPLOY}")
             self.reports += body["metadata"]["annotations"].values()
             return {}
@@ -97,111 +97,107 @@ class Setting:
 
 
 @pytest.fixture
-def at(tmp_path: Path) -> Setting:
+def setting(tmp_path: Path) -> Setting:
     return Setting(tmp_path / "wanted.json")
 
 
-# --- One look ------------------------------------------------------------------------------------
+# --- One pass ------------------------------------------------------------------------------------
 
 
-def test_with_all_nodes_in_service_it_ends_with_0(
-    at: Setting, capsys: pytest.CaptureFixture[str]
+def test_exits_with_0_when_all_nodes_are_in_service(
+    setting: Setting, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert at.run("--once") == 0
+    assert setting.run("--once") == 0
     assert capsys.readouterr().out == "2 of 2 nodes are in service\n"
 
 
-def test_with_a_node_that_is_handled_it_ends_with_1_and_has_acted(at: Setting) -> None:
-    at.world.boxes["cpu-1"].is_cordoned = True
+def test_exits_with_1_after_acting_on_a_node(setting: Setting) -> None:
+    setting.world.boxes["cpu-1"].is_cordoned = True
 
-    assert at.run("--once") == 1
-    assert at.world.boxes["cpu-1"].reason.startswith("slurmstack:kubernetes:cordoned")
+    assert setting.run("--once") == 1
+    assert setting.world.boxes["cpu-1"].reason.startswith("slurmstack:kubernetes:cordoned")
 
 
-def test_where_a_person_is_needed_it_ends_with_3(tmp_path: Path) -> None:
-    at = Setting(tmp_path / "wanted.json", share=0.1)
-    for box in at.world.boxes.values():
+def test_exits_with_3_when_a_person_is_needed(tmp_path: Path) -> None:
+    setting = Setting(tmp_path / "wanted.json", share=0.1)
+    for box in setting.world.boxes.values():
         box.is_cordoned = True
 
-    assert at.run("--once") == 3
+    assert setting.run("--once") == 3
 
 
-@pytest.mark.parametrize("who", ["slurm", "kubernetes"])
-def test_where_one_cannot_be_asked_it_ends_with_2_and_has_done_nothing(
-    at: Setting, who: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("service", ["slurm", "kubernetes"])
+def test_failed_query_exits_with_2_and_changes_nothing(
+    setting: Setting, service: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at.world.boxes["cpu-1"].is_cordoned = True
-    setattr(at.world, f"{who}_silent_at", 1)
+    setting.world.boxes["cpu-1"].is_cordoned = True
+    setattr(setting.world, f"{service}_silent_at", 1)
 
-    assert at.run("--once") == 2
-    assert not at.world.done
+    assert setting.run("--once") == 2
+    assert not setting.world.done
     assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]"])
-def test_from_settings_that_cannot_be_read_nothing_is_concluded(
-    at: Setting, tmp_path: Path, text: str
-) -> None:
+def test_unreadable_settings_exit_with_2(setting: Setting, tmp_path: Path, text: str) -> None:
     (tmp_path / "wanted.json").write_text(text)
 
-    assert at.run("--once") == 2
+    assert setting.run("--once") == 2
     with pytest.raises(WantedError, match=r"wanted\.json: cannot read the settings"):
         read(tmp_path / "wanted.json")
     with pytest.raises(WantedError, match="nowhere"):
         read(tmp_path / "nowhere")
 
 
-def test_from_a_memory_that_cannot_be_read_nothing_is_concluded(at: Setting) -> None:
-    at.world.boxes["cpu-1"].is_cordoned = True
-    at.world.memory = "{"
+def test_unreadable_memory_exits_with_2_and_changes_nothing(setting: Setting) -> None:
+    setting.world.boxes["cpu-1"].is_cordoned = True
+    setting.world.memory = "{"
 
-    assert at.run("--once") == 2
-    assert not at.world.done
+    assert setting.run("--once") == 2
+    assert not setting.world.done
 
 
 @pytest.mark.parametrize("options", [("--dry-run",), ("--once", "--dry-run")])
 def test_a_dry_run_shows_the_plan_and_changes_nothing(
-    at: Setting, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+    setting: Setting, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
-    at.world.boxes["cpu-1"].is_cordoned = True
+    setting.world.boxes["cpu-1"].is_cordoned = True
 
-    assert at.run(*options) == 1
+    assert setting.run(*options) == 1
     assert "cpu-1: drained: slurmstack:kubernetes:cordoned: " in capsys.readouterr().out
-    assert not at.world.done
-    assert at.world.memory == dumps({})
+    assert not setting.world.done
+    assert setting.world.memory == dumps({})
 
 
-def test_as_json_it_is_one_line_for_programs(
-    at: Setting, capsys: pytest.CaptureFixture[str]
-) -> None:
-    at.world.boxes["cpu-1"].is_cordoned = True
+def test_json_output_is_one_line(setting: Setting, capsys: pytest.CaptureFixture[str]) -> None:
+    setting.world.boxes["cpu-1"].is_cordoned = True
 
-    at.run("--once", "--json")
-    told = json.loads(capsys.readouterr().out)
-    assert (told["code"], told["wanted"], told["in_service"]) == (1, 2, 2)
-    assert told["actions"][0]["action"] == "drain"
-    assert told["out"][0]["node"] == "cpu-1"
-    assert told["notes"] == []
+    setting.run("--once", "--json")
+    output = json.loads(capsys.readouterr().out)
+    assert (output["code"], output["wanted"], output["in_service"]) == (1, 2, 2)
+    assert output["actions"][0]["action"] == "drain"
+    assert output["out"][0]["node"] == "cpu-1"
+    assert output["notes"] == []
 
 
-def test_a_report_names_so_many_nodes_and_counts_the_others() -> None:
+def test_report_names_a_limited_number_of_nodes() -> None:
     machines = [machine(f"machine-{i}", is_cordoned=True) for i in range(60)]
-    told = report.text(plan(observed(*machines, replicas=60), wanted(60), {}, NOW)).splitlines()
+    output = report.text(plan(observed(*machines, replicas=60), wanted(60), {}, NOW)).splitlines()
 
-    assert len(told) == report.MOST + 2
-    assert told[-1] == "and 10 more"
-
-
-# --- Again and again -----------------------------------------------------------------------------
+    assert len(output) == report.MOST + 2
+    assert output[-1] == "and 10 more"
 
 
-def test_it_looks_again_after_a_look_that_failed_until_it_is_told_to_stop(
+# --- Repeated passes -----------------------------------------------------------------------------
+
+
+def test_repeats_passes_after_a_failure_until_sigterm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at = Setting(tmp_path / "wanted.json", interval=0)
-    look, looks = at.reconciler.look, 0
+    setting = Setting(tmp_path / "wanted.json", interval=0)
+    look, looks = setting.reconciler.look, 0
 
-    def once_in_vain_and_twice_well() -> command.Pass:
+    def fail_once_then_succeed() -> command.Pass:
         nonlocal looks
         looks += 1
         if looks == 1:
@@ -210,22 +206,24 @@ def test_it_looks_again_after_a_look_that_failed_until_it_is_told_to_stop(
             signal.raise_signal(signal.SIGTERM)
         return look()
 
-    monkeypatch.setattr(at.reconciler, "look", once_in_vain_and_twice_well)
+    monkeypatch.setattr(setting.reconciler, "look", fail_once_then_succeed)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        assert at.run() == 0
+        assert setting.run() == 0
     finally:
         signal.signal(signal.SIGTERM, before)
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert looks == 3
-    in_vain, in_service = told.err.splitlines()
-    assert in_vain.startswith('level=error msg="the pass over the nodes did not finish: ')
-    assert in_service == 'level=info msg="2 of 2 nodes are in service"', "the same is told once"
+    failure, in_service = output.err.splitlines()
+    assert failure.startswith('level=error msg="the pass over the nodes did not finish: ')
+    assert in_service == 'level=info msg="2 of 2 nodes are in service"', (
+        "an unchanged report is logged once"
+    )
 
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A free port, which the reconciler is told to serve its metrics at."""
+    """A free port, at which the reconciler serves its metrics."""
     number = free_port()
     monkeypatch.setenv("PORT", str(number))
     return number
@@ -233,7 +231,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """It is told to stop when it has looked once."""
+    """Stop the reconciler after one pass."""
     before = signal.getsignal(signal.SIGTERM)
     look = Reconciler.look
 
@@ -247,11 +245,11 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("stopped")
-def test_what_passes_find_and_do_is_served_as_metrics(at: Setting, port: int) -> None:
-    at.world.boxes["cpu-1"].is_cordoned = True
+def test_metrics_report_findings_and_steps(setting: Setting, port: int) -> None:
+    setting.world.boxes["cpu-1"].is_cordoned = True
 
-    assert at.run() == 0
-    # The process of a reconciler ends then, and its server with it; that of the tests does not.
+    assert setting.run() == 0
+    # A reconciler's process ends here with its server; the process of the tests continues.
     found = series(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).content)
     assert found['slurmstack_reconciler_passes_total{result="done"}'] == 1
     assert found['slurmstack_steps_total{node="cpu-1",step="drain"}'] == 1
@@ -263,31 +261,31 @@ def test_what_passes_find_and_do_is_served_as_metrics(at: Setting, port: int) ->
 
 
 @pytest.mark.usefixtures("stopped")
-def test_a_pass_that_could_not_ask_is_counted_as_failed(at: Setting, port: int) -> None:
-    at.world.slurm_silent_at = 1
+def test_pass_without_an_answer_is_counted_as_failed(setting: Setting, port: int) -> None:
+    setting.world.slurm_silent_at = 1
 
-    assert at.run() == 0
+    assert setting.run() == 0
     found = series(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).content)
     assert found['slurmstack_reconciler_passes_total{result="failed"}'] == 1
     assert "slurmstack_nodes_wanted" not in found
 
 
 @pytest.mark.usefixtures("stopped")
-def test_a_port_that_is_taken_keeps_it_from_nothing(
-    at: Setting, port: int, capsys: pytest.CaptureFixture[str]
+def test_passes_run_although_the_port_is_in_use(
+    setting: Setting, port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket() as other:
         other.bind(("", port))
         other.listen()
-        assert at.run() == 0
+        assert setting.run() == 0
 
-    in_vain, in_service = capsys.readouterr().err.splitlines()
-    assert in_vain.startswith(f'level=error msg="PORT {port}: cannot serve metrics: ')
+    failure, in_service = capsys.readouterr().err.splitlines()
+    assert failure.startswith(f'level=error msg="PORT {port}: cannot serve metrics: ')
     assert in_service == 'level=info msg="2 of 2 nodes are in service"'
 
 
-def test_one_look_serves_no_metrics(at: Setting, port: int) -> None:
-    assert at.run("--once") == 0
+def test_single_pass_serves_no_metrics(setting: Setting, port: int) -> None:
+    assert setting.run("--once") == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
 
@@ -295,56 +293,56 @@ def test_one_look_serves_no_metrics(at: Setting, port: int) -> None:
 # --- After a deploy ------------------------------------------------------------------------------
 
 
-def test_after_a_deploy_the_report_is_left_where_it_is_read(at: Setting) -> None:
-    at.world.boxes["cpu-1"].is_cordoned = True
+def test_after_deploy_writes_the_report_to_job_and_event(setting: Setting) -> None:
+    setting.world.boxes["cpu-1"].is_cordoned = True
 
-    assert at.run("--after-deploy") == 0, "a node that is out is no failure of the deploy"
-    (report,) = at.kubernetes.reports
-    acted, event = at.kubernetes.events
+    assert setting.run("--after-deploy") == 0, "a node out of service does not fail the deploy"
+    (report,) = setting.kubernetes.reports
+    acted, event = setting.kubernetes.events
     assert acted["message"].startswith("cpu-1: drained: slurmstack:kubernetes:cordoned")
     assert report.splitlines()[0] == "2 of 2 nodes are in service"
     assert "cpu-1: cordoned" in report
     assert (event["type"], event["message"]) == ("Warning", report)
-    assert at.world.done["drain"] == 1
+    assert setting.world.done["drain"] == 1
 
 
-def test_where_all_is_well_the_event_is_no_warning(at: Setting) -> None:
-    at.run("--after-deploy")
+def test_event_is_normal_when_all_nodes_are_in_service(setting: Setting) -> None:
+    setting.run("--after-deploy")
 
-    assert [event["type"] for event in at.kubernetes.events] == ["Normal"]
-
-
-def test_it_waits_until_the_roll_out_is_over(tmp_path: Path) -> None:
-    at = Setting(tmp_path / "wanted.json", rollout=900)
-    at.kubernetes.rolling = 3
-
-    assert at.run("--after-deploy") == 0
-    assert at.slept == 3 * command.PAUSE
+    assert [event["type"] for event in setting.kubernetes.events] == ["Normal"]
 
 
-def test_it_waits_for_a_node_that_starts_but_not_longer_than_the_settings_say(
+def test_waits_until_the_roll_out_is_over(tmp_path: Path) -> None:
+    setting = Setting(tmp_path / "wanted.json", rollout=900)
+    setting.kubernetes.rolling = 3
+
+    assert setting.run("--after-deploy") == 0
+    assert setting.slept == 3 * command.PAUSE
+
+
+def test_waits_for_starting_nodes_up_to_the_rollout_limit(
     tmp_path: Path,
 ) -> None:
-    at = Setting(tmp_path / "wanted.json", rollout=60)
-    at.world.boxes["cpu-1"].pod_ready = False
+    setting = Setting(tmp_path / "wanted.json", rollout=60)
+    setting.world.boxes["cpu-1"].pod_ready = False
 
-    assert at.run("--after-deploy") == 0
-    assert at.slept == 60
-    assert "cpu-1: pod" in at.kubernetes.reports[0]
-
-
-def test_with_no_time_for_the_roll_out_it_looks_once(at: Setting) -> None:
-    at.world.boxes["cpu-1"].pod_ready = False
-
-    assert at.run("--after-deploy") == 0
-    assert at.slept == 0
+    assert setting.run("--after-deploy") == 0
+    assert setting.slept == 60
+    assert "cpu-1: pod" in setting.kubernetes.reports[0]
 
 
-def test_a_deploy_whose_nodes_cannot_be_asked_for_fails(at: Setting) -> None:
-    at.world.slurm_silent_at = 1
+def test_rollout_limit_0_does_not_wait(setting: Setting) -> None:
+    setting.world.boxes["cpu-1"].pod_ready = False
 
-    assert at.run("--after-deploy") == 2
-    assert at.kubernetes.reports == []
+    assert setting.run("--after-deploy") == 0
+    assert setting.slept == 0
+
+
+def test_after_deploy_fails_when_slurm_is_unavailable(setting: Setting) -> None:
+    setting.world.slurm_silent_at = 1
+
+    assert setting.run("--after-deploy") == 2
+    assert setting.kubernetes.reports == []
 
 
 @pytest.mark.parametrize(
@@ -361,7 +359,7 @@ def test_a_deploy_whose_nodes_cannot_be_asked_for_fails(at: Setting) -> None:
         (observed(node("cpu-1", started=moment(NOW - 60)), configured=NOW), True),
     ],
 )
-def test_only_who_is_on_the_way_is_waited_for(seen: Any, coming: bool) -> None:
+def test_waits_only_for_nodes_that_are_starting(seen: Any, coming: bool) -> None:
     assert is_coming(seen, wanted(), NOW) is coming
 
 
@@ -374,7 +372,7 @@ def test_only_who_is_on_the_way_is_waited_for(seen: Any, coming: bool) -> None:
         (statefulset("another", updated="3"), []),
     ],
 )
-def test_a_nodeset_rolls_until_all_pods_are_of_the_last_revision(
+def test_nodeset_rolls_until_all_pods_have_the_last_revision(
     item: dict[str, Any], rolls: list[str]
 ) -> None:
     class One(FakeApi):
@@ -384,10 +382,10 @@ def test_a_nodeset_rolls_until_all_pods_are_of_the_last_revision(
     assert nodesets_rolling(One(World(1, 1)), "slurm", wanted()) == rolls
 
 
-# --- What the settings say -----------------------------------------------------------------------
+# --- Settings ------------------------------------------------------------------------------------
 
 
-def test_what_the_settings_want_is_what_it_reads(tmp_path: Path) -> None:
+def test_reads_what_the_settings_render(tmp_path: Path) -> None:
     path = tmp_path / "wanted.json"
     path.write_text(wanted_nodes(settings(base=FULL)))
 
@@ -411,7 +409,7 @@ def test_what_the_settings_want_is_what_it_reads(tmp_path: Path) -> None:
         ({"enabled": False}, None),
     ],
 )
-def test_a_node_may_go_without_evidence_for_three_looks(
+def test_evidence_expires_after_three_intervals(
     tmp_path: Path, health: dict[str, Any], seconds: int | None
 ) -> None:
     path = tmp_path / "wanted.json"
@@ -420,7 +418,7 @@ def test_a_node_may_go_without_evidence_for_three_looks(
     assert read(path).evidence == seconds
 
 
-def test_a_free_parameter_of_a_nodeset_has_the_last_word_on_its_size(tmp_path: Path) -> None:
+def test_parameters_of_a_nodeset_override_its_size(tmp_path: Path) -> None:
     path = tmp_path / "wanted.json"
     path.write_text(
         wanted_nodes(settings(lambda v: v["nodesets"][0].update(parameters={"realmemory": 1024})))
@@ -431,9 +429,7 @@ def test_a_free_parameter_of_a_nodeset_has_the_last_word_on_its_size(tmp_path: P
     assert "realmemory=1024" in cpu.conf
 
 
-def test_outside_of_a_cluster_it_ends_with_2(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_exits_with_2_outside_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     names = {"OWNER": "v1 Pod me", "NAMESPACE": "slurm", "MEMORY": "memory", "REST_URL": "http://x"}
     for name, value in {**names, "JWT_KEY": str(tmp_path), "WANTED": str(tmp_path)}.items():
@@ -442,5 +438,5 @@ def test_outside_of_a_cluster_it_ends_with_2(
     assert command.main(["--once"]) == 2
 
 
-def test_the_error_of_kubernetes_tells_what_can_be_done() -> None:
+def test_kubernetes_error_names_a_remedy() -> None:
     assert str(KubernetesError("GET /x", "HTTP 500", 500)).endswith("; the next pass tries again")

@@ -23,11 +23,11 @@ from tests.unit.agents.reconciler.things import NOW, node, observed, wanted
         ("empty-0", False),
     ],
 )
-def test_a_node_is_wanted_while_its_nodeset_reaches_that_far(name: str, is_one: bool) -> None:
+def test_node_is_wanted_up_to_the_size_of_its_nodeset(name: str, is_one: bool) -> None:
     assert is_wanted(name, {"cpu": 2, "big-mem": 1, "empty": 0}) is is_one
 
 
-def test_only_what_is_gone_and_dynamic_and_free_and_unwanted_is_a_ghost() -> None:
+def test_only_lost_dynamic_idle_unwanted_nodes_are_ghosts() -> None:
     nodes = [
         node("cpu-0", "DOWN", "DYNAMIC_NORM"),
         node("old-2", "IDLE", "DRAIN", "NOT_RESPONDING", "DYNAMIC_NORM"),
@@ -40,7 +40,7 @@ def test_only_what_is_gone_and_dynamic_and_free_and_unwanted_is_a_ghost() -> Non
     assert ghosts(nodes, {"cpu": 1}) == ["old-1", "old-2"]
 
 
-def test_the_records_of_ghosts_are_deleted_whoever_drained_them() -> None:
+def test_foreign_drain_does_not_protect_a_ghost() -> None:
     gone = node("cpu-7", "DOWN", "DRAIN", "DYNAMIC_NORM", reason="broken-fan")
 
     assert plan(observed(gone), wanted(), {}, NOW).actions == (Forget("cpu-7"),)

@@ -1,4 +1,4 @@
-"""What is found wrong with a node, and what is not."""
+"""Findings about a node."""
 
 import pytest
 
@@ -28,18 +28,18 @@ def causes(seen: Observed, asked: Wanted | None = None) -> list[str]:
     return [finding.cause for finding in view(seen, asked).findings]
 
 
-def test_of_nodes_that_are_well_nothing_is_found() -> None:
+def test_healthy_nodes_have_no_findings() -> None:
     found = views(observed(), wanted(), NOW)
 
     assert list(found) == ["cpu-0", "cpu-1", "cpu-2"]
     assert all(one.is_in_service and not one.findings for one in found.values())
 
 
-def test_a_node_beyond_what_is_wanted_is_not_judged() -> None:
+def test_unwanted_node_is_not_judged() -> None:
     assert "cpu-2" not in views(observed(), wanted(2), NOW)
 
 
-# --- What Kubernetes says ------------------------------------------------------------------------
+# --- Findings from Kubernetes --------------------------------------------------------------------
 
 
 def changed(**fields: object) -> Observed:
@@ -47,7 +47,7 @@ def changed(**fields: object) -> Observed:
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_a_machine_that_is_not_ready_is_a_cause_to_drain(status: str) -> None:
+def test_unready_machine_drains_its_node(status: str) -> None:
     seen = changed(conditions={"Ready": Condition(status, "NodeStatusUnknown: no word")})
 
     (finding,) = view(seen).findings
@@ -55,11 +55,11 @@ def test_a_machine_that_is_not_ready_is_a_cause_to_drain(status: str) -> None:
     assert "no word" in finding.text
 
 
-def test_a_machine_that_is_gone_is_not_ready() -> None:
+def test_missing_machine_is_not_ready() -> None:
     assert causes(observed(without="machine machine-1")) == ["not-ready"]
 
 
-def test_a_cordon_and_announced_maintenance_are_wishes_of_a_person() -> None:
+def test_cordon_and_announced_maintenance_are_wishes() -> None:
     key = "lab.example/maintenance"
     by_annotation = changed(annotations={key: "", "other": "x"})
     by_taint = changed(taints=({"key": key, "effect": "NoSchedule"},))
@@ -73,7 +73,7 @@ def test_a_cordon_and_announced_maintenance_are_wishes_of_a_person() -> None:
         assert (finding.cause, finding.kind, finding.drains) == (cause, Kind.WISH, True)
 
 
-def test_a_condition_of_the_settings_is_a_fault_when_true_and_unclear_when_unknown() -> None:
+def test_configured_condition_is_a_fault_or_unclear() -> None:
     def disk(status: str) -> View:
         return view(changed(conditions={**READY, "DiskPressure": Condition(status)}))
 
@@ -85,7 +85,7 @@ def test_a_condition_of_the_settings_is_a_fault_when_true_and_unclear_when_unkno
     assert not disk("False").is_unclear
 
 
-def test_conditions_and_taints_that_nobody_named_are_no_cause() -> None:
+def test_other_conditions_and_taints_are_ignored() -> None:
     seen = changed(
         conditions={**READY, "MemoryPressure": Condition("True")},
         taints=({"key": "nvidia.com/gpu", "effect": "NoSchedule"},),
@@ -94,7 +94,7 @@ def test_conditions_and_taints_that_nobody_named_are_no_cause() -> None:
     assert causes(seen) == []
 
 
-# --- What is missing -----------------------------------------------------------------------------
+# --- Missing nodes -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -109,20 +109,20 @@ def test_conditions_and_taints_that_nobody_named_are_no_cause() -> None:
         (observed(node("cpu-1", "IDLE", "NOT_RESPONDING")), "slurmd"),
     ],
 )
-def test_a_node_that_is_missing_is_told_by_what_it_lacks(seen: Observed, cause: str) -> None:
+def test_missing_node_has_the_cause_of_its_absence(seen: Observed, cause: str) -> None:
     (finding,) = view(seen).findings
 
     assert (finding.cause, finding.kind) == (cause, Kind.ABSENT)
 
 
-def test_what_a_dead_machine_explains_is_not_told_again() -> None:
+def test_dead_machine_hides_findings_that_it_explains() -> None:
     dead = machine("machine-1", conditions={"Ready": Condition("Unknown")})
     seen = observed(dead, pod("cpu-1", is_ready=False), node("cpu-1", "DOWN", "NOT_RESPONDING"))
 
     assert causes(seen) == ["not-ready"]
 
 
-def test_a_pod_that_has_time_to_leave_is_not_missing() -> None:
+def test_terminating_pod_within_its_grace_is_not_missing() -> None:
     leaving = pod("cpu-1", leaves=NOW + 60)
     record = drained("cpu-1", "slurmstack:leave")
 
@@ -130,7 +130,7 @@ def test_a_pod_that_has_time_to_leave_is_not_missing() -> None:
     assert {finding.kind for finding in found} == {Kind.HELD}
 
 
-# --- Its configuration ---------------------------------------------------------------------------
+# --- Configuration -------------------------------------------------------------------------------
 
 
 def test_a_slurmd_older_than_the_configuration_takes_no_jobs() -> None:
@@ -145,9 +145,9 @@ def test_a_slurmd_older_than_the_configuration_takes_no_jobs() -> None:
     "seen",
     [
         observed(node("cpu-1", started=moment(NOW - 30)), configured=NOW - 30),
-        # Its machine's clock is behind.
+        # The machine's clock is behind.
         observed(node("cpu-1", started=moment(NOW - 32)), configured=NOW - 30),
-        # Nobody says when the configuration came.
+        # The time of the configuration is unknown.
         observed(node("cpu-1", started=moment(NOW - 60))),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_slurmd_as_new_as_the_configuration_takes_jobs(seen: Observed) -> None
     assert view(seen).takes_jobs
 
 
-def test_an_older_slurmd_is_not_told_of_a_pod_that_starts() -> None:
+def test_starting_pod_hides_the_finding_about_an_old_slurmd() -> None:
     old, starts = node("cpu-1", started=moment(NOW - 60)), pod("cpu-1", is_ready=False)
 
     assert causes(observed(old, starts, configured=NOW - 30)) == ["pod"]
@@ -167,11 +167,11 @@ def test_a_pod_that_fails_before_slurm_notices_takes_no_jobs() -> None:
     assert (seen.is_in_service, seen.takes_jobs) == (True, False)
 
 
-# --- Its size ------------------------------------------------------------------------------------
+# --- Size ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"cpus": 1}, "CPUs 1, expected 2"),
         ({"memory": 500}, "memory 500, expected 1000"),
@@ -180,28 +180,28 @@ def test_a_pod_that_fails_before_slurm_notices_takes_no_jobs() -> None:
         ({"gres": "gpu:h100:4,gpu:a100:3"}, "GPUs 7, expected 8"),
     ],
 )
-def test_a_node_of_another_size_than_wanted_is_found(fields: dict[str, object], told: str) -> None:
+def test_reports_a_node_of_the_wrong_size(fields: dict[str, object], message: str) -> None:
     (finding,) = view(observed(node("cpu-1", **fields))).findings
 
-    assert (finding.cause, finding.text) == ("size", told)
+    assert (finding.cause, finding.text) == ("size", message)
 
 
-def test_shards_and_slices_of_the_right_number_are_the_right_size() -> None:
+def test_right_number_of_shards_and_slices_has_no_finding() -> None:
     assert causes(observed(node("cpu-1", gres="shard:64,gpu:a:3,gpu:b:5(S:0)"))) == []
 
 
-def test_a_node_whose_registration_slurm_refuses_is_of_the_wrong_size() -> None:
+def test_node_with_a_refused_registration_has_the_wrong_size() -> None:
     assert causes(observed(node("cpu-1", "IDLE", "INVALID_REG"))) == ["size"]
 
 
-def test_a_pod_from_before_an_edit_waits_for_its_turn() -> None:
+def test_size_of_an_outdated_pod_is_not_a_finding() -> None:
     small, old = node("cpu-1", cpus=1), pod("cpu-1", conf="CPUs=1")
 
     assert causes(observed(small, old)) == []
     assert causes(observed(small, pod("cpu-1", conf=CONF))) == ["size"]
 
 
-# --- Whose drain ---------------------------------------------------------------------------------
+# --- Own and foreign drains ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_pod_from_before_an_edit_waits_for_its_turn() -> None:
         drained("cpu-1", "Not responding", "IDLE", "DRAIN"),
     ],
 )
-def test_another_s_drain_is_told_and_left_alone(record: object) -> None:
+def test_foreign_drain_is_reported_and_not_lifted(record: object) -> None:
     found = view(observed(record))  # type: ignore[arg-type]
 
     assert found.is_foreign
@@ -229,7 +229,7 @@ SINCE = NOW - 100
 
 
 @pytest.mark.parametrize("reason", [CHECK, CORDON])
-def test_a_drain_of_ours_is_lifted_when_its_checks_have_passed_since(reason: str) -> None:
+def test_own_drain_is_lifted_after_its_checks_passed(reason: str) -> None:
     passed = drained("cpu-1", reason, extra=evidence(SINCE + 1))
 
     assert view(observed(passed)).may_be_lifted
@@ -251,17 +251,17 @@ def test_a_drain_of_ours_is_lifted_when_its_checks_have_passed_since(reason: str
         ("broken-fan", evidence(SINCE + 1)),
     ],
 )
-def test_without_a_check_that_has_passed_since_no_drain_is_lifted(reason: str, extra: str) -> None:
+def test_no_drain_is_lifted_without_a_later_passed_check(reason: str, extra: str) -> None:
     assert not view(observed(drained("cpu-1", reason, extra=extra))).may_be_lifted
 
 
-def test_another_check_that_could_not_run_keeps_no_drain() -> None:
+def test_unknown_result_of_another_check_keeps_no_drain() -> None:
     passed = drained("cpu-1", CHECK, extra=evidence(SINCE + 1, unknown=["clock"]))
 
     assert view(observed(passed)).may_be_lifted
 
 
-def test_where_no_checks_run_kubernetes_own_word_lifts_its_drain() -> None:
+def test_kubernetes_drain_is_lifted_where_no_checks_run() -> None:
     assert view(observed(drained("cpu-1", CORDON))).may_be_lifted
 
 
@@ -278,7 +278,7 @@ LOST = machine("machine-1", conditions={**READY, "DiskPressure": Condition("Unkn
         (CORDON, ["clock"], "clock"),
     ],
 )
-def test_a_check_that_fails_on_a_drained_node_is_the_cause_that_it_is_out_for(
+def test_failed_check_is_the_cause_of_a_drained_node(
     reason: str, failed: list[str], cause: str
 ) -> None:
     found = view(observed(drained("cpu-1", reason, extra=evidence(SINCE + 1, failed=failed))))
@@ -301,11 +301,11 @@ def test_a_check_that_fails_on_a_drained_node_is_the_cause_that_it_is_out_for(
         ),
     ],
 )
-def test_a_node_that_is_not_up_or_not_known_to_be_well_stays_out(seen: Observed) -> None:
+def test_node_stays_drained_unless_known_to_be_healthy(seen: Observed) -> None:
     assert not view(seen).may_be_lifted
 
 
-def test_what_slurmctld_adds_to_a_reason_of_ours_leaves_it_ours() -> None:
+def test_reason_stays_ours_after_an_addition_by_slurmctld() -> None:
     silent = f"{CHECK} : Not responding"
     back = drained("cpu-1", silent, since=SINCE, extra=evidence(SINCE + 1))
 

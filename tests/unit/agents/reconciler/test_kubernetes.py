@@ -1,4 +1,4 @@
-"""How Kubernetes is asked, and what its answers are read as."""
+"""Requests to Kubernetes, and how its answers are parsed."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ Object = dict[str, Any]
 
 
 class Cluster:
-    """Answers from a table of paths, and keeps what it was asked."""
+    """Answers from a table of paths, and records requests."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -37,7 +37,7 @@ def api(cluster: Cluster) -> Api:
     return Api("http://kubernetes", lambda: "token", transport=httpx.MockTransport(cluster))
 
 
-def test_labels_and_names_are_those_that_the_graph_gives() -> None:
+def test_labels_and_names_match_the_graph() -> None:
     assert f"{c.DOMAIN}/component={c.WORKER}" == f"{observed.COMPONENT}={observed.WORKER}"
     everywhere = ",".join(f"{c.LABEL_COMPONENT}!={one}" for one in (c.NODE_EXPORTER, c.REBOOTER))
     assert f"app.kubernetes.io/name={c.PROJECT},{everywhere}" == observed.OURS
@@ -45,7 +45,7 @@ def test_labels_and_names_are_those_that_the_graph_gives() -> None:
     assert f"{observed.DOMAIN}/report" == c.ANNOTATION_REPORT
 
 
-def test_a_list_is_asked_for_in_pages_to_its_end() -> None:
+def test_reads_lists_page_by_page_to_the_end() -> None:
     pages = [
         {"items": [{"n": 1}], "metadata": {"continue": "next"}},
         {"items": [{"n": 2}], "metadata": {}},
@@ -65,7 +65,7 @@ GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue toke
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (httpx.ConnectError("no way"), "no way; check that the API server runs"),
         (httpx.ReadTimeout("slow"), "slow; check that the API server runs"),
@@ -76,16 +76,16 @@ GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue toke
         (GONE, "410 The continue token has expired"),
     ],
 )
-def test_what_cannot_be_asked_says_so_in_one_line(answer: Any, said: str) -> None:
+def test_reports_a_failed_request_in_one_line(answer: Any, message: str) -> None:
     with pytest.raises(KubernetesError) as caught:
         list(api(Cluster(nodes=answer)).items("/api/v1/nodes", objects.Node))
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith("Kubernetes: GET /api/v1/nodes: ")
     assert "\n" not in str(caught.value)
 
 
-def test_a_token_that_cannot_be_read_is_no_answer() -> None:
+def test_unreadable_token_is_an_error() -> None:
     def token() -> str:
         raise FileNotFoundError("token")
 
@@ -93,14 +93,14 @@ def test_a_token_that_cannot_be_read_is_no_answer() -> None:
         Api("http://k", token, transport=httpx.MockTransport(Cluster())).ask("GET", "/x")
 
 
-def test_outside_of_a_cluster_there_are_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials_outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
     with pytest.raises(KubernetesError, match="not a pod with a service account"):
         kubernetes.in_cluster()
 
 
-# --- What is read --------------------------------------------------------------------------------
+# --- Parsing -------------------------------------------------------------------------------------
 
 POD: Object = {
     "metadata": {
@@ -198,7 +198,7 @@ def test_pods_machines_and_records_are_read() -> None:
 
 
 def waited(name: str, message: str) -> Object:
-    """A pod of the Job that waits until slurmctld runs by a configuration."""
+    """Return a pod of the Job that waits until slurmctld uses a configuration."""
     container = {
         "name": "config-in-force",
         "state": {"terminated": {"exitCode": 0, "message": message}},
@@ -220,13 +220,13 @@ def waited(name: str, message: str) -> Object:
         ([waited("a", "scontrol: error: no answer")], 0),
     ],
 )
-def test_since_when_a_configuration_is_in_force_is_read(pods: list[Object], since: float) -> None:
+def test_reads_since_when_a_configuration_is_in_force(pods: list[Object], since: float) -> None:
     seen, _ = look(pods, [MACHINE])
 
     assert seen.configured == since
 
 
-def test_our_own_condition_is_a_machine_s_mark() -> None:
+def test_own_condition_marks_a_machine() -> None:
     mark = {"type": CONDITION, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     seen, _ = look([POD], [{**MACHINE, "status": {"conditions": [mark]}}])
 
@@ -250,7 +250,7 @@ def waiting(reason: str) -> Object:
         ({"phase": "Running"}, "slurmd is not ready"),
     ],
 )
-def test_why_a_pod_is_not_ready_is_told(status: Object, why: str) -> None:
+def test_reports_why_a_pod_is_not_ready(status: Object, why: str) -> None:
     seen, _ = look([{**POD, "status": status}], [MACHINE])
 
     assert seen.pods["cpu-1"].why.startswith(why)
@@ -274,7 +274,7 @@ AGAIN: Object = {
         ({**AGAIN, "lastState": {}}, Munged(is_ready=True, ended=0)),
     ],
 )
-def test_a_munged_that_was_started_again_is_seen(munge: Object, munged: Munged | None) -> None:
+def test_detects_a_restarted_munged(munge: Object, munged: Munged | None) -> None:
     status = {"initContainerStatuses": [{"name": "guard", "restartCount": 3}, munge]}
     seen, _ = look([{**POD, "status": status}], [MACHINE])
 
@@ -297,7 +297,7 @@ def test_the_number_of_requests_does_not_grow_with_the_nodes() -> None:
         ([POD], [{**MACHINE, "status": {"conditions": [{}]}}]),
     ],
 )
-def test_from_a_part_or_from_something_else_nothing_is_concluded(
+def test_incomplete_or_unexpected_objects_are_errors(
     pods: list[Object], machines: list[Object]
 ) -> None:
     with pytest.raises(KubernetesError):

@@ -1,4 +1,4 @@
-"""What is scraped of the reconciler: of nodes what the last pass found, and what all have done."""
+"""Metrics of the reconciler: findings of the last pass, and steps of all passes."""
 
 from collections import Counter
 
@@ -26,7 +26,7 @@ from tests.unit.agents.reconciler.things import (
 FAULTY = observed(drained("cpu-1", "slurmstack:check:gpu-xid: 79"))
 KEY = ("cpu-1", "gpu-xid")
 NONE_OUT: Series = {"slurmstack_nodes_wanted": 3, "slurmstack_nodes_without_munged": 0}
-"""What there is of nodes in every pass, beside how many are in service."""
+"""Series of nodes in every pass, except the number of nodes in service."""
 LADDER = wanted(ladder=["recheck", "restart", "reboot", "replace"])
 
 
@@ -34,27 +34,27 @@ def made(seen: Observed, asked: Wanted = LADDER, memory: Memory | None = None) -
     return plan(seen, asked, memory or {}, NOW)
 
 
-def of(seen: Observed, asked: Wanted = LADDER, memory: Memory | None = None) -> Series:
-    """Series of nodes, after a pass in which nothing was carried out."""
+def series_of(seen: Observed, asked: Wanted = LADDER, memory: Memory | None = None) -> Series:
+    """Return the series of nodes after a pass that carried out nothing."""
     done = made(seen, asked, memory)
     return series(of_nodes(done, taken(done.memory, asked)))
 
 
-# --- Of nodes ------------------------------------------------------------------------------------
+# --- Nodes ---------------------------------------------------------------------------------------
 
 
-def test_nodes_that_are_well_have_no_series_of_their_own() -> None:
-    assert of(observed()) == {**NONE_OUT, "slurmstack_nodes_in_service": 3}
+def test_healthy_nodes_have_no_series_of_their_own() -> None:
+    assert series_of(observed()) == {**NONE_OUT, "slurmstack_nodes_in_service": 3}
 
 
-def test_a_node_that_is_out_shows_with_each_of_its_findings() -> None:
+def test_shows_each_finding_of_a_node_out_of_service() -> None:
     seen = observed(
         drained("cpu-0", "broken-fan"),
         drained("cpu-1", "slurmstack:check:gpu-xid: 79"),
         machine("machine-1", is_cordoned=True),
     )
 
-    assert of(seen) == {
+    assert series_of(seen) == {
         **NONE_OUT,
         "slurmstack_nodes_in_service": 1,
         'slurmstack_findings{finding="cordoned"}': 1,
@@ -66,12 +66,12 @@ def test_a_node_that_is_out_shows_with_each_of_its_findings() -> None:
     }
 
 
-def test_what_is_found_twice_of_a_node_counts_once() -> None:
+def test_repeated_finding_of_a_node_is_shown_once() -> None:
     asked = wanted(maintenance=["a", "b"])
     seen = observed(machine("machine-1", annotations={"a": "", "b": ""}))
 
     assert len(made(seen, asked).out) == 2
-    found = of(seen, asked)
+    found = series_of(seen, asked)
     assert found['slurmstack_findings{finding="maintenance"}'] == 1
     assert len(found) == len(NONE_OUT) + 3
 
@@ -86,10 +86,12 @@ def test_what_is_found_twice_of_a_node_counts_once() -> None:
         (None, 0),
     ],
 )
-def test_nodes_whose_munged_ends_or_hangs_are_counted(munged: Munged | None, nodes: int) -> None:
-    """Slurm may not have heard of it yet: the node is in service."""
+def test_nodes_with_a_failed_or_restarted_munged_are_counted(
+    munged: Munged | None, nodes: int
+) -> None:
+    """Slurm may not have noticed yet, so the node is in service."""
     login = pod("login-0", is_worker=False, munged=Munged(is_ready=False, ended=NOW))
-    found = of(observed(pod("cpu-1", munged=munged), login))
+    found = series_of(observed(pod("cpu-1", munged=munged), login))
 
     assert found["slurmstack_nodes_without_munged"] == nodes
     assert found["slurmstack_nodes_in_service"] == 3
@@ -108,21 +110,19 @@ def test_nodes_whose_munged_ends_or_hangs_are_counted(munged: Munged | None, nod
         ([node("cpu-1", extra=""), pod("cpu-1", ready_since=NOW - 181)], 1),
     ],
 )
-def test_nodes_in_service_that_nobody_checks_are_counted(
-    changed: list[Node | Pod], nodes: int
-) -> None:
+def test_unchecked_nodes_in_service_are_counted(changed: list[Node | Pod], nodes: int) -> None:
     others = [node(name, extra=evidence(NOW - 60)) for name in ("cpu-0", "cpu-2")]
-    found = of(observed(*others, *changed), wanted(evidence=180))
+    found = series_of(observed(*others, *changed), wanted(evidence=180))
 
     assert found["slurmstack_nodes_unchecked"] == nodes
 
 
-def test_where_no_checks_are_wanted_none_are_missed() -> None:
-    assert "slurmstack_nodes_unchecked" not in of(observed(), wanted(evidence=None))
+def test_no_unchecked_nodes_without_wanted_checks() -> None:
+    assert "slurmstack_nodes_unchecked" not in series_of(observed(), wanted(evidence=None))
 
 
-def test_a_reason_of_any_letters_is_a_label() -> None:
-    found = of(observed(drained("cpu-1", 'slurmstack:check:"名前"\n\\: x')))
+def test_reason_may_contain_any_characters() -> None:
+    found = series_of(observed(drained("cpu-1", 'slurmstack:check:"名前"\n\\: x')))
 
     assert found['slurmstack_findings{finding=""名前"\n\\"}'] == 1
 
@@ -139,42 +139,40 @@ def test_a_reason_of_any_letters_is_a_label() -> None:
         (Climb(4, NOW, done=True), "replace"),
     ],
 )
-def test_the_step_that_was_tried_last_is_known_from_what_is_remembered(
-    climb: Climb, step: str
-) -> None:
+def test_memory_gives_the_last_tried_step(climb: Climb, step: str) -> None:
     assert taken({KEY: climb}, LADDER).get(KEY, "none") == step
 
 
-def test_steps_that_are_in_vain_for_a_cause_are_not_among_those_that_were_tried() -> None:
+def test_useless_steps_for_a_cause_are_not_shown_as_tried() -> None:
     assert taken({("cpu-1", "not-ready"): Climb(1, NOW, done=True)}, LADDER) == {
         ("cpu-1", "not-ready"): "replace"
     }
     assert taken({("cpu-1", "unscheduled"): Climb(1, NOW)}, LADDER) == {}
 
 
-def test_a_finding_that_needs_a_person_says_so_whatever_was_tried() -> None:
+def test_finding_that_needs_a_person_shows_step_person() -> None:
     at_its_end = {KEY: Climb(4, NOW, done=True)}
-    assert 'slurmstack_node_finding{finding="gpu-xid",node="cpu-1",step="person"}' in of(
+    assert 'slurmstack_node_finding{finding="gpu-xid",node="cpu-1",step="person"}' in series_of(
         FAULTY, memory=at_its_end
     )
 
     past_the_share = observed(*(machine(f"machine-{i}", is_cordoned=True) for i in range(2)))
-    found = of(past_the_share, wanted(share=0.1))
+    found = series_of(past_the_share, wanted(share=0.1))
     assert found['slurmstack_node_finding{finding="cordoned",node="cpu-0",step="none"}'] == 1
     assert found['slurmstack_node_finding{finding="cordoned",node="cpu-1",step="person"}'] == 1
 
 
-# --- Of passes -----------------------------------------------------------------------------------
+# --- Passes --------------------------------------------------------------------------------------
 
 
-def test_before_the_first_pass_nothing_is_known_of_nodes() -> None:
+def test_no_series_of_nodes_before_the_first_pass() -> None:
     assert series(Passes({}, lambda: NOW).collect()) == {
         'slurmstack_reconciler_passes_total{result="done"}': 0,
         'slurmstack_reconciler_passes_total{result="failed"}': 0,
     }
 
 
-def test_a_pass_that_failed_takes_what_was_known_of_nodes_and_leaves_what_was_counted() -> None:
+def test_failed_pass_removes_findings_and_keeps_counters() -> None:
     steps: Counter[tuple[str, str]] = Counter()
     now = NOW
     passes = Passes(steps, lambda: now)
@@ -184,7 +182,7 @@ def test_a_pass_that_failed_takes_what_was_known_of_nodes_and_leaves_what_was_co
     before = series(passes.collect())
     now += 60
     steps["cpu-1", "restart"] += 1
-    assert series(passes.collect()) == before, "it is of the last pass"
+    assert series(passes.collect()) == before, "the scrape shows the last pass"
     passes.failed(40)
 
     assert before['slurmstack_node_finding{finding="gpu-xid",node="cpu-1",step="restart"}'] == 1
@@ -198,7 +196,7 @@ def test_a_pass_that_failed_takes_what_was_known_of_nodes_and_leaves_what_was_co
     }
 
 
-def test_drains_and_lifts_of_all_wanted_nodes_are_counted_from_nought() -> None:
+def test_drains_and_lifts_of_wanted_nodes_start_at_0() -> None:
     """Prometheus sees no increase in a series that begins with 1."""
     steps: Counter[tuple[str, str]] = Counter()
     passes = Passes(steps, lambda: NOW)
@@ -220,7 +218,7 @@ def test_drains_and_lifts_of_all_wanted_nodes_are_counted_from_nought() -> None:
     assert {**none, **counted}.items() <= series(passes.collect()).items()
 
 
-def test_while_a_pass_goes_on_the_last_one_is_shown() -> None:
+def test_shows_the_last_pass_during_the_next() -> None:
     passes = Passes({}, lambda: NOW)
     passes.done(1, made(FAULTY), {})
     before = series(passes.collect())
@@ -230,7 +228,7 @@ def test_while_a_pass_goes_on_the_last_one_is_shown() -> None:
 
 
 def silences(*states: tuple[str, ...] | None) -> float:
-    """How often a node fell silent that was in these states, pass by pass; None for no pass."""
+    """Return how often a node fell silent, by its state in each pass; None is a failed pass."""
     passes = Passes({}, lambda: NOW)
     for state in states:
         passes.begin(["cpu-0", "cpu-1", "cpu-2"])
@@ -256,18 +254,18 @@ UP, LOST = ("IDLE",), ("IDLE", "NOT_RESPONDING")
         ((UP, ("IDLE", "DRAIN")), 0),
     ],
 )
-def test_a_node_that_slurmctld_loses_again_and_again_is_counted(
+def test_each_loss_of_a_node_by_slurmctld_is_counted(
     states: tuple[tuple[str, ...] | None, ...], times: int
 ) -> None:
     assert silences(*states) == times
 
 
-def test_nodes_that_were_silent_before_the_first_pass_are_not_counted() -> None:
-    """Who was there before has counted them."""
+def test_nodes_silent_before_the_first_pass_are_not_counted() -> None:
+    """The previous reconciler has counted them."""
     assert silences(LOST, LOST) == 0
 
 
-def test_a_node_that_is_wanted_no_more_keeps_what_was_counted() -> None:
+def test_removed_node_keeps_its_counters() -> None:
     passes = Passes({("cpu-9", "drain"): 2}, lambda: NOW)
     passes.begin(["cpu-0"])
 
@@ -276,7 +274,7 @@ def test_a_node_that_is_wanted_no_more_keeps_what_was_counted() -> None:
     assert 'slurmstack_steps_total{node="cpu-9",step="lift"}' not in found
 
 
-def test_the_catalogue_is_what_is_shown() -> None:
+def test_catalogue_matches_the_exported_metrics() -> None:
     passes = Passes({("cpu-1", "drain"): 1}, lambda: NOW)
     passes.done(1, made(FAULTY, wanted(evidence=180)), {})
 

@@ -1,4 +1,4 @@
-"""What is done about what is found."""
+"""The actions that findings lead to."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def actions(
     return list(plan(seen, asked or wanted(), memory or {}, NOW).actions)
 
 
-def test_where_all_is_well_there_is_nothing_to_do_and_nothing_to_remember() -> None:
+def test_healthy_nodes_need_no_action_and_no_memory() -> None:
     made = plan(observed(), wanted(), {}, NOW)
 
     assert (made.actions, made.memory, made.out) == ((), {}, ())
@@ -56,7 +56,7 @@ def test_where_all_is_well_there_is_nothing_to_do_and_nothing_to_remember() -> N
 # --- Drains --------------------------------------------------------------------------------------
 
 
-def test_what_kubernetes_says_of_a_machine_drains_the_node_on_it() -> None:
+def test_finding_about_a_machine_drains_its_node() -> None:
     seen = observed(machine("machine-1", is_cordoned=True))
 
     reason = "slurmstack:kubernetes:cordoned: machine machine-1"
@@ -80,19 +80,19 @@ def test_no_reason_is_overwritten(record: object) -> None:
     assert not [one for one in actions(seen) if isinstance(one, Drain)]
 
 
-def test_a_node_that_leaves_is_let_go() -> None:
+def test_terminating_node_is_not_drained() -> None:
     seen = observed(machine("machine-1", is_cordoned=True), pod("cpu-1", leaves=NOW + 60))
 
     assert actions(seen) == []
 
 
-def test_a_node_whose_pod_cannot_leave_a_dead_machine_is_drained() -> None:
+def test_pod_stuck_on_a_dead_machine_drains_its_node() -> None:
     seen = observed(machine("machine-1", conditions=DEAD), pod("cpu-1", leaves=NOW + 60))
 
     assert [type(one) for one in actions(seen)] == [Drain]
 
 
-def test_a_drain_that_may_be_lifted_is_lifted_as_it_was_seen() -> None:
+def test_lift_names_the_reason_and_time_of_the_drain() -> None:
     reason = "slurmstack:check:disk: full"
     seen = observed(drained("cpu-1", reason, extra=evidence(SINCE + 1)))
 
@@ -109,7 +109,7 @@ def all_cordoned(replicas: int) -> Observed:
 @pytest.mark.parametrize(
     ("replicas", "share", "most"), [(10, 0.1, 1), (10, 0.35, 3), (3, 0.1, 1), (4, 1.0, 4)]
 )
-def test_no_more_than_the_share_is_drained_and_the_others_are_told(
+def test_drains_up_to_the_share_and_reports_other_nodes(
     replicas: int, share: float, most: int
 ) -> None:
     made = plan(all_cordoned(replicas), wanted(replicas, share=share), {}, NOW)
@@ -119,7 +119,7 @@ def test_no_more_than_the_share_is_drained_and_the_others_are_told(
     assert code(made) == (PERSON if most < replicas else OUT)
 
 
-def test_what_is_out_by_us_counts_and_what_others_took_out_does_not() -> None:
+def test_only_own_drains_use_up_the_share() -> None:
     cordon = "slurmstack:kubernetes:cordoned: machine machine-0"
     ours, theirs = drained("cpu-0", cordon), drained("cpu-0", "broken-fan")
     seen = [machine("machine-0", is_cordoned=True), machine("machine-1", is_cordoned=True)]
@@ -128,7 +128,7 @@ def test_what_is_out_by_us_counts_and_what_others_took_out_does_not() -> None:
     assert len(actions(observed(*seen, theirs), wanted(share=0.1))) == 1
 
 
-def test_dead_machines_come_first() -> None:
+def test_dead_machines_are_drained_first() -> None:
     seen = observed(machine("machine-0", is_cordoned=True), machine("machine-1", conditions=DEAD))
 
     (drain,) = actions(seen, wanted(share=0.1))
@@ -143,7 +143,7 @@ LOST = drained(
 )
 
 
-def test_jobs_of_a_node_that_neither_answers_are_requeued() -> None:
+def test_jobs_are_requeued_when_slurmd_and_machine_are_lost() -> None:
     seen = observed(machine("machine-1", conditions=DEAD), LOST)
 
     assert actions(seen) == [Requeue("cpu-1", LOST.reason)]
@@ -158,7 +158,7 @@ def test_jobs_of_a_node_that_neither_answers_are_requeued() -> None:
         {"reason": "broken-fan"},
     ],
 )
-def test_jobs_are_left_alone_where_slurmd_answers_or_the_drain_is_another_s(
+def test_jobs_stay_if_slurmd_answers_or_the_drain_is_foreign(
     fields: dict[str, object],
 ) -> None:
     seen = observed(machine("machine-1", conditions=DEAD), LOST.model_copy(update=fields))
@@ -166,7 +166,7 @@ def test_jobs_are_left_alone_where_slurmd_answers_or_the_drain_is_another_s(
     assert actions(seen) == []
 
 
-def test_jobs_are_left_alone_where_the_machine_is_well() -> None:
+def test_jobs_stay_on_a_healthy_machine() -> None:
     assert not [one for one in actions(observed(LOST)) if isinstance(one, Requeue)]
 
 
@@ -196,22 +196,20 @@ def test_half_a_mark_is_completed(half: Machine) -> None:
     assert marks(observed(BROKEN, half)) == [Mark("machine-1", f"cpu-1: {XID}")]
 
 
-def test_a_drain_for_something_else_marks_nothing() -> None:
+def test_drain_for_another_cause_marks_nothing() -> None:
     full = drained("cpu-1", "slurmstack:check:disk: full", extra=evidence(NOW, failed=["disk"]))
 
     assert marks(observed(full)) == []
     assert marks(observed(drained("cpu-1", "gpu-xid"))) == []
 
 
-def test_a_drain_that_has_moved_with_its_pod_marks_no_machine_before_the_check_fails_there() -> (
-    None
-):
+def test_moved_pod_marks_its_machine_only_after_a_failed_check() -> None:
     moved = pod("cpu-1", machine="machine-0", started=NOW - 5)
 
     assert marks(observed(BROKEN, moved)) == []
 
 
-def test_the_mark_goes_when_a_node_on_the_machine_has_passed_and_is_in_service() -> None:
+def test_mark_is_removed_after_checks_pass_in_service() -> None:
     well = node("cpu-1", extra=evidence(NOW - 10))
 
     assert marks(observed(well, MARKED)) == [Unmark("machine-1")]
@@ -230,7 +228,7 @@ def test_the_mark_stays_until_checks_have_passed_there(record: object) -> None:
     assert marks(observed(record, MARKED)) == []  # type: ignore[arg-type]
 
 
-def test_another_s_condition_and_taint_are_no_mark() -> None:
+def test_foreign_condition_and_taint_are_not_a_mark() -> None:
     theirs = machine("machine-1", taints=({"key": "other", "effect": "NoSchedule"},))
 
     assert marks(observed(theirs, node("cpu-1", extra=evidence(NOW)))) == []
@@ -252,11 +250,11 @@ def climbed(made: Plan) -> Climb:
 
 
 def carried(made: Plan) -> dict[tuple[str, str], Climb]:
-    """What is remembered once all has been carried out."""
+    """Return the memory after all actions were carried out."""
     return {key: replace(climb, done=True) for key, climb in made.memory.items()}
 
 
-def test_a_fault_is_looked_at_again_first() -> None:
+def test_recheck_is_the_first_step() -> None:
     made = step({})
 
     assert made.actions == ()
@@ -264,7 +262,7 @@ def test_a_fault_is_looked_at_again_first() -> None:
     assert code(made) == OUT
 
 
-def test_each_step_follows_when_the_one_before_has_had_its_time_twice_as_long_each() -> None:
+def test_each_step_waits_twice_as_long_as_the_previous() -> None:
     memory: Memory = carried(step({}))
     at, taken = NOW, []
     for rung, kind in enumerate((Restart, Reboot, Replace, Tell)):
@@ -276,11 +274,11 @@ def test_each_step_follows_when_the_one_before_has_had_its_time_twice_as_long_ea
         memory = carried(made)
 
     assert [type(one) for one in taken] == [Restart, Reboot, Replace, Tell]
-    assert step(memory, at=at + 1_000_000).actions == (), "it has been told"
+    assert step(memory, at=at + 1_000_000).actions == (), "the event was sent before"
     assert code(step(memory, at=at + 1)) == PERSON
 
 
-def test_a_step_is_taken_on_what_was_seen() -> None:
+def test_steps_name_the_observed_objects() -> None:
     def at_rung(rung: int) -> Action:
         made = step({KEY: Climb(rung - 1, 0, done=True, target="x")})
         return made.actions[-1]
@@ -294,14 +292,14 @@ def test_a_step_is_taken_on_what_was_seen() -> None:
 BEGUN = Climb(1, NOW - 10, done=False, target="cpu-1-uid")
 
 
-def test_a_step_that_was_not_carried_out_is_taken_again() -> None:
+def test_step_that_was_not_done_is_repeated() -> None:
     made = step({KEY: BEGUN})
 
     assert made.actions == (Restart(KEY, "cpu-1-uid"),)
     assert climbed(made) == BEGUN
 
 
-def test_a_step_that_was_carried_out_unheard_is_not_taken_again() -> None:
+def test_step_done_without_an_answer_is_not_repeated() -> None:
     restarted = pod("cpu-1", uid="another", started=NOW - 5)
 
     made = step({KEY: BEGUN}, observed(BROKEN, MARKED, restarted))
@@ -323,7 +321,7 @@ OVER = {KEY: Climb(1, 0, done=True, target="x")}
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         (BROKEN.model_copy(update={"alloc_cpus": 1}), "waits until the jobs of cpu-1 end"),
         (pod("cpu-2", machine="machine-1"), "cpu-2 is not drained"),
@@ -331,14 +329,14 @@ OVER = {KEY: Climb(1, 0, done=True, target="x")}
         (pod("login-0", machine="machine-1", is_worker=False), "login-0 is on the same machine"),
     ],
 )
-def test_no_machine_is_rebooted_that_is_in_use(changed: object, told: str) -> None:
+def test_machine_in_use_is_not_rebooted(changed: object, message: str) -> None:
     made = step(OVER, observed(BROKEN, MARKED, changed))  # type: ignore[arg-type]
 
     assert made.actions == ()
-    assert f"reboot: {told}" in [out.doing for out in made.out]
+    assert f"reboot: {message}" in [out.doing for out in made.out]
 
 
-def test_a_node_that_nobody_drained_is_not_rebooted() -> None:
+def test_undrained_node_is_not_rebooted() -> None:
     refused = node("cpu-1", "IDLE", "INVALID_REG")
     memory = {("cpu-1", "size"): Climb(0, 0, done=True)}
 
@@ -359,7 +357,7 @@ def test_a_new_machine_is_not_replaced() -> None:
     )
 
 
-def test_no_more_nodes_are_repaired_at_once_than_may_be_out() -> None:
+def test_repairs_at_once_do_not_exceed_the_share() -> None:
     broken = [drained(f"cpu-{i}", XID, extra=FAILED) for i in range(3)]
     memory = {(f"cpu-{i}", "gpu-xid"): Climb(0, 0, done=True) for i in range(3)}
 
@@ -370,7 +368,7 @@ def test_no_more_nodes_are_repaired_at_once_than_may_be_out() -> None:
     assert not [one for one in again.actions if isinstance(one, Restart)]
 
 
-def test_of_a_node_with_two_causes_one_is_repaired_at_a_time() -> None:
+def test_repairs_one_cause_of_a_node_at_a_time() -> None:
     away = pod("cpu-1", is_ready=False)
     memory = {KEY: Climb(0, 0, done=True), ("cpu-1", "pod"): Climb(0, 0, done=True)}
 
@@ -381,7 +379,7 @@ def test_of_a_node_with_two_causes_one_is_repaired_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "seen", "in_vain"),
+    ("cause", "seen", "useless"),
     [
         ("not-ready", observed(machine("machine-1", conditions=DEAD)), {Restart, Reboot}),
         (
@@ -391,8 +389,8 @@ def test_of_a_node_with_two_causes_one_is_repaired_at_a_time() -> None:
         ),
     ],
 )
-def test_what_cannot_help_is_left_out(
-    cause: str, seen: Observed, in_vain: set[type[Action]]
+def test_steps_that_cannot_help_are_skipped(
+    cause: str, seen: Observed, useless: set[type[Action]]
 ) -> None:
     memory: Memory = {}
     asked = wanted(ladder=FULL)
@@ -402,7 +400,7 @@ def test_what_cannot_help_is_left_out(
         memory, taken = carried(made), taken | {type(one) for one in made.actions}
 
     assert Tell in taken
-    assert not taken & in_vain
+    assert not taken & useless
 
 
 @pytest.mark.parametrize(
@@ -411,9 +409,9 @@ def test_what_cannot_help_is_left_out(
         observed(drained("cpu-1", "broken-fan")),
         observed(BROKEN, MARKED, replace(MARKED, is_cordoned=True)),
     ],
-    ids=["another's drain", "a cordon"],
+    ids=["foreign drain", "cordon"],
 )
-def test_what_a_person_has_in_hand_is_not_repaired_and_not_forgotten(seen: Observed) -> None:
+def test_foreign_drain_or_cordon_pauses_the_ladder(seen: Observed) -> None:
     memory = {KEY: Climb(0, 0, done=True)}
 
     made = step(memory, seen)
@@ -422,7 +420,7 @@ def test_what_a_person_has_in_hand_is_not_repaired_and_not_forgotten(seen: Obser
     assert made.memory == memory
 
 
-def test_a_cause_that_is_gone_is_remembered_for_its_time_and_then_forgotten() -> None:
+def test_solved_cause_is_forgotten_after_the_remember_time() -> None:
     memory = {KEY: Climb(1, NOW - 10, done=True, target="x")}
 
     gone = step(memory, observed())
@@ -431,13 +429,13 @@ def test_a_cause_that_is_gone_is_remembered_for_its_time_and_then_forgotten() ->
     assert step(gone.memory, observed(), NOW + ASKED.remember).memory == {}
 
 
-def test_a_fault_that_comes_back_goes_on_with_the_next_step() -> None:
+def test_recurring_fault_continues_with_the_next_step() -> None:
     made = step({KEY: Climb(0, NOW - 1000, done=True, gone=NOW - 500)})
 
     assert made.actions == (Restart(KEY, "cpu-1-uid"),)
 
 
-def test_a_node_that_is_late_again_is_given_its_time_again() -> None:
+def test_absent_node_gets_its_full_time_again() -> None:
     key = ("cpu-1", "pod")
     memory = {key: Climb(1, NOW - 9000, done=True, target="old", gone=NOW - 8000)}
 
@@ -447,7 +445,7 @@ def test_a_node_that_is_late_again_is_given_its_time_again() -> None:
     assert made.memory[key] == Climb(1, NOW, done=True)
 
 
-def test_what_is_remembered_of_nodes_that_are_not_wanted_is_dropped() -> None:
+def test_memory_of_unwanted_nodes_is_dropped() -> None:
     assert plan(observed(), wanted(), {("cpu-7", "pod"): Climb(0, NOW)}, NOW).memory == {}
 
 
@@ -457,7 +455,7 @@ REQUESTED = replace(MARKED, annotations={REBOOT: f"machine-1-boot {NOW - 60}"})
 REBOOTING = {KEY: Climb(2, NOW - 60, done=True, target="machine-1-boot")}
 
 
-def test_a_request_for_a_reboot_stays_while_it_has_its_time() -> None:
+def test_reboot_request_stays_until_its_time_is_over() -> None:
     assert step(REBOOTING, observed(BROKEN, REQUESTED)).actions == ()
 
 
@@ -470,11 +468,9 @@ def test_a_request_for_a_reboot_stays_while_it_has_its_time() -> None:
         (REBOOTING, observed(REQUESTED)),
         ({}, observed(REQUESTED)),
     ],
-    ids=["it has rebooted", "jobs came", "a person came", "it is well", "nobody asked"],
+    ids=["rebooted", "jobs started", "foreign drain", "healthy", "not requested"],
 )
-def test_a_request_for_a_reboot_is_withdrawn_when_it_is_over(
-    memory: Memory, seen: Observed
-) -> None:
+def test_obsolete_reboot_request_is_withdrawn(memory: Memory, seen: Observed) -> None:
     made = step(memory, seen)
 
     assert [one for one in made.actions if isinstance(one, Withdraw)] == [Withdraw("machine-1")]

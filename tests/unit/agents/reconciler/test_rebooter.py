@@ -23,7 +23,7 @@ NOW = 1_800_000_000
         ("", False),
     ],
 )
-def test_a_reboot_is_asked_for_once_for_the_boot_that_is(request_: str, asked: bool) -> None:
+def test_request_is_valid_once_for_the_current_boot(request_: str, asked: bool) -> None:
     assert is_asked(request_, "boot-1", NOW - 1000) is asked
 
 
@@ -47,12 +47,12 @@ def test_the_boot_is_read_from_proc(tmp_path: Path) -> None:
     assert started(tmp_path) == 1_700_000_005.0
 
 
-def test_what_this_machine_says_of_itself_can_be_read() -> None:
+def test_reads_boot_id_and_boot_time_of_this_machine() -> None:
     assert boot_id()
     assert 0 < started() < 4_000_000_000
 
 
-def test_init_is_asked_first_and_the_kernel_when_it_has_not_done_it(
+def test_asks_init_first_and_then_the_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[object] = []

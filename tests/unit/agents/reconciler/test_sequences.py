@@ -1,6 +1,6 @@
 """Random sequences of failures, repairs, foreign drains, restarts and silences.
 
-What must hold at each step is asserted by the world itself; see world.py.
+The world asserts what must hold at each step; see world.py.
 """
 
 import copy
@@ -29,7 +29,7 @@ from tests.unit.agents.reconciler.world import (
 
 SEQUENCES = 2000
 BATCHES = 20
-"""Tests that they are dealt out to, so that a failure names its seed early."""
+"""Number of tests that share the sequences, so that a failure names its seed early."""
 LADDER = ["recheck", "restart", "reboot", "replace"]
 Event = Callable[[World, Box, random.Random], object]
 
@@ -41,7 +41,7 @@ def settings(nodes: int, share: float) -> str:
 
 
 def reconciler(world: World, path: Path) -> Reconciler:
-    """One that has just started: it knows what is kept in the world, and nothing else."""
+    """Return a reconciler that has just started: it knows only what the world stores."""
     place = Place("slurm", "memory", {"kind": "Deployment", "name": "reconciler"})
     return Reconciler(FakeSlurm(world), FakeApi(world), place, path, lambda: world.now)
 
@@ -64,7 +64,7 @@ def press(_world: World, box: Box, chance: random.Random) -> None:
 
 
 def look(world: World, path: Path, chance: random.Random) -> None:
-    """A pass, which may be cut short anywhere."""
+    """Run a pass that may be interrupted at any request."""
     world.calls = 0
     cut = chance.randint(1, 40)
     match chance.randrange(6):
@@ -116,11 +116,11 @@ def disturb(world: World, path: Path, chance: random.Random) -> None:
         foreign = {name: box.reason for name, box in world.boxes.items() if box.is_foreign}
         look(world, path, chance)
         after = {name: box.reason for name, box in world.boxes.items() if box.is_foreign}
-        assert after == foreign, "somebody else's drains are as they were"
+        assert after == foreign, "foreign drains are unchanged"
 
 
 def settle(world: World, path: Path) -> None:
-    """Everything is mended, checks run, and the reconciler looks every minute."""
+    """Repair everything; then run the checks and the reconciler every minute."""
     world.repair_all()
     for _ in range(8):
         world.now += 60
@@ -131,9 +131,7 @@ def settle(world: World, path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_whatever_happens_faults_stay_out_foreign_drains_stay_and_what_is_well_comes_back(
-    tmp_path: Path, batch: int
-) -> None:
+def test_only_healthy_nodes_return_and_foreign_drains_stay(tmp_path: Path, batch: int) -> None:
     path = tmp_path / "wanted.json"
     for seed in range(batch, SEQUENCES, BATCHES):
         chance = random.Random(seed)
@@ -151,7 +149,7 @@ def test_whatever_happens_faults_stay_out_foreign_drains_stay_and_what_is_well_c
             assert REBOOT not in box.annotations, f"seed {seed}: {box}"
 
 
-def test_the_sequences_have_what_they_are_about(tmp_path: Path) -> None:
+def test_sequences_cover_all_causes_and_steps(tmp_path: Path) -> None:
     path = tmp_path / "wanted.json"
     path.write_text(settings(4, 0.5))
     done: Counter[str] = Counter()
@@ -169,7 +167,7 @@ def test_the_sequences_have_what_they_are_about(tmp_path: Path) -> None:
 
 
 def trouble(world: World) -> None:
-    """One node of each kind of trouble."""
+    """Give each node a different kind of trouble."""
     cordoned, broken, lost, absent = world.boxes.values()
     cordoned.is_cordoned = True
     world.now += 1
@@ -181,7 +179,7 @@ def trouble(world: World) -> None:
 
 
 def an_hour(path: Path, killed_at: int | None) -> Iterator[World]:
-    """The world after each minute."""
+    """Yield the world after each minute of an hour."""
     world = World(4, budget=4)
     trouble(world)
     world.killed_at = killed_at
@@ -202,12 +200,12 @@ def an_hour(path: Path, killed_at: int | None) -> Iterator[World]:
 
 
 def state(world: World) -> object:
-    """All that the rest of the hour depends on, and what has been said until now."""
+    """Return all that the rest of the hour depends on, and the events until now."""
     return copy.deepcopy(world.boxes), world.memory, person_needed(world)
 
 
 def person_needed(world: World) -> set[str]:
-    return {line for line in world.told if "a person is needed" in line}
+    return {line for line in world.messages if "a person is needed" in line}
 
 
 def end(world: World) -> object:
@@ -219,7 +217,7 @@ def end(world: World) -> object:
     return seen, climbing, person_needed(world)
 
 
-def test_killed_before_any_of_its_requests_and_run_again_it_ends_the_same(tmp_path: Path) -> None:
+def test_kill_before_any_request_does_not_change_the_end(tmp_path: Path) -> None:
     path = tmp_path / "wanted.json"
     path.write_text(settings(4, 1.0))
 
@@ -232,7 +230,7 @@ def test_killed_before_any_of_its_requests_and_run_again_it_ends_the_same(tmp_pa
     first_half = undisturbed.calls // 2
     for request in range(1, first_half):
         for world, expected in zip(an_hour(path, request), states, strict=True):
-            # From the same state on, the hour goes on in the same way.
+            # The same state leads to the same rest of the hour.
             if world.killed_at is None and state(world) == expected:
                 break
         else:

@@ -1,4 +1,4 @@
-"""Nodes, pods and machines that are well, to break one thing in."""
+"""Healthy nodes, pods and machines, for tests that break one of them."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from agents.reconciler.wanted import Wanted
 from agents.slurm import Node
 
 NOW = 1_800_000_000
-"""Unix time of all looks that say no other."""
+"""Default Unix time of a pass."""
 CONF = "CPUs=2 RealMemory=1000 Gres=gpu:h100:8"
 READY = {"Ready": Condition("True")}
 
@@ -20,7 +20,7 @@ def moment(seconds: float) -> datetime:
 
 
 def node(name: str, *state: str, **fields: Any) -> Node:
-    """A record, IDLE unless it says otherwise."""
+    """Return a record; its default state is IDLE."""
     return Node(
         **{
             "name": name,
@@ -109,9 +109,9 @@ def wanted(replicas: int = 3, **fields: Any) -> Wanted:
 def observed(
     *changed: Node | Pod | Machine, replicas: int = 3, without: str = "", configured: float = 0.0
 ) -> Observed:
-    """Three nodes that are well, each on a machine of its own, but for what is given.
+    """Return healthy nodes, each on its own machine, with the given objects replaced.
 
-    `without` is the name of something that there is not.
+    `without` names an object to leave out, such as `pod cpu-1`.
     """
     names = [f"cpu-{ordinal}" for ordinal in range(replicas)]
     records = {name: node(name) for name in names}

@@ -1,6 +1,6 @@
-"""A Slurm and a Kubernetes that fit in a test: they do what they are told, and watch what it is.
+"""Small fakes of Slurm and Kubernetes: they carry out requests, and check that each is allowed.
 
-Everything that the project promises of its drains is asserted here, where it would be broken.
+The fakes assert all promises about drains, at the point where a request would break them.
 """
 
 import functools
@@ -21,17 +21,17 @@ CONFIG_MAP = "/api/v1/namespaces/slurm/configmaps/memory"
 PODS = "/api/v1/namespaces/slurm/pods"
 CHECKED = "gpu-xid"
 BEGAN = {"resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-"""What all objects of Kubernetes have."""
+"""Metadata that all objects of Kubernetes have."""
 T = TypeVar("T")
 
 
 class KilledError(BaseException):
-    """The reconciler's process is gone. No `except` of its own may see that."""
+    """The reconciler's process was killed. No `except` of the reconciler may catch this."""
 
 
 @dataclass
 class Box:
-    """A node, its pod and its machine, which has one node each."""
+    """A node, its pod and its machine; each machine has one node."""
 
     name: str
     # Slurm's record.
@@ -44,7 +44,7 @@ class Box:
     jobs: int = 0
     # Kubernetes.
     pod: int | None = 1
-    """Its generation; None while there is none."""
+    """Its generation; None while no pod exists."""
     pod_ready: bool = True
     machine: int = 1
     boot: int = 1
@@ -54,15 +54,15 @@ class Box:
     annotations: dict[str, str] = field(default_factory=dict)
     taints: list[Object] = field(default_factory=list)
     conditions: dict[str, Object] = field(default_factory=dict)
-    # What is really wrong with it.
+    # The real fault.
     fault: bool = False
     fault_since: int = 0
     checked: int = 0
-    """When its checks last ran."""
+    """Unix time of the last run of its checks."""
 
     @property
     def has_trouble(self) -> bool:
-        """What Kubernetes knows to be wrong."""
+        """Whether Kubernetes reports a problem."""
         return self.ready != "True" or self.is_cordoned or self.has_pressure
 
     @property
@@ -92,7 +92,7 @@ class Box:
 
 
 class World:
-    """All of it, and the time. `budget` is how many nodes our drains may take out."""
+    """All nodes, and the clock. `budget` is the number of nodes that we may drain."""
 
     def __init__(self, nodes: int, budget: int) -> None:
         self.boxes = {f"cpu-{i}": Box(f"cpu-{i}") for i in range(nodes)}
@@ -104,25 +104,25 @@ class World:
         """Number of the request before which the reconciler is killed."""
         self.slurm_silent_at: int | None = None
         self.kubernetes_silent_at: int | None = None
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self.done: Counter[str] = Counter()
-        """How often it was told to do what."""
+        """Number of requests by kind."""
 
-    def heard(self, who: str) -> None:
-        """One request comes in."""
+    def receive(self, service: str) -> None:
+        """Receive one request."""
         self.calls += 1
         if self.killed_at is not None and self.calls >= self.killed_at:
             raise KilledError
-        silent = self.slurm_silent_at if who == "slurm" else self.kubernetes_silent_at
+        silent = self.slurm_silent_at if service == "slurm" else self.kubernetes_silent_at
         if silent is not None and self.calls >= silent:
-            if who == "slurm":
+            if service == "slurm":
                 raise SlurmError(Fault.UNREACHABLE, "test", "silent")
             raise KubernetesError("test", "silent")
 
-    # --- What happens to nodes ----------------------------------------------------------------
+    # --- Events of nodes ----------------------------------------------------------------------
 
     def run_checks(self, box: Box) -> None:
-        """As the checks on a node do: they drain, write what they found, and never lift."""
+        """Act like the checks on a node: drain, write evidence, and never lift."""
         if box.is_silent or box.is_down or box.pod is None:
             return
         failed = (CHECKED,) if box.fault else ()
@@ -146,7 +146,7 @@ class World:
         box.ready, box.is_silent, box.pod_ready = "Unknown", True, False
 
     def come_back(self, box: Box) -> None:
-        """As with ReturnToService=2: it is up again; drains and their reasons stay."""
+        """Return to service as with ReturnToService=2; drains and their reasons stay."""
         box.ready, box.is_silent, box.is_down, box.pod_ready = "True", False, False, True
         if box.pod is None:
             box.pod = self.now
@@ -154,8 +154,10 @@ class World:
             box.reason, box.since = "", 0
 
     def time_out(self, box: Box) -> None:
-        """As slurmctld does after SlurmdTimeout: what it says is put behind a reason that is there
-        (set_node_reason of node_mgr.c)."""
+        """Act like slurmctld after SlurmdTimeout: append its text to an existing reason.
+
+        Source: set_node_reason in node_mgr.c.
+        """
         if box.is_silent and not box.is_down:
             box.is_down, box.jobs = True, 0
             box.reason = f"{box.reason} : Not responding" if box.reason else "Not responding"
@@ -182,50 +184,50 @@ class FakeSlurm(Client):
         self._world = world
 
     def nodes(self) -> tuple[Node, ...]:
-        self._world.heard("slurm")
+        self._world.receive("slurm")
         return tuple(box.record() for box in self._world.boxes.values())
 
     def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
-        # At once, so that requests always have the same order.
+        # Ask at once, so that requests always have the same order.
         found = self.nodes()
         return lambda: found
 
     def node(self, name: str) -> Node:
-        self._world.heard("slurm")
+        self._world.receive("slurm")
         return self._world.boxes[name].record()
 
     def drain(self, node: str, reason: str) -> None:
-        box = self._told("drain", node)
+        box = self._receive("drain", node)
         assert not box.reason, f"'{box.reason}' is overwritten"
         assert is_own(reason)
         box.is_drained, box.reason, box.since = True, reason, self._world.now
         ours = [one for one in self._world.boxes.values() if one.reason.startswith(KUBERNETES)]
-        assert len(ours) <= self._world.budget, "more are out by us than may be"
+        assert len(ours) <= self._world.budget, "our drains exceed the budget"
 
     def resume(self, node: str) -> None:
-        box = self._told("lift", node)
+        box = self._receive("lift", node)
         assert box.is_drained
-        assert is_own(box.reason), f"'{box.reason}' is lifted"
+        assert is_own(box.reason), f"the foreign drain '{box.reason}' is lifted"
         assert box.checked > box.since or not box.extra, "no check has passed since the drain"
-        assert not box.has_trouble, "Kubernetes wants it out"
+        assert not box.has_trouble, "Kubernetes reports a problem"
         assert not box.is_silent
         assert not box.is_down
-        assert not box.fault or box.fault_since >= box.checked, "its checks have seen a fault"
+        assert not box.fault or box.fault_since >= box.checked, "its checks have found a fault"
         box.is_drained, box.reason, box.since = False, "", 0
 
     def down(self, node: str, reason: str) -> None:
-        box = self._told("requeue", node)
+        box = self._receive("requeue", node)
         assert reason == box.reason
         assert is_own(box.reason)
         assert box.is_silent
-        assert box.ready != "True", "its machine is well, and may still run its jobs"
+        assert box.ready != "True", "its machine is healthy and may still run its jobs"
         box.is_down, box.jobs, box.since = True, 0, self._world.now
 
     def forget(self, node: str) -> None:
         raise AssertionError(f"{node} is wanted")
 
-    def _told(self, what: str, name: str) -> Box:
-        self._world.heard("slurm")
+    def _receive(self, what: str, name: str) -> Box:
+        self._world.receive("slurm")
         self._world.done[what] += 1
         return self._world.boxes[name]
 
@@ -237,8 +239,8 @@ class FakeApi(Api):
     def items(self, path: str, kind: type[T], **parameters: str) -> Iterator[T]:
         selector = parameters.get("labelSelector", "")
         for box in list(self._world.boxes.values()):
-            # A page each: it may be that only a part comes.
-            self._world.heard("kubernetes")
+            # One request for each node, so that an answer may break off in the middle.
+            self._world.receive("kubernetes")
             found = [_machine(box)] if path != PODS else _pods(box)
             for one in found:
                 if _selects(selector, one["metadata"]):
@@ -247,11 +249,11 @@ class FakeApi(Api):
     def ask(
         self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json"
     ) -> Object:
-        self._world.heard("kubernetes")
+        self._world.receive("kubernetes")
         if path == CONFIG_MAP:
             return self._config_map(method, body or {})
         if path.endswith("/events"):
-            self._world.told.append(str((body or {})["message"]))
+            self._world.messages.append(str((body or {})["message"]))
             return {}
         name = path.removesuffix("/status").rpartition("/")[2]
         box = self._world.boxes[name.replace("machine", "cpu")]
@@ -273,8 +275,8 @@ class FakeApi(Api):
 
     def _delete_pod(self, box: Box, body: Any) -> Object:
         assert body["preconditions"]["uid"] == str(box.pod)
-        assert not box.jobs, "jobs are on it"
-        assert not box.is_foreign, "somebody else has it in hand"
+        assert not box.jobs, "jobs run on it"
+        assert not box.is_foreign, "its drain is foreign"
         self._world.done["restart"] += 1
         self._world.lose_pod(box)
         return {}
@@ -313,7 +315,7 @@ def is_marked(box: Box) -> bool:
 
 
 def _selects(selector: str, metadata: Object) -> bool:
-    """Whether an object has all labels that a selector names, and none that it excludes."""
+    """Return whether an object has all labels of a selector, and none that it excludes."""
     return _selects_labels(selector, tuple(metadata.get("labels", {}).items()))
 
 
@@ -328,7 +330,7 @@ def _selects_labels(selector: str, given: tuple[tuple[str, str], ...]) -> bool:
 
 
 def _pods(box: Box) -> list[Object]:
-    """Each machine has what every one has, and its node's pod where that is there."""
+    """Return the pods that every machine has, and the pod of the node if it exists."""
     everywhere = [_everywhere(box.name, component) for component in ("machines", "rebooter")]
     return everywhere if box.pod is None else [*everywhere, _worker(box)]
 

@@ -1,4 +1,4 @@
-"""The client repeats what is safe to repeat, and what it cannot know it does not make up."""
+"""The client repeats only safe requests, and never invents an answer."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ LOST: tuple[Callable[[], Exception], ...] = (
 
 
 class Rest:
-    """A slurmrestd that gives one reply after the other to all but the choice of a version."""
+    """A slurmrestd that gives one reply after the other, except to requests for a version."""
 
     def __init__(
         self, *replies: Reply, versions: tuple[str, ...] = ("v0.0.42",), seconds: float = 0
@@ -85,9 +85,7 @@ class Rest:
         (("v0.0.40", "v0.0.43"), "v0.0.40"),
     ],
 )
-def test_the_newest_version_that_both_speak_is_chosen(
-    offered: tuple[str, ...], chosen: str
-) -> None:
+def test_chooses_the_newest_common_version(offered: tuple[str, ...], chosen: str) -> None:
     rest = Rest(ok(NO_NODES), versions=offered)
     assert rest.client().nodes() == ()
     assert rest.asked == [f"GET /slurm/{chosen}/nodes/"]
@@ -112,7 +110,7 @@ def test_every_request_carries_the_token() -> None:
         failed(500, 1007, "Protocol authentication error"),
     ],
 )
-def test_a_refused_token_is_told_as_such_and_not_repeated(reply: httpx.Response) -> None:
+def test_refused_token_is_reported_and_not_quoted(reply: httpx.Response) -> None:
     rest = Rest(reply)
     with pytest.raises(SlurmError, match=r"GET nodes/: token refused: .*uthentication") as error:
         rest.client().nodes()
@@ -120,7 +118,7 @@ def test_a_refused_token_is_told_as_such_and_not_repeated(reply: httpx.Response)
     assert "t.o.k" not in str(error.value)
 
 
-def test_a_key_that_cannot_be_read_is_an_error_of_the_token() -> None:
+def test_unreadable_key_is_a_token_error() -> None:
     def no_token() -> str:
         raise FileNotFoundError(2, "No such file or directory", "/etc/key")
 
@@ -129,13 +127,13 @@ def test_a_key_that_cannot_be_read_is_an_error_of_the_token() -> None:
     assert error.value.fault is Fault.REFUSED
 
 
-# --- What is repeated -----------------------------------------------------------------------------
+# --- Repeated requests ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "trouble", [lambda: failed(*NO_CONTROLLER), lambda: httpx.ReadTimeout("timed out")]
 )
-def test_what_slurmrestd_has_tried_for_long_is_not_asked_again(
+def test_slow_failures_are_repeated_only_once(
     trouble: Callable[[], Reply],
 ) -> None:
     rest = Rest(trouble(), trouble(), trouble(), ok(NO_NODES), seconds=15)
@@ -157,7 +155,7 @@ def test_what_slurmrestd_has_tried_for_long_is_not_asked_again(
         (lambda client: client.annotate("cpu-0", comment="rack 4"), DONE),
     ],
 )
-def test_what_is_safe_to_repeat_is_asked_again_at_growing_intervals(
+def test_safe_requests_are_repeated_at_growing_intervals(
     trouble: Callable[[], Reply], ask: Callable[[Client], object], answer: dict[str, Any]
 ) -> None:
     rest = Rest(trouble(), trouble(), ok(answer))
@@ -170,7 +168,7 @@ def test_what_is_safe_to_repeat_is_asked_again_at_growing_intervals(
 @pytest.mark.parametrize(
     "ask", [lambda client: client.submit(JOB), lambda client: client.resume("cpu-0")]
 )
-def test_what_may_have_been_done_is_not_done_again(
+def test_request_that_may_have_succeeded_is_not_repeated(
     trouble: Callable[[], Reply], ask: Callable[[Client], object]
 ) -> None:
     rest = Rest(trouble())
@@ -180,14 +178,14 @@ def test_what_may_have_been_done_is_not_done_again(
     assert len(rest.requests) == 1
 
 
-def test_a_submit_whose_answer_is_lost_says_that_its_fate_is_unknown() -> None:
+def test_submit_with_a_lost_answer_has_an_unknown_result() -> None:
     with pytest.raises(
         SlurmError, match=r"POST job/submit: .*it is unknown whether Slurm carried it out"
     ):
         Rest(httpx.ReadTimeout("timed out")).client().submit(JOB)
 
 
-def test_a_submit_that_was_never_sent_is_sent_again() -> None:
+def test_submit_that_was_never_sent_is_repeated() -> None:
     rest = Rest(httpx.ConnectError("refused"), ok({"job_id": 7} | DONE))
     assert rest.client().submit(JOB) == 7
 
@@ -196,9 +194,7 @@ def test_a_submit_that_was_never_sent_is_sent_again() -> None:
     "trouble", [lambda: httpx.ConnectError("refused"), lambda: failed(*NO_CONTROLLER)]
 )
 @pytest.mark.parametrize("kind", ["nodes", "jobs", "partitions", "reservations", "statistics"])
-def test_a_slurm_that_cannot_be_reached_never_looks_empty(
-    trouble: Callable[[], Reply], kind: str
-) -> None:
+def test_unreachable_slurm_never_looks_empty(trouble: Callable[[], Reply], kind: str) -> None:
     rest = Rest(*(trouble() for _ in range(10)))
     with pytest.raises(SlurmError, match="unreachable") as error:
         getattr(rest.client(), kind)()
@@ -206,10 +202,10 @@ def test_a_slurm_that_cannot_be_reached_never_looks_empty(
     assert len(rest.requests) == 4
 
 
-# --- What Slurm says ------------------------------------------------------------------------------
+# --- Answers of Slurm -----------------------------------------------------------------------------
 
 
-def test_nodes_that_were_asked_for_ahead_come_when_they_are_waited_for() -> None:
+def test_begin_nodes_returns_nodes_when_waited_for() -> None:
     assert Rest(ok(NO_NODES)).client().begin_nodes()() == ()
 
     wait = Rest(httpx.Response(401, text="Authentication failure")).client().begin_nodes()
@@ -217,14 +213,14 @@ def test_nodes_that_were_asked_for_ahead_come_when_they_are_waited_for() -> None
         wait()
 
 
-def test_slurms_own_words_and_numbers_are_passed_on() -> None:
+def test_error_contains_slurms_message_and_number() -> None:
     rest = Rest(failed(500, 2000, "Invalid partition name specified"))
     with pytest.raises(SlurmError, match="Invalid partition name specified") as error:
         rest.client().submit(JOB)
     assert (error.value.fault, error.value.numbers) == (Fault.SLURM, (2000,))
 
 
-def test_an_error_is_one_even_where_slurmrestd_calls_it_a_success() -> None:
+def test_answer_with_errors_fails_despite_http_200() -> None:
     with pytest.raises(SlurmError, match="GET node/nope: refused by Slurm"):
         Rest(failed(200, 0, "No error")).client().node("nope")
 
@@ -238,7 +234,7 @@ def test_an_error_is_one_even_where_slurmrestd_calls_it_a_success() -> None:
         httpx.Response(500, text=""),
     ],
 )
-def test_an_answer_that_is_not_slurms_is_unexpected(reply: httpx.Response) -> None:
+def test_foreign_answer_is_unexpected(reply: httpx.Response) -> None:
     with pytest.raises(SlurmError, match="unexpected answer: HTTP") as error:
         Rest(reply).client().nodes()
     assert error.value.fault is Fault.UNEXPECTED
@@ -265,7 +261,7 @@ def test_every_error_is_one_line() -> None:
         (lambda client: client.annotate("cpu-0", extra=""), "/node/cpu-0", {"extra": ""}),
     ],
 )
-def test_a_node_is_changed_in_what_was_asked_for_alone(
+def test_changes_only_the_requested_fields_of_a_node(
     ask: Callable[[Client], object], path: str, body: dict[str, Any]
 ) -> None:
     rest = Rest(ok(DONE))
@@ -284,17 +280,17 @@ def cancelled(number: int, text: str) -> httpx.Response:
     return ok({"status": [{"error": {"code": number, "string": text}}]} | DONE)
 
 
-def test_cancelling_a_job_that_is_over_is_no_error() -> None:
+def test_cancelling_an_ended_job_is_not_an_error() -> None:
     rest = Rest(ok(JOB_RECORDS), cancelled(2021, "Job/step already completing or completed"))
     rest.client().cancel(4)
     assert rest.asked == ["GET /slurm/v0.0.42/job/4", "DELETE /slurm/v0.0.42/job/4"]
 
 
-def test_cancelling_a_job_that_there_is_not_is_an_error() -> None:
+def test_cancelling_an_unknown_job_is_an_error() -> None:
     with pytest.raises(SlurmError, match="Invalid job id specified"):
         Rest(failed(404, 2017, "Invalid job id specified")).client().cancel(999)
 
 
-def test_a_complaint_about_the_job_itself_is_heard() -> None:
+def test_reports_an_error_about_the_job_itself() -> None:
     with pytest.raises(SlurmError, match=r"DELETE job/4: refused by Slurm: .*Access denied"):
         Rest(ok(JOB_RECORDS), cancelled(2002, "Access denied")).client().cancel(4)

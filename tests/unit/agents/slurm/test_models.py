@@ -1,6 +1,6 @@
-"""What slurmrestd 24.11.5 answered, recorded in all three versions, reads the same.
+"""Recorded answers of slurmrestd 24.11.5 give the same objects in all three API versions.
 
-The recordings are of one cluster of two nodes; of its jobs two are kept, and no `meta`.
+The recordings come from one cluster of two nodes. They contain two of its jobs, and no `meta`.
 """
 
 import json
@@ -23,7 +23,7 @@ def recorded(version: str) -> dict[str, Any]:
 
 
 def client_of(version: str, answers: dict[str, Any]) -> Client:
-    """A client of a slurmrestd that offers one version, and gives these answers."""
+    """Return a client of a slurmrestd that offers one version and gives these answers."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         _, _, asked, kind, *_ = request.url.path.split("/")
@@ -68,7 +68,7 @@ def test_a_running_job_is_read(client: Client) -> None:
     assert job.submit_time == job.start_time == datetime.fromtimestamp(1795255675, UTC)
 
 
-def test_an_array_that_waits_is_one_record(client: Client) -> None:
+def test_pending_array_is_one_record(client: Client) -> None:
     job = client.jobs()[1]
 
     assert (job.id, job.array_id, job.array_task, job.array_tasks) == (4, 4, None, "1-5%2")
@@ -108,7 +108,7 @@ def test_statistics_are_read(client: Client) -> None:
     assert {calls.name for calls in statistics.calls_by_user} >= {"root", "slurm"}
 
 
-def test_a_ping_says_that_slurmctld_is_up(client: Client) -> None:
+def test_ping_shows_that_slurmctld_is_up(client: Client) -> None:
     (ping,) = client.ping()
     assert (ping.host, ping.mode, ping.up) == ("ctl", "primary", True)
 
@@ -118,9 +118,7 @@ def test_a_ping_says_that_slurmctld_is_up(client: Client) -> None:
     ("kind", "records", "field"),
     [("nodes", "nodes", "real_memory"), ("jobs", "jobs", "job_state"), ("nodes", "nodes", "state")],
 )
-def test_a_field_that_is_gone_is_an_error_that_names_it(
-    version: str, kind: str, records: str, field: str
-) -> None:
+def test_error_names_a_missing_field(version: str, kind: str, records: str, field: str) -> None:
     answers = recorded(version)
     del answers[kind][records][0][field]
     client = client_of(version, answers)
@@ -131,7 +129,7 @@ def test_a_field_that_is_gone_is_an_error_that_names_it(
 
 
 @pytest.mark.parametrize("kind", ["nodes", "jobs", "partitions", "reservations", "statistics"])
-def test_an_answer_without_the_records_is_no_empty_cluster(kind: str) -> None:
+def test_answer_without_records_is_an_error(kind: str) -> None:
     path = {"statistics": "diag"}.get(kind, kind)
     client = client_of("v0.0.42", recorded("v0.0.42") | {path: {"errors": [], "warnings": []}})
 
@@ -139,7 +137,7 @@ def test_an_answer_without_the_records_is_no_empty_cluster(kind: str) -> None:
         getattr(client, kind)()
 
 
-def test_what_a_job_leaves_open_is_left_to_slurm() -> None:
+def test_unset_job_fields_are_left_to_slurm() -> None:
     job = JobRequest(name="check", script="#!/bin/sh\n", directory="/tmp", memory_per_node=100)
 
     assert job.body() == {

@@ -1,4 +1,4 @@
-"""Tokens are such as slurmctld takes, and are fresh when they are used."""
+"""Tokens have the form that slurmctld accepts, and are fresh when they are used."""
 
 import base64
 import json
@@ -22,8 +22,8 @@ def test_a_token_names_its_user_and_its_time() -> None:
     assert claims(token) == {"sun": "researcher", "iat": 1000, "exp": 1060}
 
 
-def test_a_token_is_signed_as_openssl_would_sign_it() -> None:
-    # By `openssl dgst -sha256 -hmac key` over the first two parts.
+def test_signature_of_a_token_matches_openssl() -> None:
+    # Computed with `openssl dgst -sha256 -hmac key` over the first two parts.
     assert make_token(b"key", "slurm", 60, now=0).split(".") == [
         "eyJhbGciOiAiSFMyNTYiLCAidHlwIjogIkpXVCJ9",
         "eyJzdW4iOiAic2x1cm0iLCAiaWF0IjogMCwgImV4cCI6IDYwfQ",
@@ -31,7 +31,7 @@ def test_a_token_is_signed_as_openssl_would_sign_it() -> None:
     ]
 
 
-def test_a_token_is_used_again_until_it_is_nearly_over(tmp_path: Path) -> None:
+def test_token_is_reused_until_shortly_before_it_expires(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"one")
     now = 1000.0
@@ -44,7 +44,7 @@ def test_a_token_is_used_again_until_it_is_nearly_over(tmp_path: Path) -> None:
     assert claims(token())["exp"] == now + LIFETIME
 
 
-def test_another_key_in_the_file_is_used_for_the_next_token(tmp_path: Path) -> None:
+def test_next_token_uses_a_changed_key_file(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"one")
     now = 1000.0
@@ -75,6 +75,6 @@ def test_the_command_prints_a_token(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert printed["exp"] - printed["iat"] == 60
 
 
-def test_a_key_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_names_a_missing_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["token", "--user", "slurm", "--key", "/nowhere/key"]) == 1
     assert "/nowhere/key: No such file" in capsys.readouterr().err
