@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from agents.exporter import measure
 from agents.exporter.rows import Tables, UnexpectedError, parse
 from agents.slurm import Statistics
-from agents.slurm.dataparser import VERSIONS
+from agents.slurm.dataparser import VERSION
 
 SNAPSHOT = "/usr/lib/slurmstack/snapshot"
 ENVIRONMENT = {"SLURM_BITSTR_LEN": "0"}
@@ -84,7 +84,7 @@ class Slurm:
         return list(measure.licenses(self._tables(seconds, "licenses").licenses))
 
     def _scheduler(self, seconds: float) -> list[Family]:
-        with printed(["sdiag", f"--json={VERSIONS[0]}"], seconds) as output:
+        with printed(["sdiag", f"--json={VERSION}"], seconds) as output:
             try:
                 diagnosis = _Diagnosis.model_validate_json(output.read())
             except ValidationError as error:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from agents.slurm import dataparser
-from agents.slurm.dataparser import Answer
+from agents.slurm.dataparser import VERSION, Answer
 from agents.slurm.errors import Fault, SlurmError
 from agents.slurm.models import Job, JobRequest, Node, Partition, Ping, Reservation, Statistics
 from agents.slurm.tokens import Token
@@ -60,7 +60,6 @@ class Client:
         self._token = token
         self._sleep = sleep
         self._clock = clock
-        self._version: str | None = None
 
     def close(self) -> None:
         self._http.close()
@@ -144,11 +143,8 @@ class Client:
 
     def cancel(self, job_id: int) -> None:
         """Cancel a job. Nothing happens if the job has ended."""
-        path = f"job/{job_id}"
-        # v0.0.40 and v0.0.41 do not report a missing job.
-        self.job(job_id)
         try:
-            self._ask("DELETE", path, repeat=True)
+            self._ask("DELETE", f"job/{job_id}", repeat=True)
         except SlurmError as error:
             if error.numbers != (ALREADY_DONE,):
                 raise
@@ -178,33 +174,16 @@ class Client:
             raise SlurmError(Fault.UNEXPECTED, asked, f"{where}: {first['msg']}") from error
 
     def _ask(self, method: str, path: str, body: Answer | None = None, *, repeat: bool) -> Answer:
-        """Return the answer to one request, in the newest version that both sides support."""
-        version = self._version or self._choose_version()
-        return self._answer(f"{method} {path}", self._send(method, version, path, body, repeat))
+        return self._answer(f"{method} {path}", self._send(method, path, body, repeat))
 
-    def _choose_version(self) -> str:
-        for version in dataparser.VERSIONS:
-            response = self._send("GET", version, "ping/", None, True)
-            if response.status_code != httpx.codes.NOT_FOUND:
-                self._answer("GET ping/", response)
-                self._version = version
-                return version
-        raise SlurmError(
-            Fault.UNEXPECTED,
-            "choice of an API version",
-            f"slurmrestd offers none of {', '.join(dataparser.VERSIONS)}",
-        )
-
-    def _send(
-        self, method: str, version: str, path: str, body: Answer | None, repeat: bool
-    ) -> httpx.Response:
+    def _send(self, method: str, path: str, body: Answer | None, repeat: bool) -> httpx.Response:
         """Return the response. Repeats the request, at growing intervals, while that is safe."""
         end = self._clock() + PATIENCE
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 response = self._http.request(
                     method,
-                    f"/slurm/{version}/{path}",
+                    f"/slurm/{VERSION}/{path}",
                     json=body,
                     headers={"X-SLURM-USER-TOKEN": self._token()},
                 )

@@ -1,7 +1,6 @@
-"""Formats of slurmrestd's data parsers v0.0.40 to v0.0.42, which only this module knows.
+"""Format of slurmrestd's data parser v0.0.42, which only this module knows.
 
-- Numbers that may be unset or infinite are objects: `{set, infinite, number}`. Older parsers have a
-  bare number in some places.
+- Numbers that may be unset or infinite are objects: `{set, infinite, number}`. Others are bare.
 - Times are Unix seconds, with 0 for "never".
 - Sets of flags are lists.
 
@@ -14,8 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-VERSIONS = ("v0.0.42", "v0.0.41", "v0.0.40")
-"""Versions that this client supports, the newest first. Slurm 24.11 offers all three."""
+VERSION = "v0.0.42"
+"""The newest version of Slurm 24.11, which is the release of the project's slurmrestd."""
 
 Answer = dict[str, Any]
 
@@ -49,15 +48,14 @@ Flags = frozenset[str]
 
 
 def limit(value: int) -> Answer:
-    """Return a number for a field that could be infinite, in a form that all three parsers read."""
+    """Return a number for a field that could be infinite, as an object."""
     return {"set": True, "infinite": False, "number": value}
 
 
 def said(answer: Answer) -> tuple[str, tuple[int, ...]]:
     """Return the errors in an answer, as text and as error numbers; "" if there are none.
 
-    Not every error is in `errors`. If a job could not be signalled, the error is in `status` since
-    v0.0.42. v0.0.40 does not report it at all.
+    Not every error is in `errors`. If a job could not be signalled, the error is in `status`.
     """
     texts: list[str] = []
     numbers: list[int] = []

@@ -1,4 +1,4 @@
-"""The agents' client against a real slurmrestd and Slurm, in each version that both support."""
+"""The agents' client against a real slurmrestd and Slurm."""
 
 import time
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from agents.slurm import Client, Fault, Job, JobRequest, SlurmError, dataparser, make_token
+from agents.slurm import Client, Fault, Job, JobRequest, SlurmError, make_token
 from images import tags
 from tests.container.rest.provider import Provider
 from tests.container.rest.server import NODE_NAMES, USER, Rest
@@ -17,14 +17,8 @@ from tests.support.waiting import eventually
 TEN_MINUTES = "#!/bin/sh\nsleep 600\n"
 
 
-@pytest.fixture(params=dataparser.VERSIONS)
-def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(dataparser, "VERSIONS", (request.param,))
-    return str(request.param)
-
-
 @pytest.fixture
-def operator(rest: Rest, version: str) -> Iterator[Client]:
+def operator(rest: Rest) -> Iterator[Client]:
     """A client of `slurm`. Afterwards, no job is left and every node is in service."""
     yield (client := rest.client())
     for job in client.jobs():
@@ -36,7 +30,7 @@ def operator(rest: Rest, version: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def user(rest: Rest, version: str) -> Client:
+def user(rest: Rest) -> Client:
     return rest.client(USER)
 
 

@@ -12,7 +12,6 @@ from agents.slurm import Client, Fault, JobRequest, SlurmError
 JOB = JobRequest(name="check", script="#!/bin/sh\n", directory="/tmp")
 NO_NODES: dict[str, Any] = {"nodes": [], "errors": [], "warnings": []}
 DONE: dict[str, Any] = {"errors": [], "warnings": []}
-JOB_RECORDS: dict[str, Any] = {"jobs": [], "errors": [], "warnings": []}
 
 Reply = httpx.Response | Exception
 
@@ -35,15 +34,12 @@ LOST: tuple[Callable[[], Exception], ...] = (
 
 
 class Rest:
-    """A slurmrestd that gives one reply after the other, except to requests for a version."""
+    """A slurmrestd that gives one reply after the other."""
 
-    def __init__(
-        self, *replies: Reply, versions: tuple[str, ...] = ("v0.0.42",), seconds: float = 0
-    ) -> None:
+    def __init__(self, *replies: Reply, seconds: float = 0) -> None:
         self.requests: list[httpx.Request] = []
         self.pauses: list[float] = []
         self._replies: Iterator[Reply] = iter(replies)
-        self._versions = versions
         self._seconds = seconds
         self._now = 0.0
 
@@ -58,10 +54,6 @@ class Rest:
         )
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
-        if request.url.path.split("/")[2] not in self._versions:
-            return httpx.Response(404, text="Unable find requested URL.")
-        if request.url.path.endswith("/ping/"):
-            return ok({"pings": []})
         self.requests.append(request)
         self._now += self._seconds
         reply = next(self._replies)
@@ -74,26 +66,15 @@ class Rest:
         return [f"{request.method} {request.url.path}" for request in self.requests]
 
 
-# --- Versions and tokens --------------------------------------------------------------------------
+# --- Version and tokens ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("offered", "chosen"),
-    [
-        (("v0.0.40", "v0.0.41", "v0.0.42"), "v0.0.42"),
-        (("v0.0.39", "v0.0.40", "v0.0.41"), "v0.0.41"),
-        (("v0.0.40", "v0.0.43"), "v0.0.40"),
-    ],
-)
-def test_chooses_the_newest_common_version(offered: tuple[str, ...], chosen: str) -> None:
-    rest = Rest(ok(NO_NODES), versions=offered)
-    assert rest.client().nodes() == ()
-    assert rest.asked == [f"GET /slurm/{chosen}/nodes/"]
+def test_a_slurmrestd_without_the_version_is_an_error() -> None:
+    reply = httpx.Response(404, text="Unable find requested URL.")
 
-
-def test_a_slurmrestd_without_a_common_version_is_an_error() -> None:
-    with pytest.raises(SlurmError, match=r"offers none of v0\.0\.42, v0\.0\.41, v0\.0\.40"):
-        Rest(versions=("v0.0.43",)).client().nodes()
+    with pytest.raises(SlurmError, match="HTTP 404 Unable find requested URL") as error:
+        Rest(reply).client().nodes()
+    assert error.value.fault is Fault.UNEXPECTED
 
 
 def test_every_request_carries_the_token() -> None:
@@ -281,9 +262,9 @@ def cancelled(number: int, text: str) -> httpx.Response:
 
 
 def test_cancelling_an_ended_job_is_not_an_error() -> None:
-    rest = Rest(ok(JOB_RECORDS), cancelled(2021, "Job/step already completing or completed"))
+    rest = Rest(cancelled(2021, "Job/step already completing or completed"))
     rest.client().cancel(4)
-    assert rest.asked == ["GET /slurm/v0.0.42/job/4", "DELETE /slurm/v0.0.42/job/4"]
+    assert rest.asked == ["DELETE /slurm/v0.0.42/job/4"]
 
 
 def test_cancelling_an_unknown_job_is_an_error() -> None:
@@ -293,4 +274,4 @@ def test_cancelling_an_unknown_job_is_an_error() -> None:
 
 def test_reports_an_error_about_the_job_itself() -> None:
     with pytest.raises(SlurmError, match=r"DELETE job/4: refused by Slurm: .*Access denied"):
-        Rest(ok(JOB_RECORDS), cancelled(2002, "Access denied")).client().cancel(4)
+        Rest(cancelled(2002, "Access denied")).client().cancel(4)
