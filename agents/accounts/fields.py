@@ -50,7 +50,8 @@ ASSOCIATION: Mapping[str, Kind] = {
     "maxsubmitjobs": Kind.NUMBER,
     "qoslevel": Kind.NAMES,
 }
-"""Fields of an account, or of a user in an account."""
+"""Fields of an account, or of a user in an account. `sacctmgr.py` reads these, and names the few
+others that it reads."""
 ACCOUNT: Mapping[str, Kind] = {
     **ASSOCIATION,
     "description": Kind.TEXT,
