@@ -153,7 +153,7 @@ FAULTS: Final = (
         "components/health/admission.py",
         "    if not all(machines):\n",
         "    if machines:\n",
-        f"{_ADMISSION}::test_only_machines_of_nodesets_are_marked_where_labels_show_them[taint]",
+        f"{_ADMISSION}::test_only_labelled_machines_of_nodesets_are_marked[taint]",
     ),
     Fault(
         "the reconciler deletes the pod of slurmctld",
