@@ -15,7 +15,7 @@ FAULTS: Final = (
         "components/slurm/controller.py",
         "pulumi.ResourceOptions(parent=self, protect=args.protect),",
         "pulumi.ResourceOptions(parent=self),",
-        f"{_GRAPH}::test_data_is_protected_unless_the_stack_says_otherwise",
+        f"{_GRAPH}::test_data_is_protected_by_default",
     ),
     Fault(
         "slurmd may change the packet filter",
@@ -55,7 +55,7 @@ FAULTS: Final = (
         "components/pods.py",
         '"automountServiceAccountToken": False,',
         '"automountServiceAccountToken": True,',
-        f"{_GRAPH}::test_no_container_is_privileged_and_all_drop_what_they_are_not_given",
+        f"{_GRAPH}::test_no_container_is_privileged_and_all_drop_capabilities",
     ),
     Fault(
         "the munge key is also in a ConfigMap",
@@ -69,7 +69,7 @@ FAULTS: Final = (
         "            data=secret.string_data,\n"
         "            opts=child,\n"
         "        )\n",
-        f"{_GRAPH}::test_the_munge_key_and_the_host_key_are_secret_wherever_they_go",
+        f"{_GRAPH}::test_the_munge_key_and_host_keys_are_always_secret",
     ),
     Fault(
         "a worker is killed before its jobs have had their grace",
@@ -77,7 +77,7 @@ FAULTS: Final = (
         "components/slurm/nodeset.py",
         '"terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,',
         '"terminationGracePeriodSeconds": _STOP_MARGIN,',
-        f"{_GRAPH}::test_a_worker_may_take_its_drain_grace_to_leave",
+        f"{_GRAPH}::test_a_workers_grace_period_includes_its_drain_grace",
     ),
     Fault(
         "other containers of a worker start before its guard",
@@ -97,7 +97,7 @@ FAULTS: Final = (
         "components/storage/jail.py",
         "self.claim = once_known(claim, homes.metadata.namespace)",
         "self.claim = once_known(claim, args.site.namespace)",
-        f"{_GRAPH}::test_workers_and_login_come_after_the_controller_and_the_filled_jail",
+        f"{_GRAPH}::test_workers_and_login_come_after_controller_and_filled_jail",
     ),
     Fault(
         "a configuration comes into force before it is checked",
@@ -105,7 +105,7 @@ FAULTS: Final = (
         "components/slurm/configuration.py",
         "        self.proven = self.once_proven(files)\n",
         "        self.proven = pulumi.Output.from_input(files)\n",
-        f"{_GRAPH}::test_no_configuration_comes_into_force_that_was_not_checked",
+        f"{_GRAPH}::test_only_a_checked_configuration_comes_into_force",
     ),
     Fault(
         "two slurmdbd run at once while one is replaced",
@@ -169,6 +169,6 @@ FAULTS: Final = (
         "components/health/admission.py",
         '"failurePolicy": "Fail",',
         '"failurePolicy": "Ignore",',
-        f"{_GRAPH}::test_requests_of_the_reconciler_alone_are_limited",
+        f"{_GRAPH}::test_the_policy_limits_only_requests_of_the_reconciler",
     ),
 )

@@ -86,7 +86,6 @@ FAULTS: Final = (
         "components/settings/models.py",
         "protect_data: bool = True",
         "protect_data: bool = False",
-        "tests/unit/components/test_graph.py"
-        "::test_data_is_protected_unless_the_stack_says_otherwise",
+        "tests/unit/components/test_graph.py::test_data_is_protected_by_default",
     ),
 )

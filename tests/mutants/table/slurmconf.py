@@ -48,8 +48,7 @@ FAULTS: Final = (
         "components/slurmconf/longchecks.py",
         '"PriorityTier": 0,',
         '"PriorityTier": 2,',
-        f"{_UNIT}/test_longchecks.py"
-        "::test_the_partition_is_hidden_below_all_others_and_for_nobody_else",
+        f"{_UNIT}/test_longchecks.py::test_the_checks_partition_is_hidden_exclusive_and_lowest",
     ),
     Fault(
         "a job sees all devices of its node",
