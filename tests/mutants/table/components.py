@@ -23,7 +23,7 @@ FAULTS: Final = (
         "components/slurm/nodeset.py",
         '    "SYSLOG",\n)',
         '    "SYSLOG",\n    "NET_ADMIN",\n)',
-        f"{_UNIT}/test_network.py::test_nobody_but_the_guard_has_a_right_to_the_packet_filter",
+        f"{_UNIT}/test_network.py::test_only_the_guard_may_change_the_packet_filter",
     ),
     Fault(
         "every user of a pod may read mounted keys",
@@ -89,7 +89,7 @@ FAULTS: Final = (
         "                    *args.site.sidecars(Conf(server=args.slurmctld.server)),\n"
         "                    *args.guard,\n"
         "                    *map(_site_container, settings.pod.init_containers),\n",
-        f"{_UNIT}/test_network.py::test_the_guard_comes_before_all_else_where_users_are",
+        f"{_UNIT}/test_network.py::test_the_guard_runs_first_in_users_pods",
     ),
     Fault(
         "nodes start before the jail is filled",
