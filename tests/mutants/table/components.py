@@ -39,7 +39,7 @@ FAULTS: Final = (
         "components/network/policies.py",
         '        "default": _spec(pods.selector(), [], []),\n',
         "",
-        "tests/unit/network/test_matrix.py::test_only_who_must_talks_to_a_pod",
+        "tests/unit/network/test_matrix.py::test_pods_accept_only_intended_connections",
     ),
     Fault(
         "users reach the metadata of a cloud",
@@ -47,7 +47,7 @@ FAULTS: Final = (
         "components/network/flows.py",
         "but = sorted(cidr for cidr in {*METADATA, *refuse} if",
         "but = sorted(cidr for cidr in refuse if",
-        "tests/unit/network/test_matrix.py::test_others_are_asked_by_who_must_alone",
+        "tests/unit/network/test_matrix.py::test_pods_open_only_intended_connections",
     ),
     Fault(
         "pods get a credential of Kubernetes",
