@@ -129,7 +129,7 @@ FAULTS: Final = (
         "components/health/admission.py",
         'f" || one.effect == {_text(_EFFECT)})"',
         'f" || one.effect != {_text(c.DOMAIN)})"',
-        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-a taint that evicts]",
+        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-an evicting taint]",
     ),
     Fault(
         "the reconciler adds keys to a Node",

@@ -468,7 +468,7 @@ GROUP_EFFECTS: dict[str, dict[str, str]] = {
 """Effect on a node group by the property that changes; the longest matching name decides."""
 FIXED: dict[str, set[str]] = {
     # Amazon: properties that its API accepts only at creation (CreateVpc, CreateSubnet,
-    # CreateNatGateway, CreateFileSystem, CreateCluster). No such property of Nebius is matching.
+    # CreateNatGateway, CreateFileSystem, CreateCluster). No such property of Nebius is known.
     "aws:ec2/vpc:Vpc": {"cidrBlock"},
     "aws:ec2/subnet:Subnet": {"availabilityZone", "cidrBlock"},
     "aws:ec2/natGateway:NatGateway": {"subnetId"},
@@ -738,7 +738,7 @@ def test_the_jail_on_nebius_is_the_machines_shared_file_system(graph_of: GraphOf
         assert made == f"mount {path.rpartition('/')[0]} && mkdir -p {path}"
 
 
-def test_the_jail_on_eks_is_a_volume_of_lustre_or_efs(graph_of: GraphOf) -> None:
+def test_the_jail_on_eks_is_a_lustre_or_efs_volume(graph_of: GraphOf) -> None:
     def volume(edit: Change) -> dict[str, Any]:
         found: dict[str, Any] = graph_of(EKS, edit).one("jail-volume").inputs["spec"]
         return found

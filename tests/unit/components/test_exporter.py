@@ -25,7 +25,7 @@ def default() -> Graph:
         return graph(monkeypatch)
 
 
-def test_the_exporter_is_one_pod_without_root_and_rights(default: Graph) -> None:
+def test_the_exporter_is_one_pod_without_root_or_rights(default: Graph) -> None:
     deployment = default.one(POD).inputs["spec"]
     context = container(default, POD)["securityContext"]
 

@@ -225,7 +225,7 @@ def test_daemons_with_a_state_never_run_twice(graph: Graph, name: str) -> None:
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_accounts_come_after_slurmctld_and_before_no_pod(
+def test_accounts_come_after_slurmctld_and_delay_no_pod(
     graph: Graph,
 ) -> None:
     assert {"controller-service", "accounting-service"} <= before(graph, "accounts-apply")
@@ -685,7 +685,7 @@ def test_the_reconciler_has_only_the_rights_that_it_needs(graph: Graph) -> None:
         ({"ladder": ["replace"], "replace": ["replace-it"]}, False),
     ],
 )
-def test_only_a_replacing_ladder_allows_to_delete_nodes(
+def test_only_a_replacing_ladder_allows_deleting_nodes(
     monkeypatch: pytest.MonkeyPatch, reconciler: dict[str, Any], deletes: bool
 ) -> None:
     graph = record(monkeypatch, config(lambda values: values.update(reconciler=reconciler)))

@@ -47,7 +47,7 @@ def test_logs_are_not_sent_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "logs" not in found.one("monitoring-config").inputs["data"]["prometheus.yml"]
 
 
-def test_the_sender_is_one_pod_without_root_and_host_paths(default: Graph) -> None:
+def test_the_sender_is_one_pod_without_root_or_host_paths(default: Graph) -> None:
     deployment = default.one(POD).inputs["spec"]
     context = container(default, POD)["securityContext"]
 

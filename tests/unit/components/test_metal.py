@@ -244,7 +244,7 @@ def test_the_keys_for_joining_are_secrets(graph_of: GraphOf) -> None:
 
 
 @pytest.mark.parametrize("given", [None, "no/such/file"])
-def test_a_deploy_without_the_operators_key_is_refused_in_one_line(
+def test_a_missing_operators_key_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
     pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")

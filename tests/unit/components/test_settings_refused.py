@@ -152,9 +152,9 @@ _COUNTS = [
         )
     ),
     *(
-        f"accounting.qos[0].max_{what}_per_{whom}"
+        f"accounting.qos[0].max_{what}_per_{scope}"
         for what in ("jobs", "jobs_accrue", "submit_jobs")
-        for whom in ("account", "user")
+        for scope in ("account", "user")
     ),
 ]
 _AMOUNTS = [
@@ -167,13 +167,13 @@ _AMOUNTS = [
         )
     ),
     *(
-        f"accounting.qos[0].max_{what}_per_{whom}"
+        f"accounting.qos[0].max_{what}_per_{scope}"
         for what in ("tres", "tres_run_mins")
-        for whom in ("account", "user")
+        for scope in ("account", "user")
     ),
     "accounting.qos[0].min_tres_per_job",
 ]
-"""Mappings of what Slurm counts."""
+"""Mappings of trackable resources (TRES)."""
 OPERATED: Values = {
     **FULL,
     "monitoring": {
@@ -184,7 +184,7 @@ OPERATED: Values = {
         },
     },
 }
-"""Where a Prometheus Operator is there already."""
+"""A stack with an existing Prometheus Operator."""
 DUMPS: dict[str, Values] = {
     kind: {**FULL, "accounting": {"backup": {kind: value}}}
     for kind, value in {
@@ -283,7 +283,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "long_checks.wait": (0, 604_800),
     "long_checks.keep": (10, 10_000),
 }
-"""Whole numbers with their least and greatest value."""
+"""Whole numbers with their minimum and maximum."""
 
 CHOICES: dict[str, str] = {
     "cluster.file_system_type": "'NETWORK_SSD', 'NETWORK_HDD', 'WEKA' or 'VAST'",
@@ -960,7 +960,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "groups[0].name": {"The Lab": _USER},
     "groups[0].members[0]": {"Ada": _USER},
 }
-"""Texts of a form of their own: what each refuses, and what it says then."""
+"""Texts with a required form: values that each refuses, and the remedy in the error."""
 
 UNKNOWN: dict[str, str] = {
     "nodeset": "did you mean 'nodesets'?",
@@ -2055,7 +2055,7 @@ def test_stack_files_with_any_value_give_at_most_one_line(
     | st.text("{}[]&*!:-?|>%@'\"\n\t ,#a0.").map("config: {slurmstack:users: ".__add__)
     | st.binary().map(lambda data: data.decode("latin-1"))
 )
-def test_any_text_in_a_stack_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+def test_any_text_as_stack_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "Pulumi.lab.yaml").write_text(text, encoding="utf-8", errors="replace", newline="")
     with pytest.raises(SettingsError) as caught:
         read_stack("lab", tmp_path)
