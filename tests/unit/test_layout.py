@@ -1,4 +1,4 @@
-"""The layout of the tests: folders say what a test needs, and helpers are plain modules."""
+"""The layout of the tests: folders name what a test needs, and helpers are plain modules."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ FORBIDDEN: Final = (
     *("tests.support.containers", "tests.support.cluster"),
     *(f"tests.{need}" for need in NEEDS),
 )
-"""Modules that a test without needs must not reach; all that is below them as well."""
+"""Modules that a test without needs must not reach, with all their submodules."""
 ALLOWED: Final[Mapping[tuple[str, str], str]] = {
     ("unit/images/test_build.py", "docker.errors"): "raises Docker's errors from a fake client",
     ("unit/local/test_containers.py", "docker.errors"): "raises Docker's errors from a fake client",
@@ -32,7 +32,7 @@ ALLOWED: Final[Mapping[tuple[str, str], str]] = {
 
 
 def source(name: str) -> Path | None:
-    """File of a module of the tests; None for any other module, and for what is no module."""
+    """Return the file of a module of the tests, or None for any other name."""
     if not name.startswith("tests."):
         return None
     path = TESTS.parent / name.replace(".", "/")
@@ -41,21 +41,21 @@ def source(name: str) -> Path | None:
 
 
 def folder(helper: Path) -> Path:
-    """Folder that a module is in; a package is in the folder above it."""
+    """Return the folder of a module; a package is in the folder above it."""
     return helper.parents[helper.name == "__init__.py"]
 
 
 @cache
 def imports(file: Path) -> frozenset[str]:
-    """Modules that a file imports, wherever in it."""
+    """Return the modules that a file imports anywhere in it."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.module, f"{file}: use absolute imports"
-            taken = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if source(name) else node.module for name in taken}
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if source(name) else node.module for name in names}
     return frozenset(found)
 
 
@@ -64,15 +64,15 @@ def is_forbidden(module: str) -> bool:
 
 
 def forbidden(file: Path) -> Iterator[str]:
-    """Forbidden modules that a file imports, itself or through modules of the tests."""
-    seen, left = {file}, [file]
-    while left:
-        for module in imports(left.pop()):
+    """Yield forbidden modules that a file imports, directly or through modules of the tests."""
+    visited, pending = {file}, [file]
+    while pending:
+        for module in imports(pending.pop()):
             if is_forbidden(module):
                 yield module
-            elif (further := source(module)) and further not in seen:
-                seen.add(further)
-                left.append(further)
+            elif (further := source(module)) and further not in visited:
+                visited.add(further)
+                pending.append(further)
 
 
 def test_no_module_imports_a_conftest() -> None:
@@ -90,7 +90,7 @@ def test_no_module_imports_a_test_module() -> None:
 
 @pytest.mark.parametrize("name", ["eventually", "execute"])
 def test_a_shared_helper_is_defined_once(name: str) -> None:
-    """Methods and functions inside functions are no helpers."""
+    """Methods and functions inside functions are not helpers."""
     homes = [
         file
         for file in FILES
@@ -100,7 +100,7 @@ def test_a_shared_helper_is_defined_once(name: str) -> None:
     assert [file.parent for file in homes] == [TESTS / "support"]
 
 
-def test_tests_without_needs_reach_no_container_and_no_cluster() -> None:
+def test_tests_without_needs_reach_no_container_or_cluster() -> None:
     reached = {
         (str(file.relative_to(TESTS)), module)
         for file in FILES
@@ -110,7 +110,7 @@ def test_tests_without_needs_reach_no_container_and_no_cluster() -> None:
     assert reached == set(ALLOWED)
 
 
-def test_helpers_outside_of_support_are_used_in_their_folder_alone() -> None:
+def test_helpers_outside_support_are_used_only_in_their_folder() -> None:
     found = {
         (str(file.relative_to(TESTS)), module)
         for file in FILES
@@ -122,7 +122,7 @@ def test_helpers_outside_of_support_are_used_in_their_folder_alone() -> None:
     assert found - ALLOWED.keys() == set()
 
 
-def test_every_test_module_is_in_a_folder_that_says_its_needs() -> None:
+def test_every_test_module_is_in_a_known_folder() -> None:
     folders = {file.relative_to(TESTS).parts[0] for file in FILES if file.name.startswith("test_")}
     assert folders == {*NOTHING, *NEEDS}
 

@@ -1,4 +1,4 @@
-"""The table of faults fits the code, and a fault is judged by its own test alone."""
+"""The table of faults fits the code, and only its own test judges a fault."""
 
 import ast
 import shutil
@@ -40,7 +40,7 @@ def functions(file: str) -> frozenset[str]:
 
 
 def problem_of(*command: str | Path, text: str | None = None) -> str:
-    """What a compiler or a shell says of a text that it does not take."""
+    """Return the error of a compiler or a shell for a text, or nothing."""
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     return done.stderr if done.returncode else ""
 
@@ -69,14 +69,14 @@ def test_every_area_and_tier_has_rows() -> None:
     assert {fault.tier for fault in FAULTS} == set(TIERS)
 
 
-def test_every_name_is_one_lower_case_sentence_of_one_row() -> None:
+def test_every_name_of_a_fault_is_short_and_unique() -> None:
     names = [fault.name for fault in FAULTS]
     assert [name for name, count in Counter(names).items() if count > 1] == []
     assert [name for name in names if name.endswith(".") or len(name) > 72] == []
 
 
 def test_a_faulty_file_is_still_code(tmp_path: Path) -> None:
-    """A file that nothing can read would be caught by any test."""
+    """Any test would catch a file that nothing can read."""
     for fault in FAULTS:
         text, path = faulty(fault), ROOT / fault.file
         if path.suffix == ".py":
@@ -93,7 +93,7 @@ def test_a_faulty_file_is_still_code(tmp_path: Path) -> None:
             shutil.rmtree(source)
 
 
-def test_a_row_that_fits_no_more_says_what_to_do() -> None:
+def test_a_stale_row_says_what_to_do() -> None:
     for text, found in (("zero", 0), ("one and one", 2)):
         with pytest.raises(StaleError, match=rf"agents/say.py .* {found} times.*table/agents.py"):
             FAULT.applied(text)
@@ -102,7 +102,7 @@ def test_a_row_that_fits_no_more_says_what_to_do() -> None:
 # --- Copies --------------------------------------------------------------------------------------
 
 
-def test_a_fault_is_gone_afterwards_with_what_was_compiled(tmp_path: Path) -> None:
+def test_a_fault_and_its_compiled_files_are_removed_afterwards(tmp_path: Path) -> None:
     file = tmp_path / FAULT.file
     file.parent.mkdir()
     file.write_text("one")
@@ -133,7 +133,7 @@ def test_a_copy_has_the_tracked_files_and_the_environment(tmp_path: Path) -> Non
 
 
 def run_of(folder: Path, code: int | None, cases: dict[str, str]) -> Run:
-    """A run of pytest with this exit code and report."""
+    """Return a run of pytest with this exit code and report."""
     parts = "".join(
         f'<testcase classname="tests.unit.test_x" name="{name}">{part}</testcase>'
         for name, part in cases.items()
@@ -166,7 +166,7 @@ def test_only_a_failure_of_the_test_itself_counts(
     assert verdict(FAULT, TEST, run_of(tmp_path, code, cases))[0] is expected
 
 
-def test_an_error_in_the_set_up_counts_where_the_row_says_so(tmp_path: Path) -> None:
+def test_an_error_in_setup_counts_if_the_row_allows_it(tmp_path: Path) -> None:
     fault = Fault("a fault", "images", "f", "one", "two", TEST, "container", setup_may_fail=True)
 
     assert verdict(fault, TEST, run_of(tmp_path, 1, {"test_it": ERROR}))[0] is Verdict.CAUGHT
@@ -183,12 +183,12 @@ def test_an_error_in_the_set_up_counts_where_the_row_says_so(tmp_path: Path) -> 
         ({"test_item": PASSED}, "not run"),
     ],
 )
-def test_a_test_that_does_not_pass_without_a_fault_says_nothing(
+def test_a_test_must_pass_without_the_fault(
     tmp_path: Path, cases: dict[str, str], problem: str
 ) -> None:
     assert problem_without(run_of(tmp_path, 1, cases), TEST).endswith(problem)
 
 
-def test_an_error_is_explained_by_the_tests_or_by_the_output(tmp_path: Path) -> None:
+def test_the_tests_or_the_output_explain_an_error(tmp_path: Path) -> None:
     assert run_of(tmp_path, 1, {"test_it": ERROR}).explanation == "no Docker"
     assert run_of(tmp_path, 4, {}).explanation == "the end of the output"

@@ -1,4 +1,4 @@
-"""The report of what tests cost: counted from the system's own text, summed by lane and file."""
+"""The report of test costs: read from the kernel's own text, summed by lane and file."""
 
 import os
 from typing import Any
@@ -43,7 +43,7 @@ def test_idle_and_waiting_processors_are_not_busy() -> None:
     assert busy(line) == 6
 
 
-def test_memory_that_a_program_could_get_is_not_in_use() -> None:
+def test_available_memory_is_not_in_use() -> None:
     assert memory_in_use("MemTotal: 4096 kB\nMemFree: 1024 kB\nMemAvailable: 2048 kB\n") == 2
 
 

@@ -15,7 +15,7 @@ FAULTS: Final = (
         "components/slurm/controller.py",
         "pulumi.ResourceOptions(parent=self, protect=args.protect),",
         "pulumi.ResourceOptions(parent=self),",
-        f"{_GRAPH}::test_data_is_protected_unless_the_stack_says_otherwise",
+        f"{_GRAPH}::test_data_is_protected_by_default",
     ),
     Fault(
         "slurmd may change the packet filter",
@@ -23,7 +23,7 @@ FAULTS: Final = (
         "components/slurm/nodeset.py",
         '    "SYSLOG",\n)',
         '    "SYSLOG",\n    "NET_ADMIN",\n)',
-        f"{_UNIT}/test_network.py::test_nobody_but_the_guard_has_a_right_to_the_packet_filter",
+        f"{_UNIT}/test_network.py::test_only_the_guard_may_change_the_packet_filter",
     ),
     Fault(
         "every user of a pod may read mounted keys",
@@ -39,7 +39,7 @@ FAULTS: Final = (
         "components/network/policies.py",
         '        "default": _spec(pods.selector(), [], []),\n',
         "",
-        "tests/unit/network/test_matrix.py::test_only_who_must_talks_to_a_pod",
+        "tests/unit/network/test_matrix.py::test_pods_accept_only_intended_connections",
     ),
     Fault(
         "users reach a cloud's metadata service",
@@ -47,7 +47,7 @@ FAULTS: Final = (
         "components/network/flows.py",
         "but = sorted(cidr for cidr in {*METADATA, *refuse} if",
         "but = sorted(cidr for cidr in refuse if",
-        "tests/unit/network/test_matrix.py::test_others_are_asked_by_who_must_alone",
+        "tests/unit/network/test_matrix.py::test_pods_open_only_intended_connections",
     ),
     Fault(
         "pods get a Kubernetes credential",
@@ -55,7 +55,7 @@ FAULTS: Final = (
         "components/pods.py",
         '"automountServiceAccountToken": False,',
         '"automountServiceAccountToken": True,',
-        f"{_GRAPH}::test_no_container_is_privileged_and_all_drop_what_they_are_not_given",
+        f"{_GRAPH}::test_no_container_is_privileged_and_all_drop_capabilities",
     ),
     Fault(
         "the munge key is also in a ConfigMap",
@@ -69,7 +69,7 @@ FAULTS: Final = (
         "            data=secret.string_data,\n"
         "            opts=child,\n"
         "        )\n",
-        f"{_GRAPH}::test_the_munge_key_and_the_host_key_are_secret_wherever_they_go",
+        f"{_GRAPH}::test_the_munge_key_and_host_keys_are_always_secret",
     ),
     Fault(
         "Kubernetes kills a worker before its drain grace ends",
@@ -77,7 +77,7 @@ FAULTS: Final = (
         "components/slurm/nodeset.py",
         '"terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,',
         '"terminationGracePeriodSeconds": _STOP_MARGIN,',
-        f"{_GRAPH}::test_a_worker_may_take_its_drain_grace_to_leave",
+        f"{_GRAPH}::test_a_workers_grace_period_includes_its_drain_grace",
     ),
     Fault(
         "other containers of a worker start before its guard",
@@ -89,7 +89,7 @@ FAULTS: Final = (
         "                *args.site.sidecars(Conf(server=args.slurmctld.server)),\n"
         "                *args.guard,\n"
         "                *map(_site_container, settings.pod.init_containers),\n",
-        f"{_UNIT}/test_network.py::test_the_guard_comes_before_all_else_where_users_are",
+        f"{_UNIT}/test_network.py::test_the_guard_runs_first_in_users_pods",
     ),
     Fault(
         "nodes start before the jail is filled",
@@ -97,7 +97,7 @@ FAULTS: Final = (
         "components/storage/jail.py",
         "self.claim = once_known(claim, homes.metadata.namespace)",
         "self.claim = once_known(claim, args.site.namespace)",
-        f"{_GRAPH}::test_workers_and_login_come_after_the_controller_and_the_filled_jail",
+        f"{_GRAPH}::test_workers_and_login_come_after_controller_and_filled_jail",
     ),
     Fault(
         "an unchecked configuration takes effect",
@@ -105,7 +105,7 @@ FAULTS: Final = (
         "components/slurm/configuration.py",
         "        self.proven = self.once_proven(files)\n",
         "        self.proven = pulumi.Output.from_input(files)\n",
-        f"{_GRAPH}::test_no_configuration_comes_into_force_that_was_not_checked",
+        f"{_GRAPH}::test_only_a_checked_configuration_comes_into_force",
     ),
     Fault(
         "two slurmdbd run at once during a replacement",
@@ -129,7 +129,7 @@ FAULTS: Final = (
         "components/health/admission.py",
         'f" || one.effect == {_text(_EFFECT)})"',
         'f" || one.effect != {_text(c.DOMAIN)})"',
-        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-a taint that evicts]",
+        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-an evicting taint]",
     ),
     Fault(
         "the reconciler can add any key to a Node",
@@ -153,7 +153,7 @@ FAULTS: Final = (
         "components/health/admission.py",
         "    if not all(machines):\n",
         "    if machines:\n",
-        f"{_ADMISSION}::test_only_machines_of_nodesets_are_marked_where_labels_show_them[taint]",
+        f"{_ADMISSION}::test_only_labelled_machines_of_nodesets_are_marked[taint]",
     ),
     Fault(
         "the reconciler can delete slurmctld's pod",
@@ -169,6 +169,6 @@ FAULTS: Final = (
         "components/health/admission.py",
         '"failurePolicy": "Fail",',
         '"failurePolicy": "Ignore",',
-        f"{_GRAPH}::test_requests_of_the_reconciler_alone_are_limited",
+        f"{_GRAPH}::test_the_policy_limits_only_requests_of_the_reconciler",
     ),
 )

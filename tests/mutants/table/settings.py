@@ -5,7 +5,7 @@ from typing import Final
 from tests.mutants.fault import Fault
 
 _REFUSED: Final = "tests/unit/components/test_settings_refused.py"
-_REFUSES: Final = f"{_REFUSED}::test_it_refuses_in_one_line"
+_REFUSES: Final = f"{_REFUSED}::test_a_wrong_value_is_refused_in_one_line"
 
 FAULTS: Final = (
     Fault(
@@ -30,7 +30,7 @@ FAULTS: Final = (
         "components/settings/types.py",
         '_MIB = {"Mi": 1, "Gi": 1024,',
         '_MIB = {"Mi": 1, "Gi": 1000,',
-        "tests/unit/components/test_settings.py::test_memory_is_kept_in_mebibytes",
+        "tests/unit/components/test_settings.py::test_memory_is_stored_in_mebibytes",
     ),
     Fault(
         "hours in a time limit count as minutes",
@@ -38,7 +38,7 @@ FAULTS: Final = (
         "components/settings/types.py",
         "return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60",
         "return int(days or 0) * 1440 + hours + minutes + seconds / 60",
-        "tests/unit/components/test_slurmconf_accounts.py::test_values_are_in_one_form",
+        "tests/unit/components/test_slurmconf_accounts.py::test_values_are_normalized",
     ),
     Fault(
         "network.refuse may contain all addresses",
@@ -78,7 +78,7 @@ FAULTS: Final = (
         "components/settings/models.py",
         'for kind in ("nfs", "host_path"):',
         'for kind in ("host_path",):',
-        f"{_REFUSED}::test_no_snapshots_are_made_of_a_jail_that_no_driver_knows",
+        f"{_REFUSED}::test_snapshots_of_a_jail_without_csi_are_refused",
     ),
     Fault(
         "data is not protected by default",
@@ -86,7 +86,6 @@ FAULTS: Final = (
         "components/settings/models.py",
         "protect_data: bool = True",
         "protect_data: bool = False",
-        "tests/unit/components/test_graph.py"
-        "::test_data_is_protected_unless_the_stack_says_otherwise",
+        "tests/unit/components/test_graph.py::test_data_is_protected_by_default",
     ),
 )

@@ -14,8 +14,7 @@ FAULTS: Final = (
         "components/slurmconf/plugstack.conf.j2",
         "required {{ plugin }}",
         "optional {{ plugin }}",
-        f"{_UNIT}/test_slurmconf.py"
-        "::test_the_jail_plugin_is_required_and_every_path_it_binds_is_absolute",
+        f"{_UNIT}/test_slurmconf.py::test_the_jail_plugin_is_required_and_binds_absolute_paths",
     ),
     Fault(
         "the last node of a static nodeset is not listed",
@@ -23,8 +22,7 @@ FAULTS: Final = (
         _NODES,
         "names = compress(c.node_names(nodeset.name, nodeset.replicas))",
         "names = compress(c.node_names(nodeset.name, nodeset.replicas - 1))",
-        f"{_UNIT}/test_slurmconf_nodes.py"
-        "::test_static_nodes_are_listed_with_what_they_say_and_dynamic_ones_are_not",
+        f"{_UNIT}/test_slurmconf_nodes.py::test_only_static_nodes_are_listed_with_their_definition",
     ),
     Fault(
         "jobs may use all memory of a node's pod",
@@ -40,7 +38,7 @@ FAULTS: Final = (
         _NODES,
         '"AllowGroups": ",".join(partition.allow_groups) or None,',
         '"AllowGroup": ",".join(partition.allow_groups) or None,',
-        f"{_UNIT}/test_slurmconf_nodes.py::test_a_field_of_a_partition_says_one_thing",
+        f"{_UNIT}/test_slurmconf_nodes.py::test_a_field_of_a_partition_sets_only_its_option",
     ),
     Fault(
         "long checks have priority over users' jobs",
@@ -48,8 +46,7 @@ FAULTS: Final = (
         "components/slurmconf/longchecks.py",
         '"PriorityTier": 0,',
         '"PriorityTier": 2,',
-        f"{_UNIT}/test_longchecks.py"
-        "::test_the_partition_is_hidden_below_all_others_and_for_nobody_else",
+        f"{_UNIT}/test_longchecks.py::test_the_checks_partition_is_hidden_exclusive_and_lowest",
     ),
     Fault(
         "a job sees all devices of its node",
@@ -58,7 +55,7 @@ FAULTS: Final = (
         'yield "private_dev", _switch(isolation.private_devices)',
         'yield "private_dev", _switch(isolation.overlay)',
         f"{_UNIT}/test_slurmconf_isolation.py"
-        "::test_all_that_keeps_jobs_apart_is_on_but_the_overlay",
+        "::test_all_isolation_except_the_overlay_is_on_by_default",
     ),
     Fault(
         "slurmstepd processes may use all memory of a node",
@@ -74,7 +71,7 @@ FAULTS: Final = (
         "components/slurmconf/accounting.py",
         "enforced = accounting.enforce if chosen or not settings.directory else ()",
         "enforced = accounting.enforce if chosen and not settings.directory else ()",
-        f"{_UNIT}/test_slurmconf_accounts.py::test_limits_hold_unless_somebody_would_be_locked_out",
+        f"{_UNIT}/test_slurmconf_accounts.py::test_limits_are_enforced_unless_users_would_be_locked_out",
     ),
     Fault(
         "cgroups leave the memory of jobs unbounded",
@@ -82,6 +79,6 @@ FAULTS: Final = (
         "components/slurmconf/cgroup.conf.j2",
         "ConstrainRAMSpace=yes",
         "ConstrainRAMSpace=no",
-        f"{_UNIT}/test_slurmconf_slurm.py::test_cgroups_constrain_jobs_where_slurm_makes_them",
+        f"{_UNIT}/test_slurmconf_slurm.py::test_cgroups_constrain_jobs_unless_they_are_disabled",
     ),
 )

@@ -1,4 +1,4 @@
-"""Copies of Helm charts, for tests that hold values against them."""
+"""Copies of Helm charts, for tests that check values against them."""
 
 import json
 import os
@@ -15,17 +15,17 @@ import yaml
 
 Values = dict[str, Any]
 MODULES = {"cilium": ("github.com/cilium/cilium", "install/kubernetes/cilium")}
-"""Charts that lie in a Go module of the same version, which Go's registry has: module, folder."""
+"""Charts that a Go module of the same version contains: path of the module, and folder in it."""
 
 ENDINGS = ("Chart.yaml", "values.yaml", "values.schema.json")
 
 
 @cache
 def files(name: str, version: str) -> Mapping[str, str]:
-    """A chart's own files, by path below its folder; skips where there is no copy.
+    """Return a chart's own files by path below its folder; skip if there is no copy.
 
-    CHARTS_DIR has the archives, as `helm pull` names them; else they are looked for where Helm
-    keeps what it has fetched, and then in the Go module that has the chart.
+    CHARTS_DIR has the archives, named as `helm pull` names them. It defaults to Helm's cache. A
+    chart that is not there may come from a Go module.
     """
     cached = os.environ.get("HELM_CACHE_HOME", "~/.cache/helm")
     folder = Path(os.environ.get("CHARTS_DIR", f"{cached}/repository")).expanduser()
@@ -47,13 +47,13 @@ def packed(archive: Path) -> Mapping[str, str]:
 
 
 def in_module(module: str, folder: str, version: str) -> Mapping[str, str]:
-    """The same of a module that Go fetches unless it has it; skips where Go cannot."""
+    """Return the same from a Go module, which Go downloads if necessary; skip if Go cannot."""
     call = ["go", "mod", "download", "-json", f"{module}@v{version}"]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
-    told = json.loads(done.stdout or "{}")
+    answer = json.loads(done.stdout or "{}")
     if done.returncode:
-        pytest.skip(f"{module} {version}: {told.get('Error') or done.stderr.strip()}")
-    top = Path(told["Dir"], folder)
+        pytest.skip(f"{module} {version}: {answer.get('Error') or done.stderr.strip()}")
+    top = Path(answer["Dir"], folder)
     return {
         str(path.relative_to(top)): path.read_text()
         for path in top.rglob("*.*")
@@ -62,7 +62,7 @@ def in_module(module: str, folder: str, version: str) -> Mapping[str, str]:
 
 
 def defaults(found: Mapping[str, str]) -> Values:
-    """The values that a chart and the charts in it have by themselves."""
+    """Return the default values of a chart and of its subcharts."""
     own: Values = yaml.safe_load(found["values.yaml"]) or {}
     for path in sorted(found):
         folder, _, file = path.rpartition("/")

@@ -1,4 +1,4 @@
-"""What an edit does to the graph, by the engine's own rules."""
+"""Effect of an edit on the graph, by the engine's own rules."""
 
 import functools
 import json
@@ -21,9 +21,9 @@ _WORKLOADS = ("kubernetes:apps/v1:Deployment", "kubernetes:apps/v1:StatefulSet")
 
 @dataclass(frozen=True)
 class Effect:
-    """Logical names of the resources that an edit does something to; the others stay as they are.
+    """Logical names of the resources that an edit changes; all others stay as they are.
 
-    Components are left out: they are nothing but what they hold.
+    Components are left out, because they consist only of their children.
     """
 
     created: frozenset[str] = frozenset()
@@ -31,21 +31,21 @@ class Effect:
     updated: frozenset[str] = frozenset()
     """Changed in place; no pod is replaced."""
     rolled: frozenset[str] = frozenset()
-    """Workloads that are changed in place, and whose pods are replaced."""
+    """Workloads changed in place, with their pods replaced."""
     replaced: frozenset[str] = frozenset()
-    """Deleted, and made anew."""
+    """Deleted and created again."""
     refused: frozenset[str] = frozenset()
     """A protected resource that the edit would replace or delete: the deploy ends there."""
 
 
 def effect(before: Graph, after: Graph) -> Effect:
-    """What a deploy of `after` does to a stack that is as `before` says."""
+    """Return the effect of a deploy of `after` on a stack in the state `before`."""
     (provider,) = (_wire(one) for one in before.of_type("pulumi:providers:kubernetes"))
     olds, news = _wires(before), _wires(after)
     stored = {one.urn: _stored(one, provider, olds[one.urn]) for one in _custom(before)}
     found: dict[str, set[str]] = {}
     forced: set[str] = set()
-    """URNs of what a replacement takes along."""
+    """URNs of the dependents that a replacement also replaces."""
     for one in _custom(after):
         old = stored.get(one.urn)
         if old is None:
@@ -64,7 +64,7 @@ def effect(before: Graph, after: Graph) -> Effect:
     else:
         condemned = stored.keys() - news.keys()
         kept = {name_of(urn) for urn in condemned if stored[urn].protect}
-        # Of one that must stay, nothing goes.
+        # The engine deletes none if one of them is protected.
         found["refused" if kept else "deleted"] = kept or {name_of(urn) for urn in condemned}
     return Effect(**{kind: frozenset(names) for kind, names in found.items()})
 
@@ -77,20 +77,20 @@ def _kind(planned: Plan, new: Registration) -> str:
 
 
 def _lost_with(urn: str, stored: Iterable[StoredResource], provider: str) -> set[str]:
-    """Dependents that a replacement forces to be replaced, since its object goes first."""
+    """Return the dependents that a replacement also replaces, because it deletes first."""
     lost = {urn}
     for old in stored:
         inputs = planning.inputs_without(old, lost)
         if not inputs:
             continue
-        diff = _manager(provider, old.type).diff(_seen(old.urn, old.type, old.inputs), inputs)
+        diff = _manager(provider, old.type).diff(_resource(old.urn, old.type, old.inputs), inputs)
         if planning.plan(_goal(old), old, diff).op is Op.REPLACE:
             lost.add(old.urn)
     return lost - {urn}
 
 
-# What follows is cached, because most resources of all graphs are alike. Nothing changes what it
-# returns. `provider` is the configuration of the Kubernetes provider as JSON.
+# The functions below are cached, because most resources of all graphs are the same. Callers do not
+# change what they return. `provider` is the configuration of the Kubernetes provider as JSON.
 
 
 def _manager(provider: str, type_: str) -> Provider:
@@ -99,7 +99,7 @@ def _manager(provider: str, type_: str) -> Provider:
 
 @functools.cache
 def _managers(provider: str) -> dict[str, Provider]:
-    """The engine's providers by package; that of Kubernetes knows of no cluster to ask."""
+    """Return the engine's providers by package; the Kubernetes provider has no cluster to ask."""
     config = {**provider_config(_properties(provider)), "kubeconfig": UNKNOWN}
     return {
         "pulumi": ProviderResources(),
@@ -111,13 +111,13 @@ def _managers(provider: str) -> dict[str, Provider]:
 
 @functools.cache
 def _properties(wire: str) -> Properties:
-    """What the engine reads."""
+    """Read properties as the engine does."""
     return plain_properties(from_struct(json_format.Parse(wire, struct_pb2.Struct())))
 
 
 @functools.cache
 def _checked(provider: str, type_: str, urn: str, old: str | None, new: str) -> Properties:
-    """Inputs as a state holds them; the old ones lend the names that were made up."""
+    """Return inputs as a state stores them; generated names come from the old inputs."""
     if is_provider(type_):
         return _properties(new)
     olds = {} if old is None else _checked(provider, type_, urn, None, old)
@@ -128,7 +128,7 @@ def _checked(provider: str, type_: str, urn: str, old: str | None, new: str) -> 
 def _diff(provider: str, type_: str, urn: str, old: str, new: str) -> Diff:
     olds = _checked(provider, type_, urn, None, old)
     news = _checked(provider, type_, urn, old, new)
-    return _manager(provider, type_).diff(_seen(urn, type_, olds), news)
+    return _manager(provider, type_).diff(_resource(urn, type_, olds), news)
 
 
 def _custom(graph: Graph) -> list[Registration]:
@@ -136,7 +136,7 @@ def _custom(graph: Graph) -> list[Registration]:
 
 
 def _wires(graph: Graph) -> dict[str, str]:
-    """The inputs of each resource by its URN, as JSON."""
+    """Return the inputs of each resource by its URN, as JSON."""
     return {one.urn: _wire(one) for one in _custom(graph)}
 
 
@@ -157,7 +157,7 @@ def _stored(one: Registration, provider: str, wire: str) -> StoredResource:
     )
 
 
-def _seen(urn: str, type_: str, inputs: Properties) -> Resource:
+def _resource(urn: str, type_: str, inputs: Properties) -> Resource:
     return Resource(urn, type_, name_of(urn), urn, inputs, {})
 
 

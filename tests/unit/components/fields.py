@@ -13,8 +13,10 @@ _MANY: dict[Any, str] = {tuple: "[]", dict: ".*"}
 
 
 def fields(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Keys such as `nodesets[].gpus.count` or `cluster.machines.*.disk`, models and lists of models
-    before what is in them."""
+    """Yield keys such as `nodesets[].gpus.count` or `cluster.machines.*.disk`.
+
+    A model or a list of models comes before its own fields.
+    """
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
         yield key, field
@@ -23,12 +25,12 @@ def fields(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tupl
 
 
 def pattern(key: str) -> str:
-    """A key with its numbers and names, `nodesets[0].cpus`, as `fields` has it."""
+    """Convert a key with numbers and names, such as `nodesets[0].cpus`, to the form of `fields`."""
     return re.sub(r"^(cluster\.machines)\.[^.]+", r"\1.*", re.sub(r"\[\d+\]", "[]", key))
 
 
 def put(values: dict[str, Any], key: str, value: object) -> None:
-    """Sets one value; braces hold a part of the key that has dots: `slurm.extra{slurm.conf}`."""
+    """Set one value; braces enclose a part of the key that has dots: `slurm.extra{slurm.conf}`."""
     *path, last = _parts(key)
     place: Any = values
     for part in path:
@@ -37,7 +39,7 @@ def put(values: dict[str, Any], key: str, value: object) -> None:
 
 
 def drop(values: dict[str, Any], key: str) -> None:
-    """Removes one value."""
+    """Remove one value."""
     *path, last = _parts(key)
     place: Any = values
     for part in path:

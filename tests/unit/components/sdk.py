@@ -1,4 +1,4 @@
-"""Holds what a program registers against the types of its providers' own SDKs."""
+"""Check what a program registers against the types of its providers' own SDKs."""
 
 import importlib
 import inspect
@@ -12,18 +12,18 @@ from pulumi import _types as types
 from tests.support.graph import SECRET_SIGNATURE, Registration
 
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
-"""Key of a value that is no plain one: a secret, or a resource."""
+"""Key that marks a special value: a secret or a resource."""
 _LISTED = re.compile(r"^\s*- `([A-Z][A-Z_0-9]{2,})`", re.MULTILINE)
 _VALID = re.compile(r"[Vv]alid values?(?: are)?:? ((?:`?[A-Z][A-Z_0-9]{2,}`?(?:, | and | or )?)+)")
 
 
 def package(type_: str) -> str:
-    """Python package of a type token's provider."""
+    """Return the Python package of a type token's provider."""
     return f"pulumi_{type_.partition(':')[0]}"
 
 
 def problems(resource: Registration) -> Iterator[str]:
-    """What of a resource's inputs its SDK does not have: names, types, values, what is missing."""
+    """Yield each input that does not match the SDK: its name, type or value, or a missing one."""
     name = resource.type.rpartition(":")[2]
     arguments = getattr(importlib.import_module(_home(resource.type)), f"{name}Args")
     for problem in _of_object(arguments, resource.inputs, ""):
@@ -31,11 +31,11 @@ def problems(resource: Registration) -> Iterator[str]:
 
 
 def _home(type_: str) -> str:
-    """Where an SDK has a type's arguments."""
+    """Return the module in which an SDK defines a type's arguments."""
     provider, module, _ = type_.split(":")
     folder, _, version = module.partition("/")
     if provider == "kubernetes":
-        # As rbac.authorization.k8s.io/v1 is rbac.v1 there.
+        # The SDK's module for rbac.authorization.k8s.io/v1 is rbac.v1.
         return f"{package(type_)}.{folder.partition('.')[0]}.{version}"
     return package(type_) if folder == "index" else f"{package(type_)}.{folder}"
 
@@ -60,9 +60,12 @@ def _of_object(arguments: type, value: Mapping[str, Any], path: str) -> Iterator
 
 
 def _values(doc: str) -> set[str]:
-    """The values that a property's documentation lists, if it does."""
-    said = _VALID.search(doc)
-    return {*_LISTED.findall(doc), *(re.findall(r"[A-Z][A-Z_0-9]{2,}", said[1]) if said else ())}
+    """Return the values that a property's documentation lists, if any."""
+    sentence = _VALID.search(doc)
+    return {
+        *_LISTED.findall(doc),
+        *(re.findall(r"[A-Z][A-Z_0-9]{2,}", sentence[1]) if sentence else ()),
+    }
 
 
 def _of(wanted: Any, value: Any, path: str) -> Iterator[str]:
@@ -89,14 +92,14 @@ def _of(wanted: Any, value: Any, path: str) -> Iterator[str]:
 
 
 def _fits(wanted: Any, value: Any) -> bool:
-    """Whether a scalar is of a type; on the wire every number is a float."""
+    """Return whether a scalar matches a type; on the wire every number is a float."""
     if wanted is Any or (get_origin(wanted) is not None and Any in get_args(wanted)):
         return True
     if inspect.isclass(wanted) and issubclass(wanted, Enum):
         return value in {member.value for member in wanted}
     constant = getattr(wanted, "__forward_arg__", wanted)
     if isinstance(constant, str):
-        # The kind of an object of Kubernetes, which stands where a type does.
+        # The kind of a Kubernetes object: a constant in the place of a type.
         return bool(value == constant)
     choices = [one for one in get_args(wanted) if one in (bool, float, int, str)]
     if choices:
@@ -107,12 +110,12 @@ def _fits(wanted: Any, value: Any) -> bool:
         return isinstance(value, int | float) and value == int(value)
     if wanted is float:
         return isinstance(value, int | float)
-    # Resources are handed over by reference, policies as their text.
+    # Resources are passed by reference, policies as text.
     return isinstance(value, str) and wanted is str
 
 
 def _plain(wanted: Any) -> Any:
-    """A type without Pulumi's ways to give it later."""
+    """Strip Pulumi's Awaitable and Output from a type."""
     while True:
         inner = types.unwrap_type(wanted)
         if inner == wanted:

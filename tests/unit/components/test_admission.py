@@ -1,4 +1,4 @@
-"""What the admission policy lets the reconciler change: its CEL, evaluated on Nodes and pods."""
+"""Requests that the admission policy allows the reconciler: its CEL, run on Nodes and pods."""
 
 import copy
 import functools
@@ -61,7 +61,7 @@ NODE: Object = {
 }
 
 
-# --- Kubernetes, as far as it evaluates policies --------------------------------------------------
+# --- Evaluation of policies, as in Kubernetes -----------------------------------------------------
 
 _TYPES = dict.fromkeys(("object", "oldObject", "request", "variables"), cel.Type.DYN)
 
@@ -74,23 +74,23 @@ def compiled(expression: str) -> cel.Expression:
 def refusals(
     limits: Limits, operation: str, old: Object | None, new: Object | None, resource: str = "nodes"
 ) -> list[str]:
-    """Why a request is refused: what cannot be evaluated is refused as well."""
+    """Return why a request is refused; an expression that fails to evaluate also refuses it."""
     request = {"operation": operation, "resource": {"resource": resource}}
-    known: Object = {"object": new, "oldObject": old, "request": request, "variables": {}}
+    bindings: Object = {"object": new, "oldObject": old, "request": request, "variables": {}}
     for name, expression in admission.variables(limits):
-        value = compiled(expression).eval(data=known)
-        # One without a value is an error where it is used.
+        value = compiled(expression).eval(data=bindings)
+        # A variable without a value is an error only where an expression uses it.
         if value.type() != cel.Type.ERROR:
-            known["variables"][name] = value.plain_value()
+            bindings["variables"][name] = value.plain_value()
     return [
         message
         for expression, message in admission.validations(limits)
-        if compiled(expression).eval(data=known).value() is not True
+        if compiled(expression).eval(data=bindings).value() is not True
     ]
 
 
 def update(limits: Limits, edit: Edit, before: Object = NODE) -> list[str]:
-    """Why an edit of a Node is refused."""
+    """Return why an edit of a Node is refused."""
     after = copy.deepcopy(before)
     edit(after)
     return refusals(limits, "UPDATE", before, after)
@@ -101,7 +101,7 @@ def labelled(node: Object, labels: Mapping[str, str] = OURS) -> Object:
 
 
 def marked(node: Object = NODE) -> Object:
-    """A Node with all that the reconciler sets."""
+    """Return a Node with everything that the reconciler sets."""
     found = copy.deepcopy(node)
     found["metadata"]["annotations"][c.ANNOTATION_REBOOT] = "b1 1"
     found["spec"]["taints"].append(TAINT)
@@ -125,7 +125,7 @@ def test_our_annotation_taint_and_condition_may_be_set_and_removed() -> None:
     assert refusals(ANYWHERE, "UPDATE", marked(), NODE) == []
 
 
-def test_a_node_without_any_list_may_be_marked() -> None:
+def test_a_node_without_lists_may_be_marked() -> None:
     bare = copy.deepcopy(NODE)
     for part, key in (
         ("metadata", "annotations"),
@@ -212,14 +212,14 @@ REFUSED: dict[str, Edit] = {
     "podCIDR": put("spec", "podCIDR", value="10.0.2.0/24"),
     "podCIDRs": put("spec", "podCIDRs", value=["10.0.1.0/24", "10.0.2.0/24"]),
     "another taint": taints(OTHER_TAINT, {"key": "example.org/x", "effect": "NoSchedule"}),
-    "a taint that evicts": taints(OTHER_TAINT, {**TAINT, "effect": "NoExecute"}),
+    "an evicting taint": taints(OTHER_TAINT, {**TAINT, "effect": "NoExecute"}),
     "no taints": drop("spec", "taints"),
-    "ours in the place of another": taints(TAINT),
+    "our taint instead of another": taints(TAINT),
     "a taint's value": taints({**OTHER_TAINT, "value": "us"}),
     "another condition": conditions(PRESSURE, READY, {"type": "KernelDeadlock", "status": "True"}),
     "a condition's status": conditions(PRESSURE, {**READY, "status": "False"}),
     "a condition's time": conditions(PRESSURE, {**READY, "lastHeartbeatTime": "2027-01-01"}),
-    "a condition that goes": conditions(PRESSURE, CONDITION),
+    "a removed condition": conditions(PRESSURE, CONDITION),
     "capacity": put("status", "capacity", "example.org/gpu", value="8"),
     "allocatable": put("status", "allocatable", "cpu", value="64"),
     "an address": put("status", "addresses", value=[]),
@@ -250,30 +250,30 @@ MARKS: dict[str, Edit] = {
 
 
 @pytest.mark.parametrize("edit", MARKS.values(), ids=MARKS)
-def test_only_machines_of_nodesets_are_marked_where_labels_show_them(edit: Edit) -> None:
+def test_only_labelled_machines_of_nodesets_are_marked(edit: Edit) -> None:
     for nodeset in ("cpu", "gpu"):
         assert update(LABELLED, edit, labelled(NODE, {c.LABEL_NODESET: nodeset})) == []
     for labels in ({}, {c.LABEL_NODESET: "another"}, {"example.org/nodeset": "cpu"}):
         assert update(LABELLED, edit, labelled(NODE, labels)) != []
 
 
-def test_marks_may_go_from_machines_that_left_their_nodeset() -> None:
+def test_marks_may_be_removed_after_a_machine_left_its_nodeset() -> None:
     assert refusals(LABELLED, "UPDATE", marked(), NODE) == []
     assert refusals(LABELLED, "UPDATE", marked(), marked()) == []
 
 
-def test_marks_do_not_change_on_machines_that_left_their_nodeset() -> None:
+def test_marks_do_not_change_after_a_machine_left_its_nodeset() -> None:
     changed = {**CONDITION, "message": "another"}
     assert update(LABELLED, conditions(PRESSURE, READY, changed), marked()) != []
     assert update(LABELLED, with_annotation("b2 2"), marked()) != []
 
 
-def test_one_nodeset_without_labels_leaves_all_machines_open() -> None:
+def test_a_nodeset_without_labels_allows_all_machines() -> None:
     limits = Limits(reboots=True, deletes=False, machines=(OURS, {}))
     assert refusals(limits, "UPDATE", NODE, marked()) == []
 
 
-def test_all_labels_of_a_nodeset_count() -> None:
+def test_a_machine_needs_all_labels_of_its_nodeset() -> None:
     both = {**OURS, f"{c.DOMAIN}/rack": "1"}
     limits = Limits(reboots=True, deletes=False, machines=(both,))
 
@@ -281,12 +281,12 @@ def test_all_labels_of_a_nodeset_count() -> None:
     assert refusals(limits, "UPDATE", labelled(NODE, both), labelled(marked(), both)) == []
 
 
-def test_labels_of_others_do_not_limit_the_machines() -> None:
+def test_foreign_labels_do_not_limit_the_machines() -> None:
     labels = {"nvidia.com/gpu.present": "true", **OURS, "example.org/slurmstack.dev/x": "y"}
     assert admission.own_labels(labels) == OURS
 
 
-def test_no_reboot_is_asked_for_that_no_ladder_has() -> None:
+def test_reboots_are_refused_unless_a_ladder_has_them() -> None:
     limits = Limits(reboots=False, deletes=False, machines=({},))
 
     assert update(limits, with_annotation("b1 1")) != []
@@ -298,7 +298,7 @@ def test_no_reboot_is_asked_for_that_no_ladder_has() -> None:
 # --- Other requests ------------------------------------------------------------------------------
 
 
-def test_nodes_are_deleted_only_where_a_ladder_says_so() -> None:
+def test_nodes_are_deleted_only_if_a_ladder_replaces_machines() -> None:
     assert refusals(ANYWHERE, "DELETE", NODE, None) != []
     assert refusals(LABELLED, "DELETE", NODE, None) != []
     assert refusals(LABELLED, "DELETE", labelled(NODE), None) == []
@@ -327,7 +327,7 @@ def test_only_pods_of_nodesets_are_deleted(labels: dict[str, str] | None, delete
 
 
 class Kubernetes:
-    """One Node, which the policy guards."""
+    """An API server with one Node, which the policy guards."""
 
     def __init__(self, limits: Limits, node: Object) -> None:
         self.node = node
@@ -343,7 +343,7 @@ class Kubernetes:
 
 
 def _patched(node: Object, patch: Object) -> Object:
-    """As far as the reconciler patches: by RFC 7386, and conditions by their types."""
+    """Apply a patch of the reconciler: by RFC 7386, and conditions by their types."""
     changed = copy.deepcopy(node)
     for key, value in patch.get("metadata", {}).get("annotations", {}).items():
         changed["metadata"]["annotations"].pop(key, None)
@@ -360,19 +360,19 @@ def _patched(node: Object, patch: Object) -> Object:
 
 
 def carry(limits: Limits, node: Object, *actions: Action) -> tuple[Object, tuple[str, ...]]:
-    """The Node after some actions, and what was not done."""
+    """Carry out actions; return the Node, and notes on what was not done."""
     cluster = Kubernetes(limits, node)
     api = Api("http://k", lambda: "t", transport=httpx.MockTransport(cluster.answer))
     place = Place("slurm", "memory", {"apiVersion": "v1", "kind": "Job", "name": "after"})
     present = [one["type"] for one in node["status"]["conditions"]]
-    seen = Machine(
+    machine = Machine(
         *("machine-1", "u3", "9", 0),
         taints=tuple(node["spec"]["taints"]),
         conditions={kind: Condition("True") for kind in present},
     )
     carrier = Carrier(Client("http://rest", lambda: "t"), api, place)
     plan, kept = Plan(actions, {}, (), 1, 1), Kept({}, "9", "")
-    notes = carrier.carry(plan, kept, {"machine-1": seen}, ()).notes
+    notes = carrier.carry(plan, kept, {"machine-1": machine}, ()).notes
     return cluster.node, notes
 
 
@@ -393,7 +393,7 @@ def test_the_policy_lets_the_reconciler_withdraw_a_reboot() -> None:
     assert c.ANNOTATION_REBOOT not in node["metadata"]["annotations"]
 
 
-def test_what_the_policy_refuses_is_reported_and_the_rest_done() -> None:
+def test_the_reconciler_reports_a_refusal_and_does_the_rest() -> None:
     node, notes = carry(LABELLED, marked(), Mark("machine-1", "x"), Withdraw("machine-1"))
 
     assert len(notes) == 1

@@ -1,4 +1,4 @@
-"""The values of each chart that is installed before Slurm, held against the chart itself."""
+"""Values of each chart that is installed before Slurm, checked against the chart itself."""
 
 import json
 import re
@@ -22,7 +22,7 @@ Case = tuple[str, Values, Change]
 CASES: dict[str, Case] = {
     "gpu-operator": ("gpu-operator", NEBIUS, top()),
     "gpu-operator, sliced": ("gpu-operator", NEBIUS, nodeset("gpu", gpus=SLICED)),
-    "gpu-operator, a driver that is there": ("gpu-operator", EKS, top()),
+    "gpu-operator, an existing driver": ("gpu-operator", EKS, top()),
     "network-operator": ("network-operator", NEBIUS, top()),
     "csi-mounted-fs-path": ("csi-mounted-fs-path", NEBIUS, top()),
     "aws-efa-k8s-device-plugin": ("aws-efa-k8s-device-plugin", EKS, top()),
@@ -32,12 +32,12 @@ CASES: dict[str, Case] = {
         both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")),
     ),
 }
-"""Chart, stack, and an edit of it that has the chart installed. Cilium's are in test_cilium.py."""
+"""Chart, stack, and an edit after which the stack installs it. test_cilium.py checks Cilium's."""
 each = pytest.mark.parametrize("case", CASES)
 
 
 def releases(base: Values, edit: Change) -> dict[str, Values]:
-    """All that Helm is asked for, by chart."""
+    """Return the inputs of all Helm releases by chart."""
     kind = base["cluster"]["kind"]
     pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
     values = deepcopy(base)
@@ -53,9 +53,9 @@ def releases(base: Values, edit: Change) -> dict[str, Values]:
 
 
 def unknown(known: Any, given: Any, text: str, path: str = "") -> Iterator[str]:
-    """Names in `given` that a chart's defaults lack, and values of another shape than theirs.
+    """Yield names in `given` that a chart's defaults lack, and values of another shape.
 
-    An empty default takes anything; what is only told of in a comment is known by its name.
+    An empty default accepts anything. A name that only a comment mentions is known.
     """
     if isinstance(known, dict) and known and isinstance(given, dict):
         for key, value in given.items():
@@ -72,14 +72,14 @@ def shape(value: Any) -> type:
     return next(kind for kind in (bool, int, str, list, dict) if isinstance(value, kind))
 
 
-def test_every_chart_that_a_cloud_installs_is_looked_at() -> None:
+def test_cases_cover_every_chart_that_clouds_install() -> None:
     installed = {name for _, base, edit in CASES.values() for name in releases(base, edit)}
 
     assert installed == {name for name, _, _ in CASES.values()}
 
 
 @each
-def test_a_chart_knows_each_value_by_name_and_shape(case: str) -> None:
+def test_each_value_has_a_name_and_shape_of_the_chart(case: str) -> None:
     name, base, edit = CASES[case]
     asked = releases(base, edit)[name]
     found = charts.files(name, asked["version"])
@@ -90,7 +90,7 @@ def test_a_chart_knows_each_value_by_name_and_shape(case: str) -> None:
 
 
 @each
-def test_values_are_as_a_charts_schema_wants_them_where_it_has_one(case: str) -> None:
+def test_values_match_the_charts_schema(case: str) -> None:
     name, base, edit = CASES[case]
     asked = releases(base, edit)[name]
     found = charts.files(name, asked["version"])
@@ -110,7 +110,7 @@ def test_values_are_as_a_charts_schema_wants_them_where_it_has_one(case: str) ->
         ({"driver": {"config": {"name": "a"}}, "tolerations": [{"operator": "Exists"}]}, []),
     ],
 )
-def test_what_a_chart_does_not_know_is_noticed(given: Values, problem: list[str]) -> None:
+def test_unknown_values_are_reported(given: Values, problem: list[str]) -> None:
     text = "driver:\n  enabled: true\n  # config:\n  #   name: ''\ntolerations: []\n"
 
     assert list(unknown(yaml.safe_load(text), given, text)) == problem

@@ -1,4 +1,4 @@
-"""Cilium as a release of its chart: what is asked of Helm, and what comes after it."""
+"""Cilium as a Helm release: its inputs, its values, and the resources that come after it."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def rendered(variant: Values, *, guard: bool = True) -> Values:
 # --- The graph -----------------------------------------------------------------------------------
 
 
-def test_the_release_is_of_the_official_chart_in_one_version(graph: Graph) -> None:
+def test_the_release_pins_a_version_of_the_official_chart(graph: Graph) -> None:
     (release,) = graph.of_type(RELEASE)
     (component,) = graph.of_type("slurmstack:cilium:Cilium")
     (provider,) = graph.of_type("pulumi:providers:kubernetes")
@@ -67,7 +67,7 @@ def test_the_release_is_of_the_official_chart_in_one_version(graph: Graph) -> No
     assert release.inputs["values"]["MTU"] == 9000
 
 
-def test_nothing_of_slurm_begins_before_there_is_a_network(graph: Graph) -> None:
+def test_slurm_is_created_after_the_network(graph: Graph) -> None:
     (release,) = graph.of_type(RELEASE)
     by_urn = {one.urn: one for one in graph.resources}
 
@@ -80,14 +80,14 @@ def test_nothing_of_slurm_begins_before_there_is_a_network(graph: Graph) -> None
     assert [one.name for one in in_namespace if not comes_after(one.urn)] == []
 
 
-def test_policies_of_cilium_are_objects_of_its_api(graph: Graph) -> None:
+def test_cilium_policies_are_objects_of_ciliums_api(graph: Graph) -> None:
     found = graph.of_type("kubernetes:cilium.io/v2:CiliumNetworkPolicy")
 
     assert {one.inputs["metadata"]["name"] for one in found} >= {"default", "login", "worker"}
     assert not graph.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
 
 
-def test_a_network_that_is_there_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_network_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = record(monkeypatch)
 
     assert not [one for one in graph.resources if "cilium" in one.type.lower()]
@@ -108,18 +108,18 @@ def test_a_local_cluster_has_no_cilium(network: Values, key: str) -> None:
         from_config(config(base={**LOCAL, "login": login, "network": network}))
 
 
-@pytest.mark.parametrize(("said", "meant"), [(True, "kubernetes"), (False, "none")])
-def test_what_was_a_switch_may_be_said_as_one(said: bool, meant: str) -> None:
-    settings = from_config(config(lambda values: values.update(network={"policies": said})))
+@pytest.mark.parametrize(("given", "expected"), [(True, "kubernetes"), (False, "none")])
+def test_network_policies_accept_a_boolean(given: bool, expected: str) -> None:
+    settings = from_config(config(lambda values: values.update(network={"policies": given})))
 
-    assert settings.network.policies == meant
+    assert settings.network.policies == expected
 
 
 # --- The values ----------------------------------------------------------------------------------
 
 
 def at(values: Mapping[str, Any], path: str) -> Any:
-    """The value at a path, None where there is none."""
+    """Return the value at a path, or None."""
     found: Any = values
     for part in path.split("."):
         found = found.get(part) if isinstance(found, dict) else None
@@ -128,7 +128,7 @@ def at(values: Mapping[str, Any], path: str) -> Any:
 
 @dataclass(frozen=True)
 class Means:
-    """What settings mean in the chart's own words."""
+    """Values of the chart to which settings render."""
 
     variant: str
     expected: Values
@@ -196,33 +196,33 @@ class Means:
     ],
     ids=lambda means: means.variant,
 )
-def test_settings_are_the_charts_values(means: Means) -> None:
+def test_settings_render_to_the_charts_values(means: Means) -> None:
     values = rendered(VARIANTS[means.variant])
 
     assert {path: at(values, path) for path in means.expected} == means.expected
 
 
-def test_a_packet_filter_in_pods_sees_a_service_before_cilium_puts_a_pod_in_its_place() -> None:
-    """As the guard refuses Kubernetes' API by the address of its Service."""
+def test_packet_filters_in_pods_see_the_addresses_of_services() -> None:
+    """The guard needs this: it refuses Kubernetes' API by the address of its Service."""
     assert at(rendered(WHOLE), "socketLB.hostNamespaceOnly") is True
     assert at(rendered(WHOLE, guard=False), "socketLB") is None
     assert at(rendered(DEFAULT), "socketLB") is None
 
 
-# --- The chart, where there is a copy ------------------------------------------------------------
+# --- The chart, if there is a copy ----------------------------------------------------------------
 
 
 def chart() -> Mapping[str, str]:
-    """Files of the chart in the version that is installed by default; skips where there is none."""
+    """Return the chart's files in the default version; skip if there is no copy."""
     return charts.files("cilium", Cilium().version)
 
 
-def test_the_copy_of_the_chart_is_the_one_that_is_installed() -> None:
+def test_the_copy_of_the_chart_has_the_installed_version() -> None:
     assert f"\nversion: {Cilium().version}\n" in chart()["Chart.yaml"]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_values_are_as_the_charts_schema_wants_them(variant: str) -> None:
+def test_values_match_the_charts_schema(variant: str) -> None:
     schema = json.loads(chart()["values.schema.json"])
     jsonschema = pytest.importorskip("jsonschema")
 
@@ -230,13 +230,13 @@ def test_values_are_as_the_charts_schema_wants_them(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_no_value_has_a_name_that_the_chart_does_not_know(variant: str) -> None:
+def test_the_chart_knows_the_name_of_every_value(variant: str) -> None:
     files = chart()
     schema = json.loads(files["values.schema.json"])
     unknown = [
         path
         for path in paths(rendered(VARIANTS[variant]))
-        # Some stand in values.yaml as a comment alone, and in the schema not at all.
+        # Some names are only in a comment of values.yaml, and not in the schema.
         if not is_known(schema, path)
         and not re.search(rf"^ *# {path[-1]}:", files["values.yaml"], re.MULTILINE)
     ]

@@ -1,6 +1,6 @@
-"""What a stack asks of a cloud: each machine, network and file system, in its provider's own words.
+"""A stack's resources in a cloud: machines, networks and file systems, by its provider's SDK.
 
-These tests need the clouds' SDKs, and are skipped where one is not installed.
+These tests need the clouds' SDKs, and are skipped if one is not installed.
 """
 
 import functools
@@ -59,7 +59,7 @@ def without_gpus(values: Values) -> None:
 
 @pytest.fixture(scope="module")
 def graph_of() -> Iterator[GraphOf]:
-    """What the program asks for by some settings, asked once."""
+    """Record the program's resources once for each variant of the settings."""
     graphs: dict[str, Graph] = {}
     with pytest.MonkeyPatch.context() as monkeypatch:
 
@@ -78,8 +78,8 @@ def graph_of() -> Iterator[GraphOf]:
 
 
 @pytest.fixture(scope="module")
-def ground_of() -> GraphOf:
-    """The same, of the cluster alone: most of the program asks no cloud for anything."""
+def cluster_graph_of() -> GraphOf:
+    """Record only the cluster's resources, because most of the program needs no cloud."""
 
     @functools.cache
     def recorded(values: str) -> Graph:
@@ -91,14 +91,14 @@ def ground_of() -> GraphOf:
 
         return record_program(program)
 
-    def ground_of(base: Values, edit: Change = as_it_is) -> Graph:
+    def cluster_graph_of(base: Values, edit: Change = as_it_is) -> Graph:
         kind = base["cluster"]["kind"]
         pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
         values = deepcopy(base)
         edit(values)
         return recorded(json.dumps(values))
 
-    return ground_of
+    return cluster_graph_of
 
 
 def of_clouds(graph: Graph) -> list[Registration]:
@@ -110,27 +110,27 @@ def names(graph: Graph) -> set[str]:
 
 
 def slurmd(graph: Graph, name: str) -> dict[str, Any]:
-    """Pod of a nodeset."""
+    """Return the pod spec of a nodeset."""
     spec: dict[str, Any] = graph.one(f"nodeset-{name}-slurmd").inputs["spec"]["template"]["spec"]
     return spec
 
 
-# --- In the words of the SDKs --------------------------------------------------------------------
+# --- Types of the SDKs ----------------------------------------------------------------------------
 
 SHAPES: dict[str, tuple[Values, Change]] = {
     "Nebius": (NEBIUS, as_it_is),
-    "Nebius, spot machines that follow the pods": (
+    "Nebius, autoscaled spot machines": (
         NEBIUS,
         machines("gpu", spot=True, disk="1TiB", autoscaling={"min": 1, "max": 8}),
     ),
-    "Nebius, a subnet that is there": (NEBIUS, cluster(subnet="vpcsubnet-e00lab")),
-    "Nebius, a login node without an address of its own": (
+    "Nebius, an existing subnet": (NEBIUS, cluster(subnet="vpcsubnet-e00lab")),
+    "Nebius, a login node without an own address": (
         NEBIUS,
         top(login={"service": "ClusterIP"}),
     ),
     "EKS on Lustre": (EKS, as_it_is),
     "EKS on EFS": (EKS, cluster(file_system="efs")),
-    "EKS, spot machines that follow the pods": (
+    "EKS, autoscaled spot machines": (
         EKS,
         machines("cpu", spot=True, autoscaling={"max": 8}),
     ),
@@ -142,11 +142,9 @@ SHAPES: dict[str, tuple[Values, Change]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_property_is_one_of_the_sdks_with_its_type_and_value(
-    ground_of: GraphOf, shape: str
-) -> None:
+def test_cloud_resources_match_the_types_of_the_sdks(cluster_graph_of: GraphOf, shape: str) -> None:
     base, edit = SHAPES[shape]
-    asked = [r for r in of_clouds(ground_of(base, edit)) if not r.type.startswith("pulumi:")]
+    asked = [r for r in of_clouds(cluster_graph_of(base, edit)) if not r.type.startswith("pulumi:")]
 
     assert asked
     assert [problem for resource in asked for problem in sdk.problems(resource)] == []
@@ -163,10 +161,10 @@ def test_every_property_is_one_of_the_sdks_with_its_type_and_value(
         (("name",), 5, "name: 5: expected"),
     ],
 )
-def test_what_is_no_property_of_the_sdks_is_noticed(
-    ground_of: GraphOf, path: tuple[str, ...], value: object, problem: str
+def test_mismatches_with_the_sdks_are_reported(
+    cluster_graph_of: GraphOf, path: tuple[str, ...], value: object, problem: str
 ) -> None:
-    group = deepcopy(ground_of(NEBIUS).one("nebius-group-gpu"))
+    group = deepcopy(cluster_graph_of(NEBIUS).one("nebius-group-gpu"))
     *way, last = path
     place = group.inputs
     for part in way:
@@ -178,7 +176,7 @@ def test_what_is_no_property_of_the_sdks_is_noticed(
 
 
 SCHEMALESS = ("cilium.io", "mellanox.com")
-"""Groups whose kinds come with a chart: no SDK has types of them."""
+"""API groups whose kinds come with a chart; no SDK has types of them."""
 OBJECTS: dict[str, tuple[Values, Change]] = {
     "Nebius": (NEBIUS, as_it_is),
     "EKS on Lustre": (EKS, as_it_is),
@@ -188,9 +186,7 @@ OBJECTS: dict[str, tuple[Values, Change]] = {
 
 
 @pytest.mark.parametrize("shape", OBJECTS)
-def test_every_object_of_kubernetes_is_as_its_sdks_types_have_it(
-    graph_of: GraphOf, shape: str
-) -> None:
+def test_kubernetes_objects_match_the_types_of_the_sdk(graph_of: GraphOf, shape: str) -> None:
     objects = [r for r in graph_of(*OBJECTS[shape]).resources if r.type.startswith("kubernetes:")]
     typed = [r for r in objects if not any(group in r.type for group in SCHEMALESS)]
 
@@ -209,7 +205,7 @@ def test_every_object_of_kubernetes_is_as_its_sdks_types_have_it(
         ("controller-service", ("spec", "ports"), [{"name": "a"}], "ports[0].port: is required"),
     ],
 )
-def test_what_is_no_property_of_kubernetes_is_noticed(
+def test_mismatches_with_the_kubernetes_sdk_are_reported(
     graph_of: GraphOf, name: str, path: tuple[str, ...], value: object, problem: str
 ) -> None:
     resource = deepcopy(graph_of(EKS).one(name))
@@ -227,10 +223,10 @@ def test_what_is_no_property_of_kubernetes_is_noticed(
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_all_that_a_cloud_is_asked_for_is_in_its_component(
-    ground_of: GraphOf, base: Values
+def test_every_cloud_resource_is_in_the_clouds_component(
+    cluster_graph_of: GraphOf, base: Values
 ) -> None:
-    graph = ground_of(base)
+    graph = cluster_graph_of(base)
     kind = base["cluster"]["kind"]
 
     for resource in of_clouds(graph):
@@ -241,10 +237,10 @@ def test_all_that_a_cloud_is_asked_for_is_in_its_component(
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
 @pytest.mark.parametrize("protect", [True, False])
-def test_kubernetes_and_the_file_system_are_protected_unless_the_stack_says_otherwise(
-    ground_of: GraphOf, base: Values, protect: bool
+def test_kubernetes_and_the_file_system_are_protected_by_default(
+    cluster_graph_of: GraphOf, base: Values, protect: bool
 ) -> None:
-    found = of_clouds(ground_of(base, top(protect_data=protect)))
+    found = of_clouds(cluster_graph_of(base, top(protect_data=protect)))
 
     kept = {resource.type for resource in found if resource.protect}
     holds_data = {
@@ -258,7 +254,7 @@ def test_kubernetes_and_the_file_system_are_protected_unless_the_stack_says_othe
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_the_kubernetes_provider_goes_by_a_kubeconfig_without_a_credential(
+def test_the_kubernetes_provider_uses_a_kubeconfig_without_credentials(
     graph_of: GraphOf, base: Values
 ) -> None:
     graph = graph_of(base)
@@ -273,8 +269,10 @@ def test_the_kubernetes_provider_goes_by_a_kubeconfig_without_a_credential(
             assert resource.provider.split("::")[-2] == "kubernetes", resource.name
 
 
-def test_nebius_kubeconfig_asks_the_clouds_own_command_for_a_token(ground_of: GraphOf) -> None:
-    (provider,) = ground_of(NEBIUS).of_type("pulumi:providers:kubernetes")
+def test_the_nebius_kubeconfig_gets_tokens_from_the_nebius_command(
+    cluster_graph_of: GraphOf,
+) -> None:
+    (provider,) = cluster_graph_of(NEBIUS).of_type("pulumi:providers:kubernetes")
     kubeconfig = json.loads(provider.inputs["kubeconfig"])
 
     (user,) = kubeconfig["users"]
@@ -284,8 +282,8 @@ def test_nebius_kubeconfig_asks_the_clouds_own_command_for_a_token(ground_of: Gr
     assert kubeconfig["current-context"] == entry["name"]
 
 
-def test_everything_of_amazons_goes_through_one_provider_of_the_region(ground_of: GraphOf) -> None:
-    graph = ground_of(EKS)
+def test_aws_resources_use_one_provider_with_the_region(cluster_graph_of: GraphOf) -> None:
+    graph = cluster_graph_of(EKS)
     (provider,) = graph.of_type("pulumi:providers:aws")
 
     assert provider.inputs["region"] == "eu-central-1"
@@ -296,15 +294,15 @@ def test_everything_of_amazons_goes_through_one_provider_of_the_region(ground_of
             assert resource.providers["aws"].split("::")[-2] == "aws", resource.name
 
 
-def test_projects_own_all_that_is_made_in_nebius(ground_of: GraphOf) -> None:
-    for resource in of_clouds(ground_of(NEBIUS)):
+def test_nebius_resources_belong_to_the_project(cluster_graph_of: GraphOf) -> None:
+    for resource in of_clouds(cluster_graph_of(NEBIUS)):
         group = resource.type.endswith("NodeGroup")
         owner = "nebius-kubernetes-id" if group else "project-e00lab"
         assert resource.inputs["parentId"] == owner, resource.name
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_slurm_comes_after_machines_and_what_its_storage_needs(
+def test_slurm_is_created_after_machines_and_storage_drivers(
     graph_of: GraphOf, base: Values
 ) -> None:
     graph = graph_of(base)
@@ -320,11 +318,11 @@ def test_slurm_comes_after_machines_and_what_its_storage_needs(
 
 
 def chained(values: Values) -> None:
-    """Cilium on top of Amazon's network."""
+    """Chain Cilium to Amazon's VPC CNI."""
     values["network"] = {"cilium": {"chained": "aws-cni"}}
 
 
-def test_on_eks_cilium_comes_after_machines_that_are_ready_and_before_what_is_installed(
+def test_cilium_on_eks_comes_after_machines_and_before_charts(
     graph_of: GraphOf,
 ) -> None:
     graph = graph_of(EKS, both(chained, cluster(file_system="efs")))
@@ -335,22 +333,24 @@ def test_on_eks_cilium_comes_after_machines_that_are_ready_and_before_what_is_in
     for name in installed:
         assert "cilium-release" in before(graph, name), name
     for resource in of_clouds(graph):
-        assert "cilium-release" not in before(graph, resource.name), "they are ready without it"
+        assert "cilium-release" not in before(graph, resource.name), (
+            "machines become ready without Cilium"
+        )
     assert installed[0] in before(graph, "namespace")
 
 
-def test_machines_on_eks_come_after_their_rights_and_their_way_out(ground_of: GraphOf) -> None:
-    first = before(ground_of(EKS), "eks-group-gpu")
+def test_eks_machines_come_after_their_policies_and_routes(cluster_graph_of: GraphOf) -> None:
+    first = before(cluster_graph_of(EKS), "eks-group-gpu")
 
     assert {"eks-machines-AmazonEKSWorkerNodePolicy", "eks-private-route-eu-central-1a"} <= first
     assert "eks-nat" in first
 
 
-def test_the_api_is_reached_from_where_the_settings_say_and_nowhere_else(
-    ground_of: GraphOf,
+def test_the_api_accepts_only_networks_from_the_settings(
+    cluster_graph_of: GraphOf,
 ) -> None:
-    nebius = ground_of(NEBIUS).one("nebius-kubernetes").inputs["controlPlane"]["endpoints"]
-    amazon = ground_of(EKS).one("eks-kubernetes").inputs
+    nebius = cluster_graph_of(NEBIUS).one("nebius-kubernetes").inputs["controlPlane"]["endpoints"]
+    amazon = cluster_graph_of(EKS).one("eks-kubernetes").inputs
 
     assert nebius["publicEndpoint"]["allowedCidrs"] == ["192.0.2.0/24"]
     assert amazon["publicAccessCidrs"] == ["192.0.2.0/24"]
@@ -360,9 +360,7 @@ def test_the_api_is_reached_from_where_the_settings_say_and_nowhere_else(
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_a_nodeset_has_machines_of_its_own_and_everything_else_has_some(
-    graph_of: GraphOf, base: Values
-) -> None:
+def test_each_nodeset_and_the_system_have_own_machines(graph_of: GraphOf, base: Values) -> None:
     graph = graph_of(base)
     kind = base["cluster"]["kind"]
 
@@ -376,7 +374,7 @@ def test_a_nodeset_has_machines_of_its_own_and_everything_else_has_some(
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_machines_carry_the_labels_and_taints_that_their_pods_look_for(
+def test_machines_have_the_labels_and_taints_for_their_pods(
     graph_of: GraphOf, base: Values
 ) -> None:
     graph = graph_of(base)
@@ -414,12 +412,12 @@ def test_nodes_get_the_fast_network_of_their_machines(graph_of: GraphOf) -> None
         assert set(limits(base, "cpu")) == {"cpu", "memory"}
 
 
-def test_machines_on_one_fabric_are_one_cluster_of_gpus(ground_of: GraphOf) -> None:
+def test_machines_on_one_fabric_share_a_gpu_cluster(cluster_graph_of: GraphOf) -> None:
     def more(values: Values) -> None:
         values["nodesets"].append({**values["nodesets"][0], "name": "more"})
         values["cluster"]["machines"]["more"] = values["cluster"]["machines"]["gpu"]
 
-    graph = ground_of(NEBIUS, more)
+    graph = cluster_graph_of(NEBIUS, more)
 
     (joined,) = graph.of_type("nebius:index/computeV1GpuCluster:ComputeV1GpuCluster")
     assert joined.inputs["infinibandFabric"] == "fabric-6"
@@ -429,7 +427,7 @@ def test_machines_on_one_fabric_are_one_cluster_of_gpus(ground_of: GraphOf) -> N
     assert "gpuCluster" not in graph.one("nebius-group-cpu").inputs["template"]
 
 
-def test_a_machine_waits_for_its_node_to_take_its_leave(graph_of: GraphOf) -> None:
+def test_a_machines_drain_timeout_covers_its_nodes_grace_period(graph_of: GraphOf) -> None:
     group = graph_of(NEBIUS, nodeset("gpu", drain_grace=7200)).one("nebius-group-gpu").inputs
     seconds = int(group["strategy"]["drainTimeout"].removesuffix("s"))
     pod = slurmd(graph_of(NEBIUS, nodeset("gpu", drain_grace=7200)), "gpu")
@@ -441,9 +439,9 @@ def test_a_machine_waits_for_its_node_to_take_its_leave(graph_of: GraphOf) -> No
 
 RESIZED, ROLLED, REPLACED, UPDATED = "resized", "rolled", "replaced", "updated"
 NEW_ONES = "for new machines"
-WHAT: dict[str, dict[str, str]] = {
-    # Nebius: a change of the template has machines made anew by the strategy, one by one, but of
-    # labels and taints, which only new machines get (the SDK's Mk8sV1NodeGroupTemplateArgs).
+GROUP_EFFECTS: dict[str, dict[str, str]] = {
+    # Nebius: after a change of the template, the strategy replaces machines one by one. Labels and
+    # taints are an exception: only new machines get them (the SDK's Mk8sV1NodeGroupTemplateArgs).
     "nebius": {
         "autoscaling": RESIZED,
         "fixedNodeCount": RESIZED,
@@ -452,7 +450,7 @@ WHAT: dict[str, dict[str, str]] = {
         "template.taints": NEW_ONES,
         "template": ROLLED,
     },
-    # EKS: of a managed group only these are changed in place (UpdateNodegroupConfig).
+    # EKS: a managed group changes only the first four in place (UpdateNodegroupConfig).
     "eks": {
         "ignoreScalingChanges": UPDATED,
         "labels": UPDATED,
@@ -467,21 +465,21 @@ WHAT: dict[str, dict[str, str]] = {
         "subnetIds": REPLACED,
     },
 }
-"""What becomes of a group of machines, by the property that changes; the longest name counts."""
+"""Effect on a node group by the property that changes; the longest matching name decides."""
 FIXED: dict[str, set[str]] = {
-    # Amazon: what its API takes at the beginning alone (CreateVpc, CreateSubnet, CreateNatGateway,
-    # CreateFileSystem, CreateCluster). Of Nebius nothing is known of the kind.
+    # Amazon: properties that its API accepts only at creation (CreateVpc, CreateSubnet,
+    # CreateNatGateway, CreateFileSystem, CreateCluster). No such property of Nebius is known.
     "aws:ec2/vpc:Vpc": {"cidrBlock"},
     "aws:ec2/subnet:Subnet": {"availabilityZone", "cidrBlock"},
     "aws:ec2/natGateway:NatGateway": {"subnetId"},
     "aws:fsx/lustreFileSystem:LustreFileSystem": {"deploymentType", "subnetIds"},
     "eks:index:Cluster": {"name"},
 }
-"""Properties of other resources, by type, with which they are made anew."""
+"""Properties of other resources, by type, whose change replaces them."""
 ORDER = (REPLACED, ROLLED, RESIZED, NEW_ONES, UPDATED)
 NOTHING: dict[str, str] = {}
 BIGGER = {"platform": "gpu-h200-sxm", "fabric": None}
-FOLLOW = {"min": 0, "max": 8}
+AUTOSCALING = {"min": 0, "max": 8}
 TO_MACHINES = dict.fromkeys(
     ("eks-lustre-to-machines-988", "eks-lustre-to-machines-1018"), "deleted"
 )
@@ -492,19 +490,19 @@ OF_THE_PROJECT = {
 
 
 def zones(letters: str) -> Change:
-    """Zones of the region in this order."""
+    """Set zones of the region, in this order."""
     return cluster(zones=[f"eu-central-1{letter}" for letter in letters])
 
 
 def with_zones(letters: str) -> Values:
-    """A stack on EKS in these."""
+    """Return a stack on EKS in these zones."""
     values = deepcopy(EKS)
     zones(letters)(values)
     return values
 
 
 def parts_in(letter: str) -> set[str]:
-    """What a zone of Amazon's has of the network."""
+    """Return the names of an EKS zone's network resources."""
     return {
         f"eks-{kind}{part}-eu-central-1{letter}"
         for kind in ("public", "private")
@@ -513,29 +511,29 @@ def parts_in(letter: str) -> set[str]:
 
 
 def subnets_in(letter: str) -> set[str]:
-    """Those of a zone."""
+    """Return the names of an EKS zone's subnets."""
     return {part for part in parts_in(letter) if "-route-" not in part}
 
 
 def driver(files: str, policy: str, becomes: str) -> dict[str, str]:
-    """What drives a file system of Amazon's."""
+    """Return the effect on an Amazon file system's CSI driver and its role."""
     name = f"eks-aws-{files}-csi-driver"
     return dict.fromkeys((name, f"{name}-role", f"{name}-{policy}"), becomes)
 
 
 def zone(letter: str, becomes: str) -> dict[str, str]:
-    """What is made or taken away with a zone: its own, and Kubernetes is told of it."""
+    """Return the effect of a zone: on its network resources, and on Kubernetes, which lists it."""
     return {**dict.fromkeys(parts_in(letter), becomes), "eks-kubernetes": "changed"}
 
 
 EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
-    # What is edited; what becomes of groups of machines, and of which others of the cloud's.
+    # Edit, stack, change; effect on node groups, and on other resources of the cloud.
     ("more nodes", NEBIUS, nodeset("gpu", replicas=4), {"gpu": RESIZED}, {}),
     ("fewer nodes", NEBIUS, nodeset("cpu", replicas=1), {"cpu": RESIZED}, {}),
     ("no nodes", NEBIUS, nodeset("cpu", replicas=0), {"cpu": RESIZED}, {}),
-    ("bounds for machines", NEBIUS, machines("cpu", autoscaling=FOLLOW), {"cpu": RESIZED}, {}),
-    ("more for the rest", NEBIUS, cluster(system={"replicas": 3}), {"system": RESIZED}, {}),
-    ("larger ones for the rest", NEBIUS, cluster(system={"preset": "32vcpu-128gb"}),
+    ("bounds for machines", NEBIUS, machines("cpu", autoscaling=AUTOSCALING), {"cpu": RESIZED}, {}),
+    ("more system machines", NEBIUS, cluster(system={"replicas": 3}), {"system": RESIZED}, {}),
+    ("larger system machines", NEBIUS, cluster(system={"preset": "32vcpu-128gb"}),
      {"system": ROLLED}, {}),
     ("another platform", NEBIUS, machines("gpu", **BIGGER), {"gpu": ROLLED},
      {"nebius-fabric-6": "deleted"}),
@@ -555,23 +553,23 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("a feature", NEBIUS, nodeset("gpu", features=["fast"]), NOTHING, {}),
     ("a label that pods ask for", NEBIUS, nodeset("cpu", node_selector={"a": "b"}), NOTHING, {}),
     ("a larger jail", NEBIUS, top(jail={"size": "4800GiB"}), NOTHING, {"nebius-files": "changed"}),
-    ("a further way to the API", NEBIUS, cluster(api_from=["192.0.2.0/24", "198.51.100.0/24"]),
+    ("a further API network", NEBIUS, cluster(api_from=["192.0.2.0/24", "198.51.100.0/24"]),
      NOTHING, {"nebius-kubernetes": "changed"}),
     ("a newer Kubernetes", NEBIUS, cluster(version="1.34"), NOTHING,
      {"nebius-kubernetes": "changed"}),
     ("no address for login nodes", NEBIUS, top(login={"service": "ClusterIP"}), NOTHING,
      {"nebius-login": "deleted"}),
     ("nodesets in another order", NEBIUS, lambda values: values["nodesets"].reverse(), NOTHING, {}),
-    ("no GPUs any more", NEBIUS, without_gpus, NOTHING,
+    ("no more GPUs", NEBIUS, without_gpus, NOTHING,
      {"nebius-group-gpu": "deleted", "nebius-fabric-6": "deleted"}),
     ("more nodes", EKS, nodeset("gpu", replicas=4), {"gpu": RESIZED}, {}),
     ("fewer nodes", EKS, nodeset("cpu", replicas=1), {"cpu": RESIZED}, {}),
     ("no nodes", EKS, nodeset("cpu", replicas=0), {"cpu": RESIZED}, {}),
-    ("bounds for machines", EKS, machines("cpu", autoscaling=FOLLOW), {"cpu": RESIZED}, {}),
+    ("bounds for machines", EKS, machines("cpu", autoscaling=AUTOSCALING), {"cpu": RESIZED}, {}),
     ("another type", EKS, machines("cpu", type="c7i.16xlarge"), {"cpu": REPLACED}, {}),
     ("a larger disk", EKS, machines("cpu", disk="512GiB"), {"cpu": REPLACED}, {}),
     ("spot machines", EKS, machines("cpu", spot=True), {"cpu": REPLACED}, {}),
-    ("GPUs of another maker", EKS,
+    ("GPUs of another vendor", EKS,
      both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")),
      {"gpu": REPLACED}, {}),
     ("GPUs in slices", EKS, nodeset("gpu", gpus=SLICED), {"gpu": UPDATED}, {}),
@@ -583,7 +581,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("a further zone", EKS, zones("abc"), {"system": REPLACED}, zone("c", "created")),
     ("a zone between others", with_zones("ac"), zones("abc"), {"system": REPLACED},
      zone("b", "created")),
-    ("a zone less", with_zones("abc"), zones("ac"), {"system": REPLACED}, zone("b", "deleted")),
+    ("one zone fewer", with_zones("abc"), zones("ac"), {"system": REPLACED}, zone("b", "deleted")),
     ("zones in another order", with_zones("abc"), zones("acb"), NOTHING, {}),
     ("another first zone", EKS, zones("ba"), {"cpu": REPLACED, "gpu": REPLACED},
      {"eks-nat": REPLACED, "eks-lustre": REPLACED}),
@@ -601,7 +599,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
       **driver("fsx", "AmazonFSxFullAccess", "deleted")}),
     ("another project", NEBIUS, cluster(project="project-e00other"), NOTHING,
      dict.fromkeys(OF_THE_PROJECT, "changed")),
-    ("a subnet that is there", NEBIUS, cluster(subnet="vpcsubnet-e00"), NOTHING,
+    ("an existing subnet", NEBIUS, cluster(subnet="vpcsubnet-e00"), NOTHING,
      {"nebius-network": "deleted", "nebius-subnet": "deleted",
       "nebius-kubernetes": "changed", "nebius-login": "changed"}),
     ("another type of file system", NEBIUS, cluster(file_system_type="WEKA"), NOTHING,
@@ -611,7 +609,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
 
 
 def to_groups(kind: str, given: Graph, after: Graph) -> dict[str, str]:
-    """What becomes of each group of machines that is there before and after."""
+    """Return the effect on each node group that exists before and after."""
     found = {}
     for old in of_clouds(given):
         if "NodeGroup" not in old.type or old.name not in names(after):
@@ -624,13 +622,13 @@ def to_groups(kind: str, given: Graph, after: Graph) -> dict[str, str]:
 
 
 def becomes(kind: str, path: str) -> str:
-    """By the property that changes."""
-    known = [name for name in WHAT[kind] if f"{path}.".startswith(f"{name}.")]
-    return WHAT[kind][max(known, key=len)]
+    """Return the effect on a node group by the property that changes."""
+    matching = [name for name in GROUP_EFFECTS[kind] if f"{path}.".startswith(f"{name}.")]
+    return GROUP_EFFECTS[kind][max(matching, key=len)]
 
 
 def to_others(given: Graph, after: Graph) -> dict[str, str]:
-    """What becomes of all else of the cloud's."""
+    """Return the effect on all other resources of the cloud."""
     old = {r.name: r for r in of_clouds(given)}
     new = {r.name: r for r in of_clouds(after)}
     gone = dict.fromkeys(old.keys() - new.keys(), "deleted")
@@ -641,7 +639,7 @@ def to_others(given: Graph, after: Graph) -> dict[str, str]:
 
 
 def to_other(old: Registration, new: Registration) -> str:
-    """By the properties that change."""
+    """Return the effect on a resource by the properties that change."""
     changed = {str(path[0]) for path in changed_paths(old.inputs, new.inputs)}
     return REPLACED if changed & FIXED.get(old.type, set()) else "changed"
 
@@ -651,32 +649,37 @@ def to_other(old: Registration, new: Registration) -> str:
     [edit[1:] for edit in EDITS],
     ids=[f"{edit[1]['cluster']['kind']}: {edit[0]}" for edit in EDITS],
 )
-def test_an_edit_does_this_to_machines_and_nothing_else(
-    ground_of: GraphOf, base: Values, edit: Change, groups: dict[str, str], others: dict[str, str]
+def test_an_edit_has_exactly_its_effect_on_cloud_resources(
+    cluster_graph_of: GraphOf,
+    base: Values,
+    edit: Change,
+    groups: dict[str, str],
+    others: dict[str, str],
 ) -> None:
-    given, after = ground_of(base), ground_of(base, edit)
+    given, after = cluster_graph_of(base), cluster_graph_of(base, edit)
 
     assert to_groups(base["cluster"]["kind"], given, after) == groups
     assert to_others(given, after) == others
 
 
-def test_subnets_are_parts_of_the_network_that_lie_apart(ground_of: GraphOf) -> None:
-    subnets = ground_of(with_zones("hbad")).of_type("aws:ec2/subnet:Subnet")
+def test_subnets_are_disjoint_parts_of_the_network(cluster_graph_of: GraphOf) -> None:
+    subnets = cluster_graph_of(with_zones("hbad")).of_type("aws:ec2/subnet:Subnet")
     blocks = [ipaddress.IPv4Network(one.inputs["cidrBlock"]) for one in subnets]
 
     assert len(blocks) == len(set(blocks)) == 8
     assert all(block.subnet_of(ipaddress.IPv4Network("10.0.0.0/16")) for block in blocks)
 
 
-def test_the_way_out_of_another_zone_gets_the_address_that_is_free_again(
-    ground_of: GraphOf,
+def test_the_nat_gateway_is_deleted_before_its_replacement(
+    cluster_graph_of: GraphOf,
 ) -> None:
-    assert ground_of(EKS).one("eks-nat").deleted_first
+    """The new gateway gets the address that the old one frees."""
+    assert cluster_graph_of(EKS).one("eks-nat").deleted_first
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
 @pytest.mark.parametrize("replicas", [0, 40])
-def test_one_edit_of_replicas_resizes_machines_and_nodes_together(
+def test_an_edit_of_replicas_resizes_machines_and_nodes(
     graph_of: GraphOf, base: Values, replicas: int
 ) -> None:
     graph = graph_of(base, nodeset("cpu", replicas=replicas))
@@ -685,15 +688,15 @@ def test_one_edit_of_replicas_resizes_machines_and_nodes_together(
     assert graph.one("nodeset-cpu-slurmd").inputs["spec"]["replicas"] == replicas
     scaling = group.get("scalingConfig", {"desiredSize": group.get("fixedNodeCount")})
     assert scaling["desiredSize"] == replicas
-    assert scaling.get("maxSize", 1) >= 1, "no group of EKS may be bounded by nothing"
+    assert scaling.get("maxSize", 1) >= 1, "EKS requires a maximum of at least 1"
 
 
-def test_machines_that_follow_their_pods_leave_their_number_to_the_cloud(
-    ground_of: GraphOf,
+def test_autoscaling_leaves_the_number_of_machines_to_the_cloud(
+    cluster_graph_of: GraphOf,
 ) -> None:
     edit = machines("cpu", autoscaling={"min": 1, "max": 8})
-    nebius = ground_of(NEBIUS, edit).one("nebius-group-cpu").inputs
-    amazon = ground_of(EKS, edit).one("eks-group-cpu").inputs
+    nebius = cluster_graph_of(NEBIUS, edit).one("nebius-group-cpu").inputs
+    amazon = cluster_graph_of(EKS, edit).one("eks-group-cpu").inputs
 
     assert nebius["autoscaling"] == {"minNodeCount": 1, "maxNodeCount": 8}
     assert "fixedNodeCount" not in nebius
@@ -701,20 +704,24 @@ def test_machines_that_follow_their_pods_leave_their_number_to_the_cloud(
     assert amazon["ignoreScalingChanges"] is True
 
 
-def test_somebody_enforces_network_policies_on_eks(ground_of: GraphOf) -> None:
+def test_one_cni_enforces_network_policies_on_eks(cluster_graph_of: GraphOf) -> None:
     def options(edit: Change) -> dict[str, Any]:
-        found: dict[str, Any] = ground_of(EKS, edit).one("eks-kubernetes").inputs["vpcCniOptions"]
+        found: dict[str, Any] = (
+            cluster_graph_of(EKS, edit).one("eks-kubernetes").inputs["vpcCniOptions"]
+        )
         return found
 
     assert options(as_it_is) == {"enableNetworkPolicy": True}
     chained = options(lambda values: values.update(network={"cilium": {"chained": "aws-cni"}}))
-    assert chained == {"enableNetworkPolicy": False}, "Cilium does, and they would be judged twice"
+    assert chained == {"enableNetworkPolicy": False}, (
+        "Cilium enforces them; the VPC CNI must not enforce them again"
+    )
 
 
 # --- The shared file system ----------------------------------------------------------------------
 
 
-def test_the_jail_on_nebius_is_the_shared_file_system_of_all_machines(graph_of: GraphOf) -> None:
+def test_the_jail_on_nebius_is_the_machines_shared_file_system(graph_of: GraphOf) -> None:
     graph = graph_of(NEBIUS)
     files = graph.one("nebius-files").inputs
     volume = graph.one("jail-volume").inputs["spec"]
@@ -726,12 +733,12 @@ def test_the_jail_on_nebius_is_the_shared_file_system_of_all_machines(graph_of: 
         (mounted,) = group.inputs["template"]["filesystems"]
         assert mounted["existingFilesystem"] == {"id": "nebius-files-id"}
         script = yaml.safe_load(group.inputs["template"]["cloudInitUserData"])["runcmd"]
-        # The folder is on the file system, so that none is there where that is not mounted.
+        # The folder is on the file system, so it is missing where the file system is not mounted.
         (made,) = [line[2] for line in script if path in str(line)]
         assert made == f"mount {path.rpartition('/')[0]} && mkdir -p {path}"
 
 
-def test_the_jail_on_eks_is_a_volume_of_lustre_or_efs(graph_of: GraphOf) -> None:
+def test_the_jail_on_eks_is_a_lustre_or_efs_volume(graph_of: GraphOf) -> None:
     def volume(edit: Change) -> dict[str, Any]:
         found: dict[str, Any] = graph_of(EKS, edit).one("jail-volume").inputs["spec"]
         return found
@@ -746,24 +753,26 @@ def test_the_jail_on_eks_is_a_volume_of_lustre_or_efs(graph_of: GraphOf) -> None
     assert efs["mountOptions"] == ["tls", "iam"]
     assert {"eks-efs-eu-central-1a", "eks-efs-eu-central-1b", "eks-efs-policy"} <= before(
         graph_of(EKS, cluster(file_system="efs")), "jail-volume"
-    ), "nobody mounts it without"
+    ), "mounting requires them"
 
 
 @pytest.mark.parametrize("file_system", ["efs", "lustre"])
-def test_the_file_system_on_eks_admits_the_machines_security_group_only(
-    ground_of: GraphOf, file_system: str
+def test_eks_file_systems_admit_only_the_machines_security_group(
+    cluster_graph_of: GraphOf, file_system: str
 ) -> None:
-    rules = ground_of(EKS, cluster(file_system=file_system)).one("eks-files").inputs["ingress"]
+    rules = (
+        cluster_graph_of(EKS, cluster(file_system=file_system)).one("eks-files").inputs["ingress"]
+    )
 
     sources = {"cidrBlocks", "ipv6CidrBlocks", "prefixListIds", "securityGroups"}
     for rule in rules:
         assert sources & rule.keys() == {"securityGroups"}
         assert rule["securityGroups"] == ["sg-machines"]
-        assert rule["self"] is (file_system == "lustre"), "Lustre's servers ask each other"
+        assert rule["self"] is (file_system == "lustre"), "Lustre's servers connect to each other"
 
 
-def test_efs_admits_the_role_of_the_machines_only_and_only_encrypted(ground_of: GraphOf) -> None:
-    graph = ground_of(EKS, cluster(file_system="efs"))
+def test_efs_admits_only_the_machines_role_over_tls(cluster_graph_of: GraphOf) -> None:
+    graph = cluster_graph_of(EKS, cluster(file_system="efs"))
     policy = json.loads(graph.one("eks-efs-policy").inputs["policy"])
 
     by_effect = {statement["Effect"]: statement for statement in policy["Statement"]}
@@ -778,7 +787,7 @@ def test_efs_admits_the_role_of_the_machines_only_and_only_encrypted(ground_of: 
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_a_larger_file_system_is_no_other_volume(graph_of: GraphOf, base: Values) -> None:
+def test_a_larger_file_system_keeps_its_volume(graph_of: GraphOf, base: Values) -> None:
     given, after = graph_of(base), graph_of(base, top(jail={"size": "4800GiB"}))
 
     for name in ("jail-volume", "jail-claim"):
@@ -786,13 +795,13 @@ def test_a_larger_file_system_is_no_other_volume(graph_of: GraphOf, base: Values
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_settings_may_put_the_jail_elsewhere(graph_of: GraphOf, base: Values) -> None:
+def test_settings_may_put_the_jail_on_another_claim(graph_of: GraphOf, base: Values) -> None:
     graph = graph_of(base, top(jail={"claim": "homes"}))
 
     assert "jail-volume" not in names(graph)
 
 
-def test_two_controllers_share_a_class_that_both_can_write(graph_of: GraphOf) -> None:
+def test_two_controllers_use_a_shared_storage_class(graph_of: GraphOf) -> None:
     standby = top(controller={"standby": True})
     classes = {
         "csi-mounted-fs-path-sc": graph_of(NEBIUS, standby),
@@ -838,7 +847,7 @@ OPERATORS = {"amd-gpu", "gpu-operator", "network-operator"}
         (VALID, top(operators={"install": True}), set()),
     ],
 )
-def test_a_stack_installs_what_its_gpus_need_and_nothing_where_it_has_none(
+def test_a_stack_installs_only_the_operators_of_its_gpus(
     graph_of: GraphOf, base: Values, edit: Change, expected: set[str]
 ) -> None:
     graph = graph_of(base, edit)
@@ -850,47 +859,53 @@ def test_a_stack_installs_what_its_gpus_need_and_nothing_where_it_has_none(
         for key in nodeset.inputs["spec"]["template"]["spec"].get("nodeSelector", {})
         if key.startswith("nvidia.com/")
     ]
-    assert bool(labels) == ("gpu-operator" in expected), "who waits for it selects on its labels"
+    assert bool(labels) == ("gpu-operator" in expected), (
+        "pods wait for the operator by selecting its labels"
+    )
     scraped = yaml.safe_load(graph.one("monitoring-config").inputs["data"]["prometheus.yml"])
     dcgm = [job for job in scraped["scrape_configs"] if job["job_name"] == "dcgm"]
-    assert bool(dcgm) == ("gpu-operator" in expected), "its DCGM exporters are scraped"
+    assert bool(dcgm) == ("gpu-operator" in expected), "Prometheus scrapes its DCGM exporters"
     if dcgm:
         assert "equipment-gpu-operator" in before(graph, "monitoring-dcgm-role")
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_every_chart_has_a_version_and_a_place_to_come_from(
-    ground_of: GraphOf, base: Values
+def test_every_chart_has_a_version_and_a_repository(
+    cluster_graph_of: GraphOf, base: Values
 ) -> None:
-    for name, chart in charts(ground_of(base)).items():
+    for name, chart in charts(cluster_graph_of(base)).items():
         assert chart["version"], name
         repository = chart.get("repositoryOpts", {}).get("repo", chart["chart"])
         assert repository.startswith(("https://", "oci://")), name
 
 
-def test_the_driver_is_installed_where_machines_come_without(ground_of: GraphOf) -> None:
-    bare = charts(ground_of(NEBIUS))["gpu-operator"]["values"]
-    ready = charts(ground_of(EKS))["gpu-operator"]["values"]
-    chosen = charts(ground_of(EKS, top(operators={"driver": True})))["gpu-operator"]["values"]
+def test_the_driver_is_installed_on_machines_without_one(cluster_graph_of: GraphOf) -> None:
+    bare = charts(cluster_graph_of(NEBIUS))["gpu-operator"]["values"]
+    ready = charts(cluster_graph_of(EKS))["gpu-operator"]["values"]
+    chosen = charts(cluster_graph_of(EKS, top(operators={"driver": True})))["gpu-operator"][
+        "values"
+    ]
 
     assert (bare["driver"]["enabled"], bare["toolkit"]["enabled"]) == (True, True)
     assert (ready["driver"]["enabled"], ready["toolkit"]["enabled"]) == (False, False)
     assert (chosen["driver"]["enabled"], chosen["toolkit"]["enabled"]) == (True, True)
 
 
-def test_sliced_gpus_are_sliced_as_the_settings_say_before_nodes_come(graph_of: GraphOf) -> None:
+def test_gpus_get_the_mig_layout_before_nodes_start(graph_of: GraphOf) -> None:
     graph = graph_of(NEBIUS, nodeset("gpu", gpus=SLICED))
     layouts = yaml.safe_load(graph.one("equipment-mig").inputs["data"]["config.yaml"])
 
     labels = graph.one("nebius-group-gpu").inputs["template"]["metadata"]["labels"]
     (layout,) = layouts["mig-configs"][labels["nvidia.com/mig.config"]]
-    assert layout["mig-devices"] == {"1g.10gb": 7}, "of each of the eight GPUs"
+    assert layout["mig-devices"] == {"1g.10gb": 7}, (
+        "seven of the 56 slices are on each of the eight GPUs"
+    )
     assert slurmd(graph, "gpu")["nodeSelector"]["nvidia.com/mig.config.state"] == "success"
     manager = charts(graph)["gpu-operator"]["values"]["migManager"]
     assert manager["config"]["name"] == graph.one("equipment-mig").inputs["metadata"]["name"]
 
 
-def test_the_card_that_a_pod_asks_for_is_the_one_that_the_plugin_shares_out(
+def test_pods_request_the_resource_that_the_nic_plugin_shares(
     graph_of: GraphOf,
 ) -> None:
     graph = graph_of(NEBIUS)
@@ -901,7 +916,9 @@ def test_the_card_that_a_pod_asks_for_is_the_one_that_the_plugin_shares_out(
     assert asked in slurmd(graph, "gpu")["containers"][0]["resources"]["limits"]
     assert charts(graph)["network-operator"]["version"] in policy["version"]
     assert "equipment-network-operator" in before(graph, "equipment-nics")
-    assert "equipment-gpu-operator" in before(graph, "equipment-network-operator"), "it has kinds"
+    assert "equipment-gpu-operator" in before(graph, "equipment-network-operator"), (
+        "the GPU operator defines kinds that the other chart uses"
+    )
 
 
 # --- Networks ------------------------------------------------------------------------------------
@@ -911,7 +928,7 @@ def test_the_card_that_a_pod_asks_for_is_the_one_that_the_plugin_shares_out(
     ("base", "network"),
     [(NEBIUS, "cilium"), (EKS, "amazon-vpc"), (VALID, "ptp"), (FULL, None)],
 )
-def test_a_cluster_tells_which_network_is_there(base: Values, network: str | None) -> None:
+def test_a_cluster_reports_its_network(base: Values, network: str | None) -> None:
     kind = base["cluster"]["kind"]
     if kind in CLOUDS:
         pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
@@ -926,7 +943,7 @@ def test_a_cluster_tells_which_network_is_there(base: Values, network: str | Non
 
 
 @pytest.mark.parametrize("base", [*CLOUDS.values(), METAL], ids=[*CLOUDS, "metal"])
-def test_a_cloud_whose_sdk_is_missing_is_refused_in_one_line(
+def test_a_missing_sdk_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, base: Values
 ) -> None:
     kind = base["cluster"]["kind"]
@@ -942,7 +959,7 @@ def test_a_cloud_whose_sdk_is_missing_is_refused_in_one_line(
     assert str(caught.value).startswith(f"slurmstack:cluster.kind: '{kind}': pulumi_")
 
 
-def test_no_other_stack_imports_an_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_stacks_import_no_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("pulumi_aws", "pulumi_command", "pulumi_eks", "pulumi_nebius"):
         monkeypatch.setitem(sys.modules, package, None)
 

@@ -1,4 +1,4 @@
-"""What sssd is told, and which pods have one beside them."""
+"""Configuration of sssd, and the pods with an sssd sidecar."""
 
 import configparser
 from collections.abc import Callable
@@ -27,11 +27,13 @@ WITH_SSSD = {
 }
 
 
-def told(**fields: Any) -> dict[str, str]:
-    """What sssd is told of the directory."""
+def domain_options(**fields: Any) -> dict[str, str]:
+    """Return sssd's options for the directory."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(sssd_conf(Directory.model_validate({**ASKED, **fields})))
-    assert parser.sections() == ["sssd", "domain/directory"], "the password belongs at the end"
+    assert parser.sections() == ["sssd", "domain/directory"], (
+        "the password is appended to the last section"
+    )
     return dict(parser["domain/directory"])
 
 
@@ -54,17 +56,17 @@ def told(**fields: Any) -> dict[str, str]:
         ),
     ],
 )
-def test_a_setting_tells_its_own_and_nothing_else(
+def test_a_setting_changes_only_its_own_options(
     fields: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    assert told(**fields) == {**told(), **expected}
+    assert domain_options(**fields) == {**domain_options(), **expected}
 
 
-def test_the_directory_is_never_asked_in_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sssd_always_asks_the_directory_over_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     for uri in ("ldap://ldap.example.org", "ldaps://ldap.example.org"):
-        asked = told(uris=[uri])
-        assert asked["ldap_id_use_start_tls"] == "true"
-        assert asked["ldap_tls_reqcert"] == "demand"
+        options = domain_options(uris=[uri])
+        assert options["ldap_id_use_start_tls"] == "true"
+        assert options["ldap_tls_reqcert"] == "demand"
 
 
 # --- The pods ------------------------------------------------------------------------------------
@@ -93,15 +95,15 @@ def pods(graph: Graph) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_whoever_must_know_the_people_has_an_sssd_beside_it(graph_with: Recorded) -> None:
+def test_pods_that_resolve_users_have_an_sssd_sidecar(graph_with: Recorded) -> None:
     found = pods(graph_with())
 
-    beside = {
+    with_sidecar = {
         name
         for name, spec in found.items()
         if any(one["name"] == "sssd" for one in spec.get("initContainers", ()))
     }
-    assert beside == WITH_SSSD
+    assert with_sidecar == WITH_SSSD
     for name in WITH_SSSD:
         mounts = [mount for one in found[name]["containers"] for mount in one["volumeMounts"]]
         pipes = [mount for mount in mounts if mount["name"] == "sss"]

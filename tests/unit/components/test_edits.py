@@ -1,4 +1,4 @@
-"""What each edit of the settings does to the graph: the whole of it, and nothing else."""
+"""Complete effect of each edit of the settings on the graph."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ Change = Callable[[Values], object]
 
 BIG, CPU = "nodeset-big-slurmd", "nodeset-cpu-slurmd"
 NODESETS = {BIG, CPU}
-ASKED_FOR = "reconciler-nodesets"
+RECONCILER = "reconciler-nodesets"
 AFTER_DEPLOY = "reconciler-after-deploy"
 RIGHTS = {
     *("reconciler-account", "reconciler-role", "reconciler-rights"),
@@ -62,15 +62,15 @@ FILES = {
 """Files of the project that settings name."""
 
 
-def does(**names: Iterable[str]) -> Effect:
-    """An effect; whatever is done to nodes, they are looked at when it is over."""
+def effect_of(**names: Iterable[str]) -> Effect:
+    """Return an effect; every change of nodes leads to a check of nodes after the deploy."""
     found = Effect(**{kind: frozenset(found) for kind, found in names.items()})
-    to_nodes = ASKED_FOR in found.updated or NODESETS & (found.rolled | found.replaced)
+    to_nodes = RECONCILER in found.updated or NODESETS & (found.rolled | found.replaced)
     return replace(found, replaced=found.replaced | {AFTER_DEPLOY}) if to_nodes else found
 
 
 def and_conf(effect: Effect) -> Effect:
-    """The effect, and that Slurm's configuration is tried, and then read without a restart."""
+    """Add a check of Slurm's configuration, and a reconfiguration without a restart."""
     return replace(
         effect,
         updated=effect.updated | {"config-candidate", "controller-config"},
@@ -79,7 +79,7 @@ def and_conf(effect: Effect) -> Effect:
 
 
 def both(one: Effect, other: Effect) -> Effect:
-    """What two edits do together."""
+    """Return the effect of two edits together."""
     return replace(
         one,
         updated=one.updated | other.updated,
@@ -88,43 +88,45 @@ def both(one: Effect, other: Effect) -> Effect:
     )
 
 
-NOTHING = does()
+NOTHING = effect_of()
 CONF = and_conf(NOTHING)
-SCRIPTS = does(updated={"config-scripts"})
-ISOLATION = does(updated={"nodeset-big-isolation"})
-CHECKED = does(updated={"nodeset-big-isolation", "nodeset-cpu-isolation"})
-LOOKED_AT = both(CONF, does(updated={ASKED_FOR}))
-"""Who looks after nodes knows by when they are to have looked themselves."""
+SCRIPTS = effect_of(updated={"config-scripts"})
+ISOLATION = effect_of(updated={"nodeset-big-isolation"})
+CHECKED = effect_of(updated={"nodeset-big-isolation", "nodeset-cpu-isolation"})
+CHECK_INTERVAL = both(CONF, effect_of(updated={RECONCILER}))
+"""The reconciler knows how often the nodes check themselves."""
 DISK = {"disk": {"max_percent": 80}}
-SUBMOUNT = does(rolled={"login-sshd", EXPORTER, *NODESETS}, replaced={"jail-populate"})
-ASSOCIATIONS = does(updated={"accounts-wanted"}, replaced={"accounts-apply"})
-ACCOUNTS = does(
+SUBMOUNT = effect_of(rolled={"login-sshd", EXPORTER, *NODESETS}, replaced={"jail-populate"})
+ASSOCIATIONS = effect_of(updated={"accounts-wanted"}, replaced={"accounts-apply"})
+ACCOUNTS = effect_of(
     updated={"users-accounts", "users-keys", "accounts-wanted"},
     replaced={"jail-homes", "accounts-apply"},
 )
-LOGIN = does(updated={"login-config"})
-USER_IMAGES = does(updated={"user-images-config"})
-MARIADB = does(rolled={"database-mariadb"})
-SLURMDBD = does(updated={"accounting-config"}, rolled={"accounting-slurmdbd"})
-DUMP = does(updated={"backup-dump"})
+LOGIN = effect_of(updated={"login-config"})
+USER_IMAGES = effect_of(updated={"user-images-config"})
+MARIADB = effect_of(rolled={"database-mariadb"})
+SLURMDBD = effect_of(updated={"accounting-config"}, rolled={"accounting-slurmdbd"})
+DUMP = effect_of(updated={"backup-dump"})
 JOBS = {
     *("accounts-apply", "config-check", "controller-config-in-force"),
     *("jail-homes", "jail-populate", AFTER_DEPLOY),
 }
 SERVER, MACHINES = "monitoring-server", "machines-exporter"
-WATCH = {
+MONITORING = {
     *(SERVER, "monitoring-service", "monitoring-config", "monitoring-data"),
     *("monitoring-account", "monitoring-role", "monitoring-rights", MACHINES),
 }
-"""Prometheus with all that it has, and node exporters."""
+"""Prometheus with all its objects, and node-exporter."""
 GRAFANA = ("config", "password", "secret", "server", "service")
-SHOWN = {f"dashboard-{path.stem}" for path in (ROOT / "monitoring/dashboards/built").glob("*.json")}
-ASKED_OF_OPERATOR = {
+DASHBOARDS = {
+    f"dashboard-{path.stem}" for path in (ROOT / "monitoring/dashboards/built").glob("*.json")
+}
+OPERATOR_OBJECTS = {
     *("monitoring-podmonitor-node", "monitoring-servicemonitor-reconciler"),
     *("monitoring-prometheusrule-slurmstack-recording", "monitoring-servicemonitor-slurm"),
     "monitoring-prometheusrule-slurmstack-slurm",
 }
-NEW_IMAGES = does(
+NEW_IMAGES = effect_of(
     rolled={
         *("controller-slurmctld", "controller-placeholder-pod", "login-sshd", *NODESETS),
         *("rest-slurmrestd", "reconciler-agent", "accounting-slurmdbd", "database-mariadb"),
@@ -148,7 +150,7 @@ DATA = {
     *("auth-password", "auth-secret", "jwt-password", "jwt-secret"),
     *("login-host-key-seed", "login-host-key", "node-ssh-seed", NODE_SSH),
 }
-"""What a cluster cannot lose: its state, its users' files, and what others trust it by."""
+"""What a cluster must not lose: its state, its users' files, and keys that others trust."""
 SEEDS = {
     *("auth-password", "jwt-password", "login-host-key-seed", "node-ssh-seed"),
     "database-password",
@@ -166,19 +168,19 @@ EVERYTHING_IN_THE_NAMESPACE = {
         "user-images-config",
         "login-config",
         "reconciler-memory",
-        ASKED_FOR,
+        RECONCILER,
     ),
     *RIGHTS,
     *("config-candidate", "config-scripts", "controller-config", *JOBS, *AFTER_THE_CONTROLLER),
     *POLICIES,
     *("nodeset-big-isolation", "nodeset-cpu-isolation"),
-    *WATCH,
+    *MONITORING,
 }
 
 
 def described(nodeset: str) -> Effect:
-    """A dynamic nodeset says something else of its nodes; slurmctld is asked whether it may."""
-    return does(rolled={nodeset}, updated={ASKED_FOR}, replaced={"config-check"})
+    """Return the effect of another definition of a dynamic nodeset, which slurmctld checks."""
+    return effect_of(rolled={nodeset}, updated={RECONCILER}, replaced={"config-check"})
 
 
 # --- Edits ---------------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ def logs(**fields: Any) -> Change:
 
 
 def elsewhere(**fields: Any) -> Change:
-    """On a cluster that may have Cilium."""
+    """Change the network of an existing cluster, which may have Cilium."""
     return top(cluster={"kind": "existing", "kubeconfig": "lab.yaml"}, network=fields)
 
 
@@ -313,15 +315,15 @@ def as_it_is(_values: Values) -> None:
 
 @dataclass(frozen=True)
 class Edit:
-    """One row: what is edited, and all that this does."""
+    """One row: an edit and its complete effect."""
 
     sentence: str
     change: Change
     expected: Effect
     given: Change = as_it_is
-    """What the settings said before, beyond the valid ones."""
+    """Change of the valid settings before the edit."""
     moves_data: bool = False
-    """Says by itself that the data is to be elsewhere."""
+    """Whether the edit explicitly moves data."""
 
     def before(self) -> Values:
         values = copy.deepcopy(VALID)
@@ -336,57 +338,57 @@ class Edit:
 
 EDITS = [
     Edit("nothing is edited", as_it_is, NOTHING),
-    # --- Nodesets: how many
-    Edit("a nodeset grows", cpu(replicas=3), does(updated={CPU, ASKED_FOR})),
-    Edit("a nodeset shrinks", cpu(replicas=1), does(updated={CPU, ASKED_FOR})),
-    Edit("a nodeset has no nodes for now", cpu(replicas=0), does(updated={CPU, ASKED_FOR})),
+    # --- Nodesets: number of nodes
+    Edit("a nodeset grows", cpu(replicas=3), effect_of(updated={CPU, RECONCILER})),
+    Edit("a nodeset shrinks", cpu(replicas=1), effect_of(updated={CPU, RECONCILER})),
+    Edit("a nodeset has no nodes for now", cpu(replicas=0), effect_of(updated={CPU, RECONCILER})),
     Edit(
-        "the cluster grows past the room that slurmctld has for nodes",
+        "the cluster grows past slurmctld's maximum of nodes",
         cpu(replicas=1000),
-        and_conf(does(updated={CPU, ASKED_FOR})),
+        and_conf(effect_of(updated={CPU, RECONCILER})),
     ),
     Edit(
         "a static nodeset grows",
         big(replicas=4),
-        and_conf(does(updated={BIG, ASKED_FOR})),
+        and_conf(effect_of(updated={BIG, RECONCILER})),
         given=STATIC,
     ),
     Edit(
         "a nodeset is added",
         lambda values: values["nodesets"].append(NEW),
         and_conf(
-            does(
+            effect_of(
                 created={"nodeset-new-slurmd", "nodeset-new-isolation"},
-                updated={ASKED_FOR, NODE_SSH},
+                updated={RECONCILER, NODE_SSH},
             )
         ),
     ),
     Edit(
         "a nodeset is removed",
         lambda values: values["nodesets"].pop(),
-        and_conf(does(deleted={BIG, "nodeset-big-isolation"}, updated={ASKED_FOR, NODE_SSH})),
+        and_conf(effect_of(deleted={BIG, "nodeset-big-isolation"}, updated={RECONCILER, NODE_SSH})),
     ),
     Edit(
         "a nodeset gets another name",
         big(name="huge"),
         and_conf(
-            does(
+            effect_of(
                 deleted={BIG, "nodeset-big-isolation"},
                 created={"nodeset-huge-slurmd", "nodeset-huge-isolation"},
-                updated={ASKED_FOR, NODE_SSH},
+                updated={RECONCILER, NODE_SSH},
             )
         ),
     ),
     Edit("nodesets stand in another order", lambda v: v["nodesets"].reverse(), NOTHING),
-    # --- Nodesets: what their nodes are
+    # --- Nodesets: nodes
     Edit("nodes get more CPUs", big(cpus=16), described(BIG)),
     Edit(
-        "the leanest nodes get more CPUs, and jobs by default less memory for each",
+        "the leanest nodes get more CPUs, which lowers the default memory per CPU",
         cpu(cpus=4),
         and_conf(described(CPU)),
     ),
     Edit("nodes get more memory", big(memory="128GiB"), described(BIG)),
-    Edit("nodes are told their sockets", big(sockets=2), described(BIG)),
+    Edit("nodes declare their sockets", big(sockets=2), described(BIG)),
     Edit("nodes get GPUs", big(gpus=H100), both(and_conf(described(BIG)), ISOLATION)),
     Edit(
         "nodes get fewer GPUs",
@@ -415,36 +417,42 @@ EDITS = [
     Edit(
         "a static nodeset's nodes get more CPUs",
         big(cpus=16),
-        and_conf(does(rolled={BIG}, updated={ASKED_FOR})),
+        and_conf(effect_of(rolled={BIG}, updated={RECONCILER})),
         given=STATIC,
     ),
-    # --- Nodesets: what their pods are
-    Edit("pods reserve fewer CPUs", big(cpu_request=0.5), does(rolled={BIG})),
-    Edit("pods get a bound on their disk", big(ephemeral_storage="9GiB"), does(rolled={BIG})),
-    Edit("pods get devices", big(pod={"resources": {"rdma/hca": 1}}), does(rolled={BIG})),
-    Edit("pods get variables", big(pod={"environment": {"A": "b"}}), does(rolled={BIG})),
-    Edit("processes may open more files", big(limits={"open_files": 65536}), does(rolled={BIG})),
-    Edit("pods are to run elsewhere", big(node_selector={"pool": "big"}), does(rolled={BIG})),
-    Edit("pods bear a taint", big(tolerations=[TAINT]), does(rolled={BIG})),
-    Edit("pods have an affinity", big(affinity=AFFINITY), does(rolled={BIG})),
-    Edit("pods get a priority", big(priority_class="high"), does(rolled={BIG})),
-    Edit("pods get a further volume", big(volumes=[SCRATCH]), does(rolled={BIG})),
+    # --- Nodesets: pods
+    Edit("pods reserve fewer CPUs", big(cpu_request=0.5), effect_of(rolled={BIG})),
+    Edit(
+        "pods get a limit on their ephemeral storage",
+        big(ephemeral_storage="9GiB"),
+        effect_of(rolled={BIG}),
+    ),
+    Edit("pods get devices", big(pod={"resources": {"rdma/hca": 1}}), effect_of(rolled={BIG})),
+    Edit("pods get variables", big(pod={"environment": {"A": "b"}}), effect_of(rolled={BIG})),
+    Edit(
+        "processes may open more files", big(limits={"open_files": 65536}), effect_of(rolled={BIG})
+    ),
+    Edit("pods get a node selector", big(node_selector={"pool": "big"}), effect_of(rolled={BIG})),
+    Edit("pods tolerate a taint", big(tolerations=[TAINT]), effect_of(rolled={BIG})),
+    Edit("pods have an affinity", big(affinity=AFFINITY), effect_of(rolled={BIG})),
+    Edit("pods get a priority", big(priority_class="high"), effect_of(rolled={BIG})),
+    Edit("pods get a further volume", big(volumes=[SCRATCH]), effect_of(rolled={BIG})),
     Edit("jobs see all devices", big(isolation={"private_devices": False}), ISOLATION),
-    Edit("jobs get a bound on their /tmp", big(isolation={"tmp": "1GiB"}), ISOLATION),
+    Edit("jobs get a limit on their /tmp", big(isolation={"tmp": "1GiB"}), ISOLATION),
     Edit("jobs may have more steps at once", big(isolation={"steps": 500}), ISOLATION),
-    Edit("jobs write to a layer of their own", big(isolation={"overlay": True}), ISOLATION),
+    Edit("jobs write to an overlay", big(isolation={"overlay": True}), ISOLATION),
     Edit(
         "folders that jobs share stand in another order",
         big(isolation={"overlay": True, "shared": ["/opt", "/home"]}),
         NOTHING,
         given=big(isolation={"overlay": True, "shared": ["/home", "/opt"]}),
     ),
-    Edit("nodes get longer to leave", big(drain_grace=7200), does(rolled={BIG})),
+    Edit("nodes get a longer drain grace", big(drain_grace=7200), effect_of(rolled={BIG})),
     # --- The reconciler
     Edit(
-        "nodes are looked at more often",
+        "the reconciler checks nodes more often",
         top(reconciler={"interval": 15}),
-        does(updated={ASKED_FOR}),
+        effect_of(updated={RECONCILER}),
     ),
     Edit(
         "patterns of faults stand in another order",
@@ -453,24 +461,24 @@ EDITS = [
         given=top(reconciler={"hardware": ["gpu-ecc", "gpu-xid"], "maintenance": ["a", "b"]}),
     ),
     Edit(
-        "a fault is to be rebooted for",
+        "a fault leads to a reboot",
         top(reconciler={"ladders": {"gpu-xid": ["recheck", "reboot"]}}),
-        does(updated={ASKED_FOR, "reconciler-limits"}, created=REBOOTER),
+        effect_of(updated={RECONCILER, "reconciler-limits"}, created=REBOOTER),
     ),
     Edit(
-        "machines are to be replaced",
+        "a ladder replaces machines",
         top(reconciler={"ladder": ["recheck", "replace"]}),
-        does(updated={ASKED_FOR, "reconciler-cluster-role", "reconciler-limits"}),
+        effect_of(updated={RECONCILER, "reconciler-cluster-role", "reconciler-limits"}),
     ),
     Edit(
-        "machines are to be replaced by a command",
+        "a command replaces machines",
         top(reconciler={"ladder": ["recheck", "replace"], "replace": ["replace-it"]}),
-        does(updated={ASKED_FOR}),
+        effect_of(updated={RECONCILER}),
     ),
     Edit(
-        "nodes get longer to come up after a deploy",
+        "nodes get more time to start after a deploy",
         top(reconciler={"rollout": 1800}),
-        does(updated={ASKED_FOR}),
+        effect_of(updated={RECONCILER}),
     ),
     # --- Partitions
     Edit("a partition is named", partitions(partition(default=True)), CONF),
@@ -499,7 +507,7 @@ EDITS = [
         given=partitions(partition()),
     ),
     Edit(
-        "a partition is served by another nodeset too",
+        "a partition gets another nodeset",
         partitions(partition(nodesets=["cpu", "big"])),
         CONF,
         given=partitions(partition()),
@@ -518,18 +526,20 @@ EDITS = [
     ),
     # --- Slurm
     Edit("the scheduler is tuned", slurm(scheduler={"parameters": {"bf_max_time": 120}}), CONF),
-    Edit("the scheduler is another", slurm(scheduler={"type": "builtin"}), CONF),
-    Edit("a daemon may be silent for longer", slurm(timeouts={"slurmd": 600}), CONF),
-    Edit("jobs make way for others", slurm(preemption={"type": "partition_prio"}), CONF),
-    Edit("the queue has an order", slurm(priority={"type": "multifactor", "age": 1}), CONF),
-    Edit("there is room for more jobs", slurm(max_jobs=100_000), CONF),
+    Edit("the scheduler gets another type", slurm(scheduler={"type": "builtin"}), CONF),
+    Edit("slurmd gets a longer timeout", slurm(timeouts={"slurmd": 600}), CONF),
+    Edit("partitions preempt jobs", slurm(preemption={"type": "partition_prio"}), CONF),
+    Edit(
+        "jobs get multifactor priorities", slurm(priority={"type": "multifactor", "age": 1}), CONF
+    ),
+    Edit("the maximum of jobs grows", slurm(max_jobs=100_000), CONF),
     Edit(
         "slurmctld gets a parameter",
         slurm(slurmctld_parameters={"idle_on_node_suspend": True}),
         CONF,
     ),
     Edit("a prolog is added", slurm(prolog=TRUE), CONF),
-    Edit("a prolog says something else", slurm(prolog=FALSE), CONF, given=slurm(prolog=TRUE)),
+    Edit("a prolog changes", slurm(prolog=FALSE), CONF, given=slurm(prolog=TRUE)),
     Edit(
         "a prolog is in another file",
         slurm(prolog={"file": "other.sh"}),
@@ -539,41 +549,43 @@ EDITS = [
     Edit("an epilog is added", slurm(epilog=TRUE), CONF),
     Edit("a task prolog is added", slurm(task_prolog=TRUE), and_conf(SCRIPTS)),
     Edit(
-        "a task prolog says something else",
+        "a task prolog changes",
         slurm(task_prolog=FALSE),
         SCRIPTS,
         given=slurm(task_prolog=TRUE),
     ),
     Edit("a task epilog is added", slurm(task_epilog=TRUE), and_conf(SCRIPTS)),
-    Edit("nodes are not looked after", top(health={"enabled": False}), both(LOOKED_AT, CHECKED)),
-    Edit("nodes are looked after less often", top(health={"interval": 600}), LOOKED_AT),
-    Edit("nodes are looked after by a script as well", top(health={"script": TRUE}), SCRIPTS),
     Edit(
-        "nodes are looked after by a script alone",
-        top(health={"enabled": False, "script": TRUE}),
-        both(both(LOOKED_AT, SCRIPTS), CHECKED),
+        "health checks are disabled", top(health={"enabled": False}), both(CHECK_INTERVAL, CHECKED)
     ),
-    Edit("a check knows another limit", top(health={"checks": DISK}), CHECKED),
-    Edit("a check knows another limit on a nodeset", big(checks=DISK), ISOLATION),
+    Edit("health checks run less often", top(health={"interval": 600}), CHECK_INTERVAL),
+    Edit("health checks include a script", top(health={"script": TRUE}), SCRIPTS),
+    Edit(
+        "a script replaces health checks",
+        top(health={"enabled": False, "script": TRUE}),
+        both(both(CHECK_INTERVAL, SCRIPTS), CHECKED),
+    ),
+    Edit("a check gets another limit", top(health={"checks": DISK}), CHECKED),
+    Edit("a check gets another limit on a nodeset", big(checks=DISK), ISOLATION),
     Edit("a check is off on a nodeset", big(checks={"munge": False}), ISOLATION),
     Edit(
         "a nodeset has checks around jobs",
         big(checks={"infiniband-link": {}}),
         both(CONF, ISOLATION),
     ),
-    Edit("jobs are looked at when they are submitted", slurm(job_submit_lua=LUA), CONF),
+    Edit("a job submit plugin is added", slurm(job_submit_lua=LUA), CONF),
     Edit("nodes have a topology", slurm(topology=TREE), CONF, given=STATIC),
-    Edit("jobs take limits along", slurm(propagated_limits=["NOFILE"]), CONF),
-    Edit("jobs are not confined any more", slurm(cgroups="disabled"), CONF),
+    Edit("jobs propagate limits", slurm(propagated_limits=["NOFILE"]), CONF),
+    Edit("jobs are no longer confined", slurm(cgroups="disabled"), CONF),
     Edit("nodes must confine jobs", slurm(cgroups="required"), CHECKED),
     Edit(
-        "users are told of their own jobs only",
+        "users see only their own jobs",
         slurm(private_data=["jobs"]),
         and_conf(replace(SLURMDBD, rolled=SLURMDBD.rolled | {EXPORTER})),
     ),
-    Edit("users are told of their own use only", slurm(private_data=["usage"]), and_conf(SLURMDBD)),
+    Edit("users see only their own usage", slurm(private_data=["usage"]), and_conf(SLURMDBD)),
     Edit("slurm.conf gets a line", extra("slurm.conf", "SlurmctldDebug=debug"), CONF),
-    Edit("slurm.conf gets a line instead of ours", extra("slurm.conf", "KillWait=5"), CONF),
+    Edit("slurm.conf gets a line instead of a default", extra("slurm.conf", "KillWait=5"), CONF),
     Edit("cgroup.conf gets a line", extra("cgroup.conf", "ConstrainCores=yes"), CONF),
     Edit("a file is added for Slurm", extra("mpi.conf", "PMIxTimeout=60"), CONF),
     # --- Users
@@ -583,32 +595,36 @@ EDITS = [
         ACCOUNTS,
     ),
     Edit("a user is removed", lambda values: values["users"].pop(), ACCOUNTS),
-    Edit("a user gets another key", researcher(ssh_keys=[f"{KEY}2"]), does(updated={"users-keys"})),
+    Edit(
+        "a user gets another key",
+        researcher(ssh_keys=[f"{KEY}2"]),
+        effect_of(updated={"users-keys"}),
+    ),
     Edit(
         "a user gets another shell",
         researcher(shell="/bin/dash"),  # noqa: S604  # no subprocess
-        does(updated={"users-accounts"}, replaced={"jail-homes"}),
+        effect_of(updated={"users-accounts"}, replaced={"jail-homes"}),
     ),
     Edit("users stand in another order", lambda v: v["users"].reverse(), NOTHING),
-    Edit("a group is added", top(groups=[GROUP]), does(updated={"users-accounts"})),
+    Edit("a group is added", top(groups=[GROUP]), effect_of(updated={"users-accounts"})),
     Edit(
         "a group loses a member",
         top(groups=[{**GROUP, "members": ["student"]}]),
-        does(updated={"users-accounts"}),
+        effect_of(updated={"users-accounts"}),
         given=top(groups=[GROUP]),
     ),
     Edit(
         "a group is removed",
         top(groups=[]),
-        does(updated={"users-accounts"}),
+        effect_of(updated={"users-accounts"}),
         given=top(groups=[GROUP]),
     ),
     # --- A directory
     Edit(
-        "people of a directory are users",
+        "users come from a directory",
         top(directory=DIRECTORY),
         and_conf(
-            does(
+            effect_of(
                 created={"directory-config"},
                 updated={f"network-{name}" for name in ("accounting", "controller", "login")}
                 | {"network-accounts", "network-exporter", "network-rest", "network-worker"},
@@ -621,9 +637,9 @@ EDITS = [
         ),
     ),
     Edit(
-        "the directory is asked otherwise",
+        "the directory gets another server and filter",
         top(directory={**DIRECTORY, "uris": ["ldaps://other.example.org"], "user_filter": "(a=b)"}),
-        does(updated={"directory-config"}),
+        effect_of(updated={"directory-config"}),
         given=top(directory=DIRECTORY),
     ),
     # --- Volumes
@@ -641,48 +657,48 @@ EDITS = [
     Edit("containers are read-only by default", top(containers={"writable": False}), CONF),
     Edit("jobs cannot run images", top(containers={"enabled": False}), CONF),
     Edit(
-        "users without credentials get the site's",
+        "users without credentials use the site's",
         top(containers={"credentials_secret": "registries"}),
-        does(rolled={"login-sshd", *NODESETS}),
+        effect_of(rolled={"login-sshd", *NODESETS}),
     ),
-    Edit("the jail grows", top(jail={"size": "200GiB"}), does(updated={"jail-claim"})),
+    Edit("the jail grows", top(jail={"size": "200GiB"}), effect_of(updated={"jail-claim"})),
     Edit(
         "the jail is filled again",
         top(jail={"refresh": 1}),
-        both(does(replaced={"jail-populate"}), CHECKED),
+        both(effect_of(replaced={"jail-populate"}), CHECKED),
     ),
     Edit(
-        "the jail gets its system files from before back",
+        "the jail gets its previous system files back",
         top(jail={"refresh": 1}),
-        both(does(replaced={"jail-populate"}), CHECKED),
+        both(effect_of(replaced={"jail-populate"}), CHECKED),
         given=top(jail={"refresh": 2}),
     ),
     Edit("the jail gets a further volume", submount(), SUBMOUNT),
     Edit("the jail loses a further volume", top(jail={}), SUBMOUNT, given=submount()),
     Edit(
-        "a further volume of the jail is another one",
+        "a further volume of the jail gets another claim",
         submount(claim="other"),
         replace(SUBMOUNT, replaced=frozenset({AFTER_DEPLOY})),
         given=submount(),
     ),
     Edit(
-        "login nodes are to do without a further volume",
+        "login nodes lose a further volume",
         submount(login=False),
-        does(rolled={"login-sshd"}),
+        effect_of(rolled={"login-sshd"}),
         given=submount(),
     ),
     Edit(
-        "nodes get a further volume in the jail that login nodes do without",
+        "nodes, but not login nodes, get a further volume in the jail",
         submount(login=False),
-        does(rolled=NODESETS | {EXPORTER}, replaced={"jail-populate"}),
+        effect_of(rolled=NODESETS | {EXPORTER}, replaced={"jail-populate"}),
     ),
     Edit(
-        "homes are to be on a volume of their own",
+        "homes get their own volume",
         submount(path="/home"),
         replace(SUBMOUNT, replaced=SUBMOUNT.replaced | {"jail-homes"}),
     ),
     Edit(
-        "jobs that write to a layer of their own get a volume to share",
+        "jobs that write to an overlay get a shared volume",
         submount(),
         replace(SUBMOUNT, updated=ISOLATION.updated),
         given=big(isolation={"overlay": True}),
@@ -690,18 +706,18 @@ EDITS = [
     Edit(
         "the controller's volume grows",
         top(controller={"state_size": "20GiB"}),
-        does(updated={"controller-state"}),
+        effect_of(updated={"controller-state"}),
     ),
     Edit(
-        "the jail is to be of another storage class",
+        "the jail gets another storage class",
         top(jail={"storage_class": "fast"}),
-        does(refused={"jail-claim"}),
+        effect_of(refused={"jail-claim"}),
         moves_data=True,
     ),
     Edit(
-        "the jail, unprotected, is to be of another storage class",
+        "the unprotected jail gets another storage class",
         top(jail={"storage_class": "fast"}),
-        does(
+        effect_of(
             replaced={"jail-claim", "jail-homes", "jail-populate"}
             | {"login-service", "login-sshd", EXPORTER, "exporter-service", *NODESETS}
         ),
@@ -710,36 +726,36 @@ EDITS = [
     ),
     *(
         Edit(
-            f"the jail is to be {what}",
+            f"the jail becomes {what}",
             top(jail=jail),
-            does(refused={refused}),
+            effect_of(refused={refused}),
             moves_data=True,
             given=given,
         )
         for what, jail, refused, given in (
-            ("on an NFS server", {"nfs": NFS}, "jail-origin", as_it_is),
-            ("a volume of a driver's", {"csi": CSI}, "jail-origin", as_it_is),
-            ("in a folder of the nodes", {"host_path": "/srv/jail"}, "jail-origin", as_it_is),
-            ("somebody else's claim", {"claim": "other"}, "jail-origin", as_it_is),
-            ("on a server of ours", SERVED, "jail-origin", as_it_is),
-            ("of a class, and no longer on a server", {}, "jail-origin", top(jail=SERVED)),
+            ("an NFS export", {"nfs": NFS}, "jail-origin", as_it_is),
+            ("a CSI volume", {"csi": CSI}, "jail-origin", as_it_is),
+            ("a folder of the nodes", {"host_path": "/srv/jail"}, "jail-origin", as_it_is),
+            ("an existing claim", {"claim": "other"}, "jail-origin", as_it_is),
+            ("a volume on our own server", SERVED, "jail-origin", as_it_is),
+            ("a claim instead of our own server", {}, "jail-origin", top(jail=SERVED)),
             (
-                *("on a server with another class behind it",),
+                *("a volume of another class on our own server",),
                 {"server": {**SERVED["server"], "storage_class": "fast"}},
                 *("jail-server-volume", top(jail=SERVED)),
             ),
             (
-                *("another folder of the server", {"nfs": {**NFS, "path": "/other"}}),
+                *("another folder of the NFS server", {"nfs": {**NFS, "path": "/other"}}),
                 *("jail-volume", top(jail={"nfs": NFS})),
             ),
             ("another claim", {"claim": "third"}, "jail-origin", top(jail={"claim": "other"})),
-            ("a claim of ours", {}, "jail-origin", top(jail={"claim": "other"})),
+            ("our own claim", {}, "jail-origin", top(jail={"claim": "other"})),
         )
     ),
     Edit(
-        "the jail, unprotected, is to be somebody else's claim",
+        "the unprotected jail becomes an existing claim",
         top(jail={"claim": "other"}),
-        does(
+        effect_of(
             replaced={"jail-origin", "jail-homes", "jail-populate"},
             deleted={"jail-claim"},
             rolled={"login-sshd", EXPORTER, *NODESETS},
@@ -748,68 +764,70 @@ EDITS = [
         moves_data=True,
     ),
     Edit(
-        "an NFS jail is mounted otherwise",
+        "an NFS jail gets other mount options",
         top(jail={"nfs": {**NFS, "options": ["nfsvers=4.2"]}}),
-        does(updated={"jail-volume"}),
+        effect_of(updated={"jail-volume"}),
         given=top(jail={"nfs": NFS}),
     ),
     Edit(
-        "the jail on a server of ours grows",
+        "the jail on our own server grows",
         top(jail={**SERVED, "size": "200GiB"}),
-        does(updated={"jail-server-volume"}),
+        effect_of(updated={"jail-server-volume"}),
         given=top(jail=SERVED),
     ),
     Edit(
-        "there are machines with other addresses",
+        "machines get further addresses",
         top(jail={"server": {"machines": ["10.0.0.0/16", "10.7.0.0/16"]}}),
-        does(
+        effect_of(
             updated={"jail-server-config", "network-jail-server"},
             rolled={"jail-server-ganesha"},
         ),
         given=top(jail=SERVED),
     ),
     Edit(
-        "an NFS jail is said to be larger",
+        "an NFS jail gets a larger size",
         top(jail={"nfs": NFS, "size": "200GiB"}),
-        does(updated={"jail-volume", "jail-claim"}),
+        effect_of(updated={"jail-volume", "jail-claim"}),
         given=top(jail={"nfs": NFS}),
     ),
     Edit(
-        "the controller's volume is to be of another storage class",
+        "the controller's volume gets another storage class",
         top(controller={"storage_class": "fast"}),
-        does(refused={"controller-state"}),
+        effect_of(refused={"controller-state"}),
         moves_data=True,
     ),
     Edit(
-        "the controller's volume, unprotected, is to be of another storage class",
+        "the controller's unprotected volume gets another storage class",
         top(controller={"storage_class": "fast"}),
-        does(replaced={"controller-state", "controller-slurmctld", *AFTER_THE_CONTROLLER}),
+        effect_of(replaced={"controller-state", "controller-slurmctld", *AFTER_THE_CONTROLLER}),
         given=UNPROTECTED,
         moves_data=True,
     ),
     Edit(
-        "a second controller is to wait",
+        "a standby controller is added",
         top(controller={"standby": True}),
-        does(refused={"controller-state"}),
+        effect_of(refused={"controller-state"}),
         moves_data=True,
     ),
-    Edit("data is not protected any more", UNPROTECTED, NOTHING),
+    Edit("data is no longer protected", UNPROTECTED, NOTHING),
     # --- Keys and tokens
     Edit(
         "the munge key is rotated",
         top(auth={"rotations": ["2026-12-01T03:00:00Z"]}),
-        does(created={"auth-password-1796094000"}, updated={"auth-secret"}),
+        effect_of(created={"auth-password-1796094000"}, updated={"auth-secret"}),
     ),
     Edit(
-        "a rotation that has passed is removed",
+        "a past rotation is removed",
         top(auth={"rotations": ["2026-12-01T03:00:00Z"]}),
-        does(deleted={"auth-password-1764558000"}, updated={"auth-secret"}),
+        effect_of(deleted={"auth-password-1764558000"}, updated={"auth-secret"}),
         given=top(auth={"rotations": ["2025-12-01T03:00:00Z", "2026-12-01T03:00:00Z"]}),
     ),
-    Edit("tokens are good for less long", top(rest={"token_lifetime": "12:00:00"}), CONF),
-    Edit("another's tokens are taken", top(rest={"jwks": "keys.json"}), and_conf(SLURMDBD)),
+    Edit("tokens expire earlier", top(rest={"token_lifetime": "12:00:00"}), CONF),
     Edit(
-        "another's tokens name the user otherwise",
+        "tokens of another issuer are accepted", top(rest={"jwks": "keys.json"}), and_conf(SLURMDBD)
+    ),
+    Edit(
+        "tokens of another issuer have another user claim",
         top(rest={"jwks": "keys.json", "user_claim": "sub"}),
         and_conf(SLURMDBD),
         given=top(rest={"jwks": "keys.json"}),
@@ -817,28 +835,28 @@ EDITS = [
     # --- Accounting
     Edit("the database gets more memory", database(buffer_pool="8GiB"), MARIADB),
     Edit(
-        "the database's volume is to grow",
+        "the database's volume grows",
         database(size="40GiB"),
-        does(updated={"database-data"}),
+        effect_of(updated={"database-data"}),
     ),
     Edit(
-        "the database's volume is to be of another class",
+        "the database's volume gets another class",
         database(storage_class="fast"),
-        does(refused={"database-data"}),
+        effect_of(refused={"database-data"}),
         moves_data=True,
     ),
     Edit("old jobs are removed", accounting(purge={"jobs": "24months"}), SLURMDBD),
     Edit(
-        "removed jobs are kept elsewhere",
+        "removed jobs are archived",
         accounting(purge={"jobs": "24months"}, archive={}),
         replace(SLURMDBD, created=frozenset({"accounting-archive"})),
         given=accounting(purge={"jobs": "24months"}),
     ),
-    Edit("tasks are looked at more often", accounting(gather_interval=10), CONF),
+    Edit("tasks are sampled more often", accounting(gather_interval=10), CONF),
     Edit("energy is measured", accounting(energy="rapl"), CONF),
     Edit("scripts are kept", accounting(store_scripts=True, store_environments=True), CONF),
     Edit(
-        "somebody else's database is at another port",
+        "an external database uses another port",
         external(port=3307),
         replace(
             SLURMDBD,
@@ -848,10 +866,10 @@ EDITS = [
         given=external(),
     ),
     Edit(
-        "nothing is to be on record any more",
+        "accounting is disabled",
         accounting(enabled=False),
         and_conf(
-            does(
+            effect_of(
                 rolled={
                     *("controller-slurmctld", "login-sshd", "rest-slurmrestd", *NODESETS),
                 },
@@ -875,76 +893,82 @@ EDITS = [
     ),
     Edit("users go to another account", accounting(default_account="lab"), ASSOCIATIONS),
     Edit("a QOS is added", accounting(qos=[{"name": "high", "priority": 5}]), ASSOCIATIONS),
-    Edit("somebody becomes operator", accounting(operators=["student"]), ASSOCIATIONS),
-    Edit("somebody becomes administrator", accounting(administrators=["student"]), ASSOCIATIONS),
+    Edit("a user becomes operator", accounting(operators=["student"]), ASSOCIATIONS),
+    Edit("a user becomes administrator", accounting(administrators=["student"]), ASSOCIATIONS),
     Edit(
-        "an account may go with its jobs",
+        "an account may be removed with its jobs",
         accounting(remove_with_jobs=["account lab"]),
         ASSOCIATIONS,
     ),
-    Edit("limits hold no more", accounting(enforce=["associations"]), CONF),
-    # --- Dumps of it
+    Edit("limits are no longer enforced", accounting(enforce=["associations"]), CONF),
+    # --- Dumps of the database
     Edit("dumps are made at another hour", backup(schedule="0 1 * * *"), DUMP),
     Edit("more dumps are kept", backup(keep={"daily": 30}), DUMP),
     Edit("dumps are encrypted", backup(password_secret="dumps"), DUMP),
-    Edit("the volume of dumps grows", backup(size="40GiB"), does(updated={"backup-volume"})),
+    Edit("the volume of dumps grows", backup(size="40GiB"), effect_of(updated={"backup-volume"})),
     Edit(
-        "the volume of dumps is to be of another class",
+        "the volume of dumps gets another class",
         backup(storage_class="slow"),
-        does(refused={"backup-volume"}),
+        effect_of(refused={"backup-volume"}),
         moves_data=True,
     ),
     Edit(
-        "dumps go to a bucket, and those on the volume are to go",
+        "dumps go to a bucket, and their volume is no longer needed",
         backup(s3=BUCKET),
-        does(refused={"backup-volume"}, updated={"backup-dump", "network-accounting-backup"}),
+        effect_of(refused={"backup-volume"}, updated={"backup-dump", "network-accounting-backup"}),
     ),
     Edit(
-        "the bucket is at another port",
+        "the bucket uses another port",
         backup(s3={**BUCKET, "endpoint": "https://s3.lab:9000"}),
-        does(updated={"backup-dump", "network-accounting-backup"}),
+        effect_of(updated={"backup-dump", "network-accounting-backup"}),
         given=backup(s3=BUCKET),
     ),
     Edit(
-        "a dump is to be loaded from the volume",
+        "a dump is restored from the volume",
         backup(restore="latest"),
-        does(updated={"backup-dump"}, rolled={"accounting-slurmdbd"}),
+        effect_of(updated={"backup-dump"}, rolled={"accounting-slurmdbd"}),
     ),
     Edit(
-        "a dump is to be loaded from the bucket",
+        "a dump is restored from the bucket",
         backup(s3=BUCKET, restore="1f2e3d4c"),
-        does(updated={"backup-dump", "network-accounting"}, rolled={"accounting-slurmdbd"}),
+        effect_of(updated={"backup-dump", "network-accounting"}, rolled={"accounting-slurmdbd"}),
         given=backup(s3=BUCKET),
     ),
+    Edit("dumps are disabled", backup(enabled=False), effect_of(refused={"backup-volume"})),
+    # --- Login and REST
     Edit(
-        "no dumps are to be made any more", backup(enabled=False), does(refused={"backup-volume"})
+        "slurmrestd gets more pods",
+        top(rest={"replicas": 3}),
+        effect_of(updated={"rest-slurmrestd"}),
     ),
-    # --- Ways in
-    Edit("slurmrestd gets more pods", top(rest={"replicas": 3}), does(updated={"rest-slurmrestd"})),
     Edit(
-        "the login node is at another port",
+        "the login node uses another port",
         top(login={"service": "NodePort", "node_port": 32223}),
-        does(updated={"login-service"}),
+        effect_of(updated={"login-service"}),
     ),
     Edit(
-        "the login node is reached otherwise",
+        "the login node gets another type of Service",
         top(login={"service": "ClusterIP"}),
-        does(updated={"login-service", "login-config"}),
+        effect_of(updated={"login-service", "login-config"}),
         given=existing(),
     ),
     Edit(
-        "clients may come from some networks only",
+        "clients are limited to some networks",
         login(source_ranges=["192.0.2.0/24"]),
-        does(updated={"login-service"}),
+        effect_of(updated={"login-service"}),
         given=existing(),
     ),
-    Edit("there are more login nodes", login(replicas=3), does(updated={"login-sshd"})),
-    Edit("sessions get longer to end", login(drain_grace=600), does(rolled={"login-sshd"})),
-    Edit("no key in a home logs in", login(home_keys=False), LOGIN),
-    Edit("no ssh leads to a node", login(ssh_to_nodes=False), does(updated={NODE_SSH})),
-    Edit("no port is forwarded", login(forwarding={"tcp": False}), LOGIN),
-    Edit("no agent is forwarded", login(forwarding={"agent": False}), LOGIN),
-    Edit("no window is forwarded", login(forwarding={"x11": False}), LOGIN),
+    Edit("there are more login nodes", login(replicas=3), effect_of(updated={"login-sshd"})),
+    Edit(
+        "sessions get a longer drain grace",
+        login(drain_grace=600),
+        effect_of(rolled={"login-sshd"}),
+    ),
+    Edit("keys in homes are disabled", login(home_keys=False), LOGIN),
+    Edit("SSH to nodes is disabled", login(ssh_to_nodes=False), effect_of(updated={NODE_SSH})),
+    Edit("port forwarding is disabled", login(forwarding={"tcp": False}), LOGIN),
+    Edit("agent forwarding is disabled", login(forwarding={"agent": False}), LOGIN),
+    Edit("X11 forwarding is disabled", login(forwarding={"x11": False}), LOGIN),
     Edit("users get a limit on login nodes", login(limits={"processes": 200}), LOGIN),
     Edit(
         "users get another limit on login nodes",
@@ -952,193 +976,197 @@ EDITS = [
         LOGIN,
         given=login(limits={"cpus": 1, "memory": "4GiB"}),
     ),
-    Edit("users are told something", login(motd={"text": "Welcome."}), LOGIN),
-    Edit("users are not told the state", login(motd={"state": False}), LOGIN),
+    Edit("the message of the day gets a text", login(motd={"text": "Welcome."}), LOGIN),
+    Edit("the message of the day omits the state", login(motd={"state": False}), LOGIN),
     # --- Long checks
     Edit(
-        "memory is to be measured every night",
+        "a memory check is added",
         long_check(),
         and_conf(
             both(
                 replace(ASSOCIATIONS, created=LONG_CHECKS),
-                # They are to be scraped.
-                does(rolled={SERVER}, updated={"monitoring-config"}),
+                # Prometheus scrapes them.
+                effect_of(rolled={SERVER}, updated={"monitoring-config"}),
             )
         ),
     ),
     Edit(
-        "memory is to be measured at another time",
+        "the memory check gets another schedule",
         long_check(schedule="0 4 * * *"),
-        does(updated={"longchecks-cpu-memory"}),
+        effect_of(updated={"longchecks-cpu-memory"}),
         given=long_check(),
     ),
     Edit(
-        "memory is to be faster",
+        "the memory check gets a threshold",
         long_check(threshold=10_000),
-        does(updated={"longchecks-config"}),
+        effect_of(updated={"longchecks-config"}),
         given=long_check(),
     ),
     Edit(
-        "memory is to be measured on more nodes",
+        "the memory check covers more nodes",
         cpu(replicas=7),
-        does(updated={"longchecks-config", CPU, ASKED_FOR}),
+        effect_of(updated={"longchecks-config", CPU, RECONCILER}),
         given=long_check(),
     ),
     Edit(
-        "memory is to be measured no more, and the series would go",
+        "the memory check is removed, which would delete the series",
         top(long_checks={}),
         and_conf(
             both(
                 replace(ASSOCIATIONS, refused=frozenset({"longchecks-volume"})),
-                does(rolled={SERVER}, updated={"monitoring-config"}),
+                effect_of(rolled={SERVER}, updated={"monitoring-config"}),
             )
         ),
         given=long_check(),
     ),
-    # --- Who may talk to whom
-    Edit("there are to be no policies", top(network={"policies": False}), does(deleted=POLICIES)),
+    # --- Network
     Edit(
-        "users are not to be guarded",
+        "network policies are disabled",
+        top(network={"policies": False}),
+        effect_of(deleted=POLICIES),
+    ),
+    Edit(
+        "the guard is disabled",
         top(network={"guard": False}),
-        does(rolled={"login-sshd", *NODESETS}),
+        effect_of(rolled={"login-sshd", *NODESETS}),
     ),
     Edit(
-        "users are to reach fewer addresses",
+        "users reach fewer addresses",
         top(network={"refuse": ["10.0.0.0/16"]}),
-        does(rolled={"login-sshd", *NODESETS}, updated={"network-login", "network-worker"}),
+        effect_of(rolled={"login-sshd", *NODESETS}, updated={"network-login", "network-worker"}),
     ),
     Edit(
-        "Cilium's policies are to take the place of Kubernetes' own",
+        "Cilium's policies replace Kubernetes' own",
         elsewhere(policies="cilium"),
-        does(created=CILIUM_POLICIES, deleted=POLICIES),
+        effect_of(created=CILIUM_POLICIES, deleted=POLICIES),
         given=elsewhere(),
     ),
     Edit(
-        "both kinds of policies are to count",
+        "both kinds of policies are created",
         elsewhere(policies="both"),
-        does(created=CILIUM_POLICIES),
+        effect_of(created=CILIUM_POLICIES),
         given=elsewhere(policies=True),
     ),
     Edit(
-        "users are to reach some names alone",
+        "users reach only some names",
         elsewhere(policies="cilium", names=["pypi.org"]),
-        does(updated={"network-cilium-login", "network-cilium-worker"}),
+        effect_of(updated={"network-cilium-login", "network-cilium-worker"}),
         given=elsewhere(policies="cilium"),
     ),
     Edit(
-        "users are to reach fewer addresses, as Cilium judges",
+        "users reach fewer addresses by Cilium's policies",
         elsewhere(policies="cilium", refuse=["10.0.0.0/16"]),
-        does(
+        effect_of(
             rolled={"login-sshd", *NODESETS},
             updated={"network-cilium-login", "network-cilium-worker"},
         ),
         given=elsewhere(policies="cilium"),
     ),
     Edit(
-        "Cilium is to be the cluster's network",
+        "Cilium becomes the cluster's network",
         elsewhere(cilium={}),
-        does(created={"cilium-release"}),
+        effect_of(created={"cilium-release"}),
         given=elsewhere(),
     ),
     Edit(
-        "Cilium is to be a newer one",
+        "Cilium gets a newer version",
         elsewhere(cilium={"version": "1.19.7"}),
-        does(updated={"cilium-release"}),
+        effect_of(updated={"cilium-release"}),
         given=elsewhere(cilium={}),
     ),
     Edit(
-        "what Cilium saw is to be asked in one place",
+        "Hubble's relay is enabled",
         elsewhere(cilium={"hubble": {"relay": True}}),
-        does(updated={"cilium-release"}),
+        effect_of(updated={"cilium-release"}),
         given=elsewhere(cilium={}),
     ),
     Edit(
-        "the cluster's network is to be left alone",
+        "Cilium is removed",
         elsewhere(),
-        does(deleted={"cilium-release"}),
+        effect_of(deleted={"cilium-release"}),
         given=elsewhere(cilium={}),
     ),
     # --- Metrics
     Edit(
         "Slurm is read more often",
         exporter(interval=15),
-        does(rolled={EXPORTER, SERVER}, updated={"monitoring-config"}),
+        effect_of(rolled={EXPORTER, SERVER}, updated={"monitoring-config"}),
     ),
-    Edit("more users have series of their own", exporter(top=100), does(rolled={EXPORTER})),
-    Edit("no job is to be shown on its nodes", exporter(jobs=0), does(rolled={EXPORTER})),
+    Edit("more users have series of their own", exporter(top=100), effect_of(rolled={EXPORTER})),
+    Edit("metrics show no job on its nodes", exporter(jobs=0), effect_of(rolled={EXPORTER})),
     Edit(
-        "there are to be no metrics, and those on record would go",
+        "monitoring is disabled, which would delete stored metrics",
         top(monitoring={"kind": "none", "exporter": {"enabled": False}}),
-        does(refused={"monitoring-data"}),
+        effect_of(refused={"monitoring-data"}),
         moves_data=True,
     ),
     Edit(
-        "there are to be no metrics, and those on record may go",
+        "monitoring is disabled, which may delete stored metrics",
         top(monitoring={"kind": "none", "exporter": {"enabled": False}}),
-        does(deleted={EXPORTER, "exporter-service"} | WATCH),
+        effect_of(deleted={EXPORTER, "exporter-service"} | MONITORING),
         given=UNPROTECTED,
         moves_data=True,
     ),
     Edit(
-        "metrics are to be kept for longer",
+        "metrics are kept for longer",
         top(monitoring={"bundled": {"retention": 90}}),
-        does(rolled={SERVER}),
+        effect_of(rolled={SERVER}),
     ),
     Edit(
-        "alerts are to be told to somebody",
+        "alerts go to a webhook",
         top(monitoring={"bundled": {"webhook": "https://hooks.example.org/hpc"}}),
-        does(rolled={SERVER}, updated={"monitoring-config", "network-monitoring"}),
+        effect_of(rolled={SERVER}, updated={"monitoring-config", "network-monitoring"}),
     ),
     Edit(
-        "there is to be a Grafana",
+        "Grafana is enabled",
         top(monitoring={"bundled": {"grafana": {"enabled": True}}}),
-        does(created={f"grafana-{part}" for part in GRAFANA} | SHOWN),
+        effect_of(created={f"grafana-{part}" for part in GRAFANA} | DASHBOARDS),
     ),
     Edit(
-        "a Prometheus Operator is to scrape, and what is on record would go",
+        "a Prometheus Operator scrapes, which would delete stored metrics",
         top(monitoring={"kind": "operator"}),
-        does(created=ASKED_OF_OPERATOR | SHOWN, refused={"monitoring-data"}),
+        effect_of(created=OPERATOR_OBJECTS | DASHBOARDS, refused={"monitoring-data"}),
         moves_data=True,
     ),
     Edit(
-        "a Prometheus Operator is to scrape, and what is on record may go",
+        "a Prometheus Operator scrapes, which may delete stored metrics",
         top(monitoring={"kind": "operator"}),
-        does(created=ASKED_OF_OPERATOR | SHOWN, deleted=WATCH - {MACHINES}),
+        effect_of(created=OPERATOR_OBJECTS | DASHBOARDS, deleted=MONITORING - {MACHINES}),
         given=UNPROTECTED,
         moves_data=True,
     ),
     Edit(
-        "a Prometheus of another namespace is to scrape",
+        "a Prometheus of another namespace scrapes",
         top(monitoring={"scrape_from": ["observability"]}),
-        does(updated={f"network-{name}" for name in SCRAPED}),
+        effect_of(updated={f"network-{name}" for name in SCRAPED}),
     ),
     # --- Logs
     Edit(
-        "lines are to be sent to a collector",
+        "logs are sent to a collector",
         logs(),
-        does(
+        effect_of(
             created=LOGS,
             rolled={SERVER},
             updated={"monitoring-config", "network-logs"},
         ),
     ),
-    Edit("fewer lines are to be sent", logs(level="error"), does(rolled={AGENT}), given=logs()),
+    Edit("fewer logs are sent", logs(level="error"), effect_of(rolled={AGENT}), given=logs()),
     Edit(
-        "lines are to be sent elsewhere",
+        "logs are sent to another collector",
         logs(endpoint="https://loki.example.org/otlp"),
-        does(rolled={AGENT}, updated={"network-logs"}),
+        effect_of(rolled={AGENT}, updated={"network-logs"}),
         given=logs(),
     ),
     Edit(
-        "the receiver wants to know who sends",
+        "the collector requires headers",
         logs(headers_secret="loki"),
-        does(rolled={AGENT}),
+        effect_of(rolled={AGENT}),
         given=logs(),
     ),
     Edit(
-        "lines are to stay where they are",
+        "logs are no longer sent",
         top(monitoring={}),
-        does(
+        effect_of(
             deleted=LOGS,
             rolled={SERVER},
             updated={"monitoring-config", "network-logs"},
@@ -1147,49 +1175,49 @@ EDITS = [
     ),
     # --- Snapshots
     Edit(
-        "snapshots are to be made",
+        "snapshots are enabled",
         snapshots(jail="fast"),
-        does(created=SNAPSHOTS),
+        effect_of(created=SNAPSHOTS),
     ),
     Edit(
-        "snapshots are to be made of the controller's state as well",
+        "snapshots include the controller's state",
         snapshots(jail="fast", state="fast"),
-        does(updated={"snapshots-take"}, replaced={"snapshots-check"}),
+        effect_of(updated={"snapshots-take"}, replaced={"snapshots-check"}),
         given=snapshots(jail="fast"),
     ),
     Edit(
-        "snapshots are to be made at another time",
+        "snapshots get another schedule",
         snapshots(jail="fast", schedule="0 * * * *"),
-        does(updated={"snapshots-take"}),
+        effect_of(updated={"snapshots-take"}),
         given=snapshots(jail="fast"),
     ),
     Edit(
-        "no more snapshots are to be made",
+        "snapshots are disabled",
         lambda values: values.pop("snapshots"),
-        does(deleted=SNAPSHOTS),
+        effect_of(deleted=SNAPSHOTS),
         given=snapshots(jail="fast"),
     ),
-    # --- The whole
+    # --- The whole stack
     Edit(
-        "a rule of the policy pack does not hold somewhere",
+        "a rule of the policy pack gets an exception",
         top(policy={"exceptions": {"non-root": {"login-sshd": "sshd becomes its users"}}}),
         NOTHING,
     ),
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),
-    Edit("the registry wants credentials", top(pull_secrets=["registry"]), NEW_IMAGES),
-    Edit("operators are wanted where there are no GPUs", top(operators={"install": True}), NOTHING),
+    Edit("the registry requires credentials", top(pull_secrets=["registry"]), NEW_IMAGES),
+    Edit("operators are requested without GPUs", top(operators={"install": True}), NOTHING),
     Edit("the local cluster gets a node", lambda v: v["cluster"].update(nodes=3), NOTHING),
     Edit(
-        "the cluster is named otherwise in the kubeconfig",
+        "the cluster has another name in the kubeconfig",
         existing(context="other"),
-        does(updated={"kubernetes"}),
+        effect_of(updated={"kubernetes"}),
         given=existing(),
     ),
     Edit(
         "the cluster's DNS has another domain",
         existing(domain="k8s.example.org"),
         and_conf(
-            does(
+            effect_of(
                 rolled={
                     *("controller-slurmctld", "login-sshd", "rest-slurmrestd", EXPORTER),
                     *NODESETS,
@@ -1199,25 +1227,25 @@ EDITS = [
         ),
         given=existing(),
     ),
-    # That slurmctld refuses it is another test's business (tests/cluster).
+    # A test in tests/cluster checks that slurmctld refuses it.
     Edit(
         "the cluster gets another name",
         top(cluster_name="other"),
         both(
             and_conf(replace(SLURMDBD, updated=SLURMDBD.updated | DUMP.updated)),
-            both(ASSOCIATIONS, does(rolled={SERVER}, updated={"monitoring-config"})),
+            both(ASSOCIATIONS, effect_of(rolled={SERVER}, updated={"monitoring-config"})),
         ),
     ),
     Edit(
-        "the namespace is to be another",
+        "the namespace gets another name",
         top(namespace="other"),
-        does(refused={"namespace"}),
+        effect_of(refused={"namespace"}),
         moves_data=True,
     ),
     Edit(
-        "the namespace, unprotected, is to be another",
+        "the unprotected namespace gets another name",
         top(namespace="other"),
-        does(replaced=EVERYTHING_IN_THE_NAMESPACE | {"controller-slurmctld"}),
+        effect_of(replaced=EVERYTHING_IN_THE_NAMESPACE | {"controller-slurmctld"}),
         given=UNPROTECTED,
         moves_data=True,
     ),
@@ -1232,7 +1260,7 @@ GraphOf = Callable[[Values], Graph]
 
 @pytest.fixture
 def graph_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphOf:
-    """What the program asks for by some settings."""
+    """Record the program's resources by the settings."""
     (tmp_path / "__main__.py").symlink_to(ROOT / "__main__.py")
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
@@ -1240,25 +1268,25 @@ def graph_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphOf:
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.sentence)
-def test_an_edit_does_this_and_nothing_else(graph_of: GraphOf, edit: Edit) -> None:
+def test_an_edit_has_exactly_its_expected_effect(graph_of: GraphOf, edit: Edit) -> None:
     assert effect(graph_of(edit.before()), graph_of(edit.after())) == edit.expected
 
 
-# --- What is true of all of them, since each does what its row expects ---------------------------
+# --- Facts about all rows, as each edit has its expected effect -----------------------------------
 
 
 def touched(edit: Edit) -> tuple[tuple[str | int, ...], ...]:
-    """Paths of the settings that the edit touches."""
+    """Return the paths of the settings that the edit changes."""
     return changed_paths(edit.before(), edit.after())
 
 
-def test_the_table_has_something_to_say_of_every_setting() -> None:
+def test_the_table_covers_every_section_of_the_settings() -> None:
     sections = {path[0] for edit in EDITS for path in touched(edit)}
 
     assert sections == set(Settings.model_fields)
 
 
-def test_no_edit_takes_a_cluster_its_data_unless_it_says_so(graph_of: GraphOf) -> None:
+def test_only_edits_that_move_data_replace_or_delete_it(graph_of: GraphOf) -> None:
     assert {resource.name for resource in graph_of(VALID).resources} >= DATA
     for edit in EDITS:
         if not edit.moves_data:
@@ -1268,34 +1296,34 @@ def test_no_edit_takes_a_cluster_its_data_unless_it_says_so(graph_of: GraphOf) -
 @pytest.mark.parametrize(
     "edit", [edit for edit in EDITS if edit.moves_data], ids=lambda edit: edit.sentence
 )
-def test_data_that_is_to_move_stays_where_it_is_protected(graph_of: GraphOf, edit: Edit) -> None:
+def test_protected_data_stays_when_an_edit_moves_it(graph_of: GraphOf, edit: Edit) -> None:
     protected = replace(edit, given=as_it_is if edit.given is UNPROTECTED else edit.given)
 
     done = effect(graph_of(protected.before()), graph_of(protected.after()))
 
-    stays = does(refused=done.refused, created=done.created)
-    assert done == stays, "what is there stays as it is"
+    stays = effect_of(refused=done.refused, created=done.created)
+    assert done == stays, "existing resources stay unchanged"
     assert done.refused
 
 
-def test_no_edit_of_slurms_own_settings_replaces_a_pod() -> None:
+def test_edits_of_slurms_own_settings_replace_no_pod() -> None:
     own = [edit for edit in EDITS if {path[0] for path in touched(edit)} & {"slurm", "partitions"}]
 
     settings = {key for edit in own for key in edit.after().get("slurm", ())}
-    assert settings == set(Slurm.model_fields), "there is a row for each"
+    assert settings == set(Slurm.model_fields), "each setting needs a row"
     for edit in own:
         done = edit.expected
-        # slurmdbd and the exporter are not in anybody's way while they start again.
+        # Restarts of slurmdbd and of the exporter disturb no users.
         rolled = done.rolled - SLURMDBD.rolled - {EXPORTER}
         assert not rolled | done.created | done.deleted, edit.sentence
-        assert done.replaced <= CONF.replaced, f"{edit.sentence}: Jobs alone"
+        assert done.replaced <= CONF.replaced, f"{edit.sentence}: only Jobs may be replaced"
 
 
 @pytest.mark.parametrize("replicas", [0, 1, 3, 400])
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 def test_a_resize_touches_one_statefulset(graph_of: GraphOf, kind: str, replicas: int) -> None:
     edit = Edit("", cpu(replicas=replicas), NOTHING, given=cpu(kind=kind))
-    resized = does(updated={CPU, ASKED_FOR})
+    resized = effect_of(updated={CPU, RECONCILER})
 
     done = effect(graph_of(edit.before()), graph_of(edit.after()))
 
@@ -1303,7 +1331,7 @@ def test_a_resize_touches_one_statefulset(graph_of: GraphOf, kind: str, replicas
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_a_thousand_nodes_are_as_many_resources_as_one(graph_of: GraphOf, kind: str) -> None:
+def test_the_number_of_resources_does_not_grow_with_nodes(graph_of: GraphOf, kind: str) -> None:
     def count(replicas: int) -> int:
         edit = Edit("", cpu(replicas=replicas, kind=kind), NOTHING)
         return len(graph_of(edit.after()).resources)

@@ -1,4 +1,4 @@
-"""The exporter's pod: what it may, what it is told, and who reaches it."""
+"""The exporter's pod: its rights, environment, mounts and probes."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def default() -> Graph:
         return graph(monkeypatch)
 
 
-def test_it_is_one_pod_without_rights_that_needs_no_root(default: Graph) -> None:
+def test_the_exporter_is_one_pod_without_root_or_rights(default: Graph) -> None:
     deployment = default.one(POD).inputs["spec"]
     context = container(default, POD)["securityContext"]
 
@@ -39,7 +39,7 @@ def test_it_is_one_pod_without_rights_that_needs_no_root(default: Graph) -> None
 
 
 @pytest.mark.parametrize("type_", ["munge", "slurm"])
-def test_only_its_sidecar_sees_a_key(monkeypatch: pytest.MonkeyPatch, type_: str) -> None:
+def test_only_the_sidecar_mounts_a_key(monkeypatch: pytest.MonkeyPatch, type_: str) -> None:
     found = graph(monkeypatch, auth={"type": type_})
     mounts = {mount["name"] for mount in container(found, POD)["volumeMounts"]}
     (sidecar,) = pod(found, POD)["initContainers"]
@@ -51,9 +51,7 @@ def test_only_its_sidecar_sees_a_key(monkeypatch: pytest.MonkeyPatch, type_: str
 
 
 @pytest.mark.parametrize("type_", ["munge", "slurm"])
-def test_it_asks_slurmctld_for_no_configuration(
-    monkeypatch: pytest.MonkeyPatch, type_: str
-) -> None:
+def test_the_exporter_mounts_its_configuration(monkeypatch: pytest.MonkeyPatch, type_: str) -> None:
     found = graph(monkeypatch, auth={"type": type_})
     paths = {mount["mountPath"] for mount in container(found, POD)["volumeMounts"]}
 
@@ -71,7 +69,7 @@ def test_it_asks_slurmctld_for_no_configuration(
         (["accounts", "users", "usage", "events"], c.EXPORTER_ID),
     ],
 )
-def test_it_is_slurm_user_only_where_nobody_else_is_told_of_all(
+def test_the_exporter_is_slurmuser_only_if_private_data_requires_it(
     monkeypatch: pytest.MonkeyPatch, hidden: list[str], user: int
 ) -> None:
     found = graph(monkeypatch, slurm={"private_data": hidden})
@@ -79,14 +77,16 @@ def test_it_is_slurm_user_only_where_nobody_else_is_told_of_all(
     assert container(found, POD)["securityContext"]["runAsUser"] == user
 
 
-def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, default: Graph) -> None:
+def test_the_environment_follows_the_settings(
+    monkeypatch: pytest.MonkeyPatch, default: Graph
+) -> None:
     assert environment(default, POD) == {
         "INTERVAL": f"{INTERVAL:g}",
         "TOP": str(TOP),
         "JOBS": str(JOBS),
         "JAIL": c.JAIL,
         "PORT": str(PORT),
-    }, "by default what the agent's own defaults are"
+    }, "the defaults are the agent's own"
     found = graph(monkeypatch, monitoring={"exporter": {"interval": 10, "top": 3, "jobs": 0}})
     assert environment(found, POD) == environment(default, POD) | {
         "INTERVAL": "10",
@@ -95,24 +95,26 @@ def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, defau
     }
 
 
-def of_the_jail(found: Graph) -> tuple[dict[str, Spec], dict[str, Spec]]:
-    """Mounts and volumes of the jail and of what is in it, by their names."""
+def jail_mounts(found: Graph) -> tuple[dict[str, Spec], dict[str, Spec]]:
+    """Return the mounts and volumes of the jail and of its submounts, by name."""
     mounts = {one["name"]: one for one in container(found, POD)["volumeMounts"]}
     volumes = {one["name"]: one for one in pod(found, POD)["volumes"]}
     names = {name for name in mounts | volumes if "jail" in name}
     return {name: mounts[name] for name in names}, {name: volumes[name] for name in names}
 
 
-def test_it_sees_the_jail_itself_and_may_only_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exporter_mounts_the_jail_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, jail={"claim": "of-the-lab"})
-    mounts, volumes = of_the_jail(found)
+    mounts, volumes = jail_mounts(found)
 
     path = environment(found, POD)["JAIL"]
     assert mounts == {"jail": {"name": "jail", "mountPath": path, "readOnly": True}}
     assert volumes["jail"]["persistentVolumeClaim"] == {"claimName": "of-the-lab", "readOnly": True}
 
 
-def test_it_sees_volumes_in_the_jail_that_all_nodes_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exporter_mounts_shared_writable_volumes_of_the_jail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     nfs = {"server": "nfs.example.org", "path": "/scratch"}
     submounts = [
         {"name": "homes", "path": "/home", "claim": "homes"},
@@ -123,7 +125,7 @@ def test_it_sees_volumes_in_the_jail_that_all_nodes_fill(monkeypatch: pytest.Mon
         {"name": "motd", "path": "/motd", "config_map": "motd"},
     ]
     found = graph(monkeypatch, jail={"volumes": submounts})
-    mounts, volumes = of_the_jail(found)
+    mounts, volumes = jail_mounts(found)
     watched = {"jail-homes", "jail-scratch"}
 
     assert mounts.keys() == volumes.keys() == watched | {"jail"}
@@ -133,13 +135,15 @@ def test_it_sees_volumes_in_the_jail_that_all_nodes_fill(monkeypatch: pytest.Mon
         "readOnly": True,
     }
     assert volumes["jail-scratch"]["nfs"] == nfs
-    told = environment(found, POD)["VOLUMES"].split()
-    assert told == [mounts[name]["mountPath"] for name in ("jail-homes", "jail-scratch")]
-    assert [path.rpartition("/")[2] for path in told] == ["homes", "scratch"]
-    assert not [path for path in told if path.startswith(c.JAIL)], "which may hang"
+    watched_paths = environment(found, POD)["VOLUMES"].split()
+    assert watched_paths == [mounts[name]["mountPath"] for name in ("jail-homes", "jail-scratch")]
+    assert [path.rpartition("/")[2] for path in watched_paths] == ["homes", "scratch"]
+    assert not [path for path in watched_paths if path.startswith(c.JAIL)], (
+        "a mount in the jail may hang"
+    )
 
 
-def test_it_is_asked_whether_it_is_ready_and_alive(default: Graph) -> None:
+def test_the_probes_ask_the_servers_paths(default: Graph) -> None:
     probes = {name: container(default, POD)[f"{name}Probe"] for name in ("readiness", "liveness")}
 
     assert {name: probe["httpGet"]["path"] for name, probe in probes.items()} == {
@@ -149,7 +153,7 @@ def test_it_is_asked_whether_it_is_ready_and_alive(default: Graph) -> None:
     assert {probe["httpGet"]["port"] for probe in probes.values()} == {c.EXPORTER_PORT}
 
 
-def test_there_is_none_where_the_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_may_disable_the_exporter(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, monitoring={"kind": "none", "exporter": {"enabled": False}})
 
     assert not [one for one in found.resources if one.name.startswith("exporter")]

@@ -1,4 +1,4 @@
-"""What the program asks of the engine: parents, providers, protection, secrecy, order."""
+"""Resources that the program registers: parents, providers, protection, secrecy, order."""
 
 import json
 import shlex
@@ -37,7 +37,7 @@ def test_every_component_registers_its_outputs(graph: Graph) -> None:
     assert {"auth", "users", "jail", "controller", "nodeset-cpu", "login"} <= components
 
 
-def test_everything_is_a_child_of_a_component_but_the_stack_and_its_provider(graph: Graph) -> None:
+def test_only_stack_provider_and_slurm_are_at_the_top(graph: Graph) -> None:
     at_the_top = {
         resource.type
         for resource in graph.resources
@@ -51,7 +51,7 @@ def test_everything_is_a_child_of_a_component_but_the_stack_and_its_provider(gra
     }
 
 
-def test_every_kubernetes_object_goes_through_the_one_explicit_provider(graph: Graph) -> None:
+def test_every_kubernetes_object_uses_the_one_explicit_provider(graph: Graph) -> None:
     providers = {
         resource.provider.split("::")[-2]
         for resource in graph.resources
@@ -62,7 +62,7 @@ def test_every_kubernetes_object_goes_through_the_one_explicit_provider(graph: G
     assert providers == {"kubernetes"}
 
 
-def test_the_munge_key_and_the_host_key_are_secret_wherever_they_go(graph: Graph) -> None:
+def test_the_munge_key_and_host_keys_are_always_secret(graph: Graph) -> None:
     key = json.dumps(graph.one("auth-secret").inputs["stringData"])
     host_key = json.dumps(graph.one("login-host-key").inputs["stringData"])
     node_key = json.dumps(graph.one("node-ssh-secret").inputs["stringData"])
@@ -88,7 +88,7 @@ def test_a_rotation_adds_a_key_and_changes_no_other(monkeypatch: pytest.MonkeyPa
 
 
 def test_only_root_and_the_pods_group_read_files_of_secrets(graph: Graph) -> None:
-    """But for the key of the nodes' sshd, which proves nothing (images/base/node_sshd_config)."""
+    """The key of the nodes' sshd is exempt: it proves nothing (images/base/node_sshd_config)."""
     secrets = [
         (name, volume["secret"])
         for name, spec in pod_specs(graph).items()
@@ -101,7 +101,7 @@ def test_only_root_and_the_pods_group_read_files_of_secrets(graph: Graph) -> Non
         assert not int(secret["defaultMode"]) & 0o037, (name, secret["secretName"])
 
 
-def test_no_secret_comes_from_a_resource_whose_id_would_give_it_away(graph: Graph) -> None:
+def test_ids_of_resources_reveal_no_secret(graph: Graph) -> None:
     assert graph.of_type("random:index/randomBytes:RandomBytes") == []
     assert len(graph.of_type("random:index/randomPassword:RandomPassword")) == 5
 
@@ -109,7 +109,7 @@ def test_no_secret_comes_from_a_resource_whose_id_would_give_it_away(graph: Grap
 ASK_KUBERNETES = ("reconciler-agent", "reconciler-after-deploy", "monitoring-server")
 
 
-def test_no_container_is_privileged_and_all_drop_what_they_are_not_given(graph: Graph) -> None:
+def test_no_container_is_privileged_and_all_drop_capabilities(graph: Graph) -> None:
     for name, spec in pod_specs(graph).items():
         asks_kubernetes = name in ASK_KUBERNETES
         assert spec["automountServiceAccountToken"] is asks_kubernetes, name
@@ -121,7 +121,7 @@ def test_no_container_is_privileged_and_all_drop_what_they_are_not_given(graph: 
             assert "securityContext" in container
 
 
-def test_daemons_that_need_no_root_run_without_it(graph: Graph) -> None:
+def test_daemons_run_without_root_where_they_can(graph: Graph) -> None:
     rootless = {
         container["name"]
         for spec in pod_specs(graph).values()
@@ -144,8 +144,8 @@ def test_daemons_that_need_no_root_run_without_it(graph: Graph) -> None:
     assert rootless == {"munge", *slurm, *others}
 
 
-def test_a_munged_that_hangs_is_started_again_alone_wherever_there_is_one(graph: Graph) -> None:
-    """Its pod may have jobs, and hours to end in; the reconciler knows it by its name."""
+def test_kubelet_restarts_a_hung_munged_without_its_pod(graph: Graph) -> None:
+    """Its pod may have jobs, and hours to end in. The reconciler finds munged by its name."""
     found = {
         name: [one for one in spec.get("initContainers", ()) if one["name"] == observed.MUNGE]
         for name, spec in pod_specs(graph).items()
@@ -154,7 +154,7 @@ def test_a_munged_that_hangs_is_started_again_alone_wherever_there_is_one(graph:
     assert len(found["nodeset-cpu-slurmd"]) == 1
     for name, (munged,) in ((name, ones) for name, ones in found.items() if ones):
         assert munged["command"][0].endswith("/munged"), name
-        assert "readinessProbe" not in munged, "no pod is taken out of anything for it"
+        assert "readinessProbe" not in munged, "a hung munged must not make its pod unready"
         probe = munged["livenessProbe"]
         shell, option, script = probe["exec"]["command"]
         assert (shell, option) == ("sh", "-c")
@@ -168,18 +168,18 @@ def test_a_munged_that_hangs_is_started_again_alone_wherever_there_is_one(graph:
 
 
 @pytest.mark.parametrize("maker", ["accounting-slurmdbd", "database-mariadb"])
-def test_a_slow_start_of_accounting_is_waited_for(graph: Graph, maker: str) -> None:
-    """A restart would only begin a recovery or an upgrade of the tables anew."""
+def test_probes_allow_accounting_a_slow_start(graph: Graph, maker: str) -> None:
+    """A restart would only start a recovery or an upgrade of the tables again."""
     (one,) = pod_specs(graph)[maker]["containers"]
-    begins, goes_on = one["startupProbe"], one["readinessProbe"]
+    startup, readiness = one["startupProbe"], one["readinessProbe"]
 
-    assert begins["failureThreshold"] * begins["periodSeconds"] > 30 * 24 * 3600
-    assert begins["exec"] == goes_on["exec"]
-    assert begins["periodSeconds"] < goes_on["periodSeconds"], "each look starts processes"
+    assert startup["failureThreshold"] * startup["periodSeconds"] > 30 * 24 * 3600
+    assert startup["exec"] == readiness["exec"]
+    assert startup["periodSeconds"] < readiness["periodSeconds"], "each probe starts processes"
     assert "livenessProbe" not in one
 
 
-def test_a_controller_that_waits_is_asked_without_a_process(graph: Graph) -> None:
+def test_a_standby_controller_is_probed_without_a_process(graph: Graph) -> None:
     containers = pod_specs(graph)["controller-slurmctld"]["containers"]
     (slurmctld,) = (one for one in containers if one["name"] == "slurmctld")
 
@@ -189,13 +189,13 @@ def test_a_controller_that_waits_is_asked_without_a_process(graph: Graph) -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "protect"),
+    ("fields", "protect"),
     [({}, True), ({"protect_data": True}, True), ({"protect_data": False}, False)],
 )
-def test_data_is_protected_unless_the_stack_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch, said: dict[str, bool], protect: bool
+def test_data_is_protected_by_default(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, bool], protect: bool
 ) -> None:
-    graph = record(monkeypatch, config(lambda values: values.update(said)))
+    graph = record(monkeypatch, config(lambda values: values.update(fields)))
 
     claims = graph.of_type("kubernetes:core/v1:PersistentVolumeClaim")
     expected = {"backup-volume", "controller-state", "database-data", "jail-claim"}
@@ -206,14 +206,12 @@ def test_data_is_protected_unless_the_stack_says_otherwise(
 
 
 @pytest.mark.parametrize("name", ["nodeset-cpu-slurmd", "login-sshd"])
-def test_workers_and_login_come_after_the_controller_and_the_filled_jail(
-    graph: Graph, name: str
-) -> None:
+def test_workers_and_login_come_after_controller_and_filled_jail(graph: Graph, name: str) -> None:
     needed = {"controller-slurmctld", "controller-service", "jail-populate", "jail-homes"}
-    assert needed <= before(graph, name), "the controller's Service must outlive who takes leave"
+    assert needed <= before(graph, name), "nodes that leave still need the controller's Service"
 
 
-def test_the_daemons_come_up_one_after_the_other_from_the_database_on(graph: Graph) -> None:
+def test_slurmctld_comes_after_slurmdbd_and_slurmdbd_after_the_database(graph: Graph) -> None:
     database = {"database-mariadb", "database-service", "database-secret"}
     slurmdbd = {"accounting-slurmdbd", "accounting-service"}
     assert database <= before(graph, "accounting-slurmdbd")
@@ -227,7 +225,7 @@ def test_daemons_with_a_state_never_run_twice(graph: Graph, name: str) -> None:
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_accounts_come_once_slurmctld_answers_and_nobody_but_the_deploy_waits_for_them(
+def test_accounts_come_after_slurmctld_and_delay_no_pod(
     graph: Graph,
 ) -> None:
     assert {"controller-service", "accounting-service"} <= before(graph, "accounts-apply")
@@ -235,7 +233,7 @@ def test_accounts_come_once_slurmctld_answers_and_nobody_but_the_deploy_waits_fo
         assert "accounts-apply" not in before(graph, name), name
 
 
-def test_what_applies_accounts_gives_up_where_it_is_refused(graph: Graph) -> None:
+def test_the_accounts_job_fails_on_the_first_refusal(graph: Graph) -> None:
     job = graph.one("accounts-apply").inputs["spec"]
 
     (rule,) = job["podFailurePolicy"]["rules"]
@@ -245,7 +243,7 @@ def test_what_applies_accounts_gives_up_where_it_is_refused(graph: Graph) -> Non
     assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
-def test_the_databases_password_stands_in_its_secret_alone(graph: Graph) -> None:
+def test_the_databases_password_is_only_in_its_secret(graph: Graph) -> None:
     for name, spec in pod_specs(graph).items():
         secrets = {v["secret"]["secretName"] for v in spec.get("volumes", ()) if "secret" in v}
         knows = name in ("accounting-slurmdbd", "backup-dump", "database-mariadb")
@@ -253,7 +251,7 @@ def test_the_databases_password_stands_in_its_secret_alone(graph: Graph) -> None
     assert "StoragePass" not in graph.one("accounting-config").inputs["data"]["slurmdbd.conf"]
 
 
-def test_without_accounting_there_is_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_accounting_creates_no_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     off = config(lambda values: values.update(accounting={"enabled": False}))
 
     without = record(monkeypatch, off)
@@ -266,7 +264,7 @@ def test_without_accounting_there_is_none_of_it(monkeypatch: pytest.MonkeyPatch)
     assert "slurmdbd" not in str(slurmrestd)
 
 
-def test_a_database_of_somebody_elses_is_used_and_none_is_made(
+def test_an_external_database_replaces_our_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = {"host": "db.lab", "port": 3307, "password_secret": "slurmdbd"}
@@ -287,7 +285,7 @@ def dumps(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> Graph:
     return record(monkeypatch, config(lambda values: values.update(accounting={"backup": fields})))
 
 
-def test_one_dump_at_a_time_is_made_and_given_up_when_it_takes_too_long(graph: Graph) -> None:
+def test_dumps_run_one_at_a_time_within_a_deadline(graph: Graph) -> None:
     spec = graph.one("backup-dump").inputs["spec"]
 
     assert (spec["schedule"], spec["timeZone"]) == ("17 3 * * *", "Etc/UTC")
@@ -308,7 +306,7 @@ STORES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("fields", "source"), STORES, ids=["ours", "claim", "nfs"])
-def test_dumps_are_on_the_volume_that_the_settings_name(
+def test_dumps_go_to_the_volume_in_the_settings(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], source: dict[str, Any]
 ) -> None:
     graph = dumps(monkeypatch, **fields)
@@ -316,7 +314,7 @@ def test_dumps_are_on_the_volume_that_the_settings_name(
     (volume,) = [v for v in pod_specs(graph)["backup-dump"]["volumes"] if v["name"] == "backup"]
     assert volume == {"name": "backup", **source}
     ours = [one for one in graph.resources if one.name == "backup-volume"]
-    assert bool(ours) == (not fields), "no volume of ours is made beside another's"
+    assert bool(ours) == (not fields), "an existing volume replaces our own"
 
 
 def test_a_bucket_needs_no_volume_and_its_credentials_are_files(
@@ -329,14 +327,14 @@ def test_a_bucket_needs_no_volume_and_its_credentials_are_files(
     pod = pod_specs(graph)["backup-dump"]
     assert "keys" in [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v]
     (container,) = pod["containers"]
-    told = {one["name"]: one for one in container["env"]}
-    assert told["RESTIC_REPOSITORY"]["value"] == "s3:http://s3.lab/dumps/hpc/test"
+    variables = {one["name"]: one for one in container["env"]}
+    assert variables["RESTIC_REPOSITORY"]["value"] == "s3:http://s3.lab/dumps/hpc/test"
     assert all("valueFrom" not in one for one in container["env"])
     egress = graph.one("network-accounting-backup").inputs["spec"]["egress"]
     assert {"ports": [{"protocol": "TCP", "port": 80}]} in egress
 
 
-def test_what_loads_a_dump_is_done_before_slurmdbd_starts(
+def test_a_restore_ends_before_slurmdbd_starts(
     monkeypatch: pytest.MonkeyPatch, graph: Graph
 ) -> None:
     assert "restore" not in str(pod_specs(graph)["accounting-slurmdbd"])
@@ -345,10 +343,10 @@ def test_what_loads_a_dump_is_done_before_slurmdbd_starts(
 
     *_, loader = specs["accounting-slurmdbd"]["initContainers"]
     assert loader["name"] == "restore"
-    assert "restartPolicy" not in loader, "slurmdbd waits until it has ended"
+    assert "restartPolicy" not in loader, "slurmdbd waits until the restore has ended"
     volumes = {volume["name"] for volume in specs["accounting-slurmdbd"]["volumes"]}
     assert {mount["name"] for mount in loader["volumeMounts"]} <= volumes
-    # A volume may be of one Kubernetes node at a time.
+    # Some volumes can be on only one Kubernetes node at a time.
     assert "podAffinity" in specs["backup-dump"]["affinity"]
 
 
@@ -367,7 +365,7 @@ def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
     workloads = {
         r.inputs["metadata"]["name"]: r.inputs for r in graph.resources if r.type in WORKLOADS
     }
-    # Nobody looks for some of them but by their Services, nor for the others at all.
+    # Clients find some of them by their Services only, and do not look for the others.
     services = {"accounting", "database", "exporter", "monitoring", "rest"}
     for name in workloads.keys() - services - {"reconciler", "placeholder"}:
         workload = workloads[name]
@@ -378,7 +376,7 @@ def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
         assert hosts.inputs["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
-def test_who_asks_slurms_daemons_need_not_ask_dns_for_them(graph: Graph) -> None:
+def test_clients_of_slurms_daemons_need_no_dns(graph: Graph) -> None:
     slurmdbd = {"ip": CLUSTER_IP, "hostnames": ["accounting.slurm.svc.cluster.local"]}
     for name in ("nodeset-big-slurmd", "nodeset-cpu-slurmd", "login-sshd", "rest-slurmrestd"):
         pod = graph.one(name).inputs["spec"]["template"]["spec"]
@@ -390,7 +388,7 @@ def test_who_asks_slurms_daemons_need_not_ask_dns_for_them(graph: Graph) -> None
     )
 
 
-def test_slurmd_is_told_which_machine_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurmd_gets_the_name_of_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     static = {"kind": "static"}
     found = record(monkeypatch, config(lambda values: values["nodesets"][0].update(static)))
     workers = [name for name in pod_specs(found) if name.startswith("nodeset-")]
@@ -402,7 +400,7 @@ def test_slurmd_is_told_which_machine_it_is_on(monkeypatch: pytest.MonkeyPatch) 
         assert machine["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
-def test_a_worker_may_take_its_drain_grace_to_leave(graph: Graph) -> None:
+def test_a_workers_grace_period_includes_its_drain_grace(graph: Graph) -> None:
     spec = pod_specs(graph)["nodeset-cpu-slurmd"]
 
     assert spec["terminationGracePeriodSeconds"] > 60
@@ -442,7 +440,7 @@ KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("jail", "source"), KINDS, ids=["nfs", "csi", "host_path"])
 @pytest.mark.parametrize("protect", [True, False])
-def test_a_volume_that_is_there_already_is_bound_to_the_jails_claim_and_kept(
+def test_an_existing_volume_is_bound_to_the_jails_claim(
     monkeypatch: pytest.MonkeyPatch, jail: dict[str, Any], source: dict[str, Any], protect: bool
 ) -> None:
     graph = record(
@@ -466,7 +464,7 @@ def test_a_volume_that_is_there_already_is_bound_to_the_jails_claim_and_kept(
     assert (volume.protect, claim.protect) == (protect, protect)
 
 
-def test_somebody_elses_claim_is_mounted_and_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_claim_is_mounted_and_not_created(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = record(monkeypatch, config(lambda values: values.update(jail={"claim": "lab-jail"})))
 
     claims = graph.of_type("kubernetes:core/v1:PersistentVolumeClaim")
@@ -479,7 +477,7 @@ def test_somebody_elses_claim_is_mounted_and_not_made(monkeypatch: pytest.Monkey
     assert "jail-origin" in before(graph, "jail-populate")
 
 
-def test_a_jail_may_refuse_its_volume_before_anything_is_done_for_that(
+def test_a_refused_move_of_the_jail_changes_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wanted = {"jail": {"server": {"machines": ["10.0.0.0/16"]}}, "snapshots": {"jail": "snaps"}}
@@ -502,7 +500,7 @@ def submounted(monkeypatch: pytest.MonkeyPatch) -> Graph:
 
 
 def jail_mounts(spec: dict[str, Any]) -> list[tuple[str, bool]]:
-    """Where in the jail a pod has further volumes, in this order, and whether it can write."""
+    """Return where a pod mounts further volumes in the jail, in order, and whether it can write."""
     (container,) = spec["containers"]
     known = {volume["name"] for volume in spec["volumes"]}
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
@@ -519,18 +517,18 @@ def jail_mounts(spec: dict[str, Any]) -> list[tuple[str, bool]]:
     ]
 
 
-def test_further_volumes_are_in_the_jail_of_every_node_outer_ones_first(submounted: Graph) -> None:
+def test_nodes_mount_further_volumes_with_outer_ones_first(submounted: Graph) -> None:
     specs = pod_specs(submounted)
     outer, inner, homes = [("/data", False)], [("/data/inner", True)], [("/home", True)]
 
     assert jail_mounts(specs["nodeset-cpu-slurmd"]) == outer + inner + homes
     assert jail_mounts(specs["login-sshd"]) == outer + homes
-    assert jail_mounts(specs["jail-homes"]) == homes, "where homes are to be made"
-    assert jail_mounts(specs["jail-populate"]) == [], "what is on them is nobody's but users'"
+    assert jail_mounts(specs["jail-homes"]) == homes, "the job creates homes there"
+    assert jail_mounts(specs["jail-populate"]) == [], "their content belongs to users"
 
 
-def test_no_pod_of_users_has_a_mount_at_a_path_that_users_can_change(submounted: Graph) -> None:
-    """The container runtime follows links in it, in the pod's own root."""
+def test_user_pods_mount_nothing_at_paths_that_users_change(submounted: Graph) -> None:
+    """The container runtime follows links in such a path, in the pod's own root."""
     specs = pod_specs(submounted)
     for name in ("nodeset-cpu-slurmd", "nodeset-big-slurmd", "login-sshd"):
         (container,) = specs[name]["containers"]
@@ -539,7 +537,7 @@ def test_no_pod_of_users_has_a_mount_at_a_path_that_users_can_change(submounted:
 
 
 @pytest.mark.parametrize("name", ["jail-populate", "jail-homes"])
-def test_a_job_of_the_jail_that_refuses_is_not_tried_again(graph: Graph, name: str) -> None:
+def test_a_refusal_by_a_job_of_the_jail_is_final(graph: Graph, name: str) -> None:
     spec = graph.one(name).inputs["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     (rule,) = spec["podFailurePolicy"]["rules"]
@@ -552,11 +550,11 @@ def test_a_job_of_the_jail_that_refuses_is_not_tried_again(graph: Graph, name: s
     }
 
 
-def test_the_jail_has_a_place_for_each_of_its_volumes(submounted: Graph) -> None:
+def test_the_jail_has_a_mount_point_for_each_volume(submounted: Graph) -> None:
     (container,) = pod_specs(submounted)["jail-populate"]["containers"]
 
-    told = {one["name"]: one["value"] for one in container["env"]}
-    assert told["JAIL_SUBMOUNTS"].split() == ["/data", "/data/inner", "/home"]
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert variables["JAIL_SUBMOUNTS"].split() == ["/data", "/data/inner", "/home"]
 
 
 def test_registering_twice_gives_the_same_graph(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -567,7 +565,7 @@ def test_registering_twice_gives_the_same_graph(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_a_placeholder_is_as_large_as_the_controller_and_has_its_images(graph: Graph) -> None:
+def test_the_placeholder_has_the_controllers_size_and_images(graph: Graph) -> None:
     def needs(spec: dict[str, Any]) -> list[Any]:
         return [(one["image"], one["resources"]) for one in containers(spec)]
 
@@ -580,13 +578,15 @@ def test_a_placeholder_is_as_large_as_the_controller_and_has_its_images(graph: G
     assert graph.one("controller-placeholder-priority").inputs["value"] < 0
 
 
-def test_a_second_controller_needs_no_placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_controller_needs_no_placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = record(monkeypatch, config(lambda values: values.update(controller={"standby": True})))
 
     assert not [resource.name for resource in graph.resources if "placeholder" in resource.name]
 
 
-def test_a_config_edit_leaves_slurmctld_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_of_partitions_does_not_touch_slurmctlds_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def edit(values: dict[str, Any]) -> None:
         values["partitions"] = [{"name": "main", "nodesets": ["cpu", "big"], "default": True}]
         values["partitions"] += [{"name": "second", "nodesets": ["cpu"]}]
@@ -602,7 +602,7 @@ def test_a_config_edit_leaves_slurmctld_itself_alone(monkeypatch: pytest.MonkeyP
     }
 
 
-def test_no_configuration_comes_into_force_that_was_not_checked(graph: Graph) -> None:
+def test_only_a_checked_configuration_comes_into_force(graph: Graph) -> None:
     assert "config-check" in before(graph, "controller-config")
 
 
@@ -615,7 +615,7 @@ def test_no_configuration_comes_into_force_that_was_not_checked(graph: Graph) ->
     ],
     ids=["auth.type", "scripts", "qos"],
 )
-def test_nothing_that_runs_learns_of_an_edit_before_it_was_checked(
+def test_running_daemons_get_an_edit_only_after_its_check(
     monkeypatch: pytest.MonkeyPatch, refused: dict[str, Any]
 ) -> None:
     old = record(monkeypatch)
@@ -649,7 +649,7 @@ def _sorted(graph: Graph) -> list[Any]:
 
 
 def rules(graph: Graph, name: str) -> dict[str, set[str]]:
-    """What a role allows, by resource."""
+    """Return the verbs that a role allows, by resource."""
     return {
         resource: set(rule["verbs"])
         for rule in graph.one(name).inputs["rules"]
@@ -657,7 +657,7 @@ def rules(graph: Graph, name: str) -> dict[str, set[str]]:
     }
 
 
-def test_the_reconciler_may_do_what_it_does_and_no_more(graph: Graph) -> None:
+def test_the_reconciler_has_only_the_rights_that_it_needs(graph: Graph) -> None:
     assert rules(graph, "reconciler-cluster-role") == {
         "nodes": {"get", "list", "patch"},
         "nodes/status": {"patch"},
@@ -685,7 +685,7 @@ def test_the_reconciler_may_do_what_it_does_and_no_more(graph: Graph) -> None:
         ({"ladder": ["replace"], "replace": ["replace-it"]}, False),
     ],
 )
-def test_nodes_of_kubernetes_are_deleted_only_where_a_ladder_says_so(
+def test_only_a_replacing_ladder_allows_deleting_nodes(
     monkeypatch: pytest.MonkeyPatch, reconciler: dict[str, Any], deletes: bool
 ) -> None:
     graph = record(monkeypatch, config(lambda values: values.update(reconciler=reconciler)))
@@ -693,7 +693,7 @@ def test_nodes_of_kubernetes_are_deleted_only_where_a_ladder_says_so(
     assert ("delete" in rules(graph, "reconciler-cluster-role")["nodes"]) is deletes
 
 
-def test_two_stacks_of_one_cluster_have_rights_of_their_own(graph: Graph) -> None:
+def test_cluster_wide_objects_have_the_stacks_prefix(graph: Graph) -> None:
     group, admission = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
     limits = f"{admission}:ValidatingAdmissionPolicy"
     for kind in (f"{group}:ClusterRole", f"{group}:ClusterRoleBinding", limits, f"{limits}Binding"):
@@ -703,7 +703,7 @@ def test_two_stacks_of_one_cluster_have_rights_of_their_own(graph: Graph) -> Non
             assert one.inputs["metadata"]["name"].startswith("slurm-")
 
 
-def test_requests_of_the_reconciler_alone_are_limited(graph: Graph) -> None:
+def test_the_policy_limits_only_requests_of_the_reconciler(graph: Graph) -> None:
     spec = graph.one("reconciler-limits").inputs["spec"]
     user = "system:serviceaccount:slurm:reconciler"
 
@@ -732,13 +732,13 @@ def test_the_reconciler_gets_its_rights_after_their_limits(graph: Graph) -> None
 
 
 def limits_of(graph: Graph) -> tuple[dict[str, str], list[str]]:
-    """Variables of the reconciler's policy, and messages of its validations."""
+    """Return the variables of the reconciler's policy, and the messages of its validations."""
     spec = graph.one("reconciler-limits").inputs["spec"]
     messages = [one["message"] for one in spec["validations"]]
     return {one["name"]: one["expression"] for one in spec["variables"]}, messages
 
 
-def test_machines_are_limited_by_labels_of_this_project_alone(
+def test_only_labels_of_this_project_limit_the_machines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def select(values: dict[str, Any], **labels: str) -> None:
@@ -754,7 +754,7 @@ def test_machines_are_limited_by_labels_of_this_project_alone(
     assert limited["is_ours"].startswith(f'[{{"{c.LABEL_NODESET}": "hpc"}}].exists(')
 
 
-def test_reboots_are_allowed_only_where_a_ladder_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reboots_are_refused_unless_a_ladder_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def reboot(values: dict[str, Any]) -> None:
         values["reconciler"] = {"ladders": {"gpu-xid": ["recheck", "reboot"]}}
 
@@ -763,7 +763,7 @@ def test_reboots_are_allowed_only_where_a_ladder_has_them(monkeypatch: pytest.Mo
     assert refused not in limits_of(record(monkeypatch, config(reboot)))[1]
 
 
-def test_the_reconciler_is_one_pod_that_starts_when_it_has_its_rights(graph: Graph) -> None:
+def test_the_reconciler_is_one_pod_and_starts_after_its_rights(graph: Graph) -> None:
     spec = graph.one("reconciler-agent").inputs["spec"]
 
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
@@ -771,7 +771,7 @@ def test_the_reconciler_is_one_pod_that_starts_when_it_has_its_rights(graph: Gra
     assert rights <= before(graph, "reconciler-agent")
 
 
-def test_nodes_are_looked_at_when_all_else_is_deployed(graph: Graph) -> None:
+def test_nodes_are_checked_after_everything_else_is_deployed(graph: Graph) -> None:
     assert {"nodeset-cpu-slurmd", "nodeset-big-slurmd", "reconciler-agent"} <= before(
         graph, "reconciler-after-deploy"
     )
@@ -779,14 +779,14 @@ def test_nodes_are_looked_at_when_all_else_is_deployed(graph: Graph) -> None:
     assert job["metadata"]["name"] == c.AFTER_DEPLOY
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert container["args"] == ["agents.reconciler", "--after-deploy"]
-    assert job["spec"]["activeDeadlineSeconds"] > 900, "the roll-out has its time"
+    assert job["spec"]["activeDeadlineSeconds"] > 900, "the deadline must exceed the roll-out"
 
 
-def test_no_rebooter_is_there_that_no_ladder_asks_for(graph: Graph) -> None:
+def test_no_rebooter_runs_without_a_ladder_that_needs_it(graph: Graph) -> None:
     assert not [one.name for one in graph.resources if one.name.startswith("rebooter")]
 
 
-def test_a_rebooter_may_reboot_and_read_nodes_and_nothing_else(
+def test_the_rebooter_may_only_reboot_and_read_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ladders = {"gpu-xid": ["recheck", "reboot"]}
@@ -807,7 +807,7 @@ def test_a_rebooter_may_reboot_and_read_nodes_and_nothing_else(
     ]
 
 
-def test_what_is_on_every_machine_keeps_none_from_its_reboot(
+def test_pods_of_daemonsets_do_not_prevent_a_reboot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ladders = {"gpu-xid": ["recheck", "reboot"]}
@@ -823,15 +823,15 @@ def test_what_is_on_every_machine_keeps_none_from_its_reboot(
     assert all(f",{c.LABEL_COMPONENT}!={one}" in observed.OURS for one in everywhere)
 
 
-def test_workers_bear_the_mark_that_the_reconciler_sets(graph: Graph) -> None:
-    bears = {"key": "slurmstack.dev/unhealthy", "operator": "Exists"}
+def test_only_workers_tolerate_the_reconcilers_taint(graph: Graph) -> None:
+    toleration = {"key": "slurmstack.dev/unhealthy", "operator": "Exists"}
 
     for name in ("nodeset-cpu-slurmd", "nodeset-big-slurmd"):
-        assert bears in pod_specs(graph)[name]["tolerations"]
-    assert bears not in pod_specs(graph)["login-sshd"].get("tolerations", ())
+        assert toleration in pod_specs(graph)[name]["tolerations"]
+    assert toleration not in pod_specs(graph)["login-sshd"].get("tolerations", ())
 
 
-def test_settings_that_cannot_work_end_the_program_with_one_line(
+def test_invalid_settings_end_the_program_with_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def break_it(values: dict[str, Any]) -> None:

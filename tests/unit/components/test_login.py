@@ -1,4 +1,4 @@
-"""What login nodes read of the settings, and how they are reached."""
+"""Files of login nodes, and their Service."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ def files(**fields: Any) -> dict[str, str]:
 
 
 def sshd(**fields: Any) -> dict[str, str]:
-    """Options of sshd by name, as the settings choose them."""
+    """Return sshd's options by name."""
     lines = files(**fields)["sshd_config"].splitlines()
     return dict(line.split(maxsplit=1) for line in lines)
 
 
-def test_by_default_login_is_what_it_is_on_other_clusters() -> None:
+def test_login_defaults_are_those_of_other_clusters() -> None:
     assert files().keys() == {"sshd_config", "state"}
     assert sshd() == {
         "AuthorizedKeysFile": "/mnt/jail/%h/.ssh/authorized_keys",
@@ -42,12 +42,12 @@ def test_by_default_login_is_what_it_is_on_other_clusters() -> None:
         ),
         ({"forwarding": {"agent": False}}, {"AllowAgentForwarding": "no"}),
         ({"forwarding": {"x11": False}}, {"X11Forwarding": "no"}),
-        # All clients can come from one address there.
+        # Behind such a Service, all clients can have one address.
         ({"service": "NodePort"}, {"PerSourcePenalties": "no"}),
         ({"service": "ClusterIP"}, {"PerSourcePenalties": "no"}),
     ],
 )
-def test_a_setting_changes_its_own_options_and_no_other(
+def test_a_setting_changes_only_its_own_options(
     fields: dict[str, Any], changed: dict[str, str]
 ) -> None:
     assert sshd(**fields) == {**sshd(), **changed}
@@ -63,16 +63,16 @@ def test_a_setting_changes_its_own_options_and_no_other(
         ({"cpus": 1, "processes": 16}, {"cpu_quota=100000", "processes=16"}),
     ],
 )
-def test_limits_are_told_in_the_kernels_units(limits: dict[str, Any], lines: set[str]) -> None:
+def test_limits_are_in_the_kernels_units(limits: dict[str, Any], lines: set[str]) -> None:
     assert set(files(limits=limits)["limits"].splitlines()) == lines
 
 
-def test_the_operators_text_is_told_as_it_is() -> None:
+def test_the_operators_text_is_unchanged() -> None:
     assert files(motd={"text": "Maintenance\non Friday.\n"})["motd"] == "Maintenance\non Friday.\n"
     assert "state" not in files(motd={"state": False})
 
 
-# --- The way in ----------------------------------------------------------------------------------
+# --- The Service ----------------------------------------------------------------------------------
 
 
 def with_login(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> Graph:
@@ -85,7 +85,7 @@ def service(graph: Graph) -> dict[str, Any]:
     return spec
 
 
-def test_a_load_balancer_tells_who_comes_and_lets_in_whom_it_may(
+def test_a_load_balancer_keeps_and_filters_clients_addresses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = service(with_login(monkeypatch, source_ranges=["198.51.100.0/24", "192.0.2.0/24"]))
@@ -103,7 +103,9 @@ def test_a_node_port_answers_on_every_machine(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("kind", ["LoadBalancer", "NodePort", "ClusterIP"])
-def test_a_clients_terminals_meet_on_one_node(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_terminals_of_one_client_reach_the_same_node(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     assert service(with_login(monkeypatch, service=kind))["sessionAffinity"] == "ClientIP"
 
 

@@ -1,4 +1,4 @@
-"""What sends the daemons' lines: its pod and rights, and that there is none unless it is wanted."""
+"""The log sender: its pod and its rights. It runs only if the settings name a collector."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -33,21 +33,21 @@ def default() -> Graph:
 
 
 def mounted(found: Graph) -> dict[str, tuple[str, Spec]]:
-    """Where each volume is mounted, and what it is, by its name."""
+    """Return the path and the definition of each mounted volume, by name."""
     volumes = {one["name"]: one for one in pod(found, POD)["volumes"]}
     mounts = {one["name"]: one["mountPath"] for one in container(found, POD)["volumeMounts"]}
     assert volumes.keys() == mounts.keys()
     return {name: (mounts[name], volume) for name, volume in volumes.items()}
 
 
-def test_nothing_is_sent_unless_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_are_not_sent_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     found = record(monkeypatch)
 
     assert not [one.name for one in found.resources if one.name.startswith("logs")]
     assert "logs" not in found.one("monitoring-config").inputs["data"]["prometheus.yml"]
 
 
-def test_it_is_one_pod_that_needs_no_root_and_changes_no_file_but_its_own(default: Graph) -> None:
+def test_the_sender_is_one_pod_without_root_or_host_paths(default: Graph) -> None:
     deployment = default.one(POD).inputs["spec"]
     context = container(default, POD)["securityContext"]
 
@@ -61,7 +61,7 @@ def test_it_is_one_pod_that_needs_no_root_and_changes_no_file_but_its_own(defaul
     assert "hostPath" not in str(pod(default, POD))
 
 
-def test_it_may_read_pods_and_their_logs_in_its_namespace_and_nothing_else(default: Graph) -> None:
+def test_the_sender_may_only_read_its_namespaces_pods_and_logs(default: Graph) -> None:
     role, binding = default.one("logs-role").inputs, default.one("logs-rights").inputs
 
     assert role["metadata"]["namespace"] == "slurm"
@@ -75,33 +75,37 @@ def test_it_may_read_pods_and_their_logs_in_its_namespace_and_nothing_else(defau
     assert not [one for one in default.resources if one.name == "logs-cluster-role"]
 
 
-def test_it_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, default: Graph) -> None:
-    told = environment(default, POD)
+def test_the_environment_follows_the_settings(
+    monkeypatch: pytest.MonkeyPatch, default: Graph
+) -> None:
+    variables = environment(default, POD)
 
-    assert told == {
+    assert variables == {
         "NAMESPACE": "slurm",
         "CLUSTER": "test",
         "ENDPOINT": COLLECTOR,
         "LEVEL": "info",
-        "STATE": told["STATE"],
+        "STATE": variables["STATE"],
         "PORT": str(c.LOGS_PORT),
     }
-    assert environment(graph(monkeypatch, level="error"), POD) == told | {"LEVEL": "error"}
+    assert environment(graph(monkeypatch, level="error"), POD) == variables | {"LEVEL": "error"}
 
 
-def test_every_level_of_the_settings_is_one_that_the_agent_knows() -> None:
+def test_settings_and_agent_have_the_same_levels() -> None:
     levels = get_args(Logs.model_fields["level"].annotation)
 
     assert [level.upper() for level in levels] == [one.name for one in Severity]
 
 
-def test_headers_are_in_their_secret_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_are_only_in_their_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, headers_secret="loki")
 
     place, volume = mounted(found)["headers"]
     assert environment(found, POD)["HEADERS"] == place
     assert volume["secret"]["secretName"] == "loki"
-    assert pod(found, POD)["securityContext"]["fsGroup"] == c.NOBODY_ID, "which may read its files"
+    assert pod(found, POD)["securityContext"]["fsGroup"] == c.NOBODY_ID, (
+        "the group may read the Secret's files"
+    )
 
 
 def test_certificates_come_from_a_file_of_the_project(
@@ -120,11 +124,11 @@ def test_certificates_come_from_a_file_of_the_project(
     assert (folder, data["data"][file]) == (place, "the lab's")
     (tmp_path / "lab.pem").write_text("renewed")
     after = graph(monkeypatch, root=tmp_path, ca="lab.pem")
-    marks = [templates(one)[POD]["metadata"]["annotations"] for one in (found, after)]
-    assert marks[0] != marks[1], "they are read when it starts"
+    annotations = [templates(one)[POD]["metadata"]["annotations"] for one in (found, after)]
+    assert annotations[0] != annotations[1], "the sender reads certificates only when it starts"
 
 
-def test_certificates_that_are_not_there_are_told_of_in_one_line(
+def test_missing_certificates_are_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(pulumi.RunError, match=r"monitoring\.logs\.ca: no\.pem: No such file"):
@@ -132,7 +136,9 @@ def test_certificates_that_are_not_there_are_told_of_in_one_line(
 
 
 @pytest.mark.parametrize("kind", ["bundled", "operator", "none"])
-def test_lines_are_sent_whoever_gathers_metrics(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_logs_are_sent_with_every_kind_of_monitoring(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     found = graph(monkeypatch, kind=kind)
 
     assert found.one(POD)

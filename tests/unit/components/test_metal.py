@@ -1,6 +1,6 @@
-"""What a stack asks of one's own machines: who is prepared, joined and labelled by which commands.
+"""Commands that prepare, join and label the site's own machines.
 
-These tests need the SDK of Pulumi's command provider, and are skipped where it is not installed.
+These tests need the SDK of Pulumi's command provider, and are skipped if it is not installed.
 """
 
 import functools
@@ -59,7 +59,7 @@ def as_it_is(values: Values) -> None:
 
 @pytest.fixture(scope="module")
 def graph_of() -> Iterator[GraphOf]:
-    """What the cluster's part of the program asks for by some settings, asked once."""
+    """Record only the cluster's resources, once for each variant of the settings."""
     pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
 
     @functools.cache
@@ -87,19 +87,19 @@ def commands(graph: Graph) -> dict[str, Registration]:
 
 
 def opened(value: Any) -> Any:
-    """A value without the wrapper of a secret."""
+    """Return a value without the wrapper of a secret."""
     if isinstance(value, dict) and SECRET_SIGNATURE in value.values():
         return opened(value["value"])
     return value
 
 
 def words(graph: Graph, name: str, which: str = "create") -> list[str]:
-    """Words of a command line."""
+    """Return the words of a command line."""
     return shlex.split(opened(commands(graph)[name].inputs[which]))
 
 
 def arguments(graph: Graph, name: str, which: str = "create") -> list[str]:
-    """The script of a command line, by its name, and its arguments."""
+    """Return the name of a command line's script, and its arguments."""
     line = words(graph, name, which)
     return line[line.index("-c") + 2 :]
 
@@ -110,18 +110,16 @@ def host(graph: Graph, name: str) -> str:
 
 
 def documents(graph: Graph, name: str) -> dict[str, dict[str, Any]]:
-    """Configuration of kubeadm's that a command gets, by kind."""
+    """Return the kubeadm configuration on a command's stdin, by kind."""
     text = opened(commands(graph)[name].inputs["stdin"])
     return {document["kind"]: document for document in yaml.safe_load_all(text)}
 
 
-# --- In the words of the SDK ---------------------------------------------------------------------
+# --- Types of the SDK -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("edit", [as_it_is, THREE], ids=["one control plane", "three"])
-def test_every_property_is_one_of_the_sdks_with_its_type_and_value(
-    graph_of: GraphOf, edit: Change
-) -> None:
+def test_commands_match_the_types_of_the_sdk(graph_of: GraphOf, edit: Change) -> None:
     asked = commands(graph_of(edit)).values()
 
     assert asked
@@ -131,7 +129,7 @@ def test_every_property_is_one_of_the_sdks_with_its_type_and_value(
 # --- The graph -----------------------------------------------------------------------------------
 
 
-def test_all_that_is_done_to_machines_is_in_one_component(graph_of: GraphOf) -> None:
+def test_all_commands_are_in_one_component(graph_of: GraphOf) -> None:
     graph = graph_of()
 
     expected = {f"prepare-{name}" for name in ("head", *WORKERS)}
@@ -143,22 +141,24 @@ def test_all_that_is_done_to_machines_is_in_one_component(graph_of: GraphOf) -> 
     assert "metal" in {urn.rsplit("::", 1)[1] for urn in graph.outputs_registered}
 
 
-def test_a_machine_joins_when_it_is_prepared_and_the_cluster_is_there(graph_of: GraphOf) -> None:
+def test_a_machine_joins_after_preparation_and_the_first_control_plane(graph_of: GraphOf) -> None:
     first = before(graph_of(), "metal-member-cpu-a")
 
     assert {"metal-prepare-cpu-a", "metal-admit-cpu-a", "metal-member-head"} <= first
-    assert "metal-kubeconfig" in first, "the machine must know whom it joins"
-    assert not {name for name in first if name.endswith("cpu-b")}, "machines do not wait for others"
+    assert "metal-kubeconfig" in first, "the machine needs the cluster's certificate to join"
+    assert not {name for name in first if name.endswith("cpu-b")}, (
+        "machines do not wait for each other"
+    )
 
 
-def test_nothing_is_done_to_a_machine_before_a_refusal_could_come(graph_of: GraphOf) -> None:
+def test_commands_run_only_after_a_possible_refusal(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
 
     for name in commands(graph):
         assert "metal-certificate-key" in before(graph, f"metal-{name}"), name
 
 
-def test_control_planes_come_one_after_the_other(graph_of: GraphOf) -> None:
+def test_control_planes_join_one_after_the_other(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
 
     assert "metal-member-spare" in before(graph, "metal-member-third")
@@ -166,16 +166,14 @@ def test_control_planes_come_one_after_the_other(graph_of: GraphOf) -> None:
     assert "metal-member-third" not in before(graph, "metal-member-cpu-a")
 
 
-def test_what_is_deployed_comes_after_all_nodes_have_their_labels(graph_of: GraphOf) -> None:
+def test_charts_come_after_all_nodes_have_their_labels(graph_of: GraphOf) -> None:
     first = before(graph_of(), "equipment-gpu-operator")
 
     assert {f"metal-node-{name}" for name in ("head", *WORKERS)} <= first
 
 
 @pytest.mark.parametrize("protect", [True, False])
-def test_control_planes_are_protected_unless_the_stack_says_otherwise(
-    graph_of: GraphOf, protect: bool
-) -> None:
+def test_control_planes_are_protected_by_default(graph_of: GraphOf, protect: bool) -> None:
     graph = graph_of(THREE, top(protect_data=protect))
 
     kept = {one.name for one in graph.resources if one.protect}
@@ -183,7 +181,7 @@ def test_control_planes_are_protected_unless_the_stack_says_otherwise(
     assert kept == ({*planes, "metal-certificate-key"} if protect else set())
 
 
-def test_the_way_to_the_api_is_the_first_control_planes_and_secret(graph_of: GraphOf) -> None:
+def test_the_kubeconfig_comes_from_the_first_control_plane(graph_of: GraphOf) -> None:
     graph = graph_of()
     (provider,) = graph.of_type("pulumi:providers:kubernetes")
 
@@ -193,10 +191,10 @@ def test_the_way_to_the_api_is_the_first_control_planes_and_secret(graph_of: Gra
     assert host(graph, "kubeconfig") == "192.0.2.10"
 
 
-# --- Who is spoken to ----------------------------------------------------------------------------
+# --- Connections ----------------------------------------------------------------------------------
 
 
-def test_each_machine_is_spoken_to_by_its_own_key_and_the_operators_secret_one(
+def test_connections_use_the_machines_host_key_and_a_secret_key(
     graph_of: GraphOf,
 ) -> None:
     graph = graph_of()
@@ -212,7 +210,7 @@ def test_each_machine_is_spoken_to_by_its_own_key_and_the_operators_secret_one(
     }
 
 
-def test_who_is_not_root_asks_sudo(graph_of: GraphOf) -> None:
+def test_users_other_than_root_run_sudo(graph_of: GraphOf) -> None:
     graph = graph_of()
 
     for which in ("create", "delete"):
@@ -220,7 +218,7 @@ def test_who_is_not_root_asks_sudo(graph_of: GraphOf) -> None:
         assert words(graph, "member-gpu-b", which)[0] == "flock"
 
 
-def test_what_is_the_clusters_is_done_on_the_first_control_plane(graph_of: GraphOf) -> None:
+def test_cluster_commands_run_on_the_first_control_plane(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
 
     for name in commands(graph):
@@ -238,7 +236,7 @@ def test_no_secret_is_on_a_command_line(graph_of: GraphOf) -> None:
         assert one.inputs["addPreviousOutputInEnv"] is False
 
 
-def test_the_keys_by_which_machines_join_are_secrets(graph_of: GraphOf) -> None:
+def test_the_keys_for_joining_are_secrets(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
 
     for name in ("member-head", "member-spare", "admit-spare"):
@@ -246,7 +244,7 @@ def test_the_keys_by_which_machines_join_are_secrets(graph_of: GraphOf) -> None:
 
 
 @pytest.mark.parametrize("given", [None, "no/such/file"])
-def test_a_deploy_without_the_operators_key_is_refused_in_one_line(
+def test_a_missing_operators_key_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
     pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
@@ -267,29 +265,31 @@ def test_a_deploy_without_the_operators_key_is_refused_in_one_line(
     assert "\n" not in str(error)
 
 
-# --- What kubeadm is told ------------------------------------------------------------------------
+# --- Configuration of kubeadm ---------------------------------------------------------------------
 
 
-def test_the_first_control_plane_makes_the_cluster_that_the_settings_ask_for(
+def test_the_first_control_plane_creates_the_cluster_by_the_settings(
     graph_of: GraphOf,
 ) -> None:
-    told = documents(graph_of(cluster(release="1.33.2", pods="10.128.0.0/16")), "member-head")
+    configuration = documents(
+        graph_of(cluster(release="1.33.2", pods="10.128.0.0/16")), "member-head"
+    )
 
-    assert told["ClusterConfiguration"]["kubernetesVersion"] == "v1.33.2"
-    assert told["ClusterConfiguration"]["controlPlaneEndpoint"] == "192.0.2.10:6443"
-    assert told["ClusterConfiguration"]["networking"] == {
+    assert configuration["ClusterConfiguration"]["kubernetesVersion"] == "v1.33.2"
+    assert configuration["ClusterConfiguration"]["controlPlaneEndpoint"] == "192.0.2.10:6443"
+    assert configuration["ClusterConfiguration"]["networking"] == {
         "dnsDomain": "cluster.local",
         "podSubnet": "10.128.0.0/16",
         "serviceSubnet": "10.96.0.0/12",
     }
-    assert told["KubeletConfiguration"]["cgroupDriver"] == "systemd"
-    registration = told["InitConfiguration"]["nodeRegistration"]
+    assert configuration["KubeletConfiguration"]["cgroupDriver"] == "systemd"
+    registration = configuration["InitConfiguration"]["nodeRegistration"]
     assert registration["name"] == "head"
-    assert registration["taints"] == [], "everything else runs there"
-    assert told["InitConfiguration"]["skipPhases"] == []
+    assert registration["taints"] == [], "all other pods run there"
+    assert configuration["InitConfiguration"]["skipPhases"] == []
 
 
-def test_settings_add_to_what_kubeadm_is_told(graph_of: GraphOf) -> None:
+def test_settings_add_to_the_configuration_of_kubeadm(graph_of: GraphOf) -> None:
     added: dict[str, Values] = {
         "ClusterConfiguration": {"imageRepository": "registry.example.org/k8s"},
         "KubeletConfiguration": {"cgroupDriver": "cgroupfs", "failSwapOn": False},
@@ -297,35 +297,35 @@ def test_settings_add_to_what_kubeadm_is_told(graph_of: GraphOf) -> None:
         "nodeRegistration": {"ignorePreflightErrors": ["Mem"]},
     }
     graph = graph_of(cluster(kubeadm=added))
-    told = documents(graph, "member-head")
+    configuration = documents(graph, "member-head")
     joins = documents(graph, "member-cpu-a")["JoinConfiguration"]
 
     for kind in ("ClusterConfiguration", "KubeletConfiguration", "KubeProxyConfiguration"):
-        assert added[kind].items() <= told[kind].items()
-    for document in (told["InitConfiguration"], joins):
+        assert added[kind].items() <= configuration[kind].items()
+    for document in (configuration["InitConfiguration"], joins):
         assert document["nodeRegistration"]["ignorePreflightErrors"] == ["Mem"]
-    assert arguments(graph, "prepare-cpu-a")[-1] == "keep", "kubelet bears swap"
+    assert arguments(graph, "prepare-cpu-a")[-1] == "keep", "this kubelet accepts swap"
     assert arguments(graph_of(), "prepare-cpu-a") == ["prepare.sh", "1.34.4", "off"]
 
 
-def test_no_kube_proxy_runs_where_cilium_stands_in_for_it(graph_of: GraphOf) -> None:
+def test_no_kube_proxy_runs_if_cilium_replaces_it(graph_of: GraphOf) -> None:
     cilium = {"kube_proxy_replacement": True, "api_host": "192.0.2.10"}
-    told = documents(graph_of(top(network={"cilium": cilium})), "member-head")
+    configuration = documents(graph_of(top(network={"cilium": cilium})), "member-head")
 
-    assert told["InitConfiguration"]["skipPhases"] == ["addon/kube-proxy"]
+    assert configuration["InitConfiguration"]["skipPhases"] == ["addon/kube-proxy"]
 
 
-def test_a_worker_joins_by_a_token_of_its_own_and_knows_the_cluster(graph_of: GraphOf) -> None:
+def test_a_worker_joins_by_its_own_token_and_ca_hash(graph_of: GraphOf) -> None:
     graph = graph_of()
-    told = documents(graph, "member-cpu-a")["JoinConfiguration"]
+    configuration = documents(graph, "member-cpu-a")["JoinConfiguration"]
 
-    assert told["discovery"]["bootstrapToken"] == {
+    assert configuration["discovery"]["bootstrapToken"] == {
         "apiServerEndpoint": "192.0.2.10:6443",
         # openssl x509 -pubkey | openssl pkey -pubin -outform der | openssl dgst -sha256
         "caCertHashes": ["sha256:a050837d85070582ccf7394b0988847cc312cb88259b894899f6f239cf1791a5"],
         "token": TOKEN,
     }
-    assert "controlPlane" not in told
+    assert "controlPlane" not in configuration
     admitted = commands(graph)["member-cpu-a"].property_dependencies["stdin"]
     assert "metal-admit-cpu-a" in {urn.rsplit("::", 1)[1] for urn in admitted}
     assert arguments(graph, "admit-cpu-a") == ["admit.sh", "cpu-a", "2h0m0s", "worker"]
@@ -334,14 +334,16 @@ def test_a_worker_joins_by_a_token_of_its_own_and_knows_the_cluster(graph_of: Gr
 def test_another_control_plane_joins_with_the_key_of_the_first(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
     first = documents(graph, "member-head")["InitConfiguration"]["certificateKey"]
-    told = documents(graph, "member-spare")["JoinConfiguration"]
+    configuration = documents(graph, "member-spare")["JoinConfiguration"]
 
-    assert told["controlPlane"] == {
+    assert configuration["controlPlane"] == {
         "certificateKey": first,
         "localAPIEndpoint": {"advertiseAddress": "192.0.2.17", "bindPort": 6443},
     }
     assert len(bytes.fromhex(first)) == 32
-    assert told["discovery"]["bootstrapToken"]["apiServerEndpoint"] == "api.example.org:6443"
+    assert (
+        configuration["discovery"]["bootstrapToken"]["apiServerEndpoint"] == "api.example.org:6443"
+    )
     waits = documents(graph, "admit-spare")["InitConfiguration"]
     assert waits["certificateKey"] == first
     assert arguments(graph, "admit-spare")[-1] == "control-plane"
@@ -350,7 +352,7 @@ def test_another_control_plane_joins_with_the_key_of_the_first(graph_of: GraphOf
 # --- Machines and the nodes on them --------------------------------------------------------------
 
 
-def test_machines_of_a_nodeset_get_its_labels_and_taints_and_no_others(graph_of: GraphOf) -> None:
+def test_machines_get_only_their_nodesets_labels_and_taints(graph_of: GraphOf) -> None:
     sliced = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
     graph = graph_of(nodeset("gpu", gpus=sliced))
     own, mig = c.LABEL_NODESET, "nvidia.com/mig.config"
@@ -364,7 +366,7 @@ def test_machines_of_a_nodeset_get_its_labels_and_taints_and_no_others(graph_of:
     assert registered["taints"] == [{"key": own, "value": "cpu", "effect": "NoSchedule"}]
 
 
-def test_a_node_of_a_machine_that_leaves_has_its_grace(graph_of: GraphOf) -> None:
+def test_a_removed_machines_node_gets_its_drain_grace(graph_of: GraphOf) -> None:
     graph = graph_of(nodeset("cpu", drain_grace=7200))
 
     script, name, seconds = arguments(graph, "node-cpu-a", "delete")
@@ -374,7 +376,7 @@ def test_a_node_of_a_machine_that_leaves_has_its_grace(graph_of: GraphOf) -> Non
 
 
 @pytest.mark.parametrize("cilium", [None, {}])
-def test_the_network_is_what_the_stack_brings_and_nothing_is_known_of_another(
+def test_the_network_is_known_only_if_the_stack_installs_it(
     graph_of: GraphOf, monkeypatch: pytest.MonkeyPatch, cilium: Values | None
 ) -> None:
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"metal:ssh_key": SSH_KEY}))
@@ -388,7 +390,7 @@ def test_the_network_is_what_the_stack_brings_and_nothing_is_known_of_another(
         assert found[0].node_classes[name].taints == {c.LABEL_NODESET: name}
 
 
-def test_cilium_comes_after_the_machines_and_before_what_waits_for_pods(
+def test_cilium_comes_after_machines_and_before_charts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
@@ -398,7 +400,7 @@ def test_cilium_comes_after_the_machines_and_before_what_waits_for_pods(
     assert {f"metal-node-{name}" for name in ALL} <= before(graph, "cilium-release")
     assert "cilium-release" in before(graph, "equipment-gpu-operator")
     for name in commands(graph):
-        # A machine is Ready once it has a network, so that nothing of it may wait for that.
+        # A machine becomes Ready only with a network, so its commands must not wait for Cilium.
         assert "cilium-release" not in before(graph, f"metal-{name}"), name
 
 
@@ -406,7 +408,7 @@ def test_cilium_comes_after_the_machines_and_before_what_waits_for_pods(
 
 
 def joins(name: str, address: str = "192.0.2.40", **more: Any) -> Change:
-    """A machine that is new."""
+    """Add a new machine."""
     added = {"name": name, "address": address, "host_key": KEY, **more}
     return lambda values: values["cluster"]["machines"].append(added)
 
@@ -419,21 +421,21 @@ ALL = ("head", *WORKERS)
 NEW_KEY = KEY.replace("AAAAIA", "AAAAIB")
 MIG = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
 EDITS: list[tuple[str, Change, dict[str, set[str]]]] = [
-    # What is edited, and what becomes of which commands.
+    # Edit, change, and its effect on commands.
     ("nothing", as_it_is, {}),
     ("a further machine", joins("new", nodeset="cpu"), {"created": of("new")}),
-    ("one less", both(without_machine("cpu-d"), nodeset("cpu", replicas=3)),
+    ("one machine fewer", both(without_machine("cpu-d"), nodeset("cpu", replicas=3)),
      {"deleted": of("cpu-d")}),
-    ("one less, for everything else", without_machine("spare"), {"deleted": of("spare")}),
+    ("one system machine fewer", without_machine("spare"), {"deleted": of("spare")}),
     ("machines in another order", lambda values: values["cluster"]["machines"].reverse(), {}),
     ("fewer nodes than machines", nodeset("cpu", replicas=1), {}),
     ("another machine of the same name", machine("cpu-d", address="192.0.2.41"),
      {"replaced": of("cpu-d", parts=("admit", "member")),
       "updated": of("cpu-d", parts=("prepare",))}),
-    ("a machine installed anew", machine("cpu-d", host_key=NEW_KEY),
+    ("a reinstalled machine", machine("cpu-d", host_key=NEW_KEY),
      {"replaced": of("cpu-d", parts=("admit",)),
       "updated": of("cpu-d", parts=("prepare", "member"))}),
-    ("another way to log in", machine("cpu-d", port=2022, user="admin"),
+    ("another port and user for SSH", machine("cpu-d", port=2022, user="admin"),
      {"updated": of("cpu-d", parts=("prepare", "member"))}),
     ("another nodeset", both(machine("cpu-d", nodeset="gpu"), nodeset("cpu", replicas=3)),
      {"updated": of("cpu-d", parts=("member", "node"))}),
@@ -448,7 +450,7 @@ EDITS: list[tuple[str, Change, dict[str, set[str]]]] = [
     ("a newer release", cluster(release="1.34.5"),
      {"updated": of(*ALL, parts=("prepare",)) | {"metal-member-head"},
       "replaced": {"metal-kubeconfig"}}),
-    ("more for kubeadm", cluster(kubeadm={"KubeletConfiguration": {"maxPods": 50}}),
+    ("further kubeadm settings", cluster(kubeadm={"KubeletConfiguration": {"maxPods": 50}}),
      {"updated": {"metal-member-head"}}),
     ("control planes in another order",
      both(THREE, cluster(control_planes=["third", "head", "spare"])),
@@ -456,7 +458,7 @@ EDITS: list[tuple[str, Change, dict[str, set[str]]]] = [
                   *of(*WORKERS, parts=("admit",)), *of(*ALL, "third", parts=("node",))},
       "created": of("head", parts=("admit",)), "deleted": of("third", parts=("admit",)),
       "replaced": {"metal-kubeconfig"}}),
-    ("a machine that is lost", machine("cpu-d", lost=True), {}),
+    ("a lost machine", machine("cpu-d", lost=True), {}),
     ("another address of the control plane", machine("head", address="192.0.2.50"),
      {"refused": {"metal-certificate-key"}}),
     ("another endpoint", cluster(endpoint="api.example.org"),
@@ -469,7 +471,7 @@ EDITS: list[tuple[str, Change, dict[str, set[str]]]] = [
 @pytest.mark.parametrize(
     ("edit", "expected"), [edit[1:] for edit in EDITS], ids=[edit[0] for edit in EDITS]
 )
-def test_an_edit_does_this_to_machines_and_nothing_else(
+def test_an_edit_has_exactly_its_effect_on_commands(
     graph_of: GraphOf, edit: Change, expected: dict[str, set[str]]
 ) -> None:
     three = "third" in str(graph_of(edit).resources)

@@ -1,4 +1,4 @@
-"""Who is scraped: by its Service, at the port that its own process serves, and nobody beside it."""
+"""Services for scraping: each selects only the pod that serves metrics, at that pod's port."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def graph() -> Graph:
 
 
 def behind(graph: Graph, service: dict[str, Any]) -> dict[str, int]:
-    """The pods to which a Service leads, and at what port: those that have one of its name."""
+    """Return the pods behind a Service with a port of its name, and the port's number."""
     (port,) = service["spec"]["ports"]
     return {
         name: one["containerPort"]
@@ -39,12 +39,12 @@ def behind(graph: Graph, service: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def test_all_that_is_scraped_is_known() -> None:
+def test_cases_cover_every_scraped_component() -> None:
     assert set(PODS) == set(c.SCRAPED)
 
 
 @pytest.mark.parametrize(("component", "pod"), PODS.items())
-def test_a_service_leads_to_what_serves_and_to_nothing_else(
+def test_a_service_selects_only_the_pod_that_serves_metrics(
     graph: Graph, component: str, pod: str
 ) -> None:
     service = graph.one(f"{component}-service").inputs
@@ -57,14 +57,14 @@ def test_a_service_leads_to_what_serves_and_to_nothing_else(
     assert environment(graph, pod)["PORT"] == str(port)
 
 
-def test_the_pod_of_long_checks_serves_as_long_as_nobody_asks_it_for_more(graph: Graph) -> None:
+def test_the_pod_of_long_checks_serves_by_default(graph: Graph) -> None:
     desk = container(graph, "longchecks-desk")
 
     assert desk["args"] == ["agents.longchecks", "serve"]
     assert "command" not in desk
 
 
-def test_a_look_after_a_deploy_serves_nothing(graph: Graph) -> None:
+def test_the_check_after_a_deploy_serves_no_metrics(graph: Graph) -> None:
     job = container(graph, "reconciler-after-deploy")
 
     assert "ports" not in job

@@ -1,4 +1,4 @@
-"""What gathers metrics: its pods and their rights, what it is told to scrape, and whom it tells."""
+"""Monitoring: its pods and their rights, its scrape configuration, and receivers of alerts."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def options(container: Spec) -> dict[str, str]:
 
 
 def read(found: Graph, name: str) -> Spec:
-    """One file of the server's ConfigMap, as data."""
+    """Return one file of the server's ConfigMap, as data."""
     document: Spec = yaml.safe_load(found.one("monitoring-config").inputs["data"][name])
     return document
 
@@ -49,7 +49,7 @@ def jobs(found: Graph) -> dict[str, Spec]:
 # --- Prometheus and Alertmanager -----------------------------------------------------------------
 
 
-def test_they_need_no_root_and_no_right_but_to_find_pods(default: Graph) -> None:
+def test_the_server_runs_without_root_and_may_only_find_pods(default: Graph) -> None:
     for container in containers(default).values():
         context = container["securityContext"]
         assert context["runAsUser"] == c.MONITORING_ID
@@ -62,7 +62,7 @@ def test_they_need_no_root_and_no_right_but_to_find_pods(default: Graph) -> None
     assert not [one for one in default.resources if one.name == "monitoring-cluster-role"]
 
 
-def test_metrics_are_kept_on_a_volume_with_room_for_what_is_written(
+def test_retention_leaves_room_on_the_volume_for_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = graph(monkeypatch, bundled={"retention": 7, "size": "10GiB"})
@@ -79,14 +79,14 @@ def test_metrics_are_kept_on_a_volume_with_room_for_what_is_written(
 
 
 @pytest.mark.parametrize("protect", [True, False])
-def test_the_volume_is_protected_as_all_data_is(
+def test_the_volume_is_protected_like_other_data(
     monkeypatch: pytest.MonkeyPatch, protect: bool
 ) -> None:
     found = record(monkeypatch, config(lambda values: values.update(protect_data=protect)))
     assert found.one("monitoring-data").protect is protect
 
 
-def test_every_source_of_metrics_is_scraped_where_its_service_is(default: Graph) -> None:
+def test_every_source_of_metrics_is_scraped_at_its_service(default: Graph) -> None:
     services = {
         one.inputs["metadata"]["name"]: {
             port["port"] for port in one.inputs["spec"].get("ports", ())
@@ -100,7 +100,7 @@ def test_every_source_of_metrics_is_scraped_where_its_service_is(default: Graph)
         assert int(port) in services[host]
 
 
-def test_long_checks_are_scraped_where_there_are_any(
+def test_long_checks_are_scraped_if_there_are_any(
     monkeypatch: pytest.MonkeyPatch, default: Graph
 ) -> None:
     assert "longchecks" not in jobs(default)
@@ -109,7 +109,7 @@ def test_long_checks_are_scraped_where_there_are_any(
     assert jobs(found)["longchecks"]["static_configs"] == [{"targets": ["longchecks:9344"]}]
 
 
-def test_machines_are_known_by_their_names(default: Graph) -> None:
+def test_node_metrics_have_the_names_of_machines(default: Graph) -> None:
     node = jobs(default)["node"]
     (found,) = node["kubernetes_sd_configs"]
     assert found["namespaces"] == {"names": ["slurm"]}
@@ -122,52 +122,53 @@ def test_machines_are_known_by_their_names(default: Graph) -> None:
     } in node["relabel_configs"]
 
 
-def test_gpus_are_asked_where_their_operator_is(
+def test_dcgm_is_scraped_in_the_operators_namespace(
     monkeypatch: pytest.MonkeyPatch, default: Graph
 ) -> None:
     assert "dcgm" not in jobs(default)
     found = graph(monkeypatch, dcgm_namespace="gpu-operator")
-    (asked,) = jobs(found)["dcgm"]["kubernetes_sd_configs"]
-    assert asked["namespaces"] == {"names": ["gpu-operator"]}
+    (discovery,) = jobs(found)["dcgm"]["kubernetes_sd_configs"]
+    assert discovery["namespaces"] == {"names": ["gpu-operator"]}
     role, binding = found.one("monitoring-dcgm-role"), found.one("monitoring-dcgm-rights")
     assert role.inputs["metadata"] == {"name": "slurm-monitoring-dcgm", "namespace": "gpu-operator"}
     assert binding.inputs["subjects"] == found.one("monitoring-rights").inputs["subjects"]
 
 
 @pytest.mark.parametrize(("read_every", "scraped_every"), [(5, "5s"), (60, "60s"), (600, "60s")])
-def test_each_read_is_seen_and_no_series_falls_silent_between_two(
+def test_the_scrape_interval_follows_the_exporter_up_to_a_minute(
     monkeypatch: pytest.MonkeyPatch, read_every: int, scraped_every: str
 ) -> None:
+    """Each read is scraped, and no series becomes stale between two scrapes."""
     found = graph(monkeypatch, exporter={"interval": read_every})
     assert read(found, "prometheus.yml")["global"]["scrape_interval"] == scraped_every
 
 
-def test_alerts_are_told_apart_by_cluster(default: Graph) -> None:
+def test_alerts_have_a_label_of_their_cluster(default: Graph) -> None:
     document = read(default, "prometheus.yml")
     assert document["global"]["external_labels"] == {"cluster": "test"}
     assert document["rule_files"] == ["/etc/slurmstack/monitoring/*.yaml"]
 
 
-def test_an_edit_of_what_they_read_starts_them_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mark(**bundled: Any) -> str:
+def test_an_edit_of_the_configuration_restarts_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def checksum(**bundled: Any) -> str:
         annotations = templates(graph(monkeypatch, bundled=bundled))[SERVER]["metadata"]
         return str(annotations["annotations"][c.ANNOTATION_CHECKSUM])
 
-    assert mark() == mark()
-    assert mark() != mark(webhook="https://hooks.example.org/hpc")
+    assert checksum() == checksum()
+    assert checksum() != checksum(webhook="https://hooks.example.org/hpc")
 
 
 def test_alerts_go_to_the_webhook(monkeypatch: pytest.MonkeyPatch, default: Graph) -> None:
     address = "https://hooks.example.org/hpc"
-    (told,) = read(graph(monkeypatch, bundled={"webhook": address}), "alertmanager.yml")[
+    (receiver,) = read(graph(monkeypatch, bundled={"webhook": address}), "alertmanager.yml")[
         "receivers"
     ]
-    assert [one["url"] for one in told["webhook_configs"]] == [address]
-    (nobody,) = read(default, "alertmanager.yml")["receivers"]
-    assert set(nobody) == {"name"}
+    assert [one["url"] for one in receiver["webhook_configs"]] == [address]
+    (default_receiver,) = read(default, "alertmanager.yml")["receivers"]
+    assert set(default_receiver) == {"name"}
 
 
-def test_an_operators_own_configuration_is_read_from_its_secret_alone(
+def test_an_operators_configuration_is_only_in_its_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = graph(monkeypatch, bundled={"alertmanager_secret": "oncall"})
@@ -182,10 +183,10 @@ def test_an_operators_own_configuration_is_read_from_its_secret_alone(
     assert path == f"{mount['mountPath']}/alertmanager.yml"
 
 
-# --- Node exporters ------------------------------------------------------------------------------
+# --- node-exporter --------------------------------------------------------------------------------
 
 
-def test_a_node_exporter_sees_its_machine_and_changes_nothing(default: Graph) -> None:
+def test_node_exporter_reads_its_machine_and_changes_nothing(default: Graph) -> None:
     spec = pod(default, MACHINES)
     (container,) = spec["containers"]
     assert container["securityContext"]["runAsUser"] == c.NOBODY_ID
@@ -193,15 +194,13 @@ def test_a_node_exporter_sees_its_machine_and_changes_nothing(default: Graph) ->
     assert all(mount["readOnly"] for mount in container["volumeMounts"])
     assert not spec.get("hostPID")
     assert not spec["automountServiceAccountToken"]
-    assert spec["tolerations"] == [{"operator": "Exists"}], (
-        "machines that are out are looked at, too"
-    )
+    assert spec["tolerations"] == [{"operator": "Exists"}], "tainted machines are monitored, too"
 
 
 # --- Grafana -------------------------------------------------------------------------------------
 
 
-def test_grafana_is_there_where_it_is_asked_for(
+def test_grafana_runs_only_if_it_is_enabled(
     monkeypatch: pytest.MonkeyPatch, default: Graph
 ) -> None:
     assert not [one for one in default.resources if one.name == GRAFANA]
@@ -212,24 +211,24 @@ def test_grafana_is_there_where_it_is_asked_for(
     assert container["securityContext"]["runAsNonRoot"]
 
 
-def test_grafanas_password_is_in_its_secret_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grafanas_password_is_only_in_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, bundled={"grafana": {"enabled": True}})
     secret = found.one("grafana-secret").inputs["stringData"]
     assert SECRET_SIGNATURE in str(secret)
     assert SECRET_SIGNATURE not in str(templates(found)[GRAFANA])
 
 
-# --- Others' Prometheus, or none -----------------------------------------------------------------
+# --- An external Prometheus, or none --------------------------------------------------------------
 
 
-def test_an_operator_is_told_of_everything_that_is_scraped(
+def test_the_operator_gets_monitors_for_everything_that_is_scraped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     labels = {"release": "prometheus"}
     found = graph(monkeypatch, kind="operator", operator={"labels": labels})
 
-    told = {one.type.removeprefix("kubernetes:"): one for one in found.resources}
-    assert "monitoring.coreos.com/v1:ServiceMonitor" in told
+    types = {one.type.removeprefix("kubernetes:"): one for one in found.resources}
+    assert "monitoring.coreos.com/v1:ServiceMonitor" in types
     ours = [one for one in found.resources if one.type.startswith(KINDS)]
     assert {one.inputs["metadata"]["labels"]["release"] for one in ours} == {"prometheus"}
     monitors = {
@@ -252,7 +251,7 @@ def test_an_operator_is_told_of_everything_that_is_scraped(
     assert found.one(MACHINES)
 
 
-def test_its_series_are_named_as_those_of_our_own_prometheus(
+def test_the_operators_series_have_our_own_prometheus_labels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = graph(monkeypatch, kind="operator")
@@ -288,7 +287,7 @@ def test_the_operator_gets_the_same_rules_and_dashboards(monkeypatch: pytest.Mon
     assert all(one["metadata"]["labels"] == {"show": "1"} for one in shown.values())
 
 
-def test_nobody_watches_where_nobody_is_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_may_disable_monitoring(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, kind="none")
     names = {one.name for one in found.resources}
     assert not {SERVER, MACHINES, GRAFANA} & names

@@ -1,4 +1,4 @@
-"""The guard: a packet filter where users are, and who has a right to one."""
+"""The guard: a packet filter in users' pods, and the right to change it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +27,7 @@ def capabilities(container: Spec) -> list[str]:
     return list(container["securityContext"]["capabilities"].get("add", ()))
 
 
-def test_the_guard_comes_before_all_else_where_users_are(graph: Graph) -> None:
+def test_the_guard_runs_first_in_users_pods(graph: Graph) -> None:
     guarded = {
         name: [container["name"] for container in containers(template["spec"])].index("guard")
         for name, template in templates(graph).items()
@@ -37,32 +37,32 @@ def test_the_guard_comes_before_all_else_where_users_are(graph: Graph) -> None:
     assert guarded == {"login-sshd": 0, "nodeset-cpu-slurmd": 0, "nodeset-big-slurmd": 0}
 
 
-def test_nobody_but_the_guard_has_a_right_to_the_packet_filter(graph: Graph) -> None:
+def test_only_the_guard_may_change_the_packet_filter(graph: Graph) -> None:
     for name, template in templates(graph).items():
         spec = template["spec"]
-        # Who is in the machine's own network counts what goes through it, and may do nothing.
+        # node-exporter counts traffic in the machine's own network, and has no rights there.
         assert not spec.get("hostNetwork") or name == "machines-exporter", name
         for container in containers(spec):
             rights = capabilities(container)
             if container["name"] == "guard":
                 assert rights == ["NET_ADMIN"], name
                 assert container["securityContext"]["runAsNonRoot"]
-                assert "restartPolicy" not in container, "it ends before the others begin"
+                assert "restartPolicy" not in container, "it ends before the other containers start"
             else:
                 assert not {"NET_ADMIN", "NET_RAW", "SYS_MODULE"} & set(rights), name
 
 
-def test_no_guard_where_the_settings_leave_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_may_disable_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = record(monkeypatch, config(lambda values: values.update(network={"guard": False})))
 
     assert "guard" not in str([template["spec"] for template in templates(graph).values()])
 
 
-def test_the_guard_is_told_what_the_settings_refuse(graph: Graph) -> None:
+def test_the_guard_gets_the_refused_addresses_and_ports(graph: Graph) -> None:
     guard, *_ = templates(graph)["login-sshd"]["spec"]["initContainers"]
-    told = {one["name"]: one["value"].split() for one in guard["env"]}
+    variables = {one["name"]: one["value"].split() for one in guard["env"]}
 
-    assert {*flows.METADATA, "10.9.0.0/16"} == set(told["REFUSED_ADDRESSES"])
-    assert told["API_SERVER"] == ["kubernetes.default.svc.cluster.local"]
+    assert {*flows.METADATA, "10.9.0.0/16"} == set(variables["REFUSED_ADDRESSES"])
+    assert variables["API_SERVER"] == ["kubernetes.default.svc.cluster.local"]
     ports = {"988", "2049", "9341", "9343", "9344", "9348", "10250", "10255"}
-    assert ports <= set(told["REFUSED_PORTS"])
+    assert ports <= set(variables["REFUSED_PORTS"])

@@ -1,4 +1,4 @@
-"""The jail on an NFS server of the stack's own."""
+"""The jail on the stack's own NFS server."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def graph() -> Iterator[Graph]:
         yield record(monkeypatch, config(edit))
 
 
-def test_machines_mount_the_jail_from_the_service_by_its_address(graph: Graph) -> None:
+def test_machines_mount_the_jail_by_the_services_address(graph: Graph) -> None:
     spec = graph.one("jail-volume").inputs["spec"]
 
     assert spec["nfs"] == {"server": CLUSTER_IP, "path": "/"}
@@ -34,10 +34,10 @@ def test_machines_mount_the_jail_from_the_service_by_its_address(graph: Graph) -
     assert "nfsvers=4.1" in spec["mountOptions"]
     claim = graph.one("jail-claim").inputs["spec"]
     assert claim["volumeName"] == f"slurm-{c.JAIL_CLAIM}"
-    assert claim["storageClassName"] == "", "no class makes another one"
+    assert claim["storageClassName"] == "", "no storage class provisions another volume"
 
 
-def test_the_volume_behind_it_is_as_large_as_the_jail_and_of_the_chosen_class(graph: Graph) -> None:
+def test_the_servers_volume_has_the_jails_size_and_class(graph: Graph) -> None:
     spec = graph.one("jail-server-volume").inputs["spec"]
 
     assert spec["accessModes"] == ["ReadWriteOnce"]
@@ -48,26 +48,32 @@ def test_the_volume_behind_it_is_as_large_as_the_jail_and_of_the_chosen_class(gr
 @pytest.mark.parametrize(
     "name", ["jail-server-volume", "jail-server-service", "jail-volume", "jail-claim"]
 )
-def test_what_the_jail_would_be_lost_with_is_protected(graph: Graph, name: str) -> None:
+def test_resources_that_hold_the_jail_are_protected(graph: Graph, name: str) -> None:
     assert graph.one(name).protect
 
 
-def test_nobody_mounts_the_jail_before_its_server_answers(graph: Graph) -> None:
+def test_pods_mount_the_jail_after_its_server_answers(graph: Graph) -> None:
     served = {GANESHA, "jail-server-service", "jail-server-volume", "jail-volume"}
 
     for name in ("jail-populate", "jail-homes", "login-sshd", "nodeset-cpu-slurmd"):
         assert served <= before(graph, name)
-    assert "jail-origin" in before(graph, "jail-server-volume"), "which may refuse it"
+    assert "jail-origin" in before(graph, "jail-server-volume"), (
+        "the check of the origin may refuse the server"
+    )
 
 
-def test_there_is_one_server_with_the_rights_of_a_server_and_none_of_a_machines(
+def test_the_server_runs_once_and_without_rights_on_machines(
     graph: Graph,
 ) -> None:
     workload = graph.one(GANESHA)
-    assert workload.type == "kubernetes:apps/v1:StatefulSet", "never two on one volume"
+    assert workload.type == "kubernetes:apps/v1:StatefulSet", (
+        "two servers must never share a volume"
+    )
     assert workload.inputs["spec"]["replicas"] == 1
     spec, security = pod(graph, GANESHA), container(graph, GANESHA)["securityContext"]
-    assert "fsGroup" not in spec.get("securityContext", {}), "it would be given all users' files"
+    assert "fsGroup" not in spec.get("securityContext", {}), (
+        "kubelet would change the group of all users' files"
+    )
     assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
     assert security["privileged"] is False
     assert security["readOnlyRootFilesystem"]
@@ -75,7 +81,7 @@ def test_there_is_one_server_with_the_rights_of_a_server_and_none_of_a_machines(
     assert not {"SYS_ADMIN", "SYS_RESOURCE", "MKNOD"} & {*security["capabilities"]["add"]}
 
 
-def test_users_are_kept_from_the_port_with_a_server_of_ours_and_without(
+def test_the_guard_always_refuses_the_nfs_port(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for found in (graph, record(monkeypatch)):
@@ -92,16 +98,14 @@ def test_users_are_kept_from_the_port_with_a_server_of_ours_and_without(
         (["2001:db8::/64", "2001:db8::1/128"], "2001:db8::/64, 2001:db8::1"),
     ],
 )
-def test_the_server_refuses_whoever_is_none_of_the_machines(
-    machines: list[str], clients: str
-) -> None:
+def test_the_server_accepts_only_machines(machines: list[str], clients: str) -> None:
     conf = ganesha_conf(machines)
 
     assert re.findall(r"Clients = ([^;]*);", conf) == [clients]
     assert re.findall(r"Access_Type = (\w+);", conf) == ["None", "RW"]
 
 
-def test_where_cilium_knows_the_machines_the_server_need_not() -> None:
+def test_the_server_accepts_all_clients_if_cilium_filters_them() -> None:
     conf = ganesha_conf([])
 
     assert "CLIENT" not in conf

@@ -1,4 +1,4 @@
-"""What an operator adds to the pods of a nodeset."""
+"""An operator's additions to the pods of a nodeset."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.support.stack import VALID, config
 def worker(
     monkeypatch: pytest.MonkeyPatch, base: dict[str, Any] = VALID, **fields: Any
 ) -> dict[str, Any]:
-    """The pods of the first nodeset, whose settings have these fields as well."""
+    """Return the pod template of the first nodeset, with these fields added to its settings."""
 
     def add(values: dict[str, Any]) -> None:
         values["nodesets"][0].update(fields)
@@ -57,7 +57,7 @@ def test_devices_pages_and_variables_reach_slurmd(monkeypatch: pytest.MonkeyPatc
     assert pods["metadata"]["annotations"] == {"k8s.v1.cni.cncf.io/networks": "ib0"}
 
 
-def test_an_operators_container_runs_before_ours_and_behind_the_guard(
+def test_an_operators_container_runs_between_the_guard_and_our_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tune = {"name": "tune", "image": "registry.example.org/tune:1", "command": ["/tune", "-x"]}
@@ -85,7 +85,7 @@ def test_an_operators_container_runs_before_ours_and_behind_the_guard(
         ({"pod": {"resources": {"smarter-devices/fuse": 1}}}, None, False),
     ],
 )
-def test_limits_are_slurmds_and_higher_ones_take_a_capability(
+def test_slurmd_gets_limits_and_a_capability_for_higher_ones(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], limits: str | None, raised: bool
 ) -> None:
     found = slurmd(worker(monkeypatch, **fields))
@@ -94,7 +94,7 @@ def test_limits_are_slurmds_and_higher_ones_take_a_capability(
     assert ("SYS_RESOURCE" in added(found)) is raised
 
 
-def test_machines_on_a_fast_network_lock_any_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_with_rdma_may_lock_unlimited_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     found = slurmd(worker(monkeypatch, CLOUDS["nebius"]))
 
     assert "rdma/hca" in found["resources"]["limits"]

@@ -1,4 +1,4 @@
-"""What ssh is told of nodes."""
+"""The client configuration of ssh for nodes."""
 
 from fnmatch import fnmatch
 from typing import Any
@@ -10,18 +10,18 @@ from tests.support.graph import record
 from tests.support.stack import config
 
 
-def is_led_by(text: str, host: str) -> bool:
-    """Whether the one `Host` block counts for a host name, as ssh_config(5) has it."""
+def matches_host(text: str, host: str) -> bool:
+    """Return whether the `Host` block matches a host name, as ssh_config(5) defines."""
     patterns = text.splitlines()[0].removeprefix("Host ").split()
     refused = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-    taken = [pattern for pattern in patterns if not pattern.startswith("!")]
-    return any(fnmatch(host, pattern) for pattern in taken) and not any(
+    included = [pattern for pattern in patterns if not pattern.startswith("!")]
+    return any(fnmatch(host, pattern) for pattern in included) and not any(
         fnmatch(host, pattern) for pattern in refused
     )
 
 
 @pytest.mark.parametrize(
-    ("host", "led"),
+    ("host", "matches"),
     [
         ("cpu-0", True),
         ("gpu-1234", True),
@@ -31,33 +31,31 @@ def is_led_by(text: str, host: str) -> bool:
         ("xcpu-0", False),
     ],
 )
-def test_ssh_to_the_nodes_of_the_nodesets_is_led_into_jobs_and_no_other(
-    host: str, led: bool
-) -> None:
-    assert is_led_by(ssh_config(["gpu", "cpu"]), host) is led
+def test_the_host_block_matches_only_nodes_of_nodesets(host: str, matches: bool) -> None:
+    assert matches_host(ssh_config(["gpu", "cpu"]), host) is matches
 
 
-def test_the_order_of_nodesets_does_not_count() -> None:
+def test_the_order_of_nodesets_does_not_matter() -> None:
     assert ssh_config(["gpu", "cpu"]) == ssh_config(["cpu", "gpu"])
 
 
-def test_without_nodesets_or_by_the_settings_ssh_is_told_nothing(
+def test_no_nodesets_or_a_setting_disable_the_configuration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def off(values: dict[str, Any]) -> None:
         values["login"]["ssh_to_nodes"] = False
 
-    told, nothing = (
+    enabled, disabled = (
         str(record(monkeypatch, given).one("node-ssh-secret").inputs)
         for given in (config(), config(off))
     )
 
     assert ssh_config([]) == ""
-    assert "ProxyCommand" in told
-    assert "ProxyCommand" not in nothing
+    assert "ProxyCommand" in enabled
+    assert "ProxyCommand" not in disabled
 
 
-def test_login_nodes_and_workers_let_every_user_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_user_may_read_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = record(monkeypatch)
     for workload in ("login-sshd", "nodeset-cpu-slurmd"):
         spec = graph.one(workload).inputs["spec"]["template"]["spec"]

@@ -1,4 +1,4 @@
-"""The tables of docs/settings.md are the models'."""
+"""The tables of docs/settings.md match the models."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _VALUE = re.compile(r"`([^`]+)`")
 
 
 def rows() -> Iterator[tuple[str, str]]:
-    """Each key that a table explains, and its default."""
+    """Yield each key that a table explains, and its default."""
     text = DOCUMENT.read_text().split("## What an edit does")[0]
     for line in text.splitlines():
         if line.startswith("| `"):
@@ -31,18 +31,18 @@ def test_every_key_has_a_row_and_every_row_a_key() -> None:
     assert known - groups <= set(documented)
 
 
-def test_every_default_is_the_models() -> None:
+def test_every_default_matches_the_models() -> None:
     defaults = dict(rows())
     for key, field in fields():
-        said = defaults.get(key)
-        value = _VALUE.fullmatch(said or "")
-        if said is None or field.default_factory:
+        documented_default = defaults.get(key)
+        value = _VALUE.fullmatch(documented_default or "")
+        if documented_default is None or field.default_factory:
             continue
         if field.is_required():
-            assert said == "required", key
+            assert documented_default == "required", key
         elif field.default in (None, (), {}):
-            # What then holds is told in words.
-            assert said != "required", key
+            # The table describes such a default in words.
+            assert documented_default != "required", key
             assert not value, key
         else:
             assert value, f"{key}: write its default as a value"

@@ -1,4 +1,4 @@
-"""Whatever is wrong in a stack's settings is told in one line: the key, the value, what to do."""
+"""Errors in a stack's settings are one line: the key, the value, and what to do."""
 
 import copy
 import json
@@ -124,7 +124,7 @@ METAL: Values = {
 }
 OF_METAL = ("release", "control_planes", "endpoint", "pods", "services", "key_file", "kubeadm")
 OF_EKS = {"region", "zones", "network", "file_system", "throughput", "type", "efa"}
-"""Keys below `cluster` that only it has."""
+"""Keys below `cluster` that only EKS has."""
 
 EXTERNAL: Values = {
     **FULL,
@@ -152,9 +152,9 @@ _COUNTS = [
         )
     ),
     *(
-        f"accounting.qos[0].max_{what}_per_{whom}"
+        f"accounting.qos[0].max_{what}_per_{scope}"
         for what in ("jobs", "jobs_accrue", "submit_jobs")
-        for whom in ("account", "user")
+        for scope in ("account", "user")
     ),
 ]
 _AMOUNTS = [
@@ -167,13 +167,13 @@ _AMOUNTS = [
         )
     ),
     *(
-        f"accounting.qos[0].max_{what}_per_{whom}"
+        f"accounting.qos[0].max_{what}_per_{scope}"
         for what in ("tres", "tres_run_mins")
-        for whom in ("account", "user")
+        for scope in ("account", "user")
     ),
     "accounting.qos[0].min_tres_per_job",
 ]
-"""Mappings of what Slurm counts."""
+"""Mappings of trackable resources (TRES)."""
 OPERATED: Values = {
     **FULL,
     "monitoring": {
@@ -184,7 +184,7 @@ OPERATED: Values = {
         },
     },
 }
-"""Where a Prometheus Operator is there already."""
+"""A stack with an existing Prometheus Operator."""
 DUMPS: dict[str, Values] = {
     kind: {**FULL, "accounting": {"backup": {kind: value}}}
     for kind, value in {
@@ -283,7 +283,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "long_checks.wait": (0, 604_800),
     "long_checks.keep": (10, 10_000),
 }
-"""Whole numbers with their least and greatest value."""
+"""Whole numbers with their minimum and maximum."""
 
 CHOICES: dict[str, str] = {
     "cluster.file_system_type": "'NETWORK_SSD', 'NETWORK_HDD', 'WEKA' or 'VAST'",
@@ -960,7 +960,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "groups[0].name": {"The Lab": _USER},
     "groups[0].members[0]": {"Ada": _USER},
 }
-"""Texts of a form of their own: what each refuses, and what it says then."""
+"""Texts with a required form: values that each refuses, and the remedy in the error."""
 
 UNKNOWN: dict[str, str] = {
     "nodeset": "did you mean 'nodesets'?",
@@ -1097,7 +1097,7 @@ REQUIRED = (
 _BOTH = {"text": "#!/bin/sh\n", "file": "prolog"}
 _LEAF = {"name": "leaf", "nodesets": ["slices"]}
 RULES: list[tuple[str, object, str, str, str]] = [
-    # What is set, to which value; which key is named, with which value, and which remedy.
+    # Changed key, its value; the key, the value and the remedy that the error names.
     ("cluster.kind", "moon", "cluster.kind", '"moon"',
      "expected 'eks', 'existing', 'local', 'metal' or 'nebius'"),
     ("cluster.machines.gpu.autoscaling.min", 9, "cluster.machines.gpu.autoscaling.min", "9",
@@ -1538,7 +1538,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
 
 @dataclass(frozen=True)
 class Case:
-    """One value that is refused, and the three things that the line then says."""
+    """One refused value, and the three parts of its error."""
 
     what: str
     values: Values
@@ -1548,7 +1548,7 @@ class Case:
 
 
 def base(key: str) -> Values:
-    """A valid stack that has the key."""
+    """Return a valid stack that has the key."""
     if key in ("cluster.nodes", "cluster.api_port", "cluster.ssh_port", "login"):
         return LOCAL
     if key.startswith(("cluster.", "operators.")) and key not in OF_EXISTING:
@@ -1575,7 +1575,7 @@ def base(key: str) -> Values:
 
 
 def made(key: str) -> Values:
-    """One on a cluster that the deploy makes."""
+    """Return a valid stack on a cluster that the deploy creates."""
     if key.startswith(("cluster.machines[", *(f"cluster.{one}" for one in OF_METAL))):
         return METAL
     return EKS if OF_EKS & set(re.split(r"[.\[]", key)) else NEBIUS
@@ -1621,7 +1621,7 @@ def wrong(key: str, remedy: str, *values: object) -> Iterator[Case]:
     plain = key.replace(".{", ".").replace("}", "")
     for value in values:
         shown = json.dumps(value, ensure_ascii=False)[:57]
-        if value is None and key not in FULL:  # Pulumi hands over the text `null` for a whole key
+        if value is None and key not in FULL:  # Pulumi passes the text `null` for a whole key
             shown = "is empty"
         yield Case(f"{key} = {value!r}"[:80], changed(key, value), plain, shown, remedy)
 
@@ -1633,7 +1633,7 @@ def changed(key: str, value: object) -> Values:
 
 
 def apart(key: str) -> Values:
-    """A stack in which what is below the key's first part may be edited."""
+    """Return a stack in which everything below the key's first part may be edited."""
     values = dict(base(key))
     first = re.split(r"[.\[{]", key)[0]
     if first in values:
@@ -1646,26 +1646,26 @@ JARGON = ("Input should", "Value error", "valid tuple", "Extra inputs", "List sh
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.what for case in CASES])
-def test_it_refuses_in_one_line(case: Case) -> None:
+def test_a_wrong_value_is_refused_in_one_line(case: Case) -> None:
     with pytest.raises(SettingsError) as caught:
         from_config(config(base=case.values))
 
     text = str(caught.value)
     prefix = f"the stack's configuration: slurmstack:{case.key}: "
-    assert text.startswith(prefix), "the key is to be named in full"
-    assert case.value in text.removeprefix(prefix), "the value is to be named"
+    assert text.startswith(prefix), "the error must name the full key"
+    assert case.value in text.removeprefix(prefix), "the error must name the value"
     assert case.remedy in text
     assert text.isprintable(), "a user must get one line"
     assert text.count("slurmstack:") == 1, "one mistake is one problem"
     assert not any(word in text for word in JARGON)
 
 
-def test_the_stacks_that_are_broken_here_are_valid_ones() -> None:
+def test_the_stacks_are_valid_before_the_change() -> None:
     for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED, NETWORKED, NEBIUS, EKS, METAL):
         settings(base=valid)
 
 
-def test_every_key_is_tried_with_what_it_refuses() -> None:
+def test_cases_cover_every_key() -> None:
     tried: set[str] = {"cluster.kind", "nodesets[].cpu_request", "users[].uid", "groups[].gid"}
     for table in (NUMBERS, CHOICES, SWITCHES, LISTS, MAPPINGS, WORDS):
         keys: Iterable[str] = table
@@ -1676,35 +1676,35 @@ def test_every_key_is_tried_with_what_it_refuses() -> None:
     assert {key for key, _ in fields()} <= tried
 
 
-# --- What clouds have, and what a stack asks of them ---------------------------------------------
+# --- Limits of clouds -----------------------------------------------------------------------------
 
 
 def refused(values: Values, **fields: Any) -> str:
-    """What is said of a stack with other values for some whole keys."""
+    """Return the error of a stack with other values for some whole keys."""
     with pytest.raises(SettingsError) as caught:
         from_config(config(base={**values, **fields}))
     return str(caught.value)
 
 
 @pytest.mark.parametrize("values", [NEBIUS, EKS, METAL])
-def test_a_cloud_wants_a_registry_that_its_machines_reach(values: Values) -> None:
+def test_a_cloud_requires_a_registry(values: Values) -> None:
     without = {key: value for key, value in values.items() if key != "registry"}
 
     assert "slurmstack:registry: is required with cluster.kind: " in refused(without)
 
 
 @pytest.mark.parametrize("kind", ["nfs", "host_path"])
-def test_no_snapshots_are_made_of_a_jail_that_no_driver_knows(kind: str) -> None:
-    said = refused(STORAGES[kind], snapshots={"jail": "fast"})
+def test_snapshots_of_a_jail_without_csi_are_refused(kind: str) -> None:
+    text = refused(STORAGES[kind], snapshots={"jail": "fast"})
 
-    assert f"snapshots.jail: 'fast': jail.{kind} is not a CSI volume" in said
+    assert f"snapshots.jail: 'fast': jail.{kind} is not a CSI volume" in text
 
 
 ON_EFS: Values = {**EKS, "cluster": {**EKS["cluster"], "file_system": "efs"}}
 
 
 @pytest.mark.parametrize("values", [NEBIUS, EKS, ON_EFS], ids=["nebius", "lustre", "efs"])
-def test_no_snapshots_are_made_of_the_file_system_that_a_cloud_makes(values: Values) -> None:
+def test_snapshots_of_a_clouds_file_system_are_refused(values: Values) -> None:
     given = {**values, "snapshots": {"jail": "fast"}}
 
     text = refused(given, jail={"size": "2400GiB"})
@@ -1715,7 +1715,7 @@ def test_no_snapshots_are_made_of_the_file_system_that_a_cloud_makes(values: Val
     )
 
 
-def test_no_snapshots_are_made_of_the_state_of_two_controllers_on_efs() -> None:
+def test_snapshots_of_the_state_on_efs_are_refused() -> None:
     given = {**ON_EFS, "snapshots": {"state": "fast"}}
 
     text = refused(given, controller={"standby": True})
@@ -1731,7 +1731,7 @@ def test_no_snapshots_are_made_of_the_state_of_two_controllers_on_efs() -> None:
         *("p6e-gb200", "r8g", "r8gb", "t4g", "x2gd"),
     ],
 )
-def test_machines_on_eks_run_images_for_amd64(family: str) -> None:
+def test_arm_machines_on_eks_are_refused(family: str) -> None:
     system = {**EKS["cluster"], "system": {"type": f"{family}.metal"}}
 
     assert f'cluster.system.type: "{family}.metal": {_ARM}' in refused(EKS, cluster=system)
@@ -1744,11 +1744,11 @@ def test_machines_on_eks_run_images_for_amd64(family: str) -> None:
         *("p4de", "p5en", "p6-b200", "r7iz", "t3", "trn1n", "u-6tb1", "u7in-16tb", "x2iezn"),
     ],
 )
-def test_machines_with_cpus_of_intel_and_amd_are_taken(family: str) -> None:
+def test_intel_and_amd_machines_on_eks_are_accepted(family: str) -> None:
     settings(base={**EKS, "cluster": {**EKS["cluster"], "system": {"type": f"{family}.metal"}}})
 
 
-def test_no_nodeset_has_the_name_of_everything_elses_machines() -> None:
+def test_a_nodeset_may_not_be_named_system_on_a_cloud() -> None:
     nodeset = {"name": "system", "replicas": 1, "cpus": 1, "memory": "1GiB"}
     machines = {"system": {"platform": "cpu-d3", "preset": "4vcpu-16gb"}}
     cluster = {**NEBIUS["cluster"], "machines": machines}
@@ -1759,7 +1759,7 @@ def test_no_nodeset_has_the_name_of_everything_elses_machines() -> None:
     )
 
 
-def test_a_nodeset_has_no_more_nodes_than_machines() -> None:
+def test_more_nodes_than_machines_are_refused() -> None:
     settings(base=METAL)
     text = refused(METAL, nodesets=[{**_NODESET, "replicas": 3}])
 
@@ -1769,7 +1769,7 @@ def test_a_nodeset_has_no_more_nodes_than_machines() -> None:
     )
 
 
-def test_a_fabric_is_of_one_platform_and_may_join_several_nodesets() -> None:
+def test_nodesets_may_share_a_fabric_only_on_one_platform() -> None:
     machines = NEBIUS["cluster"]["machines"]["gpu"]
     more = {**FULL["nodesets"][0], "name": "more"}
 
@@ -1785,7 +1785,7 @@ def test_a_fabric_is_of_one_platform_and_may_join_several_nodesets() -> None:
 
 
 @pytest.mark.parametrize("size", ["100GiB", "1201GiB", "2TiB"])
-def test_lustre_has_sizes_of_its_own(size: str) -> None:
+def test_sizes_that_lustre_lacks_are_refused(size: str) -> None:
     text = refused(EKS, jail={"size": size})
 
     assert "slurmstack:jail.size: " in text
@@ -1793,11 +1793,11 @@ def test_lustre_has_sizes_of_its_own(size: str) -> None:
 
 
 @pytest.mark.parametrize("size", ["1200GiB", "2400GiB", "48000GiB"])
-def test_lustre_takes_its_own_sizes(size: str) -> None:
+def test_sizes_of_lustre_are_accepted(size: str) -> None:
     settings(base={**EKS, "jail": {"size": size}})
 
 
-def test_two_controllers_on_eks_need_storage_that_both_can_write() -> None:
+def test_two_controllers_on_eks_require_shared_storage() -> None:
     lustre = {**EKS, "controller": {"standby": True}}
 
     assert "controller.standby: true: requires storage" in refused(lustre)
@@ -1816,7 +1816,7 @@ def test_two_controllers_on_eks_need_storage_that_both_can_write() -> None:
         ),
     ],
 )
-def test_on_eks_cilium_is_on_top_of_what_amazon_brings(cilium: Values, problem: str) -> None:
+def test_cilium_on_eks_must_be_chained_to_aws_cni(cilium: Values, problem: str) -> None:
     text = refused(EKS, network={"cilium": cilium})
 
     assert f"slurmstack:{problem}" in text
@@ -1825,7 +1825,7 @@ def test_on_eks_cilium_is_on_top_of_what_amazon_brings(cilium: Values, problem: 
 
 
 @pytest.mark.parametrize("policies", ["cilium", "both"])
-def test_policies_of_cilium_need_one_that_keeps_them(policies: str) -> None:
+def test_cilium_policies_require_cilium(policies: str) -> None:
     network = {"policies": policies}
     text = refused(EKS, network=network)
 
@@ -1834,13 +1834,13 @@ def test_policies_of_cilium_need_one_that_keeps_them(policies: str) -> None:
     settings(base={**NEBIUS, "network": network})
 
 
-def test_nebius_brings_cilium_and_gets_no_second_one() -> None:
+def test_a_second_cilium_on_nebius_is_refused() -> None:
     text = refused(NEBIUS, network={"policies": "cilium", "cilium": {}})
 
     assert "slurmstack:network.cilium: the cloud installs Cilium in its clusters; remove it" in text
 
 
-def test_slices_that_the_stack_makes_are_the_same_on_each_gpu_of_a_machine() -> None:
+def test_every_gpu_of_a_machine_has_the_same_slices() -> None:
     nodeset = {**FULL["nodesets"][1], "gpus": {"type": "a100", "count": 8, "mig": {"1g.10gb": 7}}}
     given = {**FULL, "nodesets": [nodeset], "partitions": [], "slurm": {}, "long_checks": {}}
 
@@ -1853,7 +1853,7 @@ def test_slices_that_the_stack_makes_are_the_same_on_each_gpu_of_a_machine() -> 
 
 
 def written(text: str, folder: Path) -> str:
-    """What is said of a stack file that holds this text."""
+    """Return the error of a stack file with this text."""
     (folder / "Pulumi.lab.yaml").write_text(text, newline="")
     with pytest.raises(SettingsError) as caught:
         read_stack("lab", folder)
@@ -1925,7 +1925,7 @@ def test_a_broken_stack_file_is_refused_in_one_line(
         ("auth.rotations", "[2026-12-01]", "expected a date and time with a time zone"),
     ],
 )
-def test_yaml_that_means_something_else_is_refused_in_one_line(
+def test_misleading_yaml_is_refused_in_one_line(
     key: str, yaml_text: str, message: str, tmp_path: Path
 ) -> None:
     values = copy.deepcopy(FULL)
@@ -1935,7 +1935,7 @@ def test_yaml_that_means_something_else_is_refused_in_one_line(
     assert message in written(text.replace("PLACE", yaml_text), tmp_path)
 
 
-def test_a_stack_file_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_an_unreadable_stack_file_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.dir.yaml").mkdir()
     (tmp_path / "Pulumi.latin.yaml").write_bytes(b"config: {a: \xe9}")
 
@@ -1946,7 +1946,7 @@ def test_a_stack_file_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path)
 
 
 @pytest.mark.parametrize("value", ["[", "{'a': 1}", "[1,]", "[" * 100_000, "[1" + "0" * 5000 + "]"])
-def test_json_that_is_broken_is_refused_in_one_line(value: str) -> None:
+def test_broken_json_is_refused_in_one_line(value: str) -> None:
     with pytest.raises(SettingsError) as caught:
         from_config({**config(), "slurmstack:nodesets": value})
 
@@ -1959,7 +1959,7 @@ def test_json_that_is_broken_is_refused_in_one_line(value: str) -> None:
     assert text.isprintable()
 
 
-def test_configuration_of_other_packages_is_not_even_read() -> None:
+def test_configuration_of_other_packages_is_not_read() -> None:
     assert from_config({**config(), "kubernetes:context": "[elsewhere"}) == settings()
 
 
@@ -1977,7 +1977,7 @@ def test_a_private_key_is_refused_and_not_repeated() -> None:
         assert "c2Vj" not in str(caught.value)
 
 
-def test_of_many_mistakes_ten_are_told() -> None:
+def test_at_most_ten_mistakes_are_reported() -> None:
     nodesets = [{"name": f"n{n}", "replicas": -1, "cpus": 1, "memory": "1GiB"} for n in range(13)]
 
     with pytest.raises(SettingsError) as caught:
@@ -1987,7 +1987,7 @@ def test_of_many_mistakes_ten_are_told() -> None:
     assert str(caught.value).endswith("; and 3 more")
 
 
-# --- Anything at all -----------------------------------------------------------------------------
+# --- Arbitrary values -----------------------------------------------------------------------------
 
 SCALARS = (
     st.none()
@@ -2010,8 +2010,8 @@ JSON = st.recursive(
 CONCRETE = [*NUMBERS, *CHOICES, *SWITCHES, *LISTS, *MAPPINGS, *WORDS]
 
 
-def said(read: Callable[[], object]) -> str:
-    """What is said of settings that are refused; nothing where they are taken."""
+def error_of(read: Callable[[], object]) -> str:
+    """Return the error of refused settings, or nothing for accepted ones."""
     try:
         read()
     except SettingsError as error:
@@ -2024,27 +2024,27 @@ def said(read: Callable[[], object]) -> str:
 @example(key="partitions[0].max_time", value="9" * 400 + ":0")
 @example(key="nodesets[0].memory", value="9" * 5000 + "GiB")
 @example(key="users[0].name", value="\ud800")
-def test_any_value_anywhere_is_taken_or_refused_in_one_line(key: str, value: object) -> None:
-    assert said(lambda: from_config(config(base=changed(key, value)))).isprintable()
+def test_any_value_is_accepted_or_refused_in_one_line(key: str, value: object) -> None:
+    assert error_of(lambda: from_config(config(base=changed(key, value)))).isprintable()
 
 
 @hypothesis_settings(max_examples=200, deadline=None)
 @given(key=st.sampled_from(list(FULL)), text=st.text() | st.text('[]{}",:1 an').map("[".__add__))
-def test_any_text_of_pulumis_is_taken_or_refused_in_one_line(key: str, text: str) -> None:
+def test_any_pulumi_text_is_accepted_or_refused_in_one_line(key: str, text: str) -> None:
     handed = {**config(base=FULL), f"slurmstack:{key}": text}
-    assert said(lambda: from_config(handed)).isprintable()
+    assert error_of(lambda: from_config(handed)).isprintable()
 
 
 @hypothesis_settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(key=st.sampled_from(CONCRETE), value=JSON)
-def test_any_value_in_a_stack_file_is_taken_or_refused_in_one_line(
+def test_stack_files_with_any_value_give_at_most_one_line(
     key: str, value: object, tmp_path: Path
 ) -> None:
     config = {f"slurmstack:{name}": part for name, part in changed(key, value).items()}
     (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": config}))
-    assert said(lambda: read_stack("lab", tmp_path)).isprintable()
+    assert error_of(lambda: read_stack("lab", tmp_path)).isprintable()
 
 
 @hypothesis_settings(
@@ -2055,7 +2055,7 @@ def test_any_value_in_a_stack_file_is_taken_or_refused_in_one_line(
     | st.text("{}[]&*!:-?|>%@'\"\n\t ,#a0.").map("config: {slurmstack:users: ".__add__)
     | st.binary().map(lambda data: data.decode("latin-1"))
 )
-def test_any_text_in_a_stack_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+def test_any_text_as_stack_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "Pulumi.lab.yaml").write_text(text, encoding="utf-8", errors="replace", newline="")
     with pytest.raises(SettingsError) as caught:
         read_stack("lab", tmp_path)

@@ -1,4 +1,4 @@
-"""What is rendered for Slurm, parsed back and compared as data."""
+"""Files rendered for Slurm, parsed back and compared as data."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_the_controller_is_named_by_pod_and_address() -> None:
     assert "enable_configless" in slurm["SlurmctldParameters"].split(",")
 
 
-def test_a_credential_counts_for_one_message_alone() -> None:
+def test_a_credential_is_valid_for_only_one_message() -> None:
     wanted = "block_null_hash,block_zero_hash"
 
     assert options(config_files(settings())["slurm.conf"])["CommunicationParameters"] == wanted
@@ -34,13 +34,13 @@ def test_a_credential_counts_for_one_message_alone() -> None:
     assert slurmdbd["CommunicationParameters"] == wanted
 
 
-def test_steps_of_a_job_listen_on_no_ports_of_their_own_for_mpi() -> None:
+def test_job_steps_open_no_listening_ports_for_mpi() -> None:
     given = options(config_files(settings())["mpi.conf"])["PMIxEnv"]
 
     assert "SLURM_PMIX_DIRECT_CONN=false" in given.split(";")
 
 
-def test_each_nodeset_is_found_by_its_feature_and_served_by_the_default_partition() -> None:
+def test_each_nodeset_has_its_feature_and_the_default_partition() -> None:
     text = config_files(settings())["slurm.conf"]
 
     assert records(text, "NodeSet") == [
@@ -52,7 +52,7 @@ def test_each_nodeset_is_found_by_its_feature_and_served_by_the_default_partitio
     assert partition["Default"] == "YES"
 
 
-def test_a_job_that_asks_for_no_memory_gets_its_share_of_the_leanest_node() -> None:
+def test_default_memory_per_cpu_is_that_of_the_leanest_node() -> None:
     (partition,) = records(config_files(settings())["slurm.conf"], "PartitionName")
 
     # cpu: (2048 - 256) / 2 CPUs; big: (65536 - 4096) / 8 CPUs.
@@ -79,7 +79,7 @@ def test_a_cluster_without_nodesets_still_renders() -> None:
     assert records(text, "PartitionName") == []
 
 
-def test_the_jail_plugin_is_required_and_every_path_it_binds_is_absolute() -> None:
+def test_the_jail_plugin_is_required_and_binds_absolute_paths() -> None:
     line, _ = [
         line
         for line in config_files(settings())["plugstack.conf"].splitlines()
@@ -93,7 +93,7 @@ def test_the_jail_plugin_is_required_and_every_path_it_binds_is_absolute() -> No
     assert all(word.split("=", 1)[1].startswith("/") for word in arguments)
 
 
-def test_a_node_says_its_size_and_its_features() -> None:
+def test_a_node_declares_its_size_and_features() -> None:
     big = settings().nodesets[1]
 
     assert node_conf(big) == "CPUs=8 RealMemory=61440 Feature=big,fast"
@@ -107,7 +107,7 @@ def test_slurm_offers_less_memory_than_the_pod_may_use(limit: int, offered: int)
 
 
 @pytest.mark.parametrize(("replicas", "room"), [(0, 1024), (500, 1024), (600, 2048), (5000, 16384)])
-def test_there_is_room_for_twice_the_nodes(replicas: int, room: int) -> None:
+def test_max_node_count_allows_twice_the_nodes(replicas: int, room: int) -> None:
     grown = settings(lambda v: v.update(nodesets=[{**v["nodesets"][0], "replicas": replicas}]))
 
     assert max_node_count(grown) == room

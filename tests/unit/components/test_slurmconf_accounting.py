@@ -1,4 +1,4 @@
-"""What the settings say of accounting, in Slurm's own words."""
+"""Accounting options in slurm.conf and slurmdbd.conf."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ GPUS = {"name": "gpu", "replicas": 1, "cpus": 8, "memory": "64GiB"}
 
 
 def conf(**fields: Any) -> dict[str, str]:
-    """slurm.conf of a stack whose settings have these fields."""
+    """Return slurm.conf of a stack whose settings have these fields."""
     return options(config_files(settings(lambda values: values.update(fields)))["slurm.conf"])
 
 
@@ -20,7 +20,7 @@ def dbd(**fields: Any) -> dict[str, str]:
     return options(accounting_files(settings(lambda v: v.update(fields)))["slurmdbd.conf"])
 
 
-def test_slurmctld_tells_slurmdbd_what_becomes_of_jobs_and_gathers_what_they_use() -> None:
+def test_slurmctld_sends_jobs_and_their_usage_to_slurmdbd() -> None:
     found = conf()
 
     assert found["AccountingStorageType"] == "accounting_storage/slurmdbd"
@@ -30,7 +30,7 @@ def test_slurmctld_tells_slurmdbd_what_becomes_of_jobs_and_gathers_what_they_use
     assert found["JobAcctGatherFrequency"] == "task=30"
 
 
-def test_where_it_is_off_nothing_is_told_or_gathered() -> None:
+def test_disabled_accounting_stores_and_gathers_nothing() -> None:
     found = conf(accounting={"enabled": False})
 
     assert found["AccountingStorageType"] == "accounting_storage/none"
@@ -39,7 +39,7 @@ def test_where_it_is_off_nothing_is_told_or_gathered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({"slurm": {"cgroups": "disabled"}}, {"JobAcctGatherType": "jobacct_gather/linux"}),
         ({"accounting": {"gather_interval": 5}}, {"JobAcctGatherFrequency": "task=5"}),
@@ -61,17 +61,17 @@ def test_where_it_is_off_nothing_is_told_or_gathered() -> None:
         ),
     ],
 )
-def test_a_setting_says_one_thing_to_slurmctld(
-    fields: dict[str, Any], said: dict[str, str]
+def test_a_setting_sets_its_options_in_slurm_conf(
+    fields: dict[str, Any], expected: dict[str, str]
 ) -> None:
     found = conf(**fields)
 
-    assert found.items() >= said.items()
-    assert said.items() - conf().items(), "it was so without the setting"
+    assert found.items() >= expected.items()
+    assert expected.items() - conf().items(), "the setting must change a default"
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         (
             {"accounting": {"purge": {"jobs": "24months"}}},
@@ -90,11 +90,13 @@ def test_a_setting_says_one_thing_to_slurmctld(
         ),
     ],
 )
-def test_a_setting_says_one_thing_to_slurmdbd(fields: dict[str, Any], said: dict[str, str]) -> None:
-    assert dbd(**fields).items() >= said.items()
-    assert said.items() - dbd().items(), "it was so without the setting"
+def test_a_setting_sets_its_options_in_slurmdbd_conf(
+    fields: dict[str, Any], expected: dict[str, str]
+) -> None:
+    assert dbd(**fields).items() >= expected.items()
+    assert expected.items() - dbd().items(), "the setting must change a default"
 
 
-def test_slurmdbd_is_told_of_no_password() -> None:
+def test_rendered_files_contain_no_password() -> None:
     for text in accounting_files(settings(base=FULL | {"rest": {}})).values():
         assert "pass" not in text.lower().replace("password is added", "")

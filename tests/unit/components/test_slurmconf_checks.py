@@ -1,4 +1,4 @@
-"""Which checks a nodeset's nodes are told to run, and when Slurm calls them."""
+"""Checks that the nodes of a nodeset run, and when Slurm calls them."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SCRIPT = {"text": "#!/bin/sh\nexit 0\n"}
 
 
 def stack(health: dict[str, Any] | None = None, **nodeset: Any) -> Settings:
-    """A stack whose second nodeset, big, says this of itself."""
+    """Return a stack whose second nodeset, big, has these fields."""
 
     def edit(values: dict[str, Any]) -> None:
         values.update(health=health or {})
@@ -41,30 +41,30 @@ def conf(given: Settings) -> dict[str, str]:
     return options(config_files(given)["slurm.conf"])
 
 
-def test_a_nodeset_has_the_checks_of_what_it_has() -> None:
+def test_a_nodeset_has_the_checks_for_its_hardware() -> None:
     assert set(checks(stack())) == ON_ALL | {"munge"}
     assert set(checks(stack(gpus=H100))) == ON_ALL | OF_GPUS | {"munge"}
     ports = {"infiniband-link", "infiniband-errors"}
     assert set(checks(stack(features=["infiniband"]))) == ON_ALL | ports | {"munge"}
 
 
-def test_where_slurm_does_without_munge_nobody_asks_for_it() -> None:
+def test_auth_slurm_has_no_munge_check() -> None:
     assert "munge" not in checks(settings(lambda values: values.update(auth={"type": "slurm"})))
 
 
-def test_gpus_of_others_are_not_looked_at() -> None:
+def test_gpus_of_other_vendors_are_not_checked() -> None:
     amd = {**H100, "resource": "amd.com/gpu"}
 
     assert not OF_GPUS & set(checks(stack(gpus=amd)))
 
 
-def test_slices_of_gpus_are_not_counted_as_gpus() -> None:
+def test_sliced_gpus_are_not_counted() -> None:
     slices = {"type": "a100", "count": 1, "mig": {"1g.10gb": 7}}
 
     assert OF_GPUS - set(checks(stack(gpus=slices))) == {"gpu-count", "gpu-busy"}
 
 
-def test_a_check_knows_what_other_settings_say() -> None:
+def test_checks_get_limits_from_other_settings() -> None:
     shared = checks(stack(gpus={**H100, "shards": 4}))
     refreshed = checks(settings(lambda values: values.update(jail={"refresh": 3})))
 
@@ -73,7 +73,7 @@ def test_a_check_knows_what_other_settings_say() -> None:
     assert refreshed["jail"] == {"generation": 3}
 
 
-def test_what_a_nodeset_says_wins_over_what_all_say_and_that_over_what_is_known() -> None:
+def test_limits_of_a_nodeset_override_global_and_derived_ones() -> None:
     everywhere = {"disk": {"max_percent": 80, "paths": ["/"]}, "gpu-count": {"count": 7}}
 
     found = checks(stack({"checks": everywhere}, gpus=H100, checks={"disk": {"max_percent": 70}}))
@@ -91,20 +91,20 @@ def test_what_a_nodeset_says_wins_over_what_all_say_and_that_over_what_is_known(
         ({"clock": {}}, {"clock": False}, False),
     ],
 )
-def test_a_check_may_be_off_and_a_nodeset_has_the_last_word(
+def test_a_nodeset_may_switch_a_check_on_or_off(
     everywhere: dict[str, Any], here: dict[str, Any], on: bool
 ) -> None:
     assert ("clock" in checks(stack({"checks": everywhere}, checks=here))) is on
 
 
-def test_a_check_that_a_nodeset_names_concerns_it() -> None:
+def test_a_nodeset_has_every_check_that_it_names() -> None:
     assert checks(stack(checks={"infiniband-link": {"ports": 2}}))["infiniband-link"] == {
         "ports": 2
     }
     assert "infiniband-link" not in checks(stack({"checks": {"infiniband-link": {"ports": 2}}}))
 
 
-def test_what_is_rendered_is_what_the_node_reads(tmp_path: Path) -> None:
+def test_the_node_reads_the_rendered_checks(tmp_path: Path) -> None:
     given = stack({"checks": {"disk": {"effect": "report"}}}, gpus=H100)
     (tmp_path / c.NODE_CHECKS).write_text(node_checks(given.nodesets[1], given))
 
@@ -118,7 +118,7 @@ def test_what_is_rendered_is_what_the_node_reads(tmp_path: Path) -> None:
 # --- slurm.conf ----------------------------------------------------------------------------------
 
 
-def test_every_node_is_looked_after_in_the_states_and_at_the_interval_that_are_set() -> None:
+def test_slurm_calls_checks_in_the_set_states_and_interval() -> None:
     plain, chosen = conf(stack()), conf(stack({"interval": 30, "node_states": ["idle", "cycle"]}))
 
     assert plain["HealthCheckProgram"] == f"{c.CHECKS}/interval"
@@ -126,7 +126,7 @@ def test_every_node_is_looked_after_in_the_states_and_at_the_interval_that_are_s
     assert (chosen["HealthCheckInterval"], chosen["HealthCheckNodeState"]) == ("30", "IDLE,CYCLE")
 
 
-def test_without_checks_nothing_is_called_and_no_node_is_told_of_any() -> None:
+def test_disabled_checks_are_neither_called_nor_rendered() -> None:
     off = stack({"enabled": False}, gpus=H100)
 
     assert not {key for key in conf(off) if key.startswith(("HealthCheck", "Prolog", "Epilog"))} - {
@@ -135,7 +135,7 @@ def test_without_checks_nothing_is_called_and_no_node_is_told_of_any() -> None:
     assert node_checks(off.nodesets[1], off) == ""
 
 
-def test_a_script_of_the_sites_own_is_mounted_and_called_alone_where_there_are_no_checks() -> None:
+def test_slurm_calls_the_sites_script_where_checks_are_disabled() -> None:
     both, alone = stack({"script": SCRIPT}), stack({"enabled": False, "script": SCRIPT})
 
     assert script_files(both) == script_files(alone) == {"health_check": SCRIPT["text"]}
@@ -149,13 +149,13 @@ def called(given: Settings, key: str) -> list[str]:
     return [line.partition("=")[2] for line in lines(text) if line.startswith(f"{key}=")]
 
 
-def test_jobs_wait_for_checks_only_where_a_nodeset_has_some_around_them() -> None:
+def test_jobs_wait_for_checks_only_if_a_nodeset_has_them() -> None:
     assert called(stack(), "Prolog") == called(stack(), "Epilog") == []
     assert called(stack(gpus=H100), "Prolog") == ["checks_prolog"]
     assert called(stack(gpus=H100), "Epilog") == ["checks_epilog"]
 
 
-def test_checks_come_before_the_sites_prolog_and_after_its_epilog() -> None:
+def test_checks_run_before_the_sites_prolog_and_after_its_epilog() -> None:
     given = settings(
         lambda values: (
             values["nodesets"][1].update(gpus=H100),
@@ -167,7 +167,7 @@ def test_checks_come_before_the_sites_prolog_and_after_its_epilog() -> None:
     assert called(given, "Epilog") == ["epilog", "checks_epilog"]
 
 
-def test_a_node_of_an_image_without_checks_lets_jobs_begin(tmp_path: Path) -> None:
+def test_a_node_image_without_checks_lets_jobs_start(tmp_path: Path) -> None:
     program = tmp_path / "checks_prolog"
     program.write_text(config_files(stack(gpus=H100))["checks_prolog"])
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What nodes get of `slurmstack:containers`."""
+"""Files that nodes get from `slurmstack:containers`."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def stack(**containers: Any) -> Settings:
 
 
 def arguments(**containers: Any) -> list[str]:
-    """Arguments of the plugin in plugstack.conf."""
+    """Return the arguments of the plugin in plugstack.conf."""
     text = config_files(stack(**containers))["plugstack.conf"]
     return [word for line in text.splitlines() if "/container.so " in line for word in line.split()]
 
@@ -35,7 +35,7 @@ def write(folder: Path, **containers: Any) -> Path:
     return folder
 
 
-def test_the_plugin_follows_the_one_that_enters_the_jail() -> None:
+def test_the_container_plugin_follows_the_jail_plugin() -> None:
     """Slurm calls plugins in the order of plugstack.conf."""
     text = config_files(stack())["plugstack.conf"]
 
@@ -49,7 +49,7 @@ def test_the_plugin_knows_every_argument() -> None:
     assert given <= known
 
 
-def test_the_plugin_is_not_loaded_where_containers_are_disabled() -> None:
+def test_the_plugin_is_not_loaded_if_containers_are_disabled() -> None:
     assert not arguments(enabled=False)
 
 
@@ -62,7 +62,7 @@ def test_the_plugin_gets_the_defaults_that_the_site_changes() -> None:
     }
 
 
-def test_jobs_read_the_same_cache_that_the_importer_writes(tmp_path: Path) -> None:
+def test_jobs_read_the_cache_that_the_importer_writes(tmp_path: Path) -> None:
     folder = write(tmp_path, cache="/local/%u")
 
     assert "cache=/local/%u" in arguments(cache="/local/%u")
@@ -75,15 +75,15 @@ def test_sizes_are_bytes(tmp_path: Path) -> None:
     assert (found.cache_size, found.image_size, found.fresh_for) == (2 << 30, 1 << 30, 5)
 
 
-def test_defaults_of_the_importer_are_those_of_the_settings(tmp_path: Path) -> None:
+def test_the_importer_has_the_defaults_of_the_settings(tmp_path: Path) -> None:
     assert read(write(tmp_path)) == Read(folder=tmp_path)
 
 
-def test_permitted_patterns(tmp_path: Path) -> None:
+def test_the_importer_reads_permitted_patterns(tmp_path: Path) -> None:
     assert read(write(tmp_path, allowed=["nvcr.io/*"])).allowed == ("nvcr.io/*",)
 
 
-def test_registries_with_mirrors(tmp_path: Path) -> None:
+def test_registries_conf_lists_mirrors(tmp_path: Path) -> None:
     registries = [
         {"name": "docker.io", "mirrors": ["mirror.lab/hub", "cache.lab:5000"], "insecure": True},
         {"name": "r.lab"},
@@ -102,14 +102,14 @@ def test_registries_with_mirrors(tmp_path: Path) -> None:
     assert second == {"location": "r.lab", "insecure": False}
 
 
-def test_mounts_and_variables(tmp_path: Path) -> None:
+def test_mounts_and_variables_are_rendered_as_files(tmp_path: Path) -> None:
     folder = write(tmp_path, mounts=["/a:/b:ro", "/c"], environment={"B": "two words", "A": "1"})
 
     assert (folder / "mounts").read_text() == "/a:/b:ro,/c"
     assert (folder / "environment").read_text() == "A=1\nB=two words\n"
 
 
-def test_an_image_is_looked_for_in_the_mirrors_of_its_registry(tmp_path: Path) -> None:
+def test_images_come_from_the_mirrors_of_their_registry(tmp_path: Path) -> None:
     registries = [
         {"name": "docker.io", "mirrors": ["mirror.lab/hub", "other.lab:5000"]},
         {"name": "nvcr.io/nvidia", "mirrors": ["mirror.lab/gpu"]},

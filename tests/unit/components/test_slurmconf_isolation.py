@@ -1,4 +1,4 @@
-"""What the SPANK plugin is told on the nodes of a nodeset."""
+"""Options of the SPANK plugin on the nodes of a nodeset."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.stack import VALID, settings
 SOURCE = ROOT / "spank" / "options.c"
 
 
-def test_jobs_find_the_commands_of_their_nodes_own_slurm() -> None:
+def test_jobs_find_the_slurm_commands_of_their_node() -> None:
     (line,) = (
         line
         for line in config_files(settings())["plugstack.conf"].splitlines()
@@ -24,7 +24,7 @@ def test_jobs_find_the_commands_of_their_nodes_own_slurm() -> None:
 
 
 def options(**fields: Any) -> list[tuple[str, str]]:
-    """What the plugin is told on nodes of that isolation."""
+    """Return the plugin's options on nodes with this isolation."""
     nodeset = {**VALID["nodesets"][1], **fields}
     (built,) = settings(lambda values: values.update(nodesets=[nodeset])).nodesets
     return [
@@ -33,7 +33,7 @@ def options(**fields: Any) -> list[tuple[str, str]]:
     ]
 
 
-def test_all_that_keeps_jobs_apart_is_on_but_the_overlay() -> None:
+def test_all_isolation_except_the_overlay_is_on_by_default() -> None:
     switches = dict(options())
 
     assert switches["no_new_privs"] == "yes"
@@ -58,7 +58,7 @@ def test_all_that_keeps_jobs_apart_is_on_but_the_overlay() -> None:
         ({"overlay": True, "shared": ["/opt"]}, ("through", "/opt")),
     ],
 )
-def test_each_part_of_the_isolation_is_an_option_of_the_plugin(
+def test_each_isolation_setting_is_an_option_of_the_plugin(
     isolation: dict[str, Any], option: tuple[str, str]
 ) -> None:
     assert option in options(isolation=isolation)
@@ -76,12 +76,12 @@ def test_steps_fit_into_the_memory_that_a_node_reserves(
     assert (found["steps"], found["node_steps"]) == (of_job, of_node)
 
 
-def test_devices_are_named_only_where_the_others_are_hidden() -> None:
+def test_devices_are_listed_only_if_others_are_hidden() -> None:
     assert ("device", "nvidia*") in options()
     assert "device" not in dict(options(isolation={"private_devices": False}))
 
 
-def test_volumes_in_the_jail_are_seen_through_the_overlay() -> None:
+def test_volumes_in_the_jail_are_visible_through_the_overlay() -> None:
     volumes = [
         {"name": "data", "path": "/mnt/jail/data", "claim": "data"},
         {"name": "other", "path": "/other", "empty": {}},
@@ -93,7 +93,7 @@ def test_volumes_in_the_jail_are_seen_through_the_overlay() -> None:
     ]
 
 
-def test_the_jails_own_volumes_are_seen_through_the_overlay() -> None:
+def test_the_jails_own_volumes_are_visible_through_the_overlay() -> None:
     volume = {"name": "data", "path": "/data", "claim": "data"}
     stack = settings(
         lambda values: (
@@ -107,7 +107,7 @@ def test_the_jails_own_volumes_are_seen_through_the_overlay() -> None:
     assert "through" not in node_options(plain, stack.jail.volumes)
 
 
-def test_the_plugin_knows_every_option_that_it_is_given() -> None:
+def test_the_plugin_knows_every_rendered_option() -> None:
     known = set(re.findall(r'^\t\{"(\w+)", [A-Z_]+, ', SOURCE.read_text(), re.MULTILINE))
     given = {key for key, _ in options(isolation={"overlay": True, "tmp": "1GiB", "shm": "1GiB"})}
     lines = config_files(settings())["plugstack.conf"].splitlines()

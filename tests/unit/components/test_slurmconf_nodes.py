@@ -1,4 +1,4 @@
-"""Nodes, their GPUs and partitions as Slurm is told of them."""
+"""Nodes, GPUs and partitions in Slurm's configuration."""
 
 import json
 import random
@@ -40,7 +40,7 @@ def gres(**gpus: Any) -> dict[str, str]:
     return files({**GPU, "gpus": {**GPU["gpus"], **gpus}})
 
 
-def test_each_node_looks_for_its_own_gpus() -> None:
+def test_each_node_finds_its_own_gpus() -> None:
     assert options(gres()["gres.conf"]) == {"AutoDetect": "off"}
     assert options(gres()["slurm.conf"])["GresTypes"] == "gpu"
     assert options(gres(shards=4)["slurm.conf"])["GresTypes"] == "gpu,shard"
@@ -71,11 +71,11 @@ ALL = {"NodeName": "gpu-[0-9999]", "Name": "gpu"}
     ],
     ids=["whole", "shards", "slices"],
 )
-def test_slurmctld_knows_how_many_gpus_a_node_has(gpus: Values, lines: list[Values]) -> None:
+def test_gres_conf_lists_the_gpus_of_a_node(gpus: Values, lines: list[Values]) -> None:
     assert records(gres(**gpus)["gres.conf"], "NodeName") == lines
 
 
-def test_without_gpus_there_is_no_gres() -> None:
+def test_clusters_without_gpus_have_no_gres() -> None:
     found = config_files(settings())
 
     assert "gres.conf" not in found
@@ -86,7 +86,7 @@ def test_without_gpus_there_is_no_gres() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({}, {"CPUs": "16", "RealMemory": "7168", "Feature": "n"}),
         ({"features": ["b", "a"]}, {"Feature": "n,a,b"}),
@@ -107,20 +107,20 @@ def test_without_gpus_there_is_no_gres() -> None:
         ),
     ],
 )
-def test_a_node_says_what_it_has(fields: Values, said: dict[str, str]) -> None:
+def test_a_node_declares_its_resources(fields: Values, expected: dict[str, str]) -> None:
     found = words(node_conf(nodeset(**fields)))
 
-    assert {key: found.get(key) for key in said} == said
+    assert {key: found.get(key) for key in expected} == expected
 
 
-def test_a_parameter_of_the_operators_own_stands_alone() -> None:
+def test_an_operators_parameter_replaces_ours() -> None:
     found = words(node_conf(nodeset(parameters={"realmemory": 100, "WEIGHT": 3}, weight=7)))
 
     assert [key for key in found if key.lower() == "realmemory"] == ["realmemory"]
     assert [key for key in found if key.lower() == "weight"] == ["WEIGHT"]
 
 
-def test_static_nodes_are_listed_with_what_they_say_and_dynamic_ones_are_not() -> None:
+def test_only_static_nodes_are_listed_with_their_definition() -> None:
     found = files({**GPU, "kind": "static"}, {**GPU, "name": "cpu", "gpus": None})
 
     (line,) = records(found["slurm.conf"], "NodeName")
@@ -133,7 +133,7 @@ def test_static_nodes_are_listed_with_what_they_say_and_dynamic_ones_are_not() -
     assert "SlurmctldPrimaryOnProg" in options(found["slurm.conf"])
 
 
-def test_without_static_nodes_none_is_listed_or_marked_as_down() -> None:
+def test_dynamic_nodes_are_neither_listed_nor_marked_down() -> None:
     for nodesets in ([GPU], [{**GPU, "kind": "static", "replicas": 0}]):
         text = files(*nodesets)["slurm.conf"]
         assert records(text, "NodeName") == []
@@ -144,7 +144,7 @@ def test_without_static_nodes_none_is_listed_or_marked_as_down() -> None:
 
 
 def partition(**fields: Any) -> dict[str, str]:
-    """A partition over `cpu`, parsed back."""
+    """Return a partition over `cpu`, parsed back."""
     one = {"name": "main", "nodesets": ["cpu"], **fields}
     further: Values = {"partitions": [one], "groups": [{"name": "lab", "gid": 5000}]}
     if {"preempt_mode", "grace_time"} & set(fields):
@@ -191,15 +191,15 @@ PARTITIONS: list[tuple[str, Any, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"), PARTITIONS, ids=[field for field, _, _ in PARTITIONS]
+    ("field", "value", "expected"), PARTITIONS, ids=[field for field, _, _ in PARTITIONS]
 )
-def test_a_field_of_a_partition_says_one_thing(
-    field: str, value: Any, said: dict[str, str]
+def test_a_field_of_a_partition_sets_only_its_option(
+    field: str, value: Any, expected: dict[str, str]
 ) -> None:
-    assert partition(**{field: value}) == {**PLAIN, **said}
+    assert partition(**{field: value}) == {**PLAIN, **expected}
 
 
-def test_every_field_of_a_partition_is_tried() -> None:
+def test_cases_cover_every_field_of_a_partition() -> None:
     assert {field for field, _, _ in PARTITIONS} == set(Partition.model_fields)
 
 
@@ -221,9 +221,9 @@ def test_a_parameter_of_a_partition_replaces_ours() -> None:
         ([GPU["gpus"], None], None),
         ([None], None),
     ],
-    ids=["eight GPUs", "slices", "the smallest share", "a nodeset without", "none"],
+    ids=["eight GPUs", "slices", "the smallest share", "one nodeset without GPUs", "none"],
 )
-def test_a_gpu_brings_a_fair_share_of_its_nodes_memory(
+def test_default_memory_per_gpu_is_its_share_of_the_node(
     gpus: list[Values | None], share: str | None
 ) -> None:
     nodesets = [{**GPU, "name": f"n{n}", "gpus": each} for n, each in enumerate(gpus)]
@@ -234,11 +234,11 @@ def test_a_gpu_brings_a_fair_share_of_its_nodes_memory(
     assert found.get("DefMemPerGPU") == share
 
 
-# --- All of them ---------------------------------------------------------------------------------
+# --- All files ------------------------------------------------------------------------------------
 
 
 def shuffled(value: Any, order: random.Random) -> Any:
-    """The same with the keys of every mapping in another order."""
+    """Return the same with the keys of every mapping in another order."""
     if isinstance(value, dict):
         keys = order.sample(sorted(value), len(value))
         return {key: shuffled(value[key], order) for key in keys}
@@ -248,7 +248,7 @@ def shuffled(value: Any, order: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_order_in_which_a_stack_is_written_does_not_matter(seed: int, tmp_path: Path) -> None:
+def test_the_order_of_keys_and_lists_does_not_matter(seed: int, tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text("{}")
     order = random.Random(seed)
     values = json.loads(json.dumps(FULL))
@@ -269,7 +269,7 @@ def all_of(stack: Settings, root: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_ten_thousand_nodes_in_two_hundred_nodesets_fit_into_a_config_map(kind: str) -> None:
+def test_ten_thousand_nodes_fit_into_a_config_map(kind: str) -> None:
     nodesets = [
         {**GPU, "name": f"gpu-of-rack-{n}", "kind": kind, "replicas": 50, "features": ["nvlink"]}
         for n in range(200)

@@ -32,7 +32,7 @@ def conf(**slurm: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("slurm", "said"),
+    ("slurm", "expected"),
     [
         ({"timeouts": {"message": 20}}, {"MessageTimeout": "20"}),
         ({"timeouts": {"tcp": 5}}, {"TCPTimeout": "5"}),
@@ -49,18 +49,18 @@ def conf(**slurm: Any) -> dict[str, str]:
         ({"priority": {"type": "multifactor"}}, {"PriorityType": "priority/multifactor"}),
     ],
 )
-def test_a_setting_says_one_thing(slurm: dict[str, Any], said: dict[str, str]) -> None:
+def test_a_setting_sets_its_options(slurm: dict[str, Any], expected: dict[str, str]) -> None:
     found, plain = conf(**slurm), conf()
 
-    assert found.items() >= said.items()
-    assert said.items() - plain.items(), "it was so without the setting"
+    assert found.items() >= expected.items()
+    assert expected.items() - plain.items(), "the setting must change a default"
 
 
-def test_without_a_wait_for_ending_nodes_slurm_is_told_of_none() -> None:
+def test_complete_wait_is_unset_by_default() -> None:
     assert "CompleteWait" not in conf()
 
 
-def test_parameters_of_the_scheduler_go_over_the_defaults_by_name() -> None:
+def test_scheduler_parameters_override_the_defaults_by_name() -> None:
     chosen = {"bf_max_time": 30, "extra_constraints": False, "defer": True, "bf_continue": False}
 
     found = conf(scheduler={"parameters": chosen})["SchedulerParameters"].split(",")
@@ -70,7 +70,7 @@ def test_parameters_of_the_scheduler_go_over_the_defaults_by_name() -> None:
     assert found == sorted(found)
 
 
-def test_parameters_of_slurmctld_stand_beside_ours() -> None:
+def test_slurmctld_parameters_are_added_to_ours() -> None:
     chosen = {"idle_on_node_suspend": True, "max_dbd_msg_action": "exit", "off": False}
 
     first, mark, *further = conf(slurmctld_parameters=chosen)["SlurmctldParameters"].split(",")
@@ -81,7 +81,7 @@ def test_parameters_of_slurmctld_stand_beside_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode", "of_partition", "said"),
+    ("kind", "mode", "of_partition", "expected"),
     [
         ("none", "requeue", None, ("preempt/none", "OFF")),
         ("partition_prio", "requeue", None, ("preempt/partition_prio", "REQUEUE")),
@@ -91,8 +91,8 @@ def test_parameters_of_slurmctld_stand_beside_ours() -> None:
         ("qos", "cancel", None, ("preempt/qos", "CANCEL")),
     ],
 )
-def test_jobs_that_are_suspended_anywhere_need_the_gang_scheduler(
-    kind: str, mode: str, of_partition: str | None, said: tuple[str, str]
+def test_suspending_jobs_requires_the_gang_scheduler(
+    kind: str, mode: str, of_partition: str | None, expected: tuple[str, str]
 ) -> None:
     queue = {"name": "main", "nodesets": ["cpu"], "preempt_mode": of_partition}
     slurm = {"preemption": {"type": kind, "mode": mode}}
@@ -101,10 +101,10 @@ def test_jobs_that_are_suspended_anywhere_need_the_gang_scheduler(
         config_files(settings(lambda v: v.update(slurm=slurm, partitions=[queue])))["slurm.conf"]
     )
 
-    assert (found["PreemptType"], found["PreemptMode"]) == said
+    assert (found["PreemptType"], found["PreemptMode"]) == expected
 
 
-def test_weights_count_only_where_priority_is_by_them() -> None:
+def test_weights_are_set_only_with_multifactor_priority() -> None:
     weights = {"age": 1, "association": 2, "fairshare": 3, "job_size": 4, "partition": 5, "qos": 6}
     chosen = {"tres": {"node": 1, "cpu": 2}, "max_age": "1-0", "decay_half_life": "2-0"}
 
@@ -153,7 +153,7 @@ def test_a_tree_names_nodes_by_hostlist_and_switches_by_name() -> None:
     assert options(found["slurm.conf"])["TopologyPlugin"] == "topology/tree"
 
 
-def test_blocks_name_their_nodes_and_the_sizes_that_jobs_are_planned_with() -> None:
+def test_blocks_list_their_nodes_and_the_block_sizes() -> None:
     blocks = [{"name": "a", "nodesets": ["left"]}, {"name": "b", "nodes": "right-[0-3]"}]
 
     found = topology("block", blocks=blocks, block_sizes=[4, 8])
@@ -166,7 +166,7 @@ def test_blocks_name_their_nodes_and_the_sizes_that_jobs_are_planned_with() -> N
     assert options(found["slurm.conf"])["TopologyPlugin"] == "topology/block"
 
 
-def test_without_a_topology_there_is_no_file_of_it() -> None:
+def test_no_topology_renders_no_topology_conf() -> None:
     found = topology("none")
 
     assert "topology.conf" not in found
@@ -185,7 +185,7 @@ PATHS = {
 
 @pytest.mark.parametrize("source", ["text", "file"])
 @pytest.mark.parametrize("name", PATHS)
-def test_a_script_is_named_in_slurm_conf_and_comes_with_it_or_is_mounted(
+def test_slurm_conf_names_a_shipped_or_mounted_script(
     name: str, source: str, tmp_path: Path
 ) -> None:
     (tmp_path / "scripts").mkdir()
@@ -206,7 +206,7 @@ def test_without_scripts_slurm_conf_names_none() -> None:
     assert script_files(settings()) == {}
 
 
-def test_scripts_of_tasks_can_be_read_in_the_jail() -> None:
+def test_task_scripts_are_readable_in_the_jail() -> None:
     found = files(task_epilog={"text": SCRIPT})
     plugin, _ = lines(found["plugstack.conf"])
     readable = [word.partition("=")[2] for word in plugin.split() if word.startswith("bind_ro=")]
@@ -215,7 +215,7 @@ def test_scripts_of_tasks_can_be_read_in_the_jail() -> None:
     assert any(script.is_relative_to(folder) for folder in readable)
 
 
-def test_a_lua_script_comes_with_the_configuration() -> None:
+def test_a_lua_script_is_part_of_the_configuration() -> None:
     found = files(job_submit_lua={"text": LUA})
 
     assert found["job_submit.lua"] == LUA
@@ -238,7 +238,7 @@ def test_a_lua_script_comes_with_the_configuration() -> None:
     ],
 )
 @pytest.mark.parametrize(("key", "read"), [("prolog", config_files), ("task_epilog", script_files)])
-def test_a_script_that_cannot_be_used_is_named(
+def test_the_error_names_an_unusable_script(
     key: str,
     read: Callable[[Settings, Path], object],
     name: str,
@@ -257,18 +257,18 @@ def test_a_script_that_cannot_be_used_is_named(
     assert str(caught.value) == f"slurmstack:slurm.{key}.file: {message}"
 
 
-def test_another_text_of_a_script_that_slurmctld_sends_is_another_configuration() -> None:
+def test_a_changed_prolog_changes_the_digest() -> None:
     one = settings(lambda v: v.update(slurm={"prolog": {"text": SCRIPT}}))
     other = settings(lambda v: v.update(slurm={"prolog": {"text": f"{SCRIPT}# other\n"}}))
 
     assert config_digest(one) != config_digest(other)
 
 
-# --- Lines of the operator's own -----------------------------------------------------------------
+# --- The operator's own lines ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("line", ["KillWait=60", "killwait=60", "KILLWAIT = 60", "KillWait=60 # x"])
-def test_a_line_of_the_operators_own_takes_the_place_of_ours(line: str) -> None:
+def test_an_operators_line_replaces_ours(line: str) -> None:
     text = files(extra={"slurm.conf": [line]})["slurm.conf"]
 
     assert [found for found in lines(text) if key_of(found) == "killwait"] == [line]
@@ -281,7 +281,7 @@ def test_a_line_of_the_operators_own_takes_the_place_of_ours(line: str) -> None:
         unique=True,
     )
 )
-def test_no_key_of_slurm_conf_stands_twice(chosen: list[str]) -> None:
+def test_slurm_conf_has_no_duplicate_keys(chosen: list[str]) -> None:
     owned = ("Communication", "Slurmctld", "SlurmdPort", "StateSave")
     keys = [key for key in chosen if not key.startswith(owned)]
 
@@ -292,7 +292,7 @@ def test_no_key_of_slurm_conf_stands_twice(chosen: list[str]) -> None:
     assert {key.lower() for key in keys} <= set(found)
 
 
-def test_keys_that_may_stand_on_several_lines_are_added() -> None:
+def test_repeatable_keys_are_added() -> None:
     extra = ["NodeName=far-[0-1] CPUs=1", "PartitionName=far Nodes=far-[0-1]"]
 
     text = files(extra={"slurm.conf": extra})["slurm.conf"]
@@ -301,7 +301,7 @@ def test_keys_that_may_stand_on_several_lines_are_added() -> None:
     assert [record["PartitionName"] for record in records(text, "PartitionName")] == ["main", "far"]
 
 
-def test_lines_for_other_files_follow_ours_or_make_the_file() -> None:
+def test_lines_for_other_files_follow_ours_or_create_them() -> None:
     found = files(
         extra={"plugstack.conf": ["optional /x.so"], "oci.conf": ["IgnoreFileConfigJson=true"]}
     )
@@ -323,7 +323,7 @@ def test_lines_for_other_files_follow_ours_or_make_the_file() -> None:
         ("required", "autodetect", "proctrack/cgroup"),
     ],
 )
-def test_cgroups_constrain_jobs_where_slurm_makes_them(
+def test_cgroups_constrain_jobs_unless_they_are_disabled(
     cgroups: str, plugin: str, tracking: str
 ) -> None:
     found = files(cgroups=cgroups)

@@ -1,4 +1,4 @@
-"""Of which claims snapshots are made, and with which rights."""
+"""Claims that snapshots cover, and the rights to take them."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def graph_of(monkeypatch: pytest.MonkeyPatch, volume: dict[str, Any], **fields: 
         (SERVER, {"jail": "a"}, ["jail-server=a"]),
     ],
 )
-def test_snapshots_are_made_of_the_claims_that_hold_the_data(
+def test_snapshots_cover_the_claims_that_hold_the_data(
     monkeypatch: pytest.MonkeyPatch,
     jail: dict[str, Any],
     fields: dict[str, str],
@@ -35,7 +35,7 @@ def test_snapshots_are_made_of_the_claims_that_hold_the_data(
     assert container(graph, "snapshots-check")["args"] == ["agents.snapshots", "--check", *claims]
 
 
-def test_what_makes_them_may_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_pods_may_only_manage_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(monkeypatch, {}, jail="a")
 
     (rule,) = graph.one("snapshots-role").inputs["rules"]
@@ -48,10 +48,12 @@ def test_what_makes_them_may_nothing_else(monkeypatch: pytest.MonkeyPatch) -> No
         spec = templates(graph)[name]["spec"]
         assert spec["serviceAccountName"] == "snapshots"
         assert container(graph, name)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-        assert "volumes" not in spec, "it sees no data"
+        assert "volumes" not in spec, "the pod mounts no data"
 
 
-def test_a_deploy_is_told_at_once_where_there_can_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deploy_fails_at_once_if_snapshots_are_impossible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     spec = graph_of(monkeypatch, {}, jail="a").one("snapshots-check").inputs["spec"]
 
     (rule,) = spec["podFailurePolicy"]["rules"]
@@ -61,7 +63,7 @@ def test_a_deploy_is_told_at_once_where_there_can_be_none(monkeypatch: pytest.Mo
     assert one["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
-def test_nobody_makes_any_where_none_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_are_off_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {one.name for one in record(monkeypatch).resources}
 
     assert not [name for name in names if "snapshots" in name]

@@ -1,4 +1,4 @@
-"""The stack files that stand beside the program can be deployed as they are."""
+"""The stack files next to the program can be deployed unchanged."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.support.stack import FILES, KEY
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_stack_file_names_the_schema_and_has_no_key_outside_it(path: Path) -> None:
+def test_a_stack_file_names_the_schema_and_fits_it(path: Path) -> None:
     known = stack_schema()["properties"]["config"]["properties"]
     text = path.read_text()
 
@@ -50,7 +50,7 @@ def test_the_dev_stack_is_local() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the project where `make up` has made a key and no more."""
+    """A copy of the project in which `make up` has made only a key."""
     project = tmp_path / "project"
     (project / ".local/dev").mkdir(parents=True)
     (project / ".local/dev/id_ed25519.pub").write_text(KEY)
@@ -61,7 +61,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def engine(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
-    """The embedded engine's answer to somebody who has nothing but the project."""
+    """Run the embedded engine for a user who has only the project."""
     home = project.parent
     return subprocess.run(
         [sys.executable, "-m", "engine", *words],
@@ -71,7 +71,7 @@ def engine(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
             "PATH": os.environ["PATH"],
             "PULUMI_BACKEND_URL": f"file://{home}",
             "PULUMI_CONFIG_PASSPHRASE": "none",
-            # Whoever asks for anything outside is refused at once.
+            # The proxy refuses every request to the outside at once.
             "https_proxy": "http://127.0.0.1:9",
             "http_proxy": "http://127.0.0.1:9",
         },
@@ -102,7 +102,7 @@ def test_a_stack_previews_from_nothing_without_credentials(path: Path, project: 
     ],
     ids=["eks", "metal"],
 )
-def test_kinds_without_a_stack_file_preview_from_nothing_as_well(
+def test_kinds_without_a_stack_file_preview_from_nothing(
     project: Path, values: dict[str, Any], package: str, made: str
 ) -> None:
     extra = values["cluster"]["kind"]
@@ -117,7 +117,7 @@ def test_kinds_without_a_stack_file_preview_from_nothing_as_well(
     assert "controller-slurmctld create" in done.stdout
 
 
-def test_a_cloud_is_left_to_the_pulumi_command_in_one_line(project: Path) -> None:
+def test_the_engine_refers_clouds_to_the_pulumi_command(project: Path) -> None:
     pytest.importorskip("pulumi_nebius", reason="pip install '.[nebius]'")
 
     done = engine("up", "--yes", "--stack", "gpu", project=project)
@@ -127,13 +127,11 @@ def test_a_cloud_is_left_to_the_pulumi_command_in_one_line(project: Path) -> Non
     assert line.endswith("deploy this stack with the `pulumi` command")
 
 
-# --- The examples of production ------------------------------------------------------------------
+# --- Examples for production ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "kind"), [("cpu", "existing"), ("gpu", "nebius")])
-def test_an_example_asks_for_nothing_that_is_on_one_machine_only(
-    name: str, kind: str, tmp_path: Path
-) -> None:
+def test_an_example_depends_on_no_single_machine(name: str, kind: str, tmp_path: Path) -> None:
     stack = read_stack(name, ROOT)
 
     assert stack.cluster.kind == kind
@@ -142,9 +140,7 @@ def test_an_example_asks_for_nothing_that_is_on_one_machine_only(
     assert all(authorized_keys(user, tmp_path).count("\n") == 1 for user in stack.users)
 
 
-def test_the_example_on_a_cloud_has_three_kinds_of_gpus_on_infiniband_and_a_second_controller() -> (
-    None
-):
+def test_the_cloud_example_has_three_gpu_types_and_a_standby() -> None:
     stack = read_stack("gpu", ROOT)
     assert isinstance(stack.cluster, NebiusCluster)
 
@@ -164,7 +160,7 @@ def test_every_gpu_node_of_the_example_is_below_one_switch() -> None:
     assert sorted(node for node in wired if node != "x") == sorted(expand(nodes))
 
 
-def test_the_examples_gpu_nodes_are_looked_at_around_jobs_by_what_they_have() -> None:
+def test_the_examples_gpu_nodes_have_checks_for_their_hardware() -> None:
     stack = read_stack("gpu", ROOT)
     checks = {nodeset.name: json.loads(node_checks(nodeset, stack)) for nodeset in stack.nodesets}
     gpu, cpu = checks["h100"], checks["cpu"]

@@ -1,4 +1,4 @@
-"""People exist with the same name, id and keys everywhere."""
+"""Users have the same name, id and keys everywhere."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from components.settings import SettingsError, User
 from tests.support.stack import KEY, settings
 
 
-def test_passwd_has_each_user_by_id_with_no_password_that_opens_the_account() -> None:
+def test_passwd_lists_users_by_id_without_passwords() -> None:
     entries = [line.split(":") for line in passwd(settings().users).splitlines()]
 
     assert [(e[0], e[1], e[2], e[5], e[6]) for e in entries] == [
@@ -30,7 +30,7 @@ def test_keys_come_from_the_settings_and_from_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "no key\n"])
-def test_a_key_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None) -> None:
+def test_the_error_names_an_unusable_key_file(tmp_path: Path, content: str | None) -> None:
     if content:
         (tmp_path / "id.pub").write_text(content)
     user = User(name="u", uid=2000, ssh_key_files=("id.pub",))

@@ -1,12 +1,12 @@
-"""Who reaches whom, by what network policies mean.
+"""A judge of which connections network policies allow.
 
-NetworkPolicies are judged as Kubernetes describes them ("Network Policies"; API reference of
-networking.k8s.io/v1), and, where Cilium is the network plugin, as that one takes them, beside
+It reads NetworkPolicies as Kubernetes describes them ("Network Policies"; API reference of
+networking.k8s.io/v1). If Cilium is the network plugin, it reads them as Cilium does, together with
 CiliumNetworkPolicies (cilium.io/v2; Cilium's documentation, "Network Policy").
 
-A connection is judged by where it begins and where it ends; answers come back by themselves. What
-an object says that this judge does not know, or that Cilium itself refuses, is an error: a judge
-that passes something over would find too much allowed or too little.
+It judges a connection by its source and its target; replies always pass. A field that this judge
+does not know, or that Cilium itself refuses, is an error: a judge that ignored it would allow too
+much or too little.
 """
 
 import re
@@ -20,11 +20,11 @@ Direction = Literal["egress", "ingress"]
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 _DIRECTIONS: tuple[Direction, ...] = ("egress", "ingress")
 _NAMESPACE = "io.kubernetes.pod.namespace"
-"""The label by which Cilium knows an endpoint's namespace."""
+"""Cilium's label for the namespace of an endpoint."""
 
 
-class Unjudged(Exception):  # noqa: N818  # no error of a judgement: there is none
-    """An object says what Cilium or Kubernetes refuses, or what this judge does not know."""
+class Unjudged(Exception):  # noqa: N818  # not an error in a judgement: there is none
+    """An object contains what Cilium or Kubernetes refuses, or what this judge does not know."""
 
 
 # --- Ends ----------------------------------------------------------------------------------------
@@ -32,9 +32,9 @@ class Unjudged(Exception):  # noqa: N818  # no error of a judgement: there is no
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """Where a connection begins or ends: a pod, a Kubernetes node, or something outside.
+    """Source or target of a connection: a pod, a Kubernetes node, or something outside.
 
-    Each is its own: two pods with the same labels are two ends.
+    Ends compare by identity: two pods with the same labels are two ends.
     """
 
     name: str
@@ -42,31 +42,31 @@ class End:
     namespace: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    """Beside `kubernetes.io/metadata.name`, which every namespace has."""
+    """Labels besides `kubernetes.io/metadata.name`, which every namespace has."""
     address: str = "10.244.0.1"
     ports: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Protocol and number of its named ports."""
     machine: str = "node-0"
-    """The machine that a pod is on; of a machine its own name."""
+    """The machine of a pod; for a machine, its own name."""
     api: bool = False
-    """Kubernetes' API is served here."""
+    """Whether this end serves Kubernetes' API."""
     dns_names: tuple[str, ...] = ()
-    """Names that DNS gives the address of something outside for."""
+    """DNS names of an end outside."""
 
 
 def machine(name: str, address: str = "10.0.0.1", *, api: bool = False) -> End:
-    """A Kubernetes node, and every pod in its own network."""
+    """Return a Kubernetes node, which also stands for every pod in its network."""
     return End(name, "machine", address=address, machine=name, api=api)
 
 
 def outside(address: str, *dns_names: str, api: bool = False) -> End:
-    """Somebody who is no part of the cluster."""
+    """Return an end outside the cluster."""
     return End(address, "outside", "", address=address, machine="", dns_names=dns_names, api=api)
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One connection that somebody would open; ICMP has no port, which is 0."""
+class Connection:
+    """One attempted connection; ICMP has no port, so its port is 0."""
 
     source: End
     target: End
@@ -74,45 +74,45 @@ class Ask:
     protocol: str = "TCP"
 
 
-# --- Rules, whatever kind of object they are from ------------------------------------------------
+# --- Rules of both kinds of objects ---------------------------------------------------------------
 
 Peer = Callable[[End, End], bool]
-"""Whether the second end is meant by a rule about the first."""
+"""Whether a rule of the first end matches the second."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What one rule is about. It meets nobody without peers, and without ports every port."""
+    """One rule. Without peers it matches no end; without ports it matches every port."""
 
     peers: tuple[Peer, ...]
-    ports: tuple[Callable[[Ask], bool], ...] = ()
+    ports: tuple[Callable[[Connection], bool], ...] = ()
     denies: bool = False
     look_ups: tuple[str, ...] | None = None
-    """Patterns of the names that DNS may be asked for here; None is every one, and Cilium does not
-    read what is asked."""
+    """Patterns of the names that DNS queries may contain. None allows every name; Cilium does not
+    read the queries then."""
 
     def is_about(self, subject: End, other: End) -> bool:
         return any(peer(subject, other) for peer in self.peers)
 
-    def has_port(self, ask: Ask) -> bool:
-        return not self.ports or any(port(ask) for port in self.ports)
+    def has_port(self, connection: Connection) -> bool:
+        return not self.ports or any(port(connection) for port in self.ports)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy; for the pods that it selects, what it does not allow is denied from then on."""
+    """One policy. For the pods that it selects, everything that no policy allows is denied."""
 
     selects: Callable[[End], bool]
     closes: frozenset[Direction]
-    """Directions in which what no policy allows is denied."""
+    """Directions in which the policy denies by default."""
     rules: Mapping[Direction, tuple[Rule, ...]]
 
 
 class Judge:
-    """Judges connections by all policies of a cluster together."""
+    """Judge connections by all policies of a cluster together."""
 
     def __init__(self, objects: Iterable[Spec], *, cilium: bool) -> None:
-        """`cilium` tells the network plugin. No other one knows CiliumNetworkPolicies.
+        """`cilium` says whether Cilium is the plugin. No other plugin reads CiliumNetworkPolicies.
 
         Raises Unjudged.
         """
@@ -128,59 +128,67 @@ class Judge:
             return _cilium_policy(one)
         raise Unjudged(f"kind: {kind}")
 
-    def allows(self, ask: Ask) -> bool:
-        """Whether a connection leaves where it begins, and is let in where it ends."""
-        if self._is_of_one_machine(ask):
+    def allows(self, connection: Connection) -> bool:
+        """Return whether the source allows the egress, and the target the ingress."""
+        if self._is_of_one_machine(connection):
             return True
-        return self._lets("egress", ask) and self._lets("ingress", ask)
+        return self._allows_direction("egress", connection) and self._allows_direction(
+            "ingress", connection
+        )
 
-    def allows_look_up(self, ask: Ask, name: str) -> bool:
-        """Whether DNS, which `ask` is for, may be asked for a name."""
-        patterns = [rule.look_ups for rule in self._met("egress", ask)]
+    def allows_look_up(self, connection: Connection, name: str) -> bool:
+        """Return whether a DNS query over this connection may contain a name."""
+        patterns = [rule.look_ups for rule in self._matching("egress", connection)]
         free = not patterns or None in patterns
-        return self.allows(ask) and (
+        return self.allows(connection) and (
             free or any(_is_name(p, name) for ps in patterns if ps for p in ps)
         )
 
-    def _is_of_one_machine(self, ask: Ask) -> bool:
-        """kubelet must reach its pods, so that no policy keeps a machine from its own.
+    def _is_of_one_machine(self, connection: Connection) -> bool:
+        """Return whether no policy applies: kubelet must reach the pods of its own machine.
 
-        Kubernetes says the same of the way back; Cilium judges that one.
+        Kubernetes also exempts the opposite direction; Cilium judges it.
         """
-        if ask.source.machine != ask.target.machine:
+        if connection.source.machine != connection.target.machine:
             return False
-        return ask.source.kind == "machine" or (ask.target.kind == "machine" and not self._cilium)
-
-    def _lets(self, direction: Direction, ask: Ask) -> bool:
-        subject = _ends(direction, ask)[0]
-        met = self._met(direction, ask)
-        if any(rule.denies for rule in met):
-            return False
-        return bool(met) or not any(
-            direction in policy.closes for policy in self._concerning(subject)
+        return connection.source.kind == "machine" or (
+            connection.target.kind == "machine" and not self._cilium
         )
 
-    def _met(self, direction: Direction, ask: Ask) -> list[Rule]:
-        rules = self._about(direction, *_ends(direction, ask))
-        return [rule for rule in rules if rule.has_port(ask)]
+    def _allows_direction(self, direction: Direction, connection: Connection) -> bool:
+        subject = _ends(direction, connection)[0]
+        matching = self._matching(direction, connection)
+        if any(rule.denies for rule in matching):
+            return False
+        return bool(matching) or not any(
+            direction in policy.closes for policy in self._policies_of(subject)
+        )
 
-    def _about(self, direction: Direction, subject: End, other: End) -> list[Rule]:
-        """Rules of the one end that mean the other, whatever the port."""
+    def _matching(self, direction: Direction, connection: Connection) -> list[Rule]:
+        rules = self._rules_for(direction, *_ends(direction, connection))
+        return [rule for rule in rules if rule.has_port(connection)]
+
+    def _rules_for(self, direction: Direction, subject: End, other: End) -> list[Rule]:
+        """Return the subject's rules that match the other end, at any port."""
         known = self._pairs.get((direction, subject, other))
         if known is None:
-            meant = _known(other, self._learned(subject)) if direction == "egress" else other
+            resolved = (
+                _with_learned_names(other, self._learned(subject))
+                if direction == "egress"
+                else other
+            )
             known = self._pairs[direction, subject, other] = [
                 rule
-                for policy in self._concerning(subject)
+                for policy in self._policies_of(subject)
                 for rule in policy.rules[direction]
-                if rule.is_about(subject, meant)
+                if rule.is_about(subject, resolved)
             ]
         return known
 
-    def _concerning(self, subject: End) -> list[Policy]:
+    def _policies_of(self, subject: End) -> list[Policy]:
         known = self._concerned.get(subject)
         if known is None:
-            # Policies are of pods with a network of their own.
+            # Policies apply only to pods with their own network.
             is_pod = subject.kind == "pod"
             known = self._concerned[subject] = [
                 policy for policy in self._policies if is_pod and policy.selects(subject)
@@ -188,24 +196,28 @@ class Judge:
         return known
 
     def _learned(self, subject: End) -> tuple[str, ...]:
-        """Patterns of names whose addresses Cilium learns, by reading what the pod asks DNS."""
-        rules = (rule for policy in self._concerning(subject) for rule in policy.rules["egress"])
+        """Return patterns of the names whose addresses Cilium learns from the pod's DNS queries."""
+        rules = (rule for policy in self._policies_of(subject) for rule in policy.rules["egress"])
         return tuple(pattern for rule in rules for pattern in rule.look_ups or ())
 
 
-def _ends(direction: Direction, ask: Ask) -> tuple[End, End]:
-    """Whose policies count, and whom these are about."""
-    return (ask.source, ask.target) if direction == "egress" else (ask.target, ask.source)
+def _ends(direction: Direction, connection: Connection) -> tuple[End, End]:
+    """Return the end whose policies apply, and the end that its rules match."""
+    return (
+        (connection.source, connection.target)
+        if direction == "egress"
+        else (connection.target, connection.source)
+    )
 
 
-def _known(end: End, patterns: tuple[str, ...]) -> End:
-    """The end with those of its names that Cilium has read in an answer of DNS."""
+def _with_learned_names(end: End, patterns: tuple[str, ...]) -> End:
+    """Return the end with only the names that Cilium has read in a DNS reply."""
     names = tuple(n for n in end.dns_names if any(_is_name(p, n) for p in patterns))
     return replace(end, dns_names=names)
 
 
 def _only(what: str, given: Spec, *known: str) -> None:
-    """Raises Unjudged where something is given that is not known."""
+    """Raise Unjudged if a key is given that is not known."""
     if unknown := sorted(set(given) - set(known)):
         raise Unjudged(f"{what}: {', '.join(unknown)}")
 
@@ -217,7 +229,7 @@ Labels = Mapping[str, str]
 
 
 def _selector(spec: Spec) -> Callable[[Labels], bool]:
-    """Selects everybody where nothing is said; else who has all that is said."""
+    """Return a selector; an empty one selects every end, others need all their conditions."""
     _only("selector", spec, "matchLabels", "matchExpressions")
     wanted = (spec.get("matchLabels") or {}).items()
     held = [_expression(one) for one in spec.get("matchExpressions") or ()]
@@ -229,7 +241,7 @@ def _expression(spec: Spec) -> Callable[[Labels], bool]:
     key, values = spec["key"], spec.get("values", ())
     operators: dict[str, Callable[[Labels], bool]] = {
         "In": lambda labels: labels.get(key) in values,
-        # Who has no such label is none of them.
+        # An end without the label matches as well.
         "NotIn": lambda labels: labels.get(key) not in values,
         "Exists": lambda labels: key in labels,
         "DoesNotExist": lambda labels: key not in labels,
@@ -242,17 +254,17 @@ def _expression(spec: Spec) -> Callable[[Labels], bool]:
 # --- Addresses and names -------------------------------------------------------------------------
 
 
-def _inside(address: str, cidr: str, but: Iterable[str] = ()) -> bool:
+def _inside(address: str, cidr: str, exceptions: Iterable[str] = ()) -> bool:
     network = ip_network(cidr)
-    for part in map(ip_network, but):
+    for part in map(ip_network, exceptions):
         if part.version != network.version or not part.subnet_of(network):  # type: ignore[arg-type]
             raise Unjudged(f"except: {part} is no part of {cidr}")
     one = ip_address(address)
-    return one in network and not any(one in ip_network(part) for part in but)
+    return one in network and not any(one in ip_network(part) for part in exceptions)
 
 
 def _is_name(pattern: str, name: str) -> bool:
-    """Whether a name is of a pattern: a star is what is between two dots, or alone everything."""
+    """Return whether a name matches a pattern; a star matches no dots, but alone everything."""
     if pattern == "*":
         return True
     parts = (re.escape(part) for part in pattern.lower().split("*"))
@@ -265,7 +277,7 @@ def _is_name(pattern: str, name: str) -> bool:
 def _network_policy(one: Spec, *, cilium: bool) -> Policy:
     namespace, spec = one["metadata"]["namespace"], one["spec"]
     _only("spec", spec, "podSelector", "policyTypes", "ingress", "egress")
-    # Where nobody says: ingress always, egress where there are rules for it.
+    # The default is always ingress, and egress if it has rules.
     types = spec.get("policyTypes") or ["Ingress", *(["Egress"] if spec.get("egress") else [])]
     rules = {
         direction: tuple(
@@ -287,7 +299,7 @@ def _kubernetes_rule(rule: Spec, peers: str, namespace: str, cilium: bool) -> Ru
     _only("rule", rule, peers, "ports")
     named = rule.get(peers) or ()
     return Rule(
-        tuple(_kubernetes_peer(peer, namespace, cilium) for peer in named) or (_anybody,),
+        tuple(_kubernetes_peer(peer, namespace, cilium) for peer in named) or (_any_end,),
         tuple(_kubernetes_port(port) for port in rule.get("ports") or ()),
     )
 
@@ -297,8 +309,8 @@ def _kubernetes_peer(peer: Spec, namespace: str, cilium: bool) -> Peer:
     if "ipBlock" in peer:
         _only("peer with ipBlock", peer, "ipBlock")
         _only("ipBlock", peer["ipBlock"], "cidr", "except")
-        cidr, but = peer["ipBlock"]["cidr"], peer["ipBlock"].get("except") or ()
-        return _cilium_block(cidr, but) if cilium else _block(cidr, but)
+        cidr, exceptions = peer["ipBlock"]["cidr"], peer["ipBlock"].get("except") or ()
+        return _cilium_block(cidr, exceptions) if cilium else _block(cidr, exceptions)
     own = peer.get("namespaceSelector") is None
     selects = _selector(peer.get("podSelector") or {})
     selects_namespace = _selector(peer.get("namespaceSelector") or {})
@@ -311,30 +323,31 @@ def _kubernetes_peer(peer: Spec, namespace: str, cilium: bool) -> Peer:
     return is_meant
 
 
-def _kubernetes_port(port: Spec) -> Callable[[Ask], bool]:
+def _kubernetes_port(port: Spec) -> Callable[[Connection], bool]:
     _only("port", port, "protocol", "port", "endPort")
     protocol = port.get("protocol", "TCP")
     first, last = port.get("port"), port.get("endPort")
     if last is not None and (not isinstance(first, int) or last < first):
         raise Unjudged(f"endPort: {last} after {first!r}")
-    return lambda ask: (
-        ask.protocol == protocol and (first is None or _is_port(ask, first, last or first))
+    return lambda connection: (
+        connection.protocol == protocol
+        and (first is None or _is_port(connection, first, last or first))
     )
 
 
-def _is_port(ask: Ask, first: int | str, last: int | str) -> bool:
-    """A port by number or range, or by the name that it has where the connection ends."""
+def _is_port(connection: Connection, first: int | str, last: int | str) -> bool:
+    """Match a port by number or range, or by the target's name for it."""
     if isinstance(first, str):
-        return ask.target.ports.get(first) == (ask.protocol, ask.port)
-    return first <= ask.port <= int(last)
+        return connection.target.ports.get(first) == (connection.protocol, connection.port)
+    return first <= connection.port <= int(last)
 
 
-def _anybody(_subject: End, _other: End) -> bool:
+def _any_end(_subject: End, _other: End) -> bool:
     return True
 
 
-def _block(cidr: str, but: Iterable[str]) -> Peer:
-    return lambda _subject, other: _inside(other.address, cidr, but)
+def _block(cidr: str, exceptions: Iterable[str]) -> Peer:
+    return lambda _subject, other: _inside(other.address, cidr, exceptions)
 
 
 # --- CiliumNetworkPolicies -----------------------------------------------------------------------
@@ -343,9 +356,11 @@ _SECTIONS = ("ingress", "ingressDeny", "egress", "egressDeny")
 _MOST_PORTS = 40
 
 
-def _cilium_block(cidr: str, but: Iterable[str]) -> Peer:
-    """Cilium knows pods and machines by what they are, and only the others by their addresses."""
-    return lambda _subject, other: other.kind == "outside" and _inside(other.address, cidr, but)
+def _cilium_block(cidr: str, exceptions: Iterable[str]) -> Peer:
+    """Match only ends outside: Cilium identifies pods and machines by identity, not by address."""
+    return lambda _subject, other: (
+        other.kind == "outside" and _inside(other.address, cidr, exceptions)
+    )
 
 
 def _cilium_policy(one: Spec) -> Policy:
@@ -356,15 +371,17 @@ def _cilium_policy(one: Spec) -> Policy:
     selector = _without_sources(spec["endpointSelector"])
     if _names_namespace(selector):
         raise Unjudged("endpointSelector: names a namespace; a policy is of its own")
-    said = spec.get("enableDefaultDeny") or {}
-    _only("enableDefaultDeny", said, *_DIRECTIONS)
+    default_deny = spec.get("enableDefaultDeny") or {}
+    _only("enableDefaultDeny", default_deny, *_DIRECTIONS)
     selects = _selector(selector)
     return Policy(
         lambda end: end.namespace == namespace and selects(end.labels),
         frozenset(
             direction
             for direction in _DIRECTIONS
-            if said.get(direction, bool(spec.get(direction) or spec.get(f"{direction}Deny")))
+            if default_deny.get(
+                direction, bool(spec.get(direction) or spec.get(f"{direction}Deny"))
+            )
         ),
         {
             direction: tuple(
@@ -388,8 +405,8 @@ def _cilium_rule(rule: Spec, direction: Direction, namespace: str, *, denies: bo
         raise Unjudged(f"{' and '.join(named)}: Cilium takes one of them in a rule")
     to_ports = rule.get("toPorts") or ()
     if not named:
-        # A rule that says nothing meets nobody; one that names ports alone meets everybody.
-        peers: tuple[Peer, ...] = (_anybody,) if to_ports else ()
+        # An empty rule matches no end; a rule with only ports matches every end.
+        peers: tuple[Peer, ...] = (_any_end,) if to_ports else ()
     else:
         (kind,) = named
         peers = tuple(_cilium_peer(kind.removeprefix(way), peer, namespace) for peer in rule[kind])
@@ -441,7 +458,7 @@ def _endpoints(selector: Spec, namespace: str) -> Peer:
 
 def _entity(entity: str) -> Peer:
     entities: dict[str, Peer] = {
-        "all": _anybody,
+        "all": _any_end,
         "cluster": lambda _subject, other: other.kind != "outside",
         "world": lambda _subject, other: other.kind == "outside",
         "host": lambda subject, other: other.kind == "machine" and other.machine == subject.machine,
@@ -455,7 +472,7 @@ def _entity(entity: str) -> Peer:
     return entities[entity]
 
 
-def _cilium_ports(port_rule: Spec) -> Iterator[Callable[[Ask], bool]]:
+def _cilium_ports(port_rule: Spec) -> Iterator[Callable[[Connection], bool]]:
     _only("toPorts", port_rule, "ports", "rules")
     ports = port_rule.get("ports") or ()
     if not 0 < len(ports) <= _MOST_PORTS:
@@ -467,18 +484,19 @@ def _cilium_ports(port_rule: Spec) -> Iterator[Callable[[Ask], bool]]:
         yield _cilium_port(port["port"], port.get("endPort"), port.get("protocol", "ANY"))
 
 
-def _cilium_port(text: str, last: int | None, protocol: str) -> Callable[[Ask], bool]:
+def _cilium_port(text: str, last: int | None, protocol: str) -> Callable[[Connection], bool]:
     if protocol not in ("ANY", *PROTOCOLS):
         raise Unjudged(f"protocol: {protocol}")
     first = int(text) if text.isdigit() else text
     protocols = PROTOCOLS if protocol == "ANY" else (protocol,)
-    return lambda ask: (
-        ask.protocol in protocols and (first == 0 or _is_port(ask, first, last or first))
+    return lambda connection: (
+        connection.protocol in protocols
+        and (first == 0 or _is_port(connection, first, last or first))
     )
 
 
 def _look_ups(port_rule: Spec, *, allowed: bool) -> Iterator[str]:
-    """Patterns of a rule for DNS; of an empty one every name."""
+    """Yield the name patterns of a rule for DNS."""
     if "rules" not in port_rule:
         return
     rules = port_rule["rules"]
@@ -493,7 +511,7 @@ def _look_ups(port_rule: Spec, *, allowed: bool) -> Iterator[str]:
 
 
 def _without_sources(selector: Spec) -> Spec:
-    """A selector with its labels' sources left out: ours are all Kubernetes'."""
+    """Return a selector without the sources of its labels: ours all come from Kubernetes."""
     _only("selector", selector, "matchLabels", "matchExpressions")
 
     def plain(key: str) -> str:

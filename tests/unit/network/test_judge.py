@@ -1,4 +1,4 @@
-"""The judge knows what policies mean: the published recipes of their behaviour, as cases.
+"""The judge against published recipes of network policies, one case each.
 
 Sources: Kubernetes' documentation, "Network Policies" and "Declare Network Policy"; the collection
 "Kubernetes Network Policy Recipes"; Cilium's documentation, "Layer 3 Policies", "Layer 4 Policies",
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.network.judge import Ask, End, Judge, Spec, Unjudged, machine, outside
+from tests.unit.network.judge import Connection, End, Judge, Spec, Unjudged, machine, outside
 
 Policy = dict[str, Any]
 
@@ -68,7 +68,7 @@ def namespace(**labels: str) -> list[Policy]:
 
 
 def tcp(*ports: str | int, **more: Any) -> list[Policy]:
-    """For NetworkPolicies by number, for CiliumNetworkPolicies by text."""
+    """Return TCP ports: numbers for NetworkPolicies, text for CiliumNetworkPolicies."""
     return [{"port": port, "protocol": "TCP", **more} for port in ports]
 
 
@@ -76,14 +76,14 @@ ASKS_DNS = {
     "toEndpoints": [{"matchLabels": {"k8s:io.kubernetes.pod.namespace": "kube-system"}}],
     "toPorts": [{"ports": [{"port": "53"}], "rules": {"dns": [{"matchPattern": "*.example.org"}]}}],
 }
-"""DNS may be asked, and Cilium reads the answers about these names."""
+"""Allow DNS queries for these names, and have Cilium read the replies."""
 
 
 @dataclass(frozen=True)
 class Case:
     sentence: str
     policies: tuple[Policy, ...]
-    asks: tuple[Ask, ...]
+    connections: tuple[Connection, ...]
     allowed: tuple[bool, ...]
     plugins: tuple[str, ...] = ("another", "cilium")
 
@@ -91,104 +91,104 @@ class Case:
 def case(
     sentence: str,
     *policies: Policy,
-    yes: tuple[Ask, ...] = (),
-    no: tuple[Ask, ...] = (),
+    yes: tuple[Connection, ...] = (),
+    no: tuple[Connection, ...] = (),
     plugin: str | None = None,
 ) -> Case:
-    """What is allowed and what is not; by every plugin, but where one is named."""
+    """Return a case of allowed and refused connections, for every plugin unless one is named."""
     plugins = (plugin,) if plugin else ("another", "cilium")
     if any(policy["kind"] == "CiliumNetworkPolicy" for policy in policies):
         plugins = ("cilium",)
     return Case(sentence, policies, yes + no, (True,) * len(yes) + (False,) * len(no), plugins)
 
 
-def to(source: End, target: End, port: int = 80, protocol: str = "TCP") -> Ask:
-    return Ask(source, target, port, protocol)
+def to(source: End, target: End, port: int = 80, protocol: str = "TCP") -> Connection:
+    return Connection(source, target, port, protocol)
 
 
 IN, OUT = {"policyTypes": ["Ingress"]}, {"policyTypes": ["Egress"]}
 BOTH = {"policyTypes": ["Ingress", "Egress"]}
 
 CASES = [
-    # --- NetworkPolicies: what is closed
+    # --- NetworkPolicies: closed directions
     case(
         "without a policy everything is allowed",
         yes=(to(WEB, API), to(WEB, SITE), to(SITE, WEB), to(OPS, WEB, 53, "UDP")),
     ),
     case(
-        "a policy without rules lets nobody in, from no side",
+        "a policy without rules refuses all ingress",
         kubernetes(app("web"), **IN),
         yes=(to(WEB, API), to(API, BARE), to(API, OPS)),
         no=(to(API, WEB), to(OPS, WEB), to(SITE, WEB)),
     ),
     case(
-        "an empty selector is of all pods of the policy's namespace, and of no other's",
+        "an empty selector selects only all pods of the policy's namespace",
         kubernetes({}, **IN),
         yes=(to(WEB, OPS),),
         no=(to(WEB, API), to(API, BARE), to(OPS, BARE)),
     ),
     case(
-        "a policy of egress leaves the way in open",
+        "a policy of egress leaves ingress open",
         kubernetes({}, **OUT),
         yes=(to(OPS, WEB), to(SITE, WEB)),
         no=(to(WEB, API), to(WEB, OPS), to(WEB, SITE), to(WEB, NAMES, 53, "UDP")),
     ),
     case(
-        "who says nothing of types means ingress",
+        "the default type is ingress",
         kubernetes({}),
         yes=(to(WEB, SITE),),
         no=(to(SITE, WEB),),
     ),
     case(
-        "and egress too where there are rules for it",
+        "the default types include egress if it has rules",
         kubernetes({}, egress=[{"to": [{"podSelector": app("api")}]}], ingress=[{}]),
         yes=(to(WEB, API), to(SITE, WEB)),
         no=(to(WEB, BARE), to(WEB, SITE)),
     ),
     case(
-        "rules for a direction that is not among the types count for nothing",
+        "rules for a direction outside the types are ignored",
         kubernetes({}, egress=[{"to": [{"podSelector": app("api")}]}], ingress=[{}], **IN),
         yes=(to(WEB, SITE), to(WEB, BARE)),
     ),
     case(
-        "a connection needs to be let out and let in",
+        "a connection needs both egress and ingress",
         kubernetes(app("web"), egress=[{}], **OUT),
         kubernetes(app("api"), **IN),
         yes=(to(WEB, BARE),),
         no=(to(WEB, API),),
     ),
-    # --- Who is meant
+    # --- Peers
     case(
-        "an empty rule allows everybody",
+        "an empty rule allows every end",
         kubernetes(app("web"), ingress=[{}]),
         yes=(to(API, WEB), to(OPS, WEB), to(SITE, WEB), to(THERE, WEB)),
     ),
     case(
-        "an empty list of peers is everybody as well",
+        "an empty list of peers allows every end",
         kubernetes(app("web"), ingress=[{"from": [], "ports": tcp(80)}]),
         yes=(to(SITE, WEB),),
         no=(to(SITE, WEB, 81),),
     ),
     case(
-        "pods are meant by their labels, in the policy's own namespace",
+        "a pod selector matches labels in the policy's own namespace",
         kubernetes(app("api"), ingress=[{"from": [{"podSelector": app("web")}]}]),
         yes=(to(WEB, API),),
         no=(to(BARE, API), to(OPS, API), to(NEAR, API)),
     ),
     case(
-        "an empty pod selector is every pod of the own namespace, and nobody else",
+        "an empty pod selector matches only every pod of the own namespace",
         kubernetes(app("api"), ingress=[{"from": [{"podSelector": {}}]}]),
         yes=(to(WEB, API), to(BARE, API)),
         no=(to(OPS, API), to(SITE, API), to(THERE, API)),
     ),
     case(
-        "an empty namespace selector is every pod of every namespace",
+        "an empty namespace selector matches every pod of every namespace",
         kubernetes(app("api"), ingress=[{"from": [{"namespaceSelector": {}}]}]),
         yes=(to(WEB, API), to(OPS, API)),
         no=(to(SITE, API),),
     ),
     case(
-        "namespaces are meant by their labels, one of which is the name",
+        "a namespace selector matches labels, one of which is the name",
         kubernetes(
             app("api"),
             ingress=[
@@ -200,7 +200,7 @@ CASES = [
         no=(to(NAMES, API, 1), to(WEB, API, 2), to(OPS, API, 3)),
     ),
     case(
-        "selectors of pods and namespaces in one peer must both be met",
+        "selectors of pods and namespaces in one peer must both match",
         kubernetes(
             app("api"),
             ingress=[{"from": [{"namespaceSelector": {}, "podSelector": app("web")}]}],
@@ -209,7 +209,7 @@ CASES = [
         no=(to(BARE, API), to(NAMES, API)),
     ),
     case(
-        "in two peers either is enough",
+        "one of two peers is enough",
         kubernetes(
             app("api"),
             ingress=[
@@ -225,7 +225,7 @@ CASES = [
         no=(to(BARE, API), to(NAMES, API)),
     ),
     case(
-        "who has no such label is not in a list, and is not outside of one either",
+        "a pod without the label matches NotIn",
         kubernetes(
             app("api"),
             ingress=[
@@ -246,7 +246,7 @@ CASES = [
         no=(to(WEB, API),),
     ),
     case(
-        "labels may have to be there, or not to be",
+        "a selector may require that a label exists or not",
         kubernetes(
             {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
             ingress=[
@@ -266,7 +266,7 @@ CASES = [
     ),
     # --- Addresses
     case(
-        "a block of addresses is without what it excepts",
+        "a block of addresses excludes its exceptions",
         kubernetes(
             {},
             egress=[{"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}}]}],
@@ -276,7 +276,7 @@ CASES = [
         no=(to(WEB, METADATA), to(WEB, outside("2001:db8::1"))),
     ),
     case(
-        "an exception is one of its own rule, and another rule may allow it",
+        "another rule may allow an exception",
         kubernetes(
             {},
             egress=[
@@ -289,21 +289,21 @@ CASES = [
         no=(to(WEB, METADATA, 443),),
     ),
     case(
-        "addresses may be those of pods and machines",
+        "addresses match pods and machines",
         kubernetes({}, egress=[{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}], **OUT),
         yes=(to(WEB, API), to(WEB, OPS), to(WEB, THERE)),
         no=(to(WEB, SITE),),
         plugin="another",
     ),
     case(
-        "to Cilium addresses are of neither pods nor machines",
+        "in Cilium addresses match neither pods nor machines",
         kubernetes({}, egress=[{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}], **OUT),
         yes=(to(WEB, SITE), to(WEB, MANAGED)),
         no=(to(WEB, API), to(WEB, OPS), to(WEB, THERE), to(WEB, MASTER, 6443)),
         plugin="cilium",
     ),
     case(
-        "addresses of IPv6 are meant by blocks of IPv6",
+        "only blocks of IPv6 match addresses of IPv6",
         kubernetes(
             {}, egress=[{"to": [{"ipBlock": {"cidr": "::/0", "except": ["fd00::/8"]}}]}], **OUT
         ),
@@ -312,37 +312,37 @@ CASES = [
     ),
     # --- Ports
     case(
-        "a port is of TCP where nobody says",
+        "the default protocol of a port is TCP",
         kubernetes(app("web"), ingress=[{"ports": [{"port": 53}]}]),
         yes=(to(API, WEB, 53),),
         no=(to(API, WEB, 53, "UDP"), to(API, WEB, 54)),
     ),
     case(
-        "a protocol without a port is all of its ports",
+        "a protocol without a port matches all of its ports",
         kubernetes(app("web"), ingress=[{"ports": [{"protocol": "UDP"}]}]),
         yes=(to(API, WEB, 1, "UDP"), to(API, WEB, 65535, "UDP")),
         no=(to(API, WEB, 1),),
     ),
     case(
-        "a range of ports has both its ends",
+        "a range of ports includes both its ends",
         kubernetes({}, egress=[{"ports": tcp(32000, endPort=32768)}], **OUT),
         yes=(to(WEB, API, 32000), to(WEB, SITE, 32768), to(WEB, API, 32400)),
         no=(to(WEB, API, 31999), to(WEB, API, 32769), to(WEB, API, 32400, "UDP")),
     ),
     case(
-        "a port's name is what the pod calls it where the connection ends",
+        "a port's name is that of the target pod",
         kubernetes(app("web"), ingress=[{"ports": tcp("http")}]),
         kubernetes(app("api"), egress=[{"ports": tcp("http")}], ingress=[{}]),
         yes=(to(BARE, WEB, 8080), to(API, WEB, 8080)),
         no=(to(BARE, WEB, 80), to(API, BARE, 8080), to(API, SITE, 8080)),
     ),
     case(
-        "a port's name is of one protocol",
+        "a port's name includes its protocol",
         kubernetes(app("web"), ingress=[{"ports": tcp("dns")}]),
         no=(to(API, WEB, 5353), to(API, WEB, 5353, "UDP")),
     ),
     case(
-        "peers and ports of one rule must both be met",
+        "peers and ports of one rule must both match",
         kubernetes(
             app("api"), ingress=[{"from": [{"podSelector": app("web")}], "ports": tcp(80, 443)}]
         ),
@@ -359,20 +359,20 @@ CASES = [
         no=(to(API, WEB), to(BARE, API), to(WEB, BARE)),
     ),
     case(
-        "what one policy allows no other takes back",
+        "no policy revokes what another allows",
         kubernetes(app("web"), ingress=[{}]),
         kubernetes(app("web"), **IN),
         yes=(to(SITE, WEB),),
     ),
     # --- Machines
     case(
-        "a machine reaches its own pods whatever policies say",
+        "a machine reaches its own pods despite policies",
         kubernetes({}, **BOTH),
         yes=(to(HERE, WEB, 10250),),
         no=(to(THERE, WEB, 10250),),
     ),
     case(
-        "and its pods reach it",
+        "pods reach their own machine despite policies",
         kubernetes({}, **BOTH),
         yes=(to(WEB, HERE, 9100),),
         no=(to(WEB, THERE, 9100),),
@@ -385,31 +385,31 @@ CASES = [
         plugin="cilium",
     ),
     case(
-        "policies are not of machines, nor of pods in a machine's network",
+        "policies apply neither to machines nor to pods in their network",
         kubernetes({}, **BOTH),
         yes=(to(HERE, SITE), to(OPS, HERE), to(SITE, HERE)),
     ),
-    # --- CiliumNetworkPolicies: what is closed
+    # --- CiliumNetworkPolicies: closed directions
     case(
-        "a section that is there closes its direction, and an empty rule in it allows nothing",
+        "a section closes its direction, and an empty rule in it allows nothing",
         cilium({}, ingress=[{}]),
         yes=(to(WEB, SITE),),
         no=(to(WEB, API), to(OPS, WEB), to(SITE, WEB)),
     ),
     case(
-        "a section without rules is none",
+        "a section without rules is ignored",
         cilium({}, ingress=[], egress=[{}]),
         yes=(to(OPS, WEB), to(SITE, API)),
         no=(to(WEB, OPS),),
     ),
     case(
-        "what is denied alone closes the direction as well",
+        "denials alone also close the direction",
         cilium({}, egressDeny=[{"toEntities": ["world"]}]),
         yes=(to(OPS, WEB),),
         no=(to(WEB, SITE), to(WEB, API)),
     ),
     case(
-        "unless it is said not to",
+        "denials close no direction with enableDefaultDeny off",
         cilium(
             {},
             egressDeny=[{"toEntities": ["world"]}],
@@ -419,32 +419,32 @@ CASES = [
         no=(to(WEB, SITE), to(WEB, MANAGED)),
     ),
     case(
-        "a policy that closes nothing allows nothing more where another has closed",
+        "a policy without default deny adds its rules to another's",
         cilium({}, egress=[{"toEntities": ["world"]}], enableDefaultDeny={"egress": False}),
         cilium(app("api"), egress=[{}]),
         yes=(to(WEB, OPS), to(WEB, SITE), to(API, SITE)),
         no=(to(API, WEB),),
     ),
-    # --- Who is meant
+    # --- Peers
     case(
-        "endpoints are those of the policy's namespace",
+        "endpoints match in the policy's namespace",
         cilium(app("api"), ingress=[{"fromEndpoints": [app("web")]}]),
         yes=(to(WEB, API),),
         no=(to(OPS, API), to(BARE, API), to(SITE, API)),
     ),
     case(
-        "an empty selector is every pod of that namespace, and neither machines nor the world",
+        "an empty selector matches every pod of that namespace, but no machine and no world",
         cilium({}, egress=[{"toEndpoints": [{}]}]),
         yes=(to(WEB, API), to(WEB, BARE)),
         no=(to(WEB, OPS), to(WEB, SITE), to(WEB, THERE), to(WEB, HERE)),
     ),
     case(
-        "an empty list of endpoints is nobody",
+        "an empty list of endpoints matches no end",
         cilium(app("api"), ingress=[{"fromEndpoints": [], "toPorts": [{"ports": tcp("80")}]}]),
         no=(to(WEB, API), to(OPS, API)),
     ),
     case(
-        "a namespace that is named is another one",
+        "a selector may name another namespace",
         cilium(
             app("api"),
             ingress=[
@@ -459,7 +459,7 @@ CASES = [
         no=(to(WEB, API), to(NAMES, API)),
     ),
     case(
-        "every namespace is meant where the label need only be there",
+        "requiring only the label's existence matches every namespace",
         cilium(
             app("api"),
             ingress=[
@@ -478,7 +478,7 @@ CASES = [
         no=(to(SITE, API), to(THERE, API)),
     ),
     case(
-        "a label's source makes no difference where all are Kubernetes'",
+        "the source of Kubernetes' labels makes no difference",
         cilium({"matchLabels": {"k8s:app": "api"}}, ingress=[{"fromEndpoints": [app("web")]}]),
         cilium({"matchLabels": {"any:app": "api"}}, ingress=[{"fromEndpoints": [app("bare")]}]),
         yes=(to(WEB, API),),
@@ -486,13 +486,13 @@ CASES = [
     ),
     # --- Entities
     case(
-        "the world is everybody outside, the API there included",
+        "the world is every end outside, including an API",
         cilium({}, egress=[{"toEntities": ["world"]}]),
         yes=(to(WEB, SITE), to(WEB, METADATA), to(WEB, MANAGED)),
         no=(to(WEB, API), to(WEB, THERE), to(WEB, MASTER, 6443)),
     ),
     case(
-        "the cluster is all pods and machines, and the world is not",
+        "the cluster is all pods and machines, but not the world",
         cilium({}, egress=[{"toEntities": ["cluster"]}]),
         yes=(to(WEB, API), to(WEB, OPS), to(WEB, HERE), to(WEB, THERE)),
         no=(to(WEB, SITE), to(WEB, MANAGED)),
@@ -510,7 +510,7 @@ CASES = [
         no=(to(WEB, HERE), to(WEB, SITE)),
     ),
     case(
-        "Kubernetes' API is known wherever it is",
+        "Kubernetes' API matches inside and outside",
         cilium(
             {},
             egress=[{"toEntities": ["kube-apiserver"], "toPorts": [{"ports": tcp("6443")}]}],
@@ -519,38 +519,38 @@ CASES = [
         no=(to(WEB, MASTER, 10250), to(WEB, THERE, 6443), to(WEB, SITE, 6443)),
     ),
     case(
-        "all is everybody",
+        "all matches every end",
         cilium(app("web"), ingress=[{"fromEntities": ["all"], "toPorts": [{"ports": tcp("80")}]}]),
         yes=(to(API, WEB), to(OPS, WEB), to(THERE, WEB), to(SITE, WEB)),
         no=(to(SITE, WEB, 81),),
     ),
     # --- Addresses and names
     case(
-        "addresses are of those outside alone",
+        "addresses match only ends outside",
         cilium({}, egress=[{"toCIDR": ["0.0.0.0/0"]}]),
         yes=(to(WEB, SITE), to(WEB, METADATA)),
         no=(to(WEB, API), to(WEB, OPS), to(WEB, THERE)),
     ),
     case(
-        "one address is a range of its own",
+        "a single address is a range",
         cilium({}, egress=[{"toCIDR": ["203.0.113.80"]}]),
         yes=(to(WEB, SITE),),
         no=(to(WEB, DEEP),),
     ),
     case(
-        "a set of addresses is without what it excepts",
+        "a set of addresses excludes its exceptions",
         cilium({}, egress=[{"toCIDRSet": [{"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}]}]),
         yes=(to(WEB, SITE),),
         no=(to(WEB, METADATA),),
     ),
     case(
-        "a name is one that DNS was asked for under Cilium's eyes",
+        "a name matches if Cilium reads its DNS query",
         cilium({}, egress=[ASKS_DNS, {"toFQDNs": [{"matchName": "www.example.org"}]}]),
         yes=(to(WEB, SITE), to(WEB, SITE, 443)),
         no=(to(WEB, NEAR), to(WEB, DEEP), to(WEB, API)),
     ),
     case(
-        "a name that Cilium does not read leads nowhere",
+        "a name does not match if Cilium does not read its DNS query",
         cilium(
             {},
             egress=[
@@ -562,12 +562,12 @@ CASES = [
         no=(to(WEB, SITE),),
     ),
     case(
-        "nor does one that may not be asked for",
+        "a name does not match if its DNS query is refused",
         cilium({}, egress=[ASKS_DNS, {"toFQDNs": [{"matchPattern": "*.*.example.org"}]}]),
         no=(to(WEB, DEEP),),
     ),
     case(
-        "a star is no dot",
+        "a star matches no dot",
         cilium(
             {},
             egress=[
@@ -581,7 +581,7 @@ CASES = [
         no=(to(WEB, DEEP), to(WEB, outside("203.0.113.1", "example.org"))),
     ),
     case(
-        "a name comes with ports",
+        "a name may have ports",
         cilium(
             {},
             egress=[
@@ -597,13 +597,13 @@ CASES = [
     ),
     # --- Ports
     case(
-        "ports alone are those of everybody",
+        "ports alone match every end",
         cilium({}, egress=[{"toPorts": [{"ports": tcp("80")}]}]),
         yes=(to(WEB, API), to(WEB, OPS), to(WEB, SITE), to(WEB, THERE)),
         no=(to(WEB, SITE, 443), to(WEB, SITE, 80, "UDP")),
     ),
     case(
-        "a port is of every protocol where nobody says",
+        "a port matches every protocol by default",
         cilium({}, egress=[{"toPorts": [{"ports": [{"port": "53"}]}]}]),
         yes=(to(WEB, NAMES, 53), to(WEB, NAMES, 53, "UDP"), to(WEB, SITE, 53, "SCTP")),
         no=(to(WEB, NAMES, 54), to(WEB, NAMES, 0, "ICMP")),
@@ -615,19 +615,19 @@ CASES = [
         no=(to(WEB, SITE, 1, "UDP"),),
     ),
     case(
-        "a range has both its ends",
+        "a range includes both its ends",
         cilium({}, egress=[{"toPorts": [{"ports": tcp("80", endPort=444)}]}]),
         yes=(to(WEB, SITE, 80), to(WEB, SITE, 444)),
         no=(to(WEB, SITE, 79), to(WEB, SITE, 445)),
     ),
     case(
-        "a port's name is the pod's where the connection ends",
+        "a port's name is the target pod's",
         cilium(app("web"), ingress=[{"toPorts": [{"ports": tcp("http")}]}]),
         yes=(to(API, WEB, 8080),),
         no=(to(API, WEB, 80),),
     ),
     case(
-        "endpoints and ports of one rule must both be met",
+        "endpoints and ports of one rule must both match",
         cilium(
             app("api"),
             ingress=[{"fromEndpoints": [app("web")], "toPorts": [{"ports": tcp("80")}]}],
@@ -635,34 +635,34 @@ CASES = [
         yes=(to(WEB, API),),
         no=(to(WEB, API, 81), to(BARE, API), to(WEB, API, 0, "ICMP")),
     ),
-    # --- What is denied: the table of "Deny Policies"
+    # --- Denials: the table of "Deny Policies"
     *(
         case(
-            f"of what is allowed, {sentence}",
+            f"after an allowing policy, {sentence}",
             cilium(app("web"), ingress=[{"fromEndpoints": [app("api")]}]),
             *([cilium(app("web"), ingressDeny=denied)] if denied else []),
-            yes=tuple(ask for ask in (to(API, WEB, 81), to(API, WEB, 80), to(API, WEB, 0, "ICMP"))
-                      if ask.port in left),
-            no=tuple(ask for ask in (to(API, WEB, 81), to(API, WEB, 80), to(API, WEB, 0, "ICMP"))
-                     if ask.port not in left),
+            yes=tuple(each for each in (to(API, WEB, 81), to(API, WEB, 80), to(API, WEB, 0, "ICMP"))
+                      if each.port in left),
+            no=tuple(each for each in (to(API, WEB, 81), to(API, WEB, 80), to(API, WEB, 0, "ICMP"))
+                     if each.port not in left),
         )
         for sentence, denied, left in (
             ("nothing is denied", [], (81, 80, 0)),
             ("a port is denied", [{"toPorts": [{"ports": tcp("80")}]}], (81, 0)),
-            ("who asks is denied", [{"fromEndpoints": [app("api")]}], ()),
+            ("the source is denied", [{"fromEndpoints": [app("api")]}], ()),
             ("both are denied", [{"toPorts": [{"ports": tcp("80")}]},
                                  {"fromEndpoints": [app("api")]}], ()),
         )
     ),
     case(
-        "what is denied is denied, whichever policy allows it, of whatever kind",
+        "a denial overrides policies of both kinds",
         kubernetes({}, egress=[{}], **OUT),
         cilium({}, egress=[{"toEntities": ["all"]}], egressDeny=[{"toCIDR": ["169.254.0.0/16"]}]),
         yes=(to(WEB, SITE), to(WEB, API)),
         no=(to(WEB, METADATA), to(WEB, METADATA, 53, "UDP")),
     ),
     case(
-        "a name that leads to what is denied leads nowhere",
+        "a name with a denied address does not match",
         cilium(
             {},
             egress=[ASKS_DNS, {"toFQDNs": [{"matchName": "trap.example.org"}]}],
@@ -671,12 +671,12 @@ CASES = [
         no=(to(WEB, outside("169.254.169.254", "trap.example.org")),),
     ),
     case(
-        "addresses that are denied are not those of pods",
+        "denied addresses do not match pods",
         cilium({}, egress=[{"toEndpoints": [{}]}], egressDeny=[{"toCIDR": ["10.0.0.0/8"]}]),
         yes=(to(WEB, API),),
     ),
     case(
-        "both kinds add up where both are read",
+        "both kinds of policies add up in Cilium",
         kubernetes(app("api"), ingress=[{"from": [{"podSelector": app("web")}]}]),
         cilium(app("api"), ingress=[{"fromEndpoints": [{"matchLabels": {"tier": "none"}}]}]),
         yes=(to(WEB, API),),
@@ -690,25 +690,29 @@ CASES = [
     [(one, plugin) for one in CASES for plugin in one.plugins],
     ids=[f"{one.sentence} ({plugin})" for one in CASES for plugin in one.plugins],
 )
-def test_the_recipe_is_judged_as_it_is_published(one: Case, plugin: str) -> None:
+def test_the_judge_agrees_with_the_published_recipe(one: Case, plugin: str) -> None:
     judge = Judge(one.policies, cilium=plugin == "cilium")
 
-    found = [judge.allows(ask) for ask in one.asks]
+    verdicts = [judge.allows(connection) for connection in one.connections]
 
-    told = [f"{a.source.name} to {a.target.name}:{a.port}/{a.protocol}" for a in one.asks]
-    assert dict(zip(told, found, strict=True)) == dict(zip(told, one.allowed, strict=True))
+    descriptions = [
+        f"{a.source.name} to {a.target.name}:{a.port}/{a.protocol}" for a in one.connections
+    ]
+    assert dict(zip(descriptions, verdicts, strict=True)) == dict(
+        zip(descriptions, one.allowed, strict=True)
+    )
 
 
-def test_dns_may_be_asked_for_the_names_that_a_rule_has() -> None:
+def test_dns_queries_may_contain_only_names_in_rules() -> None:
     judge = Judge([cilium({}, egress=[ASKS_DNS])], cilium=True)
-    ask = to(WEB, NAMES, 53, "UDP")
+    connection = to(WEB, NAMES, 53, "UDP")
 
-    assert judge.allows_look_up(ask, "www.example.org")
-    assert not judge.allows_look_up(ask, "www.example.com")
+    assert judge.allows_look_up(connection, "www.example.org")
+    assert not judge.allows_look_up(connection, "www.example.com")
     assert not judge.allows_look_up(to(WEB, SITE, 53, "UDP"), "www.example.org")
 
 
-def test_dns_may_be_asked_for_everything_where_one_rule_does_not_read_it() -> None:
+def test_one_rule_without_names_allows_every_dns_query() -> None:
     free = {"toEntities": ["cluster"], "toPorts": [{"ports": [{"port": "53"}]}]}
     judge = Judge([cilium({}, egress=[ASKS_DNS, free])], cilium=True)
 
@@ -740,12 +744,12 @@ def test_dns_may_be_asked_for_everything_where_one_rule_does_not_read_it() -> No
         ({"kind": "Service", "metadata": {"namespace": "a"}, "spec": {}}, "kind: Service"),
     ],
 )
-def test_what_nobody_understands_is_not_judged(policy: Policy, what: str) -> None:
+def test_unknown_or_refused_policies_raise_unjudged(policy: Policy, what: str) -> None:
     with pytest.raises(Unjudged, match=what):
         Judge([policy], cilium=True)
 
 
-def test_an_exception_outside_of_its_block_is_not_judged() -> None:
+def test_an_exception_outside_its_block_raises_unjudged() -> None:
     judge = Judge(
         [cilium(egress=[{"toCIDRSet": [{"cidr": "10.0.0.0/8", "except": ["192.0.2.0/24"]}]}])],
         cilium=True,
@@ -755,6 +759,6 @@ def test_an_exception_outside_of_its_block_is_not_judged() -> None:
         judge.allows(to(WEB, SITE))
 
 
-def test_cilium_alone_knows_its_own_policies() -> None:
+def test_only_cilium_reads_cilium_network_policies() -> None:
     with pytest.raises(Unjudged, match="kind: CiliumNetworkPolicy"):
         Judge([cilium(ingress=[{}])], cilium=False)

@@ -1,4 +1,4 @@
-"""What the rendered policies let through, over all pods and ports, is what intended.yaml says."""
+"""The rendered policies allow, over all pods and ports, exactly what intended.yaml lists."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import ip_network
@@ -14,12 +14,12 @@ from components import pods
 from components.network import ciliumpolicies, flows, policies
 from tests.support.graph import Graph, record, templates
 from tests.support.stack import config, settings
-from tests.unit.network.judge import Ask, End, Judge, machine, outside
+from tests.unit.network.judge import Connection, End, Judge, machine, outside
 
 Values = dict[str, Any]
 Rows = Mapping[str, Mapping[str, list[Any]]]
 Allowed = set[tuple[str, str, str]]
-"""Who reaches whom at which port."""
+"""Allowed connections: source, target and port."""
 
 NAMESPACE = "slurm"
 INTENDED = yaml.safe_load(Path(__file__).with_name("intended.yaml").read_text())
@@ -27,7 +27,7 @@ GROUPS = INTENDED["groups"]
 
 
 def everything(values: Values) -> None:
-    """A stack in which each component is there, and asks whomever it can ask."""
+    """Enable every component, with every connection that it can open."""
     values["cluster"] = {"kind": "existing"}
     values["accounting"] = {
         "backup": {
@@ -55,14 +55,14 @@ def everything(values: Values) -> None:
 # --- Ends ----------------------------------------------------------------------------------------
 
 OURS = pods.labels("worker")
-"""What pods of others are labelled with too, which must not help them."""
+"""Labels of our pods. Foreign pods may have them too, which must not help them."""
 OUTSIDERS = {
     "world": outside("151.101.0.223"),
     "neighbour": End("neighbour", namespace="another", labels=OURS, machine="node-1"),
     "prometheus": End("prometheus", namespace="monitoring", machine="node-1"),
     "machine": machine("node-1", "10.0.0.1"),
 }
-"""Who asks from elsewhere."""
+"""Sources outside the stack."""
 OTHERS: Mapping[str, tuple[End, ...]] = {
     "world": (OUTSIDERS["world"], outside("2a04:4e42::223"), outside("10.8.0.1")),
     "refused": (outside("10.9.0.1"), outside("10.9.255.254")),
@@ -89,7 +89,7 @@ OTHERS: Mapping[str, tuple[End, ...]] = {
     "ldap-address": (outside("10.1.2.3"),),
     "package": (outside("203.0.113.61", "files.pypi.org"),),
 }
-"""Whom pods of ours may ask elsewhere, by what they are."""
+"""Targets outside the stack, by kind."""
 OUTSIDE = {name for name, ends in OTHERS.items() if all(end.kind == "outside" for end in ends)}
 STORAGE = {f"{port}/{protocol}" for port in flows.STORAGE_PORTS for protocol in ("TCP", "UDP")}
 SOME_PORTS = (
@@ -104,7 +104,7 @@ SOME_PORTS = (
     "2049/UDP",
     "0/ICMP",
 )
-"""Beside those that the intentions name."""
+"""Ports besides those in intended.yaml."""
 
 
 def ports() -> list[str]:
@@ -124,7 +124,7 @@ def graph() -> Iterator[Graph]:
 
 @pytest.fixture(scope="module")
 def ours(graph: Graph) -> list[End]:
-    """All pods of the graph that have a network of their own."""
+    """All pods of the graph with their own network."""
     return [
         End(name, "pod", NAMESPACE, labels=template["metadata"]["labels"])
         for name, template in templates(graph).items()
@@ -142,7 +142,7 @@ def component(end: End) -> str:
     return end.labels[c.LABEL_COMPONENT]
 
 
-# --- Intentions and what is found ----------------------------------------------------------------
+# --- Intended and allowed connections -------------------------------------------------------------
 
 
 def members(names: Iterable[Any]) -> Iterator[str]:
@@ -159,9 +159,9 @@ def intended(rows: Rows) -> Allowed:
     found: Allowed = set()
     for end, row in rows.items():
         for port in PORTS:
-            said = [*row.get("any", ()), *row.get(port, ())]
-            kept_out = [name[1:] for name in said if str(name).startswith("-")]
-            let_in = [name for name in said if not str(name).startswith("-")]
+            entries = [*row.get("any", ()), *row.get(port, ())]
+            kept_out = [name[1:] for name in entries if str(name).startswith("-")]
+            let_in = [name for name in entries if not str(name).startswith("-")]
             allowed = set(members(let_in)) - set(members(kept_out))
             found |= {(source, end, port) for source in allowed}
     return found
@@ -170,17 +170,17 @@ def intended(rows: Rows) -> Allowed:
 def found(
     judge: Judge, sources: Iterable[tuple[str, End]], targets: Iterable[tuple[str, End]]
 ) -> Allowed:
-    """All that the judge allows; a pod and itself are two replicas.
+    """Return everything that the judge allows; a pod and itself stand for two replicas.
 
-    Ends that have one name must be judged alike.
+    All ends of one name must get the same verdict.
     """
     allowed: dict[tuple[str, str, str], set[bool]] = {}
     for (source, begin), (target, end), port in product(sources, list(targets), PORTS):
         number, protocol = port.split("/")
-        ask = Ask(begin, end, int(number), protocol)
-        allowed.setdefault((source, target, port), set()).add(judge.allows(ask))
-    assert [key for key, said in allowed.items() if len(said) > 1] == []
-    return {key for key, said in allowed.items() if said == {True}}
+        connection = Connection(begin, end, int(number), protocol)
+        allowed.setdefault((source, target, port), set()).add(judge.allows(connection))
+    assert [key for key, verdicts in allowed.items() if len(verdicts) > 1] == []
+    return {key for key, verdicts in allowed.items() if verdicts == {True}}
 
 
 def among_ours(judge: Judge, ours: list[End]) -> Allowed:
@@ -202,14 +202,14 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_who_must_talks_to_a_pod(kind: str, graph: Graph, ours: list[End]) -> None:
+def test_pods_accept_only_intended_connections(kind: str, graph: Graph, ours: list[End]) -> None:
     kinds, cilium = KINDS[kind]
     judge = Judge(objects(graph, *kinds), cilium=cilium)
 
     assert {component(end) for end in ours} == set(INTENDED["ours"])
     wanted = intended(INTENDED["ours"])
     if kind == "NetworkPolicies, by Cilium":
-        # It knows no machine by its address: there the jail's server is no more than nobody's.
+        # Cilium matches no machine by its address, so no machine reaches the jail's server.
         wanted -= {("machine", c.JAIL_SERVER, f"{c.NFS_PORT}/TCP")}
     assert among_ours(judge, ours) == wanted
 
@@ -217,7 +217,7 @@ def test_only_who_must_talks_to_a_pod(kind: str, graph: Graph, ours: list[End]) 
 @pytest.mark.parametrize(
     ("kind", "cilium"), [("NetworkPolicy", False), ("CiliumNetworkPolicy", True)]
 )
-def test_others_are_asked_by_who_must_alone(
+def test_pods_open_only_intended_connections(
     kind: str, cilium: bool, graph: Graph, ours: list[End]
 ) -> None:
     rows = INTENDED["cilium" if cilium else "kubernetes"]
@@ -226,9 +226,7 @@ def test_others_are_asked_by_who_must_alone(
     assert to_others(Judge(objects(graph, kind), cilium=cilium), ours) == intended(rows)
 
 
-def test_where_cilium_reads_both_kinds_they_add_up_and_metadata_stays_denied(
-    graph: Graph, ours: list[End]
-) -> None:
+def test_in_cilium_both_kinds_add_up_but_denials_stay(graph: Graph, ours: list[End]) -> None:
     kinds = ("NetworkPolicy", "CiliumNetworkPolicy")
     each = [to_others(Judge(objects(graph, kind), cilium=True), ours) for kind in kinds]
 
@@ -247,7 +245,7 @@ def test_where_cilium_reads_both_kinds_they_add_up_and_metadata_stays_denied(
 
 
 def rendered(edit: Callable[[Values], object], kind: str) -> list[Values]:
-    """Policies of a stack after `edit` of the one that has everything."""
+    """Return the policies of the complete stack after an edit."""
 
     def edited(values: Values) -> None:
         everything(values)
@@ -261,7 +259,7 @@ def rendered(edit: Callable[[Values], object], kind: str) -> list[Values]:
     ]
 
 
-def test_users_reach_no_more_of_the_world_than_has_a_name_where_that_is_wanted(
+def test_network_names_limit_what_users_reach_outside(
     ours: list[End],
 ) -> None:
     named = {"policies": "cilium", "names": ["*.pypi.org", "trap.example.org"]}
@@ -272,7 +270,7 @@ def test_users_reach_no_more_of_the_world_than_has_a_name_where_that_is_wanted(
     assert among_ours(judge, ours) == intended(INTENDED["ours"])
 
 
-def test_users_reach_nothing_of_the_world_where_no_name_is_wanted(ours: list[End]) -> None:
+def test_an_empty_list_of_names_closes_the_world_to_users(ours: list[End]) -> None:
     nothing = {"policies": "cilium", "names": []}
     made = rendered(lambda values: values["network"].update(nothing), "CiliumNetworkPolicy")
     judge = Judge(made, cilium=True)
@@ -284,7 +282,7 @@ def test_users_reach_nothing_of_the_world_where_no_name_is_wanted(ours: list[End
 
 
 @pytest.mark.parametrize("kind", ["NetworkPolicy", "CiliumNetworkPolicy"])
-def test_nobody_scrapes_whom_the_settings_do_not_name(kind: str, ours: list[End]) -> None:
+def test_only_namespaces_in_scrape_from_may_scrape(kind: str, ours: list[End]) -> None:
     def edit(values: Values) -> None:
         values["monitoring"]["scrape_from"] = ["observability"]
 
@@ -302,14 +300,14 @@ def test_nobody_scrapes_whom_the_settings_do_not_name(kind: str, ours: list[End]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_policies_leave_pods_of_others_alone(kind: str, graph: Graph) -> None:
+def test_policies_do_not_affect_foreign_pods(kind: str, graph: Graph) -> None:
     kinds, cilium = KINDS[kind]
     judge = Judge(objects(graph, *kinds), cilium=cilium)
     stranger = End("stranger", namespace=NAMESPACE, labels={"app.kubernetes.io/name": "another"})
 
     for end in (end for ends in OTHERS.values() for end in ends):
-        assert judge.allows(Ask(stranger, end, 443))
-        assert judge.allows(Ask(end, stranger, 443))
+        assert judge.allows(Connection(stranger, end, 443))
+        assert judge.allows(Connection(end, stranger, 443))
 
 
 SERVERS: dict[str, tuple[End, ...]] = {
@@ -320,31 +318,31 @@ SERVERS: dict[str, tuple[End, ...]] = {
     "loki.example.org": (outside("203.0.113.1", "loki.example.org"),),
     "192.0.2.7": (outside("192.0.2.7"),),
 }
-"""Whom a name or an address of a server may mean."""
+"""Ends that a server's name or address may mean."""
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_server_is_found_by_its_name_wherever_it_may_be(server: str, ours: list[End]) -> None:
+def test_policies_allow_every_end_that_a_servers_name_means(server: str, ours: list[End]) -> None:
     def edit(values: Values) -> None:
         values["monitoring"]["logs"]["endpoint"] = f"http://{server}:4318"
 
     judge = Judge(rendered(edit, "CiliumNetworkPolicy"), cilium=True)
     (sender,) = [end for end in ours if component(end) == c.LOGS]
-    everybody = [end for ends in (*SERVERS.values(), *OTHERS.values()) for end in ends]
+    all_ends = [end for ends in (*SERVERS.values(), *OTHERS.values()) for end in ends]
 
-    reached = [end for end in everybody if judge.allows(Ask(sender, end, 4318))]
+    reached = [end for end in all_ends if judge.allows(Connection(sender, end, 4318))]
 
     assert set(reached) >= set(SERVERS[server])
-    meant = {(end.namespace, end.address) for end in SERVERS[server]}
-    assert {(end.namespace, end.address) for end in reached} == meant
+    expected = {(end.namespace, end.address) for end in SERVERS[server]}
+    assert {(end.namespace, end.address) for end in reached} == expected
 
 
-def test_cilium_reads_what_is_asked_of_dns_only_where_names_count(ours: list[End]) -> None:
+def test_cilium_reads_dns_queries_only_for_rules_with_names(ours: list[End]) -> None:
     specs = {
         one["metadata"]["name"]: one["spec"]
         for one in rendered(lambda values: None, "CiliumNetworkPolicy")
     }
     read = {name for name, spec in specs.items() if "'dns'" in str(spec)}
 
-    # Of a directory's server, the webhook's and the collector's.
+    # These have rules with names: of the directory, the webhook and the log collector.
     assert read == {*members(["directory"]), "monitoring", "logs"}
