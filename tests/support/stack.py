@@ -463,3 +463,29 @@ def alone(
 
 def without_accounting(given: Settings) -> Settings:
     return given.model_copy(update={"accounting": Accounting(enabled=False)})
+
+
+def enable_everything(values: dict[str, Any]) -> None:
+    """Enable every component, with every connection that it can open."""
+    values["cluster"] = {"kind": "existing"}
+    values["accounting"] = {
+        "backup": {
+            "s3": {"endpoint": "https://s3.example.org:9000", "bucket": "dumps", "secret": "s3"},
+            "password_secret": "dumps",
+            "restore": "latest",
+        }
+    }
+    values["jail"] = {"server": {"machines": ["10.0.0.0/24"]}}
+    values["snapshots"] = {"jail": "fast"}
+    values["directory"] = {
+        "uris": ["ldaps://ldap.example.org", "ldaps://10.1.2.3"],
+        "base": "dc=example,dc=org",
+    }
+    values["long_checks"] = {"checks": [{"name": "cpu-memory"}]}
+    values["monitoring"] = {
+        "bundled": {"webhook": "https://hooks.example.org/1", "grafana": {"enabled": True}},
+        "dcgm_namespace": "gpu-operator",
+        "logs": {"endpoint": "http://collector.logging:4318"},
+    }
+    values["network"] = {"policies": "both", "refuse": ["10.9.0.0/16"]}
+    values["reconciler"] = {"ladders": {"gpu-xid": ["reboot"]}}

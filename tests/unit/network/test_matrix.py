@@ -13,7 +13,7 @@ from components import conventions as c
 from components import pods
 from components.network import ciliumpolicies, flows, policies
 from tests.support.graph import Graph, record, templates
-from tests.support.stack import config, settings
+from tests.support.stack import config, enable_everything, settings
 from tests.unit.network.judge import Connection, End, Judge, machine, outside
 
 Values = dict[str, Any]
@@ -24,32 +24,6 @@ Allowed = set[tuple[str, str, str]]
 NAMESPACE = "slurm"
 INTENDED = yaml.safe_load(Path(__file__).with_name("intended.yaml").read_text())
 GROUPS = INTENDED["groups"]
-
-
-def everything(values: Values) -> None:
-    """Enable every component, with every connection that it can open."""
-    values["cluster"] = {"kind": "existing"}
-    values["accounting"] = {
-        "backup": {
-            "s3": {"endpoint": "https://s3.example.org:9000", "bucket": "dumps", "secret": "s3"},
-            "password_secret": "dumps",
-            "restore": "latest",
-        }
-    }
-    values["jail"] = {"server": {"machines": ["10.0.0.0/24"]}}
-    values["snapshots"] = {"jail": "fast"}
-    values["directory"] = {
-        "uris": ["ldaps://ldap.example.org", "ldaps://10.1.2.3"],
-        "base": "dc=example,dc=org",
-    }
-    values["long_checks"] = {"checks": [{"name": "cpu-memory"}]}
-    values["monitoring"] = {
-        "bundled": {"webhook": "https://hooks.example.org/1", "grafana": {"enabled": True}},
-        "dcgm_namespace": "gpu-operator",
-        "logs": {"endpoint": "http://collector.logging:4318"},
-    }
-    values["network"] = {"policies": "both", "refuse": ["10.9.0.0/16"]}
-    values["reconciler"] = {"ladders": {"gpu-xid": ["reboot"]}}
 
 
 # --- Ends ----------------------------------------------------------------------------------------
@@ -119,7 +93,7 @@ PORTS = ports()
 @pytest.fixture(scope="module")
 def graph() -> Iterator[Graph]:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        yield record(monkeypatch, config(everything))
+        yield record(monkeypatch, config(enable_everything))
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +222,7 @@ def rendered(edit: Callable[[Values], object], kind: str) -> list[Values]:
     """Return the policies of the complete stack after an edit."""
 
     def edited(values: Values) -> None:
-        everything(values)
+        enable_everything(values)
         edit(values)
 
     rules = flows.rules(settings(edited))
