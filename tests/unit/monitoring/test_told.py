@@ -44,5 +44,5 @@ def test_alert_that_began_after_the_fault_belongs_to_it() -> None:
 def test_alert_from_before_belongs_to_another_fault() -> None:
     world = World()
     world.add_alert("NodesDrained", began=990)
-    with pytest.raises(AssertionError, match="NodesDrained is told"):
+    with pytest.raises(AssertionError, match="the receiver gets NodesDrained"):
         world.is_told_of(world.fault("NodesDown"), {"NodesDrained"}, 0)
